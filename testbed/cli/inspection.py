@@ -1,0 +1,238 @@
+"""The verbs `inspect` and `list`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from testbed.cli.labs import open_lab
+from testbed.cli.output import Format, emit_rows
+from testbed.deploy.live import RunningLab
+from testbed.deploy.state import StateDirectory
+from testbed.errors import DriverError, LabNotFound, TestbedError
+from testbed.model import Delay, DelayBy, Link, NodeKind
+from testbed.plan.operations import PortPlan
+from testbed.plan.wire import mechanism_text
+from testbed.units import Duration, Rate
+
+
+def inspect(what: str, name: str | None, topology: str | None, node_filter: str | None, form: Format) -> None:
+    """Show one view of a lab."""
+    views = {
+        "nodes": _nodes,
+        "links": _links,
+        "routes": _routes,
+        "bgp": _bgp,
+        "scale": _scale,
+        "sizing": _sizing,
+    }
+    if what == "qos":
+        from testbed.cli.qos_view import inspect_qos
+
+        patterns = _patterns(node_filter)
+        inspect_qos(name, topology, lambda node: _wanted(node, patterns), form)
+        return
+    if what not in views:
+        raise TestbedError(f"cannot inspect {what!r}", hint=f"one of {', '.join([*views, 'qos'])}")
+    views[what](open_lab(name, topology), _patterns(node_filter), form)
+
+
+def _patterns(node_filter: str | None) -> list[str]:
+    return [pattern.strip() for pattern in (node_filter or "*").split(",")]
+
+
+def _wanted(node: str, patterns: list[str]) -> bool:
+    return any(fnmatchcase(node, pattern) for pattern in patterns)
+
+
+def _nodes(lab: RunningLab, patterns: list[str], form: Format) -> None:
+    rows = [
+        {
+            "name": status.name,
+            "kind": status.kind,
+            "role": status.role,
+            "state": status.state,
+            "ipv4_address": status.addresses[0] if status.addresses else "",
+            "addresses": list(status.addresses),
+            "pids": dict(status.pids),
+            "missing": list(status.missing_daemons),
+        }
+        for status in lab.status()
+        if _wanted(status.name, patterns)
+    ]
+    columns = ["name", "kind", "role", "state", "ipv4_address"]
+    if any(row["missing"] for row in rows):
+        columns.append("missing")
+    emit_rows(rows, columns, form, title=_title(lab), json_document={lab.name: rows})
+
+
+def _title(lab: RunningLab) -> str:
+    states = {status.state for status in lab.status()}
+    state = "running" if states == {"running"} else "degraded"
+    return f"{lab.name} ({lab.model.design or 'hand-written'}, {state}, k = {lab.record.k:g})"
+
+
+def _links(lab: RunningLab, patterns: list[str], form: Format) -> None:
+    states = lab.link_states()
+    ports = {(port.node, port.name): port for port in lab.plan.ports}
+    rows = []
+    for link in lab.model.links:
+        if not (_wanted(link.a.node, patterns) or _wanted(link.b.node, patterns)):
+            continue
+        port = ports[link.a.node, link.a.interface]
+        up = states.get((link.a.node, link.a.interface), False) and states.get((link.b.node, link.b.interface), False)
+        rows.append(
+            {
+                "a": str(link.a),
+                "b": str(link.b),
+                "state": "up" if up else "down",
+                "kind": link.kind.value,
+                "rate": str(link.rate),
+                "lab_rate": str(Rate(port.rate_bps)),
+                "mtu": link.mtu_bytes,
+                "delay": _delay_text(link.delay, port.delay_by),
+            }
+        )
+    emit_rows(rows, ["a", "b", "state", "kind", "rate", "lab_rate", "mtu", "delay"], form, title=_title(lab))
+    _print_mechanism(lab, form)
+
+
+def _delay_text(delay: Delay | None, by: DelayBy) -> str:
+    """A link's delay in real time and who realises it."""
+    if delay is None:
+        return ""
+    varying = f" +- {delay.jitter}" if delay.jitter else ""
+    return f"{delay.value}{varying} ({'ignored' if by is DelayBy.IGNORE else f'by {by.value}'})"
+
+
+def _links_with_ports(lab: RunningLab) -> Iterator[tuple[Link, PortPlan]]:
+    """Every link with its port at the lower end."""
+    ports = {(port.node, port.name): port for port in lab.plan.ports}
+    for link in lab.model.links:
+        yield link, ports[link.a.node, link.a.interface]
+
+
+def _routes(lab: RunningLab, patterns: list[str], form: Format) -> None:
+    names = {(port.node, port.ifindex): port.name for port in lab.plan.ports}
+    rows = []
+    for switch in lab.plan.switches:
+        if not _wanted(switch.node, patterns):
+            continue
+        planned = {route.prefix: route.next_hops for route in lab.plan.expected_routes.get(switch.node, ())}
+        for route in lab.routes(switch.node):
+            interfaces = [names.get((switch.node, index), f"#{index}") for index in route.interfaces]
+            rows.append(
+                {
+                    "node": switch.node,
+                    "prefix": str(route.prefix),
+                    "protocol": route.protocol,
+                    "next_hops": len(interfaces),
+                    "planned": planned.get(route.prefix) if route.protocol == "bgp" else None,
+                    "interfaces": interfaces,
+                }
+            )
+    columns = ["node", "prefix", "protocol", "next_hops", "planned", "interfaces"]
+    emit_rows(rows, columns, form, title=_title(lab))
+
+
+def _bgp(lab: RunningLab, patterns: list[str], form: Format) -> None:
+    from testbed.deploy.sessions import read_sessions
+
+    rows: list[Mapping[str, Any]] = []
+    for switch in lab.plan.switches:
+        if not _wanted(switch.node, patterns):
+            continue
+        try:
+            sessions = read_sessions(switch, lab.run_directory(switch.node))
+        except DriverError as error:
+            rows.append({"node": switch.node, "asn": switch.asn, "state": "unknown", "remote": error.message})
+            continue
+        rows += [
+            {
+                "node": session.node,
+                "asn": switch.asn,
+                "interface": session.interface,
+                "remote": session.remote,
+                "remote_asn": session.remote_asn,
+                "state": session.state,
+                "bfd": session.bfd or "off",
+                "received": session.prefixes_received,
+                "sent": session.prefixes_sent,
+                "uptime_s": round(session.uptime_s, 1),
+            }
+            for session in sessions
+        ]
+    columns = ["node", "asn", "interface", "remote", "remote_asn", "state", "bfd", "received", "sent", "uptime_s"]
+    emit_rows(rows, columns, form, title=_title(lab))
+
+
+def _scale(lab: RunningLab, _patterns: list[str], form: Format) -> None:
+    k = lab.record.k
+    rows = [
+        {"quantity": f"rate of {kind} links", "fabric": str(Rate(bps)), "lab": str(Rate(bps).scaled(k)), "law": "/ k"}
+        for kind, bps in sorted({(link.kind.value, link.rate.bps) for link in lab.model.links})
+    ]
+    delays = sorted({(_delay_text(link.delay, port.delay_by), port.delay_ns) for link, port in _links_with_ports(lab)})
+    rows += [
+        {"quantity": "link delay", "fabric": text, "lab": str(Duration(delay_ns)), "law": "x k"}
+        for text, delay_ns in delays
+        if text
+    ]
+    rows += [
+        {"quantity": "MTU", "fabric": f"{mtu} B", "lab": f"{mtu} B", "law": "unchanged"}
+        for mtu in sorted({link.mtu_bytes for link in lab.model.links})
+    ]
+    bfd = lab.model.routing.bfd
+    rows.append(
+        {
+            "quantity": "BFD",
+            "fabric": "off" if bfd is None else f"{bfd.interval} x {bfd.multiplier}",
+            "lab": "off" if bfd is None else f"{bfd.interval} x {bfd.multiplier}",
+            "law": "lab time, not scaled",
+        }
+    )
+    emit_rows(rows, ["quantity", "fabric", "lab", "law"], form, title=f"{lab.name}: time scale k = {k:g}")
+    _print_mechanism(lab, form)
+
+
+def _print_mechanism(lab: RunningLab, form: Format) -> None:
+    """Who realises the links' delays, where a person reads it."""
+    sentence = mechanism_text(lab.plan.ports)
+    if sentence and form is Format.TABLE:
+        print(sentence)
+
+
+def _sizing(lab: RunningLab, _patterns: list[str], form: Format) -> None:
+    from testbed.cli.offline import emit_sizing
+
+    emit_sizing(lab.model, form)
+
+
+def list_labs(form: Format) -> None:
+    """Every lab of this machine, whole or not."""
+    state = StateDirectory()
+    rows = []
+    for name in state.names():
+        try:
+            lab = RunningLab.open(name, state)
+            model = lab.model
+            statuses = {status.state for status in lab.status()}
+            degraded = "" if statuses <= {"running"} else "degraded"
+            rows.append(
+                {
+                    "name": name,
+                    "state": degraded or (lab.life_cycle.value if lab.life_cycle else "unknown"),
+                    "design": model.design or "hand-written",
+                    "hosts": sum(node.kind is NodeKind.HOST for node in model.nodes),
+                    "switches": len(model.switches),
+                    "links": len(model.links),
+                    "k": lab.record.k,
+                    "created": lab.record.created,
+                    "topology": lab.record.source,
+                }
+            )
+        except LabNotFound:
+            rows.append({"name": name, "state": "unknown"})
+    columns = ["name", "state", "design", "hosts", "switches", "links", "k", "created", "topology"]
+    emit_rows(rows, columns, form)

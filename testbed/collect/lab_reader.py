@@ -1,0 +1,85 @@
+"""Reading all labs of this machine at one moment, again and again, while labs come and go."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from testbed.collect.port_table import PortTable, tabulate_ports
+from testbed.collect.telemetry import Snapshot, take_snapshot
+from testbed.deploy.live import RunningLab
+from testbed.deploy.state import StateDirectory
+from testbed.errors import TestbedError
+from testbed.model.counters import PortCounters
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class LabReading:
+    """One lab at one moment: the maps of a lab with `qos:`, the kernel's counters of another.
+
+    `problem` says why there is neither.
+    """
+
+    lab: str
+    k: float = 0.0
+    table: PortTable | None = None
+    snapshot: Snapshot | None = None
+    ports: Mapping[tuple[str, str], PortCounters] | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """A deployment that was read before: its plan takes a while, so it is made once."""
+
+    lab: RunningLab
+    created: str
+    table: PortTable | None
+
+
+class LabReader:
+    """Reads the lab `only`, or all of them. Between two readings it holds no map open."""
+
+    def __init__(self, state: StateDirectory, *, only: str | None = None) -> None:
+        self._state = state
+        self._only = only
+        self._known: dict[str, _Known] = {}
+
+    def read(self) -> Sequence[LabReading]:
+        """A reading of each lab that is there now."""
+        names = self._state.names()
+        wanted = names if self._only is None else [name for name in names if name == self._only]
+        self._known = {name: known for name, known in self._known.items() if name in wanted}
+        return [reading for name in wanted if (reading := self._read(name)) is not None]
+
+    def _read(self, name: str) -> LabReading | None:
+        """None for a lab that went while it was read."""
+        try:
+            return self._read_maps(self._of(name))
+        except (TestbedError, OSError) as error:
+            if not self._state.exists(name):
+                return None
+            if isinstance(error, OSError) and error.errno not in (errno.ENOENT, errno.EPERM, errno.EACCES):
+                raise
+            return LabReading(lab=name, problem=str(error))
+
+    def _of(self, name: str) -> _Known:
+        record = self._state.read(name)
+        known = self._known.get(name)
+        if known is None or known.created != record.created:
+            lab = RunningLab(record, self._state)
+            table = tabulate_ports(lab.plan) if lab.plan.qos is not None else None
+            known = self._known[name] = _Known(lab, record.created, table)
+        return known
+
+    @staticmethod
+    def _read_maps(known: _Known) -> LabReading:
+        lab = known.lab
+        if known.table is None:
+            return LabReading(lab=lab.name, k=lab.record.k, ports=lab.counters())
+        maps = lab.maps()
+        try:
+            return LabReading(lab=lab.name, k=lab.record.k, table=known.table, snapshot=take_snapshot(maps))
+        finally:
+            maps.close()

@@ -1,0 +1,164 @@
+"""The ports of a lab by number, as columns: names, rates, peers, classes. What turns an index of the maps into a place.
+
+A port's number is its place in `LabPlan.ports`, from 1; row 0 of every column is no port. Columns of queues have the
+shape (ports + 1, CLASSES).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed.errors import TestbedError
+from testbed.model.qos import CLASSES
+from testbed.names import nearest
+from testbed.plan.lab import TIERS
+from testbed.plan.operations import CreateBridge, InstallPort, LabPlan
+
+
+class NothingSelected(TestbedError):
+    """A pattern or class name that no port of the lab has."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class UplinkGroup:
+    """Equal uplinks of a switch: ports of one rate to the tier above, by number."""
+
+    node: str
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class PortTable:
+    """The columns. `present` and `lossless` are of queues; `buffer` is an index of the map `buffers`, 0 for none."""
+
+    lab: str
+    k: float
+    nodes: tuple[str, ...]
+    interfaces: tuple[str, ...]
+    rate_bps: NDArray[np.int64]
+    peer: NDArray[np.int64]
+    switch: NDArray[np.bool_]
+    buffer: NDArray[np.int64]
+    profile: NDArray[np.int64]
+    class_names: tuple[tuple[str, ...], ...]
+    """By profile and priority; "" where the profile has no such class."""
+    control_class: NDArray[np.int64]
+    """Of each port: the priority of ARP and neighbour discovery."""
+    present: NDArray[np.bool_]
+    lossless: NDArray[np.bool_]
+    uplinks: tuple[UplinkGroup, ...]
+    bridging: frozenset[str]
+    """Nodes with a bridge, which may flood."""
+
+    @property
+    def count(self) -> int:
+        return len(self.nodes) - 1
+
+    def place(self, port: int) -> str:
+        """`NODE:IF`."""
+        return f"{self.nodes[port]}:{self.interfaces[port]}"
+
+    def class_name(self, port: int, priority: int) -> str:
+        """The class's name, or its priority where the port has no such class."""
+        return self.class_names[self.profile[port]][priority] or f"priority {priority}"
+
+    def select(self, patterns: Sequence[str] = (), class_name: str | None = None) -> NDArray[np.bool_]:
+        """Which queues the patterns (`NODE` or `NODE:IF`, with wildcards) and the class name mean; none: all.
+
+        Raises `NothingSelected` for one that nothing matches.
+        """
+        chosen = np.zeros((self.count + 1, CLASSES), bool)
+        places = [self.place(number) for number in range(1, self.count + 1)]
+        chosen[[number + 1 for number in matching_places(self.lab, places, patterns)]] = True
+        if class_name is not None:
+            wanted = np.array([[name == class_name for name in names] for names in self.class_names])
+            if not wanted.any():
+                known = sorted({name for names in self.class_names for name in names if name})
+                raise NothingSelected(
+                    f"{self.lab} has no traffic class {class_name!r}", hint=f"one of {', '.join(known)}"
+                )
+            chosen &= wanted[self.profile]
+        return chosen
+
+
+def matching_places(lab: str, places: Sequence[str], patterns: Sequence[str]) -> list[int]:
+    """Indexes of the ports (`NODE:IF`) that the patterns (`NODE` or `NODE:IF`, with wildcards) mean; no pattern: all.
+
+    Raises `NothingSelected` for a pattern that nothing matches.
+    """
+    if not patterns:
+        return list(range(len(places)))
+    found: set[int] = set()
+    for pattern in patterns:
+        whole = pattern if ":" in pattern else f"{pattern}:*"
+        matching = [index for index, place in enumerate(places) if fnmatchcase(place, whole)]
+        if not matching:
+            known = places if ":" in pattern else [place.partition(":")[0] for place in places]
+            guess = nearest(pattern, set(known))
+            raise NothingSelected(
+                f"no port of {lab} matches {pattern!r}",
+                hint=f"did you mean {guess}?" if guess else "`testbed inspect links` lists the ports",
+            )
+        found.update(matching)
+    return sorted(found)
+
+
+def tabulate_ports(plan: LabPlan) -> PortTable:
+    """The table of a plan with QoS. Raises `ValueError` for one without, whose ports have no maps."""
+    if plan.qos is None:
+        raise ValueError(f"{plan.lab} has no QoS, so no numbered ports")
+    count = len(plan.ports)
+    installs = {item.port: item for item in plan.operations if isinstance(item, InstallPort)}
+    profile = np.zeros(count + 1, np.int64)
+    peer = np.zeros(count + 1, np.int64)
+    buffer = np.zeros(count + 1, np.int64)
+    switch = np.zeros(count + 1, bool)
+    for number, install in installs.items():
+        profile[number] = install.profile
+        peer[number] = install.peer
+        buffer[number] = install.buffer
+        switch[number] = install.switch
+    names, present, lossless, control = [], [], [], []
+    for item in plan.qos.profiles:
+        by_priority = {each.priority: each for each in item.classes}
+        names.append(tuple(by_priority[p].name if p in by_priority else "" for p in range(CLASSES)))
+        present.append([p in by_priority for p in range(CLASSES)])
+        lossless.append([p in by_priority and by_priority[p].lossless for p in range(CLASSES)])
+        control.append(item.control_class)
+    rows_present = np.array(present, bool)[profile]
+    rows_present[0] = False
+    return PortTable(
+        lab=plan.lab,
+        k=plan.k,
+        nodes=("", *(port.node for port in plan.ports)),
+        interfaces=("", *(port.name for port in plan.ports)),
+        rate_bps=np.array([0, *(port.rate_bps for port in plan.ports)], np.int64),
+        peer=peer,
+        switch=switch,
+        buffer=buffer,
+        profile=profile,
+        class_names=tuple(names),
+        control_class=np.array(control, np.int64)[profile],
+        present=rows_present,
+        lossless=np.array(lossless, bool)[profile] & rows_present,
+        uplinks=_uplinks(plan),
+        bridging=frozenset(item.node for item in plan.operations if isinstance(item, CreateBridge)),
+    )
+
+
+def _uplinks(plan: LabPlan) -> tuple[UplinkGroup, ...]:
+    roles = {switch.node: switch.role for switch in plan.switches}
+    groups: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for number, port in enumerate(plan.ports, start=1):
+        own, other = roles.get(port.node), roles.get(port.peer.partition(":")[0])
+        if own is not None and other is not None and TIERS[other] > TIERS[own]:
+            groups[port.node, port.rate_bps].append(number)
+    return tuple(UplinkGroup(node=node, ports=tuple(ports)) for (node, _), ports in groups.items() if len(ports) > 1)

@@ -1,0 +1,65 @@
+"""The numbers that the programs and everything around them agree on: the twin of the constants in `programs/layout.h`.
+
+Apart from the structures (`layout`), so that who sends a netlink message needs no numpy.
+"""
+
+from __future__ import annotations
+
+import enum
+
+CLASSES = 8
+DEPTH_BINS = 16
+MARK_VALID = 0x8000_0000
+MARK_TRIMMED = 0x0008_0000
+PROBABILITY_ONE = 0xFFFF_FFFF
+MAX_PORTS = 65_535
+"""A port's number travels in the 16 bits of a filter's class ID."""
+
+
+class Balancing(enum.IntEnum):
+    FLOW = 0
+    FLOWLET = 1
+    SPRAY = 2
+    KERNEL = 3
+
+
+class ClassFlag(enum.IntFlag):
+    PRESENT = 1
+    LOSSLESS = 2
+    ECN = 4
+    DROP_NON_ECT = 8
+    STRICT = 16
+
+
+class PortFlag(enum.IntFlag):
+    SWITCH = 1
+    TRIM = 2
+
+
+class EventKind(enum.IntEnum):
+    XOFF = 1
+    XON = 2
+    PFC = 3
+
+
+TRIMMED_DSCP = 45
+"""DSCP_TRIMMED: the operator's choice in the UE specification (section 4.1); this one no standard PHB uses."""
+
+MAP_NAMES = ("lab", "profiles", "ports", "buffers", "queues", "ingress", "pauses")
+QUEUE_MAPS = frozenset({"queues", "ingress", "pauses"})
+"""Those with CLASSES values a port."""
+EVENTS_MAP = "events"
+"""The BPF ring buffer of `EVENT`s."""
+
+LINE_CLASS = 0x0001_0001
+"""HTB class 1:1, the line rate."""
+
+
+def class_handle(priority: int) -> int:
+    """The HTB class 1:(10+priority) of a traffic class."""
+    return 0x0001_0000 | (0x10 + priority)
+
+
+def gate_handle(priority: int) -> int:
+    """The TBF qdisc (10+priority): that PFC closes, in the class of that priority."""
+    return (0x10 + priority) << 16

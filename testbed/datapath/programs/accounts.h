@@ -1,0 +1,154 @@
+/* The accounts of queues, ingress ports and shared buffers, and what is decided by them. Included by port.bpf.c. */
+#ifndef TESTBED_ACCOUNTS_H
+#define TESTBED_ACCOUNTS_H
+
+/* What is left. An account that would go below zero starts anew: one wrong packet must not close a queue for ever. */
+static __always_inline __u64 take(__u64 *bytes, __u32 length)
+{
+	__u64 left = __sync_fetch_and_sub(bytes, length) - length;
+
+	if ((__s64)left < 0)
+		left = *bytes = 0;
+	return left;
+}
+
+static __always_inline void discharge(__u32 index, __u32 length)
+{
+	struct ingress *account = bpf_map_lookup_elem(&ingress, &index);
+	__u64 bytes;
+
+	if (!account)
+		return;
+	bytes = take(&account->bytes, length);
+	if (!account->xoff || bytes > account->xon_bytes)
+		return;
+	if (__sync_val_compare_and_swap(&account->xoff, 1, 0) != 1)
+		return;
+	account->xon_events++;
+	notify(index, EVENT_XON, bytes);
+}
+
+static __always_inline void leave(const struct queued *queued, struct queue *queue)
+{
+	struct buffer *buffer;
+	__u32 index;
+
+	take(&queue->bytes, queued->bytes);
+	index = queued->buffer;
+	if (index) {
+		buffer = bpf_map_lookup_elem(&buffers, &index);
+		if (buffer)
+			take(&buffer->used_bytes, queued->bytes);
+	}
+	if (queued->ingress)
+		discharge(queued->ingress, queued->bytes);
+}
+
+
+enum verdict { ADMIT, DROP_TAIL, DROP_BUFFER, DROP_HEADROOM };
+
+/* `margin`: bytes that must stay free beyond the packet, for packets that other CPUs are admitting meanwhile. */
+static __always_inline enum verdict admission(const struct class_config *class, const struct queue *queue,
+					      const struct buffer *buffer, const struct ingress *account, __u32 length,
+					      __u32 margin)
+{
+	__u64 bytes = queue->bytes + length + margin;
+
+	if (class->flags & CLASS_LOSSLESS && account)
+		return account->bytes + length > account->limit_bytes ? DROP_HEADROOM : ADMIT;
+	if (bytes <= class->reserved_bytes)
+		return ADMIT;
+	if (bytes > class->limit_bytes)
+		return DROP_TAIL;
+	if (class->alpha && buffer && buffer->size_bytes) {
+		__u64 used = buffer->used_bytes, size = buffer->size_bytes;
+		__u64 available = used < size ? size - used : 0;
+		if (length > available || bytes > (available * class->alpha >> 8))
+			return DROP_BUFFER;
+	}
+	return ADMIT;
+}
+
+static __always_inline struct ingress *account_of(__u32 mark, __u32 class, __u32 *index)
+{
+	struct ingress *account;
+
+	*index = 0;
+	if (!(mark & MARK_VALID) || !(mark & MARK_PORT))
+		return NULL;
+	*index = (mark & MARK_PORT) * CLASSES + class;
+	account = bpf_map_lookup_elem(&ingress, index);
+	if (!account)
+		*index = 0;
+	return account;
+}
+
+
+static __always_inline __u32 depth_bin(__u64 bytes)
+{
+	__u32 bin = 0, scaled = bytes >> 8;
+
+	if (scaled >> 8) {
+		bin += 8;
+		scaled >>= 8;
+	}
+	if (scaled >> 4) {
+		bin += 4;
+		scaled >>= 4;
+	}
+	if (scaled >> 2) {
+		bin += 2;
+		scaled >>= 2;
+	}
+	bin += scaled > 1 ? 2 : scaled;
+	return bin < DEPTH_BINS ? bin : DEPTH_BINS - 1;
+}
+
+/* Whether the packet may stay. */
+static __always_inline int congestion(struct __sk_buff *skb, const struct class_config *class, struct queue *queue,
+				      __u8 ecn, __u32 length, __u32 packets)
+{
+	__u64 depth = queue->bytes;
+
+	if (depth <= class->kmin_bytes)
+		return 1;
+	if (depth < class->kmax_bytes) {
+		__u32 span = class->kmax_bytes - class->kmin_bytes;
+		__u32 probability = (depth - class->kmin_bytes) * class->pmax / span;
+		if (bpf_get_prandom_u32() > probability)
+			return 1;
+	}
+	if (ecn) {
+		/* What an earlier switch has marked is not marked here. */
+		if (ecn != ECN_CE && bpf_skb_ecn_set_ce(skb))
+			queue->ce_packets += packets;
+		return 1;
+	}
+	if (!(class->flags & CLASS_DROP_NON_ECT))
+		return 1;
+	queue->wred_packets += packets;
+	queue->wred_bytes += length;
+	return 0;
+}
+
+static __always_inline void charge(struct ingress *account, __u32 index, __u32 length)
+{
+	__u64 bytes = __sync_fetch_and_add(&account->bytes, length) + length;
+
+	if (bytes > account->max_bytes)
+		account->max_bytes = bytes;
+	if (!account->xoff_bytes || bytes <= account->xoff_bytes || account->xoff)
+		return;
+	if (__sync_val_compare_and_swap(&account->xoff, 0, 1))
+		return;
+	account->xoff_events++;
+	account->xoff_ns = bpf_ktime_get_ns();
+	notify(index, EVENT_XOFF, bytes);
+	/* The queue may have drained between the two steps, and nobody would come by to say so. */
+	if (account->bytes <= account->xon_bytes && __sync_val_compare_and_swap(&account->xoff, 1, 0) == 1) {
+		account->xon_events++;
+		notify(index, EVENT_XON, account->bytes);
+	}
+}
+
+#endif

@@ -1,0 +1,382 @@
+"""Deploying and destroying labs.
+
+Whatever happens in between, the journal knows what exists: a deploy that fails or is interrupted undoes
+itself, and one that was killed is undone by `destroy`, which needs nothing but the lab's name.
+"""
+
+from __future__ import annotations
+
+import datetime
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from testbed.datapath import pins
+from testbed.deploy.converge import ConvergenceWatch
+from testbed.deploy.journal import Journal, LabState, StateError
+from testbed.deploy.labdir import remove_paths, write_lab_directory
+from testbed.deploy.links import declare_wires
+from testbed.deploy.live import RunningLab
+from testbed.deploy.pausing import attach, detach
+from testbed.deploy.reaction import planned_reaction_ns, undo_killed_measurement
+from testbed.deploy.state import LabRecord, StateDirectory
+from testbed.deploy.steps import StepCallback, ignore_steps, step
+from testbed.deploy.wire import choose_delay
+from testbed.drivers import namespaces
+from testbed.drivers.frr import DaemonLauncher, DaemonSet, prepare_run_directory, remove_crash_directories
+from testbed.drivers.machine import FrrInstallation, find_frr, require_root
+from testbed.drivers.netns import NetnsKernel
+from testbed.drivers.ports import PortInstaller
+from testbed.errors import ConvergenceError, LabNotFound, NameInUse, TestbedError
+from testbed.model import DelayBy, Lab
+from testbed.model.codec import encode_lab
+from testbed.names import namespace_name
+from testbed.plan import plan_lab, slot_for
+from testbed.plan.operations import CreateNode, CreateVeth, InstallPort, LabPlan, Operation, StartRouting
+from testbed.portd.errors import PauseAgentError
+from testbed.render import FrrVersion, render_switch
+from testbed.version import __version__
+
+DEFAULT_TIMEOUT_S = 120.0
+NEIGHBOURS_PER_LINK = 4
+"""An IPv4 and an IPv6 neighbour at each end, one of them stale."""
+NEIGHBOURS_SPARE = 1024
+"""Of the machine itself."""
+
+
+class LabExists(TestbedError):
+    """A different lab of that name is deployed."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployOptions:
+    """`k` is the resolved time scale. `wait` False leaves without waiting for routing."""
+
+    k: float
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    reconfigure: bool = False
+    keep_failed: bool = False
+    wait: bool = True
+    routing: bool = True
+    """Start the routing daemons; False leaves bare nodes and links."""
+    directory: Path | None = None
+    """Parent of the lab directory `testbed-<lab>/`; the working directory by default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployOutcome:
+    """`changed` is False when the lab was already as asked."""
+
+    lab: RunningLab
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestroyOutcome:
+    """What a destroy removed."""
+
+    lab: str
+    nodes: int
+
+
+def preview(lab: Lab, state: StateDirectory, k: float) -> LabPlan:
+    """The plan that `deploy` would carry out now. Touches nothing."""
+    existing = state.read(lab.name).slot if state.exists(lab.name) else state.take_slot(slot_for(lab.name))
+    return plan_lab(
+        lab,
+        slot=existing,
+        k=k,
+        auto_delay=choose_delay(lab, state) or DelayBy.ENDPOINT,
+        reaction_ns=planned_reaction_ns(lab, state, measure=False),
+    )
+
+
+def deploy_lab(
+    lab: Lab, state: StateDirectory, options: DeployOptions, notify: StepCallback = ignore_steps
+) -> DeployOutcome:
+    """Bring a lab up and wait until its routing has converged.
+
+    Deploying the lab that is already there changes nothing. Raises `LabExists` for another one of that
+    name unless `reconfigure`; `NameInUse`, `CapabilityError`, `DriverError`; and `ConvergenceError`, which
+    leaves the lab up for inspection. After any other error nothing of it is left.
+    """
+    require_root()
+    frr = find_frr() if lab.switches else None
+    with state.lock_lab(lab.name):
+        if state.exists(lab.name):
+            running = _existing(lab, state, options)
+            if running is not None:
+                if options.wait and options.routing:
+                    _await_convergence(running.plan, state, options, notify)
+                    _complete(running, state)
+                return DeployOutcome(lab=running, changed=False)
+            _destroy_locked(lab.name, state, notify)
+        try:
+            plan, record = _register(lab, state, options, frr)
+            _bring_up(lab, plan, record, state, options, frr=frr, notify=notify)
+        except ConvergenceError:
+            Journal(state.lab_directory(lab.name)).state(LabState.FAILED)
+            raise
+        except BaseException:
+            if not options.keep_failed:
+                with _uninterrupted():
+                    _destroy_locked(lab.name, state, notify)
+            raise
+        return DeployOutcome(lab=RunningLab(record, state), changed=True)
+
+
+def _complete(running: RunningLab, state: StateDirectory) -> None:
+    """Do what a deploy that had timed out left undone, now that routing is there after all."""
+    if running.life_cycle is LabState.FAILED:
+        _run_node_commands(running.model, running)
+        Journal(state.lab_directory(running.name)).state(LabState.RUNNING)
+
+
+def _existing(lab: Lab, state: StateDirectory, options: DeployOptions) -> RunningLab | None:
+    """The lab as it stands if it is what is asked for; None if it must go first."""
+    try:
+        running = RunningLab.open(lab.name, state)
+        life_cycle = running.life_cycle
+    except LabNotFound:
+        return None
+    if life_cycle not in (LabState.RUNNING, LabState.FAILED) or options.reconfigure:
+        return None
+    # The same lab may come from its file by another path.
+    same = {**running.record.model, "source": lab.source} == encode_lab(lab) and running.record.k == options.k
+    if not same:
+        raise LabExists(
+            f"a different lab named {lab.name} is deployed (from {running.record.source or 'an unnamed file'})",
+            hint="deploy --reconfigure replaces it; -n gives the new one another name",
+        )
+    broken = [node.name for node in running.status() if node.state != "running"]
+    if broken:
+        raise LabExists(
+            f"the lab {lab.name} is deployed but not whole: {', '.join(broken[:5])}",
+            hint="deploy --reconfigure brings it up anew",
+        )
+    return running
+
+
+def _register(
+    lab: Lab, state: StateDirectory, options: DeployOptions, frr: FrrInstallation | None
+) -> tuple[LabPlan, LabRecord]:
+    """Claim the name and a slot, and record the lab."""
+    delay_by = choose_delay(lab, state)
+    reaction_ns = planned_reaction_ns(lab, state)
+    with state.lock_machine():
+        names = [namespace_name(lab.name, node.name) for node in lab.nodes]
+        taken = namespaces.published(names)
+        if taken:
+            raise NameInUse(
+                f"the network namespace {taken[0]} exists and is not ours",
+                hint="choose another lab name (-n), or remove it with `ip netns del`",
+            )
+        slot = state.take_slot(slot_for(lab.name))
+        plan = plan_lab(lab, slot=slot, k=options.k, auto_delay=delay_by or DelayBy.ENDPOINT, reaction_ns=reaction_ns)
+        directory = (options.directory or Path.cwd()) / f"testbed-{lab.name}"
+        record = LabRecord(
+            name=lab.name,
+            slot=slot,
+            k=options.k,
+            version=__version__,
+            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            source=lab.source,
+            directory=str(directory),
+            model=encode_lab(lab),
+            frr=frr.version_text if frr is not None and options.routing else "",
+            delay_by=delay_by.value if delay_by is not None else "",
+            reaction_ns=reaction_ns,
+        )
+        Journal(state.lab_directory(lab.name)).state(LabState.DEPLOYING)
+        state.write(record)
+        state.raise_neighbour_limits(NEIGHBOURS_PER_LINK * state.count_links() + NEIGHBOURS_SPARE)
+    return plan, record
+
+
+def _bring_up(
+    lab: Lab,
+    plan: LabPlan,
+    record: LabRecord,
+    state: StateDirectory,
+    options: DeployOptions,
+    *,
+    frr: FrrInstallation | None,
+    notify: StepCallback,
+) -> None:
+    journal = Journal(state.lab_directory(lab.name))
+    run = state.run_directory(lab.name)
+    kernel = NetnsKernel(lab.name)
+    watch: ConvergenceWatch | None = None
+    launcher: DaemonLauncher | None = None
+    try:
+        with step("nodes", notify, f"{len(lab.nodes)} namespaces"):
+            creations = [item for item in plan.operations if isinstance(item, CreateNode)]
+            journal.nodes(kernel.create_nodes(creations))
+            kernel.publish()
+        # What needs no lock of the kernel is done beside the links, which are made on one CPU. It has ended when the
+        # pool is left, whatever happens.
+        with ThreadPoolExecutor(3, thread_name_prefix="deploy") as pool:
+            with _signals_later():
+                loading = pool.submit(_load_data_path, plan, run) if plan.qos is not None else None
+                beside = [pool.submit(write_lab_directory, lab, plan, Path(record.directory), journal)]
+                routed = frr is not None and plan.switches and options.routing
+                sets = pool.submit(_daemon_sets, lab, plan, run, frr) if frr is not None and routed else None
+            links, ports = _links_and_ports(plan)
+            with step("links", notify, f"{len(lab.links)} links"):
+                kernel.apply(links)
+            if loading is not None:
+                with step("data path", notify):
+                    kernel.use_data_path(loading.result())
+                with _signals_later():
+                    beside.append(pool.submit(attach, plan, state.run, run, state.lab_directory(lab.name)))
+            with step("ports", notify, f"{len(plan.ports)} ports"):
+                kernel.apply(ports)
+            if frr is not None and sets is not None:
+                with step("routing", notify, f"{len(plan.switches)} switches"):
+                    watch = ConvergenceWatch(plan, run)
+                    launcher = DaemonLauncher(frr)
+                    launcher.start(sets.result())
+            for work in beside:
+                work.result()
+        if watch is not None and launcher is not None and options.wait:
+            with step("converge", notify):
+                watch.wait(options.timeout_s, notify, launcher.check_alive)
+        _run_node_commands(lab, RunningLab(record, state))
+        journal.state(LabState.RUNNING)
+    finally:
+        if launcher is not None:
+            launcher.release()
+        if watch is not None:
+            watch.close()
+        kernel.close()
+
+
+def _load_data_path(plan: LabPlan, run: Path) -> PortInstaller:
+    if plan.qos is None:
+        raise ValueError(f"{plan.lab} has no qos")
+    directory = pins.lab_directory(run)
+    installs = [item for item in plan.operations if isinstance(item, InstallPort)]
+    installer = PortInstaller.load(directory, plan.qos, installs)
+    declare_wires(directory, plan)
+    return installer
+
+
+def _links_and_ports(plan: LabPlan) -> tuple[list[Operation], list[Operation]]:
+    """The operations up to the links, all of them down, and those that follow."""
+    operations: list[Operation] = [item for item in plan.operations if not isinstance(item, CreateNode | StartRouting)]
+    end = max((index for index, item in enumerate(operations, 1) if isinstance(item, CreateVeth)), default=0)
+    return operations[:end], operations[end:]
+
+
+def _daemon_sets(lab: Lab, plan: LabPlan, run: Path, frr: FrrInstallation) -> list[DaemonSet]:
+    version = FrrVersion(*frr.version[:2])
+    sets = []
+    for switch in plan.switches:
+        directory = run / switch.node
+        config = render_switch(switch, lab=lab.name, version=version, log_directory=str(directory))
+        sets.append(
+            DaemonSet(
+                node=switch.node,
+                namespace=namespace_name(lab.name, switch.node),
+                directory=directory,
+                configurations=config.daemons,
+                integrated=config.integrated,
+            )
+        )
+    for item in sets:
+        prepare_run_directory(item)
+    return sets
+
+
+def _run_node_commands(lab: Lab, running: RunningLab) -> None:
+    """The `exec` lists of nodes, once routing is there; a command that fails fails the deploy."""
+    for node in lab.nodes:
+        for argv in node.exec:
+            result = running.run(node.name, argv)
+            if result.returncode:
+                raise TestbedError(
+                    f"{node.name}: exec {' '.join(argv)} ended with status {result.returncode}: {result.stderr.strip()}"
+                )
+
+
+def _await_convergence(plan: LabPlan, state: StateDirectory, options: DeployOptions, notify: StepCallback) -> None:
+    watch = ConvergenceWatch(plan, state.run_directory(plan.lab))
+    try:
+        with step("converge", notify):
+            watch.wait(options.timeout_s, notify)
+    finally:
+        watch.close()
+
+
+def destroy_lab(name: str, state: StateDirectory, notify: StepCallback = ignore_steps) -> DestroyOutcome:
+    """Remove exactly what the lab created. Raises `LabNotFound`. May be repeated after an interruption."""
+    require_root()
+    with state.lock_lab(name):
+        undo_killed_measurement(state)
+        if not state.exists(name):
+            with state.lock_machine():
+                state.restore_machine()  # a destroy may have been cut short right before this
+            raise state.not_found(name)
+        return _destroy_locked(name, state, notify)
+
+
+def _destroy_locked(name: str, state: StateDirectory, notify: StepCallback) -> DestroyOutcome:
+    if not state.exists(name):
+        return DestroyOutcome(lab=name, nodes=0)
+    journal = Journal(state.lab_directory(name))
+    content = journal.read()
+    if content.state is not LabState.DESTROYING:
+        with suppress(StateError):  # the disk may be full, and removing needs no room
+            journal.state(LabState.DESTROYING)
+    with step("destroy", notify, f"{len(content.identities)} nodes"):
+        with suppress(PauseAgentError):  # one that hangs must not keep the lab
+            detach(name, state.run)  # the agent has sockets in the namespaces
+        removal = NetnsKernel(name).remove(content.identities)
+        pins.unmount(pins.lab_directory(state.run_directory(name)))
+        remove_crash_directories(state.run_directory(name), removal.processes)
+        remove_paths(content.paths)
+    with state.lock_machine():
+        state.forget(name)
+        state.restore_machine()
+    return DestroyOutcome(lab=name, nodes=removal.nodes)
+
+
+@contextmanager
+def _signals_later() -> Iterator[None]:
+    """Signals take effect when the context ends.
+
+    A pool that is interrupted while it starts a thread does not know the thread, and would not wait for its end.
+    """
+    received: list[int] = []
+    with _handling(lambda number, _frame: received.append(number)):
+        yield
+    if received:
+        signal.raise_signal(received[0])
+
+
+@contextmanager
+def _handling(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> Iterator[None]:
+    """Handle SIGINT and SIGTERM so; in another thread than the main one they do not reach us anyway."""
+    previous: dict[signal.Signals, Callable[..., object] | int | None] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            previous[number] = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold SIGINT and SIGTERM back while an undo runs: a second Ctrl-C must not leave half of a lab."""
+    with _handling(signal.SIG_IGN):
+        yield

@@ -1,0 +1,306 @@
+"""A deployed lab, as every later command and every scenario sees it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from testbed.datapath.pins import lab_directory
+from testbed.deploy.journal import Journal, LabState
+from testbed.deploy.sessions import Session, read_sessions
+from testbed.deploy.state import LabRecord, StateDirectory
+from testbed.drivers import namespaces, processes, syscalls
+from testbed.drivers.counters import read_counters
+from testbed.drivers.namespaces import enter_namespace
+from testbed.drivers.routes import KernelRoute, RouteKey, all_routes, bgp_routes
+from testbed.drivers.rtnetlink import RouteSocket, set_link_state
+from testbed.errors import LabNotFound, TestbedError
+from testbed.model import DelayBy, Lab, Node, NodeKind
+from testbed.model.codec import decode_lab
+from testbed.model.counters import PortCounters
+from testbed.names import namespace_name, nearest
+from testbed.plan import plan_lab
+from testbed.plan.operations import LabPlan, PortPlan, SwitchPlan
+from testbed.render import FrrVersion, daemons_of
+
+if TYPE_CHECKING:
+    from testbed.datapath.maps import LabMaps
+    from testbed.portd.client import PauseAgent
+
+_T = TypeVar("_T")
+
+
+class NoSuchNode(TestbedError):
+    """A node or interface that this lab does not have."""
+
+    exit_code = 2
+
+
+class NoDataPath(TestbedError):
+    """The lab was deployed without `qos:`, so its ports have no eBPF data path."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """State of a node: "running", "degraded" (a daemon is missing) or "gone" (no namespace)."""
+
+    name: str
+    kind: str
+    role: str
+    state: str
+    missing_daemons: tuple[str, ...]
+    pids: Mapping[str, int]
+    addresses: tuple[str, ...]
+
+
+class RunningLab:
+    """A lab on this machine. Opening it reads the state directory alone."""
+
+    def __init__(self, record: LabRecord, state: StateDirectory) -> None:
+        self._record = record
+        self._state = state
+        self.name = record.name
+
+    @classmethod
+    def open(cls, name: str, state: StateDirectory) -> RunningLab:
+        """Raises `LabNotFound`."""
+        return cls(state.read(name), state)
+
+    @cached_property
+    def model(self) -> Lab:
+        try:
+            return decode_lab(self._record.model)
+        except ValueError as error:
+            raise LabNotFound(
+                f"the record of the lab {self.name} was written by testbed {self._record.version} and cannot be read",
+                hint=f"testbed destroy -n {self.name}",
+            ) from error
+
+    @cached_property
+    def plan(self) -> LabPlan:
+        return plan_lab(
+            self.model,
+            slot=self._record.slot,
+            k=self._record.k,
+            auto_delay=DelayBy(self._record.delay_by or DelayBy.ENDPOINT),
+            reaction_ns=self._record.reaction_ns,
+        )
+
+    @property
+    def record(self) -> LabRecord:
+        return self._record
+
+    @property
+    def directory(self) -> Path:
+        """The lab directory that people look into (`testbed-<lab>/`)."""
+        return Path(self._record.directory)
+
+    @property
+    def state_directory(self) -> Path:
+        """Where the lab is recorded; it goes with the lab."""
+        return self._state.lab_directory(self.name)
+
+    @property
+    def state(self) -> StateDirectory:
+        """The record of all labs that this one is in."""
+        return self._state
+
+    @property
+    def life_cycle(self) -> LabState | None:
+        return Journal(self._state.lab_directory(self.name)).read().state
+
+    @cached_property
+    def identities(self) -> Mapping[str, int]:
+        """Namespace identity of each node, as journalled."""
+        return Journal(self._state.lab_directory(self.name)).read().identities
+
+    def run_directory(self, node: str) -> Path:
+        """Where a switch's daemons have their files."""
+        self.node(node)
+        return self._state.run_directory(self.name) / node
+
+    def node(self, name: str) -> Node:
+        """Raises `NoSuchNode` with the nearest name."""
+        found = self._nodes.get(name)
+        if found is None:
+            guess = nearest(name, self._nodes)
+            raise NoSuchNode(f"{self.name} has no node {name!r}", hint=f"did you mean {guess}?" if guess else None)
+        return found
+
+    @cached_property
+    def _nodes(self) -> Mapping[str, Node]:
+        return {node.name: node for node in self.model.nodes}
+
+    def namespace(self, node: str) -> str:
+        return namespace_name(self.name, self.node(node).name)
+
+    def port(self, node: str, interface: str) -> PortPlan:
+        """Raises `NoSuchNode`."""
+        ports = self._ports.get(self.node(node).name, {})
+        if interface not in ports:
+            guess = nearest(interface, ports)
+            raise NoSuchNode(
+                f"{node} has no interface {interface!r}", hint=f"did you mean {node}:{guess}?" if guess else None
+            )
+        return ports[interface]
+
+    @cached_property
+    def _ports(self) -> Mapping[str, Mapping[str, PortPlan]]:
+        found: dict[str, dict[str, PortPlan]] = {}
+        for port in self.plan.ports:
+            found.setdefault(port.node, {})[port.name] = port
+        return found
+
+    def spawn(self, node: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Start a command in a node; `options` are those of `subprocess.Popen`, and `own_sysfs`."""
+        options.setdefault("env", processes.clean_environment(self.node(node).env))
+        return processes.spawn(self.namespace(node), argv, **options)
+
+    def run(
+        self, node: str, argv: Sequence[str], *, timeout_s: float | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in a node to its end and capture what it prints."""
+        process = self.spawn(node, argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        return subprocess.CompletedProcess(list(argv), process.returncode, out.decode(), err.decode())
+
+    def maps(self, *, writable: bool = False) -> LabMaps:
+        """The data path's shared maps. Raises `NoDataPath` without `qos:`, `DriverError` where they are gone."""
+        if self.model.qos is None:
+            raise NoDataPath(
+                f"{self.name} has no data path to read: its topology has no qos: section",
+                hint="add `qos: {preset: uec}` to the file and deploy again",
+            )
+        from testbed.datapath.maps import LabMaps
+
+        return LabMaps.open(lab_directory(self._state.run_directory(self.name)), writable=writable)
+
+    @property
+    def pause_agent(self) -> PauseAgent:
+        """The agent that serves this lab's lossless classes, where it has any."""
+        from testbed.portd.client import PauseAgent
+
+        return PauseAgent(self._state.run)
+
+    def counters(self) -> Mapping[tuple[str, str], PortCounters]:
+        """The kernel's counters of every planned port, by (node, interface)."""
+
+        def read() -> dict[tuple[str, str], PortCounters]:
+            found: dict[tuple[str, str], PortCounters] = {}
+            for node, ports in self._ports.items():
+                enter_namespace(namespace_name(self.name, node))
+                socket = RouteSocket()
+                try:
+                    for name, counters in read_counters(socket).items():
+                        if name in ports:
+                            found[node, name] = counters
+                finally:
+                    socket.close()
+            return found
+
+        return syscalls.in_thread(read)
+
+    def link_states(self) -> Mapping[tuple[str, str], bool]:
+        """Whether each planned port is up and has carrier, by (node, interface)."""
+        return {key: counters.up for key, counters in self.counters().items()}
+
+    def set_link(self, node: str, interface: str, *, up: bool) -> None:
+        """Bring one end of a link down or up; the other end loses its carrier with it."""
+        port = self.port(node, interface)
+
+        def change() -> None:
+            enter_namespace(namespace_name(self.name, node))
+            socket = RouteSocket()
+            try:
+                socket.expect([set_link_state(port.ifindex, up)], [f"link {'up' if up else 'down'} {node}:{interface}"])
+            finally:
+                socket.close()
+
+        syscalls.in_thread(change)
+
+    def routes(self, node: str) -> list[KernelRoute]:
+        """The main IPv4 table of a node."""
+        return self._ask_kernel(node, all_routes)
+
+    def bgp_routes(self, node: str) -> dict[RouteKey, tuple[int, ...]]:
+        """The routes that BGP installed in a node, as outgoing interface indexes."""
+        return self._ask_kernel(node, bgp_routes)
+
+    def _ask_kernel(self, node: str, question: Callable[[RouteSocket], _T]) -> _T:
+        """The answer to a netlink question inside a node."""
+        self.node(node)
+
+        def ask() -> _T:
+            enter_namespace(namespace_name(self.name, node))
+            socket = RouteSocket()
+            try:
+                return question(socket)
+            finally:
+                socket.close()
+
+        return syscalls.in_thread(ask)
+
+    def sessions(self) -> Iterator[Session]:
+        """Every planned BGP session, with its BFD peer's state."""
+        for switch in self.plan.switches:
+            yield from read_sessions(switch, self.run_directory(switch.node))
+
+    def switch_plan(self, node: str) -> SwitchPlan:
+        for switch in self.plan.switches:
+            if switch.node == node:
+                return switch
+        raise NoSuchNode(f"{node} is no switch of {self.name}")
+
+    @cached_property
+    def daemons(self) -> Mapping[str, tuple[str, ...]]:
+        """The daemons that each switch should run."""
+        if not self._record.frr:
+            return {}
+        version = FrrVersion.parse(self._record.frr)
+        return {switch.node: daemons_of(switch, version) for switch in self.plan.switches}
+
+    def status(self) -> list[NodeStatus]:
+        """State of every node, from the processes that are really there."""
+        by_identity: dict[int, dict[str, int]] = {}
+        for process in processes.processes_in(set(self.identities.values())):
+            by_identity.setdefault(process.identity, {})[process.command] = process.pid
+        addresses: dict[str, list[str]] = {}
+        for port in self.plan.ports:
+            if port.address is not None:
+                addresses.setdefault(port.node, []).append(str(port.address))
+        loopbacks = {switch.node: str(switch.loopback) for switch in self.plan.switches}
+        present = set(namespaces.published(namespace_name(self.name, node.name) for node in self.model.nodes))
+        found = []
+        for node in self.model.nodes:
+            running = by_identity.get(self.identities.get(node.name, 0), {})
+            expected = self.daemons.get(node.name, ())
+            lacking = tuple(daemon for daemon in expected if daemon not in running)
+            gone = namespace_name(self.name, node.name) not in present
+            own = [loopbacks[node.name]] if node.name in loopbacks else addresses.get(node.name, [])
+            found.append(
+                NodeStatus(
+                    name=node.name,
+                    kind=node.kind.value,
+                    role=node.role.value if node.role else "",
+                    state="gone" if gone else "degraded" if lacking else "running",
+                    missing_daemons=() if gone else lacking,
+                    pids={daemon: running[daemon] for daemon in expected if daemon in running},
+                    addresses=tuple(own),
+                )
+            )
+        return found
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return tuple(node.name for node in self.model.nodes if node.kind is NodeKind.HOST)

@@ -1,0 +1,255 @@
+"""Where labs are recorded on this machine: the state directory, its locks, slots and machine-wide changes.
+
+`<state>/labs/<lab>/lab.json` is the lab as deployed, `journal.jsonl` beside it what was created.
+`<run>/<lab>/<node>/` holds sockets, configurations and logs of a node's daemons.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.deploy.journal import state_error
+from testbed.errors import CapabilityError, LabNotFound, TestbedError
+from testbed.names import check_lab_name
+from testbed.plan.qos import DEFAULT_REACTION_NS
+
+SCHEMA = 1
+SLOTS = 512
+NEIGHBOUR_LIMITS = ("gc_thresh1", "gc_thresh2", "gc_thresh3")
+
+
+class StateBusy(TestbedError):
+    """Another command works on this lab right now."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabRecord:
+    """What `lab.json` says. `model` is the encoded `Lab`; `k` the time scale it runs at; `frr` the version of FRR
+    whose daemons were started, "" if none were; `delay_by` what `delay: {by: auto}` means in it, "" without delays;
+    `reaction_ns` the pause reaction that headrooms are planned for."""
+
+    name: str
+    slot: int
+    k: float
+    version: str
+    created: str
+    source: str
+    directory: str
+    model: Mapping[str, Any]
+    frr: str = ""
+    delay_by: str = ""
+    reaction_ns: int = DEFAULT_REACTION_NS
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "name": self.name,
+            "slot": self.slot,
+            "k": self.k,
+            "version": self.version,
+            "created": self.created,
+            "source": self.source,
+            "directory": self.directory,
+            "model": dict(self.model),
+            "frr": self.frr,
+            "delay_by": self.delay_by,
+            "reaction_ns": self.reaction_ns,
+        }
+
+
+class StateDirectory:
+    """The record of all labs of this machine."""
+
+    def __init__(self, state: Path | None = None, run: Path | None = None) -> None:
+        """Default `/var/lib/testbed` and `/run/testbed`, or $TESTBED_STATE_DIR and $TESTBED_RUN_DIR."""
+        self.state = state or Path(os.environ.get("TESTBED_STATE_DIR", "/var/lib/testbed"))
+        self.run = run or Path(os.environ.get("TESTBED_RUN_DIR", "/run/testbed"))
+
+    @property
+    def labs(self) -> Path:
+        return self.state / "labs"
+
+    def lab_directory(self, lab: str) -> Path:
+        check_lab_name(lab)
+        return self.labs / lab
+
+    def run_directory(self, lab: str) -> Path:
+        check_lab_name(lab)
+        return self.run / lab
+
+    def prepare(self, *, run: bool = True) -> None:
+        """Make the directories, `run` the run directory too; raises `CapabilityError` where they cannot be written."""
+        try:
+            self.labs.mkdir(parents=True, exist_ok=True)
+            if run:
+                self.run.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CapabilityError(
+                f"cannot make {error.filename}: {error.strerror}",
+                missing="a writable state directory",
+                hint="run as root, or set TESTBED_STATE_DIR and TESTBED_RUN_DIR",
+            ) from error
+
+    @contextlib.contextmanager
+    def lock_machine(self) -> Iterator[None]:
+        """Hold what all labs share: slots, names, machine-wide settings. Short."""
+        self.prepare()
+        with _locked(self.state / "lock", wait=True):
+            yield
+
+    @contextlib.contextmanager
+    def lock_lab(self, lab: str) -> Iterator[None]:
+        """Hold one lab for as long as a command changes it; raises `StateBusy` if another does."""
+        self.prepare()
+        path = self.state / f"{lab}.lock"
+        try:
+            with _locked(path, wait=False):
+                try:
+                    yield
+                finally:
+                    if not self.exists(lab):
+                        path.unlink(missing_ok=True)
+                        with contextlib.suppress(OSError):
+                            self.run.rmdir()  # goes only when no lab is left in it
+        except BlockingIOError as error:
+            raise StateBusy(
+                f"another command is working on the lab {lab}", hint=f"wait for it; `fuser {path}` names it"
+            ) from error
+
+    @contextlib.contextmanager
+    def lock_measurement(self, *, wait: bool = True) -> Iterator[None]:
+        """Hold what is measured of this machine. Raises `BlockingIOError` where another does, unless `wait`."""
+        path = self.state / "measuring.lock"
+        with _locked(path, wait=wait):
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+
+    def exists(self, lab: str) -> bool:
+        return self.lab_directory(lab).is_dir()
+
+    def names(self) -> list[str]:
+        if not self.labs.is_dir():
+            return []
+        return sorted(path.name for path in self.labs.iterdir() if path.is_dir())
+
+    def read(self, lab: str) -> LabRecord:
+        """Raises `LabNotFound`; a lab whose record was never completed is one that only `destroy` knows."""
+        path = self.lab_directory(lab) / "lab.json"
+        try:
+            data = json.loads(path.read_text())
+        except FileNotFoundError as error:
+            raise self.not_found(lab) from error
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise LabNotFound(f"{path} is damaged: {error}", hint=f"testbed destroy -n {lab}") from error
+        return LabRecord(**{key: value for key, value in data.items() if key != "schema"})
+
+    def not_found(self, lab: str) -> LabNotFound:
+        """The error for a lab that is not recorded here."""
+        known = ", ".join(self.names()) or "none"
+        return LabNotFound(f"no lab named {lab} is deployed here (there are: {known})")
+
+    def write(self, record: LabRecord) -> None:
+        directory = self.lab_directory(record.name)
+        directory.mkdir(parents=True, exist_ok=True)
+        write_durably(directory / "lab.json", json.dumps(record.to_json()))
+
+    def take_slot(self, wanted: int) -> int:
+        """The first free slot from `wanted` on. Call with the machine locked."""
+        taken = set()
+        for lab in self.names():
+            with contextlib.suppress(LabNotFound):
+                taken.add(self.read(lab).slot)
+        for step in range(SLOTS):
+            slot = (wanted + step) % SLOTS
+            if slot not in taken:
+                return slot
+        raise CapabilityError(f"{SLOTS} labs are deployed", missing="a free lab slot", hint="destroy one")
+
+    def forget(self, lab: str) -> None:
+        """Remove all records of a lab."""
+        shutil.rmtree(self.run_directory(lab), ignore_errors=True)
+        shutil.rmtree(self.lab_directory(lab), ignore_errors=True)
+
+    def count_links(self) -> int:
+        """Links of all labs together, as recorded."""
+        total = 0
+        for lab in self.names():
+            with contextlib.suppress(LabNotFound):
+                total += len(self.read(lab).model.get("links", ()))
+        return total
+
+    def raise_neighbour_limits(self, entries: int) -> None:
+        """Make room for `entries` neighbours: the tables' limits count over all namespaces together.
+
+        The values found are kept until `restore_machine`. Call with the machine locked.
+        """
+        before = self._machine()
+        for family in ("ipv4", "ipv6"):
+            for factor, name in zip((1, 2, 4), NEIGHBOUR_LIMITS, strict=True):
+                path = Path(f"/proc/sys/net/{family}/neigh/default/{name}")
+                current = int(path.read_text())
+                if current >= entries * factor:
+                    continue
+                before.setdefault(str(path), current)
+                write_durably(self.state / "machine.json", json.dumps(before))
+                path.write_text(str(entries * factor))
+
+    def restore_machine(self) -> None:
+        """Put machine-wide settings back if no lab is left. Call with the machine locked."""
+        if self.names():
+            return
+        for path, value in self._machine().items():
+            Path(path).write_text(str(value))
+        for name in ("machine.json", "machine.json.new"):
+            (self.state / name).unlink(missing_ok=True)
+
+    def _machine(self) -> dict[str, int]:
+        try:
+            return dict(json.loads((self.state / "machine.json").read_text()))
+        except FileNotFoundError:
+            return {}
+
+
+@contextlib.contextmanager
+def _locked(path: Path, *, wait: bool) -> Iterator[None]:
+    """An flock(2) on `path` that survives the file's removal by another holder."""
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            try:
+                same = path.stat().st_ino == os.fstat(fd).st_ino
+            except FileNotFoundError:
+                same = False
+            if same:
+                yield
+                return
+        finally:
+            os.close(fd)
+
+
+def write_durably(path: Path, content: str) -> None:
+    """Replace `path` with `content` in one step that survives a power cut. Raises `StateError`."""
+    temporary = path.with_name(path.name + ".new")
+    try:
+        with temporary.open("w") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise state_error(path, error) from error

@@ -1,0 +1,99 @@
+"""The Linux system calls that Python 3.11 does not wrap: setns, unshare, mount, umount2.
+
+Each raises `OSError` with the call's errno. `unshare` and `setns` act on the calling *thread* alone
+(namespaces(7)), which is what lets one process work inside hundreds of namespaces without a
+process each.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+CLONE_NEWNET = 0x40000000
+CLONE_NEWNS = 0x00020000
+CLONE_FS = 0x00000200
+MS_BIND = 4096
+MS_REC = 16384
+MS_SHARED = 1 << 20
+MS_SLAVE = 1 << 19
+MS_PRIVATE = 1 << 18
+MNT_DETACH = 2
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_T = TypeVar("_T")
+
+
+def _check(result: int, call: str, path: str | None = None) -> None:
+    if result != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{call}: {os.strerror(error)}", path)
+
+
+def unshare(flags: int) -> None:
+    """unshare(2) for the calling thread."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def setns(fd: int, flags: int) -> None:
+    """setns(2) for the calling thread."""
+    _check(_libc.setns(fd, flags), "setns")
+
+
+def mount(source: str, target: str, filesystem: str | None, flags: int) -> None:
+    """mount(2) without data."""
+    _check(
+        _libc.mount(source.encode(), target.encode(), filesystem.encode() if filesystem else None, flags, None),
+        "mount",
+        target,
+    )
+
+
+def umount(target: str, flags: int = MNT_DETACH) -> None:
+    """umount2(2)."""
+    _check(_libc.umount2(target.encode(), flags), "umount2", target)
+
+
+def in_thread(function: Callable[[], _T]) -> _T:
+    """Run `function` in a thread of its own, so that it may change namespaces, and hand back its result.
+
+    The thread ends with the call: no other code ever runs in a namespace it did not choose. An interrupt
+    waits until the thread has ended, so that whoever undoes its work undoes all of it.
+    """
+    outcome: list[_T] = []
+    failure: list[BaseException] = []
+    gate = threading.Lock()
+    begun = threading.Event()
+    finished = threading.Event()
+    abandoned = threading.Event()
+
+    def run() -> None:
+        with gate:
+            if abandoned.is_set():
+                return
+            begun.set()
+        try:
+            outcome.append(function())
+        except BaseException as error:  # handed to the caller, whatever it is
+            failure.append(error)
+        finally:
+            finished.set()
+
+    thread = threading.Thread(target=run, name="namespace", daemon=True)
+    try:
+        thread.start()
+        thread.join()
+    except BaseException:
+        with gate:
+            abandoned.set()
+        while begun.is_set() and not finished.is_set():
+            with suppress(KeyboardInterrupt):
+                finished.wait()
+        raise
+    if failure:
+        raise failure[0]
+    return outcome[0]

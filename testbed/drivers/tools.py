@@ -1,0 +1,113 @@
+"""Programs that labs use, as installed: where they are and which version, asked once for each file.
+
+A version is kept with the file's identity, so that what is installed or upgraded meanwhile is asked anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+_TIMEOUT_S = 5.0
+_SEARCH = os.pathsep.join(("/usr/local/sbin", "/usr/sbin", "/sbin"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A program to look for. `question` None: its presence is enough. `package` is Debian's."""
+
+    name: str
+    package: str
+    needed_for: str
+    question: tuple[str, ...] | None = ("--version",)
+
+
+PROGRAMS = (
+    Program(name="clang", package="clang", needed_for="compiling the eBPF data path"),
+    Program(name="bpftool", package="bpftool", needed_for="looking into the data path by hand", question=("version",)),
+    Program(name="ip", package="iproute2", needed_for="looking into nodes by hand", question=("-V",)),
+    Program(name="tc", package="iproute2", needed_for="looking at queues by hand", question=("-V",)),
+    Program(name="iperf3", package="iperf3", needed_for="TCP scenarios such as rail-permutation"),
+    Program(name="ib_write_bw", package="perftest", needed_for="soft RDMA by perftest"),
+    Program(name="rdma", package="iproute2", needed_for="soft RDMA devices", question=("-V",)),
+    Program(name="tcpdump", package="tcpdump", needed_for="`testbed capture`"),
+    # tshark takes half a second to say its version.
+    Program(name="tshark", package="tshark", needed_for="captures with protocol detail", question=None),
+    Program(name="ethtool", package="ethtool", needed_for="looking at offloads by hand", question=None),
+    Program(name="qemu-system-x86_64", package="qemu-system-x86", needed_for="the lab VM"),
+    Program(name="docker", package="docker.io", needed_for="nodes of runtime docker", question=("--version",)),
+    Program(name="mn", package="mininet", needed_for="nodes of runtime mininet", question=("--version",)),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """A program found. `path` "" where it is not; `version` "" where it was not asked; `error` if it does not run."""
+
+    name: str
+    path: str = ""
+    version: str = ""
+    error: str = ""
+    identity: str = ""
+
+
+def find_programs(known: Mapping[str, Installed], programs: Sequence[Program] = PROGRAMS) -> dict[str, Installed]:
+    """All programs by name. Those in `known` whose file is the same are not asked again; others all at once."""
+    found: dict[str, Installed] = {}
+    ask: list[tuple[Program, Installed]] = []
+    for program in programs:
+        path = shutil.which(program.name) or shutil.which(program.name, path=_SEARCH)
+        if path is None:
+            found[program.name] = Installed(name=program.name)
+            continue
+        item = Installed(name=program.name, path=path, identity=_identity(path))
+        earlier = known.get(program.name)
+        if earlier is not None and earlier.identity == item.identity and earlier.path == path:
+            found[program.name] = earlier
+        elif program.question is None:
+            found[program.name] = item
+        else:
+            ask.append((program, item))
+    if ask:
+        with ThreadPoolExecutor(max_workers=len(ask)) as pool:
+            for item in pool.map(_ask, *zip(*ask, strict=True)):
+                found[item.name] = item
+    return {program.name: found[program.name] for program in programs}
+
+
+def _identity(path: str) -> str:
+    status = Path(path).stat()
+    return f"{status.st_dev}:{status.st_ino}:{status.st_mtime_ns}:{status.st_size}"
+
+
+def _ask(program: Program, item: Installed) -> Installed:
+    try:
+        answer = subprocess.run(
+            [item.path, *(program.question or ())],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return Installed(name=item.name, path=item.path, identity=item.identity, error=f"does not run: {error}")
+    return Installed(
+        name=item.name, path=item.path, identity=item.identity, version=parse_version(answer.stdout + answer.stderr)
+    )
+
+
+_VERSION = re.compile(r"\d+(?:\.\d+)+(?:[-+~.\w]*\d)?")
+
+
+def parse_version(text: str) -> str:
+    """The first thing in a program's answer that looks like a version (numbers with dots); "" for none."""
+    match = _VERSION.search(text)
+    return match[0] if match else ""

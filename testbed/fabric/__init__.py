@@ -1,0 +1,49 @@
+"""Generators: a design such as "rail-optimized" becomes nodes and links; sizing of any lab."""
+
+from testbed.errors import FabricError
+from testbed.fabric.base_rtt import model_base_rtt
+from testbed.fabric.bfd import resolve_bfd
+from testbed.fabric.bisection import Bisection, measure_bisection
+from testbed.fabric.designs import DESIGNS, Design
+from testbed.fabric.generate import generate_fabric
+from testbed.fabric.params import (
+    BfdParams,
+    FabricParams,
+    NicParams,
+    RailParams,
+    RoutingParams,
+    UplinkParams,
+)
+from testbed.fabric.paths import PathCount, Relation, equal_cost_paths
+from testbed.fabric.ports import PORT_MAPS
+from testbed.fabric.qos_presets import QOS_PRESETS, QosPreset
+from testbed.fabric.shape import check_params
+from testbed.fabric.sizing import RoleSizing, Sizing, check_sizing, measure_sizing
+
+__all__ = [
+    "DESIGNS",
+    "PORT_MAPS",
+    "QOS_PRESETS",
+    "BfdParams",
+    "Bisection",
+    "Design",
+    "FabricError",
+    "FabricParams",
+    "NicParams",
+    "PathCount",
+    "QosPreset",
+    "RailParams",
+    "Relation",
+    "RoleSizing",
+    "RoutingParams",
+    "Sizing",
+    "UplinkParams",
+    "check_params",
+    "check_sizing",
+    "equal_cost_paths",
+    "generate_fabric",
+    "measure_bisection",
+    "measure_sizing",
+    "model_base_rtt",
+    "resolve_bfd",
+]

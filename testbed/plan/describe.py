@@ -1,0 +1,91 @@
+"""A plan in words: one line per operation for a dry run, and a summary."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import assert_never
+
+from testbed.plan.operations import (
+    AddAddress,
+    AddRoute,
+    AddRule,
+    CreateBridge,
+    CreateNode,
+    CreateVeth,
+    DelayPort,
+    InstallPort,
+    LabPlan,
+    Operation,
+    QosPlan,
+    SetSysctl,
+    SetUp,
+    ShapePort,
+    StartRouting,
+)
+from testbed.units import ByteCount, Duration, Rate
+
+
+def describe_operation(operation: Operation) -> str:
+    """One line without a newline, such as `create veth p1-s1-h1:rail1 <-> p1-s1-rail1:down1 mtu 4500`."""
+    match operation:
+        case CreateNode(node=node):
+            return f"create node {node}"
+        case SetSysctl(node=node, key=key, value=value, optional=optional):
+            return f"set {node} {key.replace('/', '.')} = {value}{' (if present)' if optional else ''}"
+        case CreateBridge(node=node, name=name, mtu_bytes=mtu):
+            return f"create bridge {node}:{name} mtu {mtu}"
+        case CreateVeth(a=a, b=b, mtu_bytes=mtu):
+            return f"create veth {a.node}:{a.name} <-> {b.node}:{b.name} mtu {mtu}"
+        case ShapePort(node=node, name=name, rate_bps=rate, burst_bytes=burst):
+            return f"shape {node}:{name} to {Rate(rate)} burst {ByteCount(burst)}"
+        case InstallPort(node=node, name=name, rate_bps=rate, burst_bytes=burst, profile=profile):
+            return f"install port {node}:{name} at {Rate(rate)} burst {ByteCount(burst)} profile {profile}"
+        case DelayPort(node=node, name=name, delay_ns=delay, jitter_ns=jitter, limit_packets=limit):
+            varying = f" +- {Duration(jitter)}" if jitter else ""
+            return f"delay what {node}:{name} receives by {Duration(delay)}{varying}, at most {limit} packets"
+        case SetUp(node=node, name=name):
+            return f"set up {node}:{name}"
+        case AddAddress(node=node, name=name, address=address):
+            return f"add address {node}:{name} {address}"
+        case AddRoute(node=node, destination=destination, gateway=gateway, ifindex=ifindex, table=table, source=source):
+            where = "default" if destination.prefixlen == 0 else str(destination)
+            via = f" via {gateway}" if gateway is not None else ""
+            by = f" source {source}" if source is not None else ""
+            return f"add route {node} {where}{via} interface {ifindex} table {table}{by}"
+        case AddRule(node=node, source=source, table=table, priority=priority):
+            return f"add rule {node} from {source} table {table} priority {priority}"
+        case StartRouting(node=node, daemons=daemons):
+            return f"start {' '.join(daemons)} on {node}"
+        case _:
+            assert_never(operation)
+
+
+def _qos_line(qos: QosPlan) -> str:
+    """`inspect qos` has the rest."""
+    switch_ports = [profile for profile in qos.profiles if profile.switch]
+    count = len({profile.profile for profile in switch_ports})
+    lossless = any(item.lossless for profile in switch_ports for item in profile.classes)
+    return (
+        f"qos: {count} profile{'' if count == 1 else 's'} of switch ports, {'with' if lossless else 'without'} lossless"
+        f" classes; base RTT {Duration(qos.base_rtt_ns)} (real time)"
+    )
+
+
+def summarize_plan(plan: LabPlan) -> str:
+    """A few lines: how much of everything, the time scale, the span of AS numbers."""
+    counts = Counter(type(operation).__name__ for operation in plan.operations)
+    sessions = sum(len(switch.neighbors) for switch in plan.switches) // 2
+    routes = sum(len(table) for table in plan.expected_routes.values())
+    lines = [
+        f"lab {plan.lab}: {len(plan.hosts)} hosts, {len(plan.switches)} switches, {counts['CreateVeth']} links",
+        f"time scale: k = {plan.k:g}",
+        f"routing: {sessions} BGP sessions, {routes} routes when converged",
+        f"operations: {len(plan.operations)}",
+    ]
+    rates = sorted({(port.line_rate_bps, port.rate_bps) for port in plan.ports})
+    if rates:
+        scaled = ", ".join(f"{Rate(line)} as {Rate(rate)}" for line, rate in rates)
+        lines.insert(2, f"rates: {scaled}")
+    if plan.qos is not None:
+        lines.append(_qos_line(plan.qos))
+    return "\n".join(lines)

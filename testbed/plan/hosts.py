@@ -1,0 +1,67 @@
+"""Host routing by source address: each NIC sends through its own rail.
+
+NIC n (from 1, in rail order) has table 100 + n with its subnet and a default route through its gateway,
+and a rule `from <its address>` at priority 1000 + n. The main table has the subnet of every NIC
+(the kernel adds it with the address) and a default route through the first NIC, for sockets that are
+bound to no address. Where rails are isolated there is no such default: only a socket bound to a NIC
+leaves the rail's subnet, and the rail switch then refuses it. (Without the per-NIC default such a
+packet would fall through to the main table and cross rails inside the host.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import IPv4Network
+
+from testbed.plan.operations import AddRoute, AddRule, PortPlan
+
+MAIN_TABLE = 254
+FIRST_TABLE = 100
+FIRST_PRIORITY = 1000
+MAX_NICS = 100
+"""Tables 101..200 and up to the reserved 253."""
+
+_EVERYWHERE = IPv4Network("0.0.0.0/0")
+
+
+def host_routes(nics: Sequence[PortPlan], *, isolated: bool) -> tuple[list[AddRoute], list[AddRule]]:
+    """Routes and rules of a host with these NICs, in rail order. A NIC without a gateway needs none."""
+    routes: list[AddRoute] = []
+    rules: list[AddRule] = []
+    main = isolated
+    for number, nic in enumerate(nics, 1):
+        if nic.address is None or nic.gateway is None:
+            continue
+        table = FIRST_TABLE + number
+        source = nic.address.ip
+        subnet = AddRoute(
+            node=nic.node,
+            destination=nic.address.network,
+            gateway=None,
+            ifindex=nic.ifindex,
+            table=table,
+            source=source,
+        )
+        default = AddRoute(
+            node=nic.node,
+            destination=_EVERYWHERE,
+            gateway=nic.gateway,
+            ifindex=nic.ifindex,
+            table=table,
+            source=source,
+        )
+        routes += (subnet, default)
+        if not main:
+            main = True
+            routes.append(
+                AddRoute(
+                    node=nic.node,
+                    destination=_EVERYWHERE,
+                    gateway=nic.gateway,
+                    ifindex=nic.ifindex,
+                    table=MAIN_TABLE,
+                    source=source,
+                )
+            )
+        rules.append(AddRule(node=nic.node, source=source, table=table, priority=FIRST_PRIORITY + number))
+    return routes, rules

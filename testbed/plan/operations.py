@@ -1,0 +1,384 @@
+"""The operations a plan is made of. Data, not calls: drivers apply them, `--dry-run` prints them, tests compare them.
+
+Order matters only between stages; `LabPlan.operations` is already in the order in which it is applied.
+Names are those of nodes, never of namespaces: a driver maps a node to its runtime. Interface indexes
+are decided by the plan (`ifindex` is unique inside a node), so that no operation needs to look one up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+
+from testbed.model import Bfd, DelayBy, Protocol, Role
+from testbed.model.qos import BalancingMode, HashEngine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateNode:
+    """A network namespace (or a container) for a node. `cpu_slot` spreads receive steering over CPUs."""
+
+    node: str
+    cpu_slot: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetSysctl:
+    """Write `value` to `/proc/sys/<key>` (key with slashes) inside the node.
+
+    `optional`: a key that this kernel does not have is passed over.
+    """
+
+    node: str
+    key: str
+    value: str
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateBridge:
+    """A rail on a switch: a bridge without STP, carrying the gateway address."""
+
+    node: str
+    name: str
+    ifindex: int
+    mac: str
+    mtu_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VethEnd:
+    """One end of a veth pair. `master` is the ifindex of the bridge it joins, 0 for none."""
+
+    node: str
+    name: str
+    ifindex: int
+    mac: str
+    master: int = 0
+    ipv6: bool = False
+    """Whether the interface has IPv6 (link-local, for unnumbered BGP)."""
+
+
+PLAIN_QUEUE_PACKETS = 200
+"""Depth of the one queue of a port without QoS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateVeth:
+    """A link, created in place in both nodes, down. `queue_packets` is the depth of each port's queue."""
+
+    a: VethEnd
+    b: VethEnd
+    mtu_bytes: int
+    queue_packets: int = PLAIN_QUEUE_PACKETS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapePort:
+    """One HTB class at the scaled line rate. `burst_bytes` is burst and cburst."""
+
+    node: str
+    name: str
+    ifindex: int
+    rate_bps: int
+    burst_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallPort:
+    """The full port set on an interface that `qos:` describes: see `testbed.plan.qos` for the numbers.
+
+    HTB with the line class and one class for each traffic class of profile `profile` (an index of
+    `QosPlan.profiles`), a gate (TBF) in each lossless class, and the eBPF programs. `port` is the port's
+    number in the lab, `peer` that of the other end; `buffer` is an index of `QosPlan.buffers`.
+    """
+
+    node: str
+    name: str
+    ifindex: int
+    port: int
+    peer: int
+    rate_bps: int
+    burst_bytes: int
+    mtu_bytes: int
+    profile: int
+    buffer: int
+    switch: bool
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayPort:
+    """Delay what an interface receives: an ifb with netem at its root that arrivals go through.
+
+    `clsact`: a filter of the kernel sends them there (a lab without `qos:`); else the port's own eBPF program does,
+    after its work, by `delay_ifindex` of its map entry `port`. Times are in lab time.
+    """
+
+    node: str
+    name: str
+    ifindex: int
+    port: int
+    ifb_name: str
+    ifb_ifindex: int
+    mtu_bytes: int
+    delay_ns: int
+    jitter_ns: int
+    limit_packets: int
+    clsact: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetUp:
+    """Bring an interface up. `lo` has ifindex 1."""
+
+    node: str
+    name: str
+    ifindex: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddAddress:
+    node: str
+    name: str
+    ifindex: int
+    address: IPv4Interface
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddRoute:
+    """A unicast route in `table` of a host. `gateway` None: on-link. `source`: preferred source."""
+
+    node: str
+    destination: IPv4Network
+    gateway: IPv4Address | None
+    ifindex: int
+    table: int
+    source: IPv4Address | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddRule:
+    """`ip rule add from <source> lookup <table> pref <priority>`."""
+
+    node: str
+    source: IPv4Address
+    table: int
+    priority: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRouting:
+    """Start the routing daemons of a switch with the configuration rendered from `SwitchPlan`."""
+
+    node: str
+    daemons: tuple[str, ...]
+
+
+Operation = (
+    CreateNode
+    | SetSysctl
+    | CreateBridge
+    | CreateVeth
+    | ShapePort
+    | InstallPort
+    | DelayPort
+    | SetUp
+    | AddAddress
+    | AddRoute
+    | AddRule
+    | StartRouting
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortPlan:
+    """An interface as decided. `rate_bps` is the scaled (lab) rate, `line_rate_bps` the real one.
+
+    `delay_ns` is the link's one-way delay in lab time (the real one times k), `jitter_ns` how much it varies, and
+    `delay_by` who realises it (KERNEL, ENDPOINT or IGNORE); a link end, so no bridges. `loss` is the wire's, 0 to 1.
+
+    `address` is the NIC's or gateway's IPv4 address where it has one; `rail` its rail (0: none);
+    `peer` the other end as "node:interface".
+    """
+
+    node: str
+    name: str
+    ifindex: int
+    mac: str
+    mtu_bytes: int
+    peer: str
+    rate_bps: int
+    line_rate_bps: int
+    delay_ns: int = 0
+    jitter_ns: int = 0
+    delay_by: DelayBy = DelayBy.IGNORE
+    loss: float = 0.0
+    address: IPv4Interface | None = None
+    gateway: IPv4Address | None = None
+    rail: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassPlan:
+    """A traffic class in bytes, as the data path takes it. `priority` is PCP and PFC priority.
+
+    `quantum_bytes` is what a weighted class may send in its turn. `limit_bytes` is the static tail drop,
+    `alpha` the dynamic threshold's factor (0: none). `kmin_bytes` None: no ECN. `xoff_bytes`, `xon_bytes` and
+    `headroom_bytes` are those of an ingress port, 0 for a lossy class.
+    """
+
+    priority: int
+    name: str
+    strict: bool
+    weight: int
+    quantum_bytes: int
+    lossless: bool
+    limit_bytes: int
+    reserved_bytes: int
+    alpha: float
+    kmin_bytes: int | None = None
+    kmax_bytes: int | None = None
+    pmax: float = 0.0
+    drop_non_ect: bool = False
+    xoff_bytes: int = 0
+    xon_bytes: int = 0
+    headroom_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortProfile:
+    """All numbers that ports of one kind, rate and QoS share. `class_of_dscp` has 64 priorities.
+
+    `bdp_bytes` is the bandwidth-delay product that multiples were resolved with; `profile` the index in
+    `QosPolicy.profiles` it comes from. `trimmed_class` takes trimmed packets.
+    """
+
+    profile: int
+    switch: bool
+    rate_bps: int
+    mtu_bytes: int
+    bdp_bytes: int
+    classes: tuple[ClassPlan, ...]
+    class_of_dscp: tuple[int, ...]
+    control_class: int
+    trimmed_class: int
+    trimming: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferPlan:
+    """A switch's shared buffer, and how it balances load. `gap_ns` is in lab time.
+
+    `shared_bytes` is the whole; `headroom_bytes` of it is set aside for its lossless ingress queues.
+    """
+
+    node: str
+    shared_bytes: int
+    headroom_bytes: int
+    mode: BalancingMode
+    hash: HashEngine
+    gap_ns: int
+    seed: int
+    watchdog_detect_ns: int = 0
+    watchdog_restore_ns: int = 0
+    """0: no watchdog."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QosPlan:
+    """What the data path of a lab needs beside its operations. `base_rtt_ns` is modelled, in real time.
+
+    `reaction_ns` is the pause reaction (lab time) that the headroom was computed from.
+    """
+
+    profiles: tuple[PortProfile, ...]
+    buffers: tuple[BufferPlan, ...]
+    base_rtt_ns: int
+    reaction_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbor:
+    """An unnumbered BGP neighbour on `interface`. `remote` names the node behind it."""
+
+    interface: str
+    remote: str
+    remote_role: Role
+    remote_asn: int
+    remote_interface: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchPlan:
+    """All that FRR's configuration of one switch is rendered from."""
+
+    node: str
+    role: Role
+    asn: int
+    router_id: IPv4Address
+    loopback: IPv4Interface
+    neighbors: tuple[Neighbor, ...]
+    networks: tuple[IPv4Network, ...]
+    """Connected prefixes this switch originates (loopback, rail subnets, routed links)."""
+    aggregates: tuple[IPv4Network, ...]
+    """Summaries it announces instead of their more specifics."""
+    protocol: Protocol
+    ecmp: int
+    bfd: Bfd | None
+    cluster_id: IPv4Address | None = None
+    """iBGP route reflection: the cluster; None where the switch reflects nothing."""
+    reflector_client_interfaces: tuple[str, ...] = ()
+    compare_router_id: bool = False
+    """Whether the choice between equally long paths matters to others here, and must not depend on which came first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPlan:
+    """A host's NIC ports in rail order."""
+
+    node: str
+    nics: tuple[PortPlan, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedRoute:
+    """What a converged switch has in its kernel table: `next_hops` is the planned ECMP width.
+
+    `interfaces` are the outgoing interfaces of all equally good paths, sorted. `width` is 0 where all of
+    them are used, else how many of them are (`Routing.ecmp` is narrower). No interface at all: the
+    blackhole route of the switch's own aggregate.
+    """
+
+    prefix: IPv4Network
+    interfaces: tuple[str, ...]
+    width: int = 0
+
+    @property
+    def next_hops(self) -> int:
+        return self.width or len(self.interfaces)
+
+    def matches(self, interfaces: Collection[str]) -> bool:
+        """Whether a kernel route over `interfaces` is the planned one."""
+        found = set(interfaces)
+        return len(found) == self.next_hops and found.issubset(self.interfaces)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabPlan:
+    """Everything decided about a lab, for one time scale and one slot on the machine.
+
+    `slot` (0..511) keeps AS numbers and MACs of labs on one machine apart. `k` is the time scale.
+    `expected_routes` maps each switch to the BGP routes it must have when converged.
+    """
+
+    lab: str
+    slot: int
+    k: float
+    operations: tuple[Operation, ...]
+    ports: tuple[PortPlan, ...]
+    switches: tuple[SwitchPlan, ...]
+    hosts: tuple[HostPlan, ...]
+    expected_routes: dict[str, tuple[ExpectedRoute, ...]]
+    qos: QosPlan | None = None

@@ -1,0 +1,153 @@
+"""The time scale k: how much slower than the real fabric the lab runs, so that this machine can carry it.
+
+A switch hop of a packet costs CPU time whatever the emulated rate. So the work of a lab is the rate of its
+NICs times the hops of their packets, and a machine is known by the most of it that it does at full CPU.
+Half of that is planned for: the rest is for the hosts' own programs, for routing, and for what the
+calibration does not see.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from math import ceil, floor, log10
+
+from testbed.model import Lab, LinkKind, NodeKind
+from testbed.units import Rate
+
+USABLE_SHARE = 0.5
+SLOWEST_PORT = Rate(1_000_000)
+"""The automatic scale makes no port slower."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineProfile:
+    """What this machine forwards at full CPU.
+
+    `forwarding_bps` is bit/s over one switch hop with packets of `mtu_bytes`, all CPUs together: a measured total of
+    7.8 Gbit/s over three hops (2 cores, kernel TCP, MTU 9000) is 23.4e9. The cost is per packet, so a smaller MTU
+    carries proportionally less.
+    """
+
+    cores: int
+    forwarding_bps: float
+    mtu_bytes: int = 9000
+
+    def capacity_bps(self, mtu_bytes: int) -> float:
+        """Hop-bits per second with packets of `mtu_bytes`."""
+        return self.forwarding_bps * min(1.0, mtu_bytes / self.mtu_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleChoice:
+    """A time scale and what it means for the machine.
+
+    `load` is the share of the machine that all NICs sending at once at line rate would use. `fits` says whether that is
+    at most half; `fitting_k` is the smallest k of the 1-2-5 series that does.
+    """
+
+    k: float
+    reason: str
+    load: float
+    fits: bool
+    fitting_k: float
+
+
+def choose_scale(lab: Lab, machine: MachineProfile) -> ScaleChoice:
+    """The smallest k of the 1-2-5 series with which all NICs may send at once over their longest path.
+
+    A fabric too large for that keeps `SLOWEST_PORT` instead: routing and probes share the ports, and nobody
+    sends from a thousand NICs of a small machine at once. `fits` is then False.
+    """
+    slowest = min((link.rate.bps for link in lab.links), default=SLOWEST_PORT.bps)
+    bound = round_down_125(slowest / SLOWEST_PORT.bps)
+    return judge_scale(lab, machine, min(_fitting(lab, machine), bound))
+
+
+def judge_scale(lab: Lab, machine: MachineProfile, k: float) -> ScaleChoice:
+    """Whether `k` suits this machine, and the k that would. It only says so: a k that a file fixes is kept."""
+    nics, rate, hops, mtu = _demand(lab)
+    fitting = _fitting(lab, machine)
+    load = rate / k * hops / machine.capacity_bps(mtu) if nics else 0.0
+    fits = load <= USABLE_SHARE * (1 + 1e-9)
+    reason = (
+        f"{nics} NICs sending {Rate(round(rate / k))} in all over {hops} switch hops"
+        f" use {load:.0%} of {machine.cores} cores"
+        if nics
+        else "no NIC sends anything"
+    )
+    if not fits:
+        reason += f"; k = {fitting:g} would stay within {USABLE_SHARE:.0%}"
+    return ScaleChoice(k=k, reason=reason, load=load, fits=fits, fitting_k=fitting)
+
+
+def _fitting(lab: Lab, machine: MachineProfile) -> float:
+    nics, rate, hops, mtu = _demand(lab)
+    if not nics:
+        return 1.0
+    return round_up_125(rate * hops / (USABLE_SHARE * machine.capacity_bps(mtu)))
+
+
+def round_up_125(value: float) -> float:
+    """The next number of 1, 2, 5, 10, 20, 50, ... that is not below `value`; at least 1."""
+    if value <= 1:
+        return 1.0
+    decade = 10.0 ** (ceil(log10(value)) - 1)
+    return next(step * decade for step in (1, 2, 5, 10) if step * decade >= value * (1 - 1e-9))
+
+
+def round_down_125(value: float) -> float:
+    """The last number of 1, 2, 5, 10, 20, 50, ... that is not above `value`; at least 1."""
+    up = round_up_125(value)
+    if up <= value * (1 + 1e-9) or up == 1:
+        return up
+    decade = 10.0 ** floor(log10(value))
+    return next(step * decade for step in (5, 2, 1) if step * decade <= value * (1 + 1e-9))
+
+
+def _demand(lab: Lab) -> tuple[int, int, int, int]:
+    """NIC ports, their line rates in all (bit/s), the switches on their longest path, the smallest NIC MTU (bytes)."""
+    hosts = {node.name for node in lab.nodes if node.kind is NodeKind.HOST}
+    nics = [
+        (link, end, other)
+        for link in lab.links
+        if link.kind is not LinkKind.FABRIC
+        for end, other in ((link.a, link.b), (link.b, link.a))
+        if end.node in hosts
+    ]
+    if not nics:
+        return 0, 0, 0, 0
+    edges = {other.node for _, _, other in nics if other.node not in hosts}
+    return (
+        len(nics),
+        sum(link.rate.bps for link, _, _ in nics),
+        _longest_path(lab, edges),
+        min(link.mtu_bytes for link, _, _ in nics),
+    )
+
+
+def _longest_path(lab: Lab, edges: set[str]) -> int:
+    """The most switches on a shortest path between two of the switches that have NICs; 1 for NICs back to back."""
+    neighbors: dict[str, set[str]] = defaultdict(set)
+    for link in lab.links:
+        if link.kind is LinkKind.FABRIC:
+            neighbors[link.a.node].add(link.b.node)
+            neighbors[link.b.node].add(link.a.node)
+    longest = 1
+    seen_from: set[frozenset[str]] = set()
+    for start in sorted(edges):
+        # Switches with the same neighbours (rails of a segment) are equally far from everything else.
+        alike = frozenset(neighbors[start])
+        if alike and alike in seen_from:
+            continue
+        seen_from.add(alike)
+        seen = {start}
+        frontier = {start}
+        hops = 1
+        while frontier:
+            if not frontier.isdisjoint(edges):
+                longest = max(longest, hops)
+            frontier = {other for node in frontier for other in neighbors[node]} - seen
+            seen |= frontier
+            hops += 1
+    return longest

@@ -1,0 +1,148 @@
+"""The agent's guard: when the agent ends and labs still count on it, gates open, and a new agent starts.
+
+`python -m testbed.portd.guard --run-directory DIR --agent-fd N`, started by the agent, which in turn starts another
+guard should this one end. It ends with an agent that leaves no attachment behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import select
+import sys
+import time
+from pathlib import Path
+
+from testbed.datapath.maps import LabMaps
+from testbed.errors import TestbedError
+from testbed.portd import realtime
+from testbed.portd.attachment import DIRECTORY_NAME, AttachmentFiles, LabAttachment
+from testbed.portd.companion import Companion
+from testbed.portd.core import OpenGate
+from testbed.portd.eventlog import EventLog
+from testbed.portd.ledger import Ledger
+from testbed.portd.pfc import PRIORITIES
+from testbed.portd.wire import Wire
+
+AGENT_MODULE = "testbed.portd"
+QUIET_S = 10.0
+"""An agent that lived so long did not die of its start."""
+FIRST_DELAY_S = 0.1
+LAST_DELAY_S = 5.0
+
+
+def fail_open(attachment: LabAttachment) -> int:
+    """Open every gate of a lab that the maps call closed; how many. Raises `TestbedError` where the maps are gone."""
+    maps = LabMaps.open(attachment.pin_directory, writable=True)
+    try:
+        return open_closed_gates(attachment, Ledger(maps))
+    finally:
+        maps.close()
+
+
+def open_closed_gates(attachment: LabAttachment, ledger: Ledger) -> int:
+    """As `fail_open`, on maps that are there already. A gate of a port that is gone counts as open."""
+    ports = {port.number: port for port in attachment.ports}
+    wire = Wire(ports, lambda _number, _what, _code: None)
+    closed = [index for index in ledger.all_closed() if index // PRIORITIES in ports]
+    vectors: dict[int, int] = {}
+    for index in closed:
+        port, priority = divmod(index, PRIORITIES)
+        vectors[port] = vectors.get(port, 0) | 1 << priority
+    try:
+        for port, vector in vectors.items():
+            wire.open_gates(OpenGate(port, vector))
+    finally:
+        wire.close()
+    now = time.monotonic_ns()
+    for index in closed:
+        ledger.gate_opened(index, now)
+    return len(closed)
+
+
+class Guard:
+    """Watches one agent after the other."""
+
+    def __init__(self, run_directory: Path, agent: Companion) -> None:
+        self._run_directory = run_directory
+        self._files = AttachmentFiles(run_directory / DIRECTORY_NAME)
+        self._agent = agent
+
+    def run(self) -> None:
+        """Until an agent ends that nobody needs any more, or another agent is there, which has a guard of its own."""
+        delay_s = FIRST_DELAY_S
+        began = time.monotonic()
+        while True:
+            self._wait_for(None)
+            self._agent.close()
+            if not self._fail_open():
+                return
+            lived_s = time.monotonic() - began
+            if lived_s < QUIET_S:
+                delay_s = min(2 * delay_s, LAST_DELAY_S)
+                select.select([], [], [], delay_s)  # an agent that dies of its start must not start all the time
+            else:
+                delay_s = FIRST_DELAY_S
+            began = time.monotonic()
+            if not self._restart():
+                return
+
+    def _wait_for(self, timeout_s: float | None) -> None:
+        poller = select.poll()
+        poller.register(self._agent, select.POLLIN)
+        poller.poll(None if timeout_s is None else timeout_s * 1000)
+
+    def _fail_open(self) -> bool:
+        """Open the gates of all labs; False where there are none, or another agent serves them by now."""
+        try:
+            claim = self._files.claim()
+        except FileNotFoundError:
+            return False
+        if claim is None:
+            return False
+        try:
+            labs = self._files.labs()
+            for lab in labs:
+                self._fail_open_lab(lab)
+            return bool(labs)
+        finally:
+            os.close(claim)
+
+    def _fail_open_lab(self, lab: str) -> None:
+        try:
+            attachment = self._files.read(lab)
+            opened = fail_open(attachment)
+        except (TestbedError, OSError) as error:
+            print(f"the lab {lab} is left as it is: {error}", file=sys.stderr, flush=True)
+            return
+        log = EventLog(attachment.events_file, lab)
+        log.write("portd-died", detail=f"agent {self._agent.pid}; {opened} closed gates opened")
+
+    def _restart(self) -> bool:
+        while True:
+            try:
+                self._agent = Companion.spawn(AGENT_MODULE, self._run_directory, "--guard-fd")
+            except FileNotFoundError:
+                return False  # the run directory is gone, and all labs with it
+            except OSError as error:
+                print(f"the agent does not start: {error}", file=sys.stderr, flush=True)
+                select.select([], [], [], LAST_DELAY_S)
+            else:
+                return True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m testbed.portd.guard", description=__doc__)
+    parser.add_argument("--run-directory", type=Path, required=True)
+    parser.add_argument("--agent-fd", type=int, required=True, help="pidfd of the agent that started us")
+    options = parser.parse_args()
+    why = realtime.become_realtime(realtime.GUARD_PRIORITY)
+    if why:
+        print(why, file=sys.stderr, flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        Guard(options.run_directory, Companion.parent(options.agent_fd)).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""A pytest plugin: the `lab` fixture deploys a topology for a test and removes it afterwards.
+
+    @pytest.mark.topology("topologies/demo.yml", overrides={"fabric.hosts": 2})
+    def test_rails(lab):
+        assert lab.check().exit_code == 0
+
+`--testbed-keep` leaves the lab of a failed test deployed. A machine that cannot deploy skips, saying why.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from testbed.api import Lab
+
+_failed = pytest.StashKey[bool]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("testbed")
+    group.addoption("--testbed-keep", action="store_true", help="leave the lab of a failed test deployed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "topology(file, overrides={}): the topology of the `lab` fixture")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    if report.failed:  # type: ignore[attr-defined]
+        item.stash[_failed] = True
+    return report
+
+
+@pytest.fixture
+def deploy_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Lab]]:
+    """A function like `Lab.deploy` whose labs are removed after the test, whatever happens in it."""
+    from testbed.api import Lab
+    from testbed.errors import CapabilityError
+
+    deployed: list[Lab] = []
+
+    def deploy(topology: str | Path, **options: object) -> Lab:
+        options.setdefault("name", _lab_name(request.node.nodeid))
+        options.setdefault("directory", tmp_path)
+        try:
+            lab = Lab.deploy(topology, **options)  # type: ignore[arg-type]
+        except CapabilityError as error:
+            pytest.skip(f"this machine cannot deploy a lab: {error.message}")
+        deployed.append(lab)
+        return lab
+
+    yield deploy
+    keep = request.config.getoption("--testbed-keep") and request.node.stash.get(_failed, False)
+    for lab in deployed:
+        if not keep:
+            lab.destroy()
+
+
+@pytest.fixture
+def lab(request: pytest.FixtureRequest, deploy_lab: Callable[..., Lab]) -> Lab:
+    """The lab of the test's `topology` mark."""
+    marker = request.node.get_closest_marker("topology")
+    if marker is None or not marker.args:
+        raise pytest.UsageError('the lab fixture needs @pytest.mark.topology("FILE.yml")')
+    return deploy_lab(marker.args[0], **marker.kwargs)
+
+
+def _lab_name(test: str) -> str:
+    """A name of this test and process: runs beside each other do not meet."""
+    return f"t{zlib.crc32(f'{test} {os.getpid()}'.encode()):08x}"

@@ -1,0 +1,124 @@
+"""A lab as a Mermaid flowchart, as GitHub and many wikis show it.
+
+Mermaid refuses more than 500 edges. A lab with more than `MAX_EDGES` is condensed, first its hosts to
+their groups, then its switches to one box for each row of a segment or pod; a comment says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from testbed.model import Lab, Node
+from testbed.report.graph.grouping import Bundle, Grouping, Tier, bundle_links, group_lab, short_name
+from testbed.units import Rate
+
+MAX_EDGES = 400
+
+_CLASSES = {Tier.SUPER_SPINE: "core", Tier.SPINE: "spine", Tier.RAIL: "leaf", Tier.HOST: "host"}
+
+
+def render_mermaid(lab: Lab) -> str:
+    """`lab` as a Mermaid flowchart."""
+    grouping = group_lab(lab)
+    chart = _Chart(lab, grouping)
+    bundles = chart.bundles()
+    if len(bundles) > MAX_EDGES:
+        chart.condense_hosts()
+        bundles = chart.bundles()
+    if len(bundles) > MAX_EDGES:
+        chart.condense_switches()
+        bundles = chart.bundles()
+    return chart.text(bundles)
+
+
+class _Chart:
+    """`aliases` maps a node's name to that of the box that stands for it; `boxes` has those boxes' labels."""
+
+    def __init__(self, lab: Lab, grouping: Grouping) -> None:
+        self.lab = lab
+        self.grouping = grouping
+        self.aliases: dict[str, str] = {}
+        self.boxes: dict[str, str] = {}
+        self.ids: dict[str, str] = {}
+        self.condensed: list[str] = []
+
+    def bundles(self) -> tuple[Bundle, ...]:
+        """The edges. Rails are told apart only where hosts are shown each: a box's links are one edge."""
+        bundles = bundle_links(self.lab.links, self.grouping.tiers, self.aliases)
+        if not self.condensed:
+            return bundles
+        merged: dict[tuple[str, str], list[Bundle]] = {}
+        for bundle in bundles:
+            merged.setdefault((bundle.upper, bundle.lower), []).append(bundle)
+        return tuple(
+            Bundle(upper=upper, lower=lower, rail=0, links=tuple(link for bundle in together for link in bundle.links))
+            for (upper, lower), together in merged.items()
+        )
+
+    def condense_hosts(self) -> None:
+        for group in self.grouping.groups:
+            if len(group.hosts) > 1:
+                self._condense(group.hosts, "hosts")
+        self.condensed.append("hosts")
+
+    def condense_switches(self) -> None:
+        self._condense(self.grouping.super_spines, "super-spines")
+        for pod in self.grouping.pods:
+            self._condense(pod.spines, "spines")
+            for segment in pod.segments:
+                self._condense(segment.switches, "rail switches")
+        self.condensed.append("switches")
+
+    def _condense(self, nodes: tuple[Node, ...], what: str) -> None:
+        if not nodes:
+            return
+        box = f"#{nodes[0].name}"
+        self.boxes[box] = f"{len(nodes)} {what}<br>{_escaped(nodes[0].name)} … {_escaped(nodes[-1].name)}"
+        self.aliases.update((node.name, box) for node in nodes)
+
+    def text(self, bundles: Iterable[Bundle]) -> str:
+        lines = ["flowchart TB"]
+        if self.condensed:
+            lines.append(f"  %% {' and '.join(self.condensed)} are shown as groups: {len(self.lab.links)} links in all")
+        lines += self._nodes(self.grouping.super_spines, "  ")
+        segments = 0
+        for pod in self.grouping.pods:
+            inner = self._nodes(pod.spines, "    ")
+            for segment in pod.segments:
+                body = [*self._nodes(segment.switches, "      "), *self._nodes(segment.hosts, "      ")]
+                segments += 1
+                titled = bool(segment.title)
+                inner += [f"    subgraph s{segments}[{segment.title}]", *body, "    end"] if titled else body
+            lines += [f"  subgraph p{pod.number}[{pod.title}]", *inner, "  end"] if pod.title else inner
+        lines += [self._edge(bundle) for bundle in bundles]
+        lines += [
+            "  classDef core fill:#efeafb,stroke:#b3a1e3,color:#1b2430",
+            "  classDef spine fill:#e9effb,stroke:#9db4e6,color:#1b2430",
+            "  classDef leaf fill:#ffffff,stroke:#b9c3cf,color:#1b2430",
+            "  classDef host fill:#f6f7f9,stroke:#b9c3cf,color:#1b2430",
+        ]
+        return "\n".join([*lines, ""])
+
+    def _nodes(self, nodes: Iterable[Node], indent: str) -> list[str]:
+        lines = []
+        for node in nodes:
+            name = self.aliases.get(node.name, node.name)
+            if name in self.ids:
+                continue
+            # Names are never used as ids: "end" and others are words of Mermaid.
+            self.ids[name] = f"n{len(self.ids)}"
+            label = self.boxes.get(name) or _escaped(short_name(node))
+            lines.append(f'{indent}{self.ids[name]}["{label}"]:::{_CLASSES[self.grouping.tiers[node.name]]}')
+        return lines
+
+    def _edge(self, bundle: Bundle) -> str:
+        ends = f"{self.ids[bundle.upper]}", f"{self.ids[bundle.lower]}"
+        if len(bundle.links) == 1:
+            return f"  {ends[0]} --- {ends[1]}"
+        return f'  {ends[0]} ---|"{len(bundle.links)} links, {Rate(bundle.rate_bps)}"| {ends[1]}'
+
+
+def _escaped(text: str) -> str:
+    """Text inside a quoted Mermaid label, with its entity codes (`#quot;`) for what would end or mark it up."""
+    codes = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "&": "#amp;", "`": "#96;", "\n": " "}
+    return "".join(codes.get(character, character) for character in text)

@@ -1,0 +1,361 @@
+// What one does with the picture: follow a node's links, find, open host groups, walk by keyboard, zoom.
+// Columns of the data: node [name, tier, tray, state, pod, segment, rails, labels];
+// link [node a, interface a, node b, interface b, rail, properties, Mbit/s].
+(() => {
+  "use strict";
+  const lab = JSON.parse(document.getElementById("lab").textContent);
+  const svg = document.getElementById("picture"), scroll = document.getElementById("scroll");
+  const overlay = document.getElementById("overlay"), search = document.getElementById("search");
+  const overview = document.getElementById("overview"), detail = document.getElementById("detail");
+  const NAME = 0, TIER = 1, TRAY = 2, STATE = 3, POD = 4, SEGMENT = 5, RAILS = 6, LABELS = 7;
+  const HOST = 3;
+  const make = (tag, attributes = {}, ...children) => {
+    const element = document.createElement(tag);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    element.append(...children);
+    return element;
+  };
+  const drawn = (tag, attributes) => {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    return element;
+  };
+  const colour = rail => rail ? `q${(rail - 1) % 8 + 1}` : "";
+
+  // --- indexes
+  const linksOf = lab.nodes.map(() => []);
+  lab.links.forEach((link, i) => { linksOf[link[0]].push(i); linksOf[link[2]].push(i); });
+  const boxes = new Map();
+  for (const element of svg.querySelectorAll(".n")) boxes.set(Number(element.dataset.n), element);
+  const lines = new Map();
+  for (const line of svg.querySelectorAll("#lines .k")) {
+    for (const end of [line.dataset.a, line.dataset.b]) {
+      if (!lines.has(end)) lines.set(end, []);
+      lines.get(end).push(line);
+    }
+  }
+  const joined = new Set();
+  for (const line of svg.querySelectorAll("#lines .k")) joined.add(line.dataset.a + "|" + line.dataset.b);
+  const trays = [...svg.querySelectorAll(".tray")];
+
+  // --- following links
+  let pinned = null, shown = null;
+  const clear = () => {
+    svg.classList.remove("focus");
+    for (const element of svg.querySelectorAll(".on, .pinned")) element.classList.remove("on", "pinned");
+    for (const tray of trays) tray.style.removeProperty("--c");
+    overlay.replaceChildren();
+  };
+  const place = element => {
+    const box = element.querySelector(".c").getBBox();
+    let x = 0, y = 0;
+    for (let at = element; at !== svg; at = at.parentNode) {
+      const move = at.transform && at.transform.baseVal.length ? at.transform.baseVal[0].matrix : null;
+      if (move) { x += move.e; y += move.f; }
+    }
+    return {x: x + box.width / 2, top: y, bottom: y + box.height};
+  };
+  const follow = node => {
+    svg.classList.add("focus");
+    const self = boxes.get(node), inTray = lab.nodes[node][TRAY] >= 0;
+    self.classList.add("on");
+    for (const line of lines.get(String(node)) || []) line.classList.add("on");
+    const here = place(self), across = new Map();
+    for (const index of linksOf[node]) {
+      const link = lab.links[index], other = link[0] === node ? link[2] : link[0];
+      boxes.get(other).classList.add("on");
+      const tray = lab.nodes[other][TRAY];
+      if (tray >= 0) trays[tray].classList.add("on");
+      if (inTray) trays[lab.nodes[node][TRAY]].classList.add("on");
+      if (tray >= 0 && !inTray) continue;
+      if (joined.has(node + "|" + other) || joined.has(other + "|" + node)) continue;
+      if (!across.has(other)) across.set(other, []);
+      across.get(other).push(link[4]);
+    }
+    for (const [other, rails] of across) {
+      const there = place(boxes.get(other)), below = lab.nodes[node][TIER] > lab.nodes[other][TIER];
+      const [low, high] = below ? [here, there] : [there, here];
+      const own = lab.nodes[below ? node : other][RAILS];
+      rails.forEach((rail, position) => {
+        const shift = (position - (rails.length - 1) / 2) * Math.min(4, 60 / rails.length);
+        const middle = (high.bottom + low.top) / 2, x1 = high.x + shift, x2 = low.x + shift;
+        const tint = colour(rail || (own.length === 1 ? own[0] : 0));
+        overlay.append(drawn("path", {class: `k ${tint}`, d: `M${x1} ${high.bottom}C${x1} ${middle} ${x2} ${middle} ${x2} ${low.top}`}));
+      });
+    }
+  };
+  const focusRail = rail => {
+    svg.classList.add("focus");
+    for (const element of svg.querySelectorAll(".r" + rail)) {
+      element.classList.add("on");
+      if (!element.classList.contains("cell")) continue;
+      const tray = element.closest(".tray");
+      tray.classList.add("on");
+      tray.style.setProperty("--c", `var(--${colour(Number(rail))})`);
+    }
+  };
+
+  // --- the side panel
+  const rateText = mbits => {
+    for (const [unit, size] of [["Tbit/s", 1e6], ["Gbit/s", 1e3]]) if (mbits >= size) return +(mbits / size).toFixed(2) + " " + unit;
+    return mbits + " Mbit/s";
+  };
+  const span = names => names.length === 1 ? names[0] : `${names[0]} … ${names[names.length - 1]}`;
+  const describe = node => {
+    const data = lab.nodes[node], groups = new Map(), totals = {up: 0, down: 0, level: 0}, ports = [];
+    for (const index of linksOf[node]) {
+      const link = lab.links[index], first = link[0] === node, other = lab.nodes[first ? link[2] : link[0]];
+      const way = other[TIER] < data[TIER] ? "up" : other[TIER] > data[TIER] ? "down" : "level";
+      totals[way] += link[6];
+      const port = lab.interfaces[first ? link[1] : link[3]], far = lab.interfaces[first ? link[3] : link[1]];
+      ports.push([port, `${other[NAME]}:${far}`, link[4], lab.properties[link[5]]]);
+      const key = [way, other[TIER], data[TIER] === HOST ? 0 : link[4], link[5]].join("|");
+      if (!groups.has(key)) groups.set(key, {way, tier: other[TIER], rail: link[4], properties: lab.properties[link[5]], ports: [], others: []});
+      const group = groups.get(key);
+      group.ports.push(port);
+      if (!group.others.includes(other[NAME])) group.others.push(other[NAME]);
+    }
+    const parts = [make("h2", {}, data[NAME])];
+    const where = [lab.tiers[data[TIER]]];
+    if (data[POD]) where.push("pod " + data[POD]);
+    if (data[SEGMENT]) where.push("segment " + data[SEGMENT]);
+    parts.push(make("p", {class: "soft"}, where.join(" · ")));
+    const facts = make("dl");
+    const fact = (name, value) => facts.append(make("dt", {}, name), make("dd", {}, value));
+    if (data[STATE]) fact("state", data[STATE]);
+    fact("ports", String(ports.length));
+    if (data[RAILS].length) fact(data[RAILS].length > 1 ? "rails" : "rail", data[RAILS].join(", "));
+    if (totals.up) fact("up", rateText(totals.up));
+    if (totals.down) fact("down", rateText(totals.down));
+    if (totals.level) fact("across", rateText(totals.level));
+    if (data[TIER] !== HOST && totals.up && totals.down) fact("down : up", +(totals.down / totals.up).toFixed(2) + " : 1");
+    for (const [key, value] of Object.entries(data[LABELS])) fact(key, value);
+    parts.push(facts);
+    for (const group of groups.values()) {
+      const plural = group.others.length === 1 ? lab.tiers[group.tier] : lab.tiers[group.tier].replace(/switch$/, "switche") + "s";
+      const title = make("h3", {});
+      if (group.rail && data[TIER] !== HOST) title.append(make("i", {class: "dot " + colour(group.rail)}));
+      title.append(`${group.ports.length} ${group.ports.length === 1 ? "link" : "links"} ${group.way === "level" ? "across" : group.way} to ${group.others.length} ${plural}`);
+      parts.push(title, make("p", {}, span(group.others)));
+      parts.push(make("p", {class: "soft"}, `${span(group.ports)} · ${group.properties.split("|").join(" · ")}`));
+    }
+    if (ports.length) {
+      const body = make("tbody");
+      for (const [port, far, rail] of ports) {
+        const cell = make("td");
+        if (rail) cell.append(make("i", {class: "dot " + colour(rail)}));
+        cell.append(port);
+        body.append(make("tr", {}, cell, make("td", {}, far)));
+      }
+      const list = make("details", {}, make("summary", {}, "Every port"), make("table", {class: "tiny"}, body));
+      if (ports.length <= 16) list.open = true;
+      parts.push(list);
+    }
+    detail.replaceChildren(...parts);
+  };
+  const show = node => {
+    shown = node;
+    clear();
+    if (node === null) {
+      overview.hidden = false; detail.hidden = true;
+    } else {
+      follow(node); describe(node);
+      overview.hidden = true; detail.hidden = false;
+      if (pinned === node) boxes.get(node).classList.add("pinned");
+    }
+  };
+  const pin = node => { pinned = pinned === node ? null : node; release(); show(pinned); };
+
+  // --- rails
+  let rail = null;
+  const chips = [...document.querySelectorAll(".chip")];
+  const release = () => { rail = null; chips.forEach(chip => chip.setAttribute("aria-pressed", "false")); };
+  const settle = () => {
+    if (pinned !== null) show(pinned);
+    else { show(null); if (rail) focusRail(rail); else if (search.value) find(); }
+  };
+  for (const chip of chips) {
+    chip.addEventListener("click", () => {
+      const next = rail === chip.dataset.rail ? null : chip.dataset.rail;
+      release(); pinned = null; rail = next;
+      if (rail) chip.setAttribute("aria-pressed", "true");
+      settle();
+    });
+  }
+
+  // --- pointer
+  const nodeAt = target => { const element = target.closest && target.closest(".n"); return element ? Number(element.dataset.n) : null; };
+  svg.addEventListener("pointerover", event => {
+    const node = nodeAt(event.target);
+    if (pinned === null && event.pointerType === "mouse") { if (node !== null) show(node); else if (shown !== null) settle(); }
+  });
+  svg.addEventListener("pointerleave", () => { if (pinned === null && shown !== null) settle(); });
+  svg.addEventListener("click", event => {
+    const toggle = event.target.closest(".toggle"), node = nodeAt(event.target);
+    if (toggle) setTray(toggle.parentNode, !isOpen(toggle.parentNode));
+    else if (node !== null) { walk(boxes.get(node)); pin(node); }
+    else { pinned = null; release(); settle(); }
+  });
+
+  // --- host groups
+  const isOpen = tray => tray.classList.contains("open");
+  const number = (element, key) => Number(element.dataset[key]);
+  for (const cell of svg.querySelectorAll(".cell")) cell.dataset.closed = cell.getAttribute("transform");
+  const setTray = (tray, open) => {
+    tray.classList.toggle("open", open);
+    tray.querySelector(".toggle").setAttribute("aria-expanded", String(open));
+    tray.querySelector(".arrow").setAttribute("transform", open ? "rotate(90 16.5 13.5)" : "");
+    tray.querySelector(".c").setAttribute("height", open ? tray.dataset.open : tray.dataset.h);
+    const columns = number(tray, "ocolumns"), width = 64, height = 34, gap = 6;
+    const left = (number(tray, "w") - columns * (width + gap) + gap) / 2;
+    [...tray.querySelectorAll(".cell")].forEach((cell, position) => {
+      cell.classList.toggle("open", open);
+      const rect = cell.querySelector(".c");
+      for (const extra of [...cell.children]) if (extra !== rect) extra.remove();
+      if (!open) {
+        cell.setAttribute("transform", cell.dataset.closed);
+        rect.setAttribute("width", 15); rect.setAttribute("height", 11);
+        return;
+      }
+      const x = left + position % columns * (width + gap), y = 28 + Math.floor(position / columns) * (height + gap);
+      cell.setAttribute("transform", `translate(${x} ${y})`);
+      rect.setAttribute("width", width); rect.setAttribute("height", height);
+      const data = lab.nodes[Number(cell.dataset.n)];
+      const label = drawn("text", {class: "l", x: width / 2, y: 22});
+      const short = data[POD] ? data[NAME].split("-").pop() : data[NAME];
+      label.textContent = short.length > 9 ? short.slice(0, 4) + "…" + short.slice(-4) : short;
+      cell.append(label);
+      const step = Math.min(7, 58 / Math.max(1, data[RAILS].length));
+      data[RAILS].forEach((one, index) => cell.append(drawn("rect", {
+        class: "m " + colour(one), x: width / 2 + (index - data[RAILS].length / 2) * step + step * .12, y: -2.5, width: step * .76, height: 5, rx: 1.2})));
+    });
+    arrange();
+    if (shown !== null) show(shown);
+  };
+  const arrange = () => {
+    const growth = new Map();
+    let most = 0;
+    for (const tray of trays) {
+      const before = growth.get(tray.dataset.s) || 0, x = tray.transform.baseVal[0].matrix.e;
+      tray.setAttribute("transform", `translate(${x} ${number(tray, "y") + before})`);
+      const after = before + (isOpen(tray) ? number(tray, "open") - number(tray, "h") : 0);
+      growth.set(tray.dataset.s, after);
+      most = Math.max(most, after);
+    }
+    for (const frame of svg.querySelectorAll(".frame")) frame.setAttribute("height", number(frame, "h") + most);
+    size.height = number(svg, "h") + most;
+    resize();
+    const button = document.getElementById("expand"), all = trays.every(isOpen);
+    button.textContent = all ? "Hide hosts" : "Show hosts";
+    button.setAttribute("aria-pressed", String(all));
+  };
+  const setTrays = open => trays.forEach(tray => setTray(tray, open));
+  const expand = document.getElementById("expand");
+  if (expand) expand.addEventListener("click", () => setTrays(!trays.every(isOpen)));
+
+  // --- zoom
+  const size = {width: number(svg, "w"), height: number(svg, "h")};
+  let zoom = 1;
+  const resize = () => {
+    svg.setAttribute("viewBox", `0 0 ${size.width} ${size.height}`);
+    svg.setAttribute("width", size.width * zoom);
+    svg.setAttribute("height", size.height * zoom);
+  };
+  const setZoom = value => {
+    const middle = (scroll.scrollLeft + scroll.clientWidth / 2) / zoom;
+    zoom = Math.min(3, Math.max(.1, value));
+    resize();
+    scroll.scrollLeft = middle * zoom - scroll.clientWidth / 2;
+  };
+  const fitted = () => Math.min(scroll.clientWidth / size.width, 1.5);
+  document.getElementById("in").addEventListener("click", () => setZoom(zoom * 1.25));
+  document.getElementById("out").addEventListener("click", () => setZoom(zoom / 1.25));
+  document.getElementById("fit").addEventListener("click", () => setZoom(fitted()));
+  scroll.addEventListener("wheel", event => {
+    if (!event.ctrlKey) return;
+    event.preventDefault();
+    setZoom(zoom * (event.deltaY < 0 ? 1.1 : 1 / 1.1));
+  }, {passive: false});
+  // Labels must stay legible: a picture too wide for the window is scrolled, not shrunk away.
+  const start = () => { zoom = Math.max(.68, Math.min(1.35, fitted())); resize(); };
+  const centre = () => { if (fitted() < .34 && scroll.clientWidth > 900) scroll.scrollLeft = (size.width * zoom - scroll.clientWidth) / 2; };
+
+  // --- finding
+  const find = () => {
+    const words = search.value.trim().toLowerCase();
+    clear();
+    if (!words) { settle(); return; }
+    svg.classList.add("focus");
+    lab.nodes.forEach((data, node) => {
+      if (!data[NAME].toLowerCase().includes(words)) return;
+      boxes.get(node).classList.add("on");
+      if (data[TRAY] >= 0) trays[data[TRAY]].classList.add("on");
+    });
+  };
+  search.addEventListener("input", () => { pinned = null; shown = null; release(); overview.hidden = false; detail.hidden = true; if (search.value) find(); else settle(); });
+  search.addEventListener("keydown", event => {
+    if (event.key !== "Enter") return;
+    const words = search.value.trim().toLowerCase();
+    if (!words) return;
+    const names = lab.nodes.map(data => data[NAME].toLowerCase());
+    let node = names.indexOf(words);
+    if (node < 0) node = names.findIndex(name => name.includes(words));
+    if (node >= 0) { pinned = null; walk(boxes.get(node)); pin(node); }
+  });
+
+  // --- keyboard: one tab stop for all nodes, arrows walk between them
+  let current = null;
+  const walk = element => {
+    if (current) current.setAttribute("tabindex", "-1");
+    current = element;
+    current.setAttribute("tabindex", "0");
+    current.focus({preventScroll: true});
+    current.scrollIntoView({block: "nearest", inline: "nearest"});
+  };
+  const step = (x, y) => {
+    const from = place(current), centre = (from.top + from.bottom) / 2;
+    let best = null, least = Infinity;
+    for (const element of boxes.values()) {
+      if (element === current) continue;
+      const to = place(element), dx = to.x - from.x, dy = (to.top + to.bottom) / 2 - centre;
+      const along = x ? dx * x : dy * y, aside = Math.abs(x ? dy : dx);
+      if (along < 1 || (x && aside > 8)) continue;
+      const cost = along + aside * (x ? 1 : .6);
+      if (cost < least) { least = cost; best = element; }
+    }
+    if (best) walk(best);
+  };
+  svg.addEventListener("focusin", event => {
+    const node = nodeAt(event.target);
+    if (node !== null && pinned === null) show(node);
+  });
+  svg.addEventListener("focusout", () => { if (pinned === null && shown !== null) settle(); });
+  const arrows = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1]};
+  svg.addEventListener("keydown", event => {
+    const toggle = event.target.closest(".toggle"), node = nodeAt(event.target);
+    if ((event.key === "Enter" || event.key === " ") && toggle) { event.preventDefault(); setTray(toggle.parentNode, !isOpen(toggle.parentNode)); }
+    else if ((event.key === "Enter" || event.key === " ") && node !== null) { event.preventDefault(); pin(node); }
+    else if (arrows[event.key] && node !== null) { event.preventDefault(); pinned = null; step(...arrows[event.key]); }
+  });
+  document.addEventListener("keydown", event => {
+    if (event.key === "/" && document.activeElement !== search) { event.preventDefault(); search.focus(); search.select(); }
+    if (event.key === "Escape") { search.value = ""; pinned = null; release(); settle(); if (document.activeElement) document.activeElement.blur(); }
+  });
+  current = svg.querySelector(".n");
+  if (current) current.setAttribute("tabindex", "0");
+
+  // --- light and dark
+  const dark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  document.getElementById("theme").addEventListener("click", () => { document.documentElement.dataset.theme = dark() ? "light" : "dark"; });
+
+  // --- a view can be linked to: #theme=dark&open=all&node=p1-spine1&rail=3
+  const wanted = new URLSearchParams(location.hash.slice(1));
+  if (["light", "dark"].includes(wanted.get("theme"))) document.documentElement.dataset.theme = wanted.get("theme");
+  start();
+  centre();
+  if (wanted.get("open") === "all" && expand) setTrays(true);
+  const chip = chips.find(one => one.dataset.rail === wanted.get("rail"));
+  if (chip) chip.click();
+  const named = lab.nodes.findIndex(data => data[NAME] === wanted.get("node"));
+  if (named >= 0) pin(named);
+})();

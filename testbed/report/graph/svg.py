@@ -1,0 +1,247 @@
+"""The layout as SVG text. Colours are CSS variables of the page, so that one drawing serves light and dark.
+
+`q1` to `q8` are the colour classes of rails (rail 9 has rail 1's again), `r<rail>` the classes by which the
+page finds a rail. `data-n` is a node's number in the lab, `data-a` and `data-b` the ends of a line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from html import escape
+
+from testbed.model import Lab
+from testbed.report.graph.grouping import TIER_NAMES, Grouping, Tier
+from testbed.report.graph.layout import (
+    CELL_GAP,
+    CELL_HEIGHT,
+    CELL_WIDTH,
+    PAD,
+    TRAY_TITLE,
+    Frame,
+    Layout,
+    Line,
+    NodeBox,
+    Ribbon,
+    Tray,
+    label_width,
+)
+from testbed.units import Rate
+
+RAIL_COLOURS = 8
+
+STATE_CLASSES: Mapping[str, str] = {"running": "ok", "up": "ok", "ok": "ok", "degraded": "warn", "starting": "warn"}
+"""CSS class of a node's state; anything else is shown as bad."""
+
+
+def colour_class(rail: int) -> str:
+    """The CSS class that colours a rail; "" for links that belong to none."""
+    return f"q{(rail - 1) % RAIL_COLOURS + 1}" if rail else ""
+
+
+def state_class(state: str) -> str:
+    return STATE_CLASSES.get(state, "bad")
+
+
+def draw_svg(lab: Lab, grouping: Grouping, layout: Layout, status: Mapping[str, str]) -> str:
+    """The `<svg>` element."""
+    return _Drawing(lab, grouping, layout, status).text()
+
+
+def _short(rate_bps: int) -> str:
+    """ "400G" for 400 Gbit/s, as the file says it."""
+    return str(Rate(rate_bps)).removesuffix("bit/s").replace(" ", "")
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}".rstrip("0").rstrip(".")
+
+
+class _Drawing:
+    def __init__(self, lab: Lab, grouping: Grouping, layout: Layout, status: Mapping[str, str]) -> None:
+        self.grouping = grouping
+        self.layout = layout
+        self.status = status
+        self.numbers = {node.name: str(position) for position, node in enumerate(lab.nodes)}
+        self.numbers |= {tray.name: tray.name for tray in layout.trays}
+        self.ports: dict[str, Counter[str]] = {node.name: Counter() for node in lab.nodes}
+        self.rates: dict[str, Counter[int]] = {node.name: Counter() for node in lab.nodes}
+        for link in lab.links:
+            for here, there in ((link.a.node, link.b.node), (link.b.node, link.a.node)):
+                own, other = grouping.tiers[here], grouping.tiers[there]
+                self.ports[here]["up" if other < own else "down" if other > own else "level"] += 1
+                self.rates[here][link.rate.bps] += 1
+
+    def text(self) -> str:
+        layout = self.layout
+        width, height = _number(layout.width), _number(layout.height)
+        parts = [
+            f'<svg id="picture" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}"'
+            f' height="{height}" data-w="{width}" data-h="{height}" role="group" aria-label="Picture of the fabric">',
+            *(self._frame(frame) for frame in layout.frames),
+            *(
+                f'<text class="row" x="20" y="{_number(row.y - 2)}">{escape(row.title)}</text>'
+                f'<text class="rowd" x="20" y="{_number(row.y + 15)}">{escape(row.detail)}</text>'
+                for row in layout.rows
+            ),
+            *(self._ribbon(ribbon) for ribbon in layout.ribbons),
+            '<g id="lines">',
+            *(self._line(line) for line in layout.lines),
+            "</g>",
+            *(self._title(frame) for frame in layout.frames if frame.title),
+            *(self._tray(tray) for tray in layout.trays),
+            '<g id="overlay"></g>',
+            *(self._node(box) for box in layout.nodes),
+            "</svg>",
+        ]
+        return "\n".join(parts)
+
+    def _frame(self, frame: Frame) -> str:
+        rect, kind = frame.rect, "pod" if frame.segment < 0 else "seg"
+        if frame.segment >= 0 and not frame.title:
+            return ""
+        return (
+            f'<rect class="frame {kind}" x="{_number(rect.x)}" y="{_number(rect.y)}" width="{_number(rect.width)}"'
+            f' height="{_number(rect.height)}" data-h="{_number(rect.height)}" rx="{14 if kind == "pod" else 10}"/>'
+        )
+
+    def _title(self, frame: Frame) -> str:
+        x, y, kind = frame.rect.x + 14, frame.rect.y + 19, "pod" if frame.segment < 0 else "seg"
+        return f'<text class="title {kind}" x="{_number(x)}" y="{_number(y)}">{escape(frame.title)}</text>'
+
+    def _ribbon(self, ribbon: Ribbon) -> str:
+        up, low = ribbon.upper, ribbon.lower
+        middle = (up.bottom + low.y) / 2
+        x1, x2, x3, x4, y1, y2, y3 = map(
+            _number, (up.x, up.x + up.width, low.x, low.x + low.width, up.bottom, middle, low.y)
+        )
+        path = f"M{x1} {y1}H{x2}C{x2} {y2} {x4} {y2} {x4} {y3}H{x3}C{x3} {y2} {x1} {y2} {x1} {y1}Z"
+        return f'<path class="ribbon" d="{path}"><title>{ribbon.links} links</title></path>'
+
+    def _line(self, line: Line) -> str:
+        bundle = line.bundle
+        rail = bundle.rail
+        if not rail and line.kind == "mesh":
+            rails = self.grouping.rails.get(bundle.lower, ())
+            rail = rails[0] if len(rails) == 1 else 0
+        x1, y1, x2, y2 = (_number(value) for value in (line.x1, line.y1, line.x2, line.y2))
+        if line.kind == "mesh":
+            path = f"M{x1} {y1}L{x2} {y2}"
+        elif line.kind == "level":
+            rise = _number(line.y1 - 26.0)
+            path = f"M{x1} {y1}C{x1} {rise} {x2} {rise} {x2} {y2}"
+        else:
+            middle = _number((line.y1 + line.y2) / 2)
+            path = f"M{x1} {y1}C{x1} {middle} {x2} {middle} {x2} {y2}"
+        count = len(bundle.links)
+        weight = 1.1 + (0.5 if line.kind == "mesh" else 0.75) * math.log2(count) if count > 1 else 0.0
+        style = f' style="stroke-width:{_number(weight)}"' if weight else ""
+        classes = f"k {line.kind} {colour_class(rail)}" + (f" r{rail}" if rail else "")
+        ends = f'data-a="{self.numbers[bundle.upper]}" data-b="{self.numbers[bundle.lower]}"'
+        return f'<path class="{classes}" {ends}{style} d="{path}"/>'
+
+    def _classes(self, name: str) -> str:
+        rails = " ".join(f"r{rail}" for rail in self.grouping.rails.get(name, ()))
+        return f"n t{int(self.grouping.tiers[name])} {rails}".strip()
+
+    def _described(self, name: str) -> str:
+        """What a screen reader says of a node."""
+        state = f", {self.status[name]}" if name in self.status else ""
+        return escape(f"{name}, {TIER_NAMES[self.grouping.tiers[name]]}, {self.ports[name].total()} ports{state}")
+
+    def _node(self, box: NodeBox) -> str:
+        rect, name = box.rect, box.node.name
+        parts = [
+            f'<g class="{self._classes(name)}" data-n="{self.numbers[name]}" tabindex="-1" role="button"'
+            f' aria-label="{self._described(name)}"'
+            f' transform="translate({_number(rect.x)} {_number(rect.y)})">'
+            f'<rect class="c" width="{_number(rect.width)}" height="{_number(rect.height)}" rx="7"/>'
+        ]
+        middle = _number(rect.width / 2)
+        if rect.width < 30:
+            tag = str(box.node.place.index) if box.node.place else ""
+            if label_width(tag) * 0.83 + 2 < rect.width:
+                parts.append(f'<text class="l small" x="{middle}" y="26">{tag}</text>')
+        else:
+            label = _fitted(box.label, rect.width - 8)
+            detail = self._detail(name, box.tier)
+            roomy = label_width(detail) * 0.84 < rect.width - 6
+            parts.append(f'<text class="l" x="{middle}" y="{21 if roomy else 26}">{escape(label)}</text>')
+            if roomy:
+                parts.append(f'<text class="s" x="{middle}" y="34">{detail}</text>')
+        parts.append(self._marks(name, rect.width, rect.height, box.tier))
+        if name in self.status:
+            state = state_class(self.status[name])
+            parts.append(f'<circle class="st {state}" cx="{_number(rect.width - 3)}" cy="3" r="5"/>')
+        return "".join([*parts, "</g>"])
+
+    def _detail(self, name: str, tier: Tier) -> str:
+        ports = self.ports[name]
+        if tier is Tier.HOST:
+            rates = (f"{number} × {_short(rate)}" for rate, number in self.rates[name].items())
+            return " + ".join(rates)
+        return " ".join(
+            f"{ports[key]}{arrow}" for key, arrow in (("up", "↑"), ("down", "↓"), ("level", "↔")) if ports[key]
+        )
+
+    def _marks(self, name: str, width: float, height: float, tier: Tier) -> str:
+        """Rails: a stripe along a switch's upper edge, one square for each NIC port of a host."""
+        if tier is Tier.HOST:
+            return "".join(
+                f'<rect class="m {colour_class(rail)}" x="{_number(x - 3.5)}" y="-3" width="7" height="6" rx="1.5"/>'
+                for x, rail in self.layout.nic_ports[name]
+            )
+        rails = list(self.grouping.rails.get(name, ()))
+        if not rails:
+            return ""
+        inset = 5.0 if width > 30 else 2.0
+        step = (width - inset * 2) / len(rails)
+        return "".join(
+            f'<rect class="m {colour_class(rail)}" x="{_number(inset + step * position)}" y="{_number(height - 4.5)}"'
+            f' width="{_number(max(1.0, step - (1 if len(rails) > 1 else 0)))}" height="3.5" rx="1.5"/>'
+            for position, rail in enumerate(rails)
+        )
+
+    def _tray(self, tray: Tray) -> str:
+        rect, hosts = tray.rect, tray.group.hosts
+        ports = sum(self.ports[host.name].total() for host in hosts)
+        title = f"{len(hosts)} hosts"
+        details = (f"{tray.group.label} · {ports} NIC ports", f"{ports} ports", "")
+        room = rect.width - PAD * 2 - 20 - label_width(title)
+        detail = next(text for text in details if label_width(text) * 0.9 < room or not text)
+        parts = [
+            f'<g class="tray" id="tray{tray.number}" data-y="{_number(rect.y)}" data-h="{_number(rect.height)}"'
+            f' data-open="{_number(tray.open_height)}" data-columns="{tray.columns}"'
+            f' data-ocolumns="{tray.open_columns}" data-w="{_number(rect.width)}" data-s="{tray.segment}"'
+            f' transform="translate({_number(rect.x)} {_number(rect.y)})">'
+            f'<rect class="c" width="{_number(rect.width)}" height="{_number(rect.height)}" rx="8"/>'
+            f'<g class="toggle" tabindex="0" role="button" aria-expanded="false"'
+            f' aria-label="{escape(tray.group.label)}, {len(hosts)} hosts, show or hide each">'
+            f'<rect class="hit" width="{_number(rect.width)}" height="{_number(TRAY_TITLE)}" rx="8"/>'
+            f'<path class="arrow" d="M{_number(PAD)} 9l5 4.5l-5 4.5z"/>'
+            f'<text class="tl" x="{_number(PAD + 12)}" y="17.5">{title}'
+            f'<tspan class="td" dx="7">{escape(detail)}</tspan></text></g>'
+        ]
+        used = tray.columns * (CELL_WIDTH + CELL_GAP) - CELL_GAP
+        left = (rect.width - used) / 2
+        for position, host in enumerate(hosts):
+            row, column = divmod(position, tray.columns)
+            x = left + column * (CELL_WIDTH + CELL_GAP)
+            y = TRAY_TITLE + 2 + row * (CELL_HEIGHT + CELL_GAP)
+            state = f" {state_class(self.status[host.name])}" if host.name in self.status else ""
+            parts.append(
+                f'<g class="{self._classes(host.name)} cell{state}" data-n="{self.numbers[host.name]}" tabindex="-1"'
+                f' role="button" aria-label="{self._described(host.name)}"'
+                f' transform="translate({_number(x)} {_number(y)})">'
+                f'<rect class="c" width="{CELL_WIDTH:.0f}" height="{CELL_HEIGHT:.0f}" rx="2.5"/></g>'
+            )
+        return "".join([*parts, "</g>"])
+
+
+def _fitted(text: str, width: float) -> str:
+    """`text`, its middle left out where it is wider than `width`: both ends of a name tell nodes apart."""
+    if label_width(text) <= width:
+        return text
+    keep = max(2, int(width / label_width("x")) - 1)
+    return f"{text[: keep - keep // 2]}…{text[len(text) - keep // 2 :]}"

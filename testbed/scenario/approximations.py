@@ -1,0 +1,48 @@
+"""What a run does not reproduce of the fabric it models, said in sentences for the report."""
+
+from __future__ import annotations
+
+from testbed.model import DelayBy, HashEngine
+from testbed.model.scenario import Scenario, TransportKind
+from testbed.scenario.lab import LiveLab
+
+
+def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
+    """One sentence each, most telling first."""
+    found = [
+        f"Rates are divided by k = {lab.plan.k:g}; bytes (MTU, message sizes) are not scaled.",
+    ]
+    qos = lab.plan.qos
+    if qos is None:
+        found.append(
+            "Switch queues are plain tail-drop at the shaped line rate: no ECN marking, no PFC pause, no shared buffer."
+        )
+    else:
+        found.append(
+            "Queues, ECN marking and the shared buffer are byte-exact in eBPF at the port's exit; an ASIC's cells,"
+            " pipeline latency and memory banks are not modelled."
+        )
+        if any(item.lossless for profile in qos.profiles for item in profile.classes):
+            found.append(
+                "Lossless classes: the pause frames are real 802.1Qbb frames at byte-exact thresholds, but a process"
+                " obeys them and no MAC; how long that took is among the trust checks, and headroom is planned for"
+                f" {qos.reaction_ns / 1e6:g} ms of lab time."
+            )
+    if any(port.delay_by is DelayBy.ENDPOINT for port in lab.plan.ports):
+        found.append(
+            "Link delays are realised by our own transports, which hold received packets: kernel TCP and kernel RDMA"
+            " get none and meet only the machine's own latency."
+        )
+    if scenario.transport.kind is TransportKind.TCP:
+        cc = scenario.transport.cc or "the machine's default congestion control"
+        found.append(
+            f"Transport is the kernel's TCP ({cc}) in lab time: its timers (200 ms minimum RTO, delayed"
+            " acknowledgements) are not scaled, and it stands in for RDMA, which has other loss recovery."
+        )
+    if qos is None or any(buffer.node and buffer.hash is HashEngine.KERNEL for buffer in qos.buffers):
+        found.append(
+            "ECMP picks by the kernel's flow hash, not by a switch ASIC's; its seed differs from boot to boot."
+        )
+    else:
+        found.append("ECMP picks by a seeded hash of our own, not by a switch ASIC's.")
+    return found

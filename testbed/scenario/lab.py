@@ -1,0 +1,45 @@
+"""What a scenario needs of a running lab, and nothing more. `deploy` provides it; tests fake it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from testbed.model import Lab
+from testbed.model.counters import PortCounters
+from testbed.plan.operations import LabPlan
+
+if TYPE_CHECKING:
+    from testbed.datapath.maps import LabMaps
+    from testbed.portd.client import PauseAgent
+
+
+class LiveLab(Protocol):
+    """A lab that is up and has converged."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def model(self) -> Lab: ...
+
+    @property
+    def plan(self) -> LabPlan: ...
+
+    def spawn(self, node: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[bytes]:
+        """Start a program inside a node. Options are those of `subprocess.Popen`."""
+        ...
+
+    def counters(self) -> Mapping[tuple[str, str], PortCounters]:
+        """Every port's counters now, keyed (node, interface)."""
+        ...
+
+    def maps(self) -> LabMaps:
+        """The data path's counters, for a lab whose plan has `qos`."""
+        ...
+
+    @property
+    def pause_agent(self) -> PauseAgent:
+        """Who pauses its lossless classes."""
+        ...

@@ -1,0 +1,294 @@
+"""Transfers over the kernel's TCP: iperf3 servers and clients inside the hosts.
+
+Receivers must be known to listen before any sender starts; senders then start together. Nothing here
+sleeps: it waits for a server's "listening" line, for the exit of children, or for an interrupt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import IO
+
+from testbed.collect.iperf3 import Iperf3Error, Iperf3Report, parse_client_report
+from testbed.errors import CapabilityError, ScenarioError
+from testbed.model.scenario import Transport, Workload
+from testbed.plan.operations import PortPlan
+from testbed.scenario.interrupt import Interrupt
+from testbed.scenario.lab import LiveLab
+from testbed.scenario.metrics import ideal_goodput_bps
+from testbed.scenario.permutation import Transfer
+
+WARM_UP_S = 1
+"""Left out of a timed flow's figures: slow start, and the time in which the others start."""
+SAMPLE_S = 0.25
+LISTEN_TIMEOUT_S = 15.0
+STOP_TIMEOUT_S = 3.0
+GRACE_S = 20.0
+"""How much later than planned a flow may end."""
+_SLOWEST_SHARE = 0.05
+"""A flow of a given size is waited for as if it had this share of its ideal."""
+_TICK_S = 0.2
+
+
+class FlowFailed(ScenarioError):
+    """A flow's iperf3 failed. `node` is where; `reason` is iperf3's own error."""
+
+    def __init__(self, transfer: Transfer, node: str, reason: str) -> None:
+        super().__init__(
+            f"{transfer} failed on {node}: {reason}",
+            hint="`testbed check` tells whether every NIC reaches every other of its rail",
+        )
+        self.transfer = transfer
+        self.node = node
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What one transfer's sender reported. `started_s` counts from the first sender's start."""
+
+    transfer: Transfer
+    report: Iperf3Report
+    started_s: float
+
+
+@dataclass(slots=True)
+class TrafficResult:
+    """The flows that ended, in the order of the transfers; filled while traffic runs."""
+
+    measurements: list[Measurement] = field(default_factory=list)
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Transfers to be run over iperf3, and what to tell whom meanwhile.
+
+    `around` is entered when every receiver listens and left when the last sender has ended: whoever
+    reads counters does it there. `on_listening` gets the number of servers up, `on_elapsed` seconds.
+    """
+
+    lab: LiveLab
+    transport: Transport
+    workload: Workload
+    interrupt: Interrupt
+    around: Callable[[], contextlib.AbstractContextManager[None]]
+    on_listening: Callable[[int], None]
+    on_elapsed: Callable[[float], None]
+
+    @property
+    def planned_s(self) -> float:
+        """How long senders run; 0 where the size decides."""
+        return self.workload.duration.seconds + WARM_UP_S if self.workload.duration is not None else 0.0
+
+    def run(self, transfers: Sequence[Transfer], result: TrafficResult) -> None:
+        """Run all transfers at once and put what they measured into `result`.
+
+        After an interrupt the senders are asked to stop, what they printed is kept, and
+        `result.interrupted` is set. Raises `FlowFailed` for the first flow that fails; `result` then
+        holds those that had ended. No child outlives this call.
+        """
+        with _children() as children:
+            if not self._start_servers(children, transfers):
+                result.interrupted = True
+                return
+            with self.around():
+                clients = self._start_clients(children, transfers)
+                self._wait(clients, result)
+        result.measurements.sort(key=lambda item: item.transfer.id)
+
+    def _start_servers(self, children: list[subprocess.Popen[bytes]], transfers: Sequence[Transfer]) -> bool:
+        """True once every server has said that it listens, False after an interrupt."""
+        deadline = time.monotonic() + LISTEN_TIMEOUT_S
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.interrupt, selectors.EVENT_READ, None)
+            waiting: set[int] = set()
+            for transfer in transfers:
+                process = self._spawn(transfer.destination.node, server_arguments(transfer), stdout=subprocess.PIPE)
+                children.append(process)
+                assert process.stdout is not None
+                selector.register(
+                    process.stdout, selectors.EVENT_READ, _Server(transfer=transfer, stdout=process.stdout)
+                )
+                waiting.add(transfer.id)
+            while waiting:
+                ready = selector.select(max(0.0, deadline - time.monotonic()))
+                for key, _ in ready:
+                    if key.data is None:
+                        return False
+                    if key.data.listens():
+                        selector.unregister(key.fileobj)
+                        waiting.discard(key.data.transfer.id)
+                        self.on_listening(len(transfers) - len(waiting))
+                if not ready:
+                    late = next(transfer for transfer in transfers if transfer.id in waiting)
+                    raise FlowFailed(late, late.destination.node, f"not listening after {LISTEN_TIMEOUT_S:.0f} s")
+        return True
+
+    def _start_clients(self, children: list[subprocess.Popen[bytes]], transfers: Sequence[Transfer]) -> list[_Client]:
+        clients: list[_Client] = []
+        origin = time.monotonic()
+        for transfer in transfers:
+            # a file, not a pipe: nobody has to read while it runs, and nobody blocks
+            output = tempfile.TemporaryFile()  # noqa: SIM115 - closed when this list goes
+            started = time.monotonic()
+            argv = client_arguments(transfer, transport=self.transport, workload=self.workload)
+            process = self._spawn(transfer.source.node, argv, stdout=output)
+            children.append(process)
+            clients.append(_Client(transfer=transfer, process=process, output=output, started_s=started - origin))
+        return clients
+
+    def _spawn(self, node: str, argv: Sequence[str], *, stdout: int | IO[bytes]) -> subprocess.Popen[bytes]:
+        try:
+            return self.lab.spawn(
+                node,
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                process_group=0,  # a terminal's Ctrl-C is ours to pass on
+            )
+        except FileNotFoundError as error:
+            raise CapabilityError(
+                f"{argv[0]} is not installed", missing=argv[0], hint=f"apt-get install {argv[0]}"
+            ) from error
+
+    def _wait(self, clients: Sequence[_Client], result: TrafficResult) -> None:
+        """Until every client has ended; each is parsed as it ends, so that a failure stops the rest."""
+        begin = time.monotonic()
+        deadline = begin + self._patience_s([client.transfer for client in clients])
+        with selectors.DefaultSelector() as selector, contextlib.ExitStack() as descriptors:
+            running: dict[int, _Client] = {}
+            for client in clients:
+                descriptor = os.pidfd_open(client.process.pid)
+                descriptors.callback(os.close, descriptor)
+                running[descriptor] = client
+                selector.register(descriptor, selectors.EVENT_READ)
+            selector.register(self.interrupt, selectors.EVENT_READ)
+            while running:
+                for key, _ in selector.select(_TICK_S):
+                    selector.unregister(key.fileobj)
+                    ended = running.pop(key.fd, None)
+                    if ended is not None:
+                        ended.collect(result)
+                    else:
+                        result.interrupted = True
+                        _signal_all((client.process for client in running.values()), signal.SIGINT)
+                        deadline = time.monotonic() + STOP_TIMEOUT_S
+                now = time.monotonic()
+                self.on_elapsed(now - begin)
+                if now > deadline and running:
+                    if result.interrupted:
+                        return
+                    late = next(iter(running.values())).transfer
+                    raise FlowFailed(late, late.source.node, f"not done after {now - begin:.0f} s")
+
+    def _patience_s(self, transfers: Iterable[Transfer]) -> float:
+        if self.workload.size is None:
+            return self.planned_s + GRACE_S
+        slowest = min(ideal_goodput_bps(transfer) for transfer in transfers)
+        return self.workload.size.bytes * 8 / (slowest * _SLOWEST_SHARE) + GRACE_S
+
+
+def server_arguments(transfer: Transfer) -> list[str]:
+    """One test, then exit. Text output, flushed: its "Server listening" line is what we wait for."""
+    return [
+        "iperf3", "-s", "-1", "--forceflush", "-i", "0",
+        "-B", _address(transfer.destination), "-p", str(transfer.destination_port),
+    ]  # fmt: skip
+
+
+def client_arguments(transfer: Transfer, *, transport: Transport, workload: Workload) -> list[str]:
+    """The sender: bound to its NIC's address, so that source routing takes it out of that NIC."""
+    arguments = [
+        "iperf3", "-c", _address(transfer.destination), "-p", str(transfer.destination_port),
+        "-B", _address(transfer.source), "--cport", str(transfer.source_port),
+        "-J", "-i", str(SAMPLE_S), "--connect-timeout", "5000",
+    ]  # fmt: skip
+    if workload.duration is not None:
+        # iperf3 takes whole seconds; the loader has seen to it
+        arguments += ["-t", str(round(workload.duration.seconds)), "-O", str(WARM_UP_S)]
+    elif workload.size is not None:
+        arguments += ["-n", str(workload.size.bytes)]
+    if transport.cc is not None:
+        arguments += ["-C", transport.cc]
+    return arguments
+
+
+@dataclass(slots=True, kw_only=True)
+class _Server:
+    transfer: Transfer
+    stdout: IO[bytes]
+    said: bytes = b""
+
+    def listens(self) -> bool:
+        """Read what there is. Raises `FlowFailed` with its last words if it has ended."""
+        chunk = os.read(self.stdout.fileno(), 4096)
+        self.said += chunk
+        if b"listening" in self.said:
+            return True
+        if not chunk:
+            words = [line for line in self.said.decode(errors="replace").splitlines() if "error" in line]
+            raise FlowFailed(
+                self.transfer, self.transfer.destination.node, words[0] if words else "iperf3 server ended"
+            )
+        return False
+
+
+@dataclass(slots=True, kw_only=True)
+class _Client:
+    transfer: Transfer
+    process: subprocess.Popen[bytes]
+    output: IO[bytes]
+    started_s: float
+
+    def collect(self, result: TrafficResult) -> None:
+        """Parse what an ended client printed. Raises `FlowFailed`, unless everything is being stopped."""
+        status = self.process.wait()
+        self.output.seek(0)
+        try:
+            report = parse_client_report(self.output.read(), interrupted=result.interrupted)
+        except Iperf3Error as error:
+            if result.interrupted:
+                return  # stopped before it had anything to say
+            reason = f"iperf3 was killed by signal {-status}" if status < 0 else f"iperf3: {error}"
+            raise FlowFailed(self.transfer, self.transfer.source.node, reason) from error
+        result.measurements.append(Measurement(transfer=self.transfer, report=report, started_s=self.started_s))
+
+
+@contextlib.contextmanager
+def _children() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """A list of children, none of which survives the context: asked first, then killed, all reaped."""
+    children: list[subprocess.Popen[bytes]] = []
+    try:
+        yield children
+    finally:
+        _signal_all(children, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        for child in children:
+            try:
+                child.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+            if child.stdout is not None:
+                child.stdout.close()
+
+
+def _signal_all(children: Iterable[subprocess.Popen[bytes]], number: signal.Signals) -> None:
+    for child in children:
+        child.send_signal(number)  # a no-op for one that has ended and been reaped
+
+
+def _address(nic: PortPlan) -> str:
+    assert nic.address is not None, "a transfer is planned between NICs that have addresses"
+    return str(nic.address.ip)

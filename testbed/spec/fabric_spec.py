@@ -1,0 +1,258 @@
+"""The `fabric:` section as it is written, and what of it becomes `FabricParams`.
+
+Only shape, type and unit of each value are checked here; what a design makes of them is checked by
+`testbed.fabric.check_params`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from testbed.fabric import (
+    DESIGNS,
+    PORT_MAPS,
+    BfdParams,
+    FabricParams,
+    NicParams,
+    RailParams,
+    RoutingParams,
+    UplinkParams,
+)
+from testbed.model import Delay, DelayBy, Protocol
+from testbed.spec.fields import (
+    MAX_DURATION,
+    DurationField,
+    OneOf,
+    Quantity,
+    RateField,
+    Section,
+    Share,
+    TrueOrFalse,
+    Whole,
+    Written,
+    parse_quantity,
+)
+from testbed.spec.paths import quote
+from testbed.spec.validation import SpecModel, refusal
+from testbed.units import Duration
+
+MTU_REASON = "IPv6, which unnumbered BGP runs on, needs links of at least 1280 bytes (RFC 8200 section 5)"
+
+Count = Annotated[int, Whole(0, 1_000_000)]
+Positive = Annotated[int, Whole(1, 1_000_000)]
+Mtu = Annotated[int, Whole(1280, 9216, MTU_REASON)]
+
+
+class DelaySpec(SpecModel):
+    """`delay: {value: 500ns, jitter: 50ns, by: auto}`; `delay: 500ns` for short."""
+
+    value: DurationField = Field(description="one-way delay of the real link, such as 500ns")
+    by: Annotated[Literal["auto", "kernel", "endpoint", "ignore"], OneOf(tuple(DelayBy))] = Field(
+        default="auto", description="who realises it"
+    )
+    jitter: Written[DurationField] = Field(default=None, description="how much it varies either way, such as 50ns")
+
+    def delay(self) -> Delay:
+        return Delay(value=self.value, by=DelayBy(self.by), jitter=self.jitter or Duration(0))
+
+
+class BfdSpec(SpecModel):
+    """`bfd: {interval: 300ms, multiplier: 3}`, in lab time."""
+
+    interval: Annotated[Duration, Quantity(Duration, Duration.parse("60s"), Duration.parse("10ms"))] = Field(
+        description="time between two packets, in lab time, such as 300ms"
+    )
+    multiplier: Annotated[int, Whole(2, 255)] = Field(default=3, description="packets missed until a session is down")
+
+
+@dataclass(frozen=True, slots=True)
+class _OrDuration:
+    """A mapping, or just a duration for its `value`."""
+
+    def __get_pydantic_core_schema__(self, source: type[DelaySpec], handler: GetCoreSchemaHandler) -> CoreSchema:
+        def read(value: object, read_mapping: core_schema.ValidatorFunctionWrapHandler) -> object:
+            if isinstance(value, dict):
+                return read_mapping(value)
+            return DelaySpec.model_construct(value=parse_quantity(value, Duration, MAX_DURATION))
+
+        return core_schema.no_info_wrap_validator_function(read, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [Quantity(Duration, MAX_DURATION).json_schema(), handler(schema)]}
+
+
+@dataclass(frozen=True, slots=True)
+class _OrMode:
+    """A mapping, or one of the words "auto" and "off"."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def read(value: object, read_mapping: core_schema.ValidatorFunctionWrapHandler) -> object:
+            if isinstance(value, dict):
+                return read_mapping(value)
+            if value in ("auto", "off"):
+                return value
+            hint = "write {interval: 300ms, multiplier: 3} to switch it on" if value in ("on", True) else None
+            raise refusal("unknown-value", f"must be auto, off or a mapping with interval, not {quote(value)}", hint)
+
+        return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(BfdSpec))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [{"enum": ["auto", "off"]}, handler(schema)]}
+
+
+DelayField = Annotated[DelaySpec, _OrDuration()]
+LossField = Annotated[float, Share()]
+
+
+class NicSpec(SpecModel):
+    """`fabric.nic`: the NICs of a host."""
+
+    per: Written[Annotated[str, OneOf(("gpu", "host"))]] = Field(
+        default=None, description="gpu: a NIC for each GPU; host: NICs shared by a host's GPUs"
+    )
+    ports: Written[Annotated[int, OneOf((1, 2, 4))]] = Field(
+        default=None, description="ports of a NIC, each on its own plane of switches"
+    )
+    rate: Written[RateField] = Field(default=None, description="rate of a port, such as 400G")
+    count: Written[Positive] = Field(default=None, description="NICs of a host, with per: host")
+    multihoming: Written[
+        Annotated[
+            str,
+            OneOf(
+                ("subnets",),
+                later={
+                    "mlag": "MLAG of dual-port NICs is not built yet; each port has a subnet of its own",
+                    "evpn": "EVPN multihoming of dual-port NICs is not built yet; each port has a subnet of its own",
+                },
+            ),
+        ]
+    ] = Field(default=None, description="how the ports of a NIC are joined")
+
+
+class RailsSpec(SpecModel):
+    """`fabric.rails`: how rails lie on rail switches."""
+
+    per_switch: Written[Annotated[int, OneOf((1, 2, 4, 8))]] = Field(default=None, description="rails on a rail switch")
+    port_map: Written[Annotated[str, OneOf(tuple(PORT_MAPS))]] = Field(
+        default=None, description="the figure whose numbering of switch ports is used"
+    )
+    prefix_length: Written[Annotated[int, Whole(8, 30)]] = Field(
+        default=None, description="length of a rail's prefix on one switch"
+    )
+
+
+class UplinkSpec(SpecModel):
+    """`fabric.uplink` (rail switch to spine, and above unless `core_uplink` differs) and `fabric.core_uplink`."""
+
+    rate: Written[RateField] = Field(default=None, description="rate of a link, such as 400G")
+    count: Written[Positive] = Field(default=None, description="parallel links between two switches")
+    delay: Written[DelayField] = Field(default=None, description="one-way delay: 500ns, or {value: 500ns, by: auto}")
+    loss: Written[LossField] = Field(default=None, description="share of packets lost each way, such as 0.1%")
+
+    def params(self) -> UplinkParams:
+        delay = None if self.delay is None else self.delay.delay()
+        return UplinkParams(rate=self.rate, count=self.count, delay=delay, loss=self.loss)
+
+
+class RoutingSpec(SpecModel):
+    """`fabric.routing`."""
+
+    protocol: Written[Annotated[str, OneOf(tuple(Protocol), later={"evpn": "BGP EVPN is not built yet"})]] = Field(
+        default=None, description="ebgp: AS numbers after RFC 7938; ibgp: one AS, route reflection"
+    )
+    unnumbered: Written[Annotated[bool, TrueOrFalse("numbered BGP sessions are not built yet")]] = Field(
+        default=None, description="sessions over IPv6 link-local addresses (RFC 5549)"
+    )
+    bfd: Written[Annotated[BfdSpec | str, _OrMode()]] = Field(
+        default=None, description="auto, off, or {interval: 300ms, multiplier: 3}"
+    )
+    ecmp: Written[Annotated[int, Whole(1, 128)]] = Field(default=None, description="next hops used at most")
+
+    def params(self) -> RoutingParams:
+        match self.bfd:
+            case BfdSpec():
+                bfd = BfdParams(mode="on", interval=self.bfd.interval, multiplier=self.bfd.multiplier)
+            case None:
+                bfd = BfdParams()
+            case mode:
+                bfd = BfdParams(mode=mode)
+        return RoutingParams(
+            protocol=Protocol.EBGP if self.protocol is None else Protocol(self.protocol),
+            bfd=bfd,
+            ecmp=RoutingParams().ecmp if self.ecmp is None else self.ecmp,
+        )
+
+
+class FabricSpec(SpecModel):
+    """The `fabric:` section. Without `design` it sets `routing`, `mtu` and `switch_radix` of a hand-written lab."""
+
+    ELSEWHERE = {  # noqa: RUF012  # a ClassVar of the base
+        "qos": "the section qos stands beside fabric, not in it",
+        **{key: f"{key} belongs to a class: qos: {{classes: {{rdma: {{{key}: ...}}}}}}" for key in ("ecn", "pfc")},
+        **{
+            key: f"write it in the section qos: {{{key}: ...}}"
+            for key in ("buffer", "load_balancing", "trimming", "watchdog")
+        },
+    }
+
+    design: Written[Annotated[str, OneOf(tuple(DESIGNS), noun="design")]] = Field(
+        default=None, description="which fabric to generate"
+    )
+    pods: Written[Count] = Field(default=None, description="pods")
+    segments: Written[Count] = Field(default=None, description="segments of a pod (scalable units)")
+    hosts: Written[Count] = Field(default=None, description="hosts of a segment")
+    gpus: Written[Count] = Field(default=None, description="GPUs of a host")
+    nic: Section[NicSpec] = Field(default=NicSpec(), description="the NICs of a host")
+    rails: Section[RailsSpec] = Field(default=RailsSpec(), description="how rails lie on rail switches")
+    spines: Written[Count] = Field(default=None, description="spines of a pod")
+    super_spines: Written[Count] = Field(default=None, description="super-spines that join the pods")
+    super_spine_groups: Written[Positive] = Field(default=None, description="equal groups of super-spines")
+    uplink: Section[UplinkSpec] = Field(default=UplinkSpec(), description="links from rail switches to spines")
+    core_uplink: Section[UplinkSpec] = Field(
+        default=UplinkSpec(), description="links from spines to super-spines; as uplink where not given"
+    )
+    switch_radix: Written[Positive] = Field(default=None, description="ports of a switch; sizing is checked against it")
+    routing: Section[RoutingSpec] = Field(default=RoutingSpec(), description="BGP and BFD")
+    overlay: Written[
+        Annotated[
+            str,
+            OneOf(
+                ("none",),
+                later={
+                    "vxlan": "VXLAN overlays are not built yet; the fabric is routed",
+                    "evpn": "BGP EVPN is not built yet; the fabric is routed",
+                },
+            ),
+        ]
+    ] = Field(default=None, description="none: the fabric is routed")
+    mtu: Written[Mtu] = Field(default=None, description="MTU of every link in bytes, default 4500")
+
+    def params(self, design: str) -> FabricParams:
+        """What the generator is given."""
+        nic, rails = self.nic, self.rails
+        return FabricParams(
+            design=design,
+            pods=self.pods,
+            segments=self.segments,
+            hosts=self.hosts,
+            gpus=self.gpus,
+            nic=NicParams(per=nic.per, ports=nic.ports, rate=nic.rate, count=nic.count, multihoming=nic.multihoming),
+            rails=RailParams(per_switch=rails.per_switch, port_map=rails.port_map, prefix_length=rails.prefix_length),
+            spines=self.spines,
+            super_spines=self.super_spines,
+            super_spine_groups=self.super_spine_groups,
+            uplink=self.uplink.params(),
+            core_uplink=self.core_uplink.params(),
+            switch_radix=self.switch_radix,
+            routing=self.routing.params(),
+            mtu=DEFAULT_MTU if self.mtu is None else self.mtu,
+        )
+
+
+DEFAULT_MTU = 4500
+"""4 KiB payloads with headers and security fit."""

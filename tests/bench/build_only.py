@@ -1,0 +1,33 @@
+"""Build and remove SPINES x LEAVES x HOSTS without routing, as `deploy` and `destroy` do. Prints "BUILD_S STOP_S".
+
+The peer of `mininet_peer.py`: the same nodes and links, and besides addresses and shaped ports.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from testbed.deploy import DeployOptions, StateDirectory, deploy_lab, destroy_lab
+from testbed.fabric import generate_fabric
+from testbed.fabric.params import FabricParams
+
+
+def main() -> None:
+    spines, leaves, hosts = (int(argument) for argument in sys.argv[1:4])
+    with tempfile.TemporaryDirectory(prefix="testbed-bench-") as name:
+        state = StateDirectory(Path(name) / "state", Path(name) / "run")
+        started = time.monotonic()
+        params = FabricParams(design="rail-optimized", pods=1, segments=leaves, hosts=hosts, gpus=1, spines=spines)
+        lab = generate_fabric(params, name="benchbuild")
+        options = DeployOptions(k=100_000, routing=False, directory=Path(name))
+        deploy_lab(lab, state, options)
+        built = time.monotonic()
+        destroy_lab(lab.name, state)
+        print(f"{built - started:.3f} {time.monotonic() - built:.3f}")
+
+
+if __name__ == "__main__":
+    main()

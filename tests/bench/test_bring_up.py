@@ -1,0 +1,176 @@
+"""Bring-up and removal of whole fabrics, against promised seconds, a floor and a peer."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from figures import Figure, judge
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+TESTBED = [sys.executable, "-m", "testbed"]
+
+pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(900)]
+
+
+def timed(argv: list[str], cwd: Path) -> float:
+    """Seconds from the start of a command to its end; its failure fails the test with what it said."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    started = time.monotonic()
+    done = subprocess.run(
+        argv, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    elapsed = time.monotonic() - started
+    assert done.returncode == 0, f"{argv}: {done.stderr}"
+    return elapsed
+
+
+def available_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no MemAvailable")
+
+
+@contextmanager
+def destroyed(name: str, cwd: Path) -> Iterator[None]:
+    """Whatever happens, the lab does not outlive the test."""
+    try:
+        yield
+    finally:
+        subprocess.run([*TESTBED, "destroy", "-n", name], cwd=cwd, capture_output=True, check=False)
+
+
+def deploy_and_destroy(topology: str, name: str, cwd: Path, *settings: str) -> tuple[float, float, float]:
+    """(deploy s, destroy s, GB of memory) of a lab through the command line."""
+    overrides = [word for setting in settings for word in ("--set", setting)]
+    before = available_bytes()
+    with destroyed(name, cwd):
+        deploy = timed([*TESTBED, "deploy", "-q", "-t", str(ROOT / topology), "-n", name, *overrides], cwd)
+        used = (before - available_bytes()) / 1e9
+        destroy = timed([*TESTBED, "destroy", "-q", "-n", name], cwd)
+    return deploy, destroy, used
+
+
+def test_300_hosts_and_6_switches(tmp_path: Path) -> None:
+    deploy, destroy, _ = deploy_and_destroy("topologies/bench-300.yml", "bench300", tmp_path)
+    judge(
+        Figure(what="300 hosts + 6 FRR switches: deploy until converged", measured=deploy, limit=6, unit="s"),
+        Figure(what="300 hosts + 6 FRR switches: destroy", measured=destroy, limit=2, unit="s"),
+    )
+
+
+def test_1024_nics_against_the_floor(tmp_path: Path) -> None:
+    topology = "topologies/rail-optimized-1024.yml"
+    deploy, destroy, used = deploy_and_destroy(topology, "bench1024", tmp_path, "fabric.routing.bfd=off")
+    with_bfd, _, _ = deploy_and_destroy(
+        topology, "bench1024b", tmp_path, "fabric.routing.bfd={interval: 1s, multiplier: 3}"
+    )
+    floor = subprocess.run(
+        [sys.executable, str(HERE / "clos_floor.py"), "2", "8", "8", "8", "64"],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    floor_s = float(floor.stdout.split()[-1])
+    judge(
+        Figure(what="1,024 NICs, 40 switches, no BFD: converged", measured=deploy, limit=16, unit="s"),
+        Figure(what="1,024 NICs: destroy", measured=destroy, limit=4, unit="s"),
+        Figure(what="1,024 NICs: memory", measured=used, limit=2.5, unit="GB"),
+        Figure(what="1,024 NICs with BFD: converged", measured=with_bfd, limit=20, unit="s"),
+        Figure(
+            what=f"1,024 NICs against the floor ({floor_s:.1f} s)",
+            measured=deploy / floor_s,
+            limit=1.2,
+            unit="x",
+            ratio=True,
+        ),
+    )
+
+
+def test_4_su_superpod(tmp_path: Path) -> None:
+    limits = [Path(f"/proc/sys/net/{family}/neigh/default/gc_thresh3") for family in ("ipv4", "ipv6")]
+    before = [path.read_text() for path in limits]
+    deploy, _, used = deploy_and_destroy("topologies/superpod-4su.yml", "bench4su", tmp_path)
+    judge(
+        Figure(what="4-SU SuperPOD, 48 switches, 2,048 links: converged", measured=deploy, limit=30, unit="s"),
+        Figure(what="4-SU SuperPOD: memory", measured=used, limit=4, unit="GB"),
+    )
+    assert [path.read_text() for path in limits] == before
+
+
+def test_mininet_peer(tmp_path: Path) -> None:
+    """The same 296 nodes and 512 links, without routing, in Debian's Mininet and here."""
+    python = "/usr/bin/python3"
+    found = subprocess.run([python, "-c", "import mininet"], capture_output=True, check=False).returncode == 0
+    if not found:
+        if os.environ.get("CI"):
+            pytest.fail("Debian's mininet is not installed, and CI must have it")
+        pytest.skip("Debian's mininet is not installed: apt-get install mininet")
+    ours = subprocess.run(
+        [sys.executable, str(HERE / "build_only.py"), "8", "32", "8"],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    theirs = subprocess.run(
+        [python, str(HERE / "mininet_peer.py"), "8", "32", "8"],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    build, stop = (float(word) for word in ours.stdout.split()[-2:])
+    their_build, their_stop = (float(word) for word in theirs.stdout.split()[-2:])
+    judge(
+        Figure(
+            what=f"296 nodes, 512 links: build ({build:.2f} s; Mininet {their_build:.2f} s)",
+            measured=their_build / build,
+            limit=10,
+            unit="x",
+            at_least=True,
+            ratio=True,
+        ),
+        Figure(
+            what=f"296 nodes, 512 links: stop ({stop:.2f} s; Mininet {their_stop:.2f} s)",
+            measured=their_stop / stop,
+            limit=10,
+            unit="x",
+            at_least=True,
+            ratio=True,
+        ),
+    )
+
+
+def best_of(argv: list[str], cwd: Path, tries: int = 5) -> float:
+    return min(timed(argv, cwd) for _ in range(tries))
+
+
+def test_command_line(tmp_path: Path) -> None:
+    topology = str(ROOT / "topologies/rail-optimized-1024.yml")
+    judge(
+        Figure(what="testbed --help", measured=best_of([*TESTBED, "--help"], tmp_path), limit=0.3, unit="s"),
+        Figure(
+            what="testbed validate of the 1,024-GPU file",
+            measured=best_of([*TESTBED, "validate", "-t", topology], tmp_path),
+            limit=1,
+            unit="s",
+        ),
+    )
+    done = subprocess.run(
+        [*TESTBED, "validate", "-t", topology, "-f", "json"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["design"] == "rail-optimized"

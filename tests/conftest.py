@@ -1,0 +1,135 @@
+"""What all tests share: tests that need a capability skip without it, and nothing of ours may stay behind.
+
+In CI (`CI=true`) a capability that must be there makes a skip a failure; a test of something that a CI
+machine may lack says so with `@pytest.mark.may_skip`. Leftovers fail the run in CI and under `./lab test`,
+which have the machine to themselves; elsewhere they may be somebody else's labs and are a warning.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from testbed.drivers.kernel_probe import probe_kernel
+from testbed.drivers.machine import find_frr, require_root
+from testbed.errors import CapabilityError
+
+IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
+ALONE = IN_CI or os.environ.get("TESTBED_TEST_ALONE") == "1"
+PRIVILEGED = ("netns", "frr")
+
+_privileged_ran = pytest.StashKey[bool]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "may_skip: a CI machine may lack what this test needs")
+
+
+@cache
+def missing(capability: str) -> str:
+    """Why this machine cannot run tests with the marker `capability`; "" if it can."""
+    try:
+        require_root()
+        if capability == "frr":
+            find_frr()
+    except CapabilityError as error:
+        return error.message
+    kernel = probe_kernel()
+    needed = ("namespace.net", "namespace.mount", "link.veth", "link.bridge", "qdisc.htb")
+    lacking = {name: why for name in needed if (why := kernel[name])}
+    return ", ".join(f"{name}: {why}" for name, why in lacking.items())
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for capability in PRIVILEGED:
+        if item.get_closest_marker(capability) is None:
+            continue
+        if why := missing(capability):
+            pytest.skip(f"{capability}: {why}")
+        item.session.stash[_privileged_ran] = True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report: pytest.TestReport = yield  # type: ignore[assignment]
+    must_run = any(item.get_closest_marker(name) for name in PRIVILEGED) and not item.get_closest_marker("may_skip")
+    if IN_CI and must_run and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"a skip is a failure in CI: {reason}"
+    return report  # type: ignore[return-value]
+
+
+# --- leftovers ---------------------------------------------------------------------------------------
+
+STATE = Path(os.environ.get("TESTBED_STATE_DIR", "/var/lib/testbed"))
+RUN = Path(os.environ.get("TESTBED_RUN_DIR", "/run/testbed"))
+
+
+def _names(directory: Path) -> set[str]:
+    try:
+        return {f"{directory}/{path.name}" for path in directory.iterdir()}
+    except OSError:
+        return set()
+
+
+def _foreign_processes() -> set[str]:
+    """Processes in another network namespace than this one. A zombie has none and is its parent's."""
+    own = Path("/proc/self/ns/net").stat().st_ino
+    found = set()
+    for directory in Path("/proc").iterdir():
+        if not directory.name.isdigit():
+            continue
+        try:
+            if (directory / "ns/net").stat().st_ino != own:
+                found.add(f"process {directory.name} ({(directory / 'comm').read_text().strip()})")
+        except OSError:
+            continue
+    return found
+
+
+def _mounts() -> set[str]:
+    """Mount points below our directories. /run/netns itself becomes one with the first namespace, as by `ip`."""
+    points = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
+    roots = ("/run/netns/", f"{RUN}/", f"{STATE}/")
+    return {f"mount {point}" for point in points if point.startswith(roots)}
+
+
+def _machine_settings() -> set[str]:
+    """What deploying may change for the whole machine and the last `destroy` restores."""
+    directories = (Path(f"/proc/sys/net/ipv{family}/neigh/default") for family in (4, 6))
+    paths = [directory / f"gc_thresh{number}" for directory in directories for number in (1, 2, 3)]
+    return {f"{path} = {path.read_text().strip()}" for path in paths if path.exists()}
+
+
+def of_ours() -> set[str]:
+    """Everything on this machine that a lab could have left, in words."""
+    return {
+        *_names(Path("/run/netns")),
+        *_names(STATE / "labs"),
+        *_names(RUN),
+        *(name for name in _names(Path("/sys/fs/cgroup")) if Path(name).name.startswith("testbed")),
+        *(f"interface {name.rsplit('/', 1)[1]}" for name in _names(Path("/sys/class/net"))),
+        *_foreign_processes(),
+        *_mounts(),
+        *_machine_settings(),
+    }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_stays_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compare the machine before the first and after the last test, if any of them was privileged."""
+    before = of_ours()
+    yield
+    if not request.session.stash.get(_privileged_ran, False):
+        return
+    left = sorted(of_ours() - before)
+    if left and ALONE:
+        pytest.fail("the tests left behind:\n  " + "\n  ".join(left), pytrace=False)
+    elif left:
+        warnings.warn(f"left behind by these tests or by another user of this machine: {', '.join(left)}", stacklevel=1)

@@ -1,0 +1,68 @@
+"""The structures that eBPF and Python share have the same fields at the same places."""
+
+from __future__ import annotations
+
+import shutil
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from testbed.datapath import abi, layout
+from testbed.datapath.build import compile_c
+
+STRUCTS = {
+    "class_config": layout.CLASS_CONFIG,
+    "profile": layout.PROFILE,
+    "port_config": layout.PORT_CONFIG,
+    "buffer": layout.BUFFER,
+    "queue": layout.QUEUE,
+    "ingress": layout.INGRESS,
+    "pause": layout.PAUSE,
+    "event": layout.EVENT,
+    "lab_config": layout.LAB_CONFIG,
+}
+CONSTANTS = {
+    "CLASSES": abi.CLASSES,
+    "DEPTH_BINS": abi.DEPTH_BINS,
+    "MARK_VALID": abi.MARK_VALID,
+    "MARK_TRIMMED": abi.MARK_TRIMMED,
+    **{f"LB_{item.name}": item.value for item in abi.Balancing},
+    **{f"CLASS_{item.name}": item.value for item in abi.ClassFlag},
+    **{f"PORT_{item.name}": item.value for item in abi.PortFlag},
+    **{f"EVENT_{item.name}": item.value for item in abi.EventKind},
+}
+
+
+def assertions(structs: dict[str, np.dtype[np.void]]) -> str:
+    """C that compiles only where all of it is so."""
+    lines = ["#include <linux/types.h>", '#include "layout.h"']
+    for name, kind in structs.items():
+        lines.append(f'_Static_assert(sizeof(struct {name}) == {kind.itemsize}, "{name}");')
+        assert kind.fields is not None
+        for field, (_, offset, *_) in kind.fields.items():
+            lines.append(f'_Static_assert(__builtin_offsetof(struct {name}, {field}) == {offset}, "{name}.{field}");')
+    lines += [f'_Static_assert({name} == {value}, "{name}");' for name, value in CONSTANTS.items()]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    if shutil.which("clang") is None:
+        pytest.skip("clang is not installed")
+    header = resources.files("testbed.datapath").joinpath("programs", "layout.h").read_bytes()
+    (tmp_path / "layout.h").write_bytes(header)
+    return tmp_path
+
+
+def test_the_structures_agree(programs: Path) -> None:
+    (programs / "check.c").write_text(assertions(STRUCTS))
+    compile_c(programs / "check.c", programs / "check.o")
+
+
+def test_a_structure_that_differs_is_found(programs: Path) -> None:
+    moved = np.dtype([("added", "<u8"), *layout.BUFFER.descr])
+    (programs / "check.c").write_text(assertions(STRUCTS | {"buffer": moved}))
+    with pytest.raises(Exception, match="does not compile"):
+        compile_c(programs / "check.c", programs / "check.o")

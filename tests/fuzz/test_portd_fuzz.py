@@ -1,0 +1,112 @@
+"""Bytes of anybody's making: frames, events, requests, attachments. One kind of error each, never another."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.datapath.maps import LabMaps
+from testbed.portd.attachment import LabAttachment, PortAttachment
+from testbed.portd.control import answer
+from testbed.portd.errors import PauseAgentError
+from testbed.portd.lab import AttachedLab
+from testbed.portd.pfc import ETHERTYPE, OPCODE, PAUSE_ADDRESS, MalformedPfc, decode_pfc
+
+HEAD = PAUSE_ADDRESS + bytes(6) + ETHERTYPE.to_bytes(2, "big") + OPCODE.to_bytes(2, "big")
+
+
+@given(st.one_of(st.binary(max_size=80), st.binary(max_size=60).map(lambda tail: HEAD + tail)))
+def test_frames(frame: bytes) -> None:
+    try:
+        decoded = decode_pfc(frame)
+    except MalformedPfc:
+        return
+    assert 0 <= decoded.vector <= 0xFF
+    assert len(decoded.quanta) == 8
+
+
+def _refuse(_request: object) -> dict[str, Any]:
+    raise PauseAgentError("no")
+
+
+@given(st.one_of(st.binary(max_size=200), st.text(max_size=100).map(lambda text: json.dumps(text).encode())))
+def test_requests(line: bytes) -> None:
+    reply = answer(line, _refuse)
+    assert reply["ok"] is False
+    assert json.loads(json.dumps(reply))["error"]
+
+
+@given(st.integers(1, 3000).map(lambda depth: b"[" * depth))
+def test_deep_requests(line: bytes) -> None:
+    assert answer(line, _refuse)["kind"] == "request"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=10), inner, max_size=5),
+    max_leaves=20,
+)
+GOOD = LabAttachment(
+    lab="lab",
+    pin_directory=Path("/sys/fs/bpf/x"),
+    events_file=Path("/nonexistent/events"),
+    ports=(
+        PortAttachment(
+            number=1,
+            peer=2,
+            node="n1",
+            interface="eth0",
+            namespace="/run/netns/none",
+            ifindex=1,
+            mac="02:00:00:00:00:01",
+            rate_bps=1_000_000,
+            mtu_bytes=1500,
+            lossless=(3,),
+        ),
+    ),
+)
+
+
+def test_attachments_survive_the_round_trip() -> None:
+    assert LabAttachment.from_json(json.loads(json.dumps(GOOD.to_json()))) == GOOD
+
+
+@given(st.dictionaries(st.sampled_from(sorted(GOOD.to_json())), json_values), st.integers(0, 11), json_values)
+def test_attachments(changes: dict[str, Any], field: int, value: Any) -> None:
+    ports = [list(port) for port in GOOD.to_json()["ports"]]
+    ports[0][field] = value
+    for document in (GOOD.to_json() | changes, GOOD.to_json() | {"ports": ports}):
+        with contextlib.suppress(PauseAgentError):
+            assert isinstance(LabAttachment.from_json(document), LabAttachment)
+
+
+class Records:
+    """An event source that has some records once."""
+
+    def __init__(self, records: list[bytes]) -> None:
+        self._records = records
+
+    def fileno(self) -> int:
+        return -1
+
+    def read(self) -> Iterator[bytes]:
+        while self._records:
+            yield self._records.pop(0)
+
+    def close(self) -> None:
+        self._records.clear()
+
+
+@given(st.lists(st.one_of(st.binary(max_size=40), st.binary(min_size=32, max_size=32)), max_size=40))
+def test_events(records: list[bytes]) -> None:
+    """Sends and gate changes fail here, as in a namespace that is gone: still nothing raises."""
+    lab = AttachedLab.over(GOOD, LabMaps.in_memory(2), Records(list(records)))
+    lab.work()
+    lab.close()
+    assert lab.broken_events >= sum(len(record) != 32 for record in records)

@@ -1,0 +1,27 @@
+"""Rewrite what the golden tests of `testbed.spec` compare with: `python tests/golden/regenerate.py`.
+
+Review the difference line by line before committing it: each message must say what is wrong, where, and what to do.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+    from test_bad_topologies import FILES, problems_of
+
+    from testbed.spec.schema import SCHEMA_FILE, schema_text, topology_schema
+
+    for path in FILES:
+        path.with_suffix(".txt").write_text(f"{problems_of(path)}\n")
+    SCHEMA_FILE.write_text(schema_text(topology_schema()))
+    print(f"wrote the texts of {len(FILES)} bad topologies, and {SCHEMA_FILE.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Daemons run the configuration that was written for them, every line of it.
+
+No daemon stops at a line that it does not know or cannot carry out: it says so in its log, or on its standard
+error while the log is not yet open, and goes on without. So logs are searched, and what runs is compared with
+what was written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.deploy import lifecycle
+from testbed.deploy.live import RunningLab
+from testbed.drivers import vty
+from testbed.drivers.frr import configuration_file
+from testbed.fabric.params import BfdParams, RoutingParams
+from testbed.model import Protocol
+from testbed.render import SwitchConfig, render_switch
+from testbed.units import Duration
+
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
+
+REFUSALS = ("on config line", "No such command", "Unknown command", "failed to open", "ermission denied", "\n% ")
+SAID_OTHERWISE = ("frr version", "frr defaults", "log file", "exit", "!")
+"""Lines that belong to files, or that a daemon shows with other details."""
+DEFAULTS = (
+    *("no bgp suppress-fib-pending", "no bgp ebgp-requires-policy", "no ipv6 nd suppress-ra"),
+    *("detect-multiplier 3", "receive-interval 300", "transmit-interval 300"),
+)
+"""Lines that a release may leave out of what it shows, because they are its defaults."""
+
+SECOND = BfdParams(mode="on", interval=Duration.parse("1s"), multiplier=4)
+KINDS: dict[str, dict[str, Any]] = {
+    "ebgp-bfd": {"super_spines": 2, "pods": 2, "routing": RoutingParams(bfd=SECOND)},
+    "ibgp": {"routing": RoutingParams(protocol=Protocol.IBGP, bfd=SECOND)},
+    "aggregates": {"design": "multi-rail-switch", "gpus": 8},
+}
+
+
+def refusals(lab: RunningLab) -> list[str]:
+    """What daemons said against their configurations, and the lines of these that they do not show."""
+    found = []
+    for node, daemons in lab.daemons.items():
+        directory = lab.run_directory(node)
+        for daemon in daemons:
+            for name in (f"{daemon}.log", f"{daemon}.out"):
+                lines = (directory / name).read_text(errors="replace").splitlines()
+                found += [f"{node} {name}: {line}" for line in lines if any(sign in f"\n{line}" for sign in REFUSALS)]
+            running = vty.ask(directory, daemon, "show running-config").splitlines()
+            shown = {line.strip() for line in running} | set(DEFAULTS)
+            written = configuration_file(directory, daemon).read_text().splitlines()
+            found += [
+                f"{node} {daemon} does not show: {line}"
+                for line in map(str.strip, written)
+                if line and line not in shown and not line.startswith(SAID_OTHERWISE)
+            ]
+    return found
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_daemon_runs_what_was_written(sandbox: Any, kind: str) -> None:
+    lab = sandbox.deploy(sandbox.model(**KINDS[kind])).lab
+    assert refusals(lab) == []
+
+
+def test_a_refused_line_is_seen_in_every_daemon(sandbox: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def render(*arguments: Any, **options: Any) -> SwitchConfig:
+        config = render_switch(*arguments, **options)
+        return replace(config, daemons={name: f"{text}no-such-thing\n" for name, text in config.daemons.items()})
+
+    monkeypatch.setattr(lifecycle, "render_switch", render)
+    lab = sandbox.deploy(sandbox.model(segments=1, gpus=1, spines=1, routing=RoutingParams(bfd=SECOND))).lab
+    found = refusals(lab)
+    for node, daemons in lab.daemons.items():
+        for daemon in daemons:
+            assert f"{node} {daemon} does not show: no-such-thing" in found
+            logs = [line for line in found if line.startswith((f"{node} {daemon}.log", f"{node} {daemon}.out"))]
+            assert any("no-such-thing" in line for line in logs), (daemon, found)
+
+
+def test_what_daemons_write_stays_in_the_directory_of_their_node(sandbox: Any) -> None:
+    shared = (Path("/run/frr"), Path("/etc/frr"), Path("/var/lib/frr"))
+    before = {path for directory in shared if directory.is_dir() for path in directory.rglob("*")}
+    sandbox.deploy(sandbox.tiny())
+    assert {path for directory in shared if directory.is_dir() for path in directory.rglob("*")} == before

@@ -1,0 +1,153 @@
+"""Deploy and destroy, interrupted and killed at random moments: what follows leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
+
+TOPOLOGY = """
+name: {name}
+scale: {{time: 10000}}
+fabric:
+  design: rail-optimized
+  hosts: 2
+  gpus: 2
+  spines: 2
+  nic: {{rate: 400G}}
+"""
+FEW, MANY = 4, 20
+FEW_DESTROYS, MANY_DESTROYS = 2, 5
+
+
+def _write_topology(sandbox: Any) -> Path:
+    path: Path = sandbox.root / "topology.yml"
+    path.write_text(TOPOLOGY.format(name=sandbox.name()))
+    return path
+
+
+def _deploy(sandbox: Any) -> subprocess.Popen[bytes]:
+    process: subprocess.Popen[bytes] = sandbox.start("deploy", "-q", "-t", str(_write_topology(sandbox)))
+    return process
+
+
+def _measured(sandbox: Any) -> tuple[float, float]:
+    """How long deploy and destroy take on this machine as it is now."""
+    started = time.monotonic()
+    assert _deploy(sandbox).wait(120) == 0, (sandbox.root / "out").read_text()
+    deployed = time.monotonic()
+    assert sandbox.start("destroy", "-n", sandbox.name()).wait(60) == 0
+    return deployed - started, time.monotonic() - deployed
+
+
+def _signal_after(process: subprocess.Popen[bytes], delay_s: float, number: signal.Signals) -> int:
+    """Send a signal after a delay, unless the process ended before it; its exit status."""
+    try:
+        return process.wait(delay_s)
+    except subprocess.TimeoutExpired:
+        process.send_signal(number)
+        return process.wait(60)
+
+
+def _destroy(sandbox: Any) -> None:
+    """`destroy` of whatever there is: nothing at all is status 2 and says so."""
+    sandbox.note_daemons()
+    result = sandbox.cli("destroy", "-n", sandbox.name())
+    assert result.returncode == 0 or (result.returncode == 2 and "no lab named" in result.stderr), result
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("points", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
+def test_an_interrupted_deploy_leaves_nothing(sandbox: Any, points: int) -> None:
+    random_numbers = random.Random(f"interrupt {points}")
+    full, _ = _measured(sandbox)
+    for point in range(points):
+        delay = full * (point + random_numbers.random()) / points
+        status = _signal_after(_deploy(sandbox), delay, signal.SIGINT)
+        if status == 0:  # it was done before the signal came
+            _destroy(sandbox)
+        assert sandbox.leftovers() == [], f"SIGINT after {delay:.2f} of {full:.2f} s, status {status}"
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("points", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
+def test_destroy_cleans_up_after_a_killed_deploy(sandbox: Any, points: int) -> None:
+    random_numbers = random.Random(f"kill {points}")
+    full, _ = _measured(sandbox)
+    for point in range(points):
+        delay = full * (point + random_numbers.random()) / points
+        status = _signal_after(_deploy(sandbox), delay, signal.SIGKILL)
+        _destroy(sandbox)
+        assert sandbox.leftovers() == [], f"SIGKILL after {delay:.2f} of {full:.2f} s, status {status}"
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("points", [FEW_DESTROYS, pytest.param(MANY_DESTROYS, marks=pytest.mark.soak)])
+def test_destroy_finishes_what_a_killed_destroy_began(sandbox: Any, points: int) -> None:
+    random_numbers = random.Random(f"destroy {points}")
+    _, full = _measured(sandbox)
+    for point in range(points):
+        assert sandbox.start("deploy", "-q", "--no-wait", "-t", str(_write_topology(sandbox))).wait(60) == 0
+        sandbox.note_daemons()
+        delay = full * (point + random_numbers.random()) / points
+        status = _signal_after(sandbox.start("destroy", "-n", sandbox.name()), delay, signal.SIGKILL)
+        _destroy(sandbox)
+        assert sandbox.leftovers() == [], f"SIGKILL after {delay:.2f} of {full:.2f} s, status {status}"
+
+
+def test_a_deploy_interrupted_at_its_very_end_says_whether_there_is_a_lab(sandbox: Any) -> None:
+    process = _deploy(sandbox)
+    journal = sandbox.state.labs / sandbox.name() / "journal.jsonl"
+    deadline = time.monotonic() + 60
+    while not (journal.exists() and '"running"' in journal.read_text()):
+        assert time.monotonic() < deadline and process.poll() is None, (sandbox.root / "out").read_text()
+    while process.poll() is None:
+        process.send_signal(signal.SIGINT)
+    if process.returncode == 0:
+        assert sandbox.cli("inspect", "-n", sandbox.name()).returncode == 0
+        _destroy(sandbox)
+    else:
+        assert process.returncode == 130
+    assert sandbox.leftovers() == []
+
+
+def test_a_second_interrupt_does_not_stop_the_undoing(sandbox: Any) -> None:
+    process = _deploy(sandbox)
+    journal = sandbox.state.labs / sandbox.name() / "journal.jsonl"
+    deadline = time.monotonic() + 60
+    while not (journal.exists() and '"nodes"' in journal.read_text()):
+        assert process.poll() is None, (sandbox.root / "out").read_text()
+        assert time.monotonic() < deadline
+        os.sched_yield()
+    process.send_signal(signal.SIGINT)
+    for _ in range(5):
+        process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert sandbox.leftovers() == []
+
+
+def test_deploy_replaces_what_a_killed_deploy_left(sandbox: Any) -> None:
+    """The next deploy of that name needs no `destroy` in between."""
+    full, _ = _measured(sandbox)
+    _signal_after(_deploy(sandbox), full * 0.6, signal.SIGKILL)
+    sandbox.note_daemons()
+    result = sandbox.cli("deploy", "-f", "json", "-q", "-t", str(_write_topology(sandbox)))
+    assert result.returncode == 0, result
+    assert json.loads(result.stdout)["changed"] is True
+    assert sandbox.cli("check", "-n", sandbox.name()).returncode == 0
+
+
+def test_two_commands_on_one_lab_do_not_meet(sandbox: Any) -> None:
+    with sandbox.state.lock_lab(sandbox.name()):
+        result = sandbox.cli("deploy", "-q", "-t", str(_write_topology(sandbox)))
+    assert result.returncode == 2
+    assert f"another command is working on the lab {sandbox.name()}" in result.stderr

@@ -1,0 +1,253 @@
+"""Queues of switch ports on a real lab: trimming, WRED and ECN, the shared buffer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.datapath.abi import TRIMMED_DSCP
+
+sys.path.insert(0, str(Path(__file__).parent))
+from switch_ports import (
+    BULK,
+    CONTROL,
+    DSCP,
+    FRAME,
+    PAYLOAD,
+    RDMA,
+    PortLab,
+    htb_bytes,
+    port_lab,
+    received,
+    send,
+    send_until,
+    until,
+)
+
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
+
+SHARED_BYTES = 400_000
+TRIMMED_FRAME = 64 + 14
+ECT1, ECT0, CE = 1, 2, 3
+
+# Trimming on the way h0 - s1 - s2 - s3 - h1, where s1 is the narrow place. The rest is at s3: g0 sends to `keep` and
+# `drop` (WRED) and to b1 and b2 (shared buffer).
+TOPOLOGY = """
+name: {name}
+scale: {time: 1}
+fabric: {mtu: 1500, routing: {bfd: off}}
+qos:
+  classes:
+    rdma: {dscp: [26], weight: 60, ecn: false}
+    control: {dscp: [48], strict: true}
+    bulk: {default: true, weight: 40, limit: 30kB}
+  watchdog: false
+  nodes:
+    s1: {trimming: true}
+    s2: {trimming: true}
+    s3: {buffer: {shared: 400kB, alpha: 1.0}}
+  ports:
+    "s3:eth2": {classes: {rdma: {limit: 100kB, ecn: {kmin: 5kB, kmax: 15kB, pmax: 1.0, non_ect: keep}}}}
+    "s3:eth3": {classes: {rdma: {limit: 100kB, ecn: {kmin: 5kB, kmax: 15kB, pmax: 1.0, non_ect: drop}}}}
+    "s1:eth1": {classes: {rdma: {limit: 30kB}}}
+topology:
+  nodes:
+    s1: {kind: switch, role: rail}
+    s2: {kind: switch, role: spine}
+    s3: {kind: switch, role: rail}
+    h0: {kind: host}
+    h1: {kind: host}
+    g0: {kind: host}
+    keep: {kind: host}
+    drop: {kind: host}
+    b1: {kind: host}
+    b2: {kind: host}
+  links:
+    - {endpoints: ["h0:eth1", "s1:eth100"], rate: 50M}
+    - {endpoints: ["s1:eth1", "s2:eth1"], rate: 10M}
+    - {endpoints: ["s2:eth2", "s3:eth100"], rate: 10M}
+    - {endpoints: ["s3:eth1", "h1:eth1"], rate: 10M}
+    - {endpoints: ["g0:eth1", "s3:eth101"], rate: 200M}
+    - {endpoints: ["s3:eth2", "keep:eth1"], rate: 10M}
+    - {endpoints: ["s3:eth3", "drop:eth1"], rate: 10M}
+    - {endpoints: ["s3:eth4", "b1:eth1"], rate: 10M}
+    - {endpoints: ["s3:eth5", "b2:eth1"], rate: 10M}
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(shared_sandbox: Any) -> Iterator[PortLab]:
+    with port_lab(shared_sandbox, TOPOLOGY) as lab:
+        yield lab
+        lab.reconciles()
+
+
+# --- trimming --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("priority", [RDMA, BULK])
+def test_an_overloaded_queue_trims_what_it_would_drop(lab: PortLab, priority: int) -> None:
+    queue, high = lab.queue("s1", "eth1", priority), lab.queue("s1", "eth1", CONTROL)
+    next_hop = {p: lab.queue("s2", "eth2", p) for p in (priority, CONTROL)}
+    before = {name: int(queue[name]) for name in queue.dtype.names if name != "depth"}
+    before_next = {p: int(item["forwarded_packets"]) for p, item in next_hop.items()}
+    high_before = high.copy()
+    htb_before = htb_bytes(lab, "s1", "eth1")
+    with lab.sink("h1"), lab.tap("h1", "eth1") as tap, lab.sender("h0", "h1", priority) as item:
+        sent = send_until(item, lambda: queue["trimmed_packets"] - before["trimmed_packets"] >= 300, "300 trimmed")
+        lab.still()
+        packets = tap.udp()
+    trimmed = [packet for packet in packets if packet.dscp == TRIMMED_DSCP]
+    whole = [packet for packet in packets if packet.dscp == DSCP[priority]]
+
+    assert len(packets) == sent, "trimming loses no packet"
+    assert len(trimmed) >= 300
+    assert len(whole) == sent - len(trimmed)
+    assert {(packet.length, packet.udp_length, len(packet.frame)) for packet in trimmed} == {
+        (64, PAYLOAD + 8, TRIMMED_FRAME)
+    }
+    assert {packet.length for packet in whole} == {PAYLOAD + 28}
+    assert all(packet.checksum_is_valid for packet in packets)
+    for name in ("tail", "buffer", "wred", "headroom"):
+        assert queue[f"{name}_packets"] == before[f"{name}_packets"], name
+    assert queue["trimmed_packets"] - before["trimmed_packets"] == len(trimmed)
+    assert queue["trimmed_bytes"] - before["trimmed_bytes"] == len(trimmed) * (FRAME - TRIMMED_FRAME)
+    assert queue["in_packets"] - before["in_packets"] == len(whole)
+    # the high class, here and at the next hop
+    assert next_hop[priority]["forwarded_packets"] - before_next[priority] == len(whole)
+    assert next_hop[CONTROL]["forwarded_packets"] - before_next[CONTROL] == len(trimmed)
+    assert int(high["forwarded_packets"] - high_before["forwarded_packets"]) == len(trimmed)
+    # HTB charges each class what it sends: a trimmed packet 78 bytes, not the 1,514 that it had
+    htb = {key: value - htb_before[key] for key, value in htb_bytes(lab, "s1", "eth1").items()}
+    assert htb[f"1:{0x10 + priority:x}"] == len(whole) * FRAME
+    assert len(trimmed) * TRIMMED_FRAME <= htb[f"1:{0x10 + CONTROL:x}"] < len(trimmed) * TRIMMED_FRAME + 20_000
+
+
+def test_what_is_too_short_to_trim_is_dropped(lab: PortLab) -> None:
+    queue = lab.queue("s1", "eth1", BULK)
+    trimmed, tail = int(queue["trimmed_packets"]), int(queue["tail_packets"])
+    with lab.sink("h1"), lab.sender("h0", "h1", BULK) as item:
+        send_until(item, lambda: queue["tail_packets"] - tail >= 100, "100 dropped", payload=36)
+        lab.still()
+    assert queue["trimmed_packets"] == trimmed
+
+
+# --- WRED and ECN ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ecn", [ECT0, ECT1])
+@pytest.mark.parametrize("receiver", ["keep", "drop"])
+def test_a_deep_queue_marks_what_is_ecn_capable(lab: PortLab, receiver: str, ecn: int) -> None:
+    port = ("s3", {"keep": "eth2", "drop": "eth3"}[receiver])
+    queue, account = lab.queue(*port, RDMA), lab.account(receiver, "eth1", RDMA)
+    before, came = queue.copy(), int(account["ce_packets"])
+    with lab.sink(receiver), lab.tap(receiver, "eth1") as tap, lab.sender("g0", receiver, RDMA, ecn=ecn) as item:
+        sent = send_until(item, lambda: queue["ce_packets"] - before["ce_packets"] >= 200, "200 marked")
+        lab.still()
+        packets = tap.udp()
+    marked = [packet for packet in packets if packet.ecn == CE]
+    assert len(marked) == queue["ce_packets"] - before["ce_packets"] == account["ce_packets"] - came
+    assert {packet.ecn for packet in packets} == {ecn, CE}, "the first packets find a short queue"
+    assert [packet.ecn for packet in packets[:3]] == [ecn] * 3, "below Kmin nothing is marked"
+    assert {packet.dscp for packet in packets} == {DSCP[RDMA]}
+    assert all(packet.checksum_is_valid for packet in packets)
+    assert queue["wred_packets"] == before["wred_packets"]
+    dropped = int(queue["tail_packets"] - before["tail_packets"])
+    assert len(packets) == sent - dropped
+    assert queue["ect_packets"] - before["ect_packets"] == len(packets)
+
+
+def test_what_is_not_ecn_capable_is_kept_or_dropped_as_configured(lab: PortLab) -> None:
+    for receiver, interface in (("keep", "eth2"), ("drop", "eth3")):
+        queue = lab.queue("s3", interface, RDMA)
+        before = queue.copy()
+        with lab.sink(receiver), lab.tap(receiver, "eth1") as tap, lab.sender("g0", receiver, RDMA) as item:
+            cause = "tail_packets" if receiver == "keep" else "wred_packets"
+            sent = send_until(item, lambda: queue[cause] - before[cause] >= 50, cause)  # noqa: B023
+            lab.still()
+            packets = tap.udp()
+        tail, wred = (int(queue[name] - before[name]) for name in ("tail_packets", "wred_packets"))
+        assert len(packets) == sent - tail - wred
+        assert {packet.ecn for packet in packets} == {0}
+        assert queue["ce_packets"] == before["ce_packets"]
+        assert queue["ect_packets"] == before["ect_packets"]
+        if receiver == "keep":
+            assert wred == 0
+        else:
+            assert tail == 0, "dropped from Kmax on, long before the limit"
+
+
+def test_what_is_marked_already_is_not_marked_again(lab: PortLab) -> None:
+    queue = lab.queue("s3", "eth2", RDMA)
+    before = queue.copy()
+    with lab.sink("keep"), lab.tap("keep", "eth1") as tap, lab.sender("g0", "keep", RDMA, ecn=CE) as item:
+        send(item, 100)
+        lab.still()
+        packets = tap.udp()
+    assert {packet.ecn for packet in packets} == {CE}
+    assert queue["ce_packets"] == before["ce_packets"], "marked here: none"
+
+
+# --- the shared buffer -----------------------------------------------------------------------------------
+
+
+def test_one_hot_queue_takes_its_share_of_the_buffer(lab: PortLab) -> None:
+    """Alpha / (1 + alpha) of the buffer: half of it (Choudhury and Hahne, 1998)."""
+    queue, buffer = lab.queue("s3", "eth4", RDMA), _buffer(lab)
+    before = int(queue["buffer_packets"])
+    with lab.sink("b1") as sink, lab.sender("g0", "b1", RDMA) as item:
+        lab.still()
+        lab.reset_maxima()
+        sent = send_until(item, lambda: queue["buffer_packets"] - before >= 100, "the dynamic threshold")
+        lab.still()
+        assert len(received(sink)) == sent - (queue["buffer_packets"] - before)
+    assert SHARED_BYTES / 2 - 2 * FRAME <= queue["max_bytes"] <= SHARED_BYTES / 2
+    assert buffer["max_bytes"] <= SHARED_BYTES / 2 + 2 * FRAME
+
+
+def test_two_hot_queues_share_the_buffer(lab: PortLab) -> None:
+    """Each gets alpha / (1 + 2 alpha): a third."""
+    queues = [lab.queue("s3", interface, RDMA) for interface in ("eth4", "eth5")]
+    before = [int(queue["buffer_packets"]) for queue in queues]
+    third = SHARED_BYTES / 3
+    with lab.sink("b1"), lab.sink("b2"), lab.sender("g0", "b1", RDMA) as one, lab.sender("g0", "b2", RDMA) as two:
+        lab.still()
+
+        def both_full() -> bool:
+            return all(abs(int(queue["bytes"]) - third) < 4 * FRAME for queue in queues)
+
+        def alternate() -> bool:
+            send(one, 10)
+            send(two, 10)
+            return both_full()
+
+        until(alternate, "two queues of a third of the buffer each")
+        lab.still()
+    assert all(queue["buffer_packets"] > number for queue, number in zip(queues, before, strict=True))
+
+
+def test_a_queue_has_its_reserve_though_the_buffer_is_taken(lab: PortLab) -> None:
+    """Two frames of each queue are admitted always."""
+    queue, buffer = lab.queue("s3", "eth4", RDMA), _buffer(lab)
+    before = int(queue["buffer_packets"])
+    with lab.sink("b1") as sink, lab.sender("g0", "b1", RDMA) as item:
+        lab.still()
+        lab.reset_maxima()
+        buffer["size_bytes"] = 1  # nothing is free
+        try:
+            sent = send_until(item, lambda: queue["buffer_packets"] - before >= 50, "50 dropped")
+            lab.still()
+        finally:
+            buffer["size_bytes"] = SHARED_BYTES
+        assert len(received(sink)) == sent - (queue["buffer_packets"] - before)
+    assert queue["max_bytes"] == 2 * FRAME
+
+
+def _buffer(lab: PortLab) -> Any:
+    number = int(lab.maps.ports[lab.number("s3", "eth4")]["buffer"])
+    assert lab.maps.buffers[number]["size_bytes"] == SHARED_BYTES
+    return lab.maps.buffers[number]

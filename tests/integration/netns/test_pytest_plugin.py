@@ -1,0 +1,103 @@
+"""The `lab` fixture in somebody else's tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest_plugins = ["pytester"]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
+
+TOPOLOGY = """
+name: plugin
+scale: {time: 10000}
+fabric: {design: rail-optimized, segments: 1, hosts: 2, gpus: 1, spines: 1, routing: {bfd: off}}
+"""
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, sandbox: Any, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A project with a topology file, whose labs go to the sandbox."""
+    for name in ("TESTBED_STATE_DIR", "TESTBED_RUN_DIR", "PYTHONPATH"):
+        monkeypatch.setenv(name, sandbox.environment[name])
+    (pytester.path / "small.yml").write_text(TOPOLOGY)
+    return pytester
+
+
+def _run(project: pytest.Pytester, source: str, *arguments: str) -> pytest.RunResult:
+    project.makepyfile(source)
+    return project.runpytest_subprocess("-p", "no:cacheprovider", "-q", *arguments, timeout=120)
+
+
+def test_a_lab_is_there_for_a_test_and_gone_after_it(project: pytest.Pytester, sandbox: Any) -> None:
+    result = _run(
+        project,
+        """
+        import pytest
+
+        @pytest.mark.topology("small.yml", overrides={"fabric.hosts": 3})
+        def test_lab(lab):
+            assert lab.check().exit_code == 0
+            assert lab.node("p1-s1-h3").run(["cat", "/proc/sys/net/ipv4/ip_forward"]).stdout.strip()
+            assert lab.node("p1-s1-h3").address("rail1").startswith("10.")
+
+        def test_two(deploy_lab):
+            assert deploy_lab("small.yml").name.startswith("t")
+
+        @pytest.mark.topology("small.yml")
+        def test_failing(lab):
+            assert lab is None
+        """,
+    )
+    result.assert_outcomes(passed=2, failed=1)
+    assert sandbox.state.names() == []
+    assert sandbox.leftovers() == []
+
+
+def test_a_lab_of_a_failed_test_can_be_kept(project: pytest.Pytester, sandbox: Any) -> None:
+    result = _run(
+        project,
+        """
+        import pytest
+
+        @pytest.mark.topology("small.yml")
+        def test_failing(lab):
+            assert lab is None
+        """,
+        "--testbed-keep",
+    )
+    result.assert_outcomes(failed=1)
+    kept = sandbox.state.names()
+    assert len(kept) == 1
+    assert {path.name for path in Path("/run/netns").iterdir() if path.name.startswith(f"{kept[0]}-")}
+
+
+def test_a_machine_without_frr_skips_with_the_reason(project: pytest.Pytester, sandbox: Any) -> None:
+    result = _run(
+        project,
+        """
+        import pytest
+        from testbed.deploy import lifecycle
+        from testbed.drivers.machine import find_frr
+
+        @pytest.fixture(autouse=True)
+        def no_frr(monkeypatch):
+            monkeypatch.setattr(lifecycle, "find_frr", lambda: find_frr(directories=()))
+
+        @pytest.mark.topology("small.yml")
+        def test_lab(no_frr, lab):
+            pytest.fail("deployed without FRR")
+        """,
+        "-rs",
+    )
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*this machine cannot deploy a lab: FRR is not installed*"])
+    assert sandbox.state.names() == []
+
+
+def test_the_fixture_says_what_it_needs(project: pytest.Pytester) -> None:
+    result = _run(project, "def test_lab(lab): pass")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(['*the lab fixture needs @pytest.mark.topology("FILE.yml")*'])

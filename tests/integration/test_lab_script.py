@@ -1,0 +1,241 @@
+"""`./lab` without its installations: what it says, with which exit code, and that a second run does nothing.
+
+The script runs in a copy of its own beside a `.venv` that is complete by its stamp, or with a PATH of our
+own in which apt-get, python3 and pip are recorders.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPT_TOOLS = (
+    *("bash", "env", "dirname", "uname", "cut", "sha256sum", "stat", "flock", "mkdir", "tail", "grep", "rm", "cat"),
+    *("find", "sort", "mktemp", "tee", "sed", "timeout", "sh", "iperf3", "ip", "tcpdump", "ps"),
+)
+
+
+def program(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A checkout in small: the script, pyproject.toml, and an environment whose tools say what they are asked."""
+    checkout = tmp_path / "a checkout"  # the space is on purpose
+    checkout.mkdir()
+    shutil.copy(ROOT / "lab", checkout / "lab")
+    shutil.copy(ROOT / "pyproject.toml", checkout / "pyproject.toml")
+    for tool in ("testbed", "ruff", "mypy", "lint-imports"):
+        program(checkout / ".venv/bin" / tool, f'#!/bin/sh\necho "{tool} $*"; pwd\n')
+    program(checkout / ".venv/bin/python", "#!/bin/sh\nexit 0\n")
+    stamp(checkout, "dev")
+    return checkout
+
+
+def stamp(checkout: Path, extra: str) -> None:
+    digest = hashlib.sha256((checkout / "pyproject.toml").read_bytes()).hexdigest()[:32]
+    (checkout / ".venv/.stamp").write_text(f"{digest} {extra} {checkout}")
+
+
+def run(
+    checkout: Path, *arguments: str, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(checkout / "lab"), *arguments],
+        cwd=cwd or checkout,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def pytest_that_says(checkout: Path, last_line: str, code: int) -> None:
+    program(checkout / ".venv/bin/python", f'#!/bin/sh\necho "args: $*"\necho "{last_line}"\nexit {code}\n')
+
+
+def tools_only(directory: Path, *without: str) -> str:
+    """A PATH with the tools that the script itself uses, and the machine's others but those in `without`."""
+    directory.mkdir(exist_ok=True)
+    for name in SCRIPT_TOOLS:
+        found = shutil.which(name)
+        if found and name not in without:
+            (directory / name).symlink_to(found)
+    # Not a link: a python3 in PATH may be a launcher that looks at its own name.
+    program(directory / "python3", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    return str(directory)
+
+
+def test_scripts_are_executable_bash() -> None:
+    for script in ("lab", ".ci/run"):
+        path = ROOT / script
+        assert os.access(path, os.X_OK)
+        assert path.read_text().startswith("#!/usr/bin/env bash\n")
+        assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0
+
+
+def test_other_arguments_go_to_the_command_line_in_the_callers_directory(copy: Path, tmp_path: Path) -> None:
+    done = run(copy, "validate", "-t", "my file.yml", cwd=tmp_path)
+    assert done.stdout == f"testbed validate -t my file.yml\n{tmp_path}\n"
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_complete_environment_is_not_touched(copy: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (copy / ".venv").rglob("*") if path.name != "setup.log"}
+    run(copy, "list")
+    after = {path: path.stat().st_mtime_ns for path in (copy / ".venv").rglob("*") if path.name != "setup.log"}
+    assert after == before
+
+
+def test_a_changed_pyproject_installs_again(copy: Path) -> None:
+    with (copy / "pyproject.toml").open("a") as file:
+        file.write("# changed\n")
+    program(copy / ".venv/bin/python", '#!/bin/sh\n[ "$1" = -m ] && echo "$*" >>"$RECORD"\nexit 0\n')
+    done = run(copy, "list", RECORD=str(copy / "record"))
+    assert done.returncode == 0, done.stderr
+    assert "installing Python packages" in done.stderr
+    assert (copy / "record").read_text().rstrip().endswith(f"-e {copy}")
+    assert run(copy, "list").stderr == ""
+
+
+def test_pip_that_fails_shows_its_log_and_names_the_network(copy: Path) -> None:
+    (copy / ".venv/.stamp").unlink()
+    failing = '#!/bin/sh\n[ "$1" = -m ] || exit 0\necho "[Errno -3] Temporary failure in name resolution"; exit 1\n'
+    program(copy / ".venv/bin/python", failing)
+    done = run(copy, "list")
+    assert done.returncode == 2
+    assert "Temporary failure in name resolution" in done.stderr
+    assert "the network cannot be reached" in done.stderr
+    assert not (copy / ".venv/.stamp").exists()
+
+
+def test_another_distribution_is_told_what_to_install(copy: Path, tmp_path: Path) -> None:
+    done = run(copy, "demo", PATH=tools_only(tmp_path / "bin", "iperf3", "tcpdump"))
+    if os.geteuid() != 0:
+        pytest.skip("the demo asks for root first")
+    assert done.returncode == 2
+    assert "packages are installed only on Debian 12, 13 and Ubuntu 24.04" in done.stderr
+    assert "iperf3 tcpdump" in done.stderr
+
+
+def test_apt_that_fails_shows_its_log(copy: Path, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root installs packages")
+    path = tools_only(tmp_path / "bin", "iperf3")
+    program(tmp_path / "bin/apt-get", '#!/bin/sh\necho "E: Unable to locate package iperf3"; exit 100\n')
+    done = run(copy, "demo", PATH=path)
+    assert done.returncode == 2
+    assert "E: Unable to locate package iperf3" in done.stderr
+    assert "apt-get could not install iperf3" in done.stderr
+
+
+def test_demo_and_test_need_root(copy: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("needs root, to give it up with setpriv")
+    for verb in ("demo", "test"):
+        done = subprocess.run(
+            ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "bash", "-s", verb],
+            stdin=(copy / "lab").open(),
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 2, done.stderr
+        assert f"sudo ./lab {verb}" in done.stderr
+
+
+def test_demo_takes_no_arguments(copy: Path) -> None:
+    done = run(copy, "demo", "--fast")
+    assert done.returncode == 2
+    assert "takes no arguments" in done.stderr
+
+
+def test_demo_names_its_report_and_keeps_the_verdict(copy: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("the demo needs root")
+    directory = copy / "results" / "rail-permutation-1"
+    program(
+        copy / ".venv/bin/testbed",
+        f'#!/bin/sh\nmkdir -p "{directory}"; echo >"{directory}/report.html"; exit 2\n',
+    )
+    done = run(copy, "demo")
+    assert done.stdout.splitlines()[-1] == f"report: {directory}/report.html (open it in a browser)"
+    assert done.returncode == 2
+
+
+def test_demo_without_a_report_asks_the_doctor(copy: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("the demo needs root")
+    program(copy / ".venv/bin/testbed", '#!/bin/sh\n[ "$1" = doctor ] && echo "veth is missing"; exit 1\n')
+    done = run(copy, "demo")
+    assert "veth is missing" in done.stderr
+    assert done.returncode == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="./lab test needs root")
+class TestOfTests:
+    def test_checks_then_one_tier(self, copy: Path) -> None:
+        pytest_that_says(copy, "===== 41 passed, 2 skipped in 3.21s =====", 0)
+        done = run(copy, "test")
+        assert done.returncode == 0, done.stderr
+        assert "args: -m pytest --color=no -m not vm and not soak and not bench" in done.stdout
+        for check in ("ruff: ok", "ruff format: ok", "mypy: ok", "lint-imports: ok"):
+            assert check in done.stderr
+        assert done.stdout.splitlines()[-1] == "41 passed, 0 failed, 2 skipped"
+
+    def test_arguments_go_to_pytest_and_leave_the_checks_out(self, copy: Path) -> None:
+        pytest_that_says(copy, "1 passed in 0.01s", 0)
+        done = run(copy, "test", "tests/unit", "-k", "a b")
+        assert "tests/unit -k a b" in done.stdout
+        assert "ruff" not in done.stderr
+
+    def test_failures_and_errors_are_counted_and_decide(self, copy: Path) -> None:
+        pytest_that_says(copy, "=== 3 failed, 40 passed, 1 error in 63.21s (0:01:03) ===", 1)
+        done = run(copy, "test")
+        assert done.stdout.splitlines()[-1] == "40 passed, 4 failed, 0 skipped"
+        assert done.returncode == 1
+
+    def test_a_crash_of_pytest_is_a_failure(self, copy: Path) -> None:
+        pytest_that_says(copy, "INTERNALERROR", 3)
+        done = run(copy, "test")
+        assert done.stdout.splitlines()[-1] == "0 passed, 1 failed, 0 skipped"
+        assert done.returncode == 3
+
+    def test_a_check_that_fails_is_shown_and_counted(self, copy: Path) -> None:
+        pytest_that_says(copy, "1 passed in 0.01s", 0)
+        program(copy / ".venv/bin/mypy", '#!/bin/sh\necho "x.py:1: error: no"; exit 1\n')
+        done = run(copy, "test")
+        assert "x.py:1: error: no" in done.stderr
+        assert done.stdout.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
+        assert done.returncode == 1
+
+    def test_all_adds_the_tiers_with_their_budgets(self, copy: Path) -> None:
+        pytest_that_says(copy, "2 passed, 9 deselected in 0.01s", 0)
+        done = run(copy, "test", "--all", "tests/x")
+        if done.returncode == 2:
+            pytest.skip(f"a package of the slow tiers is missing: {done.stderr.splitlines()[-1]}")
+        rows = {line.split()[0]: line for line in done.stdout.splitlines() if " min" in line and "passed" in line}
+        assert list(rows) == ["main", "vm", "soak", "bench"]
+        assert all("2 passed, 0 failed" in row for row in rows.values())
+        assert done.stdout.splitlines()[-1] == "8 passed, 0 failed, 0 skipped"
+
+    def test_a_tier_without_tests_passes(self, copy: Path) -> None:
+        pytest_that_says(copy, "9 deselected in 0.01s", 5)
+        done = run(copy, "test", "tests/x")
+        assert done.stdout.splitlines()[-1] == "0 passed, 0 failed, 0 skipped"
+        assert done.returncode == 0

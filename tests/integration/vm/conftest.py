@@ -1,0 +1,43 @@
+"""Tests that run in another system than this machine's own."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import full_kernel
+from foreign_root import ForeignRoot, build_root, lacking
+
+SUITE = "trixie"
+PACKAGES = (
+    "ca-certificates",
+    "frr",
+    "iperf3",
+    "iproute2",
+    "iputils-ping",
+    "procps",
+    "python3",
+    "python3-venv",
+    "tcpdump",
+)
+"""What `./lab` would install first."""
+CACHE = Path(os.environ.get("TESTBED_TEST_CACHE", "/var/cache/testbed-tests"))
+CHECKOUT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="session")
+def debian() -> Iterator[ForeignRoot]:
+    """A minimal Debian 13 with our checkout, in which `./lab` has installed what it needs."""
+    if missing := lacking():
+        pytest.skip(f"no {missing}")
+    with build_root(SUITE, (*PACKAGES, *full_kernel.PACKAGES), CACHE) as root:
+        with ForeignRoot(root, CHECKOUT) as machine:
+            machine.check("./lab", "--version", timeout_s=600)  # installs
+            try:
+                yield machine
+            finally:
+                machine.run("./lab", "destroy", "--all")
+        assert not [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(CACHE) in line]

@@ -1,0 +1,96 @@
+"""Numbers for people, spans of time, and documents with units."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from testbed.cli.stats import parse_span_s
+from testbed.cli.stats_view import QUEUE_COLUMNS, flat_queue, queue_document, short, short_time, totals_document
+from testbed.collect.fake_ports import BULK, FakePorts
+from testbed.collect.telemetry import queue_rows, take_snapshot
+from testbed.errors import TestbedError
+from testbed.model.telemetry import DropCause, QueueTelemetry
+
+UP = "p1-s1-rail1:uplink1"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (999, "999"),
+        (999.4, "999"),
+        (999.6, "1.00 k"),
+        (1000, "1.00 k"),
+        (1234567, "1.23 M"),
+        (12345, "12.3 k"),
+        (123456, "123 k"),
+        (-178_000, "-178 k"),
+        (999_600, "1.00 M"),
+        (5e18, "5000 P"),
+        (0.25, "0.25"),
+    ],
+)
+def test_three_digits(value: float, text: str) -> None:
+    assert short(value) == text
+
+
+def test_units() -> None:
+    assert short(1500, "B") == "1.50 kB"
+    assert short(12, "B") == "12 B"
+    assert [short_time(value) for value in (0, 3.4, 340, 1_500, 2_500_000, 4_000_000_000)] == [
+        "",
+        "3 us",
+        "340 us",
+        "1.5 ms",
+        "2.5 s",
+        "4000 s",
+    ]
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("2", 2), ("0.5", 0.5), ("500ms", 0.5), ("1m", 60)])
+def test_spans(text: str, seconds: float) -> None:
+    assert parse_span_s(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["1ms", "0", "2x", "1.2.3"])
+def test_no_spans(text: str) -> None:
+    with pytest.raises(TestbedError, match="span"):
+        parse_span_s(text)
+
+
+@pytest.fixture
+def row() -> QueueTelemetry:
+    ports = FakePorts()
+    up = ports.number(UP)
+    ports.offer(up, BULK, 20, dropped={DropCause.TAIL: 3})
+    ports.send(up, BULK, 10)
+    chosen = ports.table.select([UP], "bulk")
+    return queue_rows(ports.table, take_snapshot(ports.maps, now_ns=1), chosen)[0]
+
+
+def test_a_document_has_units_in_its_keys(row: QueueTelemetry) -> None:
+    document = json.loads(json.dumps(queue_document(row, 0.5)))
+    assert document["offered_packets"] == 20
+    assert document["drops"]["tail"] == {"packets": 3, "bytes": 4500}
+    assert document["sent_bps"] == 10 * 1500 * 8 / 0.5
+    assert len(document["depth_packets"]) == 16
+    units = ("_packets", "_bytes", "_bps", "_us", "_frames", "_received", "_sent", "_events")
+    words = {"node", "interface", "class", "priority", "lossless", "drops", "paused"}
+    assert [key for key in document if not key.endswith(units) and key not in words] == []
+    assert "sent_bps" not in queue_document(row, None), "no span, no rate"
+
+
+def test_a_line_of_csv_has_all_columns(row: QueueTelemetry) -> None:
+    flat = flat_queue(row, 1, 0.5)
+    assert set(QUEUE_COLUMNS) <= set(flat)
+    assert flat["dropped_tail_packets"] == 3
+    assert set(flat) - set(QUEUE_COLUMNS) == {"depth_packets"}
+
+
+def test_totals(row: QueueTelemetry) -> None:
+    totals = totals_document([row, row])
+    assert (totals["queues"], totals["sent_packets"], totals["drops"]["tail"]["packets"]) == (2, 20, 6)
+    assert totals["lossless_dropped_packets"] == 0
