@@ -65,9 +65,18 @@ class PortLab:
             yield
 
     def send(
-        self, node: str, destination: str, *, dscp: int, rate_bps: float, seconds: float, ecn: int = 0, flows: int = 1
+        self,
+        node: str,
+        destination: str,
+        *,
+        dscp: int,
+        rate_bps: float,
+        seconds: float,
+        ecn: int = 0,
+        flows: int = 1,
+        first_port: int = 0,
     ) -> subprocess.Popen[bytes]:
-        words = [destination, SINK_PORT, dscp << 2 | ecn, rate_bps, seconds, PAYLOAD, flows]
+        words = [destination, SINK_PORT, dscp << 2 | ecn, rate_bps, seconds, PAYLOAD, flows, first_port]
         return self.running.spawn(node, [sys.executable, str(FLOW), "send", *map(str, words)], **PIPES)
 
     def rates_bps(self, number: int, seconds: float) -> list[float]:

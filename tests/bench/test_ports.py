@@ -343,12 +343,20 @@ topology:
 )
 
 
-def spread(lab: PortLab, flows: int, seconds: float) -> np.ndarray:
+def spread(lab: PortLab, flows: int, seconds: float, first_port: int = 0) -> np.ndarray:
     """Packets over the four uplinks of leaf1."""
     uplinks = [lab.number("leaf1", f"eth{number}") for number in (1, 2, 3, 4)]
     before = lab.queues["in_packets"][uplinks, RDMA].astype(int)
     with lab.sink("h2"):
-        sender = lab.send("h1", lab.address("h2"), dscp=DSCP[RDMA], rate_bps=60e6, seconds=seconds, flows=flows)
+        sender = lab.send(
+            "h1",
+            lab.address("h2"),
+            dscp=DSCP[RDMA],
+            rate_bps=60e6,
+            seconds=seconds,
+            flows=flows,
+            first_port=first_port,
+        )
         (sent,) = finish([sender])
     counts = lab.queues["in_packets"][uplinks, RDMA].astype(int) - before
     assert counts.sum() == sent
@@ -370,22 +378,29 @@ def test_one_flow_by_packet(tmp_path: Path) -> None:
 
 
 def test_a_thousand_flows_by_flow(tmp_path: Path) -> None:
+    """Over five sets of flows: a perfect hash, too, puts more than 1.12 of the mean on a path in one set of twenty.
+
+    Ports, addresses and seeds are fixed, so that the hash is judged and not the luck of the run.
+    """
+    flows = 1000
     with deployed(FOUR_PATHS.format(name="benchflow", mode="flow"), tmp_path) as lab:
-        flows = 1000
-        counts = spread(lab, flows=flows, seconds=4)
-        packets = counts.sum() / flows
-        paths = counts / packets  # flows a path: each sent the same number of packets, one more or less
-        chi_square = float(((paths - flows / 4) ** 2 / (flows / 4)).sum())
+        sets = []
+        for first_port in range(20_000, 25_000, flows):
+            counts = spread(lab, flows=flows, seconds=2, first_port=first_port)
+            sets.append(counts * flows / counts.sum())  # each flow sent the same number of packets, one more or less
+        paths = np.array(sets)
+        expected = paths.sum() / 4
+        chi_square = float(((paths.sum(axis=0) - expected) ** 2 / expected).sum())
         judge(
             Figure(
-                what="1,000 flows over 4 paths by hash: max/mean",
-                measured=paths.max() / paths.mean(),
+                what="1,000 flows over 4 paths by hash: max/mean, median of 5 sets",
+                measured=float(np.median(paths.max(axis=1) / paths.mean(axis=1))),
                 limit=1.12,
                 unit="x",
                 ratio=True,
             ),
             Figure(
-                what="the same: chi-square of 3 degrees (99 % quantile)",
+                what="all 5,000: chi-square of 3 degrees (99 % quantile)",
                 measured=chi_square,
                 limit=11.34,
                 unit="",

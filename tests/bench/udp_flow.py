@@ -1,10 +1,10 @@
 """UDP at a steady rate, and where it ends. Run inside nodes by the port benchmarks.
 
     udp_flow.py sink PORT                                      counts until it is ended
-    udp_flow.py send DST PORT TOS BIT/S SECONDS PAYLOAD [FLOWS]
+    udp_flow.py send DST PORT TOS BIT/S SECONDS PAYLOAD [FLOWS [FIRST]]
 
 The sender keeps an absolute schedule (a late packet does not lower the rate); a socket that must wait because its
-port is paused waits. FLOWS sockets with source ports of their own take turns.
+port is paused waits. FLOWS sockets with source ports of their own take turns: any that are free, or those from FIRST on.
 """
 
 from __future__ import annotations
@@ -29,12 +29,21 @@ def sink(port: int) -> None:
 
 
 def send(
-    destination: str, port: int, tos: int, rate_bps: float, seconds: float, payload_bytes: int, flows: int = 1
+    destination: str,
+    port: int,
+    tos: int,
+    rate_bps: float,
+    seconds: float,
+    payload_bytes: int,
+    flows: int = 1,
+    first_port: int = 0,
 ) -> None:
     sockets = []
-    for _ in range(flows):
+    for number in range(flows):
         item = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         item.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
+        if first_port:
+            item.bind(("", first_port + number))
         item.connect((destination, port))
         sockets.append(item)
     payload = bytes(payload_bytes)
@@ -69,5 +78,5 @@ if __name__ == "__main__":
             float(sys.argv[5]),
             float(sys.argv[6]),
             int(sys.argv[7]),
-            int(sys.argv[8]) if len(sys.argv) > 8 else 1,
+            *map(int, sys.argv[8:]),
         )
