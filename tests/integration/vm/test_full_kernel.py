@@ -16,7 +16,7 @@ import pytest
 from foreign_root import ForeignRoot
 from full_kernel import FullKernel, install_kernel
 
-pytestmark = [pytest.mark.vm, pytest.mark.emulated, pytest.mark.netns, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vm, pytest.mark.netns, pytest.mark.timeout(900)]
 
 HERE = Path(__file__).parent.relative_to(Path(__file__).parents[3])
 TESTBED = ".venv/bin/testbed"
