@@ -4,7 +4,7 @@
     udp_flow.py send DST PORT TOS BIT/S SECONDS PAYLOAD [FLOWS [FIRST]]
 
 The sender keeps an absolute schedule (a late packet does not lower the rate); a socket that must wait because its
-port is paused waits. FLOWS sockets with source ports of their own take turns: any that are free, or those from FIRST on.
+port is paused waits. FLOWS sockets with source ports of their own take turns: any that are free, or from FIRST on.
 """
 
 from __future__ import annotations
