@@ -1,0 +1,232 @@
+"""The congestion control context (CCC): the algorithms of one source towards one destination, as one object.
+
+Source: UE Specification 1.0, section 3.6.12.3. A context may serve several PDCs.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, StrEnum
+from typing import Final
+
+from testbed.transport.uet.codes import NackCode
+from testbed.transport.uet.congestion.nscc import Nscc, NsccConfig
+from testbed.transport.uet.congestion.rccc import CreditSource
+
+
+class CcKind(StrEnum):
+    NSCC = "nscc"
+    RCCC = "rccc"
+    BOTH = "both"
+    NONE = "none"
+
+
+class CcState(Enum):
+    """Section 3.6.12.3."""
+
+    IDLE = "idle"
+    """Nothing to send, nothing unacknowledged."""
+    ACTIVE = "active"
+    """There is data, but congestion control forbids to send it."""
+    READY = "ready"
+    """There is data, and it may be sent."""
+    PENDING = "pending"
+    """All is sent, not all acknowledged."""
+
+
+class CcEvent(Enum):
+    DATA = "data"
+    """Something waits to be sent, or to be sent again."""
+    PERMITTED = "permitted"
+    FORBIDDEN = "forbidden"
+    ALL_SENT = "all sent"
+    ALL_ACKED = "all acknowledged"
+
+
+TRANSITIONS: Final[dict[tuple[CcState, CcEvent], CcState]] = {
+    (CcState.IDLE, CcEvent.DATA): CcState.ACTIVE,
+    (CcState.ACTIVE, CcEvent.PERMITTED): CcState.READY,
+    (CcState.ACTIVE, CcEvent.ALL_SENT): CcState.PENDING,  # what waited was taken back, or found acknowledged
+    (CcState.READY, CcEvent.FORBIDDEN): CcState.ACTIVE,
+    (CcState.READY, CcEvent.ALL_SENT): CcState.PENDING,
+    (CcState.PENDING, CcEvent.DATA): CcState.ACTIVE,
+    (CcState.PENDING, CcEvent.ALL_ACKED): CcState.IDLE,
+}
+"""Any other event leaves the state as it is."""
+
+
+class CongestionContext:
+    """NSCC, RCCC or both; what both permit may be sent.
+
+    Times in ns, sizes in bytes of nominal packet size (UDP length + 40). One call for each thing that happens; path
+    selection is told apart (`paths`). `on_demand` says what waits: for `state` and, with RCCC, for what is asked of
+    the destination.
+    """
+
+    __slots__ = ("_backlog", "_inflight", "_retransmit", "_state", "credit", "nscc")
+
+    def __init__(self, nscc: Nscc | None, credit: CreditSource | None) -> None:
+        self.nscc = nscc
+        self.credit = credit
+        self._inflight: int = 0
+        self._backlog: int = 0
+        self._retransmit: int = 0
+        self._state: CcState = CcState.IDLE
+
+    @property
+    def rccc_enabled(self) -> bool:
+        """Whether requests carry a credit_target (RUD_CC_REQ, ROD_CC_REQ)."""
+        return self.credit is not None
+
+    @property
+    def cwnd_bytes(self) -> float:
+        """The window; with RCCC alone, what is in flight and what credit would let follow."""
+        if self.nscc is not None:
+            return self.nscc.cwnd
+        if self.credit is not None:
+            return float(self._inflight + max(self.credit.credit, 0))
+        return 0.0
+
+    @property
+    def max_wnd_bytes(self) -> float:
+        """The most that `cwnd_bytes` can be at present; with RCCC alone, the window itself."""
+        return self.cwnd_bytes if self.nscc is None else self.nscc.max_wnd
+
+    @property
+    def inflight_bytes(self) -> int:
+        """May be a little below 0, as Rcvd_Bytes is rounded up."""
+        return self._inflight
+
+    @property
+    def state(self) -> CcState:
+        self._step(CcEvent.PERMITTED if self.can_send() else CcEvent.FORBIDDEN)
+        return self._state
+
+    def can_send(self) -> bool:
+        """Whether a packet may be sent, of whatever size: at most one too many fits in."""
+        nscc = self.nscc
+        if nscc is not None and not nscc.can_send():
+            return False
+        credit = self.credit
+        return credit is None or credit.credit > 0
+
+    def on_demand(self, backlog_bytes: int, retransmit_bytes: int, unacked: bool) -> None:
+        """What the PDCs of this context have waiting, fresh and to be sent again, and whether any packet is
+        unacknowledged.
+
+        Due when that has changed, once after a batch of events.
+        """
+        self._backlog = backlog_bytes
+        self._retransmit = retransmit_bytes
+        waiting = backlog_bytes > 0 or retransmit_bytes > 0
+        if waiting or unacked:
+            if waiting or self._state is CcState.IDLE:
+                self._step(CcEvent.DATA)
+            if not waiting:
+                self._step(CcEvent.ALL_SENT)
+        else:
+            self._step(CcEvent.ALL_SENT)
+            self._step(CcEvent.ALL_ACKED)
+
+    def on_send(self, now: int, size: int) -> None:
+        """A request was sent, the first time or again. `now` is for algorithms to come."""
+        self._inflight += size
+        if self.nscc is not None:
+            self.nscc.on_send(size)
+        if self.credit is not None:
+            self.credit.on_send(size)
+
+    def ack_request(self) -> bool:
+        """Whether the packet just counted by `on_send` must ask for an ACK (AR)."""
+        if self.nscc is not None and self.nscc.ack_request():
+            return True
+        return self.credit is not None and self.credit.credit <= 0
+
+    def on_ack(
+        self, now: int, newly_received_bytes: int, marked: bool, rtt_ns: int, pend: int = 0, restore: bool = False
+    ) -> None:
+        """An ACK arrived; see `Nscc.on_ack`. `rtt_ns` is -1 where it is not valid."""
+        self._inflight -= newly_received_bytes
+        if self.credit is not None:
+            self.credit.on_feedback()
+        if self.nscc is not None:
+            self.nscc.on_ack(now, newly_received_bytes, marked, rtt_ns, pend, restore)
+
+    def on_nack(self, now: int, code: NackCode, size: int, rtt_ns: int) -> None:
+        """A NACK for a packet of `size` bytes that counted as in flight; the packet no longer does."""
+        self._inflight -= size
+        if self.credit is not None:
+            self.credit.on_feedback()
+        if self.nscc is not None:
+            self.nscc.on_nack(now, code, size, rtt_ns, self.credit is not None)
+
+    def on_inferred_loss(self, now: int, size: int) -> None:
+        """A packet of `size` bytes is taken for lost."""
+        self._inflight -= size
+        if self.nscc is not None:
+            self.nscc.on_inferred_loss(now, size)
+
+    def on_timeout(self, now: int, size: int) -> None:
+        """The RTO of a packet fired: as an inferred loss, and credit to send it again is asked for if there is none."""
+        self.on_inferred_loss(now, size)
+        if self.credit is not None:
+            self.credit.on_timeout(now)
+
+    def on_credit(self, now: int, counter: int) -> None:
+        """A CREDIT packet or an ACK_CC with credit arrived."""
+        if self.credit is not None:
+            self.credit.on_credit(now, counter)
+
+    def credit_target(self) -> int:
+        """credit_target of the next request or CREDIT_REQ (24 bits, 256 B); 0 without RCCC."""
+        if self.credit is None:
+            return 0
+        return self.credit.credit_target(self._backlog, self._retransmit, None if self.nscc is None else self.nscc.cwnd)
+
+    def next_credit_request_time(self) -> int | None:
+        """When a CREDIT_REQ is due; None if none is. After sending it, call `on_credit_request`."""
+        if self.credit is None or (self._backlog <= 0 and self._retransmit <= 0):
+            return None
+        return self.credit.next_request_time()
+
+    def on_credit_request(self, now: int) -> None:
+        if self.credit is not None:
+            self.credit.on_request(now)
+
+    def _step(self, event: CcEvent) -> None:
+        self._state = TRANSITIONS.get((self._state, event), self._state)
+
+
+class NoCongestionControl(CongestionContext):
+    """A window that nothing moves: what congestion control is measured against."""
+
+    __slots__ = ("_mtu", "_window")
+
+    def __init__(self, window_bytes: float, mtu_bytes: int) -> None:
+        super().__init__(None, None)
+        self._window: float = window_bytes
+        self._mtu: int = mtu_bytes
+
+    @property
+    def cwnd_bytes(self) -> float:
+        return self._window
+
+    @property
+    def max_wnd_bytes(self) -> float:
+        return self._window
+
+    def can_send(self) -> bool:
+        return self._inflight + self._mtu <= self._window
+
+    def ack_request(self) -> bool:
+        return self._window - self._inflight < self._mtu
+
+
+def make_context(kind: CcKind, config: NsccConfig, now: int) -> CongestionContext:
+    """A context in its initial state; without congestion control the window is the MaxWnd of `config`."""
+    if kind is CcKind.NONE:
+        return NoCongestionControl(config.max_wnd_bytes, config.mtu_bytes)
+    nscc = None if kind is CcKind.RCCC else Nscc(config, now)
+    credit = None
+    if kind is not CcKind.NSCC:
+        credit = CreditSource(int(config.max_wnd_bytes), config.mtu_bytes, config.base_rtt_ns, now)
+    return CongestionContext(nscc, credit)

@@ -1,0 +1,220 @@
+"""The congestion control context: what it permits, what it passes on, and its states."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.transport.uet.codes import NackCode
+from testbed.transport.uet.congestion import (
+    CcKind,
+    CcState,
+    CongestionContext,
+    LossInference,
+    NoCongestionControl,
+    NsccConfig,
+    make_context,
+    probe_delay_ns,
+)
+
+CONFIG = NsccConfig(link_rate_bps=100_000_000_000, base_rtt_ns=12_000, mtu_bytes=1000, trimming=True)
+
+
+def state_of(context: CongestionContext) -> CcState:
+    return context.state
+
+
+def test_the_factory_makes_what_is_asked_for() -> None:
+    for kind, nscc, rccc in (
+        ("nscc", True, False),
+        ("rccc", False, True),
+        ("both", True, True),
+        ("none", False, False),
+    ):
+        context = make_context(CcKind(kind), CONFIG, now=0)
+        assert (context.nscc is not None, context.rccc_enabled) == (nscc, rccc)
+        assert context.can_send()
+        assert context.state is CcState.IDLE
+
+
+@pytest.mark.parametrize("kind", CcKind)
+def test_every_kind_counts_what_is_in_flight(kind: CcKind) -> None:
+    context = make_context(kind, CONFIG, now=0)
+    for _ in range(10):
+        context.on_send(0, 1000)
+    context.on_ack(100, 4000, False, -1)
+    context.on_nack(200, NackCode.TRIMMED, 1000, -1)
+    context.on_inferred_loss(300, 1000)
+    context.on_timeout(400, 1000)
+    assert context.inflight_bytes == 3000
+    if context.nscc is not None:
+        assert context.nscc.inflight == 3000
+
+
+def test_what_both_permit_may_be_sent() -> None:
+    context = make_context(CcKind.BOTH, CONFIG, now=0)
+    assert context.nscc is not None
+    assert context.credit is not None
+    context.nscc.cwnd = 1500
+    context.on_send(0, 1000)
+    assert context.credit.can_send()
+    assert not context.can_send()  # the window is full
+    context.on_credit(10, 4)
+    context.on_ack(10, 1000, False, -1)
+    assert context.can_send()
+    context.on_send(20, 1024)
+    context.nscc.cwnd = 100_000
+    assert not context.can_send()  # the credit is spent
+
+
+def test_rccc_alone_is_bound_by_credit() -> None:
+    context = make_context(CcKind.RCCC, CONFIG, now=0)
+    assert context.cwnd_bytes == 225_000
+    for _ in range(225):
+        context.on_send(0, 1000)
+    assert not context.can_send()
+    assert context.ack_request()
+    context.on_credit(10, 8)
+    assert context.can_send()
+    assert context.cwnd_bytes == context.max_wnd_bytes == 227_048
+
+
+@pytest.mark.parametrize("event", ["ack", "nack", "credit"])
+def test_any_feedback_ends_speculation(event: str) -> None:
+    context = make_context(CcKind.RCCC, CONFIG, now=0)
+    if event == "ack":
+        context.on_ack(10, 0, False, -1)
+    elif event == "nack":
+        context.on_nack(10, NackCode.NO_BITMAP, 1000, -1)
+    else:
+        context.on_credit(10, 0)
+    assert not context.can_send()
+
+
+def test_a_last_hop_trim_shrinks_the_window_only_without_rccc() -> None:
+    windows = []
+    for kind in (CcKind.NSCC, CcKind.BOTH):
+        context = make_context(kind, CONFIG, now=0)
+        context.on_send(0, 1000)
+        context.on_nack(100, NackCode.TRIMMED_LASTHOP, 1000, -1)
+        windows.append(context.cwnd_bytes)
+    assert windows == [224_000, 225_000]
+
+
+def test_the_receivers_penalty_reaches_the_window() -> None:
+    context = make_context(CcKind.NSCC, CONFIG, now=0)
+    for _ in range(100):
+        context.on_send(0, 1000)
+    context.on_ack(100, 1000, False, -1, pend=64)
+    assert context.cwnd_bytes == 98_500
+    context.on_ack(100, 0, False, -1, restore=True)
+    assert context.cwnd_bytes == 225_000
+
+
+def test_the_credit_target_follows_the_demand() -> None:
+    context = make_context(CcKind.BOTH, CONFIG, now=0)
+    assert context.nscc is not None
+    context.on_ack(0, 0, False, -1)
+    context.on_demand(10_000, 240, unacked=False)
+    assert context.credit_target() == 40
+    context.nscc.cwnd = 4120
+    assert context.credit_target() == 20
+    assert make_context(CcKind.NSCC, CONFIG, now=0).credit_target() == 0
+
+
+def test_credit_is_asked_for_only_if_something_waits() -> None:
+    context = make_context(CcKind.RCCC, CONFIG, now=0)
+    context.on_ack(0, 0, False, -1)
+    assert context.next_credit_request_time() is None
+    context.on_demand(0, 500, unacked=False)
+    assert context.next_credit_request_time() == 60_000
+    context.on_timeout(30_000, 500)
+    assert context.next_credit_request_time() == 30_000
+    context.on_credit_request(30_000)
+    assert context.next_credit_request_time() == 90_000
+
+
+def test_events_of_an_absent_algorithm_are_harmless() -> None:
+    context = make_context(CcKind.NSCC, CONFIG, now=0)
+    context.on_credit(0, 77)
+    context.on_credit_request(0)
+    assert context.next_credit_request_time() is None
+    assert context.can_send()
+
+
+def test_without_congestion_control_nothing_moves_the_window() -> None:
+    context = make_context(CcKind.NONE, CONFIG, now=0)
+    assert isinstance(context, NoCongestionControl)
+    for _ in range(224):
+        context.on_send(0, 1000)
+    assert context.can_send()
+    assert not context.ack_request()
+    context.on_send(0, 1000)
+    assert not context.can_send()
+    assert context.ack_request()
+    for _ in range(100):
+        context.on_nack(0, NackCode.TRIMMED, 1000, 20_000)
+    assert context.cwnd_bytes == context.max_wnd_bytes == 225_000
+
+
+def test_the_states_of_a_transfer() -> None:
+    context = make_context(CcKind.NSCC, CONFIG, now=0)
+    assert context.nscc is not None
+    context.nscc.cwnd = 1000
+    context.on_demand(2000, 0, unacked=False)
+    assert state_of(context) is CcState.READY
+    context.on_send(0, 1000)
+    context.on_demand(1000, 0, unacked=True)
+    assert state_of(context) is CcState.ACTIVE
+    context.on_ack(10, 1000, False, -1)
+    assert state_of(context) is CcState.READY
+    context.on_send(10, 1000)
+    context.on_demand(0, 0, unacked=True)
+    assert state_of(context) is CcState.PENDING
+    context.on_inferred_loss(20, 1000)
+    context.on_demand(0, 1000, unacked=True)
+    assert state_of(context) is CcState.READY
+    context.on_send(20, 1000)
+    context.on_demand(0, 0, unacked=True)
+    context.on_ack(30, 1000, False, -1)
+    context.on_demand(0, 0, unacked=False)
+    assert state_of(context) is CcState.IDLE
+
+
+def test_states_when_events_come_in_a_batch() -> None:
+    context = make_context(CcKind.NSCC, CONFIG, now=0)
+    context.on_demand(0, 0, unacked=True)  # queued and sent since the last call
+    assert state_of(context) is CcState.PENDING
+    context.on_demand(1000, 0, unacked=True)
+    context.on_demand(0, 0, unacked=False)  # sent and acknowledged
+    assert state_of(context) is CcState.IDLE
+
+
+def test_a_loss_is_inferred_when_more_than_a_window_has_overtaken() -> None:
+    inference = LossInference(1000)
+    assert inference.on_ack(10, 60, 14, cwnd=10_000, max_wnd=225_000) is None
+    # 15 packets = 1.5 windows; the ten packets of one window from the first missing one.
+    assert inference.on_ack(10, 60, 15, cwnd=10_000, max_wnd=225_000) == (10, 20)
+    assert inference.recovering
+    assert inference.on_ack(10, 61, 16, cwnd=10_000, max_wnd=225_000) is None
+    assert inference.on_ack(55, 70, 3, cwnd=10_000, max_wnd=225_000) == (55, 60)
+    assert inference.on_ack(60, 70, 3, cwnd=10_000, max_wnd=225_000) is None
+    assert not inference.recovering
+
+
+def test_the_threshold_is_bound_by_max_wnd_and_five_packets() -> None:
+    assert LossInference(1000).on_ack(0, 9, 4, cwnd=1000, max_wnd=9000) is None
+    assert LossInference(1000).on_ack(0, 9, 5, cwnd=1000, max_wnd=9000) == (0, 1)
+    assert LossInference(1000).on_ack(0, 30, 8, cwnd=9000, max_wnd=9000) is None
+    assert LossInference(1000).on_ack(0, 30, 9, cwnd=9000, max_wnd=9000) == (0, 9)
+
+
+def test_a_probe_that_met_no_queue_proves_a_loss() -> None:
+    inference = LossInference(1000)
+    assert inference.on_probe_ack(5, 8, 9000, 9000, cwnd=20_000) is None
+    assert inference.on_probe_ack(8, 8, 0, 9000, cwnd=20_000) is None
+    assert inference.on_probe_ack(5, 8, 8999, 9000, cwnd=20_000) == (5, 8)
+
+
+def test_a_probe_comes_sooner_when_nothing_more_is_to_be_sent() -> None:
+    assert probe_delay_ns(12_000, 9000.0, backlog=True) == 36_000
+    assert probe_delay_ns(12_000, 9000.0, backlog=False) == 21_000
