@@ -1,0 +1,72 @@
+"""A datagram on its way: what the wire and the switches know of it."""
+
+from __future__ import annotations
+
+from testbed.transport.datagram import Priority
+
+WIRE_OVERHEAD_BYTES = 8 + 20 + 14 + 24
+"""UDP, IPv4 and Ethernet headers, then FCS (4), preamble (8) and gap (12). Queues count the same bytes as
+the wire.
+
+Short frames are not padded to the 64 bytes of Ethernet; that concerns UDP payloads below 18 bytes.
+"""
+
+
+def flow_of(source: int, destination: int, entropy: int) -> int:
+    """What switches hash: the numbers of the hosts and the entropy, which must fit into 24, 24 and 16 bits."""
+    return source << 40 | destination << 16 | entropy
+
+
+class Frame:
+    """One datagram from its sender's NIC to its receiver; changed in place as switches mark and trim it."""
+
+    __slots__ = (
+        "ce",
+        "data",
+        "destination",
+        "entropy",
+        "flow",
+        "last_hop",
+        "length",
+        "priority",
+        "source",
+        "trimmed",
+        "wire_bytes",
+    )
+
+    def __init__(self, source: int, destination: int, entropy: int, priority: int, data: bytes) -> None:
+        self.source = source
+        """Number of the host that sent it."""
+        self.destination = destination
+        self.entropy = entropy
+        self.priority = priority
+        """A `Priority`, as a plain int."""
+        self.data = data
+        """UDP payload, as much as is left of it."""
+        self.length = len(data)
+        """UDP payload bytes that were sent."""
+        self.wire_bytes = len(data) + WIRE_OVERHEAD_BYTES
+        self.flow = flow_of(source, destination, entropy)
+        self.ce = False
+        self.trimmed = False
+        self.last_hop = False
+        """It was trimmed by the last switch."""
+
+    def trim(self, payload_bytes: int, last_hop: bool) -> None:
+        """Cut the UDP payload; the UDP length stays as it was (UE Specification 1.0, section 4.1)."""
+        self.data = self.data[:payload_bytes]
+        self.wire_bytes = payload_bytes + WIRE_OVERHEAD_BYTES
+        self.trimmed = True
+        self.last_hop = last_hop
+
+    def copy(self) -> Frame:
+        other = Frame(self.source, self.destination, self.entropy, self.priority, self.data)
+        other.length = self.length
+        other.ce = self.ce
+        other.trimmed = self.trimmed
+        other.last_hop = self.last_hop
+        return other
+
+    def __repr__(self) -> str:
+        kind = "trimmed" if self.trimmed else Priority(self.priority).name
+        return f"<{kind} {self.source}->{self.destination} entropy {self.entropy}, {self.wire_bytes} bytes>"

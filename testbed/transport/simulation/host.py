@@ -1,0 +1,203 @@
+"""A host: one endpoint and its NIC. The NIC takes one datagram at a time, whenever its line is free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappush
+from typing import Protocol
+
+from testbed.transport.datagram import Incoming, Outgoing
+from testbed.transport.simulation.errors import ContractError, Livelock
+from testbed.transport.simulation.events import Events
+from testbed.transport.simulation.frame import Frame
+from testbed.transport.simulation.link import Line
+
+MAX_TIMERS_AT_ONCE = 1000
+"""Timers of one endpoint without time passing, before that counts as a livelock."""
+
+
+class Endpoint(Protocol):
+    """A transport core without I/O. All times are ns."""
+
+    @property
+    def address(self) -> str: ...
+
+    def receive(self, datagrams: Sequence[Incoming], now: int) -> None: ...
+
+    def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
+        """What it wants to send now, `limit` at most. Nothing: it is asked again after something has happened to it."""
+        ...
+
+    def next_timer(self) -> int | None:
+        """When `handle_timer` is due; a time in the past means now."""
+        ...
+
+    def handle_timer(self, now: int) -> None: ...
+
+
+class Host:
+    """Number and address in the network; what it sent and got."""
+
+    __slots__ = (
+        "_armed",
+        "_events",
+        "_numbers",
+        "_pulling",
+        "_timers_at",
+        "_timers_now",
+        "_waking",
+        "address",
+        "addresses",
+        "alive",
+        "delivered",
+        "delivered_bytes",
+        "endpoint",
+        "last_active",
+        "line",
+        "number",
+        "refused",
+        "sent",
+        "unroutable",
+    )
+
+    def __init__(
+        self, number: int, endpoint: Endpoint, events: Events, numbers: dict[str, int], addresses: list[str]
+    ) -> None:
+        self.number = number
+        self.address = endpoint.address
+        self.endpoint = endpoint
+        self.addresses = addresses
+        self.alive = True
+        self.line: Line | None = None
+        """Its way out; set as the network is built."""
+        self.sent = 0
+        """Datagrams the NIC took from the endpoint."""
+        self.unroutable = 0
+        """Of those, the ones to an address that is not in the network."""
+        self.delivered = 0
+        self.delivered_bytes = 0
+        """Of UDP payload as it arrived."""
+        self.refused = 0
+        """Frames that arrived while the host was dead."""
+        self.last_active = 0
+        self._numbers = numbers
+        self._events = events
+        self._pulling = False
+        """The line is busy; as it becomes free, the endpoint is asked again."""
+        self._waking = False
+        self._armed: int | None = None
+        """Time of the timer event that counts; others in the heap are out of date."""
+        self._timers_at = -1
+        self._timers_now = 0
+
+    def arrive(self, now: int, frame: Frame) -> None:
+        """A frame has come in whole."""
+        if not self.alive:
+            self.refused += 1
+            return
+        data = frame.data
+        self.delivered += 1
+        self.delivered_bytes += len(data)
+        incoming = Incoming(
+            self.addresses[frame.source],
+            frame.entropy,
+            data,
+            frame.ce,
+            frame.length if frame.trimmed else 0,
+            frame.last_hop,
+        )
+        self.endpoint.receive((incoming,), now)
+        self._continue(now)
+
+    def wake(self) -> None:
+        """Ask the endpoint for datagrams and its timer, in an event of its own: the endpoint itself may call this."""
+        if not self._waking:
+            self._waking = True
+            self._events.schedule(self._events.now, self._on_wake)
+
+    def kill(self) -> None:
+        """The endpoint is called no more; what arrives is refused, what has been sent goes on."""
+        self.alive = False
+        self._armed = None
+
+    def restart(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.alive = True
+        self._armed = None
+        self.wake()
+
+    def describe(self) -> str:
+        """For the message of a deadlock."""
+        timer = self.endpoint.next_timer() if self.alive else None
+        state = "killed" if not self.alive else "no timer" if timer is None else f"timer at {timer} ns"
+        return f"{self.address}: sent {self.sent}, got {self.delivered}, last active at {self.last_active} ns, {state}"
+
+    def _continue(self, now: int) -> None:
+        """Something has happened to the endpoint."""
+        self._events.acted = True
+        self.last_active = now
+        if not self._pulling:
+            self._pull(now)
+        self._arm(now)
+
+    def _pull(self, now: int) -> None:
+        """Take one datagram if there is any; ask again as the line becomes free."""
+        batch = self.endpoint.transmit(now, 1)
+        if not batch:
+            return
+        if len(batch) > 1:
+            raise ContractError(f"{self.address} was asked for 1 datagram and handed out {len(batch)}")
+        outgoing = batch[0]
+        self.sent += 1
+        data = outgoing.header + outgoing.payload
+        destination = self._numbers.get(outgoing.remote, -1)
+        frame = Frame(self.number, destination, outgoing.entropy, int(outgoing.priority), data)
+        assert self.line is not None
+        if destination < 0:
+            self.unroutable += 1
+            free = now + self.line.serialisation_ns(frame.wire_bytes)
+        else:
+            free = self.line.send(now, frame)
+        self._pulling = True
+        events = self._events
+        events.sequence = sequence = events.sequence + 1
+        heappush(events.heap, (free, sequence, self._on_free, None))
+
+    def _arm(self, now: int) -> None:
+        due = self.endpoint.next_timer()
+        if due is None:
+            return
+        due = max(due, now)
+        armed = self._armed
+        if armed is None or due < armed:
+            self._armed = due
+            self._events.schedule(due, self._on_timer, due)
+
+    def _on_free(self, now: int, _: object) -> None:
+        self._pulling = False
+        if self.alive:
+            self._pull(now)
+            self._events.acted = True
+            self._arm(now)
+
+    def _on_wake(self, now: int, _: object) -> None:
+        self._waking = False
+        if self.alive:
+            self._continue(now)
+
+    def _on_timer(self, now: int, armed: int) -> None:
+        if armed != self._armed:
+            return
+        self._armed = None
+        due = self.endpoint.next_timer()
+        if due is None or due > now:
+            self._arm(now)
+            return
+        if now != self._timers_at:
+            self._timers_at = now
+            self._timers_now = 0
+        self._timers_now += 1
+        if self._timers_now > MAX_TIMERS_AT_ONCE:
+            raise Livelock(now, self.address)
+        self.endpoint.handle_timer(now)
+        self._continue(now)

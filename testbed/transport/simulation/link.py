@@ -1,0 +1,118 @@
+"""One direction of a link: serialisation at its rate, propagation, being down, impairments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappush
+from random import Random
+
+from testbed.transport.simulation.errors import ConfigurationError
+from testbed.transport.simulation.events import Events, Handler
+from testbed.transport.simulation.faults import Impairer, Impairments
+from testbed.transport.simulation.frame import Frame
+
+BIT_NS_PER_BYTE = 8 * 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSettings:
+    rate_bps: int
+    delay_ns: int
+    """Propagation, with whatever the receiving node takes to forward."""
+    up: bool = True
+    """False: a silent blackhole. The sender serialises as ever, nothing arrives, no route is withdrawn."""
+    impairments: Impairments | None = None
+
+    def __post_init__(self) -> None:
+        if self.rate_bps < 1 or self.delay_ns < 0:
+            raise ConfigurationError("a link needs a rate above 0 and a delay of at least 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineStatistics:
+    """Frames whose serialisation began, and what became of them."""
+
+    frames: int
+    bytes: int
+    blackholed: int
+    lost: int
+    duplicated: int
+    corrupted: int
+    reordered: int
+
+
+class Line:
+    """A link from one node to the next, named `from->to`. Whoever sends waits for the serialisation itself."""
+
+    __slots__ = (
+        "_events",
+        "_impairers",
+        "_random",
+        "_sink",
+        "blackholed",
+        "bytes",
+        "delay_ns",
+        "frames",
+        "impairer",
+        "name",
+        "rate_bps",
+        "up",
+    )
+
+    def __init__(self, name: str, settings: LinkSettings, events: Events, sink: Handler, random: Random) -> None:
+        self.name = name
+        self.rate_bps = settings.rate_bps
+        self.delay_ns = settings.delay_ns
+        self.up = settings.up
+        self.frames = 0
+        self.bytes = 0
+        self.blackholed = 0
+        self.impairer: Impairer | None = None
+        self._impairers: list[Impairer] = []
+        self._events = events
+        self._sink = sink
+        self._random = random
+        self.impair(settings.impairments)
+
+    def impair(self, impairments: Impairments | None) -> None:
+        """From now on; the counts of what went before are kept."""
+        self.impairer = None if impairments is None else Impairer(impairments, self._random)
+        if self.impairer is not None:
+            self._impairers.append(self.impairer)
+
+    def serialisation_ns(self, wire_bytes: int) -> int:
+        """Rounded up to whole ns, so that a line never exceeds its rate."""
+        return -(-wire_bytes * BIT_NS_PER_BYTE // self.rate_bps)
+
+    def send(self, now: int, frame: Frame) -> int:
+        """Begin to serialise `frame`; the time at which the line is free again.
+
+        Whether the line is up is decided here: a frame whose serialisation has begun arrives.
+        """
+        wire_bytes = frame.wire_bytes
+        self.frames += 1
+        self.bytes += wire_bytes
+        free = now - (-wire_bytes * BIT_NS_PER_BYTE // self.rate_bps)
+        if not self.up:
+            self.blackholed += 1
+            return free
+        events = self._events
+        if self.impairer is None:
+            events.sequence = sequence = events.sequence + 1
+            heappush(events.heap, (free + self.delay_ns, sequence, self._sink, frame))
+            return free
+        for late, copy in self.impairer.impair(frame):
+            events.schedule(free + self.delay_ns + late, self._sink, copy)
+        return free
+
+    def statistics(self) -> LineStatistics:
+        past = self._impairers
+        return LineStatistics(
+            frames=self.frames,
+            bytes=self.bytes,
+            blackholed=self.blackholed,
+            lost=sum(impairer.lost for impairer in past),
+            duplicated=sum(impairer.duplicated for impairer in past),
+            corrupted=sum(impairer.corrupted for impairer in past),
+            reordered=sum(impairer.reordered for impairer in past),
+        )
