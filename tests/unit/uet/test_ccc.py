@@ -90,6 +90,15 @@ def test_any_feedback_ends_speculation(event: str) -> None:
     assert not context.can_send()
 
 
+def test_acks_are_asked_for_when_the_window_is_full() -> None:
+    context = make_context(CcKind.NSCC, CONFIG, now=0)
+    context.on_send(0, 1000)
+    assert not context.ack_request()
+    for _ in range(224):
+        context.on_send(0, 1000)
+    assert context.ack_request()
+
+
 def test_a_last_hop_trim_shrinks_the_window_only_without_rccc() -> None:
     windows = []
     for kind in (CcKind.NSCC, CcKind.BOTH):
@@ -192,6 +201,7 @@ def test_states_when_events_come_in_a_batch() -> None:
 def test_a_loss_is_inferred_when_more_than_a_window_has_overtaken() -> None:
     inference = LossInference(1000)
     assert inference.on_ack(10, 60, 14, cwnd=10_000, max_wnd=225_000) is None
+    assert not inference.recovering
     # 15 packets = 1.5 windows; the ten packets of one window from the first missing one.
     assert inference.on_ack(10, 60, 15, cwnd=10_000, max_wnd=225_000) == (10, 20)
     assert inference.recovering
@@ -212,6 +222,7 @@ def test_a_probe_that_met_no_queue_proves_a_loss() -> None:
     inference = LossInference(1000)
     assert inference.on_probe_ack(5, 8, 9000, 9000, cwnd=20_000) is None
     assert inference.on_probe_ack(8, 8, 0, 9000, cwnd=20_000) is None
+    assert not inference.recovering
     assert inference.on_probe_ack(5, 8, 8999, 9000, cwnd=20_000) == (5, 8)
 
 

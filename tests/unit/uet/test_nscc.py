@@ -169,6 +169,10 @@ def test_fast_increase_after_a_window_without_delay() -> None:
     assert nscc.cwnd == pytest.approx(12_950)
     ack(nscc, 100, 999)
     assert nscc.cwnd == pytest.approx(13_200)
+    for _ in range(4):
+        ack(nscc, 100, 0)
+    # To 14,200; then what the three proportional ones had earned: 3 * 1000 * 9000 / 3 / 14,200.
+    assert nscc.cwnd == pytest.approx(14_200 + 9_000_000 / 14_200)
 
 
 def test_delay_ends_fast_increase() -> None:
@@ -177,6 +181,16 @@ def test_delay_ends_fast_increase() -> None:
         ack(nscc, 100, 0)
     assert nscc.cwnd == pytest.approx(5250)
     ack(nscc, 100, 1000)
+    ack(nscc, 100, 0)
+    assert nscc.cwnd == pytest.approx(5250)
+
+
+def test_a_decrease_ends_fast_increase() -> None:
+    nscc = source(cwnd=5000)
+    for _ in range(6):
+        ack(nscc, 100, 0)
+    assert nscc.cwnd == pytest.approx(5250)
+    ack(nscc, 100, 9000, marked=True)
     ack(nscc, 100, 0)
     assert nscc.cwnd == pytest.approx(5250)
 
@@ -194,6 +208,14 @@ def test_a_mark_above_the_target_decreases_by_the_average_delay() -> None:
     ack(nscc, 12_001, 20_000, marked=True)
     # 1 - 0.8 * (20 - 9) / 20 = 0.56; eta is due at the same time.
     assert nscc.cwnd == pytest.approx(56_150)
+
+
+def test_a_marked_delay_at_the_target_is_above_it() -> None:
+    nscc = source()
+    nscc.avg_delay = 9000 / 0.5
+    ack(nscc, 12_001, 9000, marked=True)
+    # The average moves to 0.9875 * 18,000 + 0.0125 * 9000 = 17,887.5.
+    assert nscc.cwnd == pytest.approx(100_000 * (1 - 0.8 * 8887.5 / 17_887.5) + 150)
 
 
 def test_one_decrease_in_a_base_rtt() -> None:
@@ -270,6 +292,28 @@ def test_unmarked_acks_act_while_marks_are_ignored() -> None:
     assert nscc.cwnd == pytest.approx(5650)
 
 
+def test_quick_adapt_acts_once_for_one_reason() -> None:
+    nscc = source(inflight=0)
+    nscc.on_nack(1000, NackCode.TRIMMED, 1000, NO_RTT, rccc_enabled=False)
+    ack(nscc, 22_000, 0, size=6000)
+    assert nscc.cwnd == 6000
+    ack(nscc, 43_000, 0)
+    assert nscc.cwnd > 6000
+
+
+def test_losses_count_as_ignored() -> None:
+    nscc = source(DROPPING, inflight=20_000)
+    ack(nscc, 1000, 50_000, marked=True)
+    ack(nscc, 25_000, 50_000, marked=True, size=5000)
+    assert (nscc.cwnd, nscc.inflight) == (5000, 14_000)
+    nscc.on_inferred_loss(25_000, 13_000)
+    assert nscc.cwnd == 1000
+    nscc.cwnd = 5000
+    nscc.avg_delay = 50_000
+    ack(nscc, 40_000, 50_000, marked=True)
+    assert nscc.cwnd == pytest.approx(2650)
+
+
 def test_quick_adapt_is_not_for_a_source_that_gets_an_eighth() -> None:
     nscc = source(DROPPING)
     ack(nscc, 1000, 50_000, marked=True)
@@ -304,6 +348,8 @@ def test_a_trimmed_packet_takes_its_size_off_the_window(code: NackCode) -> None:
     nscc.on_nack(1000, code, 1000, NO_RTT, rccc_enabled=False)
     assert (nscc.cwnd, nscc.inflight) == (99_000, 99_000)
     assert nscc.avg_delay == pytest.approx(150)
+    nscc.on_nack(1000, code, 1000, NO_RTT, rccc_enabled=False)
+    assert nscc.avg_delay == pytest.approx(150 + 0.0125 * 11_850)
 
 
 def test_trims_lead_to_quick_adapt_at_the_end_of_the_period() -> None:
@@ -340,6 +386,8 @@ def test_a_nack_for_another_reason_says_nothing_of_congestion() -> None:
     nscc.on_nack(1000, NackCode.NO_PKT_BUFFER, 1000, 11_000, rccc_enabled=False)
     assert (nscc.cwnd, nscc.inflight, nscc.avg_delay) == (100_000, 99_000, 0)
     assert (nscc.base_rtt, nscc.max_wnd) == (11_000, 206_250)
+    nscc.on_nack(1000, NackCode.NO_PKT_BUFFER, 1000, 0, rccc_enabled=False)
+    assert nscc.base_rtt == 11_000
 
 
 def test_an_inferred_loss_takes_its_size_off_the_window() -> None:

@@ -168,6 +168,21 @@ def test_skips_are_bounded() -> None:
     assert 50_007 in {paths.next_entropy(RTT) for _ in range(17 * 64)}
 
 
+def test_good_news_costs_no_turn() -> None:
+    paths = BitmapPaths(EVS, Random(1), RTT)
+    for entropy in EVS[:10]:
+        paths.feedback(entropy, PathFeedback.GOOD, 0)
+    assert sorted(paths.next_entropy(0) for _ in EVS) == list(EVS)
+
+
+def test_dead_and_congested_paths_count_together() -> None:
+    paths = BitmapPaths(range(1, 9), Random(1), RTT)
+    for entropy in range(1, 5):
+        paths.feedback(entropy, PathFeedback.TIMEOUT, 0)
+    paths.feedback(5, PathFeedback.NACK, 0)
+    assert {paths.next_entropy(0) for _ in range(16)} == {5, 6, 7, 8}
+
+
 def test_congestion_of_most_paths_is_no_reason_to_avoid_them() -> None:
     paths = BitmapPaths(range(1, 9), Random(1), RTT)
     for entropy in range(1, 5):
@@ -268,7 +283,7 @@ def test_reps_explores_after_the_freeze() -> None:
     paths.feedback(50_040, PathFeedback.TIMEOUT, 0)
     assert {paths.next_entropy(DEAD - 1) for _ in range(5)} == {50_003}
     explored = [paths.next_entropy(DEAD)]
-    assert not paths.frozen
+    assert not paths.frozen  # and nothing is remembered
     for _ in range(15):
         paths.feedback(50_007, PathFeedback.GOOD, DEAD)
         paths.feedback(50_041, PathFeedback.TIMEOUT, DEAD)  # does not freeze it again meanwhile
@@ -278,3 +293,15 @@ def test_reps_explores_after_the_freeze() -> None:
     assert paths.next_entropy(DEAD) == 50_007
     paths.feedback(50_041, PathFeedback.TIMEOUT, DEAD)
     assert paths.frozen
+
+
+def test_reps_forgets_with_the_thaw() -> None:
+    paths = RepsPaths(EVS, Random(1), RTT)
+    for entropy in (50_003, 50_001):
+        paths.feedback(entropy, PathFeedback.GOOD, 0)
+    paths.feedback(50_040, PathFeedback.TIMEOUT, 0)
+    for _ in range(16):
+        paths.next_entropy(DEAD)
+    paths.feedback(50_041, PathFeedback.TIMEOUT, DEAD)
+    assert paths.frozen
+    assert len({paths.next_entropy(DEAD) for _ in range(64)}) > 16

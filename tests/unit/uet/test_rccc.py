@@ -135,6 +135,13 @@ def test_a_blocked_source_asks_after_five_rtts_or_a_timeout_but_once_per_rtt() -
     assert credit.next_request_time() == 105_000
 
 
+def test_a_timeout_may_be_followed_by_the_first_request_at_once() -> None:
+    credit = source()
+    credit.on_send(MAX_WND)
+    credit.on_timeout(1000)
+    assert credit.next_request_time() == 1000
+
+
 def test_grants_are_paced_at_a_little_less_than_the_link_rate() -> None:
     scheduler = scheduled()
     scheduler.on_target("a", 48, now=1000)
@@ -190,6 +197,25 @@ def test_retransmissions_are_served_first() -> None:
     assert found == [("c", 16), ("c", 32), ("a", 16), ("b", 16), ("c", 48)]
 
 
+def test_retransmitting_senders_take_turns_too() -> None:
+    scheduler = scheduled()
+    for sender in "ab":
+        scheduler.on_trimmed(sender, 8 * MTU, now=0)
+    found = [grant for tick in range(4) for grant in scheduler.grant(tick * 4097)]
+    assert found == [("a", 16), ("b", 16), ("a", 32), ("b", 32)]
+
+
+def test_a_retransmission_once_granted_gives_no_precedence() -> None:
+    scheduler = scheduled()
+    scheduler.on_target("a", 16, now=0)
+    scheduler.grant(0)
+    scheduler.on_trimmed("a", MTU, now=5000)
+    scheduler.grant(5000)
+    scheduler.on_target("b", 16, now=10_000)
+    scheduler.on_target("a", 36, now=10_000)
+    assert [grant for tick in (10_000, 15_000) for grant in scheduler.grant(tick)] == [("b", 16), ("a", 36)]
+
+
 def test_a_trimmed_packet_raises_the_target() -> None:
     scheduler = scheduled()
     scheduler.on_target("a", 16, now=0)
@@ -242,6 +268,17 @@ def test_a_late_call_makes_up_for_a_bounded_burst() -> None:
     scheduler.grant(0)
     assert scheduler.grant(10_000_000) == [("a", 16 + 8 * 16)]
     assert scheduler.grant(10_000_000) == []
+
+
+@pytest.mark.parametrize("waiting", ["demand", "retransmission"])
+def test_a_newcomer_does_not_cancel_arrears(waiting: str) -> None:
+    scheduler = scheduled()
+    if waiting == "demand":
+        scheduler.on_target("a", 64, now=0)
+    else:
+        scheduler.on_trimmed("a", 16 * MTU, now=0)
+    scheduler.on_target("b", 16, now=12_300)
+    assert sum(counter for _, counter in scheduler.grant(12_300)) == 64
 
 
 def test_the_pacer_does_not_save_up_while_nobody_asks() -> None:

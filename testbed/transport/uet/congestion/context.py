@@ -165,6 +165,17 @@ class CongestionContext:
         if self.nscc is not None:
             self.nscc.on_inferred_loss(now, size)
 
+    def on_discarded(self, size: int) -> None:
+        """The peer has thrown away a packet of `size` bytes that is no sign of congestion (out of order on ROD)."""
+        self._inflight -= size
+        if self.nscc is not None:
+            self.nscc.inflight -= size
+
+    def on_probe_ack(self, now: int, rtt_ns: int) -> None:
+        """The answer to a probe (section 3.6.13.7): it may show that the base RTT is shorter than configured."""
+        if self.nscc is not None:
+            self.nscc.on_probe_ack(rtt_ns)
+
     def on_timeout(self, now: int, size: int) -> None:
         """The RTO of a packet fired: as an inferred loss, and credit to send it again is asked for if there is none."""
         self.on_inferred_loss(now, size)

@@ -266,7 +266,8 @@ class Nscc:
     def on_nack(self, now: int, code: NackCode, size: int, rtt_ns: int, rccc_enabled: bool) -> None:
         """A NACK for a packet of `size` bytes arrived; `rtt_ns` as for an ACK, with a service time of 0.
 
-        A trimmed packet says that the queue was at its trimming threshold, about one base BDP.
+        A trimmed packet says that the queue was at its trimming threshold, about one base BDP. The notes on the text
+        leave open whether NACKs for other reasons count as ignored bytes; here they do not.
         """
         self.inflight -= size
         if 0 < rtt_ns < self.base_rtt:
@@ -284,6 +285,10 @@ class Nscc:
         self._shrink(size)
         self._bytes_ignored += size
         self.inflight -= size
+
+    def on_probe_ack(self, rtt_ns: int) -> None:
+        """The round trip of a probe on the control class."""
+        self._update_base_rtt(rtt_ns)
 
     def _shrink(self, size: int) -> None:
         self.cwnd = max(self.cwnd - size, float(self._mtu))
