@@ -1,7 +1,7 @@
 """Numbers of the wire format, under the specification's names.
 
-Source: UE Specification 1.0.1, tables 3-16 (next header), 3-17 (opcodes), 3-44 (REQ), 3-48 (cc_type), 3-58 (NACK codes),
-and the atomic operation, data type and return code tables of section 3.4.
+Source: UE Specification 1.0.1, tables 3-16 (next header), 3-17 (opcodes), 3-44 (REQ), 3-48 (cc_type), 3-58 (NACK
+codes), and the atomic operation, data type and return code tables of section 3.4.
 """
 
 from __future__ import annotations
@@ -74,6 +74,14 @@ class NackFlag(IntFlag):
     RETX = 0x10
     RUDI = 0x08
     """NT: the packet was a RUDI request; `nack_psn` is its packet ID."""
+
+
+class RudiFlag(IntFlag):
+    """Flags of RUDI requests and responses."""
+
+    MARKED = 0x20
+    """M, in responses alone."""
+    RETX = 0x10
 
 
 class ControlFlag(IntFlag):

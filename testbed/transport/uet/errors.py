@@ -21,3 +21,13 @@ class DecodeError(UetError):
 
 class UsageError(UetError):
     """A local caller asks for what the protocol or this endpoint cannot do."""
+
+
+def truncated(what: str, needed: int, length: int, offset: int = 0) -> DecodeError:
+    """`what`, at `offset` of `length` bytes, ends before it has the bytes it needs."""
+    return DecodeError(length, f"{what} has {needed} bytes, {max(length - offset, 0)} are there")
+
+
+def unfit(header: object, what: str) -> UsageError:
+    """A header that cannot be encoded because of `what`."""
+    return UsageError(f"cannot be encoded ({what}): {header!r}")
