@@ -7,7 +7,8 @@ Four bytes follow the payload. Their order is known from one implementation, the
 number as its host holds it: little-endian, which is also the order of iSCSI. Big-endian would be the other reading.
 What is covered of the headers is decided in `covered_header`.
 
-Cost: about 70 us for 4 KiB (see `crc32c`), so with the CRC a process handles a fifth of the packets it handles without.
+Cost: about 50 us for 4 KiB, 25 us for 1500 bytes and 5 us for 64 (see `crc32c`). A process that spends 20 us on a
+packet of 4 KiB handles less than a third as many with the CRC. TSS is cheaper by far.
 """
 
 from __future__ import annotations

@@ -1,0 +1,266 @@
+"""Whatever is sealed opens once, where it was sent, and nothing else opens; the CRC finds every flipped bit."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.transport.uet.crc import append_crc, check_crc
+from testbed.transport.uet.errors import DecodeError
+from testbed.transport.uet.key_derivation import DomainKey
+from testbed.transport.uet.replay import ReplayVerdict, ReplayWindow
+from testbed.transport.uet.tss import SecureDomain, SecurityError, SecurityMode, SecurityReason
+from testbed.transport.uet.tss_header import TssHeader
+
+CHECKED = settings(deadline=None)
+
+keys = st.binary(min_size=32, max_size=32).filter(lambda key: len(set(key)) > 1).map(DomainKey)
+pairs = st.one_of(
+    st.tuples(st.ip_addresses(v=4).map(str), st.ip_addresses(v=4).map(str)),
+    st.tuples(st.ip_addresses(v=6).map(str), st.ip_addresses(v=6).map(str)),
+)
+ports = st.integers(1, 0xFFFF)
+modes = st.sampled_from(SecurityMode)
+payloads = st.binary(max_size=200)
+headers = st.builds(
+    TssHeader,
+    an=st.integers(0, 1),
+    sdi=st.integers(0, 0xFF_FFFF),
+    ssi=st.none() | st.integers(0, 0xFFFF_FFFF),
+    epoch=st.integers(0, 0xFFFF),
+    counter=st.integers(0, 0xFFFF_FFFF_FFFF),
+)
+A = "10.0.0.1"
+B = "10.0.0.2"
+
+
+def member(header: TssHeader, key: DomainKey, mode: SecurityMode, window: int = 4096) -> SecureDomain:
+    """An endpoint whose first packet has `header`."""
+    return SecureDomain(
+        header.sdi,
+        key,
+        first_counter=header.counter,
+        mode=mode,
+        ssi=header.ssi,
+        an=header.an,
+        epoch=header.epoch,
+        replay_window=window,
+    )
+
+
+def usable(header: TssHeader, mode: SecurityMode, pair: tuple[str, str]) -> TssHeader:
+    """IPv6 needs an SSI in direct mode."""
+    if mode is SecurityMode.DIRECT and ":" in pair[0] and header.ssi is None:
+        return header._replace(ssi=1)
+    return header
+
+
+@CHECKED
+@given(headers, st.binary(max_size=40))
+def test_header_survives_the_wire(header: TssHeader, rest: bytes) -> None:
+    assert TssHeader.decode(header.encode() + rest) == header
+
+
+@CHECKED
+@given(st.binary(max_size=40))
+def test_any_bytes_decode_to_a_header_or_a_decode_error(data: bytes) -> None:
+    try:
+        header = TssHeader.decode(data)
+    except DecodeError as error:
+        assert 0 <= error.offset <= len(data)
+    else:
+        reserved = data[0] & 2
+        assert header.encode() == bytes([data[0] ^ reserved]) + data[1 : header.size]
+
+
+@CHECKED
+@given(headers, keys, modes, pairs, ports, payloads)
+def test_round_trip(
+    header: TssHeader, key: DomainKey, mode: SecurityMode, pair: tuple[str, str], port: int, plain: bytes
+) -> None:
+    header = usable(header, mode, pair)
+    sealed = member(header, key, mode).seal(*pair, port, plain)
+    assert sealed[: header.size] == header.encode()
+    receiver = member(header, key, mode)
+    assert receiver.hint(*pair, sealed[:-16]) == plain
+    assert receiver.open(*pair, port, sealed) == plain
+
+
+@CHECKED
+@given(headers, keys, modes, pairs, ports, payloads, st.data())
+def test_any_flipped_bit_is_refused(
+    header: TssHeader,
+    key: DomainKey,
+    mode: SecurityMode,
+    pair: tuple[str, str],
+    port: int,
+    plain: bytes,
+    data: st.DataObject,
+) -> None:
+    header = usable(header, mode, pair)
+    sealed = member(header, key, mode).seal(*pair, port, plain)
+    bit = data.draw(st.integers(0, 8 * len(sealed) - 1))
+    forged = bytearray(sealed)
+    forged[bit // 8] ^= 0x80 >> bit % 8
+    receiver = member(header, key, mode)
+    with pytest.raises((SecurityError, DecodeError)):
+        receiver.open(*pair, port, bytes(forged))
+    assert receiver.opened == 0
+    assert receiver.open(*pair, port, sealed) == plain
+
+
+def test_every_single_flipped_bit_of_one_packet_is_refused() -> None:
+    key = DomainKey(bytes(range(32)))
+    for ssi in (None, 7):
+        header = TssHeader(0, 1, ssi, 0, 0)
+        sealed = member(header, key, SecurityMode.DIRECT).seal(A, B, 50000, b"payload")
+        receiver = member(header, key, SecurityMode.DIRECT)
+        for bit in range(8 * len(sealed)):
+            forged = bytearray(sealed)
+            forged[bit // 8] ^= 0x80 >> bit % 8
+            with pytest.raises((SecurityError, DecodeError)):
+                receiver.open(A, B, 50000, bytes(forged))
+        assert receiver.open(A, B, 50000, sealed) == b"payload"
+
+
+def flipped(address: str, bit: int) -> str:
+    """`address` with another bit in it."""
+    if ":" in address:
+        return str(IPv6Address(int(IPv6Address(address)) ^ 1 << bit % 128))
+    return str(IPv4Address(int(IPv4Address(address)) ^ 1 << bit % 32))
+
+
+@CHECKED
+@given(headers, keys, modes, pairs, ports, payloads, st.integers(0, 127))
+def test_other_addresses_and_ports_are_refused(
+    header: TssHeader,
+    key: DomainKey,
+    mode: SecurityMode,
+    pair: tuple[str, str],
+    port: int,
+    plain: bytes,
+    bit: int,
+) -> None:
+    header = usable(header, mode, pair)
+    sealed = member(header, key, mode).seal(*pair, port, plain)
+    source, destination = pair
+    receiver = member(header, key, mode)
+    for where in (
+        (flipped(source, bit), destination, port),
+        (source, flipped(destination, bit), port),
+        (source, destination, port ^ 1 << bit % 16),
+    ):
+        with pytest.raises(SecurityError) as raised:
+            receiver.open(*where, sealed)
+        assert raised.value.reason is SecurityReason.BAD_ICV
+    assert receiver.open(source, destination, port, sealed) == plain
+
+
+@CHECKED
+@given(headers, keys, keys, modes, ports, payloads)
+def test_wrong_key_is_refused(
+    header: TssHeader, key: DomainKey, other: DomainKey, mode: SecurityMode, port: int, plain: bytes
+) -> None:
+    sealed = member(header, key, mode).seal(A, B, port, plain)
+    receiver = member(header, other, mode)
+    if key == other:
+        assert receiver.open(A, B, port, sealed) == plain
+        return
+    with pytest.raises(SecurityError) as raised:
+        receiver.open(A, B, port, sealed)
+    assert raised.value.reason is SecurityReason.BAD_ICV
+
+
+@CHECKED
+@given(headers, keys, modes, ports, payloads, st.data())
+def test_packet_cut_anywhere_is_refused(
+    header: TssHeader, key: DomainKey, mode: SecurityMode, port: int, plain: bytes, data: st.DataObject
+) -> None:
+    sealed = member(header, key, mode).seal(A, B, port, plain)
+    kept = data.draw(st.integers(0, len(sealed) - 1))
+    with pytest.raises((SecurityError, DecodeError)):
+        member(header, key, mode).open(A, B, port, sealed[:kept])
+
+
+@CHECKED
+@given(keys, modes, st.lists(st.integers(0, 63), min_size=1, max_size=200), st.permutations(range(64)))
+def test_reordering_within_the_window_is_accepted_exactly_once(
+    key: DomainKey, mode: SecurityMode, replays: list[int], order: list[int]
+) -> None:
+    header = TssHeader(0, 1, None, 0, 0)
+    sender = member(header, key, mode)
+    receiver = member(header, key, mode, window=64)
+    sealed = [sender.seal(A, B, 1 + i, bytes([i])) for i in range(64)]
+    opened: set[int] = set()
+    for i in [*replays, *order, *replays]:
+        if i in opened:
+            with pytest.raises(SecurityError) as raised:
+                receiver.open(A, B, 1 + i, sealed[i])
+            assert raised.value.reason is SecurityReason.REPLAY
+        else:
+            assert receiver.open(A, B, 1 + i, sealed[i]) == bytes([i])
+            opened.add(i)
+    assert opened == set(range(64))
+
+
+@CHECKED
+@given(st.integers(1, 70), st.lists(st.integers(0, 200) | st.integers(0, 0xFFFF_FFFF_FFFF), max_size=100))
+def test_window_agrees_with_a_set_of_all_counters(size: int, counters: list[int]) -> None:
+    window = ReplayWindow(size)
+    accepted: set[int] = set()
+    for counter in counters:
+        if accepted and counter <= max(accepted) - size:
+            expected = ReplayVerdict.TOO_OLD
+        elif counter in accepted:
+            expected = ReplayVerdict.SEEN
+        else:
+            expected = ReplayVerdict.FRESH
+        assert window.verdict(counter) is expected
+        assert window.accept(counter) is expected
+        if expected is ReplayVerdict.FRESH:
+            accepted.add(counter)
+
+
+@CHECKED
+@given(st.lists(st.sampled_from(["seal", "elsewhere", "rekey", "epoch", "back"]), max_size=40))
+def test_no_iv_is_used_twice_under_one_key(steps: list[str]) -> None:
+    sender = SecureDomain(1, DomainKey(bytes(range(32))), first_counter=5)
+    generation = [0, 0]
+    installed = {0}
+    used: set[tuple[int, int, bytes]] = set()
+    for number, step in enumerate(steps):
+        an = sender.active_an
+        if step == "rekey" and 1 - an not in installed:
+            sender.install_key(1 - an, DomainKey(bytes([number, *range(31)])))
+            generation[1 - an] += 1
+            installed.add(1 - an)
+            sender.activate(1 - an)
+        elif step == "rekey":
+            sender.drop_key(1 - an)
+            installed.discard(1 - an)
+        elif step == "back" and len(installed) > 1:
+            sender.activate(1 - an)
+        elif step == "epoch":
+            sender.advance_epoch(sender.epoch + 1)
+        else:
+            sealed = sender.seal(A, B if step == "seal" else "10.0.0.3", 1, b"")
+            iv = (an, generation[an], sealed[4:12])
+            assert iv not in used
+            used.add(iv)
+
+
+@CHECKED
+@given(pairs, ports, payloads, st.data())
+def test_crc_survives_the_wire_and_finds_every_flipped_bit(
+    pair: tuple[str, str], port: int, payload: bytes, data: st.DataObject
+) -> None:
+    whole = append_crc(*pair, port, payload)
+    assert check_crc(*pair, port, whole) == payload
+    bit = data.draw(st.integers(0, 8 * len(whole) - 1))
+    wrong = bytearray(whole)
+    wrong[bit // 8] ^= 0x80 >> bit % 8
+    with pytest.raises(DecodeError):
+        check_crc(*pair, port, bytes(wrong))
