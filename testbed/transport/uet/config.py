@@ -1,0 +1,140 @@
+"""The settings of an endpoint. Times follow from the fabric's base RTT, so that they fit a lab at any time scale.
+
+Source: UE Specification 1.0, section 3.5.5 (defaults as cited by public implementations); times that the specification
+leaves to implementations are marked so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .codes import NOMINAL_OVERHEAD_BYTES, UDP_HEADER_BYTES
+from .congestion.nscc import NsccConfig
+from .errors import UsageError
+
+PSNS_PER_MPR = 128
+"""MP_RANGE is `mpr` times this."""
+LARGEST_PAYLOAD = (1 << 14) - 1
+"""`payload_length` has 14 bits."""
+_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UetConfig:
+    """Raises `UsageError` for what cannot work."""
+
+    link_rate_bps: int = 1_000_000_000
+    """Of this endpoint's port, in the lab."""
+    base_rtt_ns: int = 1 * _MS
+    """Round trip of a full packet through the empty fabric, in the lab (Config_Base_RTT)."""
+    payload_bytes: int = 4096
+    """Of a full packet."""
+    trimming: bool = False
+    """Whether the switches trim, and we see what they trimmed."""
+    cc: str = "nscc"
+    """Congestion control: `nscc`, `rccc`, `both` or `none`."""
+    paths: str = "reps"
+    """Path selection of RUD, RUDI and UUD: `single`, `oblivious`, `bitmap` or `reps`. ROD has a single path."""
+    entropies: tuple[int, ...] = tuple(range(49152, 49152 + 64))
+    """Entropy values (UDP source ports) to spray over. 64 suffice for up to 16 equal paths."""
+    pdcs_per_peer: int = 1
+    """PDCs between the same two endpoints, job and mode; messages take turns."""
+    mpr: int = 8
+    """Of what we receive: MP_RANGE is 128 times this."""
+    rto_min_ns: int = 0
+    """Shortest retransmission time-out; 0: by the base RTT, 5 of them, 20 ms at least (implementation value)."""
+    max_rto_retx: int = 5
+    max_nack_retx: int = 15
+    nack_retx_ns: int = 0
+    """NACK_Retx_Time; 0: two base RTTs (implementation value)."""
+    clear_ns: int = 0
+    """PDS_Clear_Time: a CLEAR_CMD is sent if nothing else carries CLEAR_PSN for so long; 0: two base RTTs."""
+    close_req_ns: int = 0
+    """Close_REQ_Time; 0: 20 base RTTs, 1 s at least."""
+    syn_safety_ns: int = 0
+    """Syn_Retx_Safety_Time (1.0.3): how long a closed PDC's identity is kept; 0: 4 s at least, 64 time-outs."""
+    ack_trigger_bytes: int = 16 * 1024
+    ack_min_packet_bytes: int = 1024
+    """What a packet counts at least towards the trigger (ACK_GEN_MIN_PKT_ADD)."""
+    ack_on_ecn: bool = True
+    ack_per_packet: bool = False
+    max_ack_data_bytes: int = 16
+    """Data of reads and fetching atomics up to this rides in the ACK (0 to 8192)."""
+    max_pdcs: int = 65_535
+    max_messages: int = 65_535
+    """Incoming messages of one PDC at a time."""
+    max_unexpected: int = 4096
+    """Unexpected messages of one receive queue."""
+    max_unexpected_bytes: int = 64 << 20
+    loss_inference: bool = True
+    """Infer losses from SACKs; pointless where switches trim."""
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("link_rate_bps", 1, 10**13),
+            ("base_rtt_ns", 1000, 10**11),
+            ("payload_bytes", 64, LARGEST_PAYLOAD),
+            ("pdcs_per_peer", 1, 64),
+            ("mpr", 1, 255),
+            ("max_ack_data_bytes", 0, 8192),
+            ("max_pdcs", 1, 65_535),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise UsageError(f"{name} is {value}; it can be {low} to {high}")
+        if self.cc not in ("nscc", "rccc", "both", "none"):
+            raise UsageError(f"unknown congestion control {self.cc!r}; there are nscc, rccc, both, none")
+        if self.paths not in ("single", "oblivious", "bitmap", "reps"):
+            raise UsageError(f"unknown path selection {self.paths!r}; there are single, oblivious, bitmap, reps")
+        if not self.entropies or not all(1 <= value <= 0xFFFF for value in self.entropies):
+            raise UsageError("entropies are UDP ports, 1 to 65535, one at least")
+
+    @property
+    def packet_bytes(self) -> int:
+        """Nominal size of a full packet: PDS and standard SES header, UDP header, and 40 (section 3.6.12)."""
+        return self.payload_bytes + 12 + 44 + UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES
+
+    @property
+    def packets_per_ack(self) -> int:
+        """How many full packets the peer acknowledges at once."""
+        return 1 if self.ack_per_packet else max(self.ack_trigger_bytes // self.payload_bytes, 1)
+
+    def nscc(self) -> NsccConfig:
+        """Parameters of congestion control."""
+        return NsccConfig(
+            link_rate_bps=self.link_rate_bps,
+            base_rtt_ns=self.base_rtt_ns,
+            mtu_bytes=self.packet_bytes,
+            trimming=self.trimming,
+            ack_gen_trigger_bytes=self.ack_trigger_bytes,
+        )
+
+    @property
+    def patience_ns(self) -> int:
+        """How long a message may stand still before it is given up: longer than all time-outs of a packet together."""
+        return max(self.rto_ns << (self.max_rto_retx + 2), 2000 * _MS)
+
+    @property
+    def mp_range(self) -> int:
+        """PSNs that may be under way to us."""
+        return self.mpr * PSNS_PER_MPR
+
+    @property
+    def rto_ns(self) -> int:
+        return self.rto_min_ns or max(5 * self.base_rtt_ns, 20 * _MS)
+
+    @property
+    def nack_wait_ns(self) -> int:
+        return self.nack_retx_ns or 2 * self.base_rtt_ns
+
+    @property
+    def clear_wait_ns(self) -> int:
+        return self.clear_ns or 2 * self.base_rtt_ns
+
+    @property
+    def close_wait_ns(self) -> int:
+        return self.close_req_ns or max(20 * self.base_rtt_ns, 1000 * _MS)
+
+    @property
+    def syn_memory_ns(self) -> int:
+        return self.syn_safety_ns or max(64 * self.rto_ns, 4000 * _MS)

@@ -1,0 +1,352 @@
+"""A packet delivery context: its identity and states, and its two halves.
+
+Source: UE Specification 1.0, section 3.5.8 (identity, 0-RTT establishment), 3.5.9 (teardown). Packets with SYN go out
+until the first ACK tells the target's PDCID; the return direction has a PSN space of its own from the same Start_PSN.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from ...datagram import Incoming, Outgoing, Priority
+from ..acks import Ack
+from ..codes import ControlFlag, ControlType, Mode, NackCode, NextHeader, PdsType
+from ..config import UetConfig
+from ..congestion.context import CongestionContext
+from ..paths import PathSelector
+from ..pds import ControlPacket
+from ..trace import Trace
+from .receiver import Receiver, Semantics, encode_nack
+from .sender import Sender
+from .states import ENDED, PdcEvent, PdcState, next_state
+from .window import PacketSource, TxPacket
+
+if TYPE_CHECKING:
+    from ..semantics.transfers import PdcTransfers
+
+
+class PdcOwner(Protocol):
+    """The endpoint that a PDC belongs to."""
+
+    config: UetConfig
+    semantics: Semantics
+    trace: Trace | None
+
+    def emit(self, datagram: Outgoing) -> None:
+        """Send this before any data."""
+        ...
+
+    def schedule(self, pdc: Pdc, deadline: int) -> None:
+        """Call `handle_timer` of this PDC at that time."""
+        ...
+
+    def wake(self, pdc: Pdc) -> None:
+        """Ask this PDC to transmit."""
+        ...
+
+    def ended(self, pdc: Pdc, reason: str, now: int) -> None:
+        """It is closed (no reason) or was given up."""
+        ...
+
+    def count(self, what: str) -> None: ...
+
+    def granted_credit(self, pdc: Pdc) -> int | None:
+        """Cumulative credit of this PDC's peer in units of 256 bytes; None without receiver credits."""
+        ...
+
+
+class Pdc:
+    """One packet delivery context with one peer. `initiator`: we opened it, and we close it."""
+
+    __slots__ = (
+        "_owner",
+        "close_deadline",
+        "close_wanted",
+        "config",
+        "control_flags",
+        "creating",
+        "deadline",
+        "initiator",
+        "last_used",
+        "local_pdcid",
+        "mode",
+        "queued",
+        "receiver",
+        "remote",
+        "remote_pdcid",
+        "semantics",
+        "sender",
+        "start_psn",
+        "state",
+        "trace",
+        "transfers",
+    )
+
+    def __init__(
+        self,
+        owner: PdcOwner,
+        *,
+        initiator: bool,
+        mode: Mode,
+        remote: str,
+        local_pdcid: int,
+        remote_pdcid: int,
+        start_psn: int,
+        congestion: CongestionContext,
+        paths: PathSelector,
+        now: int,
+    ) -> None:
+        self._owner = owner
+        self.config = owner.config
+        self.semantics = owner.semantics
+        self.trace = owner.trace
+        self.initiator = initiator
+        self.mode = mode
+        self.remote = remote
+        self.local_pdcid = local_pdcid
+        self.remote_pdcid = remote_pdcid
+        """0 until the peer has told it."""
+        self.start_psn = start_psn
+        self.state = PdcState.CLOSED
+        self.creating = initiator
+        self.control_flags = ControlFlag.ISROD if mode == Mode.ROD else ControlFlag(0)
+        self.close_wanted = False
+        """Target: ACKs ask the initiator to close."""
+        self.close_deadline = 0
+        self.deadline = 0
+        """When `handle_timer` is to be called; 0 for never."""
+        self.queued = False
+        """The owner will call `transmit`."""
+        self.last_used = now
+        self.transfers: PdcTransfers | None = None
+        """What semantics keeps for this PDC; it makes it when it needs it."""
+        self.receiver = Receiver(self, start_psn)
+        self.sender = Sender(self, congestion, paths, start_psn)
+        if not initiator:
+            self.state = next_state(False, self.state, PdcEvent.RECEIVE_SYN)
+
+    # --- the owner's services, for the halves ------------------------------------------------------------
+
+    def emit(self, datagram: Outgoing) -> None:
+        self._owner.emit(datagram)
+
+    def count(self, what: str) -> None:
+        self._owner.count(what)
+
+    def granted_credit(self) -> int | None:
+        return self._owner.granted_credit(self)
+
+    def arm(self, deadline: int) -> None:
+        """Have `handle_timer` called at `deadline` at the latest."""
+        if self.deadline == 0 or deadline < self.deadline:
+            self.deadline = deadline
+            self._owner.schedule(self, deadline)
+
+    def send_control(
+        self, kind: ControlType, psn: int, now: int, *, payload: int = 0, opaque: int = 0, acknowledge: bool = False
+    ) -> None:
+        """Send a control packet that has no PSN of its own; nothing before the peer's PDCID is known."""
+        if self.remote_pdcid == 0:
+            return
+        flags = self.control_flags | (ControlFlag.AR if acknowledge else ControlFlag(0))
+        packet = ControlPacket(
+            control_type=kind,
+            flags=flags,
+            probe_opaque=opaque,
+            psn=psn,
+            spdcid=self.local_pdcid,
+            dpdcid=self.remote_pdcid,
+            pdc_info=0,
+            psn_offset=0,
+            payload=payload,
+        )
+        entropy = self.sender.paths.next_entropy(now)
+        self.emit(Outgoing(self.remote, entropy, Priority.CONTROL, packet.encode(), b""))
+
+    def send_nack(self, code: NackCode, psn: int, incoming: Incoming, *, flags: int = 0, payload: int = 0) -> None:
+        self.emit(encode_nack(code, psn, self.local_pdcid, self.remote_pdcid, incoming, flags, payload))
+
+    # --- life --------------------------------------------------------------------------------------------
+
+    def _enter(self, event: PdcEvent, now: int) -> None:
+        self.state = next_state(self.initiator, self.state, event)
+        if self.trace is not None:
+            self.trace.record(now, self.local_pdcid, "state", state=self.state.value)
+
+    @property
+    def open(self) -> bool:
+        """Whether it takes new messages."""
+        return self.state in (PdcState.CLOSED, PdcState.CREATING, PdcState.ESTABLISHED) and not self.close_wanted
+
+    @property
+    def ended(self) -> bool:
+        """Closed or given up, after it had been open."""
+        return self.state is PdcState.ERROR or (self.state is PdcState.CLOSED and not self.creating)
+
+    def submit(self, source: PacketSource, now: int) -> None:
+        """Send the packets of a message."""
+        self.last_used = now
+        if self.state is PdcState.CLOSED:
+            self._enter(PdcEvent.SEND_SYN, now)
+        self.sender.submit(source)
+        self._owner.wake(self)
+
+    def transmit(self, now: int, out: list[Outgoing], limit: int) -> None:
+        self.sender.transmit(now, out, limit)
+
+    def on_ack(self, ack: Ack, incoming: Incoming, response: bytes | memoryview, now: int) -> None:
+        """Take an ACK that names this PDC."""
+        if self.creating:
+            if not self.sender.window.was_sent(ack.cack_psn) and not self.sender.window.was_sent(
+                (ack.cack_psn + ack.ack_psn_offset) & 0xFFFF_FFFF
+            ):
+                self.count("invalid-ack")
+                return
+            self.remote_pdcid = ack.spdcid
+            self.creating = False
+            if self.state is not PdcState.CREATING:
+                pass  # it is to be closed already
+            self._enter(PdcEvent.RECEIVE_ACK, now)
+            self.sender.probe(now)
+        elif ack.spdcid != self.remote_pdcid:
+            self.count("invalid-ack")
+            return
+        if ack.flags & 0x08:  # P
+            self.sender.probe_acked(now)
+            return
+        if not self.sender.on_ack(ack, incoming.entropy, response, now):
+            self.count("invalid-ack")
+            return
+        if ack.flags & 0x06 == 0x04 and self.initiator:  # REQ_CLOSE
+            self.close(now)
+        self._go_on(now)
+
+    def _go_on(self, now: int) -> None:
+        if self.sender.has_work:
+            self._owner.wake(self)
+        elif self.state is PdcState.QUIESCE:
+            self._quiet(now)
+
+    def close(self, now: int) -> None:
+        """Initiator: take no more messages, and close when everything is acknowledged (section 3.5.9)."""
+        if not self.initiator or self.state not in (PdcState.CREATING, PdcState.ESTABLISHED):
+            return
+        self._enter(PdcEvent.CLOSE, now)
+        self._quiet(now)
+
+    def _quiet(self, now: int) -> None:
+        if self.sender.idle and not (self.transfers is not None and self.transfers.waiting):
+            self._enter(PdcEvent.QUIET, now)
+            self.sender.submit(ControlSource(ControlType.CLOSE_CMD))
+            self._owner.wake(self)
+
+    def ask_to_close(self, now: int) -> None:
+        """Target: ask the initiator to close; it is given Close_REQ_Time for it."""
+        if self.initiator or self.state is not PdcState.ESTABLISHED:
+            return
+        self._enter(PdcEvent.CLOSE_REQ, now)
+        self.close_wanted = True
+        self.close_deadline = now + self.config.close_wait_ns
+        self.arm(self.close_deadline)
+        self.sender.submit(ControlSource(ControlType.CLOSE_REQ))
+        self._owner.wake(self)
+
+    def control_acked(self, packet: TxPacket, now: int) -> None:
+        """A control packet with a PSN of its own is acknowledged."""
+        if packet.control is ControlType.CLOSE_CMD and self.state is PdcState.ACK_WAIT:
+            self._enter(PdcEvent.CLOSE_ACKED, now)
+            self._owner.ended(self, "", now)
+
+    def on_control(self, packet: ControlPacket, incoming: Incoming, now: int) -> None:
+        """Take a control packet that names this PDC."""
+        match packet.control_type:
+            case ControlType.ACK_REQ:
+                self.receiver.on_ack_request(packet, incoming)
+            case ControlType.CLEAR_CMD:
+                self.receiver.tracker.clear(packet.payload)
+            case ControlType.CLEAR_REQ:
+                self.sender.send_clear(now)
+            case ControlType.PROBE:
+                self.receiver.acknowledge(packet.psn, False, incoming, None, probe_opaque=packet.probe_opaque)
+            case ControlType.CREDIT:
+                self.sender.congestion.on_credit(now, packet.payload >> 8)
+                self._go_on(now)
+            case ControlType.CLOSE_CMD:
+                if not self.initiator and self.receiver.on_control(packet, incoming):
+                    self._enter(PdcEvent.CLOSE_CMD, now)
+                    self._owner.ended(self, "", now)
+            case ControlType.CLOSE_REQ:
+                if self.initiator:
+                    self.receiver.on_control(packet, incoming)
+                    self.close(now)
+            case ControlType.NOOP | ControlType.NEGOTIATION:
+                self.receiver.on_control(packet, incoming)
+            case ControlType.CREDIT_REQ:
+                pass  # the owner has taken the target from it
+        self.last_used = now
+
+    def fail(self, reason: str, now: int) -> None:
+        """Give up: what is on its way ends in errors."""
+        if self.state in ENDED and not self.creating:
+            return
+        if self.state is PdcState.CLOSED:
+            self.creating = False
+            return
+        quiet = self.state is PdcState.ACK_WAIT
+        self._enter(PdcEvent.FATAL, now)
+        self.creating = False
+        self.sender.abandon(reason, now)
+        self._owner.ended(self, "" if quiet else reason, now)
+
+    def handle_timer(self, now: int) -> None:
+        """Do what is due, and arm again for what comes next."""
+        self.deadline = 0
+        deadline = self.sender.handle_timer(now)
+        if self.state in ENDED and not self.creating:
+            return
+        if self.close_deadline:
+            if self.close_deadline <= now:
+                self.close_deadline = 0
+                self.fail("the initiator does not close it", now)
+                return
+            deadline = self.close_deadline if deadline == 0 else min(deadline, self.close_deadline)
+        if self.transfers is not None:
+            due = self.transfers.handle_timer(now)
+            if due:
+                deadline = due if deadline == 0 else min(deadline, due)
+        if deadline:
+            self.arm(deadline)
+        if self.sender.has_work:
+            self._owner.wake(self)
+
+
+class ControlSource:
+    """A single control packet that has a PSN and must arrive."""
+
+    __slots__ = ("_kind",)
+
+    def __init__(self, kind: ControlType) -> None:
+        self._kind: ControlType | None = kind
+
+    @property
+    def exhausted(self) -> bool:
+        return self._kind is None
+
+    def next_packet(self) -> TxPacket | None:
+        kind, self._kind = self._kind, None
+        return None if kind is None else TxPacket(None, NextHeader.NONE, b"", control=kind)
+
+    def packet_acked(self, packet: TxPacket, next_header: NextHeader, response: bytes | memoryview, now: int) -> None:
+        raise AssertionError("control packets are acknowledged to their PDC")
+
+    def failed(self, reason: str, now: int) -> None:
+        """Nobody waits for it."""
+
+
+REQUEST_TYPES = {
+    PdsType.RUD_REQ: Mode.RUD,
+    PdsType.RUD_CC_REQ: Mode.RUD,
+    PdsType.ROD_REQ: Mode.ROD,
+    PdsType.ROD_CC_REQ: Mode.ROD,
+}
+"""Mode of a PDC by the type of its requests."""

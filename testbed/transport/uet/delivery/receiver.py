@@ -1,0 +1,240 @@
+"""The receiving half of a PDC: what is taken, refused or known already, and when an acknowledgement is due.
+
+Source: UE Specification 1.0, sections 3.5.11 (ACK generation), 3.5.13 (responses), 3.5.20 (guaranteed delivery),
+3.6.12.3 and tables 3-74, 3-78 (what the destination tells congestion control).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ...datagram import Incoming, Outgoing, Priority
+from ..acks import Ack, CreditState, Nack, NsccState
+from ..codes import (
+    NOMINAL_OVERHEAD_BYTES,
+    UDP_HEADER_BYTES,
+    AckFlag,
+    ControlFlag,
+    Mode,
+    NackCode,
+    NackFlag,
+    NextHeader,
+    PdsType,
+    RequestFlag,
+)
+from ..pds import ControlPacket, Request
+from ..psn import psn_distance
+from .tracker import ReceiveTracker, StoredResponse
+
+if TYPE_CHECKING:
+    from .pdc import Pdc
+
+_NOMINAL = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES
+
+
+class Answer(NamedTuple):
+    """What semantics says to a request: a response, or a refusal as a NACK (then the packet counts as not received)."""
+
+    next_header: NextHeader
+    body: bytes
+    """SES response header, with data if it has some."""
+    guaranteed: bool = False
+    """It must arrive: it is kept until cleared (gtd_del, section 3.5.20)."""
+    nack: NackCode | None = None
+    prompt: bool = False
+    """The ACK is to leave at once: the initiator waits for this response."""
+
+
+class Semantics(Protocol):
+    """The SES layer, as the receiving half calls it."""
+
+    def on_request(
+        self, pdc: Pdc, psn: int, next_header: NextHeader, data: bytes | memoryview, offset: int, now: int
+    ) -> Answer:
+        """Execute the request whose SES header begins at `offset`. Raises `DecodeError`, having done nothing."""
+        ...
+
+    def default_response(self, next_header: NextHeader, data: bytes | memoryview, offset: int) -> Answer:
+        """The default response to a request that was executed before (table 3-43)."""
+        ...
+
+
+class Receiver:
+    """One direction's arrivals of a PDC."""
+
+    __slots__ = ("_ack_bytes", "_asked", "_first", "_nacked_at", "_pdc", "rcvd_bytes", "tracker")
+
+    def __init__(self, pdc: Pdc, start_psn: int) -> None:
+        self._pdc = pdc
+        self.tracker = ReceiveTracker(start_psn)
+        self.rcvd_bytes = 0
+        """Nominal bytes of packets neither trimmed nor received before (table 3-78)."""
+        self._ack_bytes = 0
+        self._first = True
+        self._asked = -1
+        """An ACK was asked for up to here, but there was a gap before it: another is due when that is filled."""
+        self._nacked_at = -1
+
+    def on_request(self, request: Request, incoming: Incoming, data: bytes | memoryview, offset: int, now: int) -> None:
+        """Take a request of this PDC; `data[offset:]` is what follows its PDS header."""
+        pdc = self._pdc
+        tracker = self.tracker
+        psn = request.psn
+        flags = request.flags
+        if incoming.length > len(incoming.data):
+            pdc.count("trimmed")
+            self.nack(NackCode.TRIMMED_LASTHOP if incoming.last_hop else NackCode.TRIMMED, request, incoming)
+            return
+        tracker.clear((psn + request.clear_psn_offset) & 0xFFFF_FFFF)
+        ahead = psn_distance(psn, tracker.contiguous)
+        if ahead <= 0 or (tracker.bitmap and tracker.has(psn)):
+            self._again(request, incoming, data, offset)
+            return
+        if ahead > pdc.config.mp_range:
+            pdc.count("out-of-window")
+            self.nack(NackCode.PSN_OOR_WINDOW, request, incoming)
+            return
+        if ahead > 1 and pdc.mode == Mode.ROD:
+            pdc.count("rod-out-of-order")
+            if self._nacked_at != tracker.contiguous or flags & RequestFlag.RETX:
+                self._nacked_at = tracker.contiguous
+                self.nack(NackCode.ROD_OOO, request, incoming, payload=(tracker.contiguous + 1) & 0xFFFF_FFFF)
+            return
+        answer = pdc.semantics.on_request(pdc, psn, request.next_header, data, offset, now)
+        if answer.nack is not None:
+            pdc.count("refused")
+            self.nack(answer.nack, request, incoming)
+            return
+        tracker.add(psn)
+        length = incoming.length or len(incoming.data)
+        self.rcvd_bytes += length + _NOMINAL
+        if answer.guaranteed:
+            tracker.hold(psn, StoredResponse(answer.next_header, answer.body))
+        config = pdc.config
+        least = config.ack_min_packet_bytes
+        self._ack_bytes += length if length > least else least
+        if (
+            flags & (RequestFlag.AR | RequestFlag.RETX)
+            or self._first
+            or self._ack_bytes >= config.ack_trigger_bytes
+            or answer.guaranteed
+            or answer.prompt
+            or (incoming.ce and config.ack_on_ecn)
+            or config.ack_per_packet
+        ):
+            self._first = False
+            self.acknowledge(psn, bool(flags & RequestFlag.RETX), incoming, answer)
+            if tracker.bitmap and flags & RequestFlag.AR:
+                self._asked = tracker.highest
+        elif self._asked >= 0 and psn_distance(tracker.contiguous, self._asked) >= 0:
+            self._asked = -1
+            self.acknowledge(psn, False, incoming, answer)
+
+    def on_control(self, packet: ControlPacket, incoming: Incoming) -> bool:
+        """Take a control packet that consumes a PSN. False if it had arrived before; it is acknowledged either way."""
+        fresh = False
+        ahead = psn_distance(packet.psn, self.tracker.contiguous)
+        if ahead > self._pdc.config.mp_range:
+            return False
+        if ahead > 0 and not self.tracker.has(packet.psn):
+            if ahead > 1 and self._pdc.mode == Mode.ROD:
+                return False
+            fresh = self.tracker.add(packet.psn)
+            self.rcvd_bytes += len(incoming.data) + _NOMINAL
+        self.acknowledge(packet.psn, bool(packet.flags & ControlFlag.RETX), incoming, None)
+        return fresh
+
+    def _again(self, request: Request, incoming: Incoming, data: bytes | memoryview, offset: int) -> None:
+        """A duplicate: its stored response, or the default one; semantics does not see it (section 3.5.12.5)."""
+        pdc = self._pdc
+        pdc.count("duplicate")
+        stored = self.tracker.held(request.psn)
+        if stored is not None:
+            answer = Answer(stored.next_header, stored.body, guaranteed=True)
+        else:
+            answer = pdc.semantics.default_response(request.next_header, data, offset)
+        self.acknowledge(request.psn, bool(request.flags & RequestFlag.RETX), incoming, answer)
+
+    def on_ack_request(self, packet: ControlPacket, incoming: Incoming) -> None:
+        """ACK_REQ: the peer asks about one PSN."""
+        stored = self.tracker.held(packet.psn)
+        if stored is not None:
+            answer = Answer(stored.next_header, stored.body, guaranteed=True)
+            self.acknowledge(packet.psn, False, incoming, answer)
+        elif self.tracker.has(packet.psn):
+            self.acknowledge(packet.psn, False, incoming, None)
+        else:
+            self._pdc.send_nack(NackCode.PKT_NOT_RCVD, packet.psn, incoming)
+
+    def acknowledge(
+        self, psn: int, again: bool, incoming: Incoming, answer: Answer | None, probe_opaque: int | None = None
+    ) -> None:
+        """Send an ACK_CC for `psn`, on the path that its packet took (section 3.6.16.4)."""
+        pdc = self._pdc
+        tracker = self.tracker
+        cack = tracker.cack_psn
+        flags = (AckFlag.MARKED if incoming.ce else 0) | (AckFlag.RETX if again else 0)
+        if answer is not None and answer.guaranteed:
+            flags |= AckFlag.REQ_CLEAR
+        if pdc.close_wanted:
+            flags |= AckFlag.REQ_CLOSE
+            flags &= ~AckFlag.REQ_CLEAR
+        offset = psn_distance(psn, cack)
+        if probe_opaque is not None:
+            flags |= AckFlag.PROBE
+            offset = probe_opaque - 0x10000 if probe_opaque & 0x8000 else probe_opaque
+        elif not -0x8000 <= offset <= 0x7FFF:
+            offset = 0
+        if tracker.bitmap:
+            base, bitmap = tracker.sack(psn)
+            base_offset = psn_distance(base, cack)
+        else:
+            base_offset = bitmap = 0
+        disorder = min(tracker.out_of_order, 0xFFFE)
+        credit = pdc.granted_credit()
+        state: NsccState | CreditState
+        if credit is None:
+            state = NsccState(0, False, 0, (self.rcvd_bytes + 255) >> 8 & 0xFF_FFFF, disorder)
+        else:
+            state = CreditState(credit, disorder)
+        ack = Ack(
+            type=PdsType.ACK_CC,
+            next_header=NextHeader.NONE if answer is None else answer.next_header,
+            flags=AckFlag(flags),
+            ack_psn_offset=offset,
+            cack_psn=cack,
+            spdcid=pdc.local_pdcid,
+            dpdcid=pdc.remote_pdcid,
+            mpr=pdc.config.mpr,
+            sack_psn_offset=base_offset,
+            sack_bitmap=bitmap,
+            cc_state=state,
+        )
+        self._ack_bytes = 0
+        body = b"" if answer is None else answer.body
+        pdc.emit(Outgoing(pdc.remote, incoming.entropy, Priority.CONTROL, ack.encode() + body, b""))
+
+    def nack(self, code: NackCode, request: Request, incoming: Incoming, payload: int | None = None) -> None:
+        """Refuse a request's packet."""
+        flags = NackFlag.RETX if request.flags & RequestFlag.RETX else NackFlag(0)
+        highest = (self.tracker.highest + 1) & 0xFFFF_FFFF if payload is None else payload
+        self._pdc.send_nack(code, request.psn, incoming, flags=flags, payload=highest)
+
+
+def encode_nack(
+    code: NackCode, psn: int, spdcid: int, dpdcid: int, incoming: Incoming, flags: int = 0, payload: int = 0
+) -> Outgoing:
+    """A NACK back to where `incoming` came from, on its path."""
+    if incoming.ce:
+        flags |= NackFlag.MARKED
+    nack = Nack(
+        type=PdsType.NACK,
+        flags=NackFlag(flags),
+        nack_code=code,
+        vendor_code=0,
+        nack_psn=psn,
+        spdcid=spdcid,
+        dpdcid=dpdcid,
+        payload=payload,
+    )
+    return Outgoing(incoming.remote, incoming.entropy, Priority.CONTROL, nack.encode(), b"")

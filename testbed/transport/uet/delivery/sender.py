@@ -1,0 +1,464 @@
+"""The sending half of a PDC: what goes out when, what is acknowledged, and what is sent again.
+
+Source: UE Specification 1.0, sections 3.5.11 (windows and ACKs), 3.5.12 (retransmission), 3.6.12.3 (what congestion
+control is told). The inference of losses from SACKs is an implementation's choice: that of the UEC simulator.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from ...datagram import Outgoing, Priority
+from ..acks import Ack, CreditState, Nack, NsccState
+from ..codes import (
+    NOMINAL_OVERHEAD_BYTES,
+    UDP_HEADER_BYTES,
+    AckFlag,
+    ControlFlag,
+    ControlType,
+    Mode,
+    NackCode,
+    NackFlag,
+    NextHeader,
+    PdsType,
+    RequestFlag,
+)
+from ..congestion.context import CongestionContext
+from ..paths import PathFeedback, PathSelector, SinglePath, judge_nack
+from ..psn import psn_add, psn_distance
+from .nacks import NACK_ACTIONS, NackAction
+from .window import PacketSource, PacketState, SendWindow, TxPacket
+
+if TYPE_CHECKING:
+    from .pdc import Pdc
+
+_HEADER = Struct("!HhIHH")
+_CC_STATE = Struct("!I")
+_CONTROL = Struct("!HHIHHI")
+_RETX_AR = int(RequestFlag.RETX | RequestFlag.AR)
+_RCVD_BYTES_MASK = 0xFF_FFFF
+_RCVD_BYTES_UNIT = 256
+_SERVICE_UNIT_NS = 128
+LONGEST_RTO_NS = 8_000_000_000
+"""Section 3.5.12: a time-out doubles up to 8 s."""
+_IN_FLIGHT = PacketState.IN_FLIGHT
+_LOST = PacketState.LOST
+_WAITING = PacketState.WAITING
+_SACKED = PacketState.SACKED
+_DONE = PacketState.DONE
+
+
+class Sender:
+    """One direction's packets of a PDC, from their sources to their acknowledgements."""
+
+    __slots__ = (
+        "_again",
+        "_cleared_heard",
+        "_inferred_to",
+        "_last_bitmap",
+        "_last_sack_base",
+        "_later",
+        "_pdc",
+        "_peer_range",
+        "_probe_sent_at",
+        "_rcvd_units",
+        "_rewound_at",
+        "_rto_floor",
+        "_rttvar",
+        "_sources",
+        "_srtt",
+        "_type_bits",
+        "clear_due",
+        "congestion",
+        "highest_sacked",
+        "paths",
+        "window",
+    )
+
+    def __init__(self, pdc: Pdc, congestion: CongestionContext, paths: PathSelector, start_psn: int) -> None:
+        self._pdc = pdc
+        self.congestion = congestion
+        self.paths = paths
+        self.window = SendWindow(start_psn)
+        self._sources: deque[PacketSource] = deque()
+        self._again: deque[TxPacket] = deque()
+        self._later: list[tuple[int, int, TxPacket]] = []
+        self._peer_range = pdc.config.mp_range
+        self._rto_floor = pdc.config.rto_ns
+        self._srtt = 0
+        self._rttvar = 0
+        self._rcvd_units = 0
+        self._last_sack_base = start_psn
+        self._last_bitmap = 0
+        self.highest_sacked = psn_add(start_psn, -1)
+        self._inferred_to = psn_add(start_psn, -1)
+        self._rewound_at = -1
+        self._cleared_heard = self.window.clear_psn
+        self._probe_sent_at = -1
+        self.clear_due = 0
+        with_credit = congestion.rccc_enabled
+        if pdc.mode == Mode.ROD:
+            self._type_bits = (PdsType.ROD_CC_REQ if with_credit else PdsType.ROD_REQ) << 11
+        else:
+            self._type_bits = (PdsType.RUD_CC_REQ if with_credit else PdsType.RUD_REQ) << 11
+
+    # --- what there is to send ---------------------------------------------------------------------------
+
+    def submit(self, source: PacketSource) -> None:
+        """Take a message: its packets go out after those of the messages before it."""
+        self._sources.append(source)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing to send, and everything that was sent is acknowledged."""
+        return not self._sources and not len(self.window)
+
+    @property
+    def has_work(self) -> bool:
+        """Something waits to be sent, whether or not it may be now."""
+        return bool(self._again or self._sources)
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Of packets to be sent again (what is known of messages stays with them)."""
+        return sum(packet.size for packet in self._again if packet.state == _LOST)
+
+    def transmit(self, now: int, out: list[Outgoing], limit: int) -> None:
+        """Append what may be sent now to `out`, until it has `limit` entries."""
+        congestion = self.congestion
+        window = self.window
+        sources = self._sources
+        while len(out) < limit:
+            if self._again:
+                if not congestion.can_send():
+                    return
+                packet = self._again.popleft()
+                if packet.state == _LOST:
+                    self._send(packet, now, out, _RETX_AR)
+                continue
+            if not sources:
+                return
+            if window.outstanding >= self._peer_range or not congestion.can_send():
+                return
+            source = sources[0]
+            fresh = source.next_packet()
+            if fresh is None:
+                sources.popleft()
+                continue
+            if source.exhausted:
+                sources.popleft()
+            window.add(fresh)
+            self._send(fresh, now, out, 0 if sources else int(RequestFlag.AR))
+
+    def _send(self, packet: TxPacket, now: int, out: list[Outgoing], flags: int) -> None:
+        pdc = self._pdc
+        window = self.window
+        psn = packet.psn
+        again = packet.transmissions > 0
+        payload = packet.payload
+        last = pdc.remote_pdcid
+        if pdc.creating:
+            flags |= RequestFlag.SYN
+            last = (psn - window.start_psn) & 0xFFF
+        if packet.size == 0:
+            overhead = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES + (16 if self.congestion.rccc_enabled else 12)
+            packet.size = overhead + len(packet.body) + len(payload)
+        self.congestion.on_send(now, packet.size)
+        if packet.control is not None:
+            control_flags = ControlFlag.AR | (ControlFlag.RETX if again else 0) | pdc.control_flags
+            if flags & RequestFlag.SYN:
+                control_flags |= ControlFlag.SYN
+            prologue = PdsType.CP << 11 | packet.control << 7 | control_flags
+            header = _CONTROL.pack(prologue, 0, psn, pdc.local_pdcid, last, 0)
+        else:
+            if not flags & RequestFlag.AR and (
+                self.congestion.ack_request() or window.outstanding + 1 >= self._peer_range
+            ):
+                flags |= RequestFlag.AR
+            prologue = self._type_bits | packet.next_header << 7 | flags
+            offset = psn_distance(window.clear_psn, psn)
+            header = _HEADER.pack(prologue, offset, psn, pdc.local_pdcid, last)
+            if self.congestion.rccc_enabled:
+                header += _CC_STATE.pack(self.congestion.credit_target() & 0xFF_FFFF)
+            header += packet.body
+            self._cleared_heard = window.clear_psn
+        packet.entropy = entropy = self.paths.next_entropy(now)
+        packet.sent_at = now
+        packet.transmissions += 1
+        packet.state = _IN_FLIGHT
+        priority = Priority.RETRANSMISSION if again else Priority.DATA
+        out.append(Outgoing(pdc.remote, entropy, priority, header, payload))
+        pdc.arm(now + self._rto(packet))
+        trace = pdc.trace
+        if trace is not None:
+            trace.record(
+                now,
+                pdc.local_pdcid,
+                "retransmitted" if again else "sent",
+                psn=psn,
+                ev=entropy,
+                cwnd_bytes=self.congestion.cwnd_bytes,
+                inflight_bytes=self.congestion.inflight_bytes,
+            )
+
+    # --- what the peer says ------------------------------------------------------------------------------
+
+    def on_ack(self, ack: Ack, entropy: int, response: bytes | memoryview, now: int) -> bool:
+        """Take an ACK that came with `entropy` and an SES response. False if it speaks of what was never sent."""
+        window = self.window
+        cack = ack.cack_psn
+        trigger = (cack + ack.ack_psn_offset) & 0xFFFF_FFFF
+        if not (
+            psn_distance(cack, window.next_psn) < 0 <= psn_distance(cack, window.start_psn) + 1
+            and psn_distance(trigger, window.next_psn) < 0
+        ):
+            return False
+        marked = bool(ack.flags & AckFlag.MARKED)
+        rtt = -1
+        packet = window.get(trigger)
+        if packet is not None and packet.state != _DONE:
+            service = 0
+            if isinstance(ack.cc_state, NsccState):
+                service = ack.cc_state.service_time * _SERVICE_UNIT_NS
+            resent = bool(ack.flags & AckFlag.RETX)
+            if packet.transmissions == (2 if resent else 1):
+                rtt = max(now - packet.sent_at - service, 1)
+                self._smooth(rtt)
+            packet.state = _DONE
+            if packet.source is not None:
+                packet.source.packet_acked(packet, ack.next_header, response, now)
+            else:
+                self._pdc.control_acked(packet, now)
+        for acked in window.cumulative(cack):
+            if acked.source is not None:
+                acked.source.packet_acked(acked, NextHeader.NONE, b"", now)
+            else:
+                self._pdc.control_acked(acked, now)
+        window.advance()
+        if ack.sack_bitmap:
+            self._take_sack(psn_add(cack, ack.sack_psn_offset), ack.sack_bitmap)
+            if self._pdc.config.loss_inference and not self._pdc.config.trimming:
+                self._infer_losses(now)
+        if ack.mpr:
+            self._peer_range = ack.mpr * 128
+        newly = 0
+        if isinstance(ack.cc_state, NsccState):
+            units = (ack.cc_state.rcvd_bytes - self._rcvd_units) & _RCVD_BYTES_MASK
+            if units < _RCVD_BYTES_MASK >> 1:  # else it is older than what was heard before
+                newly = units * _RCVD_BYTES_UNIT
+                self._rcvd_units = ack.cc_state.rcvd_bytes
+        elif isinstance(ack.cc_state, CreditState):
+            self.congestion.on_credit(now, ack.cc_state.credit)
+        self.congestion.on_ack(now, newly, marked, rtt)
+        self.paths.feedback(entropy, PathFeedback.MARKED if marked else PathFeedback.GOOD, now)
+        if ack.flags & AckFlag.REQ_CLEAR and not self.clear_due:
+            self.clear_due = now + self._pdc.config.clear_wait_ns
+            self._pdc.arm(self.clear_due)
+        trace = self._pdc.trace
+        if trace is not None:
+            trace.record(
+                now,
+                self._pdc.local_pdcid,
+                "acked",
+                psn=trigger,
+                cack=cack,
+                ev=entropy,
+                marked=int(marked),
+                rtt_ns=rtt,
+                cwnd_bytes=self.congestion.cwnd_bytes,
+                inflight_bytes=self.congestion.inflight_bytes,
+            )
+        return True
+
+    def _smooth(self, rtt: int) -> None:
+        """Jacobson's estimator, as in RFC 6298."""
+        if self._srtt == 0:
+            self._srtt = rtt
+            self._rttvar = rtt // 2
+        else:
+            self._rttvar += (abs(rtt - self._srtt) - self._rttvar) // 4
+            self._srtt += (rtt - self._srtt) // 8
+
+    def _take_sack(self, base: int, bitmap: int) -> None:
+        window = self.window
+        shift = psn_distance(base, self._last_sack_base)
+        known = self._last_bitmap >> shift if 0 <= shift < 64 else 0
+        self._last_sack_base = base
+        self._last_bitmap = bitmap
+        highest = psn_add(base, bitmap.bit_length() - 1)
+        if psn_distance(highest, window.next_psn) >= 0:
+            return  # of packets that were never sent
+        if psn_distance(highest, self.highest_sacked) > 0:
+            self.highest_sacked = highest
+        bits = bitmap & ~known
+        while bits:
+            low = bits & -bits
+            bits ^= low
+            packet = window.get((base + low.bit_length() - 1) & 0xFFFF_FFFF)
+            if packet is not None and packet.state in (_IN_FLIGHT, _LOST, _WAITING):
+                packet.state = _SACKED
+
+    def _infer_losses(self, now: int) -> None:
+        """Packets so far behind the highest one SACKed that spraying does not explain it. Source: UEC simulator."""
+        window = self.window
+        packet_bytes = self._pdc.config.payload_bytes
+        if isinstance(self.paths, SinglePath):
+            reordering = 3
+        else:
+            reordering = max(int(1.5 * self.congestion.cwnd_bytes) // packet_bytes, 5)
+        psn = self._inferred_to
+        if psn_distance(window.clear_psn, psn) > 0:
+            psn = window.clear_psn
+        for _ in range(psn_distance(self.highest_sacked, psn) - reordering):
+            psn = (psn + 1) & 0xFFFF_FFFF
+            packet = window.get(psn)
+            if packet is not None and packet.state == _IN_FLIGHT and packet.transmissions == 1:
+                self._lose(packet, now, "inferred-loss")
+        self._inferred_to = psn
+
+    def _lose(self, packet: TxPacket, now: int, why: str) -> None:
+        packet.state = _LOST
+        self._again.append(packet)
+        if why == "timeout":
+            self.congestion.on_timeout(now, packet.size)
+        else:
+            self.congestion.on_inferred_loss(now, packet.size)
+        self.paths.feedback(packet.entropy, PathFeedback.TIMEOUT, now)
+        self._pdc.count(why)
+        trace = self._pdc.trace
+        if trace is not None:
+            trace.record(now, self._pdc.local_pdcid, why, psn=packet.psn, ev=packet.entropy)
+
+    def on_nack(self, nack: Nack, entropy: int, now: int) -> None:
+        """Take a NACK; one of a packet outside the window, or of an earlier transmission, changes nothing."""
+        packet = self.window.get(nack.nack_psn)
+        if packet is None or packet.state == _DONE:
+            return
+        code = NackCode(nack.nack_code)
+        action = NACK_ACTIONS[code]
+        marked = bool(nack.flags & NackFlag.MARKED)
+        trace = self._pdc.trace
+        if trace is not None:
+            trace.record(now, self._pdc.local_pdcid, "nacked", psn=packet.psn, code=code.name, ev=entropy)
+        if action is NackAction.FATAL:
+            self._pdc.fail(f"the peer says {code.name}", now)
+            return
+        stale = packet.transmissions > 1 and not nack.flags & NackFlag.RETX and code != NackCode.PKT_NOT_RCVD
+        if stale or action in (NackAction.IGNORE, NackAction.WAIT) or packet.state not in (_IN_FLIGHT, _SACKED):
+            return
+        if action is NackAction.GO_BACK_N:
+            self._go_back(packet, now)
+            return
+        rtt = now - packet.sent_at if packet.transmissions == 1 else -1
+        self.congestion.on_nack(now, code, packet.size, rtt)
+        self.paths.feedback(entropy, judge_nack(code, marked), now)
+        if code not in (NackCode.TRIMMED, NackCode.TRIMMED_LASTHOP):
+            packet.nacks += 1
+            if packet.nacks > self._pdc.config.max_nack_retx:
+                self._pdc.fail(f"refused {packet.nacks} times, with {code.name} at last", now)
+                return
+        if action is NackAction.RETRANSMIT_LATER:
+            packet.state = _WAITING
+            due = now + self._pdc.config.nack_wait_ns
+            heapq.heappush(self._later, (due, packet.psn, packet))
+            self._pdc.arm(due)
+        else:
+            packet.state = _LOST
+            self._again.append(packet)
+
+    def _go_back(self, nacked: TxPacket, now: int) -> None:
+        """ROD: send everything again from the first packet that the peer lacks (section 3.5.7)."""
+        if nacked.sent_at <= self._rewound_at:
+            return  # it was sent before we went back the last time
+        self._rewound_at = now
+        self.congestion.on_nack(now, NackCode.ROD_OOO, 0, -1)
+        again = []
+        for packet in self.window:
+            if packet.state == _IN_FLIGHT:
+                self.congestion.on_discarded(packet.size)
+                packet.state = _LOST
+            if packet.state == _LOST:
+                again.append(packet)
+        self._again = deque(again)
+
+    def probe_acked(self, now: int) -> None:
+        """The ACK of our probe: the round trip on the control class (section 3.6.13.7)."""
+        if self._probe_sent_at >= 0:
+            self.congestion.on_probe_ack(now, now - self._probe_sent_at)
+            self._probe_sent_at = -1
+
+    # --- time --------------------------------------------------------------------------------------------
+
+    def _rto(self, packet: TxPacket) -> int:
+        base = self._srtt + 4 * self._rttvar
+        base = max(base, self._rto_floor)
+        longer = base << packet.timeouts
+        return longer if longer < LONGEST_RTO_NS else LONGEST_RTO_NS
+
+    def handle_timer(self, now: int) -> int:
+        """Do what is due; when to come again, 0 for never."""
+        later = self._later
+        while later and later[0][0] <= now:
+            _, _, waiting = heapq.heappop(later)
+            if waiting.state == _WAITING:
+                waiting.state = _LOST
+                self._again.append(waiting)
+        deadline = later[0][0] if later else 0
+        asked = False
+        for packet in self.window:
+            state = packet.state
+            if state not in (_IN_FLIGHT, _SACKED):
+                continue
+            due = packet.sent_at + self._rto(packet)
+            if due <= now:
+                if packet.timeouts >= self._pdc.config.max_rto_retx:
+                    self._pdc.fail(f"no acknowledgement after {packet.timeouts + 1} time-outs", now)
+                    return 0
+                if state == _IN_FLIGHT:
+                    packet.timeouts += 1
+                    self._lose(packet, now, "timeout")
+                    continue
+                if asked:
+                    continue
+                asked = True
+                packet.timeouts += 1
+                packet.sent_at = now
+                self._pdc.send_control(ControlType.ACK_REQ, packet.psn, now, acknowledge=True)
+                due = now + self._rto(packet)
+            elif state == _SACKED and asked:
+                continue
+            asked = asked or state == _SACKED
+            deadline = due if deadline == 0 or due < deadline else deadline
+        if self.clear_due:
+            if self.clear_due <= now:
+                self.clear_due = 0
+                if self._cleared_heard != self.window.clear_psn:
+                    self.send_clear(now)
+            else:
+                deadline = self.clear_due if deadline == 0 else min(deadline, self.clear_due)
+        if self._pdc.mode == Mode.ROD and self._again:
+            self._again = deque(packet for packet in self.window if packet.state == _LOST)
+        return deadline
+
+    def send_clear(self, now: int) -> None:
+        """CLEAR_CMD: nothing else carries CLEAR_PSN at the moment."""
+        self._cleared_heard = self.window.clear_psn
+        self._pdc.send_control(ControlType.CLEAR_CMD, self.window.clear_psn, now, payload=self.window.clear_psn)
+
+    def probe(self, now: int) -> None:
+        """Ask for the round trip on the control class."""
+        self._probe_sent_at = now
+        self._pdc.send_control(ControlType.PROBE, self.window.cack_psn, now, payload=self.window.cack_psn)
+
+    def abandon(self, reason: str, now: int) -> None:
+        """The PDC ends: everything under way or not yet sent fails."""
+        sources = dict.fromkeys(packet.source for packet in self.window.abandon() if packet.source is not None)
+        sources |= dict.fromkeys(self._sources)
+        self._sources.clear()
+        self._again.clear()
+        self._later.clear()
+        for source in sources:
+            source.failed(reason, now)

@@ -1,0 +1,168 @@
+"""Packets that were sent and wait for their acknowledgement: one direction of a PDC, on the sender's side.
+
+Source: UE Specification 1.0, sections 3.5.11 (windows), 3.5.12 (retransmission) and 3.5.20 (CLEAR).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Protocol
+
+from ..codes import ControlType, NextHeader
+from ..psn import psn_add, psn_distance
+
+
+class PacketState(IntEnum):
+    IN_FLIGHT = 0
+    LOST = 1
+    """To be sent again."""
+    WAITING = 2
+    """To be sent again after NACK_Retx_Time."""
+    SACKED = 3
+    """The peer has it; its acknowledgement is to come."""
+    DONE = 4
+
+
+class PacketSource(Protocol):
+    """Where packets come from, and who learns what became of them: a message, or the responses of a target."""
+
+    def next_packet(self) -> TxPacket | None:
+        """The next new packet; None when there is none any more."""
+        ...
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether `next_packet` would say None now."""
+        ...
+
+    def packet_acked(self, packet: TxPacket, next_header: NextHeader, response: bytes | memoryview, now: int) -> None:
+        """The peer has it. `response` is the SES response, empty for the default one."""
+        ...
+
+    def failed(self, reason: str, now: int) -> None:
+        """The PDC ended before everything was acknowledged."""
+        ...
+
+
+class TxPacket:
+    """A packet with a PSN of its own: an SES request or response, or a control packet that must arrive."""
+
+    __slots__ = (
+        "body",
+        "control",
+        "entropy",
+        "message",
+        "nacks",
+        "next_header",
+        "payload",
+        "psn",
+        "sent_at",
+        "size",
+        "source",
+        "state",
+        "timeouts",
+        "transmissions",
+    )
+
+    def __init__(
+        self,
+        source: PacketSource | None,
+        next_header: NextHeader,
+        body: bytes,
+        payload: bytes | memoryview = b"",
+        control: ControlType | None = None,
+    ) -> None:
+        self.source = source
+        self.next_header = next_header
+        self.body = body
+        """SES header."""
+        self.payload = payload
+        self.control = control
+        """Of a control packet, which has no body."""
+        self.psn = 0
+        self.size = 0
+        """Nominal packet size (section 3.6.12)."""
+        self.entropy = 0
+        self.sent_at = 0
+        self.transmissions = 0
+        self.timeouts = 0
+        self.nacks = 0
+        self.state = PacketState.IN_FLIGHT
+
+
+class SendWindow:
+    """Packets above CLEAR_PSN. `clear_psn`: all packets up to it are acknowledged."""
+
+    __slots__ = ("_packets", "cack_psn", "clear_psn", "next_psn", "start_psn")
+
+    def __init__(self, start_psn: int) -> None:
+        self.start_psn = start_psn
+        self.next_psn = start_psn
+        self.clear_psn = psn_add(start_psn, -1)
+        self.cack_psn = self.clear_psn
+        """The highest CACK_PSN heard."""
+        self._packets: dict[int, TxPacket] = {}
+
+    def __len__(self) -> int:
+        return len(self._packets)
+
+    def __iter__(self) -> Iterator[TxPacket]:
+        """In the order of their PSNs."""
+        return iter(self._packets.values())
+
+    def add(self, packet: TxPacket) -> None:
+        """Give it the next PSN."""
+        psn = self.next_psn
+        packet.psn = psn
+        self._packets[psn] = packet
+        self.next_psn = (psn + 1) & 0xFFFF_FFFF
+
+    @property
+    def outstanding(self) -> int:
+        """PSNs between the peer's CACK_PSN and the next new one."""
+        return (self.next_psn - 1 - self.cack_psn) & 0xFFFF_FFFF
+
+    def get(self, psn: int) -> TxPacket | None:
+        """The packet of this PSN unless it is acknowledged and cleared, or never was."""
+        return self._packets.get(psn)
+
+    def was_sent(self, psn: int) -> bool:
+        """Whether some packet has had this PSN."""
+        return (
+            psn_distance(psn, self.start_psn) >= 0 or psn_distance(self.next_psn, self.start_psn) < 0
+        ) and psn_distance(psn, self.next_psn) < 0
+
+    def cumulative(self, cack_psn: int) -> list[TxPacket]:
+        """Take CACK_PSN; the packets that it acknowledges and nothing had before, now done."""
+        newly: list[TxPacket] = []
+        if psn_distance(cack_psn, self.cack_psn) <= 0:
+            return newly
+        self.cack_psn = cack_psn
+        psn = self.clear_psn
+        for _ in range(psn_distance(cack_psn, psn)):
+            psn = (psn + 1) & 0xFFFF_FFFF
+            packet = self._packets.pop(psn)
+            if packet.state != PacketState.DONE:
+                packet.state = PacketState.DONE
+                newly.append(packet)
+            self.clear_psn = psn
+        self.advance()
+        return newly
+
+    def advance(self) -> None:
+        """Move `clear_psn` over the packets that are done."""
+        packets = self._packets
+        psn = (self.clear_psn + 1) & 0xFFFF_FFFF
+        packet = packets.get(psn)
+        while packet is not None and packet.state == PacketState.DONE:
+            del packets[psn]
+            self.clear_psn = psn
+            psn = (psn + 1) & 0xFFFF_FFFF
+            packet = packets.get(psn)
+
+    def abandon(self) -> list[TxPacket]:
+        """Forget all packets; those that were not done."""
+        left = [packet for packet in self._packets.values() if packet.state != PacketState.DONE]
+        self._packets.clear()
+        return left

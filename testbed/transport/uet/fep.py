@@ -1,0 +1,448 @@
+"""A fabric endpoint (FEP): all PDCs of one fabric address, their timers, and who is asked to send next.
+
+Datagrams and `now` go in; datagrams, completions and the next timer come out. Source: UE Specification 1.0, sections 2.2
+(FEP), 3.5.8 (which PDC a packet belongs to). Time is in nanoseconds of any clock that does not go back.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, OrderedDict, deque
+from collections.abc import Sequence
+from random import Random
+
+from ..datagram import Incoming, Outgoing
+from .acks import Ack, Nack
+from .addressing import FepAddress
+from .codes import (
+    ControlFlag,
+    ControlType,
+    Mode,
+    NackCode,
+    NackFlag,
+    PdsType,
+    RequestFlag,
+)
+from .config import UetConfig
+from .congestion.context import CcKind, make_context
+from .congestion.rccc import CreditScheduler
+from .delivery.pdc import REQUEST_TYPES, Pdc
+from .delivery.receiver import encode_nack
+from .delivery.window import PacketSource
+from .errors import DecodeError, UsageError
+from .memory import Access, MemoryRegion, MemoryTable
+from .paths import PathKind, make_paths
+from .pds import ControlPacket, Request, RudiPacket, Uud, decode_pds
+from .psn import psn_add
+from .semantics.endpoint import Endpoint
+from .semantics.target import TargetSemantics
+from .semantics.transfers import PdcTransfers
+from .trace import Trace
+from .tss import SecureDomain, SecurityError
+
+_BURST = 16
+"""Packets of one PDC before the next one's turn."""
+_CREDIT_UNIT = 256
+
+
+class Fep:
+    """Raises nothing for anything that arrives; what is wrong is dropped and counted in `counters`."""
+
+    def __init__(
+        self,
+        address: str,
+        config: UetConfig,
+        random: Random,
+        now: int,
+        *,
+        trace: Trace | None = None,
+        security: SecureDomain | None = None,
+    ) -> None:
+        self.address = address
+        self.config = config
+        self.trace = trace
+        self.counters: Counter[str] = Counter()
+        """What happened, by name: `timeout`, `duplicate`, `trimmed`, `malformed`, `invalid-ack`, ..."""
+        self.memory = MemoryTable()
+        self._random = random
+        self.semantics = TargetSemantics(self)
+        self._security = security
+        self._now = now
+        self._endpoints: dict[tuple[int, int, int], Endpoint] = {}
+        self._pdcs: dict[int, Pdc] = {}
+        self._targets: dict[tuple[str, int], Pdc] = {}
+        self._initiators: dict[tuple[str, int, Mode], list[Pdc]] = {}
+        self._turn: Counter[tuple[str, int, Mode]] = Counter()
+        self._closed: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
+        self._control: deque[Outgoing] = deque()
+        self._ready: deque[Pdc] = deque()
+        self._timers: list[tuple[int, int, Pdc]] = []
+        self._timer_number = 0
+        self._next_pdcid = random.randrange(1, 0x10000)
+        self._credits = (
+            CreditScheduler(config.link_rate_bps, config.packet_bytes, int(config.nscc().max_wnd_bytes))
+            if config.cc in ("rccc", "both")
+            else None
+        )
+        self._credit_keys: dict[Pdc, bool] = {}
+        self._rudi = self.semantics.rudi
+
+    # --- local objects -----------------------------------------------------------------------------------
+
+    def endpoint(self, *, job_id: int, pid_on_fep: int = 0, resource_index: int = 0) -> Endpoint:
+        """Open an endpoint, as a process of a job would. Raises `UsageError` if there is one of this name."""
+        address = FepAddress(self.address, pid_on_fep, resource_index, job_id)
+        key = (job_id, pid_on_fep, resource_index)
+        if key in self._endpoints:
+            raise UsageError(f"{address} is in use")
+        endpoint = self._endpoints[key] = Endpoint(self, address)
+        return endpoint
+
+    def find_endpoint(self, job_id: int, pid_on_fep: int, resource_index: int) -> Endpoint | None:
+        return self._endpoints.get((job_id, pid_on_fep, resource_index))
+
+    @property
+    def endpoints(self) -> Sequence[Endpoint]:
+        return list(self._endpoints.values())
+
+    def remove_endpoint(self, endpoint: Endpoint) -> None:
+        address = endpoint.address
+        self._endpoints.pop((address.job_id, address.pid_on_fep, address.resource_index), None)
+
+    def register(
+        self, buffer: bytearray | memoryview, access: Access, job_id: int, key: int | None = None
+    ) -> MemoryRegion:
+        """Let the peers of a job at this memory."""
+        return self.memory.register(buffer, access, job_id, key=key, random=self._random)
+
+    def retire(self, key: int) -> None:
+        """Close this memory again; what is on its way from it still arrives."""
+        self.memory.deregister(key)
+
+    @property
+    def random(self) -> Random:
+        return self._random
+
+    @property
+    def pdcs(self) -> Sequence[Pdc]:
+        return list(self._pdcs.values())
+
+    # --- what PDCs ask of their owner --------------------------------------------------------------------
+
+    def emit(self, datagram: Outgoing) -> None:
+        self._control.append(datagram)
+
+    def count(self, what: str) -> None:
+        self.counters[what] += 1
+
+    def wake(self, pdc: Pdc) -> None:
+        if not pdc.queued:
+            pdc.queued = True
+            self._ready.append(pdc)
+
+    def schedule(self, pdc: Pdc, deadline: int) -> None:
+        self._timer_number += 1
+        heapq.heappush(self._timers, (deadline, self._timer_number, pdc))
+
+    def granted_credit(self, pdc: Pdc) -> int | None:
+        if self._credits is None or self.config.cc != "rccc":
+            return None
+        return self._credits.credit_of(pdc)
+
+    def ended(self, pdc: Pdc, reason: str, now: int) -> None:
+        """Forget a PDC; its identity is kept for a while, so that a late SYN does not open it again."""
+        self._pdcs.pop(pdc.local_pdcid, None)
+        if pdc.initiator:
+            for key, pdcs in list(self._initiators.items()):
+                if pdc in pdcs:
+                    pdcs.remove(pdc)
+                    if not pdcs:
+                        del self._initiators[key]
+                    break
+        else:
+            identity = (pdc.remote, pdc.remote_pdcid)
+            if self._targets.get(identity) is pdc:
+                del self._targets[identity]
+            self._closed[identity] = (pdc.start_psn, now + self.config.syn_memory_ns)
+        if self._credits is not None:
+            self._credits.remove(pdc)
+        if reason:
+            self.count("pdc-failed")
+        if pdc.transfers is not None:
+            pdc.transfers.fail(reason or "the peer has closed", now)
+        if self.trace is not None:
+            self.trace.record(now, pdc.local_pdcid, "ended", reason=reason)
+
+    # --- opening -----------------------------------------------------------------------------------------
+
+    def submit(self, remote: str, job_id: int, mode: Mode, now: int) -> Pdc:
+        """The PDC for the next message to a peer: an open one, or a new one. Raises `UsageError` if there are too many."""
+        key = (remote, job_id, mode)
+        pdcs = self._initiators.setdefault(key, [])
+        usable = [pdc for pdc in pdcs if pdc.open]
+        if len(usable) < self.config.pdcs_per_peer:
+            pdc = self._open(remote, mode, now)
+            pdcs.append(pdc)
+            return pdc
+        self._turn[key] += 1
+        return usable[self._turn[key] % len(usable)]
+
+    def _open(self, remote: str, mode: Mode, now: int) -> Pdc:
+        pdcid = self._new_pdcid()
+        if pdcid == 0:
+            raise UsageError(f"{len(self._pdcs)} PDCs are open; no more fit")
+        pdc = self._make(True, mode, remote, pdcid, 0, self._random.getrandbits(32), now)
+        self._pdcs[pdcid] = pdc
+        return pdc
+
+    def _make(
+        self, initiator: bool, mode: Mode, remote: str, local: int, remote_pdcid: int, start_psn: int, now: int
+    ) -> Pdc:
+        config = self.config
+        kind = PathKind.SINGLE if mode == Mode.ROD else PathKind(config.paths)
+        return Pdc(
+            self,
+            initiator=initiator,
+            mode=mode,
+            remote=remote,
+            local_pdcid=local,
+            remote_pdcid=remote_pdcid,
+            start_psn=start_psn,
+            congestion=make_context(CcKind(config.cc), config.nscc(), now),
+            paths=make_paths(kind, config.entropies, self._random, config.base_rtt_ns, config.packets_per_ack),
+            now=now,
+        )
+
+    def _new_pdcid(self) -> int:
+        """A free PDCID (1 to 65535), or 0."""
+        if len(self._pdcs) >= self.config.max_pdcs:
+            return 0
+        while True:
+            self._next_pdcid = self._next_pdcid % 0xFFFF + 1
+            if self._next_pdcid not in self._pdcs:
+                return self._next_pdcid
+
+    # --- what arrives ------------------------------------------------------------------------------------
+
+    def receive(self, datagrams: Sequence[Incoming], now: int) -> None:
+        """Take what arrived."""
+        self._now = now
+        for incoming in datagrams:
+            data = incoming.data
+            try:
+                if self._security is not None:
+                    data = self._security.open(incoming.remote, self.address, incoming.entropy, data)
+                header, offset = decode_pds(data)
+                if isinstance(header, Request):
+                    self._on_request(header, incoming, data, offset, now)
+                elif isinstance(header, Ack):
+                    self._on_ack(header, incoming, data, offset, now)
+                elif isinstance(header, Nack):
+                    self._on_nack(header, incoming, now)
+                elif isinstance(header, ControlPacket):
+                    self._on_control(header, incoming, now)
+                elif isinstance(header, RudiPacket):
+                    self._rudi.on_packet(header, incoming, data, offset, now)
+                elif isinstance(header, Uud):
+                    self.semantics.on_datagram(header, incoming, data, offset, now)
+            except DecodeError as error:
+                self.count("malformed")
+                if self.trace is not None:
+                    self.trace.record(now, 0, "malformed", offset=error.offset, reason=error.reason)
+            except SecurityError as error:
+                self.count(f"security-{error.reason.name.lower().replace('_', '-')}")
+
+    def _on_request(
+        self, request: Request, incoming: Incoming, data: bytes | memoryview, offset: int, now: int
+    ) -> None:
+        mode = REQUEST_TYPES[PdsType(request.type)]
+        if request.flags & RequestFlag.SYN:
+            pdc = self._targets.get((incoming.remote, request.spdcid))
+            start_psn = psn_add(request.psn, -request.psn_offset)
+            if pdc is not None and pdc.start_psn != start_psn:
+                pdc.fail("its initiator has begun anew", now)
+                pdc = None
+            if pdc is None:
+                pdc = self._accept(request, incoming, mode, start_psn, now)
+                if pdc is None:
+                    return
+        else:
+            pdc = self._pdcs.get(request.dpdcid)
+            if pdc is None:
+                self._refuse(NackCode.INV_DPDCID, request, incoming)
+                return
+            if pdc.remote != incoming.remote or pdc.remote_pdcid != request.spdcid:
+                self._refuse(NackCode.PDC_HDR_MISMATCH, request, incoming)
+                return
+        if pdc.mode != mode:
+            self._refuse(NackCode.PDC_MODE_MISMATCH, request, incoming)
+            return
+        pdc.last_used = now
+        if self._credits is not None and request.req_cc_state is not None:
+            if incoming.trimmed:
+                self._credits.on_trimmed(pdc, incoming.length, now)
+            self._credits.on_target(pdc, request.req_cc_state.credit_target, now)
+        pdc.receiver.on_request(request, incoming, data, offset, now)
+
+    def _accept(self, request: Request, incoming: Incoming, mode: Mode, start_psn: int, now: int) -> Pdc | None:
+        """Open the PDC that a SYN asks for."""
+        identity = (incoming.remote, request.spdcid)
+        self._forget_closed(now)
+        closed = self._closed.get(identity)
+        if closed is not None and closed[0] == start_psn:
+            self.count("late-syn")
+            return None
+        if incoming.trimmed:
+            code = NackCode.TRIMMED_LASTHOP if incoming.last_hop else NackCode.TRIMMED
+            self.count("trimmed")
+            self._refuse(code, request, incoming)
+            return None
+        if request.psn_offset > self.config.mp_range:
+            self._refuse(NackCode.INVALID_SYN, request, incoming)
+            return None
+        pdcid = self._new_pdcid()
+        if pdcid == 0:
+            self._make_room(now)
+            self._refuse(NackCode.NO_PDC_AVAIL, request, incoming)
+            return None
+        pdc = self._make(False, mode, incoming.remote, pdcid, request.spdcid, start_psn, now)
+        self._pdcs[pdcid] = pdc
+        self._targets[identity] = pdc
+        return pdc
+
+    def _make_room(self, now: int) -> None:
+        """Ask the initiator of the PDC that has been idle longest to close it."""
+        idle = [pdc for pdc in self._targets.values() if pdc.sender.idle and not pdc.close_wanted]
+        if idle:
+            min(idle, key=lambda pdc: pdc.last_used).ask_to_close(now)
+
+    def _forget_closed(self, now: int) -> None:
+        closed = self._closed
+        while closed:
+            identity, (_, until) = next(iter(closed.items()))
+            if until > now and len(closed) <= self.config.max_pdcs:
+                return
+            del closed[identity]
+
+    def _refuse(self, code: NackCode, request: Request, incoming: Incoming) -> None:
+        """NACK of a packet that has no PDC here."""
+        self.count(code.name.lower().replace("_", "-"))
+        flags = NackFlag.RETX if request.flags & RequestFlag.RETX else NackFlag(0)
+        self.emit(encode_nack(code, request.psn, 0, request.spdcid, incoming, flags))
+
+    def _on_ack(self, ack: Ack, incoming: Incoming, data: bytes | memoryview, offset: int, now: int) -> None:
+        pdc = self._pdcs.get(ack.dpdcid)
+        if pdc is None or pdc.remote != incoming.remote:
+            self.count("stray-ack")
+            return
+        pdc.on_ack(ack, incoming, data[offset:] if len(data) > offset else b"", now)
+
+    def _on_nack(self, nack: Nack, incoming: Incoming, now: int) -> None:
+        if nack.flags & NackFlag.RUDI:
+            self._rudi.on_nack(nack, incoming, now)
+            return
+        pdc = self._pdcs.get(nack.dpdcid)
+        if pdc is None or pdc.remote != incoming.remote or nack.spdcid not in (0, pdc.remote_pdcid):
+            self.count("stray-nack")
+            return
+        pdc.sender.on_nack(nack, incoming.entropy, now)
+        if pdc.sender.has_work:
+            self.wake(pdc)
+
+    def _on_control(self, packet: ControlPacket, incoming: Incoming, now: int) -> None:
+        if packet.flags & ControlFlag.SYN:
+            self.count("control-syn")
+            return
+        pdc = self._pdcs.get(packet.dpdcid)
+        if pdc is None or pdc.remote != incoming.remote or pdc.remote_pdcid not in (0, packet.spdcid):
+            self.count("stray-control")
+            if packet.control_type in (ControlType.CLOSE_CMD, ControlType.ACK_REQ):
+                self.emit(encode_nack(NackCode.INV_DPDCID, packet.psn, 0, packet.spdcid, incoming))
+            return
+        if packet.control_type == ControlType.CREDIT_REQ and self._credits is not None:
+            self._credits.on_request(pdc, packet.payload & 0xFF_FFFF, now)
+        pdc.on_control(packet, incoming, now)
+
+    # --- what is to be sent ------------------------------------------------------------------------------
+
+    def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
+        """What is to be sent now, at most `limit` datagrams; acknowledgements first, then PDCs in turn."""
+        self._now = now
+        out: list[Outgoing] = []
+        control = self._control
+        while control and len(out) < limit:
+            out.append(control.popleft())
+        self._rudi.transmit(now, out, limit)
+        ready = self._ready
+        for _ in range(len(ready)):
+            if len(out) >= limit:
+                break
+            pdc = ready.popleft()
+            room = min(len(out) + _BURST, limit)
+            pdc.transmit(now, out, room)
+            if len(out) >= room and pdc.sender.has_work:
+                ready.append(pdc)
+            else:
+                pdc.queued = False
+        if self._security is not None:
+            out = [self._sealed(item) for item in out]
+        return out
+
+    def _sealed(self, datagram: Outgoing) -> Outgoing:
+        assert self._security is not None
+        data = self._security.seal(self.address, datagram.remote, datagram.entropy, datagram.to_bytes())
+        return Outgoing(datagram.remote, datagram.entropy, datagram.priority, data, b"")
+
+    # --- time --------------------------------------------------------------------------------------------
+
+    def next_timer(self) -> int | None:
+        """When `handle_timer` is to be called; None for never."""
+        timers = self._timers
+        while timers and timers[0][2].deadline != timers[0][0]:
+            heapq.heappop(timers)
+        deadline = timers[0][0] if timers else None
+        for other in (self._rudi.next_timer(), self._credits.next_grant_time() if self._credits else None):
+            if other is not None and (deadline is None or other < deadline):
+                deadline = other
+        return deadline
+
+    def handle_timer(self, now: int) -> None:
+        """Do what is due."""
+        self._now = now
+        timers = self._timers
+        while timers and timers[0][0] <= now:
+            deadline, _, pdc = heapq.heappop(timers)
+            if pdc.deadline == deadline and not pdc.ended:
+                pdc.handle_timer(now)
+        self._rudi.handle_timer(now)
+        if self._credits is not None:
+            for pdc, credit in self._credits.grant(now):
+                assert isinstance(pdc, Pdc)
+                pdc.send_control(ControlType.CREDIT, 0, now, payload=(credit & 0xFF_FFFF) << 8)
+
+    @property
+    def now(self) -> int:
+        """The latest time that was handed in."""
+        return self._now
+
+    @property
+    def idle(self) -> bool:
+        """Nothing to send and nothing unacknowledged."""
+        return not self._control and all(pdc.sender.idle for pdc in self._pdcs.values())
+
+    def close(self, now: int) -> None:
+        """Close all PDCs of ours in order; those of the peers end when they close them."""
+        for pdc in list(self._pdcs.values()):
+            pdc.close(now)
+
+    def start(self, pdc: Pdc, source: PacketSource, now: int) -> None:
+        """Send a message on a PDC, and listen for what it brings back."""
+        if pdc.transfers is None:
+            self.transfers(pdc)
+        pdc.submit(source, now)
+
+    def transfers(self, pdc: Pdc) -> PdcTransfers:
+        """What semantics keeps for this PDC."""
+        if pdc.transfers is None:
+            pdc.transfers = PdcTransfers(self.config.payload_bytes, self.config.patience_ns)
+        return pdc.transfers

@@ -1,0 +1,351 @@
+"""Sends that do not go out whole at once: RENDEZVOUS (the target reads the rest) and DEFERRABLE (the target says when).
+
+Source: UE Specification 1.0, section 3.4 (RENDEZVOUS_SEND, DEFERRABLE_SEND, DEFERRABLE_RTR) and the rendezvous extension.
+The public sources name the fields but not the whole exchange of a deferral; what is decided here: a target without a
+matching receive answers DROPPED, remembers the message without its data, and sends DEFERRABLE_RTR with both restart tokens
+when a receive is posted; the initiator, which stopped at the answer, then sends the message once more, with both tokens in
+the place of the buffer offset. A rendezvous send ends at the initiator when the target has read the rest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..addressing import FepAddress
+from ..codes import Mode, Opcode, RequestBit, ReturnCode
+from ..errors import UsageError
+from ..memory import Access
+from ..ses import StandardRequest
+from ..ses_extensions import RendezvousExtension
+from .operations import Operation, OpKind
+from .transfers import IncomingMessage, Message, ReadMessage, Target
+
+if TYPE_CHECKING:
+    from ..delivery.pdc import Pdc
+    from ..delivery.receiver import Answer
+    from ..fep import Fep
+    from .endpoint import Endpoint
+
+_TOKEN_MASK = 0xFFFF_FFFF
+
+
+class Step(Operation):
+    """An operation of our own making, part of a user's: its end is told to a function."""
+
+    __slots__ = ("_then",)
+
+    def __init__(
+        self, kind: OpKind, now: int, then: Callable[[Operation, int], None], buffer: memoryview | None = None
+    ) -> None:
+        super().__init__(kind, deque(), None, now, buffer)
+        self._then = then
+
+    def complete(self, status: ReturnCode, length: int, now: int, error: str = "") -> None:
+        if self.status is None:
+            super().complete(status, length, now, error)
+            self._then(self, now)
+
+
+class Deferral:
+    """What a target remembers of a rendezvous or deferrable send."""
+
+    __slots__ = ("eager", "extension", "header", "mode", "remote", "token")
+
+    def __init__(
+        self, header: StandardRequest, extension: RendezvousExtension | None, remote: str, mode: Mode, token: int
+    ) -> None:
+        self.header = header
+        self.extension = extension
+        self.remote = remote
+        self.mode = mode
+        self.token = token
+        self.eager = bytearray() if extension is None else bytearray(extension.eager_length)
+
+
+class _Offer:
+    """Initiator: a rendezvous or deferrable send that waits for its target."""
+
+    __slots__ = ("key", "left", "message", "operation", "restart")
+
+    def __init__(self, operation: Operation, key: int, left: int) -> None:
+        self.operation = operation
+        self.key = key
+        self.left = left
+        self.message: Message | None = None
+        self.restart: Callable[[int, int], None] | None = None
+
+
+class DeferredSends:
+    """Both sides of deferred sends at one FEP."""
+
+    OPCODES = frozenset(
+        {Opcode.RENDEZVOUS_SEND, Opcode.RENDEZVOUS_TSEND, Opcode.DEFERRABLE_SEND, Opcode.DEFERRABLE_TSEND}
+    )
+    _RENDEZVOUS = frozenset({Opcode.RENDEZVOUS_SEND, Opcode.RENDEZVOUS_TSEND})
+    _TAGGED = frozenset({Opcode.RENDEZVOUS_TSEND, Opcode.DEFERRABLE_TSEND})
+
+    def __init__(self, fep: Fep) -> None:
+        self._fep = fep
+        self._next_token = 0
+        self._offers: dict[int, _Offer] = {}
+        self._read_offers: dict[int, _Offer] = {}
+        self._accepted: dict[int, Operation] = {}
+
+    # --- initiator ---------------------------------------------------------------------------------------
+
+    def rendezvous(
+        self,
+        endpoint: Endpoint,
+        operation: Operation,
+        to: FepAddress,
+        target: Target,
+        payload: memoryview,
+        tag: int | None,
+        eager_bytes: int,
+        mode: Mode,
+        now: int,
+    ) -> None:
+        """Send the first `eager_bytes`, and let the target read the rest from our memory."""
+        eager = payload[:eager_bytes]
+        rest = payload[eager_bytes:]
+        region = self._fep.register(rest, Access.REMOTE_READ, endpoint.address.job_id)
+        offer = _Offer(operation, region.key, len(rest))
+        self._read_offers[region.key] = offer
+        extension = RendezvousExtension(
+            eager_length=len(eager),
+            ri_generation=0,
+            pid_on_fep=endpoint.address.pid_on_fep,
+            resource_index=endpoint.address.resource_index,
+            read_offset=0,
+            read_key=region.key,
+        )
+
+        def sent(step: Operation, at: int) -> None:
+            if step.status is not ReturnCode.OK:
+                self._withdraw(offer, step.status or ReturnCode.UNDELIVERABLE, at, step.error)
+            elif offer.left == 0:
+                self._withdraw(offer, ReturnCode.OK, at, "")
+
+        pdc = self._fep.submit(to.ip, endpoint.address.job_id, mode, now)
+        opcode = Opcode.RENDEZVOUS_SEND if tag is None else Opcode.RENDEZVOUS_TSEND
+        message = Message(
+            self._fep.transfers(pdc),
+            Step(operation.kind, now, sent),
+            target,
+            opcode,
+            eager,
+            match=tag or 0,
+            extension=extension.encode(),
+            total=len(payload),
+        )
+        offer.message = message
+        self._fep.start(pdc, message, now)
+
+    def was_read(self, key: int, length: int, now: int) -> None:
+        """A target has asked for `length` bytes of the region of this key."""
+        offer = self._read_offers.get(key)
+        if offer is not None:
+            offer.left -= length
+            if offer.left <= 0:
+                self._withdraw(offer, ReturnCode.OK, now, "")
+
+    def _withdraw(self, offer: _Offer, status: ReturnCode, now: int, error: str) -> None:
+        if self._read_offers.pop(offer.key, None) is not None:
+            self._fep.retire(offer.key)
+        buffer = offer.operation.buffer
+        length = len(buffer) if buffer is not None and status is ReturnCode.OK else 0
+        offer.operation.complete(status, length, now, error)
+
+    def deferrable(
+        self,
+        endpoint: Endpoint,
+        operation: Operation,
+        to: FepAddress,
+        target: Target,
+        payload: memoryview,
+        tag: int | None,
+        mode: Mode,
+        now: int,
+    ) -> None:
+        """Send, but be ready to send again when the target has a receive for it."""
+        token = self._token()
+        offer = self._offers[token] = _Offer(operation, 0, len(payload))
+        opcode = Opcode.DEFERRABLE_SEND if tag is None else Opcode.DEFERRABLE_TSEND
+
+        def send(target_token: int, at: int) -> None:
+            def sent(step: Operation, finished: int) -> None:
+                deferred = step.status is ReturnCode.DROPPED
+                if not deferred:
+                    self._offers.pop(token, None)
+                    operation.complete(step.status or ReturnCode.OK, step.length, finished, step.error)
+
+            pdc = self._fep.submit(to.ip, endpoint.address.job_id, mode, at)
+            message = Message(
+                self._fep.transfers(pdc),
+                Step(operation.kind, at, sent),
+                target,
+                opcode,
+                payload,
+                match=tag or 0,
+                address=token << 32 | target_token,
+                stop_on_deferral=True,
+            )
+            self._fep.start(pdc, message, at)
+
+        offer.restart = send
+        send(0, now)
+
+    def restart(self, header: StandardRequest, now: int) -> None:
+        """DEFERRABLE_RTR has arrived: its tokens are in the place of the match bits."""
+        offer = self._offers.get(header.memory_key >> 32)
+        if offer is None or offer.restart is None or offer.operation.done:
+            self._fep.count("stray-restart")
+            return
+        offer.restart(header.memory_key & _TOKEN_MASK, now)
+
+    def _token(self) -> int:
+        self._next_token = self._next_token % _TOKEN_MASK + 1
+        return self._next_token
+
+    # --- target ------------------------------------------------------------------------------------------
+
+    def begin(self, pdc: Pdc, header: StandardRequest, message: IncomingMessage, now: int) -> IncomingMessage | Answer:
+        """The first packet of such a send: it meets a receive, or waits in the unexpected list without the bulk."""
+        semantics = self._fep.semantics
+        endpoint = message.endpoint
+        assert endpoint is not None
+        tagged = header.opcode in self._TAGGED
+        queue = endpoint.tagged if tagged else endpoint.untagged
+        tag = header.memory_key if tagged else 0
+        rendezvous = header.opcode in self._RENDEZVOUS
+        extension = header.extension if isinstance(header.extension, RendezvousExtension) else None
+        if rendezvous and (extension is None or extension.eager_length > header.request_length):
+            message.status = ReturnCode.OP_VIOLATION
+            return message
+        number = semantics.initiator_number(pdc.remote, header.initiator)
+        operation = None
+        if not rendezvous and header.buffer_offset & _TOKEN_MASK:
+            operation = self._accepted.pop(header.buffer_offset & _TOKEN_MASK, None)
+            if operation is None:
+                message.status = ReturnCode.CANCELLED
+                return message
+        else:
+            posted = queue.match(tag, number)
+            if posted is not None:
+                assert isinstance(posted.context, Operation)
+                operation = posted.context
+        deferral = Deferral(header, extension, pdc.remote, pdc.mode, 0)
+        message.deferral = deferral if rendezvous or operation is None else None
+        if rendezvous:
+            # Only the eager part comes as packets of this message.
+            message.total = len(deferral.eager)
+            message.view = memoryview(deferral.eager)
+        if operation is not None:
+            if rendezvous:
+                message.operation = self._rendezvous_step(message, operation, now)
+            else:
+                semantics.meet(message, operation)
+            return message
+        message.unexpected = queue.add_unexpected(tag, number, len(deferral.eager), message)
+        if message.unexpected is None:
+            return semantics.no_room()
+        if not rendezvous:
+            message.view = None
+            message.status = ReturnCode.DROPPED
+        return message
+
+    def take(self, message: IncomingMessage, operation: Operation, now: int) -> bool:
+        """A receive is posted for such a send that came before it. False if `message` is an ordinary one."""
+        deferral = message.deferral
+        if deferral is None:
+            return False
+        if deferral.extension is None:
+            self._ask_to_restart(message, deferral, operation, now)
+        else:
+            step = self._rendezvous_step(message, operation, now)
+            if message.received >= message.total:
+                step.complete(ReturnCode.OK, message.total, now)
+            else:
+                message.operation = step
+        return True
+
+    def _ask_to_restart(self, message: IncomingMessage, deferral: Deferral, operation: Operation, now: int) -> None:
+        token = self._token()
+        self._accepted[token] = operation
+        operation.source = message.source
+        header = deferral.header
+        endpoint = message.endpoint
+        assert endpoint is not None and message.source is not None
+        tokens = (header.buffer_offset >> 32) << 32 | token
+
+        def sent(step: Operation, at: int) -> None:
+            if step.status is not ReturnCode.OK and self._accepted.pop(token, None) is not None:
+                operation.complete(step.status or ReturnCode.UNDELIVERABLE, 0, at, step.error)
+
+        to = message.source
+        pdc = self._fep.submit(to.ip, endpoint.address.job_id, deferral.mode, now)
+        target = Target(endpoint.address.job_id, to.pid_on_fep, to.resource_index, True, endpoint.initiator)
+        step = Step(operation.kind, now, sent)
+        empty = memoryview(b"")
+        message_out = Message(self._fep.transfers(pdc), step, target, Opcode.DEFERRABLE_RTR, empty, match=tokens)
+        self._fep.start(pdc, message_out, now)
+
+    def _rendezvous_step(self, message: IncomingMessage, operation: Operation, now: int) -> Step:
+        """What follows the eager part: copy it, and read the rest."""
+        deferral = message.deferral
+        assert deferral is not None and deferral.extension is not None
+        extension = deferral.extension
+        total = deferral.header.request_length
+        operation.source = message.source
+
+        def eager_arrived(step: Operation, at: int) -> None:
+            if step.status is not ReturnCode.OK:
+                operation.complete(step.status or ReturnCode.UNDELIVERABLE, 0, at, step.error)
+                return
+            buffer = operation.buffer
+            assert buffer is not None
+            if total > len(buffer):
+                operation.complete(ReturnCode.TOO_LONG, 0, at)
+                return
+            operation.header_data = message.header_data
+            eager = len(deferral.eager)
+            buffer[:eager] = deferral.eager
+            if eager == total:
+                operation.complete(ReturnCode.OK, total, at)
+                return
+            self._read_rest(message, deferral, extension, operation, buffer[eager:total], at)
+
+        return Step(operation.kind, now, eager_arrived)
+
+    def _read_rest(
+        self,
+        message: IncomingMessage,
+        deferral: Deferral,
+        extension: RendezvousExtension,
+        operation: Operation,
+        buffer: memoryview,
+        now: int,
+    ) -> None:
+        total = deferral.header.request_length
+
+        def read(step: Operation, at: int) -> None:
+            status = step.status or ReturnCode.UNDELIVERABLE
+            operation.complete(status, total if status is ReturnCode.OK else 0, at, step.error)
+
+        endpoint = message.endpoint
+        assert endpoint is not None
+        step = Step(OpKind.READ, now, read, buffer)
+        job_id = deferral.header.job_id
+        try:
+            pdc = self._fep.submit(deferral.remote, job_id, deferral.mode, now)
+        except UsageError as error:
+            operation.complete(ReturnCode.UNDELIVERABLE, 0, now, str(error))
+            return
+        transfers = self._fep.transfers(pdc)
+        relative = bool(deferral.header.flags & RequestBit.REL)
+        target = Target(job_id, extension.pid_on_fep, extension.resource_index, relative, endpoint.initiator)
+        source = ReadMessage(transfers, step, target, buffer, extension.read_key, extension.read_offset)
+        self._fep.start(pdc, source, now)
+        pdc.arm(transfers.expect(now))

@@ -1,0 +1,262 @@
+"""RUDI: idempotent operations without a PDC: every request is answered by one response, which is its acknowledgement.
+
+At least once, no order, no duplicates removed, not congestion controlled; the initiator repeats what is not answered in
+time. Source: UE Specification 1.0, sections 3.5.7 (mode) and table 3-39 (header).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ...datagram import Incoming, Outgoing, Priority
+from ..acks import Nack
+from ..codes import NackCode, NackFlag, NextHeader, Opcode, PdsType, RequestBit, ResponseOpcode, ReturnCode
+from ..delivery.receiver import encode_nack
+from ..errors import DecodeError
+from ..memory import Access, AccessRefused
+from ..paths import PathKind, make_paths
+from ..pds import RudiPacket
+from ..responses import Response, ResponseData
+from ..ses import StandardRequest, decode_ses
+from .operations import Operation
+from .transfers import Target
+
+if TYPE_CHECKING:
+    from ..fep import Fep
+    from .target import TargetSemantics
+
+WINDOW = 64
+"""Packets under way in all, for want of congestion control."""
+
+
+class _Request:
+    """One packet of an operation."""
+
+    __slots__ = ("body", "deadline", "offset", "payload", "remote", "retries", "transfer")
+
+    def __init__(self, transfer: _Transfer, remote: str, body: bytes, payload: memoryview, offset: int) -> None:
+        self.transfer = transfer
+        self.remote = remote
+        self.body = body
+        self.payload = payload
+        self.offset = offset
+        self.retries = 0
+        self.deadline = 0
+
+
+class _Transfer:
+    """An operation and how much of it is answered."""
+
+    __slots__ = ("operation", "packets", "received")
+
+    def __init__(self, operation: Operation, packets: int) -> None:
+        self.operation = operation
+        self.packets = packets
+        self.received = 0
+
+
+class RudiChannel:
+    """Both sides of RUDI at one FEP."""
+
+    def __init__(self, fep: Fep, semantics: TargetSemantics) -> None:
+        self._fep = fep
+        self._semantics = semantics
+        self._next_id = 0
+        self._waiting: deque[_Request] = deque()
+        self._under_way: dict[int, _Request] = {}
+        config = fep.config
+        self._paths = make_paths(PathKind.OBLIVIOUS, config.entropies, fep.random, config.base_rtt_ns)
+
+    def next_entropy(self, now: int) -> int:
+        """A path for a packet that nobody reports about."""
+        return self._paths.next_entropy(now)
+
+    # --- initiator ---------------------------------------------------------------------------------------
+
+    def write(
+        self, operation: Operation, remote: str, target: Target, payload: memoryview, key: int, address: int, now: int
+    ) -> None:
+        """WRITE, packet by packet."""
+        self._start(operation, remote, target, Opcode.WRITE, payload, key, address)
+
+    def read(
+        self, operation: Operation, remote: str, target: Target, buffer: memoryview, key: int, address: int, now: int
+    ) -> None:
+        """READ, packet by packet."""
+        self._start(operation, remote, target, Opcode.READ, buffer, key, address)
+
+    def _start(
+        self,
+        operation: Operation,
+        remote: str,
+        target: Target,
+        opcode: Opcode,
+        buffer: memoryview,
+        key: int,
+        address: int,
+    ) -> None:
+        step = self._fep.config.payload_bytes
+        transfer = _Transfer(operation, max(-(-len(buffer) // step), 1))
+        for number in range(transfer.packets):
+            offset = number * step
+            part = buffer[offset : offset + step]
+            header = StandardRequest(
+                opcode=opcode,
+                flags=RequestBit(RequestBit.SOM | RequestBit.EOM | target.relative),
+                message_id=0,
+                ri_generation=0,
+                job_id=target.job_id,
+                pid_on_fep=target.pid_on_fep,
+                resource_index=target.resource_index,
+                buffer_offset=address + offset,
+                initiator=target.initiator,
+                memory_key=key,
+                header_data=0,
+                payload_length=0,
+                message_offset=0,
+                request_length=len(part),
+                extension=None,
+            )
+            self._waiting.append(_Request(transfer, remote, header.encode(), part, offset))
+
+    def transmit(self, now: int, out: list[Outgoing], limit: int) -> None:
+        """Append new requests while the window has room."""
+        while self._waiting and len(out) < limit and len(self._under_way) < WINDOW:
+            request = self._waiting.popleft()
+            if request.transfer.operation.done:
+                continue
+            self._next_id = (self._next_id + 1) & 0xFFFF_FFFF
+            self._under_way[self._next_id] = request
+            out.append(self._datagram(self._next_id, request, now))
+
+    def _datagram(self, packet_id: int, request: _Request, now: int) -> Outgoing:
+        retx = request.retries > 0
+        request.deadline = now + (self._fep.config.rto_ns << request.retries)
+        packet = RudiPacket(
+            type=PdsType.RUDI_REQ,
+            next_header=NextHeader.REQUEST_STD,
+            flags=0x10 if retx else 0,
+            packet_id=packet_id,
+        )
+        write = request.body[0] & 0x3F == Opcode.WRITE
+        payload = request.payload if write else b""
+        priority = Priority.RETRANSMISSION if retx else Priority.DATA
+        return Outgoing(
+            request.remote, self._paths.next_entropy(now), priority, packet.encode() + request.body, payload
+        )
+
+    def on_nack(self, nack: Nack, incoming: Incoming, now: int) -> None:
+        """An early word that a request was lost."""
+        request = self._under_way.get(nack.nack_psn)
+        if request is not None and request.remote == incoming.remote and nack.flags & NackFlag.RUDI:
+            request.deadline = now
+
+    def next_timer(self) -> int | None:
+        """When the oldest unanswered request is to be repeated."""
+        if not self._under_way:
+            return None
+        return min(request.deadline for request in self._under_way.values())
+
+    def handle_timer(self, now: int) -> None:
+        """Repeat what is due; give up what was repeated too often."""
+        for packet_id, request in list(self._under_way.items()):
+            if request.transfer.operation.done:
+                del self._under_way[packet_id]
+            elif request.deadline <= now:
+                if request.retries >= self._fep.config.max_rto_retx:
+                    del self._under_way[packet_id]
+                    reason = f"no response after {request.retries + 1} time-outs"
+                    request.transfer.operation.complete(ReturnCode.UNDELIVERABLE, 0, now, reason)
+                    continue
+                request.retries += 1
+                self._fep.count("timeout")
+                self._fep.emit(self._datagram(packet_id, request, now))
+
+    # --- what arrives ------------------------------------------------------------------------------------
+
+    def on_packet(
+        self, packet: RudiPacket, incoming: Incoming, data: bytes | memoryview, offset: int, now: int
+    ) -> None:
+        """A request or a response."""
+        if packet.type == PdsType.RUDI_REQ:
+            if incoming.trimmed:
+                flags = NackFlag.RUDI
+                self._fep.emit(encode_nack(NackCode.TRIMMED, packet.packet_id, 0, 0, incoming, flags))
+                return
+            body = self._execute(packet, data, offset)
+            flags_out = (packet.flags & 0x10) | (0x20 if incoming.ce else 0)
+            answer = RudiPacket(
+                type=PdsType.RUDI_RESP, next_header=body[0], flags=flags_out, packet_id=packet.packet_id
+            )
+            self._fep.emit(
+                Outgoing(incoming.remote, incoming.entropy, Priority.CONTROL, answer.encode() + body[1], body[2])
+            )
+            return
+        request = self._under_way.get(packet.packet_id)
+        if request is None or request.remote != incoming.remote or incoming.trimmed:
+            self._fep.count("stray-response")
+            return
+        header, at = decode_ses(packet.next_header, data, offset)
+        del self._under_way[packet.packet_id]
+        self._answered(request, header, data[at:], now)
+
+    def _answered(self, request: _Request, header: object, payload: bytes | memoryview, now: int) -> None:
+        transfer = request.transfer
+        operation = transfer.operation
+        if isinstance(header, ResponseData):
+            if operation.buffer is not None and len(payload) == len(request.payload):
+                request.payload[:] = payload
+            else:
+                operation.complete(ReturnCode.UNSUPPORTED_SIZE, 0, now)
+        elif isinstance(header, Response) and header.return_code not in (ReturnCode.OK, ReturnCode.NULL):
+            operation.complete(ReturnCode(header.return_code), 0, now)
+        transfer.received += 1
+        if transfer.received == transfer.packets:
+            operation.complete(ReturnCode.OK, 0 if operation.buffer is None else len(operation.buffer), now)
+
+    def _execute(
+        self, packet: RudiPacket, data: bytes | memoryview, offset: int
+    ) -> tuple[NextHeader, bytes, bytes | memoryview]:
+        """The response to a request: its header, and data of a READ. Raises `DecodeError`, having done nothing."""
+        header, at = decode_ses(packet.next_header, data, offset)
+        payload = data[at:]
+        if not isinstance(header, StandardRequest):
+            raise DecodeError(offset, "RUDI requests have a standard header")
+        code = ReturnCode.OK
+        try:
+            if header.opcode == Opcode.WRITE:
+                if len(payload) != header.request_length:
+                    raise DecodeError(offset + 40, f"{len(payload)} bytes follow, not {header.request_length}")
+                view = self._fep.memory.resolve(
+                    header.memory_key, header.job_id, header.buffer_offset, len(payload), Access.REMOTE_WRITE
+                )
+                view[:] = payload
+            elif header.opcode == Opcode.READ:
+                if header.request_length > self._fep.config.payload_bytes:
+                    code = ReturnCode.UNSUPPORTED_SIZE
+                else:
+                    view = self._fep.memory.resolve(
+                        header.memory_key,
+                        header.job_id,
+                        header.buffer_offset,
+                        header.request_length,
+                        Access.REMOTE_READ,
+                    )
+                    answer = ResponseData(
+                        list=0,
+                        opcode=ResponseOpcode.RESPONSE_W_DATA,
+                        return_code=ReturnCode.OK,
+                        message_id=0,
+                        job_id=header.job_id,
+                        read_request_message_id=header.message_id,
+                        payload_length=len(view),
+                        modified_length=len(view),
+                        message_offset=0,
+                    )
+                    return NextHeader.RESPONSE_DATA, answer.encode(), bytes(view)
+            else:
+                code = ReturnCode.UNSUPPORTED_OP
+        except AccessRefused as refusal:
+            code = refusal.return_code
+        return NextHeader.RESPONSE, self._semantics.response(code, header.message_id, header.job_id), b""

@@ -1,0 +1,501 @@
+"""The target of operations: what arriving requests do to posted receives and to memory, and what is answered.
+
+Source: UE Specification 1.0, section 3.4 (operations, return codes), table 3-11 (responses), 3.5.7 and 3.5.20 (which answers are guaranteed:
+errors, placements in the unexpected list, and data).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from ...datagram import Incoming, Outgoing, Priority
+from ..addressing import FepAddress
+from ..atomics import AtomicRefused, apply
+from ..codes import (
+    NackCode,
+    NextHeader,
+    Opcode,
+    RequestBit,
+    ResponseList,
+    ResponseOpcode,
+    ReturnCode,
+)
+from ..delivery.receiver import Answer
+from ..errors import DecodeError, UsageError
+from ..matching import UnexpectedMessage
+from ..memory import Access, AccessRefused
+from ..pds import Uud
+from ..responses import Response, ResponseData, ResponseDataSmall
+from ..ses import MediumRequest, SmallRequest, StandardRequest, decode_ses
+from ..ses_extensions import AtomicExtension, CswapExtension
+from .deferred import DeferredSends
+from .operations import Operation, OpKind
+from .rudi import RudiChannel
+from .transfers import IncomingMessage, PdcTransfers, Target
+
+if TYPE_CHECKING:
+    from ..delivery.pdc import Pdc
+    from ..fep import Fep
+
+_RESPONSE = Struct("!BBHII")
+_RESPONSE_DATA = Struct("!BBHIHHII")
+_UNTAGGED = frozenset({Opcode.SEND, Opcode.RENDEZVOUS_SEND, Opcode.DEFERRABLE_SEND})
+_TAGGED = frozenset({Opcode.TAGGED_SEND, Opcode.RENDEZVOUS_TSEND, Opcode.DEFERRABLE_TSEND})
+_SENDS = _UNTAGGED | _TAGGED
+_NOTHING = Answer(NextHeader.NONE, b"")
+_MOST_INITIATORS = 1 << 20
+"""Told apart; all others are one (a stranger may make up as many as he likes)."""
+
+Request = StandardRequest | MediumRequest | SmallRequest
+
+
+def encode_response(
+    code: ReturnCode,
+    message_id: int,
+    job_id: int,
+    length: int,
+    *,
+    opcode: ResponseOpcode = ResponseOpcode.RESPONSE,
+    place: ResponseList = ResponseList.EXPECTED,
+) -> bytes:
+    """A response without data (table 3-11)."""
+    return _RESPONSE.pack(place << 6 | opcode, code, message_id, job_id, length)
+
+
+class TargetSemantics:
+    """Executes what peers ask of one FEP."""
+
+    def __init__(self, fep: Fep) -> None:
+        self._fep = fep
+        self.rudi = RudiChannel(fep, self)
+        self.deferred = DeferredSends(fep)
+        self._initiators: dict[tuple[str, int], int] = {}
+
+    def initiator_number(self, remote: str, initiator: int) -> int:
+        """A number for {address, initiator ID}, by which receives choose their senders: the ID alone is a host's own."""
+        names = self._initiators
+        number = names.get((remote, initiator))
+        if number is None:
+            if len(names) >= _MOST_INITIATORS:
+                return 0
+            number = names[remote, initiator] = len(names) + 1
+        return number
+
+    # --- requests on a PDC -------------------------------------------------------------------------------
+
+    def on_request(
+        self, pdc: Pdc, psn: int, next_header: NextHeader, data: bytes | memoryview, offset: int, now: int
+    ) -> Answer:
+        """Execute a request. Raises `DecodeError`, having done nothing, for what is not one."""
+        if next_header == NextHeader.NONE:
+            return _NOTHING
+        header, at = decode_ses(next_header, data, offset)
+        payload = data[at:]
+        transfers = self._fep.transfers(pdc)
+        if isinstance(header, StandardRequest):
+            opcode = header.opcode
+            if opcode == Opcode.WRITE or opcode in _SENDS:
+                return self._packet(pdc, transfers, header, payload, offset, now)
+            if opcode == Opcode.READ:
+                return self._read(pdc, transfers, header, now)
+            if opcode in (Opcode.ATOMIC, Opcode.FETCHING_ATOMIC):
+                return self._atomic(pdc, transfers, header, payload, now)
+            if opcode == Opcode.MSG_ERROR:
+                return self._message_error(transfers, header, now)
+            if opcode == Opcode.DEFERRABLE_RTR:
+                self.deferred.restart(header, now)
+                return self._plain(header, header.message_id)
+            if opcode == Opcode.NO_OP:
+                return self._plain(header, header.message_id)
+            return self._error(ReturnCode.UNSUPPORTED_OP, header, header.message_id)
+        if isinstance(header, MediumRequest | SmallRequest):
+            if len(payload) != header.request_length and header.opcode != Opcode.READ:
+                raise DecodeError(offset + 2, f"{len(payload)} bytes follow, not {header.request_length}")
+            return self._single(pdc, transfers, header, psn, payload, now)
+        if isinstance(header, ResponseData):
+            waiting = transfers.pending.get(header.read_request_message_id)
+            if waiting is not None:
+                if len(payload) != header.payload_length:
+                    raise DecodeError(offset + 10, f"{len(payload)} bytes follow, not {header.payload_length}")
+                transfers.expect(now)
+                waiting.on_data(header.message_offset, payload, ReturnCode(header.return_code), now)
+            return _NOTHING
+        if isinstance(header, Response | ResponseDataSmall):
+            return _NOTHING  # its request was a small one, and we send none that data comes back for
+        raise AssertionError(f"no such header: {header}")
+
+    def default_response(self, next_header: NextHeader, data: bytes | memoryview, offset: int) -> Answer:
+        """Table 3-43: for a request that was executed before. Raises `DecodeError` for what is not one."""
+        if next_header == NextHeader.NONE:
+            return _NOTHING
+        header, _ = decode_ses(next_header, data, offset)
+        if isinstance(header, StandardRequest):
+            return self._plain(header, header.message_id)
+        if isinstance(header, MediumRequest | SmallRequest):
+            return self._plain(header, 0)
+        return _NOTHING
+
+    def _plain(self, header: Request, message_id: int) -> Answer:
+        body = encode_response(
+            ReturnCode.OK,
+            message_id,
+            header.job_id,
+            header.request_length,
+            opcode=ResponseOpcode.DEFAULT_RESPONSE,
+        )
+        return Answer(NextHeader.RESPONSE, body)
+
+    @staticmethod
+    def no_room() -> Answer:
+        """The packet is refused for now; its sender tries again after NACK_Retx_Time."""
+        return Answer(NextHeader.NONE, b"", nack=NackCode.NO_SES_MSG_AVAIL)
+
+    @staticmethod
+    def response(code: ReturnCode, message_id: int, job_id: int) -> bytes:
+        """A response without data."""
+        return encode_response(code, message_id, job_id, 0)
+
+    def _error(self, code: ReturnCode, header: Request, message_id: int) -> Answer:
+        self._fep.count(f"refused-{code.name.lower().replace('_', '-')}")
+        return Answer(NextHeader.RESPONSE, encode_response(code, message_id, header.job_id, 0), guaranteed=True)
+
+    # --- SEND, TAGGED_SEND and WRITE ---------------------------------------------------------------------
+
+    def _packet(
+        self,
+        pdc: Pdc,
+        transfers: PdcTransfers,
+        header: StandardRequest,
+        payload: bytes | memoryview,
+        offset: int,
+        now: int,
+    ) -> Answer:
+        """One packet of a message that may have several; they may arrive in any order."""
+        message = transfers.incoming.get(header.message_id)
+        length = len(payload)
+        first = bool(header.flags & RequestBit.SOM)
+        if not first and length != header.payload_length:
+            raise DecodeError(offset + 32, f"{length} bytes follow, not {header.payload_length}")
+        at = 0 if first else header.message_offset
+        if at + length > header.request_length:
+            raise DecodeError(offset + 36, f"bytes {at} to {at + length} of a message of {header.request_length}")
+        fresh = message is None
+        if message is None:
+            if header.message_id in transfers.dropped:
+                return self._error(ReturnCode.DROPPED, header, header.message_id)
+            if len(transfers.incoming) >= self._fep.config.max_messages:
+                return self.no_room()
+            begun = self._begin(pdc, header, header.memory_key, now)
+            if isinstance(begun, Answer):
+                return begun
+            message = begun
+            if message.status is ReturnCode.DROPPED:
+                transfers.drop(header.message_id)
+                return self._error(ReturnCode.DROPPED, header, header.message_id)
+            if at + length < message.total or header.opcode in self.deferred.OPCODES:
+                transfers.incoming[header.message_id] = message
+                if len(transfers.incoming) == 1:
+                    pdc.arm(transfers.expect(now))
+        elif header.request_length != message.request_length or header.job_id != message.job_id:
+            raise DecodeError(offset + 40, "not the message of this number that has begun")
+        if header.flags & RequestBit.HD:
+            message.header_data = header.header_data
+        view = message.view
+        if view is not None and length:
+            view[at : at + length] = payload
+        message.received += length
+        if message.received >= message.total:
+            transfers.incoming.pop(header.message_id, None)
+            self._complete(message, now)
+        elif fresh or message.received % 16 == 0:
+            transfers.expect(now)
+        if message.status is not ReturnCode.OK:
+            return self._error(message.status, header, header.message_id)
+        if fresh and message.unexpected is not None:
+            body = encode_response(
+                ReturnCode.OK, header.message_id, header.job_id, message.total, place=ResponseList.OVERFLOW
+            )
+            return Answer(NextHeader.RESPONSE, body, guaranteed=True)
+        return Answer(NextHeader.RESPONSE, message.answer)
+
+    def _single(
+        self,
+        pdc: Pdc,
+        transfers: PdcTransfers,
+        header: MediumRequest | SmallRequest,
+        psn: int,
+        payload: bytes | memoryview,
+        now: int,
+    ) -> Answer:
+        """A request of one packet, with a medium or small header."""
+        opcode = header.opcode
+        if opcode not in (Opcode.SEND, Opcode.TAGGED_SEND, Opcode.WRITE):
+            return self._error(ReturnCode.UNSUPPORTED_OP, header, 0)
+        # A small header has no key: the resource index takes its place (an optimised, non-matching region).
+        key = header.memory_key if isinstance(header, MediumRequest) else header.resource_index
+        message = self._begin(pdc, header, key, now)
+        if isinstance(message, Answer):
+            return message
+        if isinstance(header, MediumRequest) and header.flags & RequestBit.HD:
+            message.header_data = header.header_data
+        if message.view is not None and len(payload):
+            message.view[: len(payload)] = payload
+        message.received = len(payload)
+        self._complete(message, now)
+        if message.status is not ReturnCode.OK:
+            return self._error(message.status, header, 0)
+        if message.unexpected is not None:
+            body = encode_response(ReturnCode.OK, 0, header.job_id, message.total, place=ResponseList.OVERFLOW)
+            return Answer(NextHeader.RESPONSE, body, guaranteed=True)
+        return Answer(NextHeader.RESPONSE, message.answer)
+
+    def _begin(self, pdc: Pdc, header: Request, key: int, now: int) -> IncomingMessage | Answer:
+        """The first packet of a message that arrives decides where its data goes."""
+        total = header.request_length
+        message_id = header.message_id if isinstance(header, StandardRequest) else 0
+        answer = encode_response(
+            ReturnCode.OK, message_id, header.job_id, total, opcode=ResponseOpcode.DEFAULT_RESPONSE
+        )
+        message = IncomingMessage(total, None, None, answer)
+        message.job_id = header.job_id
+        message.request_length = total
+        if header.opcode == Opcode.WRITE:
+            try:
+                message.view = self._fep.memory.resolve(
+                    key, header.job_id, self._address(header), total, Access.REMOTE_WRITE
+                )
+            except AccessRefused as refusal:
+                message.status = refusal.return_code
+            else:
+                message.source = self._source(pdc.remote, header)
+                message.endpoint = self._fep.find_endpoint(header.job_id, header.pid_on_fep, header.resource_index)
+            return message
+        endpoint = self._fep.find_endpoint(header.job_id, header.pid_on_fep, header.resource_index)
+        if endpoint is None:
+            message.status = self._missing(header)
+            return message
+        message.endpoint = endpoint
+        message.source = self._source(pdc.remote, header)
+        if header.opcode in self.deferred.OPCODES:
+            assert isinstance(header, StandardRequest)
+            return self.deferred.begin(pdc, header, message, now)
+        tagged = header.opcode in _TAGGED
+        queue = endpoint.tagged if tagged else endpoint.untagged
+        initiator = 0 if isinstance(header, SmallRequest) else header.initiator
+        number = self.initiator_number(pdc.remote, initiator)
+        posted = queue.match(key if tagged else 0, number)
+        if posted is None:
+            message.unexpected = queue.add_unexpected(key if tagged else 0, number, total, message)
+            if message.unexpected is None:
+                return self.no_room()
+            message.view = memoryview(bytearray(total))
+            return message
+        operation = posted.context
+        assert isinstance(operation, Operation)
+        self.meet(message, operation)
+        return message
+
+    @staticmethod
+    def meet(message: IncomingMessage, operation: Operation) -> None:
+        """A message and the receive that it matches."""
+        message.operation = operation
+        operation.source = message.source
+        assert operation.buffer is not None
+        if message.total > len(operation.buffer):
+            message.status = ReturnCode.TOO_LONG
+        else:
+            message.view = operation.buffer
+
+    @staticmethod
+    def _address(header: Request) -> int:
+        if isinstance(header, MediumRequest) and header.flags & RequestBit.HD:
+            return 0  # header data has taken its place
+        return header.buffer_offset
+
+    def _missing(self, header: Request) -> ReturnCode:
+        """Which part of the address nobody has."""
+        addresses = [endpoint.address for endpoint in self._fep.endpoints]
+        if all(address.job_id != header.job_id for address in addresses):
+            return ReturnCode.BAD_JOB_ID
+        if all((address.job_id, address.pid_on_fep) != (header.job_id, header.pid_on_fep) for address in addresses):
+            return ReturnCode.BAD_PID
+        return ReturnCode.BAD_INDEX
+
+    @staticmethod
+    def _source(remote: str, header: Request) -> FepAddress:
+        initiator = 0 if isinstance(header, SmallRequest) else header.initiator
+        return FepAddress(remote, initiator >> 12 & 0xFFF, initiator & 0xFFF, header.job_id)
+
+    def _complete(self, message: IncomingMessage, now: int) -> None:
+        """All of a message has arrived."""
+        operation = message.operation
+        if operation is not None:
+            operation.header_data = message.header_data
+            length = message.total if message.status is ReturnCode.OK else 0
+            operation.complete(message.status, length, now)
+        elif message.unexpected is None and message.header_data is not None and message.endpoint is not None:
+            notice = Operation(OpKind.REMOTE_WRITE, message.endpoint.completions, None, now)
+            notice.source = message.source
+            notice.header_data = message.header_data
+            notice.complete(message.status, message.total, now)
+
+    def take_unexpected(self, unexpected: UnexpectedMessage, operation: Operation, now: int) -> None:
+        """A receive is posted for a message that came before it."""
+        message = unexpected.content
+        assert isinstance(message, IncomingMessage)
+        message.unexpected = None
+        whole = message.received >= message.total
+        buffered = message.view
+        if self.deferred.take(message, operation, now):
+            return
+        self.meet(message, operation)
+        if message.status is ReturnCode.OK and buffered is not None and message.view is not None:
+            # What is still to come goes to its place at once; what has come is copied now, gaps and all.
+            message.view[: message.total] = buffered
+        if whole:
+            self._complete(message, now)
+
+    def _message_error(self, transfers: PdcTransfers, header: StandardRequest, now: int) -> Answer:
+        """The initiator gives a message up."""
+        message = transfers.incoming.pop(header.message_id, None)
+        if message is not None:
+            message.status = ReturnCode.INITIATOR_ERR
+            if message.operation is not None:
+                message.operation.complete(ReturnCode.INITIATOR_ERR, 0, now)
+        return self._plain(header, header.message_id)
+
+    # --- READ and atomics --------------------------------------------------------------------------------
+
+    def _read(self, pdc: Pdc, transfers: PdcTransfers, header: StandardRequest, now: int) -> Answer:
+        """The length that a first packet asks for is not in its header: all, or a full packet's if more follow."""
+        if header.flags & RequestBit.SOM:
+            at = 0
+            whole = bool(header.flags & RequestBit.EOM)
+            length = header.request_length if whole else min(self._fep.config.payload_bytes, header.request_length)
+        else:
+            at, length = header.message_offset, header.payload_length
+        if length > self._fep.config.payload_bytes or at + length > header.request_length:
+            return self._error(ReturnCode.UNSUPPORTED_SIZE, header, header.message_id)
+        try:
+            view = self._fep.memory.resolve(
+                header.memory_key, header.job_id, header.buffer_offset + at, length, Access.REMOTE_READ
+            )
+        except AccessRefused as refusal:
+            return self._error(refusal.return_code, header, header.message_id)
+        self.deferred.was_read(header.memory_key, length, now)
+        return self._return(pdc, transfers, header, at, view, now)
+
+    def _return(
+        self,
+        pdc: Pdc,
+        transfers: PdcTransfers,
+        header: StandardRequest,
+        at: int,
+        data: bytes | memoryview,
+        now: int,
+    ) -> Answer:
+        """Data goes back in the ACK if it is little, else as packets of the return direction."""
+        if len(data) <= self._fep.config.max_ack_data_bytes:
+            body = _RESPONSE_DATA.pack(
+                ResponseOpcode.RESPONSE_W_DATA,
+                ReturnCode.OK,
+                0,
+                header.job_id,
+                header.message_id,
+                len(data),
+                header.request_length,
+                at,
+            )
+            return Answer(NextHeader.RESPONSE_DATA, body + bytes(data), guaranteed=True)
+        responses = transfers.responses
+        if responses.exhausted:
+            responses.add(header.job_id, header.message_id, at, header.request_length, data)
+            pdc.submit(responses, now)
+        else:
+            responses.add(header.job_id, header.message_id, at, header.request_length, data)
+        return self._plain(header, header.message_id)
+
+    def _atomic(
+        self, pdc: Pdc, transfers: PdcTransfers, header: StandardRequest, payload: bytes | memoryview, now: int
+    ) -> Answer:
+        extension = header.extension
+        operand, compare = bytes(payload), b""
+        if isinstance(extension, CswapExtension):
+            operand = extension.swap[: header.request_length]
+            compare = extension.compare[: header.request_length]
+        if not isinstance(extension, AtomicExtension | CswapExtension) or len(operand) != header.request_length:
+            return self._error(ReturnCode.AMO_UNSUPPORTED_SIZE, header, header.message_id)
+        try:
+            target = self._fep.memory.resolve(
+                header.memory_key, header.job_id, header.buffer_offset, len(operand), Access.REMOTE_ATOMIC
+            )
+            old = apply(extension.amo_opcode, extension.datatype, target, operand, compare, header.buffer_offset)
+        except (AccessRefused, AtomicRefused) as refusal:
+            return self._error(refusal.return_code, header, header.message_id)
+        if header.opcode == Opcode.FETCHING_ATOMIC:
+            return self._return(pdc, transfers, header, 0, old, now)
+        return self._plain(header, header.message_id)
+
+    # --- UUD ---------------------------------------------------------------------------------------------
+
+    def send_datagram(
+        self,
+        operation: Operation,
+        to: FepAddress,
+        target: Target,
+        opcode: Opcode,
+        payload: memoryview,
+        match: int,
+        header_data: int | None,
+        now: int,
+    ) -> None:
+        """UUD: one packet that nobody acknowledges; the operation ends when it has been handed over."""
+        if opcode is not Opcode.SEND or header_data is not None:
+            raise UsageError("UUD carries DATAGRAM_SEND alone, without tag and header data")
+        if len(payload) > self._fep.config.payload_bytes:
+            raise UsageError(f"a datagram is one packet: at most {self._fep.config.payload_bytes} bytes")
+        flags = RequestBit.SOM | RequestBit.EOM | target.relative
+        header = StandardRequest(
+            opcode=Opcode.DATAGRAM_SEND,
+            flags=RequestBit(flags),
+            message_id=0,
+            ri_generation=0,
+            job_id=target.job_id,
+            pid_on_fep=target.pid_on_fep,
+            resource_index=target.resource_index,
+            buffer_offset=0,
+            initiator=target.initiator,
+            memory_key=0,
+            header_data=0,
+            payload_length=0,
+            message_offset=0,
+            request_length=len(payload),
+            extension=None,
+        )
+        head = Uud(next_header=NextHeader.REQUEST_STD).encode() + header.encode()
+        entropy = self.rudi.next_entropy(now)
+        self._fep.emit(Outgoing(to.ip, entropy, Priority.DATA, head, bytes(payload)))
+        operation.complete(ReturnCode.OK, len(payload), now)
+
+    def on_datagram(self, packet: Uud, incoming: Incoming, data: bytes | memoryview, offset: int, now: int) -> None:
+        """A UUD packet: given to a posted receive, or dropped."""
+        header, at = decode_ses(packet.next_header, data, offset)
+        payload = data[at:]
+        if not isinstance(header, StandardRequest) or header.opcode != Opcode.DATAGRAM_SEND:
+            raise DecodeError(offset, "UUD carries DATAGRAM_SEND alone")
+        endpoint = self._fep.find_endpoint(header.job_id, header.pid_on_fep, header.resource_index)
+        posted = None
+        if endpoint is not None and not incoming.trimmed and len(payload) == header.request_length:
+            posted = endpoint.untagged.match(0, self.initiator_number(incoming.remote, header.initiator))
+        if posted is None:
+            self._fep.count("datagram-dropped")
+            return
+        operation = posted.context
+        assert isinstance(operation, Operation) and operation.buffer is not None
+        operation.source = self._source(incoming.remote, header)
+        if len(payload) > len(operation.buffer):
+            operation.complete(ReturnCode.TOO_LONG, 0, now)
+            return
+        operation.buffer[: len(payload)] = payload
+        operation.complete(ReturnCode.OK, len(payload), now)

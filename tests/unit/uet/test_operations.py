@@ -1,0 +1,320 @@
+"""Every operation of an endpoint, on a wire without faults and on one with them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from wire_pair import JOB, MS, WirePair
+
+from testbed.transport.datagram import Outgoing
+from testbed.transport.uet.addressing import FepAddress
+from testbed.transport.uet.codes import AmoOpcode, AmoType, Mode, ReturnCode
+from testbed.transport.uet.errors import UsageError
+from testbed.transport.uet.memory import Access
+from testbed.transport.uet.semantics.endpoint import SendKind
+from testbed.transport.uet.semantics.operations import OpKind
+
+KEY = 99
+SIZE = 50_000
+RELIABLE = pytest.mark.parametrize("mode", [Mode.RUD, Mode.ROD])
+ALL_ACCESS = Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
+
+
+def pattern(size: int) -> bytes:
+    return Random(size).randbytes(size)
+
+
+def lossy(seed: int, share: float = 0.2) -> Callable[[Outgoing], bool]:
+    random = Random(seed)
+    return lambda _: random.random() >= share
+
+
+@RELIABLE
+@pytest.mark.parametrize("size", [0, 1, 1024, 1025, SIZE])
+def test_send(mode: Mode, size: int) -> None:
+    pair = WirePair(payload_bytes=1024)
+    buffer = bytearray(SIZE)
+    received = pair.eb.recv(buffer, pair.now, context="r")
+    sent = pair.ea.send(pair.to_b, pattern(size), pair.now, mode=mode, header_data=17, context="s")
+    pair.run(sent, received)
+    assert sent.ok and received.ok
+    assert received.length == size and buffer[:size] == pattern(size)
+    assert received.source == pair.to_a and received.header_data == 17
+    assert [item.context for item in pair.ea.completions] == ["s"]
+    assert [item.context for item in pair.eb.completions] == ["r"]
+
+
+@RELIABLE
+def test_tags_choose_the_receive(mode: Mode) -> None:
+    pair = WirePair()
+    buffers = {tag: bytearray(1) for tag in (1, 2, 3)}
+    receives = [pair.eb.trecv(buffer, tag, pair.now) for tag, buffer in buffers.items()]
+    sends = [pair.ea.tsend(pair.to_b, bytes([tag]), tag, pair.now, mode=mode) for tag in (3, 1, 2)]
+    pair.run(*receives, *sends)
+    assert {tag: buffer[0] for tag, buffer in buffers.items()} == {1: 1, 2: 2, 3: 3}
+
+
+@pytest.mark.parametrize("size", [10, SIZE])
+def test_a_message_that_comes_before_its_receive(size: int) -> None:
+    pair = WirePair(payload_bytes=1024)
+    sent = pair.ea.tsend(pair.to_b, pattern(size), 5, pair.now)
+    pair.run(sent)
+    buffer = bytearray(size)
+    received = pair.eb.trecv(buffer, 4, pair.now, ignore=1)
+    assert received.ok and buffer == pattern(size)
+    assert pair.eb.tagged.unexpected == 0
+
+
+def test_a_receive_posted_in_the_middle_of_its_message() -> None:
+    pair = WirePair(payload_bytes=1024)
+    sent = pair.ea.send(pair.to_b, pattern(SIZE), pair.now)
+    packets = pair.take(pair.a)
+    for packet in packets[1::2]:
+        pair.give(packet)
+    buffer = bytearray(SIZE)
+    received = pair.eb.recv(buffer, pair.now)
+    assert not received.done
+    for packet in packets[::2]:
+        pair.give(packet)
+    pair.run(sent, received)
+    assert received.ok and buffer == pattern(SIZE)
+
+
+def test_a_buffer_that_is_too_small() -> None:
+    pair = WirePair(payload_bytes=1024)
+    received = pair.eb.recv(bytearray(5000), pair.now)
+    sent = pair.ea.send(pair.to_b, bytes(5001), pair.now)
+    pair.run(sent, received)
+    assert sent.status is ReturnCode.TOO_LONG and received.status is ReturnCode.TOO_LONG
+
+
+@pytest.mark.parametrize("mode", [Mode.RUD, Mode.ROD, Mode.RUDI])
+@pytest.mark.parametrize("size", [0, 3, 1024, SIZE])
+def test_write_and_read(mode: Mode, size: int) -> None:
+    pair = WirePair(payload_bytes=1024)
+    memory = bytearray(SIZE + 100)
+    pair.b.register(memory, ALL_ACCESS, JOB, KEY)
+    written = pair.ea.write(pair.to_b, pattern(size), KEY, 50, pair.now, mode=mode)
+    pair.run(written)
+    assert written.ok and memory[50 : 50 + size] == pattern(size)
+    back = bytearray(size)
+    read = pair.ea.read(pair.to_b, back, KEY, 50, pair.now, mode=mode)
+    pair.run(read)
+    assert read.ok and back == pattern(size)
+
+
+def test_a_write_with_header_data_is_told_to_the_target() -> None:
+    pair = WirePair(payload_bytes=1024)
+    pair.b.register(bytearray(SIZE), ALL_ACCESS, JOB, KEY)
+    pair.run(pair.ea.write(pair.to_b, bytes(SIZE), KEY, 0, pair.now, header_data=4))
+    (notice,) = pair.eb.completions
+    assert (notice.kind, notice.header_data, notice.length) == (OpKind.REMOTE_WRITE, 4, SIZE)
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"key": KEY + 1}, ReturnCode.BAD_MKEY),
+        ({"offset": 1}, ReturnCode.AT_OUT_OF_RANGE),
+        ({"offset": (1 << 64) - 1}, ReturnCode.AT_OUT_OF_RANGE),
+        ({"access": Access.REMOTE_READ}, ReturnCode.PERM_VIOLATION),
+        ({"job": JOB + 1}, ReturnCode.BAD_JOB_ID),
+    ],
+)
+@pytest.mark.parametrize("mode", [Mode.RUD, Mode.RUDI])
+def test_memory_that_is_not_ours_to_write(change: dict[str, int], status: ReturnCode, mode: Mode) -> None:
+    pair = WirePair()
+    memory = bytearray(100)
+    pair.b.register(memory, Access(change.get("access", ALL_ACCESS)), change.get("job", JOB), KEY)
+    written = pair.ea.write(pair.to_b, b"x" * 100, change.get("key", KEY), change.get("offset", 0), pair.now, mode=mode)
+    pair.run(written)
+    assert written.status is status
+    assert memory == bytes(100)
+
+
+@pytest.mark.parametrize(
+    ("to", "status"),
+    [
+        (FepAddress("10.0.0.2", 1, 0, JOB), ReturnCode.BAD_PID),
+        (FepAddress("10.0.0.2", 0, 1, JOB), ReturnCode.BAD_INDEX),
+    ],
+)
+def test_nobody_has_this_address(to: FepAddress, status: ReturnCode) -> None:
+    pair = WirePair()
+    sent = pair.ea.send(to, b"x", pair.now)
+    pair.run(sent)
+    assert sent.status is status
+
+
+def test_an_unknown_job() -> None:
+    pair = WirePair()
+    stranger = pair.a.endpoint(job_id=JOB + 1)
+    sent = stranger.send(pair.to_b, b"x", pair.now)
+    pair.run(sent)
+    assert sent.status is ReturnCode.BAD_JOB_ID
+
+
+@RELIABLE
+def test_atomics(mode: Mode) -> None:
+    pair = WirePair()
+    memory = bytearray(struct.pack("<q", 40))
+    pair.b.register(memory, ALL_ACCESS, JOB, KEY)
+    two = struct.pack("<q", 2)
+    added = pair.ea.atomic(pair.to_b, AmoOpcode.SUM, AmoType.INT64, two, KEY, 0, pair.now, mode=mode)
+    pair.run(added)
+    assert added.ok and struct.unpack("<q", memory) == (42,)
+    old = bytearray(8)
+    fetched = pair.ea.atomic(pair.to_b, AmoOpcode.MAX, AmoType.INT64, two, KEY, 0, pair.now, fetch=old, mode=mode)
+    pair.run(fetched)
+    assert fetched.ok and struct.unpack("<q", old) == (42,)
+    swapped = pair.ea.atomic(
+        pair.to_b,
+        AmoOpcode.CSWAP,
+        AmoType.INT64,
+        two,
+        KEY,
+        0,
+        pair.now,
+        compare=struct.pack("<q", 42),
+        fetch=old,
+        mode=mode,
+    )
+    pair.run(swapped)
+    assert swapped.ok and struct.unpack("<q", memory) == (2,)
+
+
+def test_a_long_fetching_atomic_comes_back_as_packets() -> None:
+    pair = WirePair()
+    memory = bytearray(struct.pack("<100i", *range(100)))
+    pair.b.register(memory, ALL_ACCESS, JOB, KEY)
+    old = bytearray(400)
+    ones = struct.pack("<100i", *[1] * 100)
+    fetched = pair.ea.atomic(pair.to_b, AmoOpcode.SUM, AmoType.INT32, ones, KEY, 0, pair.now, fetch=old)
+    pair.run(fetched)
+    assert fetched.ok
+    assert struct.unpack("<100i", old) == tuple(range(100))
+    assert struct.unpack("<100i", memory) == tuple(range(1, 101))
+
+
+def test_an_atomic_refused() -> None:
+    pair = WirePair()
+    pair.b.register(bytearray(16), ALL_ACCESS, JOB, KEY)
+    old = bytearray(8)
+    for offset, fetch in ((1, None), (1, old)):
+        operation = pair.ea.atomic(
+            pair.to_b, AmoOpcode.SUM, AmoType.INT64, bytes(8), KEY, offset, pair.now, fetch=fetch
+        )
+        pair.run(operation)
+        assert operation.status is ReturnCode.AMO_UNALIGNED
+
+
+def test_datagrams() -> None:
+    pair = WirePair()
+    buffer = bytearray(100)
+    received = pair.eb.recv(buffer, pair.now)
+    sent = pair.ea.send(pair.to_b, b"hello", pair.now, mode=Mode.UUD)
+    pair.run(sent, received)
+    assert received.ok and buffer[:5] == b"hello" and received.source == pair.to_a
+    pair.ea.send(pair.to_b, b"nobody", pair.now, mode=Mode.UUD)
+    pair.settle()
+    assert pair.b.counters["datagram-dropped"] == 1
+
+
+@RELIABLE
+@pytest.mark.parametrize("posted", [True, False])
+@pytest.mark.parametrize("size", [10, SIZE])
+@pytest.mark.parametrize("how", [SendKind.RENDEZVOUS, SendKind.DEFERRABLE])
+def test_deferred_sends(mode: Mode, posted: bool, size: int, how: SendKind) -> None:
+    pair = WirePair(payload_bytes=1024)
+    buffer = bytearray(SIZE)
+    if posted:
+        received = pair.eb.trecv(buffer, 8, pair.now)
+    sent = pair.ea.tsend(pair.to_b, pattern(size), 8, pair.now, mode=mode, how=how)
+    pair.pass_time(100 * MS)
+    if not posted:
+        assert not sent.done or size <= 1024
+        assert pair.eb.tagged.unexpected == 1
+        received = pair.eb.trecv(buffer, 8, pair.now)
+    pair.run(sent, received)
+    assert sent.ok and received.ok and received.length == size
+    assert buffer[:size] == pattern(size)
+    assert pair.eb.tagged.unexpected == 0
+    assert len(pair.a.memory) == 0
+
+
+@RELIABLE
+@pytest.mark.parametrize("seed", range(5))
+def test_everything_arrives_once_on_a_lossy_wire(mode: Mode, seed: int) -> None:
+    pair = WirePair(payload_bytes=1024, max_rto_retx=12)
+    memory = bytearray(struct.pack("<q", 0)) + bytearray(SIZE)
+    pair.b.register(memory, ALL_ACCESS, JOB, KEY)
+    buffers = [bytearray(SIZE) for _ in range(4)]
+    receives = [pair.eb.recv(buffer, pair.now) for buffer in buffers]
+    back = bytearray(SIZE)
+    operations = [pair.ea.send(pair.to_b, pattern(SIZE), pair.now, mode=mode) for _ in buffers]
+    one = struct.pack("<q", 1)
+    operations += [
+        pair.ea.atomic(pair.to_b, AmoOpcode.SUM, AmoType.INT64, one, KEY, 0, pair.now, mode=mode) for _ in range(20)
+    ]
+    operations.append(pair.ea.read(pair.to_b, back, KEY, 8, pair.now, mode=mode))
+    wire = lossy(seed)
+    for _ in range(600):
+        pair.pass_time(100 * MS, wire)
+        if all(operation.done for operation in operations + receives):
+            break
+    assert all(operation.ok for operation in operations + receives), operations + receives
+    assert all(buffer == pattern(SIZE) for buffer in buffers)
+    assert struct.unpack_from("<q", memory) == (20,)
+
+
+@pytest.mark.parametrize("mode", [Mode.RUD, Mode.ROD, Mode.RUDI])
+def test_a_peer_that_is_not_there(mode: Mode) -> None:
+    pair = WirePair()
+    operations = [pair.ea.write(pair.to_b, bytes(10_000), KEY, 0, pair.now, mode=mode) for _ in range(2)]
+    pair.pass_time(30_000 * MS, lambda _: False)
+    assert all(operation.status is ReturnCode.UNDELIVERABLE for operation in operations)
+    assert all("time-outs" in operation.error for operation in operations)
+    assert pair.a.pdcs == []
+
+
+def test_a_read_of_a_peer_that_dies() -> None:
+    pair = WirePair(payload_bytes=1024)
+    pair.b.register(bytearray(SIZE), ALL_ACCESS, JOB, KEY)
+    read = pair.ea.read(pair.to_b, bytearray(SIZE), KEY, 0, pair.now)
+    for packet in pair.take(pair.a):
+        pair.give(packet)
+    for packet in pair.take(pair.b, limit=3):
+        pair.give(packet)
+    pair.pass_time(60_000 * MS, lambda _: False)
+    assert read.status is ReturnCode.UNDELIVERABLE
+
+
+def test_closing() -> None:
+    pair = WirePair()
+    pair.b.register(bytearray(100), ALL_ACCESS, JOB, KEY)
+    written = pair.ea.write(pair.to_b, b"last", KEY, 0, pair.now)
+    pair.a.close(pair.now)
+    pair.run(written)
+    pair.pass_time(100 * MS)
+    assert written.ok
+    assert pair.a.pdcs == [] and pair.b.pdcs == []
+    assert pair.a.next_timer() is None and pair.b.next_timer() is None
+    again = pair.ea.write(pair.to_b, b"more", KEY, 0, pair.now)
+    pair.run(again)
+    assert again.ok
+
+
+def test_what_cannot_be_asked_for() -> None:
+    pair = WirePair()
+    with pytest.raises(UsageError, match="at most 4096"):
+        pair.ea.send(pair.to_b, bytes(5000), pair.now, mode=Mode.UUD)
+    with pytest.raises(UsageError, match="written"):
+        pair.ea.recv(memoryview(b"constant"), pair.now)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="RUDI"):
+        pair.ea.send(pair.to_b, b"x", pair.now, mode=Mode.RUDI)
+    with pytest.raises(UsageError, match="in use"):
+        pair.a.endpoint(job_id=JOB)
+    assert pair.take(pair.a) == []
