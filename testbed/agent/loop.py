@@ -1,0 +1,279 @@
+"""What drives endpoints: waits for datagrams, room and time, and calls the endpoint that they are for.
+
+epoll(7) and a timer of nanoseconds instead of an event loop of coroutines: a round trip has two of these turns in it.
+Nothing runs while nothing happens.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from testbed.agent.sockets import SocketGroup
+from testbed.agent.timer import Timer
+from testbed.agent.wire_delay import DelayLine
+from testbed.transport.datagram import Incoming, Outgoing
+
+PULL = 64
+"""Datagrams asked of an endpoint at a time."""
+PULLS_PER_TURN = 8
+"""After so many the other endpoints and descriptors have their turn."""
+_MOST_EVENTS = 64
+_WOKEN = select.EPOLLIN | select.EPOLLERR | select.EPOLLHUP
+
+
+class Endpoint(Protocol):
+    """A transport without I/O. Times are ns of `time.monotonic_ns`."""
+
+    address: str
+
+    def receive(self, datagrams: Sequence[Incoming], now: int) -> None:
+        """What has arrived. The data is valid during this call only. Raises nothing, whatever the bytes."""
+
+    def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
+        """What is to be sent now, at most `limit` datagrams; empty: nothing for the time being."""
+
+    def next_timer(self) -> int | None:
+        """When `handle_timer` is to be called, though nothing has arrived by then."""
+
+    def handle_timer(self, now: int) -> None: ...
+
+
+class _Port:
+    """An endpoint with its sockets, and what the loop remembers of it."""
+
+    __slots__ = ("delay", "endpoint", "more", "sockets", "touched", "waiting_fd", "wake_at")
+
+    def __init__(self, endpoint: Endpoint, sockets: SocketGroup, delay: DelayLine | None) -> None:
+        self.endpoint = endpoint
+        self.sockets = sockets
+        self.delay = delay
+        self.touched = True
+        """It must be asked what it has to send and when its timer is."""
+        self.more = False
+        """It had more to send than a turn allows."""
+        self.wake_at: int | None = None
+        self.waiting_fd = -1
+        """Watched for room."""
+
+
+class Loop:
+    """Runs one or more endpoints, each on the sockets of its address, in the thread that calls `run`.
+
+    `spin_ns`: how long to look for work without a pause before sleeping. It buys a few microseconds of latency and
+    costs a CPU, so it is for measuring tools. Only `stop` and `wake` may be called from other threads, and from signal
+    handlers.
+    """
+
+    def __init__(self, *, spin_ns: int = 0) -> None:
+        self._spin_ns = spin_ns
+        self._epoll = select.epoll()
+        self._timer = Timer()
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._stopping = False
+        self._ports: list[_Port] = []
+        self._readers: dict[int, _Port] = {}
+        self._writers: dict[int, _Port] = {}
+        self._callbacks: dict[int, Callable[[int], None]] = {}
+        self._epoll.register(self._timer.fd, select.EPOLLIN | select.EPOLLET)
+        self._epoll.register(self._wakeup, select.EPOLLIN)
+
+    # --- what is driven -------------------------------------------------------------------------------
+
+    def add(self, endpoint: Endpoint, sockets: SocketGroup, delay: DelayLine | None = None) -> None:
+        """Drive `endpoint` from the next turn on; `delay` is what its datagrams wait for after they were received."""
+        port = _Port(endpoint, sockets, delay)
+        self._ports.append(port)
+        for fd in sockets.receivers:
+            self._readers[fd] = port
+            self._epoll.register(fd, select.EPOLLIN)
+
+    def remove(self, endpoint: Endpoint) -> None:
+        """Drive it no longer. Its sockets stay open and are the caller's to close, after this.
+
+        Not to be called by an endpoint, while it is being driven.
+        """
+        for port in [port for port in self._ports if port.endpoint is endpoint]:
+            self._ports.remove(port)
+            self._stop_waiting(port)
+            for fd in port.sockets.receivers:
+                del self._readers[fd]
+                self._epoll.unregister(fd)
+
+    def watch(self, fd: int, callback: Callable[[int], None], events: int = select.EPOLLIN) -> None:
+        """Call `callback` with the epoll events of `fd` whenever one of `events` (or an error) is there.
+
+        Every endpoint is asked for datagrams and its timer afterwards: the callback may have given it work.
+        """
+        self._callbacks[fd] = callback
+        self._epoll.register(fd, events)
+
+    def modify(self, fd: int, events: int) -> None:
+        """Watch `fd` for other events."""
+        self._epoll.modify(fd, events)
+
+    def unwatch(self, fd: int) -> None:
+        """To be called before `fd` is closed."""
+        del self._callbacks[fd]
+        self._epoll.unregister(fd)
+
+    # --- running --------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Make `run` return after its present turn, or at once when it is called next."""
+        self._stopping = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Have every endpoint asked for datagrams and its timer: to be called after giving one work."""
+        os.eventfd_write(self._wakeup, 1)
+
+    def run(self, until: int | None = None) -> None:
+        """Run until `stop`, or until `time.monotonic_ns` has reached `until`."""
+        while until is None or time.monotonic_ns() < until:
+            if self._stopping:
+                self._stopping = False
+                return
+            self.run_once(until)
+
+    def run_once(self, until: int | None = 0) -> bool:
+        """One turn: wait for events, at most until `until` (ns; 0: not at all; None: as long as it takes), handle them.
+
+        Whether there was anything to do.
+        """
+        now = time.monotonic_ns()
+        deadline = until
+        busy = False
+        for port in self._ports:
+            busy = busy or port.touched or port.more
+            if port.wake_at is not None and (deadline is None or port.wake_at < deadline):
+                deadline = port.wake_at
+        if busy or (deadline is not None and deadline <= now):
+            events = self._epoll.poll(0, _MOST_EVENTS)
+        else:
+            events = self._wait(now, deadline)
+        for fd, mask in events:
+            self._dispatch(fd, mask)
+        now = time.monotonic_ns()
+        served = False
+        for port in self._ports:
+            if port.touched or port.more or (port.wake_at is not None and port.wake_at <= now):
+                self._serve(port, now)
+                served = True
+        return served or bool(events)
+
+    def _wait(self, now: int, deadline: int | None) -> list[tuple[int, int]]:
+        if self._spin_ns:
+            end = now + self._spin_ns
+            if deadline is not None:
+                end = min(end, deadline)
+            while time.monotonic_ns() < end:
+                events = self._epoll.poll(0, _MOST_EVENTS)
+                if events:
+                    return events
+            if end == deadline:
+                return []
+        if deadline is not None:
+            self._timer.wake_by(deadline)
+        return self._epoll.poll(-1, _MOST_EVENTS)
+
+    def _dispatch(self, fd: int, mask: int) -> None:
+        port = self._readers.get(fd)
+        if port is not None and mask & _WOKEN:
+            datagrams = port.sockets.receive(fd)
+            if datagrams:
+                port.touched = True
+                if port.delay is None:
+                    port.endpoint.receive(datagrams, time.monotonic_ns())
+                else:
+                    port.delay.hold(datagrams, time.monotonic_ns())
+        if fd in self._writers:
+            if mask & ~select.EPOLLIN:
+                port = self._writers[fd]
+                self._stop_waiting(port)
+                port.sockets.flush()
+                port.touched = True
+        elif port is None:
+            self._dispatch_other(fd, mask)
+
+    def _dispatch_other(self, fd: int, mask: int) -> None:
+        if fd == self._timer.fd:
+            self._timer.fired()
+            return
+        callback = self._callbacks.get(fd)
+        if callback is not None:
+            callback(mask)
+        elif fd == self._wakeup:
+            os.eventfd_read(fd)
+        for port in self._ports:
+            port.touched = True
+
+    def _serve(self, port: _Port, now: int) -> None:
+        """Give the endpoint what is due, and send what it has to send."""
+        endpoint = port.endpoint
+        sockets = port.sockets
+        if port.delay is not None:
+            due = port.delay.take(now)
+            if due:
+                endpoint.receive(due, now)
+        timer = endpoint.next_timer()
+        if timer is not None and timer <= now:
+            endpoint.handle_timer(now)
+        if sockets.retry_at and sockets.retry_at <= now:
+            sockets.flush()
+        port.touched = port.more = False
+        for _ in range(PULLS_PER_TURN):
+            if sockets.blocked:
+                break
+            datagrams = endpoint.transmit(now, PULL)
+            if not datagrams:
+                break
+            sockets.send(datagrams)
+        else:
+            port.more = True
+        if sockets.blocked_fd != port.waiting_fd:
+            self._stop_waiting(port)
+            if sockets.blocked_fd >= 0:
+                self._wait_for_room(port, sockets.blocked_fd)
+        self._set_wake_up(port)
+
+    def _set_wake_up(self, port: _Port) -> None:
+        wake_at = port.endpoint.next_timer()
+        if port.delay is not None:
+            due = port.delay.next_due()
+            if due is not None and (wake_at is None or due < wake_at):
+                wake_at = due
+        retry_at = port.sockets.retry_at
+        if retry_at and (wake_at is None or retry_at < wake_at):
+            wake_at = retry_at
+        port.wake_at = wake_at
+
+    # --- room -----------------------------------------------------------------------------------------
+
+    def _wait_for_room(self, port: _Port, fd: int) -> None:
+        port.waiting_fd = fd
+        self._writers[fd] = port
+        if fd in self._readers:  # the entropy value is the port that is received on
+            self._epoll.modify(fd, select.EPOLLIN | select.EPOLLOUT)
+        else:
+            self._epoll.register(fd, select.EPOLLOUT)
+
+    def _stop_waiting(self, port: _Port) -> None:
+        fd = port.waiting_fd
+        if fd < 0:
+            return
+        port.waiting_fd = -1
+        del self._writers[fd]
+        if fd in self._readers:
+            self._epoll.modify(fd, select.EPOLLIN)
+        else:
+            self._epoll.unregister(fd)
+
+    def close(self) -> None:
+        """Close what belongs to the loop; sockets of endpoints and watched descriptors do not."""
+        self._epoll.close()
+        self._timer.close()
+        os.close(self._wakeup)
