@@ -1,7 +1,7 @@
 """A fabric endpoint (FEP): all PDCs of one fabric address, their timers, and who is asked to send next.
 
-Datagrams and `now` go in; datagrams, completions and the next timer come out. Source: UE Specification 1.0, sections 2.2
-(FEP), 3.5.8 (which PDC a packet belongs to). Time is in nanoseconds of any clock that does not go back.
+Datagrams and `now` go in; datagrams, completions and the next timer come out. Source: UE Specification 1.0, sections
+2.2 (FEP), 3.5.8 (which PDC a packet belongs to). Time is in nanoseconds of any clock that does not go back.
 """
 
 from __future__ import annotations
@@ -40,6 +40,11 @@ from .semantics.transfers import PdcTransfers
 from .trace import Trace
 from .tss import SecureDomain, SecurityError
 
+_CP_SYN = int(ControlFlag.SYN)
+_NACK_RETX = int(NackFlag.RETX)
+_NACK_RUDI = int(NackFlag.RUDI)
+_REQ_RETX = int(RequestFlag.RETX)
+_REQ_SYN = int(RequestFlag.SYN)
 _BURST = 16
 """Packets of one PDC before the next one's turn."""
 _CREDIT_UNIT = 256
@@ -120,6 +125,11 @@ class Fep:
         self.memory.deregister(key)
 
     @property
+    def target(self) -> TargetSemantics:
+        """Who executes what arrives."""
+        return self.semantics
+
+    @property
     def random(self) -> Random:
         return self._random
 
@@ -176,7 +186,7 @@ class Fep:
     # --- opening -----------------------------------------------------------------------------------------
 
     def submit(self, remote: str, job_id: int, mode: Mode, now: int) -> Pdc:
-        """The PDC for the next message to a peer: an open one, or a new one. Raises `UsageError` if there are too many."""
+        """The PDC for the next message to a peer: an open one, or a new one; `UsageError` if there are too many."""
         key = (remote, job_id, mode)
         pdcs = self._initiators.setdefault(key, [])
         usable = [pdc for pdc in pdcs if pdc.open]
@@ -256,7 +266,7 @@ class Fep:
         self, request: Request, incoming: Incoming, data: bytes | memoryview, offset: int, now: int
     ) -> None:
         mode = REQUEST_TYPES[PdsType(request.type)]
-        if request.flags & RequestFlag.SYN:
+        if request.flags & _REQ_SYN:
             pdc = self._targets.get((incoming.remote, request.spdcid))
             start_psn = psn_add(request.psn, -request.psn_offset)
             if pdc is not None and pdc.start_psn != start_psn:
@@ -327,7 +337,7 @@ class Fep:
     def _refuse(self, code: NackCode, request: Request, incoming: Incoming) -> None:
         """NACK of a packet that has no PDC here."""
         self.count(code.name.lower().replace("_", "-"))
-        flags = NackFlag.RETX if request.flags & RequestFlag.RETX else NackFlag(0)
+        flags = _NACK_RETX if request.flags & _REQ_RETX else 0
         self.emit(encode_nack(code, request.psn, 0, request.spdcid, incoming, flags))
 
     def _on_ack(self, ack: Ack, incoming: Incoming, data: bytes | memoryview, offset: int, now: int) -> None:
@@ -338,7 +348,7 @@ class Fep:
         pdc.on_ack(ack, incoming, data[offset:] if len(data) > offset else b"", now)
 
     def _on_nack(self, nack: Nack, incoming: Incoming, now: int) -> None:
-        if nack.flags & NackFlag.RUDI:
+        if nack.flags & _NACK_RUDI:
             self._rudi.on_nack(nack, incoming, now)
             return
         pdc = self._pdcs.get(nack.dpdcid)
@@ -350,7 +360,7 @@ class Fep:
             self.wake(pdc)
 
     def _on_control(self, packet: ControlPacket, incoming: Incoming, now: int) -> None:
-        if packet.flags & ControlFlag.SYN:
+        if packet.flags & _CP_SYN:
             self.count("control-syn")
             return
         pdc = self._pdcs.get(packet.dpdcid)
@@ -416,9 +426,9 @@ class Fep:
                 pdc.handle_timer(now)
         self._rudi.handle_timer(now)
         if self._credits is not None:
-            for pdc, credit in self._credits.grant(now):
-                assert isinstance(pdc, Pdc)
-                pdc.send_control(ControlType.CREDIT, 0, now, payload=(credit & 0xFF_FFFF) << 8)
+            for sender, credit in self._credits.grant(now):
+                assert isinstance(sender, Pdc)
+                sender.send_control(ControlType.CREDIT, 0, now, payload=(credit & 0xFF_FFFF) << 8)
 
     @property
     def now(self) -> int:

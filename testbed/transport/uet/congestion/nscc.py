@@ -20,6 +20,8 @@ ZERO_DELAY_PARTS = 12
 """A queueing delay below 1/12 of the base RTT is "about zero": the simulator's 1 us at the reference round trip."""
 UNMARKED_SAMPLE_RTTS = 0.25
 """What an unmarked delay above the target adds to the average instead of itself, in base RTTs (simulator)."""
+LEAST_BASE_RTT = 1 / 8
+"""The least share of config_base_rtt that base_rtt can shrink to."""
 PEND_SHIFT = 7
 """Rcv_Cwnd_Pend counts 1/128 (table 3-74)."""
 
@@ -288,13 +290,21 @@ class Nscc:
 
     def on_probe_ack(self, rtt_ns: int) -> None:
         """The round trip of a probe on the control class."""
-        self._update_base_rtt(rtt_ns)
+        if 0 < rtt_ns < self.base_rtt:
+            self._update_base_rtt(rtt_ns)
 
     def _shrink(self, size: int) -> None:
         self.cwnd = max(self.cwnd - size, float(self._mtu))
 
     def _update_base_rtt(self, rtt_ns: int) -> None:
+        """A shorter round trip than all before: the window's bound follows it, down to a share of the configured one.
+
+        The floor is ours: without it one sample that a stalled clock made tiny would hold the window at one packet.
+        """
         config = self.config
+        rtt_ns = max(rtt_ns, int(config.base_rtt_ns * LEAST_BASE_RTT))
+        if rtt_ns >= self.base_rtt:
+            return
         self.base_rtt = rtt_ns
         self.max_wnd = max(config.max_wnd_bdps * config.link_rate_bps * rtt_ns / 8e9, float(self._mtu))
         self.cwnd = min(self.cwnd, self.max_wnd)

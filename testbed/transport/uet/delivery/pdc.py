@@ -25,12 +25,20 @@ if TYPE_CHECKING:
     from ..semantics.transfers import PdcTransfers
 
 
+_CP_AR = int(ControlFlag.AR)
+_CP_ISROD = int(ControlFlag.ISROD)
+
+
 class PdcOwner(Protocol):
     """The endpoint that a PDC belongs to."""
 
     config: UetConfig
-    semantics: Semantics
     trace: Trace | None
+
+    @property
+    def target(self) -> Semantics:
+        """Who executes what arrives."""
+        ...
 
     def emit(self, datagram: Outgoing) -> None:
         """Send this before any data."""
@@ -98,7 +106,7 @@ class Pdc:
     ) -> None:
         self._owner = owner
         self.config = owner.config
-        self.semantics = owner.semantics
+        self.semantics: Semantics = owner.target
         self.trace = owner.trace
         self.initiator = initiator
         self.mode = mode
@@ -109,7 +117,7 @@ class Pdc:
         self.start_psn = start_psn
         self.state = PdcState.CLOSED
         self.creating = initiator
-        self.control_flags = ControlFlag.ISROD if mode == Mode.ROD else ControlFlag(0)
+        self.control_flags = _CP_ISROD if mode == Mode.ROD else 0
         self.close_wanted = False
         """Target: ACKs ask the initiator to close."""
         self.close_deadline = 0
@@ -148,7 +156,7 @@ class Pdc:
         """Send a control packet that has no PSN of its own; nothing before the peer's PDCID is known."""
         if self.remote_pdcid == 0:
             return
-        flags = self.control_flags | (ControlFlag.AR if acknowledge else ControlFlag(0))
+        flags = self.control_flags | (_CP_AR if acknowledge else 0)
         packet = ControlPacket(
             control_type=kind,
             flags=flags,
@@ -204,15 +212,10 @@ class Pdc:
                 return
             self.remote_pdcid = ack.spdcid
             self.creating = False
-            if self.state is not PdcState.CREATING:
-                pass  # it is to be closed already
             self._enter(PdcEvent.RECEIVE_ACK, now)
             self.sender.probe(now)
         elif ack.spdcid != self.remote_pdcid:
             self.count("invalid-ack")
-            return
-        if ack.flags & 0x08:  # P
-            self.sender.probe_acked(now)
             return
         if not self.sender.on_ack(ack, incoming.entropy, response, now):
             self.count("invalid-ack")

@@ -29,6 +29,16 @@ from .tracker import ReceiveTracker, StoredResponse
 if TYPE_CHECKING:
     from .pdc import Pdc
 
+_ACK_MARKED = int(AckFlag.MARKED)
+_ACK_PROBE = int(AckFlag.PROBE)
+_ACK_REQ_CLEAR = int(AckFlag.REQ_CLEAR)
+_ACK_REQ_CLOSE = int(AckFlag.REQ_CLOSE)
+_ACK_RETX = int(AckFlag.RETX)
+_CP_RETX = int(ControlFlag.RETX)
+_NACK_MARKED = int(NackFlag.MARKED)
+_NACK_RETX = int(NackFlag.RETX)
+_REQ_AR = int(RequestFlag.AR)
+_REQ_RETX = int(RequestFlag.RETX)
 _NOMINAL = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES
 
 
@@ -96,7 +106,7 @@ class Receiver:
             return
         if ahead > 1 and pdc.mode == Mode.ROD:
             pdc.count("rod-out-of-order")
-            if self._nacked_at != tracker.contiguous or flags & RequestFlag.RETX:
+            if self._nacked_at != tracker.contiguous or flags & _REQ_RETX:
                 self._nacked_at = tracker.contiguous
                 self.nack(NackCode.ROD_OOO, request, incoming, payload=(tracker.contiguous + 1) & 0xFFFF_FFFF)
             return
@@ -114,7 +124,7 @@ class Receiver:
         least = config.ack_min_packet_bytes
         self._ack_bytes += length if length > least else least
         if (
-            flags & (RequestFlag.AR | RequestFlag.RETX)
+            flags & (_REQ_AR | _REQ_RETX)
             or self._first
             or self._ack_bytes >= config.ack_trigger_bytes
             or answer.guaranteed
@@ -123,8 +133,8 @@ class Receiver:
             or config.ack_per_packet
         ):
             self._first = False
-            self.acknowledge(psn, bool(flags & RequestFlag.RETX), incoming, answer)
-            if tracker.bitmap and flags & RequestFlag.AR:
+            self.acknowledge(psn, bool(flags & _REQ_RETX), incoming, answer)
+            if tracker.bitmap and flags & _REQ_AR:
                 self._asked = tracker.highest
         elif self._asked >= 0 and psn_distance(tracker.contiguous, self._asked) >= 0:
             self._asked = -1
@@ -141,7 +151,7 @@ class Receiver:
                 return False
             fresh = self.tracker.add(packet.psn)
             self.rcvd_bytes += len(incoming.data) + _NOMINAL
-        self.acknowledge(packet.psn, bool(packet.flags & ControlFlag.RETX), incoming, None)
+        self.acknowledge(packet.psn, bool(packet.flags & _CP_RETX), incoming, None)
         return fresh
 
     def _again(self, request: Request, incoming: Incoming, data: bytes | memoryview, offset: int) -> None:
@@ -153,7 +163,7 @@ class Receiver:
             answer = Answer(stored.next_header, stored.body, guaranteed=True)
         else:
             answer = pdc.semantics.default_response(request.next_header, data, offset)
-        self.acknowledge(request.psn, bool(request.flags & RequestFlag.RETX), incoming, answer)
+        self.acknowledge(request.psn, bool(request.flags & _REQ_RETX), incoming, answer)
 
     def on_ack_request(self, packet: ControlPacket, incoming: Incoming) -> None:
         """ACK_REQ: the peer asks about one PSN."""
@@ -173,15 +183,15 @@ class Receiver:
         pdc = self._pdc
         tracker = self.tracker
         cack = tracker.cack_psn
-        flags = (AckFlag.MARKED if incoming.ce else 0) | (AckFlag.RETX if again else 0)
+        flags = (_ACK_MARKED if incoming.ce else 0) | (_ACK_RETX if again else 0)
         if answer is not None and answer.guaranteed:
-            flags |= AckFlag.REQ_CLEAR
+            flags |= _ACK_REQ_CLEAR
         if pdc.close_wanted:
-            flags |= AckFlag.REQ_CLOSE
-            flags &= ~AckFlag.REQ_CLEAR
+            flags |= _ACK_REQ_CLOSE
+            flags &= ~_ACK_REQ_CLEAR
         offset = psn_distance(psn, cack)
         if probe_opaque is not None:
-            flags |= AckFlag.PROBE
+            flags |= _ACK_PROBE
             offset = probe_opaque - 0x10000 if probe_opaque & 0x8000 else probe_opaque
         elif not -0x8000 <= offset <= 0x7FFF:
             offset = 0
@@ -200,7 +210,7 @@ class Receiver:
         ack = Ack(
             type=PdsType.ACK_CC,
             next_header=NextHeader.NONE if answer is None else answer.next_header,
-            flags=AckFlag(flags),
+            flags=flags,
             ack_psn_offset=offset,
             cack_psn=cack,
             spdcid=pdc.local_pdcid,
@@ -216,7 +226,7 @@ class Receiver:
 
     def nack(self, code: NackCode, request: Request, incoming: Incoming, payload: int | None = None) -> None:
         """Refuse a request's packet."""
-        flags = NackFlag.RETX if request.flags & RequestFlag.RETX else NackFlag(0)
+        flags = _NACK_RETX if request.flags & _REQ_RETX else 0
         highest = (self.tracker.highest + 1) & 0xFFFF_FFFF if payload is None else payload
         self._pdc.send_nack(code, request.psn, incoming, flags=flags, payload=highest)
 
@@ -226,10 +236,10 @@ def encode_nack(
 ) -> Outgoing:
     """A NACK back to where `incoming` came from, on its path."""
     if incoming.ce:
-        flags |= NackFlag.MARKED
+        flags |= _NACK_MARKED
     nack = Nack(
         type=PdsType.NACK,
-        flags=NackFlag(flags),
+        flags=flags,
         nack_code=code,
         vendor_code=0,
         nack_psn=psn,

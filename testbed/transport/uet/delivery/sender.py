@@ -29,12 +29,24 @@ from ..codes import (
 from ..congestion.context import CongestionContext
 from ..paths import PathFeedback, PathSelector, SinglePath, judge_nack
 from ..psn import psn_add, psn_distance
+from ..trace import Trace
 from .nacks import NACK_ACTIONS, NackAction
 from .window import PacketSource, PacketState, SendWindow, TxPacket
 
 if TYPE_CHECKING:
     from .pdc import Pdc
 
+_ACK_MARKED = int(AckFlag.MARKED)
+_ACK_PROBE = int(AckFlag.PROBE)
+_ACK_REQ_CLEAR = int(AckFlag.REQ_CLEAR)
+_ACK_RETX = int(AckFlag.RETX)
+_CP_AR = int(ControlFlag.AR)
+_CP_RETX = int(ControlFlag.RETX)
+_CP_SYN = int(ControlFlag.SYN)
+_NACK_MARKED = int(NackFlag.MARKED)
+_NACK_RETX = int(NackFlag.RETX)
+_REQ_AR = int(RequestFlag.AR)
+_REQ_SYN = int(RequestFlag.SYN)
 _HEADER = Struct("!HhIHH")
 _CC_STATE = Struct("!I")
 _CONTROL = Struct("!HHIHHI")
@@ -71,6 +83,7 @@ class Sender:
         "_sources",
         "_srtt",
         "_type_bits",
+        "_unasked",
         "clear_due",
         "congestion",
         "highest_sacked",
@@ -98,6 +111,8 @@ class Sender:
         self._rewound_at = -1
         self._cleared_heard = self.window.clear_psn
         self._probe_sent_at = -1
+        self._unasked = False
+        """The latest packet did not ask for an ACK."""
         self.clear_due = 0
         with_credit = congestion.rccc_enabled
         if pdc.mode == Mode.ROD:
@@ -134,6 +149,7 @@ class Sender:
         while len(out) < limit:
             if self._again:
                 if not congestion.can_send():
+                    self._blocked(now)
                     return
                 packet = self._again.popleft()
                 if packet.state == _LOST:
@@ -142,6 +158,7 @@ class Sender:
             if not sources:
                 return
             if window.outstanding >= self._peer_range or not congestion.can_send():
+                self._blocked(now)
                 return
             source = sources[0]
             fresh = source.next_packet()
@@ -151,7 +168,13 @@ class Sender:
             if source.exhausted:
                 sources.popleft()
             window.add(fresh)
-            self._send(fresh, now, out, 0 if sources else int(RequestFlag.AR))
+            self._send(fresh, now, out, 0 if sources else int(_REQ_AR))
+
+    def _blocked(self, now: int) -> None:
+        """There is data, but no room. If no packet under way asks for an ACK (the window has shrunk), a probe does."""
+        if self._unasked:
+            self._unasked = False
+            self.probe(now)
 
     def _send(self, packet: TxPacket, now: int, out: list[Outgoing], flags: int) -> None:
         pdc = self._pdc
@@ -161,23 +184,22 @@ class Sender:
         payload = packet.payload
         last = pdc.remote_pdcid
         if pdc.creating:
-            flags |= RequestFlag.SYN
+            flags |= _REQ_SYN
             last = (psn - window.start_psn) & 0xFFF
         if packet.size == 0:
             overhead = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES + (16 if self.congestion.rccc_enabled else 12)
             packet.size = overhead + len(packet.body) + len(payload)
         self.congestion.on_send(now, packet.size)
         if packet.control is not None:
-            control_flags = ControlFlag.AR | (ControlFlag.RETX if again else 0) | pdc.control_flags
-            if flags & RequestFlag.SYN:
-                control_flags |= ControlFlag.SYN
+            control_flags = _CP_AR | (_CP_RETX if again else 0) | pdc.control_flags
+            if flags & _REQ_SYN:
+                control_flags |= _CP_SYN
             prologue = PdsType.CP << 11 | packet.control << 7 | control_flags
             header = _CONTROL.pack(prologue, 0, psn, pdc.local_pdcid, last, 0)
         else:
-            if not flags & RequestFlag.AR and (
-                self.congestion.ack_request() or window.outstanding + 1 >= self._peer_range
-            ):
-                flags |= RequestFlag.AR
+            if not flags & _REQ_AR and (self.congestion.ack_request() or window.outstanding + 1 >= self._peer_range):
+                flags |= _REQ_AR
+            self._unasked = not flags & _REQ_AR
             prologue = self._type_bits | packet.next_header << 7 | flags
             offset = psn_distance(window.clear_psn, psn)
             header = _HEADER.pack(prologue, offset, psn, pdc.local_pdcid, last)
@@ -210,33 +232,35 @@ class Sender:
         """Take an ACK that came with `entropy` and an SES response. False if it speaks of what was never sent."""
         window = self.window
         cack = ack.cack_psn
-        trigger = (cack + ack.ack_psn_offset) & 0xFFFF_FFFF
+        probe = bool(ack.flags & _ACK_PROBE)
+        trigger = cack if probe else (cack + ack.ack_psn_offset) & 0xFFFF_FFFF
         if not (
             psn_distance(cack, window.next_psn) < 0 <= psn_distance(cack, window.start_psn) + 1
             and psn_distance(trigger, window.next_psn) < 0
         ):
             return False
-        marked = bool(ack.flags & AckFlag.MARKED)
+        marked = bool(ack.flags & _ACK_MARKED)
         rtt = -1
         packet = window.get(trigger)
-        if packet is not None and packet.state != _DONE:
+        acked_bytes = 0
+        if probe:
+            if self._probe_sent_at >= 0:
+                self.congestion.on_probe_ack(now, now - self._probe_sent_at)
+                self._probe_sent_at = -1
+        elif packet is not None and packet.state != _DONE:
             service = 0
             if isinstance(ack.cc_state, NsccState):
                 service = ack.cc_state.service_time * _SERVICE_UNIT_NS
-            resent = bool(ack.flags & AckFlag.RETX)
+            resent = bool(ack.flags & _ACK_RETX)
             if packet.transmissions == (2 if resent else 1):
                 rtt = max(now - packet.sent_at - service, 1)
                 self._smooth(rtt)
+            acked_bytes = packet.size
             packet.state = _DONE
-            if packet.source is not None:
-                packet.source.packet_acked(packet, ack.next_header, response, now)
-            else:
-                self._pdc.control_acked(packet, now)
+            self._done(packet, ack.next_header, response, now)
         for acked in window.cumulative(cack):
-            if acked.source is not None:
-                acked.source.packet_acked(acked, NextHeader.NONE, b"", now)
-            else:
-                self._pdc.control_acked(acked, now)
+            acked_bytes += acked.size
+            self._done(acked, NextHeader.NONE, b"", now)
         window.advance()
         if ack.sack_bitmap:
             self._take_sack(psn_add(cack, ack.sack_psn_offset), ack.sack_bitmap)
@@ -250,28 +274,39 @@ class Sender:
             if units < _RCVD_BYTES_MASK >> 1:  # else it is older than what was heard before
                 newly = units * _RCVD_BYTES_UNIT
                 self._rcvd_units = ack.cc_state.rcvd_bytes
-        elif isinstance(ack.cc_state, CreditState):
-            self.congestion.on_credit(now, ack.cc_state.credit)
+        else:
+            newly = acked_bytes
+            if isinstance(ack.cc_state, CreditState):
+                self.congestion.on_credit(now, ack.cc_state.credit)
         self.congestion.on_ack(now, newly, marked, rtt)
-        self.paths.feedback(entropy, PathFeedback.MARKED if marked else PathFeedback.GOOD, now)
-        if ack.flags & AckFlag.REQ_CLEAR and not self.clear_due:
+        if not probe:
+            self.paths.feedback(entropy, PathFeedback.MARKED if marked else PathFeedback.GOOD, now)
+        if ack.flags & _ACK_REQ_CLEAR and not self.clear_due:
             self.clear_due = now + self._pdc.config.clear_wait_ns
             self._pdc.arm(self.clear_due)
-        trace = self._pdc.trace
-        if trace is not None:
-            trace.record(
-                now,
-                self._pdc.local_pdcid,
-                "acked",
-                psn=trigger,
-                cack=cack,
-                ev=entropy,
-                marked=int(marked),
-                rtt_ns=rtt,
-                cwnd_bytes=self.congestion.cwnd_bytes,
-                inflight_bytes=self.congestion.inflight_bytes,
-            )
+        if self._pdc.trace is not None:
+            self._trace_ack(self._pdc.trace, trigger, cack, entropy, marked, rtt, now)
         return True
+
+    def _done(self, packet: TxPacket, next_header: NextHeader, response: bytes | memoryview, now: int) -> None:
+        if packet.source is not None:
+            packet.source.packet_acked(packet, next_header, response, now)
+        else:
+            self._pdc.control_acked(packet, now)
+
+    def _trace_ack(self, trace: Trace, psn: int, cack: int, entropy: int, marked: bool, rtt: int, now: int) -> None:
+        trace.record(
+            now,
+            self._pdc.local_pdcid,
+            "acked",
+            psn=psn,
+            cack=cack,
+            ev=entropy,
+            marked=int(marked),
+            rtt_ns=rtt,
+            cwnd_bytes=self.congestion.cwnd_bytes,
+            inflight_bytes=self.congestion.inflight_bytes,
+        )
 
     def _smooth(self, rtt: int) -> None:
         """Jacobson's estimator, as in RFC 6298."""
@@ -339,14 +374,14 @@ class Sender:
             return
         code = NackCode(nack.nack_code)
         action = NACK_ACTIONS[code]
-        marked = bool(nack.flags & NackFlag.MARKED)
+        marked = bool(nack.flags & _NACK_MARKED)
         trace = self._pdc.trace
         if trace is not None:
             trace.record(now, self._pdc.local_pdcid, "nacked", psn=packet.psn, code=code.name, ev=entropy)
         if action is NackAction.FATAL:
             self._pdc.fail(f"the peer says {code.name}", now)
             return
-        stale = packet.transmissions > 1 and not nack.flags & NackFlag.RETX and code != NackCode.PKT_NOT_RCVD
+        stale = packet.transmissions > 1 and not nack.flags & _NACK_RETX and code != NackCode.PKT_NOT_RCVD
         if stale or action in (NackAction.IGNORE, NackAction.WAIT) or packet.state not in (_IN_FLIGHT, _SACKED):
             return
         if action is NackAction.GO_BACK_N:
@@ -383,12 +418,6 @@ class Sender:
             if packet.state == _LOST:
                 again.append(packet)
         self._again = deque(again)
-
-    def probe_acked(self, now: int) -> None:
-        """The ACK of our probe: the round trip on the control class (section 3.6.13.7)."""
-        if self._probe_sent_at >= 0:
-            self.congestion.on_probe_ack(now, now - self._probe_sent_at)
-            self._probe_sent_at = -1
 
     # --- time --------------------------------------------------------------------------------------------
 

@@ -1,10 +1,11 @@
 """Sends that do not go out whole at once: RENDEZVOUS (the target reads the rest) and DEFERRABLE (the target says when).
 
-Source: UE Specification 1.0, section 3.4 (RENDEZVOUS_SEND, DEFERRABLE_SEND, DEFERRABLE_RTR) and the rendezvous extension.
-The public sources name the fields but not the whole exchange of a deferral; what is decided here: a target without a
-matching receive answers DROPPED, remembers the message without its data, and sends DEFERRABLE_RTR with both restart tokens
-when a receive is posted; the initiator, which stopped at the answer, then sends the message once more, with both tokens in
-the place of the buffer offset. A rendezvous send ends at the initiator when the target has read the rest.
+Source: UE Specification 1.0, section 3.4 (RENDEZVOUS_SEND, DEFERRABLE_SEND, DEFERRABLE_RTR) and the rendezvous
+extension. The public sources name the fields but not the whole exchange of a deferral; what is decided here: a target
+without a matching receive answers DROPPED, remembers the message without its data, and sends DEFERRABLE_RTR with both
+restart tokens when a receive is posted; the initiator, which stopped at the answer, then sends the message once more,
+with both tokens in the place of the buffer offset. A rendezvous send ends at the initiator when the target has read
+the rest.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ..fep import Fep
     from .endpoint import Endpoint
 
+_SES_REL = int(RequestBit.REL)
 _TOKEN_MASK = 0xFFFF_FFFF
 
 
@@ -344,7 +346,7 @@ class DeferredSends:
             operation.complete(ReturnCode.UNDELIVERABLE, 0, now, str(error))
             return
         transfers = self._fep.transfers(pdc)
-        relative = bool(deferral.header.flags & RequestBit.REL)
+        relative = bool(deferral.header.flags & _SES_REL)
         target = Target(job_id, extension.pid_on_fep, extension.resource_index, relative, endpoint.initiator)
         source = ReadMessage(transfers, step, target, buffer, extension.read_key, extension.read_offset)
         self._fep.start(pdc, source, now)

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 
 from ...datagram import Incoming, Outgoing, Priority
 from ..acks import Nack
-from ..codes import NackCode, NackFlag, NextHeader, Opcode, PdsType, RequestBit, ResponseOpcode, ReturnCode
+from ..codes import (
+    NackCode,
+    NackFlag,
+    NextHeader,
+    Opcode,
+    PdsType,
+    RequestBit,
+    ResponseList,
+    ResponseOpcode,
+    ReturnCode,
+)
 from ..delivery.receiver import encode_nack
 from ..errors import DecodeError
 from ..memory import Access, AccessRefused
@@ -26,6 +36,9 @@ if TYPE_CHECKING:
     from ..fep import Fep
     from .target import TargetSemantics
 
+_NACK_RUDI = int(NackFlag.RUDI)
+_SES_EOM = int(RequestBit.EOM)
+_SES_SOM = int(RequestBit.SOM)
 WINDOW = 64
 """Packets under way in all, for want of congestion control."""
 
@@ -103,7 +116,7 @@ class RudiChannel:
             part = buffer[offset : offset + step]
             header = StandardRequest(
                 opcode=opcode,
-                flags=RequestBit(RequestBit.SOM | RequestBit.EOM | target.relative),
+                flags=_SES_SOM | _SES_EOM | target.relative,
                 message_id=0,
                 ri_generation=0,
                 job_id=target.job_id,
@@ -149,7 +162,7 @@ class RudiChannel:
     def on_nack(self, nack: Nack, incoming: Incoming, now: int) -> None:
         """An early word that a request was lost."""
         request = self._under_way.get(nack.nack_psn)
-        if request is not None and request.remote == incoming.remote and nack.flags & NackFlag.RUDI:
+        if request is not None and request.remote == incoming.remote and nack.flags & _NACK_RUDI:
             request.deadline = now
 
     def next_timer(self) -> int | None:
@@ -181,7 +194,7 @@ class RudiChannel:
         """A request or a response."""
         if packet.type == PdsType.RUDI_REQ:
             if incoming.trimmed:
-                flags = NackFlag.RUDI
+                flags = _NACK_RUDI
                 self._fep.emit(encode_nack(NackCode.TRIMMED, packet.packet_id, 0, 0, incoming, flags))
                 return
             body = self._execute(packet, data, offset)
@@ -244,7 +257,7 @@ class RudiChannel:
                         Access.REMOTE_READ,
                     )
                     answer = ResponseData(
-                        list=0,
+                        list=ResponseList.EXPECTED,
                         opcode=ResponseOpcode.RESPONSE_W_DATA,
                         return_code=ReturnCode.OK,
                         message_id=0,

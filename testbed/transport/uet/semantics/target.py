@@ -1,7 +1,7 @@
 """The target of operations: what arriving requests do to posted receives and to memory, and what is answered.
 
-Source: UE Specification 1.0, section 3.4 (operations, return codes), table 3-11 (responses), 3.5.7 and 3.5.20 (which answers are guaranteed:
-errors, placements in the unexpected list, and data).
+Source: UE Specification 1.0, section 3.4 (operations, return codes), table 3-11 (responses), 3.5.7 and 3.5.20 (which
+answers are guaranteed: errors, placements in the unexpected list, and data).
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from ..delivery.pdc import Pdc
     from ..fep import Fep
 
+_SES_EOM = int(RequestBit.EOM)
+_SES_HD = int(RequestBit.HD)
+_SES_SOM = int(RequestBit.SOM)
 _RESPONSE = Struct("!BBHII")
 _RESPONSE_DATA = Struct("!BBHIHHII")
 _UNTAGGED = frozenset({Opcode.SEND, Opcode.RENDEZVOUS_SEND, Opcode.DEFERRABLE_SEND})
@@ -73,7 +76,7 @@ class TargetSemantics:
         self._initiators: dict[tuple[str, int], int] = {}
 
     def initiator_number(self, remote: str, initiator: int) -> int:
-        """A number for {address, initiator ID}, by which receives choose their senders: the ID alone is a host's own."""
+        """A number for {address, initiator ID}, by which receives choose their senders: an ID is a host's own."""
         names = self._initiators
         number = names.get((remote, initiator))
         if number is None:
@@ -174,7 +177,7 @@ class TargetSemantics:
         """One packet of a message that may have several; they may arrive in any order."""
         message = transfers.incoming.get(header.message_id)
         length = len(payload)
-        first = bool(header.flags & RequestBit.SOM)
+        first = bool(header.flags & _SES_SOM)
         if not first and length != header.payload_length:
             raise DecodeError(offset + 32, f"{length} bytes follow, not {header.payload_length}")
         at = 0 if first else header.message_offset
@@ -199,7 +202,7 @@ class TargetSemantics:
                     pdc.arm(transfers.expect(now))
         elif header.request_length != message.request_length or header.job_id != message.job_id:
             raise DecodeError(offset + 40, "not the message of this number that has begun")
-        if header.flags & RequestBit.HD:
+        if header.flags & _SES_HD:
             message.header_data = header.header_data
         view = message.view
         if view is not None and length:
@@ -237,7 +240,7 @@ class TargetSemantics:
         message = self._begin(pdc, header, key, now)
         if isinstance(message, Answer):
             return message
-        if isinstance(header, MediumRequest) and header.flags & RequestBit.HD:
+        if isinstance(header, MediumRequest) and header.flags & _SES_HD:
             message.header_data = header.header_data
         if message.view is not None and len(payload):
             message.view[: len(payload)] = payload
@@ -309,7 +312,7 @@ class TargetSemantics:
 
     @staticmethod
     def _address(header: Request) -> int:
-        if isinstance(header, MediumRequest) and header.flags & RequestBit.HD:
+        if isinstance(header, MediumRequest) and header.flags & _SES_HD:
             return 0  # header data has taken its place
         return header.buffer_offset
 
@@ -369,9 +372,9 @@ class TargetSemantics:
 
     def _read(self, pdc: Pdc, transfers: PdcTransfers, header: StandardRequest, now: int) -> Answer:
         """The length that a first packet asks for is not in its header: all, or a full packet's if more follow."""
-        if header.flags & RequestBit.SOM:
+        if header.flags & _SES_SOM:
             at = 0
-            whole = bool(header.flags & RequestBit.EOM)
+            whole = bool(header.flags & _SES_EOM)
             length = header.request_length if whole else min(self._fep.config.payload_bytes, header.request_length)
         else:
             at, length = header.message_offset, header.payload_length
@@ -455,10 +458,10 @@ class TargetSemantics:
             raise UsageError("UUD carries DATAGRAM_SEND alone, without tag and header data")
         if len(payload) > self._fep.config.payload_bytes:
             raise UsageError(f"a datagram is one packet: at most {self._fep.config.payload_bytes} bytes")
-        flags = RequestBit.SOM | RequestBit.EOM | target.relative
+        flags = _SES_SOM | _SES_EOM | target.relative
         header = StandardRequest(
             opcode=Opcode.DATAGRAM_SEND,
-            flags=RequestBit(flags),
+            flags=flags,
             message_id=0,
             ri_generation=0,
             job_id=target.job_id,

@@ -1,7 +1,7 @@
 """Messages under way on one PDC: at the initiator those that it sends and reads, at the target those that arrive.
 
-Source: UE Specification 1.0, section 3.4 (headers, tables 3-8 to 3-11) and 3.5.7 (responses with data). All packets of a
-message use one PDC, and messages do not interleave on it.
+Source: UE Specification 1.0, section 3.4 (headers, tables 3-8 to 3-11) and 3.5.7 (responses with data). All packets
+of a message use one PDC, and messages do not interleave on it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .deferred import Deferral
     from .endpoint import Endpoint
 
+_SES_DC = int(RequestBit.DC)
+_SES_REL = int(RequestBit.REL)
 _STANDARD = Struct("!BBHIHHQIQQI")
 _MEDIUM = Struct("!BBHIHHQIQ")
 _ATOMIC = Struct("!BBBB")
@@ -53,7 +55,7 @@ class Target:
         self.job_id = job_id
         self.pid_on_fep = pid_on_fep
         self.resource_index = resource_index
-        self.relative = int(RequestBit.REL) if relative else 0
+        self.relative = int(_SES_REL) if relative else 0
         self.initiator = initiator
 
 
@@ -116,7 +118,7 @@ class Message:
         self._total = len(payload) if total is None else total
         self._flags = target.relative | (_HD if header_data is not None else 0)
         if delivery_complete:
-            self._flags |= RequestBit.DC
+            self._flags |= _SES_DC
         self._payload_bytes = transfers.payload_bytes
         self._sent = 0
         self._sent_packets = 0
