@@ -12,7 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from ...datagram import Outgoing, Priority
-from ..acks import Ack, CreditState, Nack, NsccState
+from ..acks import Ack, Nack, NsccState
 from ..codes import (
     NOMINAL_OVERHEAD_BYTES,
     UDP_HEADER_BYTES,
@@ -268,16 +268,7 @@ class Sender:
                 self._infer_losses(now)
         if ack.mpr:
             self._peer_range = ack.mpr * 128
-        newly = 0
-        if isinstance(ack.cc_state, NsccState):
-            units = (ack.cc_state.rcvd_bytes - self._rcvd_units) & _RCVD_BYTES_MASK
-            if units < _RCVD_BYTES_MASK >> 1:  # else it is older than what was heard before
-                newly = units * _RCVD_BYTES_UNIT
-                self._rcvd_units = ack.cc_state.rcvd_bytes
-        else:
-            newly = acked_bytes
-            if isinstance(ack.cc_state, CreditState):
-                self.congestion.on_credit(now, ack.cc_state.credit)
+        newly = self._newly_received(ack, acked_bytes, now)
         self.congestion.on_ack(now, newly, marked, rtt)
         if not probe:
             self.paths.feedback(entropy, PathFeedback.MARKED if marked else PathFeedback.GOOD, now)
