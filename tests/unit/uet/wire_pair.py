@@ -1,4 +1,4 @@
-"""Two endpoints and the wire between them, in the hands of a test: every datagram can be looked at, held, lost or doubled."""
+"""Two endpoints and the wire between them, in the hands of a test: datagrams can be looked at, held, lost or doubled."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class WirePair:
     def settle(
         self, deliver: Callable[[Outgoing], bool] = lambda _: True, step_ns: int = 0, rounds: int = 10_000
     ) -> None:
-        """Carry datagrams to and fro until neither has any more to send at this time; `deliver` chooses those that arrive."""
+        """Carry datagrams to and fro until neither has any more to send at this time; `deliver` says which arrive."""
         for _ in range(rounds):
             datagrams = self.take(self.a) + self.take(self.b)
             if not datagrams:

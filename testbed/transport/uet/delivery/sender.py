@@ -12,7 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from ...datagram import Outgoing, Priority
-from ..acks import Ack, Nack, NsccState
+from ..acks import Ack, CreditState, Nack, NsccState
 from ..codes import (
     NOMINAL_OVERHEAD_BYTES,
     UDP_HEADER_BYTES,
@@ -278,6 +278,19 @@ class Sender:
         if self._pdc.trace is not None:
             self._trace_ack(self._pdc.trace, trigger, cack, entropy, marked, rtt, now)
         return True
+
+    def _newly_received(self, ack: Ack, acked_bytes: int, now: int) -> int:
+        """Nominal bytes received since the ACK before: what the peer counts, or else what it acknowledges."""
+        state = ack.cc_state
+        if isinstance(state, NsccState):
+            units = (state.rcvd_bytes - self._rcvd_units) & _RCVD_BYTES_MASK
+            if units >= _RCVD_BYTES_MASK >> 1:
+                return 0  # it is older than what was heard before
+            self._rcvd_units = state.rcvd_bytes
+            return units * _RCVD_BYTES_UNIT
+        if isinstance(state, CreditState):
+            self.congestion.on_credit(now, state.credit)
+        return acked_bytes
 
     def _done(self, packet: TxPacket, next_header: NextHeader, response: bytes | memoryview, now: int) -> None:
         if packet.source is not None:
