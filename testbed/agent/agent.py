@@ -1,0 +1,102 @@
+"""The UET agent of a host: its fabric endpoints, their sockets, and the loop that drives them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from random import Random
+from types import TracebackType
+from typing import Self
+
+from testbed.agent.loop import Loop
+from testbed.agent.sockets import SocketConfig, SocketGroup
+from testbed.agent.wire_delay import DelayLine
+from testbed.transport.uet.config import UetConfig
+from testbed.transport.uet.fep import Fep
+from testbed.transport.uet.trace import Trace
+from testbed.transport.uet.tss import SecureDomain
+
+CLOSE_PATIENCE_NS = 2_000_000_000
+"""How long peers may take to acknowledge the end."""
+
+
+class Agent:
+    """Several FEPs in one process and thread. A context manager: leaving it closes everything, in order.
+
+    `seed`: of the random numbers of its FEPs (Start_PSNs, paths, keys); by default the machine's own.
+    """
+
+    def __init__(self, *, seed: int | None = None, spin_ns: int = 0) -> None:
+        self.loop = Loop(spin_ns=spin_ns)
+        self._random = Random(int.from_bytes(os.urandom(16), "big") if seed is None else seed)
+        self._feps: dict[str, tuple[Fep, SocketGroup]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(patience_ns=CLOSE_PATIENCE_NS if kind is None else 0)
+
+    def open(
+        self,
+        address: str,
+        config: UetConfig,
+        *,
+        sockets: SocketConfig | None = None,
+        delay_ns: int | Mapping[str, int] = 0,
+        security: SecureDomain | None = None,
+        trace: Trace | None = None,
+    ) -> Fep:
+        """Open a fabric endpoint on an address of this host.
+
+        `delay_ns`: what the kernel does not delay of the path to here, by source prefix or for all. Whether switches
+        trim is told by `config`; without the right to see trimmed packets (CAP_NET_RAW) losses are inferred instead.
+
+        Raises `OSError` if the address is not ours or its port is taken.
+        """
+        group = SocketGroup(address, sockets)
+        if config.trimming and not group.sees_trimmed:
+            config = replace(config, trimming=False)
+        now = time.monotonic_ns()
+        fep = Fep(address, config, Random(self._random.getrandbits(64)), now, trace=trace, security=security)
+        self._feps[address] = (fep, group)
+        self.loop.add(fep, group, DelayLine(delay_ns) if delay_ns else None)
+        return fep
+
+    @property
+    def feps(self) -> dict[str, Fep]:
+        """By address."""
+        return {address: fep for address, (fep, _) in self._feps.items()}
+
+    def sockets(self, address: str) -> SocketGroup:
+        return self._feps[address][1]
+
+    def drive(self, until: Callable[[], bool], timeout_ns: int) -> bool:
+        """Run until the condition holds, which is asked after every turn. False: it does not within the time."""
+        end = time.monotonic_ns() + timeout_ns
+        self.loop.wake()
+        while not until():
+            if time.monotonic_ns() >= end:
+                return False
+            self.loop.run_once(end)
+        return True
+
+    def close(self, patience_ns: int = CLOSE_PATIENCE_NS) -> None:
+        """Close PDCs as the protocol has it, as far as that is possible in the time, then the sockets."""
+        if patience_ns and self._feps:
+            now = time.monotonic_ns()
+            for fep, _ in self._feps.values():
+                fep.close(now)
+            self.drive(self._all_closed, patience_ns)
+        for fep, group in self._feps.values():
+            self.loop.remove(fep)
+            group.close()
+        self._feps.clear()
+        self.loop.close()
+
+    def _all_closed(self) -> bool:
+        return not any(pdc.initiator for fep, _ in self._feps.values() for pdc in fep.pdcs)
