@@ -8,6 +8,7 @@ which have the machine to themselves; elsewhere they may be somebody else's labs
 from __future__ import annotations
 
 import os
+import shutil
 import warnings
 from collections.abc import Iterator
 from functools import cache
@@ -22,12 +23,16 @@ from testbed.errors import CapabilityError
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 ALONE = IN_CI or os.environ.get("TESTBED_TEST_ALONE") == "1"
 PRIVILEGED = ("netns", "frr")
+TOOLS = ("tshark",)
+"""Programs that are markers too, of tests that run them."""
 
 _privileged_ran = pytest.StashKey[bool]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "may_skip: a CI machine may lack what this test needs")
+    for tool in TOOLS:
+        config.addinivalue_line("markers", f"{tool}: runs {tool}")
 
 
 @cache
@@ -46,6 +51,9 @@ def missing(capability: str) -> str:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    for tool in TOOLS:
+        if item.get_closest_marker(tool) is not None and shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed: apt-get install {tool}")
     for capability in PRIVILEGED:
         if item.get_closest_marker(capability) is None:
             continue
@@ -57,7 +65,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     report: pytest.TestReport = yield  # type: ignore[assignment]
-    must_run = any(item.get_closest_marker(name) for name in PRIVILEGED) and not item.get_closest_marker("may_skip")
+    needs = any(item.get_closest_marker(name) for name in (*PRIVILEGED, *TOOLS))
+    must_run = needs and not item.get_closest_marker("may_skip")
     if IN_CI and must_run and report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         report.outcome = "failed"

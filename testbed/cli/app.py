@@ -165,6 +165,28 @@ def capture(
 
 
 @app.command()
+def decode(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="pcap or pcapng; '-': standard input.")],
+    filter: Annotated[
+        list[str] | None, typer.Option("--filter", help="Only packets with FIELD=VALUE or FIELD!=VALUE: type=NACK.")
+    ] = None,
+    pdc: Annotated[
+        str | None, typer.Option("--pdc", help="Only packets of PDCID, or of PDCID@ADDRESS, both ways.")
+    ] = None,
+    count: Annotated[int | None, typer.Option("-c", "--count", help="Stop after so many packets.")] = None,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Every field.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines with every field: --format json.")] = False,
+    format: Annotated[str, typer.Option("-f", "--format", help="table or json.")] = "table",
+) -> None:
+    """Show the UET packets of a capture file."""
+    from testbed.cli import decode as verb
+    from testbed.cli.output import Format
+
+    form = Format.JSON if as_json else _form(format)
+    verb.decode(file, form, count=count, filters=filter or [], pdc=pdc, verbose=verbose)
+
+
+@app.command()
 def logs(
     node: NodeArgument,
     daemon: Annotated[str | None, typer.Option("-d", "--daemon", help="Only zebra, bgpd or bfdd.")] = None,

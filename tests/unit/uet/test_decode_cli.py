@@ -1,0 +1,246 @@
+"""The verb `decode`: lines, JSON, filters, counts, and captures that are damaged."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed.cli.decode import FieldFilter, PdcFilter, decode
+from testbed.cli.output import Format
+from testbed.collect.pcap import CaptureError
+from testbed.errors import TestbedError
+from testbed.transport.uet.packet import decode_packet, describe, summary
+from testbed.transport.uet.tss_header import TssHeader
+
+sys.path.insert(0, str(Path(__file__).parent))
+import capture_files as make
+from packet_samples import PacketSamples
+
+WRITE = bytes.fromhex(
+    "118c ffff 00000005 0007 0002"
+    "01 23 0003 01 00004d 0005 0006 0000000000001000 00000009 00000000deadbeef 0000000000000000 00001000"
+)
+"""RUD_REQ with SYN of PDCID 7, PSN 5."""
+ACK = bytes.fromhex("3800 0000 00000005 0009 0007")
+"""From PDCID 9 to 7."""
+NACK = bytes.fromhex("5020 01 00 00000006 0009 0007 00000000")
+"""TRIMMED, M."""
+BAD_CODE = bytes.fromhex("5000 0c 00 00000006 0009 0007 00000000")
+OTHER = bytes.fromhex("3800 0000 00000005 0009 0063")
+
+
+def reply(data: bytes, **options: int) -> bytes:
+    """From 10.0.0.2 to 10.0.0.1."""
+    packet = bytearray(make.ipv4(make.udp(data), **options))
+    packet[12:20] = packet[16:20] + packet[12:16]
+    return make.ethernet(bytes(packet))
+
+
+FRAMES = [
+    make.ethernet(make.ipv4(make.udp(WRITE + b"data"), tos=0x2A)),
+    reply(ACK),
+    reply(NACK, tos=0xB9),
+    make.ethernet(make.ipv4(make.udp(WRITE, length=4152), tos=0x2B)),
+    reply(BAD_CODE),
+    reply(OTHER),
+    make.ethernet(make.ipv4(make.udp(b"query", port=53))),
+]
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> str:
+    path = tmp_path / "capture.pcap"
+    path.write_bytes(make.pcap(FRAMES))
+    return str(path)
+
+
+def output(capsys: pytest.CaptureFixture[str], file: str, form: Format = Format.TABLE, **options: object) -> list[str]:
+    decode(file, form, **options)  # type: ignore[arg-type]
+    return capsys.readouterr().out.splitlines()
+
+
+def documents(capsys: pytest.CaptureFixture[str], file: str, **options: object) -> list[dict[str, object]]:
+    return [json.loads(line) for line in output(capsys, file, Format.JSON, **options)]
+
+
+def test_lines_and_the_counts_at_the_end(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
+    decode(capture, Format.TABLE)
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == [
+        f"   0.000000000  10.0.0.1 > 10.0.0.2  EV 50000  DSCP 10 ECT0  {summary(decode_packet(WRITE + b'data'))}",
+        f"   1.000000001  10.0.0.2 > 10.0.0.1  EV 50000  DSCP  0 -     {summary(decode_packet(ACK))}",
+        f"   2.000000002  10.0.0.2 > 10.0.0.1  EV 50000  DSCP 46 ECT1  {summary(decode_packet(NACK))}",
+        f"   3.000000003  10.0.0.1 > 10.0.0.2  EV 50000  DSCP 10 CE    {summary(decode_packet(WRITE))}"
+        " (trimmed: 56 of 4152 B)",
+        "   4.000000004  10.0.0.2 > 10.0.0.1  EV 50000  DSCP  0 -     MALFORMED at byte 2: nack_code 0x0c is reserved",
+        f"   5.000000005  10.0.0.2 > 10.0.0.1  EV 50000  DSCP  0 -     {summary(decode_packet(OTHER))}",
+    ]
+    assert shown.err == ("7 frames, 6 UET packets: 2 RUD_REQ, 2 ACK, 1 NACK, 1 malformed; 1 trimmed, 1 marked CE\n")
+
+
+def test_json_has_every_field(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = documents(capsys, capture)
+    assert shown[0] == {
+        "frame": 1,
+        "time_ns": 1_000_000_000_000,
+        "src": "10.0.0.1",
+        "dst": "10.0.0.2",
+        "ev": 50_000,
+        "dscp": 10,
+        "ecn": "ECT0",
+        "udp_length": 68,
+        "captured_length": 60,
+        "trimmed": False,
+        "fragment": False,
+        "malformed": False,
+        **json.loads(json.dumps(describe(decode_packet(WRITE + b"data")))),
+    }
+    assert (shown[3]["trimmed"], shown[3]["udp_length"], shown[3]["captured_length"]) == (True, 4160, 56)
+    assert shown[4]["malformed"] is True
+    assert shown[4]["error"] == {"offset": 2, "reason": "nack_code 0x0c is reserved"}
+
+
+def test_json_of_every_kind_of_packet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    packets = list(PacketSamples(7).of_every_kind())
+    path = tmp_path / "all.pcapng"
+    frames = [make.ethernet(make.ipv6(make.udp(packet.encode()))) for packet in packets]
+    path.write_bytes(make.section() + make.interface() + b"".join(make.enhanced(frame, 5) for frame in frames))
+    for packet, shown in zip(packets, documents(capsys, str(path)), strict=True):
+        assert describe(packet).items() <= shown.items()
+        assert shown["src"] == "fd00::1"
+
+
+def test_verbose_shows_every_field(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output(capsys, capture, verbose=True, count=1)
+    assert lines[0].lstrip().startswith("0.000000000  10.0.0.1 > 10.0.0.2")
+    assert "    pds.flags: AR SYN" in lines
+    assert "    ses.memory_key: 0x00000000deadbeef" in lines
+    assert "    payload_length: 4" in lines
+
+
+@pytest.mark.parametrize(
+    ("filters", "numbers"),
+    [
+        (["type=NACK"], [3]),
+        (["type=nack"], [3]),
+        (["pds.type=ACK"], [2, 6]),
+        (["psn=5"], [1, 4]),
+        (["psn=0x5"], [1, 4]),
+        (["memory_key=0xdeadbeef"], [1, 4]),
+        (["flags=SYN"], [1, 4]),
+        (["flags=SYN", "trimmed=yes"], [4]),
+        (["flags!=SYN"], [2, 3, 5, 6]),
+        (["ecn=CE"], [4]),
+        (["malformed=true"], [5]),
+        (["dscp=46", "src=10.0.0.2"], [3]),
+        (["sn=5"], []),
+    ],
+)
+def test_filters(capture: str, capsys: pytest.CaptureFixture[str], filters: list[str], numbers: list[int]) -> None:
+    assert [shown["frame"] for shown in documents(capsys, capture, filters=filters)] == numbers
+
+
+@pytest.mark.parametrize(
+    ("pdc", "numbers"),
+    [("7", [1, 2, 3, 4]), ("7@10.0.0.1", [1, 2, 3, 4]), ("7@10.0.0.2", []), ("9@10.0.0.2", [2, 3, 6]), ("0x63", [6])],
+)
+def test_a_pdc_is_followed_both_ways(
+    capture: str, capsys: pytest.CaptureFixture[str], pdc: str, numbers: list[int]
+) -> None:
+    assert [shown["frame"] for shown in documents(capsys, capture, pdc=pdc)] == numbers
+
+
+def test_count_counts_what_is_shown(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
+    decode(capture, Format.JSON, count=2, filters=["dst=10.0.0.1"])
+    shown = capsys.readouterr()
+    assert [json.loads(line)["frame"] for line in shown.out.splitlines()] == [2, 3]
+    assert shown.err.startswith("3 frames, 3 UET packets")
+    assert shown.err.endswith("2 shown\n")
+
+
+def test_a_field_that_no_packet_has_is_pointed_out(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
+    decode(capture, Format.TABLE, filters=["spdcld=7"])
+    assert "no packet has a field 'spdcld'; did you mean spdcid?" in capsys.readouterr().err
+
+
+def test_encrypted_packets_show_their_header(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    header = TssHeader(an=1, sdi=5, ssi=0xBEEF, epoch=2, counter=99)
+    data = header.encode() + b"ciphertext" + bytes(16)
+    path = tmp_path / "tss.pcap"
+    path.write_bytes(make.pcap([make.ethernet(make.ipv4(make.udp(part))) for part in (data, data[:20], data[:9])]))
+    whole, no_icv, cut = documents(capsys, str(path))
+    assert whole["tss"] == {"an": 1, "sdi": 5, "ssi": 0xBEEF, "epoch": 2, "counter": 99}
+    assert whole["encrypted_length"] == 10
+    assert no_icv["error"] == {"offset": 20, "reason": "the ICV has 16 bytes, 4 are there"}
+    assert cut["error"] == {"offset": 9, "reason": "the TSS header is cut short"}
+    (line,) = output(capsys, str(path), count=1)
+    assert line.endswith("TSS SDI 5 SSI 0x0000beef AN 1 TSC 2.99 | 10 B")
+
+
+def test_a_limited_capture_is_not_malformed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "short.pcap"
+    path.write_bytes(make.pcap(FRAMES[:1], snaplen=58))
+    (line,) = output(capsys, str(path))
+    assert line.endswith("PSN 5 CLEAR 4 [AR SYN] | 4 B (captured: 16 of 60 B)")
+
+
+def test_an_unread_link_type_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "radio.pcap"
+    path.write_bytes(make.pcap(FRAMES[:2], link_type=127))
+    decode(str(path), Format.TABLE)
+    assert capsys.readouterr().err == (
+        "2 frames, 0 UET packets; 0 trimmed, 0 marked CE; 2 frames of link type 127, which is not read\n"
+    )
+
+
+def test_what_precedes_damage_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "cut.pcap"
+    path.write_bytes(make.pcap(FRAMES[:2])[:-3])
+    with pytest.raises(CaptureError, match="the file ends within a record"):
+        decode(str(path), Format.TABLE)
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 1
+    assert shown.err.startswith("1 frame, 1 UET packet: 1 RUD_REQ")
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(make.pcap(FRAMES))))
+    assert len(output(capsys, "-")) == 6
+
+
+@pytest.mark.parametrize("text", ["psn", "=5", "psn=", "!=3", " =3"])
+def test_wrong_filters_are_named(text: str) -> None:
+    with pytest.raises(TestbedError, match="expected FIELD=VALUE"):
+        FieldFilter.parse(text)
+
+
+@pytest.mark.parametrize("text", ["", "0", "65536", "seven", "7@", "7@host", "-1"])
+def test_wrong_pdcs_are_named(text: str) -> None:
+    with pytest.raises(TestbedError, match="expected PDCID or PDCID@ADDRESS"):
+        PdcFilter.parse(text)
+
+
+def test_wrong_options_are_named(capture: str, tmp_path: Path) -> None:
+    with pytest.raises(TestbedError, match="table or json"):
+        decode(capture, Format.CSV)
+    with pytest.raises(TestbedError, match="--count 0: expected at least 1"):
+        decode(capture, Format.TABLE, count=0)
+    with pytest.raises(TestbedError, match="is a directory"):
+        decode(str(tmp_path), Format.TABLE)
+
+
+def test_the_command(capture: str) -> None:
+    """As a user runs it: options, exit codes, and a hint."""
+    argv = [sys.executable, "-m", "testbed", "decode"]
+    done = subprocess.run([*argv, capture, "--json", "-c", "1"], capture_output=True, text=True, check=True, timeout=60)
+    assert json.loads(done.stdout)["pds"]["psn"] == 5
+    broken = subprocess.run(
+        [*argv, "-", "--filter", "flags=SYN"], capture_output=True, check=False, timeout=60, input=b"\x1f\x8b\x08\x00"
+    )
+    assert broken.returncode == 2
+    assert b"hint: it is compressed" in broken.stderr
