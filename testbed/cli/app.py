@@ -30,6 +30,8 @@ serve_app = typer.Typer(help="Serve what a lab measures over HTTP.", no_args_is_
 app.add_typer(serve_app, name="serve")
 pfc_app = typer.Typer(help="Show pausing, and provoke it.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(pfc_app, name="pfc")
+uet_app = typer.Typer(help="Look at the UET transport.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(uet_app, name="uet")
 
 Topology = Annotated[
     str | None,
@@ -184,6 +186,28 @@ def decode(
 
     form = Format.JSON if as_json else _form(format)
     verb.decode(file, form, count=count, filters=filter or [], pdc=pdc, verbose=verbose)
+
+
+@uet_app.command("plot")
+def uet_plot(
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="Events of an endpoint, one JSON object a line.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Picture to write: .svg, .png or .pdf.")] = Path(
+        "trace.svg"
+    ),
+    pdc: Annotated[int | None, typer.Option("--pdc", help="PDCID; default: the one that sent most.")] = None,
+) -> None:
+    """Draw window, round trips, paths and losses of a PDC over time."""
+    from testbed.cli import uet
+
+    uet.plot(trace, output, pdc)
+
+
+@uet_app.command("states")
+def uet_states() -> None:
+    """Print the states of a packet delivery context as a Mermaid diagram."""
+    from testbed.cli import uet
+
+    uet.states()
 
 
 @app.command()
