@@ -27,6 +27,9 @@ class UetConfig:
     """Of this endpoint's port, in the lab."""
     base_rtt_ns: int = 1 * _MS
     """Round trip of a full packet through the empty fabric, in the lab (Config_Base_RTT)."""
+    time_scale: float | None = None
+    """By how much this fabric is slower than the one it models (rates divided, delays multiplied): 1 is real time.
+    It sets the one time of table 3-76 that does not follow from the base RTT; None: see `NsccConfig`."""
     payload_bytes: int = 4096
     """Of a full packet."""
     trimming: bool = False
@@ -69,6 +72,9 @@ class UetConfig:
     loss_inference: bool = True
     """Infer losses from SACKs; pointless where switches trim."""
 
+    crc: bool = False
+    """A CRC32C behind every packet (section 3.5.25), where TSS does not protect it; both ends must agree."""
+
     def __post_init__(self) -> None:
         for name, low, high in (
             ("link_rate_bps", 1, 10**13),
@@ -106,6 +112,7 @@ class UetConfig:
             base_rtt_ns=self.base_rtt_ns,
             mtu_bytes=self.packet_bytes,
             trimming=self.trimming,
+            time_scale=self.time_scale,
             ack_gen_trigger_bytes=self.ack_trigger_bytes,
         )
 

@@ -26,6 +26,7 @@ from .codes import (
 from .config import UetConfig
 from .congestion.context import CcKind, make_context
 from .congestion.rccc import CreditScheduler
+from .crc import append_crc, check_crc
 from .delivery.pdc import REQUEST_TYPES, Pdc
 from .delivery.receiver import encode_nack
 from .delivery.window import PacketSource
@@ -72,6 +73,7 @@ class Fep:
         self._random = random
         self.semantics = TargetSemantics(self)
         self._security = security
+        self._crc = config.crc and security is None
         self._now = now
         self._endpoints: dict[tuple[int, int, int], Endpoint] = {}
         self._pdcs: dict[int, Pdc] = {}
@@ -242,6 +244,8 @@ class Fep:
             try:
                 if self._security is not None:
                     data = self._security.open(incoming.remote, self.address, incoming.entropy, data)
+                elif self._crc and not incoming.trimmed:  # a trimmed packet has lost its CRC, and is refused anyway
+                    data = check_crc(incoming.remote, self.address, incoming.entropy, data)
                 header, offset = decode_pds(data)
                 if isinstance(header, Request):
                     self._on_request(header, incoming, data, offset, now)
@@ -394,13 +398,17 @@ class Fep:
                 ready.append(pdc)
             else:
                 pdc.queued = False
-        if self._security is not None:
+        if self._security is not None or self._crc:
             out = [self._sealed(item) for item in out]
         return out
 
     def _sealed(self, datagram: Outgoing) -> Outgoing:
-        assert self._security is not None
-        data = self._security.seal(self.address, datagram.remote, datagram.entropy, datagram.to_bytes())
+        """Protected by TSS, or by a CRC."""
+        plain = datagram.to_bytes()
+        if self._security is not None:
+            data = self._security.seal(self.address, datagram.remote, datagram.entropy, plain)
+        else:
+            data = append_crc(self.address, datagram.remote, datagram.entropy, plain)
         return Outgoing(datagram.remote, datagram.entropy, datagram.priority, data, b"")
 
     # --- time --------------------------------------------------------------------------------------------
