@@ -1,0 +1,108 @@
+"""What a workload consists of: transfers between ranks, computing, and what each waits for.
+
+A rank is a GPU (or a host of the front-end), numbered from 0; which NIC of which host it is, is decided elsewhere. A
+collective's transfers say which part of an array they carry and whether it is added or copied at the receiver, so that an
+executor can carry real data and check it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Combine(StrEnum):
+    """What a receiver does with the bytes that arrive."""
+
+    NONE = "none"
+    """They are traffic alone."""
+    COPY = "copy"
+    REDUCE = "reduce"
+    """Added, element by element, to what is there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """Part of a rank's array, in elements."""
+
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """Bytes from one rank to another. `number` is its place in the workload's steps."""
+
+    number: int
+    source: int
+    destination: int
+    size_bytes: int
+    after: tuple[int, ...] = ()
+    """Steps that must have ended before it begins."""
+    start_ns: int = 0
+    """Not before this time after the workload's start, in real time (the scale multiplies it)."""
+    piece: Slice | None = None
+    """Of a collective: which elements it carries; they have the same place at the receiver unless `target` differs."""
+    target: Slice | None = None
+    combine: Combine = Combine.NONE
+    scale_up: bool = False
+    """Between GPUs of one host: over the scale-up network, not over the fabric."""
+    label: str = ""
+    """What it belongs to: `allreduce[3].reduce-scatter.2`, `forward.mb0.layer1`, ..."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compute:
+    """A rank is busy for a time."""
+
+    number: int
+    rank: int
+    duration_ns: int
+    """In real time (the scale multiplies it)."""
+    after: tuple[int, ...] = ()
+    label: str = ""
+
+
+Step = Transfer | Compute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """What a set of steps amounts to, for busbw and for checking data. Source: nccl-tests, doc/PERFORMANCE.md."""
+
+    kind: str
+    """`all_reduce`, `reduce_scatter`, `all_gather`, `broadcast`, `reduce`, `gather`, `scatter`, `all_to_all`, `send_recv`."""
+    algorithm: str
+    ranks: tuple[int, ...]
+    size_bytes: int
+    """S as nccl-tests has it for this kind."""
+    elements: int
+    """Of each rank's array."""
+    steps: range
+    root: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Steps in an order in which every step stands after those that it waits for.
+
+    `ranks` is how many there are; `warm_up` steps are not measured.
+    """
+
+    name: str
+    ranks: int
+    steps: tuple[Step, ...]
+    collectives: tuple[Collective, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+    """Approximations made, for the report."""
+
+    def __post_init__(self) -> None:
+        for number, step in enumerate(self.steps):
+            if step.number != number:
+                raise ValueError(f"step {number} is numbered {step.number}")
+            if any(not 0 <= before < number for before in step.after):
+                raise ValueError(f"step {number} waits for {step.after}, which do not stand before it")
+
+    @property
+    def transfers(self) -> tuple[Transfer, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Transfer))
