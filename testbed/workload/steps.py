@@ -1,8 +1,8 @@
 """What a workload consists of: transfers between ranks, computing, and what each waits for.
 
 A rank is a GPU (or a host of the front-end), numbered from 0; which NIC of which host it is, is decided elsewhere. A
-collective's transfers say which part of an array they carry and whether it is added or copied at the receiver, so that an
-executor can carry real data and check it.
+collective's transfers say which part of an array they carry and whether it is added or copied at the receiver, so that
+an executor can carry real data and check it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class Collective:
     """What a set of steps amounts to, for busbw and for checking data. Source: nccl-tests, doc/PERFORMANCE.md."""
 
     kind: str
-    """`all_reduce`, `reduce_scatter`, `all_gather`, `broadcast`, `reduce`, `gather`, `scatter`, `all_to_all`, `send_recv`."""
+    """`all_reduce`, `reduce_scatter`, `all_gather`, `broadcast`, `reduce`, `gather`, `scatter`, `all_to_all` or
+    `send_recv`."""
     algorithm: str
     ranks: tuple[int, ...]
     size_bytes: int
