@@ -14,6 +14,7 @@ from testbed.transport.uet.pds import decode_pds
 from testbed.transport.uet.semantics.endpoint import Endpoint
 from testbed.transport.uet.semantics.operations import Operation
 from testbed.transport.uet.trace import Trace
+from testbed.transport.uet.tss import SecureDomain
 
 MS = 1_000_000
 JOB = 7
@@ -22,13 +23,20 @@ JOB = 7
 class WirePair:
     """`a` at 10.0.0.1 and `b` at 10.0.0.2, each with one endpoint; time stands still unless a test moves it."""
 
-    def __init__(self, seed: int = 1, trace: bool = False, **settings: Any) -> None:
+    def __init__(
+        self,
+        seed: int = 1,
+        trace: bool = False,
+        security: tuple[SecureDomain, SecureDomain] | None = None,
+        **settings: Any,
+    ) -> None:
         config = UetConfig(**settings)
+        domain_a, domain_b = security or (None, None)
         self.now = 0
         random = Random(seed)
         self.traces = {"a": Trace(), "b": Trace()} if trace else {}
-        self.a = Fep("10.0.0.1", config, Random(random.random()), 0, trace=self.traces.get("a"))
-        self.b = Fep("10.0.0.2", config, Random(random.random()), 0, trace=self.traces.get("b"))
+        self.a = Fep("10.0.0.1", config, Random(random.random()), 0, trace=self.traces.get("a"), security=domain_a)
+        self.b = Fep("10.0.0.2", config, Random(random.random()), 0, trace=self.traces.get("b"), security=domain_b)
         self.ea: Endpoint = self.a.endpoint(job_id=JOB)
         self.eb: Endpoint = self.b.endpoint(job_id=JOB)
         self.to_a = FepAddress("10.0.0.1", 0, 0, JOB)
