@@ -71,6 +71,7 @@ class Fep:
         """What happened, by name: `timeout`, `duplicate`, `trimmed`, `malformed`, `invalid-ack`, ..."""
         self.memory = MemoryTable()
         self._random = random
+        self._nscc = config.nscc()  # one for all PDCs
         self.semantics = TargetSemantics(self)
         self._security = security
         self._crc = config.crc and security is None
@@ -79,6 +80,8 @@ class Fep:
         self._pdcs: dict[int, Pdc] = {}
         self._targets: dict[tuple[str, int], Pdc] = {}
         self._initiators: dict[tuple[str, int, Mode], list[Pdc]] = {}
+        self._keys: dict[int, tuple[str, int, Mode]] = {}
+        """Key of each initiator's PDC, by PDCID."""
         self._turn: Counter[tuple[str, int, Mode]] = Counter()
         self._closed: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
         self._control: deque[Outgoing] = deque()
@@ -87,11 +90,10 @@ class Fep:
         self._timer_number = 0
         self._next_pdcid = random.randrange(1, 0x10000)
         self._credits = (
-            CreditScheduler(config.link_rate_bps, config.packet_bytes, int(config.nscc().max_wnd_bytes))
+            CreditScheduler(config.link_rate_bps, config.packet_bytes, int(self._nscc.max_wnd_bytes))
             if config.cc in ("rccc", "both")
             else None
         )
-        self._credit_keys: dict[Pdc, bool] = {}
         self._rudi = self.semantics.rudi
 
     # --- local objects -----------------------------------------------------------------------------------
@@ -165,12 +167,11 @@ class Fep:
         """Forget a PDC; its identity is kept for a while, so that a late SYN does not open it again."""
         self._pdcs.pop(pdc.local_pdcid, None)
         if pdc.initiator:
-            for key, pdcs in list(self._initiators.items()):
-                if pdc in pdcs:
-                    pdcs.remove(pdc)
-                    if not pdcs:
-                        del self._initiators[key]
-                    break
+            key = self._keys.pop(pdc.local_pdcid)
+            pdcs = self._initiators[key]
+            pdcs.remove(pdc)
+            if not pdcs:
+                del self._initiators[key]
         else:
             identity = (pdc.remote, pdc.remote_pdcid)
             if self._targets.get(identity) is pdc:
@@ -190,11 +191,11 @@ class Fep:
     def submit(self, remote: str, job_id: int, mode: Mode, now: int) -> Pdc:
         """The PDC for the next message to a peer: an open one, or a new one; `UsageError` if there are too many."""
         key = (remote, job_id, mode)
-        pdcs = self._initiators.setdefault(key, [])
-        usable = [pdc for pdc in pdcs if pdc.open]
+        usable = [pdc for pdc in self._initiators.get(key, ()) if pdc.open]
         if len(usable) < self.config.pdcs_per_peer:
             pdc = self._open(remote, mode, now)
-            pdcs.append(pdc)
+            self._initiators.setdefault(key, []).append(pdc)
+            self._keys[pdc.local_pdcid] = key
             return pdc
         self._turn[key] += 1
         return usable[self._turn[key] % len(usable)]
@@ -220,7 +221,7 @@ class Fep:
             local_pdcid=local,
             remote_pdcid=remote_pdcid,
             start_psn=start_psn,
-            congestion=make_context(CcKind(config.cc), config.nscc(), now),
+            congestion=make_context(CcKind(config.cc), self._nscc, now),
             paths=make_paths(kind, config.entropies, self._random, config.base_rtt_ns, config.packets_per_ack),
             now=now,
         )

@@ -220,6 +220,8 @@ class Pdc:
         if not self.sender.on_ack(ack, incoming.entropy, response, now):
             self.count("invalid-ack")
             return
+        if self.transfers is not None and self.transfers.waiting:
+            self.transfers.expect(now)
         if ack.flags & 0x06 == 0x04 and self.initiator:  # REQ_CLOSE
             self.close(now)
         self._go_on(now)

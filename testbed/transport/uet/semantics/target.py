@@ -211,7 +211,7 @@ class TargetSemantics:
         if message.received >= message.total:
             transfers.incoming.pop(header.message_id, None)
             self._complete(message, now)
-        elif fresh or message.received % 16 == 0:
+        else:
             transfers.expect(now)
         if message.status is not ReturnCode.OK:
             return self._error(message.status, header, header.message_id)
