@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from testbed.cli.labs import open_lab, split_port
 from testbed.deploy.live import NoSuchNode, RunningLab
 from testbed.drivers.inotify import IN_CREATE, IN_MODIFY, DirectoryWatch
+from testbed.drivers.processes import search_path
 from testbed.errors import CapabilityError, TestbedError
 
 
@@ -41,7 +42,8 @@ def shell(name: str | None, node: str) -> int:
     """An interactive shell whose prompt names the node."""
     lab = open_lab(name)
     program = os.environ.get("SHELL") or "/bin/sh"
-    environment = {**os.environ, **lab.node(node).env, "PS1": f"{lab.name}/{node}# ", "TESTBED_NODE": node}
+    environment = {**os.environ, "PATH": search_path(), **lab.node(node).env}
+    environment |= {"PS1": f"{lab.name}/{node}# ", "TESTBED_NODE": node}
     argv = [program, "--norc"] if program.endswith("bash") else [program]
     process = lab.spawn(node, argv, own_sysfs=True, env=environment)
     with _terminal_handed_over():

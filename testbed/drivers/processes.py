@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -152,7 +153,12 @@ def disown(process: subprocess.Popen[bytes]) -> None:
 
 def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """The environment of a node's process: PATH, terminal and locale of ours, then the node's own."""
-    kept = {
-        key: os.environ[key] for key in ("PATH", "HOME", "TERM", "LANG", "LC_ALL", "USER", "SHELL") if key in os.environ
-    }
-    return kept | dict(extra)
+    kept = {key: os.environ[key] for key in ("HOME", "TERM", "LANG", "LC_ALL", "USER", "SHELL") if key in os.environ}
+    return kept | {"PATH": search_path()} | dict(extra)
+
+
+def search_path() -> str:
+    """Where a node's commands are looked for: where ours are, and last beside our interpreter, for our own tools."""
+    scripts = str(Path(sys.executable).parent)
+    directories = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join(directories if scripts in directories else [*directories, scripts])
