@@ -1,4 +1,4 @@
-"""Two endpoints and the wire between them, in the hands of a test: datagrams can be looked at, held, lost or doubled."""
+"""Two endpoints and the wire between them, in the hands of a test: datagrams can be looked at, held or lost."""
 
 from __future__ import annotations
 

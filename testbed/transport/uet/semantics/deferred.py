@@ -53,28 +53,30 @@ class Step(Operation):
 class Deferral:
     """What a target remembers of a rendezvous or deferrable send."""
 
-    __slots__ = ("eager", "extension", "header", "mode", "remote", "token")
+    __slots__ = ("eager", "extension", "header", "mode", "remote")
 
-    def __init__(
-        self, header: StandardRequest, extension: RendezvousExtension | None, remote: str, mode: Mode, token: int
-    ) -> None:
+    def __init__(self, header: StandardRequest, extension: RendezvousExtension | None, remote: str, mode: Mode) -> None:
         self.header = header
         self.extension = extension
         self.remote = remote
         self.mode = mode
-        self.token = token
-        self.eager = bytearray() if extension is None else bytearray(extension.eager_length)
+        self.eager = bytearray()
+        """Room for the eager part, once it is known that there may be so much."""
 
 
 class _Offer:
     """Initiator: a rendezvous or deferrable send that waits for its target."""
 
-    __slots__ = ("key", "left", "message", "operation", "restart")
+    __slots__ = ("job_id", "key", "left", "message", "operation", "remote", "restart", "restarted_by")
 
-    def __init__(self, operation: Operation, key: int, left: int) -> None:
+    def __init__(self, operation: Operation, remote: str, job_id: int, key: int, left: int) -> None:
         self.operation = operation
+        self.remote = remote
+        self.job_id = job_id
         self.key = key
         self.left = left
+        self.restarted_by = 0
+        """The target's token of the latest restart."""
         self.message: Message | None = None
         self.restart: Callable[[int, int], None] | None = None
 
@@ -93,7 +95,8 @@ class DeferredSends:
         self._next_token = 0
         self._offers: dict[int, _Offer] = {}
         self._read_offers: dict[int, _Offer] = {}
-        self._accepted: dict[int, Operation] = {}
+        self._accepted: dict[int, tuple[str, int, Operation]] = {}
+        """Receives that wait for a restart, by our token, with the address and the job that have it."""
 
     # --- initiator ---------------------------------------------------------------------------------------
 
@@ -113,7 +116,7 @@ class DeferredSends:
         eager = payload[:eager_bytes]
         rest = payload[eager_bytes:]
         region = self._fep.register(rest, Access.REMOTE_READ, endpoint.address.job_id)
-        offer = _Offer(operation, region.key, len(rest))
+        offer = _Offer(operation, to.ip, endpoint.address.job_id, region.key, len(rest))
         self._read_offers[region.key] = offer
         extension = RendezvousExtension(
             eager_length=len(eager),
@@ -173,7 +176,7 @@ class DeferredSends:
     ) -> None:
         """Send, but be ready to send again when the target has a receive for it."""
         token = self._token()
-        offer = self._offers[token] = _Offer(operation, 0, len(payload))
+        offer = self._offers[token] = _Offer(operation, to.ip, endpoint.address.job_id, 0, len(payload))
         opcode = Opcode.DEFERRABLE_SEND if tag is None else Opcode.DEFERRABLE_TSEND
 
         def send(target_token: int, at: int) -> None:
@@ -199,13 +202,27 @@ class DeferredSends:
         offer.restart = send
         send(0, now)
 
-    def restart(self, header: StandardRequest, now: int) -> None:
-        """DEFERRABLE_RTR has arrived: its tokens are in the place of the match bits."""
+    def restart(self, remote: str, header: StandardRequest, now: int) -> None:
+        """DEFERRABLE_RTR has arrived: its tokens are in the place of the match bits.
+
+        Only the peer that the message was sent to may ask for it, and once with each of its tokens.
+        """
         offer = self._offers.get(header.memory_key >> 32)
-        if offer is None or offer.restart is None or offer.operation.done:
+        token = header.memory_key & _TOKEN_MASK
+        if (
+            offer is None
+            or offer.restart is None
+            or offer.operation.done
+            or (offer.remote, offer.job_id) != (remote, header.job_id)
+            or token in (0, offer.restarted_by)
+        ):
             self._fep.count("stray-restart")
             return
-        offer.restart(header.memory_key & _TOKEN_MASK, now)
+        offer.restarted_by = token
+        try:
+            offer.restart(token, now)
+        except UsageError as error:  # no PDC is free
+            offer.operation.complete(ReturnCode.UNDELIVERABLE, 0, now, str(error))
 
     def _token(self) -> int:
         self._next_token = self._next_token % _TOKEN_MASK + 1
@@ -229,33 +246,42 @@ class DeferredSends:
         number = semantics.initiator_number(pdc.remote, header.initiator)
         operation = None
         if not rendezvous and header.buffer_offset & _TOKEN_MASK:
-            operation = self._accepted.pop(header.buffer_offset & _TOKEN_MASK, None)
-            if operation is None:
+            accepted = self._accepted.get(header.buffer_offset & _TOKEN_MASK)
+            if accepted is None or accepted[:2] != (pdc.remote, header.job_id):
                 message.status = ReturnCode.CANCELLED
                 return message
+            del self._accepted[header.buffer_offset & _TOKEN_MASK]
+            operation = accepted[2]
         else:
             posted = queue.match(tag, number)
             if posted is not None:
                 assert isinstance(posted.context, Operation)
                 operation = posted.context
-        deferral = Deferral(header, extension, pdc.remote, pdc.mode, 0)
+        deferral = Deferral(header, extension, pdc.remote, pdc.mode)
         message.deferral = deferral if rendezvous or operation is None else None
-        if rendezvous:
-            # Only the eager part comes as packets of this message.
-            message.total = len(deferral.eager)
-            message.view = memoryview(deferral.eager)
+        eager = 0 if extension is None else extension.eager_length
         if operation is not None:
-            if rendezvous:
-                message.operation = self._rendezvous_step(message, operation, now)
-            else:
+            if not rendezvous:
                 semantics.meet(message, operation)
-            return message
-        message.unexpected = queue.add_unexpected(tag, number, len(deferral.eager), message)
-        if message.unexpected is None:
-            return semantics.no_room()
-        if not rendezvous:
-            message.view = None
-            message.status = ReturnCode.DROPPED
+                return message
+            assert operation.buffer is not None
+            if eager > len(operation.buffer):
+                message.deferral = None
+                semantics.meet(message, operation)
+                message.total = eager
+                return message
+            message.operation = self._rendezvous_step(message, operation, now)
+        else:
+            message.unexpected = queue.add_unexpected(tag, number, eager, message)
+            if message.unexpected is None:
+                return semantics.no_room()
+            if not rendezvous:
+                message.status = ReturnCode.DROPPED
+                return message
+        # Only the eager part comes as packets of this message.
+        deferral.eager = bytearray(eager)
+        message.total = eager
+        message.view = memoryview(deferral.eager)
         return message
 
     def take(self, message: IncomingMessage, operation: Operation, now: int) -> bool:
@@ -275,9 +301,9 @@ class DeferredSends:
 
     def _ask_to_restart(self, message: IncomingMessage, deferral: Deferral, operation: Operation, now: int) -> None:
         token = self._token()
-        self._accepted[token] = operation
-        operation.source = message.source
         header = deferral.header
+        self._accepted[token] = (deferral.remote, header.job_id, operation)
+        operation.source = message.source
         endpoint = message.endpoint
         assert endpoint is not None and message.source is not None
         tokens = (header.buffer_offset >> 32) << 32 | token
@@ -287,7 +313,12 @@ class DeferredSends:
                 operation.complete(step.status or ReturnCode.UNDELIVERABLE, 0, at, step.error)
 
         to = message.source
-        pdc = self._fep.submit(to.ip, endpoint.address.job_id, deferral.mode, now)
+        try:
+            pdc = self._fep.submit(to.ip, endpoint.address.job_id, deferral.mode, now)
+        except UsageError as error:  # no PDC is free
+            del self._accepted[token]
+            operation.complete(ReturnCode.UNDELIVERABLE, 0, now, str(error))
+            return
         target = Target(endpoint.address.job_id, to.pid_on_fep, to.resource_index, True, endpoint.initiator)
         step = Step(operation.kind, now, sent)
         empty = memoryview(b"")

@@ -46,7 +46,7 @@ WINDOW = 64
 class _Request:
     """One packet of an operation."""
 
-    __slots__ = ("body", "deadline", "offset", "payload", "remote", "retries", "transfer")
+    __slots__ = ("body", "deadline", "nacks", "offset", "payload", "remote", "retries", "transfer", "transmissions")
 
     def __init__(self, transfer: _Transfer, remote: str, body: bytes, payload: memoryview, offset: int) -> None:
         self.transfer = transfer
@@ -55,7 +55,14 @@ class _Request:
         self.payload = payload
         self.offset = offset
         self.retries = 0
+        """Time-outs."""
+        self.nacks = 0
+        self.transmissions = 0
         self.deadline = 0
+
+    @property
+    def reads(self) -> bool:
+        return self.body[0] & 0x3F == Opcode.READ
 
 
 class _Transfer:
@@ -75,7 +82,7 @@ class RudiChannel:
     def __init__(self, fep: Fep, semantics: TargetSemantics) -> None:
         self._fep = fep
         self._semantics = semantics
-        self._next_id = 0
+        self._next_id = fep.random.getrandbits(32)  # not to be guessed by who cannot see our packets
         self._waiting: deque[_Request] = deque()
         self._under_way: dict[int, _Request] = {}
         config = fep.config
@@ -144,7 +151,8 @@ class RudiChannel:
             out.append(self._datagram(self._next_id, request, now))
 
     def _datagram(self, packet_id: int, request: _Request, now: int) -> Outgoing:
-        retx = request.retries > 0
+        retx = request.transmissions > 0
+        request.transmissions += 1
         request.deadline = now + (self._fep.config.rto_ns << request.retries)
         packet = RudiPacket(
             type=PdsType.RUDI_REQ,
@@ -152,18 +160,20 @@ class RudiChannel:
             flags=0x10 if retx else 0,
             packet_id=packet_id,
         )
-        write = request.body[0] & 0x3F == Opcode.WRITE
-        payload = request.payload if write else b""
+        payload = b"" if request.reads else request.payload
         priority = Priority.RETRANSMISSION if retx else Priority.DATA
         return Outgoing(
             request.remote, self._paths.next_entropy(now), priority, packet.encode() + request.body, payload
         )
 
     def on_nack(self, nack: Nack, incoming: Incoming, now: int) -> None:
-        """An early word that a request was lost."""
+        """An early word that a request was lost: it is sent again at once, but not for ever."""
         request = self._under_way.get(nack.nack_psn)
-        if request is not None and request.remote == incoming.remote and nack.flags & _NACK_RUDI:
-            request.deadline = now
+        if request is None or request.remote != incoming.remote or request.nacks >= self._fep.config.max_nack_retx:
+            self._fep.count("stray-nack")
+            return
+        request.nacks += 1
+        self._fep.emit(self._datagram(nack.nack_psn, request, now))
 
     def next_timer(self) -> int | None:
         """When the oldest unanswered request is to be repeated."""
@@ -211,19 +221,21 @@ class RudiChannel:
             self._fep.count("stray-response")
             return
         header, at = decode_ses(packet.next_header, data, offset)
+        if not isinstance(header, Response | ResponseData):
+            raise DecodeError(offset, "a RUDI response that is no response")
+        good = header.return_code in (ReturnCode.OK, ReturnCode.NULL)
+        if good and request.reads:
+            payload = data[at:]
+            if not isinstance(header, ResponseData) or len(payload) != len(request.payload):
+                raise DecodeError(at, f"not the {len(request.payload)} bytes that were asked for")
+            if not request.transfer.operation.done:
+                request.payload[:] = payload
         del self._under_way[packet.packet_id]
-        self._answered(request, header, data[at:], now)
-
-    def _answered(self, request: _Request, header: object, payload: bytes | memoryview, now: int) -> None:
         transfer = request.transfer
         operation = transfer.operation
-        if isinstance(header, ResponseData):
-            if operation.buffer is not None and len(payload) == len(request.payload):
-                request.payload[:] = payload
-            else:
-                operation.complete(ReturnCode.UNSUPPORTED_SIZE, 0, now)
-        elif isinstance(header, Response) and header.return_code not in (ReturnCode.OK, ReturnCode.NULL):
-            operation.complete(ReturnCode(header.return_code), 0, now)
+        if not good:
+            operation.complete(header.return_code, 0, now)
+            return
         transfer.received += 1
         if transfer.received == transfer.packets:
             operation.complete(ReturnCode.OK, 0 if operation.buffer is None else len(operation.buffer), now)

@@ -28,7 +28,7 @@ from ..memory import Access, AccessRefused
 from ..pds import Uud
 from ..responses import Response, ResponseData, ResponseDataSmall
 from ..ses import MediumRequest, SmallRequest, StandardRequest, decode_ses
-from ..ses_extensions import AtomicExtension, CswapExtension
+from ..ses_extensions import AtomicExtension, CswapExtension, RendezvousExtension
 from .deferred import DeferredSends
 from .operations import Operation, OpKind
 from .rudi import RudiChannel
@@ -107,7 +107,7 @@ class TargetSemantics:
             if opcode == Opcode.MSG_ERROR:
                 return self._message_error(transfers, header, now)
             if opcode == Opcode.DEFERRABLE_RTR:
-                self.deferred.restart(header, now)
+                self.deferred.restart(pdc.remote, header, now)
                 return self._plain(header, header.message_id)
             if opcode == Opcode.NO_OP:
                 return self._plain(header, header.message_id)
@@ -178,11 +178,14 @@ class TargetSemantics:
         message = transfers.incoming.get(header.message_id)
         length = len(payload)
         first = bool(header.flags & _SES_SOM)
+        limit = header.request_length
+        if isinstance(header.extension, RendezvousExtension):
+            limit = min(limit, header.extension.eager_length)
         if not first and length != header.payload_length:
             raise DecodeError(offset + 32, f"{length} bytes follow, not {header.payload_length}")
         at = 0 if first else header.message_offset
-        if at + length > header.request_length:
-            raise DecodeError(offset + 36, f"bytes {at} to {at + length} of a message of {header.request_length}")
+        if at + length > limit:
+            raise DecodeError(offset + 36, f"bytes {at} to {at + length} of a message of {limit}")
         fresh = message is None
         if message is None:
             if header.message_id in transfers.dropped:
@@ -200,8 +203,15 @@ class TargetSemantics:
                 transfers.incoming[header.message_id] = message
                 if len(transfers.incoming) == 1:
                     pdc.arm(transfers.expect(now))
-        elif header.request_length != message.request_length or header.job_id != message.job_id:
+        elif (
+            header.request_length != message.request_length
+            or header.job_id != message.job_id
+            or header.opcode is not message.opcode
+            or at + length > message.total
+        ):
             raise DecodeError(offset + 40, "not the message of this number that has begun")
+        if message.region is not None and not message.region.registered:
+            message.revoke()
         if header.flags & _SES_HD:
             message.header_data = header.header_data
         view = message.view
@@ -261,13 +271,14 @@ class TargetSemantics:
             ReturnCode.OK, message_id, header.job_id, total, opcode=ResponseOpcode.DEFAULT_RESPONSE
         )
         message = IncomingMessage(total, None, None, answer)
+        message.opcode = header.opcode
         message.job_id = header.job_id
         message.request_length = total
         if header.opcode == Opcode.WRITE:
             try:
-                message.view = self._fep.memory.resolve(
-                    key, header.job_id, self._address(header), total, Access.REMOTE_WRITE
-                )
+                region = self._fep.memory.find(key, header.job_id)
+                message.view = region.view(self._address(header), total, Access.REMOTE_WRITE)
+                message.region = region
             except AccessRefused as refusal:
                 message.status = refusal.return_code
             else:
@@ -363,9 +374,7 @@ class TargetSemantics:
         """The initiator gives a message up."""
         message = transfers.incoming.pop(header.message_id, None)
         if message is not None:
-            message.status = ReturnCode.INITIATOR_ERR
-            if message.operation is not None:
-                message.operation.complete(ReturnCode.INITIATOR_ERR, 0, now)
+            message.abort(ReturnCode.INITIATOR_ERR, "its initiator has given it up", now)
         return self._plain(header, header.message_id)
 
     # --- READ and atomics --------------------------------------------------------------------------------

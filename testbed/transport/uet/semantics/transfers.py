@@ -15,6 +15,7 @@ from ..codes import AmoOpcode, AmoType, NextHeader, Opcode, RequestBit, Response
 from ..delivery.window import TxPacket
 from ..errors import DecodeError
 from ..matching import UnexpectedMessage
+from ..memory import MemoryRegion
 from ..responses import Response, ResponseData, ResponseDataSmall
 from ..ses import decode_ses
 from .operations import Operation
@@ -491,7 +492,7 @@ class PdcTransfers:
             item.failed(reason, now)
         incoming, self.incoming = self.incoming, {}
         for message in incoming.values():
-            message.abort(reason, now)
+            message.abort(ReturnCode.UNDELIVERABLE, reason, now)
 
 
 class IncomingMessage:
@@ -503,8 +504,10 @@ class IncomingMessage:
         "endpoint",
         "header_data",
         "job_id",
+        "opcode",
         "operation",
         "received",
+        "region",
         "request_length",
         "source",
         "status",
@@ -529,12 +532,29 @@ class IncomingMessage:
         self.header_data: int | None = None
         self.unexpected: UnexpectedMessage | None = None
         """Its place in the unexpected list while no receive has met it."""
+        self.opcode = Opcode.SEND
         self.job_id = 0
+        self.region: MemoryRegion | None = None
+        """Of a WRITE: what `view` is a part of."""
         self.endpoint: Endpoint | None = None
         self.source: FepAddress | None = None
         self.deferral: Deferral | None = None
         """Of a rendezvous or deferrable send."""
 
-    def abort(self, reason: str, now: int) -> None:
+    def revoke(self) -> None:
+        """The memory that it goes to is no longer registered: the rest goes nowhere."""
+        self.view = None
+        self.region = None
+        if self.status is ReturnCode.OK:
+            self.status = ReturnCode.BAD_MKEY
+
+    def abort(self, status: ReturnCode, reason: str, now: int) -> None:
+        """No more of it will arrive."""
+        self.status = status
         if self.operation is not None:
-            self.operation.complete(ReturnCode.UNDELIVERABLE, 0, now, reason)
+            self.operation.complete(status, 0, now, reason)
+        elif self.unexpected is not None and self.endpoint is not None:
+            # Else a receive would meet a message that never ends, and its bytes would count for ever.
+            if not self.endpoint.tagged.discard(self.unexpected):
+                self.endpoint.untagged.discard(self.unexpected)
+            self.unexpected = None
