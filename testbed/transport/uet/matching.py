@@ -12,10 +12,11 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import Any
 
-from .addressing import INITIATOR_LIMIT
 from .errors import UsageError
 
 TAG_LIMIT = 1 << 64
+INITIATOR_LIMIT = 1 << 160
+"""An initiator is an IP address and an initiator ID of 32 bits."""
 DEFAULT_MAX_POSTED = 1 << 16
 DEFAULT_MAX_UNEXPECTED = 4096
 DEFAULT_MAX_UNEXPECTED_BYTES = 64 << 20
@@ -129,12 +130,12 @@ class ReceiveQueue:
     ) -> UnexpectedMessage | None:
         """Wait for one message, or take the earliest unexpected one that matches: then nothing is posted.
 
-        Raises `UsageError`: `max_posted` receives wait already, a tag beyond 64 bits, an initiator beyond 32.
+        Raises `UsageError`: `max_posted` receives wait already, a tag beyond 64 bits, an initiator beyond 160.
         """
         if not (0 <= tag < TAG_LIMIT and 0 <= ignore < TAG_LIMIT):
             raise UsageError(f"tags have 64 bits: {tag:#x}, {ignore:#x}")
         if initiator is not None and not 0 <= initiator < INITIATOR_LIMIT:
-            raise UsageError(f"an initiator has 32 bits: {initiator}")
+            raise UsageError(f"an initiator has 160 bits: {initiator}")
         message = self.peek(tag, ignore, initiator)
         if message is not None:
             self.discard(message)

@@ -6,6 +6,8 @@ answers are guaranteed: errors, placements in the unexpected list, and data).
 
 from __future__ import annotations
 
+from functools import lru_cache
+from ipaddress import ip_address
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -47,10 +49,13 @@ _UNTAGGED = frozenset({Opcode.SEND, Opcode.RENDEZVOUS_SEND, Opcode.DEFERRABLE_SE
 _TAGGED = frozenset({Opcode.TAGGED_SEND, Opcode.RENDEZVOUS_TSEND, Opcode.DEFERRABLE_TSEND})
 _SENDS = _UNTAGGED | _TAGGED
 _NOTHING = Answer(NextHeader.NONE, b"")
-_MOST_INITIATORS = 1 << 20
-"""Told apart; all others are one (a stranger may make up as many as he likes)."""
 
 Request = StandardRequest | MediumRequest | SmallRequest
+
+
+@lru_cache(maxsize=4096)
+def _address_number(remote: str) -> int:
+    return int(ip_address(remote))
 
 
 def encode_response(
@@ -73,17 +78,14 @@ class TargetSemantics:
         self._fep = fep
         self.rudi = RudiChannel(fep, self)
         self.deferred = DeferredSends(fep)
-        self._initiators: dict[tuple[str, int], int] = {}
 
-    def initiator_number(self, remote: str, initiator: int) -> int:
-        """A number for {address, initiator ID}, by which receives choose their senders: an ID is a host's own."""
-        names = self._initiators
-        number = names.get((remote, initiator))
-        if number is None:
-            if len(names) >= _MOST_INITIATORS:
-                return 0
-            number = names[remote, initiator] = len(names) + 1
-        return number
+    @staticmethod
+    def initiator_number(remote: str, initiator: int) -> int:
+        """A number for {address, initiator ID}, by which receives choose their senders: an ID is a host's own.
+
+        Calculated, not handed out: a stranger may make up as many initiators as he likes.
+        """
+        return _address_number(remote) << 32 | initiator
 
     # --- requests on a PDC -------------------------------------------------------------------------------
 
