@@ -1,0 +1,77 @@
+"""The results as JSON with perftest's keys, and valid JSON always (perftest leaves quotes out in places)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed.agent.perftest.errors import PerftestError
+from testbed.agent.perftest.options import Options
+from testbed.agent.perftest.results import BandwidthResult, LatencyResult, Result
+from testbed.agent.perftest.table import bandwidth
+
+
+def json_document(options: Options, address: str, results: Sequence[Result], cpu_percent: float) -> dict[str, Any]:
+    """`test_info`, `results` and `CPU_util`.
+
+    `results` is perftest's object where one size was measured and a list of them where several were (`-a`).
+    `cpu_percent`: of one CPU, used by this process while it measured.
+    """
+    rows = [_row(options, result) for result in results]
+    return {
+        "test_info": {
+            "test": options.tool.title,
+            "Dual_port": "OFF",
+            "Device": address,
+            "Number_of_qps": options.pdcs,
+            "Transport_type": "UET",
+            "Connection_type": options.mode.name,
+            "Using_SRQ": "OFF",
+            "TX_depth": options.tx_depth,
+            "Mtu": options.payload_bytes,
+            "Link_type": "Ethernet",
+            "Data_ex_method": "Ethernet",
+            "Bidirectional": options.bidirectional,
+            "Congestion_control": options.cc,
+            "Path_selection": options.paths,
+            "Security": "OFF" if options.tss is None else "TSS",
+            "Trimming": options.trimming,
+            "BW_unit": "Gb/sec" if options.gbits else "MiB/sec",
+        },
+        "results": rows[0] if len(rows) == 1 else rows,
+        "CPU_util": round(cpu_percent, 2),
+    }
+
+
+def _row(options: Options, result: Result) -> dict[str, Any]:
+    match result:
+        case BandwidthResult():
+            return {
+                "MsgSize": result.size,
+                "n_iterations": result.iterations,
+                "BW_peak": round(bandwidth(result.peak, gbits=options.gbits), 2),
+                "BW_average": round(bandwidth(result.average, gbits=options.gbits), 2),
+                "MsgRate": round(result.messages_per_s / 1e6, 6),
+            }
+        case LatencyResult():
+            times = {
+                "t_min": result.least,
+                "t_max": result.most,
+                "t_typical": result.typical,
+                "t_avg": result.average,
+                "t_stdev": result.stdev,
+                "percentile_99": result.percentile_99,
+                "percentile_99.9": result.percentile_99_9,
+            }
+            rounded = {name: round(value, 2) for name, value in times.items()}
+            return {"MsgSize": result.size, "n_iterations": result.iterations, **rounded}
+
+
+def write_json(path: Path, document: dict[str, Any]) -> None:
+    """Raises `PerftestError`."""
+    try:
+        path.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise PerftestError(f"cannot write {path}: {error.strerror}") from None

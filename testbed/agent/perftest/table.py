@@ -1,0 +1,87 @@
+"""What is printed: perftest's header block and result tables, so that what reads those reads these."""
+
+from __future__ import annotations
+
+from testbed.agent.perftest.options import Options
+from testbed.agent.perftest.results import BandwidthResult, LatencyResult, Result
+
+RULE = "-" * 87
+_LATENCY_COLUMNS = (
+    ("#bytes", 7),
+    ("#iterations", 12),
+    ("t_min[usec]", 13),
+    ("t_max[usec]", 13),
+    ("t_typical[usec]", 17),
+    ("t_avg[usec]", 13),
+    ("t_stdev[usec]", 15),
+    ("99% percentile[usec]", 22),
+    ("99.9% percentile[usec]", 23),
+)
+_MIB = 1 << 20
+
+
+def header_block(options: Options, address: str) -> str:
+    """What is going to be measured, and how."""
+    tool = options.tool
+    title = tool.title.replace("BW", "Bidirectional BW") if options.bidirectional else tool.title
+    left = (
+        ("Dual-port", "OFF"),
+        ("Number of qps", str(options.pdcs)),
+        ("Connection type", options.mode.name),
+        ("TX depth", str(options.tx_depth)),
+        ("Mtu", f"{options.payload_bytes}[B]"),
+        ("Link type", "Ethernet"),
+        ("Data ex. method", "Ethernet"),
+    )
+    right = (
+        ("Device", address),
+        ("Transport type", "UET"),
+        ("Using SRQ", "OFF"),
+        ("Congestion ctrl", options.cc),
+        ("Path selection", options.paths),
+        ("Security", "OFF" if options.tss is None else "TSS"),
+        ("Trimming", "ON" if options.trimming else "OFF"),
+    )
+    rows = (f" {a:<15} : {b:<16} {c:<15} : {d}" for (a, b), (c, d) in zip(left, right, strict=True))
+    return "\n".join((RULE, f"{title:^87}".rstrip(), *rows, RULE))
+
+
+def address_block(local: str, remote: str, job_id: int) -> str:
+    """Who measures against whom."""
+    return "\n".join((f" local address: {local} job {job_id}", f" remote address: {remote} job {job_id}", RULE))
+
+
+def table_head(options: Options) -> str:
+    """The names of the columns."""
+    if options.tool.latency:
+        return " " + " ".join(f"{name:<{width}}" for name, width in _LATENCY_COLUMNS).rstrip()
+    unit = "Gb/sec" if options.gbits else "MiB/sec"
+    columns = (f"BW peak[{unit}]", f"BW average[{unit}]", "MsgRate[Mpps]")
+    return f" {'#bytes':<10} {'#iterations':<14} {columns[0]:<18} {columns[1]:<21} {columns[2]}"
+
+
+def bandwidth(value: float, *, gbits: bool) -> float:
+    """Bytes/s in the unit that is printed: Gbit/s or MiB/s."""
+    return value * 8 / 1e9 if gbits else value / _MIB
+
+
+def table_row(options: Options, result: Result) -> str:
+    match result:
+        case BandwidthResult():
+            peak = f"{bandwidth(result.peak, gbits=options.gbits):.2f}"
+            average = f"{bandwidth(result.average, gbits=options.gbits):.2f}"
+            rate = f"{result.messages_per_s / 1e6:.6f}"
+            return f" {result.size:<10} {result.iterations:<14} {peak:<18} {average:<21} {rate}"
+        case LatencyResult():
+            times = (
+                result.least,
+                result.most,
+                result.typical,
+                result.average,
+                result.stdev,
+                result.percentile_99,
+                result.percentile_99_9,
+            )
+            cells = (str(result.size), str(result.iterations), *(f"{value:.2f}" for value in times))
+            columns = zip(cells, _LATENCY_COLUMNS, strict=True)
+            return " " + " ".join(f"{cell:<{width}}" for cell, (_, width) in columns).rstrip()

@@ -1,0 +1,119 @@
+"""The programs: from options to what is printed and the exit code."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from testbed.agent.perftest.bandwidth import BandwidthRun, measure_bandwidth, serve_bandwidth
+from testbed.agent.perftest.errors import EXIT_FAILED, EXIT_INTERRUPTED, Interrupted, PeerGoneError, PerftestError
+from testbed.agent.perftest.json_results import json_document, write_json
+from testbed.agent.perftest.latency import RECEIVES, PingPong, measure_latency, serve_latency
+from testbed.agent.perftest.options import TOOLS, Options, Tool, Verb, parse_options
+from testbed.agent.perftest.results import Result
+from testbed.agent.perftest.session import Session
+from testbed.agent.perftest.table import RULE, address_block, header_block, table_head, table_row
+
+
+def run_tool(tool: Tool, argv: Sequence[str] | None = None) -> int:
+    """Run a tool with these arguments (without its name), by default those of the process; its exit code."""
+    options = parse_options(tool, sys.argv[1:] if argv is None else argv)
+    measurement = Measurement(options)
+    try:
+        measurement.run()
+    except (Interrupted, KeyboardInterrupt):
+        measurement.conclude()
+        print(f"uet_{tool.name}: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except PerftestError as error:
+        measurement.conclude()
+        print(f"uet_{tool.name}: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    return 0
+
+
+class Measurement:
+    """All sizes of one run, and what is printed of them."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._results: list[Result] = []
+        self._run: BandwidthRun | PingPong | None = None
+        self._address = ""
+        self._begun = False
+        self._cpu_s = self._wall_s = 0.0
+
+    def run(self) -> None:
+        """Meet the other side, measure, print. Raises `PerftestError`."""
+        options = self._options
+        with Session.open(options, self._announce) as session:
+            if options.tool.verb is Verb.SEND:
+                for _ in range(RECEIVES if options.tool.latency else 2 * options.tx_depth):
+                    session.post_receive()
+            print(address_block(session.fep.address, session.peer.ip, session.job_id))
+            print(table_head(options), flush=True)
+            self._begun = True
+            self._wall_s, self._cpu_s = time.monotonic(), time.process_time()
+            for size in options.sizes:
+                result = self._serve(session, size) if options.server else self._measure(session, size)
+                self._results.append(result)
+                print(table_row(options, result), flush=True)
+            session.finish()
+        self._run = None
+        self.conclude()
+
+    def _announce(self, address: str) -> None:
+        options = self._options
+        self._address = address
+        if options.server:
+            print(f"\n{'*' * 36}\n* Waiting for client to connect... *\n{'*' * 36}")
+        print(header_block(options, address), flush=True)
+
+    def _measure(self, session: Session, size: int) -> Result:
+        """As the client."""
+        session.channel.send({"begin": size})
+        session.ask("ready")
+        if self._options.tool.latency:
+            ping = self._run = PingPong(session, size)
+            return measure_latency(session, ping)
+        run = self._run = BandwidthRun(session, size)
+        return measure_bandwidth(session, run)
+
+    def _serve(self, session: Session, size: int) -> Result:
+        if session.ask("begin")["begin"] != size:
+            raise PeerGoneError("the other side begins with another size")
+        session.channel.send({"ready": size})
+        return (serve_latency if self._options.tool.latency else serve_bandwidth)(session, size)
+
+    def conclude(self) -> None:
+        """Print what a run that ended too soon has measured, and write the JSON."""
+        if not self._begun:
+            return
+        self._begun = False
+        options = self._options
+        partial = None if self._run is None else self._run.result
+        if partial is not None and all(result.size != partial.size for result in self._results):
+            self._results.append(partial)
+            print(table_row(options, partial))
+        print(RULE, flush=True)
+        if options.json_file is not None and self._results:
+            cpu = 100 * (time.process_time() - self._cpu_s) / max(time.monotonic() - self._wall_s, 1e-6)
+            write_json(options.json_file, json_document(options, self._address, self._results, cpu))
+
+
+def _entry(name: str) -> Callable[[], int]:
+    def main() -> int:
+        return run_tool(TOOLS[name])
+
+    main.__name__ = name
+    main.__doc__ = f"The program uet_{name}."
+    return main
+
+
+write_bw = _entry("write_bw")
+read_bw = _entry("read_bw")
+send_bw = _entry("send_bw")
+send_lat = _entry("send_lat")
+write_lat = _entry("write_lat")
+atomic_lat = _entry("atomic_lat")
