@@ -230,7 +230,9 @@ def test_more_bytes_than_allowed_are_refused() -> None:
     assert queue.unexpected_bytes == 40
 
 
-@pytest.mark.parametrize("values", [(1 << 64, 0, None), (0, 1 << 64, None), (-1, 0, None), (0, 0, 1 << 160), (0, 0, -1)])
+@pytest.mark.parametrize(
+    "values", [(1 << 64, 0, None), (0, 1 << 64, None), (-1, 0, None), (0, 0, 1 << 160), (0, 0, -1)]
+)
 def test_values_beyond_their_field_are_refused(values: tuple[int, int, int | None]) -> None:
     with pytest.raises(UsageError):
         ReceiveQueue().post(NOTHING, None, *values)
