@@ -171,6 +171,13 @@ class CongestionContext:
         if self.nscc is not None:
             self.nscc.inflight -= size
 
+    def on_found(self, size: int) -> None:
+        """A packet of `size` bytes that no longer counted as in flight has arrived all the same: `on_ack` will take it
+        off once more."""
+        self._inflight += size
+        if self.nscc is not None:
+            self.nscc.inflight += size
+
     def on_probe_ack(self, now: int, rtt_ns: int) -> None:
         """The answer to a probe (section 3.6.13.7): it may show that the base RTT is shorter than configured."""
         if self.nscc is not None:

@@ -93,6 +93,9 @@ class Receiver:
         flags = request.flags
         if incoming.length > len(incoming.data):
             pdc.count("trimmed")
+            if tracker.has(psn):  # it was sent again, for its ACK was lost or late
+                self._repeat(psn, bool(flags & _REQ_RETX), incoming)
+                return
             self.nack(NackCode.TRIMMED_LASTHOP if incoming.last_hop else NackCode.TRIMMED, request, incoming)
             return
         tracker.clear((psn + request.clear_psn_offset) & 0xFFFF_FFFF)
@@ -167,14 +170,16 @@ class Receiver:
 
     def on_ack_request(self, packet: ControlPacket, incoming: Incoming) -> None:
         """ACK_REQ: the peer asks about one PSN."""
-        stored = self.tracker.held(packet.psn)
-        if stored is not None:
-            answer = Answer(stored.next_header, stored.body, guaranteed=True)
-            self.acknowledge(packet.psn, False, incoming, answer)
-        elif self.tracker.has(packet.psn):
-            self.acknowledge(packet.psn, False, incoming, None)
+        if self.tracker.has(packet.psn):
+            self._repeat(packet.psn, False, incoming)
         else:
             self._pdc.send_nack(NackCode.PKT_NOT_RCVD, packet.psn, incoming)
+
+    def _repeat(self, psn: int, again: bool, incoming: Incoming) -> None:
+        """Acknowledge what was received before, with its stored response if it has one."""
+        stored = self.tracker.held(psn)
+        answer = None if stored is None else Answer(stored.next_header, stored.body, guaranteed=True)
+        self.acknowledge(psn, again, incoming, answer)
 
     def acknowledge(
         self, psn: int, again: bool, incoming: Incoming, answer: Answer | None, probe_opaque: int | None = None

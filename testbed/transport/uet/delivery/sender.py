@@ -75,6 +75,7 @@ class Sender:
         "_later",
         "_pdc",
         "_peer_range",
+        "_probe_number",
         "_probe_sent_at",
         "_rcvd_units",
         "_rewound_at",
@@ -96,8 +97,9 @@ class Sender:
         self.congestion = congestion
         self.paths = paths
         self.window = SendWindow(start_psn)
-        self._sources: deque[PacketSource] = deque()
-        self._again: deque[TxPacket] = deque()
+        # An empty deque has 600 bytes, and most PDCs are idle.
+        self._sources: deque[PacketSource] | None = None
+        self._again: deque[TxPacket] | None = None
         self._later: list[tuple[int, int, TxPacket]] = []
         self._peer_range = pdc.config.mp_range
         self._rto_floor = pdc.config.rto_ns
@@ -110,6 +112,7 @@ class Sender:
         self._inferred_to = psn_add(start_psn, -1)
         self._rewound_at = -1
         self._cleared_heard = self.window.clear_psn
+        self._probe_number = 0
         self._probe_sent_at = -1
         self._unasked = False
         """The latest packet did not ask for an ACK."""
@@ -124,6 +127,8 @@ class Sender:
 
     def submit(self, source: PacketSource) -> None:
         """Take a message: its packets go out after those of the messages before it."""
+        if self._sources is None:
+            self._sources = deque()
         self._sources.append(source)
 
     @property
@@ -139,23 +144,25 @@ class Sender:
     @property
     def backlog_bytes(self) -> int:
         """Of packets to be sent again (what is known of messages stays with them)."""
-        return sum(packet.size for packet in self._again if packet.state == _LOST)
+        return sum(packet.size for packet in self._again or () if packet.state == _LOST)
 
     def transmit(self, now: int, out: list[Outgoing], limit: int) -> None:
         """Append what may be sent now to `out`, until it has `limit` entries."""
         congestion = self.congestion
         window = self.window
         sources = self._sources
+        again = self._again
         while len(out) < limit:
-            if self._again:
+            if again:
                 if not congestion.can_send():
                     self._blocked(now)
                     return
-                packet = self._again.popleft()
+                packet = again.popleft()
                 if packet.state == _LOST:
                     self._send(packet, now, out, _RETX_AR)
                 continue
             if not sources:
+                self._sources = self._again = None
                 return
             if window.outstanding >= self._peer_range or not congestion.can_send():
                 self._blocked(now)
@@ -244,7 +251,7 @@ class Sender:
         packet = window.get(trigger)
         acked_bytes = 0
         if probe:
-            if self._probe_sent_at >= 0:
+            if self._probe_sent_at >= 0 and ack.probe_opaque == self._probe_number:
                 self.congestion.on_probe_ack(now, now - self._probe_sent_at)
                 self._probe_sent_at = -1
         elif packet is not None and packet.state != _DONE:
@@ -256,10 +263,13 @@ class Sender:
                 rtt = max(now - packet.sent_at - service, 1)
                 self._smooth(rtt)
             acked_bytes = packet.size
+            self._found(packet)
             packet.state = _DONE
             self._done(packet, ack.next_header, response, now)
         for acked in window.cumulative(cack):
             acked_bytes += acked.size
+            self._found(acked)
+            acked.state = _DONE
             self._done(acked, NextHeader.NONE, b"", now)
         window.advance()
         if ack.sack_bitmap:
@@ -291,6 +301,12 @@ class Sender:
         if isinstance(state, CreditState):
             self.congestion.on_credit(now, state.credit)
         return acked_bytes
+
+    def _found(self, packet: TxPacket) -> None:
+        """The peer has it. If it was taken for lost and not sent again yet, it counts as in flight again: what the peer
+        says it received includes it."""
+        if packet.state in (_LOST, _WAITING):
+            self.congestion.on_found(packet.size)
 
     def _done(self, packet: TxPacket, next_header: NextHeader, response: bytes | memoryview, now: int) -> None:
         if packet.source is not None:
@@ -338,6 +354,7 @@ class Sender:
             bits ^= low
             packet = window.get((base + low.bit_length() - 1) & 0xFFFF_FFFF)
             if packet is not None and packet.state in (_IN_FLIGHT, _LOST, _WAITING):
+                self._found(packet)
                 packet.state = _SACKED
 
     def _infer_losses(self, now: int) -> None:
@@ -359,8 +376,7 @@ class Sender:
         self._inferred_to = psn
 
     def _lose(self, packet: TxPacket, now: int, why: str) -> None:
-        packet.state = _LOST
-        self._again.append(packet)
+        self._send_again(packet)
         if why == "timeout":
             self.congestion.on_timeout(now, packet.size)
         else:
@@ -405,8 +421,13 @@ class Sender:
             heapq.heappush(self._later, (due, packet.psn, packet))
             self._pdc.arm(due)
         else:
-            packet.state = _LOST
-            self._again.append(packet)
+            self._send_again(packet)
+
+    def _send_again(self, packet: TxPacket) -> None:
+        packet.state = _LOST
+        if self._again is None:
+            self._again = deque()
+        self._again.append(packet)
 
     def _go_back(self, nacked: TxPacket, now: int) -> None:
         """ROD: send everything again from the first packet that the peer lacks (section 3.5.7)."""
@@ -437,8 +458,7 @@ class Sender:
         while later and later[0][0] <= now:
             _, _, waiting = heapq.heappop(later)
             if waiting.state == _WAITING:
-                waiting.state = _LOST
-                self._again.append(waiting)
+                self._send_again(waiting)
         deadline = later[0][0] if later else 0
         asked = False
         for packet in self.window:
@@ -482,16 +502,17 @@ class Sender:
         self._pdc.send_control(ControlType.CLEAR_CMD, self.window.clear_psn, now, payload=self.window.clear_psn)
 
     def probe(self, now: int) -> None:
-        """Ask for the round trip on the control class."""
+        """Ask for the round trip on the control class. The answer to an earlier probe does not count any more."""
         self._probe_sent_at = now
-        self._pdc.send_control(ControlType.PROBE, self.window.cack_psn, now, payload=self.window.cack_psn)
+        self._probe_number = number = (self._probe_number + 1) & 0xFFFF
+        cack = self.window.cack_psn
+        self._pdc.send_control(ControlType.PROBE, cack, now, payload=cack, opaque=number)
 
     def abandon(self, reason: str, now: int) -> None:
         """The PDC ends: everything under way or not yet sent fails."""
         sources = dict.fromkeys(packet.source for packet in self.window.abandon() if packet.source is not None)
-        sources |= dict.fromkeys(self._sources)
-        self._sources.clear()
-        self._again.clear()
+        sources |= dict.fromkeys(self._sources or ())
+        self._sources = self._again = None
         self._later.clear()
         for source in sources:
             source.failed(reason, now)

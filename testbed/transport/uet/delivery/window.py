@@ -134,7 +134,7 @@ class SendWindow:
         ) and psn_distance(psn, self.next_psn) < 0
 
     def cumulative(self, cack_psn: int) -> list[TxPacket]:
-        """Take CACK_PSN; the packets that it acknowledges and nothing had before, now done."""
+        """Take CACK_PSN; the packets that it acknowledges and nothing had before, for the caller to make done."""
         newly: list[TxPacket] = []
         if psn_distance(cack_psn, self.cack_psn) <= 0:
             return newly
@@ -144,7 +144,6 @@ class SendWindow:
             psn = (psn + 1) & 0xFFFF_FFFF
             packet = self._packets.pop(psn)
             if packet.state != PacketState.DONE:
-                packet.state = PacketState.DONE
                 newly.append(packet)
             self.clear_psn = psn
         self.advance()
@@ -160,6 +159,8 @@ class SendWindow:
             self.clear_psn = psn
             psn = (psn + 1) & 0xFFFF_FFFF
             packet = packets.get(psn)
+        if not packets:
+            packets.clear()  # a dict that is emptied otherwise keeps the memory of its largest size
 
     def abandon(self) -> list[TxPacket]:
         """Forget all packets; those that were not done."""

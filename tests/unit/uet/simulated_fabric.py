@@ -1,0 +1,137 @@
+"""Real endpoints in the link simulator: fabrics of 100 Gbit/s and 12 us, transfers over them, what they achieved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from testbed.transport.simulation import (
+    LinkSettings,
+    Network,
+    PortSettings,
+    leaf_spine,
+    star,
+)
+from testbed.transport.uet.addressing import FepAddress
+from testbed.transport.uet.config import UetConfig
+from testbed.transport.uet.fep import Fep
+from testbed.transport.uet.memory import Access
+from testbed.transport.uet.semantics.endpoint import Endpoint
+from testbed.transport.uet.semantics.operations import Operation
+from testbed.transport.uet.trace import Trace
+
+GBPS = 10**9
+RATE = 100 * GBPS
+BASE_RTT_NS = 12_000
+PAYLOAD = 4096
+PLANE_BDP = RATE * BASE_RTT_NS // (8 * GBPS)
+WIRE_BYTES = PAYLOAD + 12 + 44 + 66
+"""A full packet on the wire: PDS and standard SES headers, and all below."""
+ACK_BYTES = 44 + 66
+JOB = 7
+KEY = 99
+NEVER_NS = 1 << 50
+ALL_ACCESS = Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
+
+
+def delay_ns(hops: int) -> int:
+    """Of each link of a path, so that the base RTT of a full packet and its ACK is `BASE_RTT_NS`."""
+    serialisation = hops * (WIRE_BYTES + ACK_BYTES) * 8 * GBPS // RATE
+    return (BASE_RTT_NS - serialisation) // (2 * hops)
+
+
+def config(**settings: Any) -> UetConfig:
+    """An endpoint of the modelled fabric itself, hence at time scale 1."""
+    defaults: dict[str, Any] = {
+        "link_rate_bps": RATE,
+        "base_rtt_ns": BASE_RTT_NS,
+        "time_scale": 1.0,
+        "payload_bytes": PAYLOAD,
+        "rto_min_ns": 20 * BASE_RTT_NS,
+        "entropies": tuple(range(49152, 49152 + 256)),
+    }
+    return UetConfig(**(defaults | settings))
+
+
+@dataclass(slots=True)
+class Transfer:
+    """A WRITE from one host to another."""
+
+    source: int
+    target: int
+    operation: Operation
+
+
+class Fabric:
+    """Endpoints `10.0.0.<i>`, one per host, each with a region of its own to be written."""
+
+    def __init__(self, hosts: int, settings: UetConfig, *, seed: int = 1, traced: bool = False) -> None:
+        self.config = settings
+        self.traces = [Trace() if traced else None for _ in range(hosts)]
+        self.feps = [
+            Fep(f"10.0.0.{index + 1}", settings, Random(f"{seed} {index}"), 0, trace=self.traces[index])
+            for index in range(hosts)
+        ]
+        self.endpoints: list[Endpoint] = [fep.endpoint(job_id=JOB) for fep in self.feps]
+        self.addresses = [FepAddress(fep.address, 0, 0, JOB) for fep in self.feps]
+        self.transfers: list[Transfer] = []
+        self.seed = seed
+        self.network: Network
+
+    def star(self, port: PortSettings) -> Fabric:
+        link = LinkSettings(rate_bps=RATE, delay_ns=delay_ns(2))
+        self.network = star(self.feps, link=link, port=port, seed=self.seed)
+        return self
+
+    def leaf_spine(
+        self, leaves: int, spines: int, port: PortSettings, *, last_hop: PortSettings | None = None
+    ) -> Fabric:
+        link = LinkSettings(rate_bps=RATE, delay_ns=delay_ns(4))
+        self.network = leaf_spine(
+            self.feps,
+            leaves=leaves,
+            hosts_per_leaf=len(self.feps) // leaves,
+            spines=spines,
+            host_link=link,
+            fabric_link=link,
+            port=port,
+            last_hop=last_hop,
+            seed=self.seed,
+        )
+        return self
+
+    def write(self, source: int, target: int, size: int) -> Operation:
+        """Write `size` bytes of a pattern of its own into a region that nobody else writes."""
+        key = KEY + len(self.transfers)
+        self.feps[target].register(bytearray(size), ALL_ACCESS, JOB, key)
+        data = bytes([key & 0xFF]) * size
+        operation = self.endpoints[source].write(self.addresses[target], data, key, 0, self.network.now)
+        self.transfers.append(Transfer(source, target, operation))
+        return operation
+
+    def run(self, limit_ns: int = 1_000_000_000) -> None:
+        """Until all transfers have ended; fails if that takes longer than `limit_ns`."""
+        self.network.run(limit_ns, lambda: all(transfer.operation.done for transfer in self.transfers))
+        assert all(transfer.operation.ok for transfer in self.transfers), self.transfers
+
+    @property
+    def finished_ns(self) -> list[int]:
+        return [transfer.operation.finished_ns for transfer in self.transfers]
+
+    def counted(self, name: str) -> int:
+        return sum(fep.counters[name] for fep in self.feps)
+
+
+def ideal_ns(flows: int, size: int) -> int:
+    """So long does the bottleneck take for `flows` messages of `size` bytes, their headers included."""
+    return flows * (size // PAYLOAD) * WIRE_BYTES * 8 * GBPS // RATE
+
+
+def jain(values: list[float]) -> float:
+    """Jain's index of fairness: 1 for equal shares."""
+    return sum(values) ** 2 / (len(values) * sum(value * value for value in values))
+
+
+def port_settings(trimming: bool, **changes: Any) -> PortSettings:
+    return replace(PortSettings.for_plane(PLANE_BDP, trimming=trimming), **changes)
