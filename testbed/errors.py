@@ -94,6 +94,16 @@ class PlanError(TestbedError):
         self.code = code
 
 
+class WorkloadError(TestbedError):
+    """A workload cannot be generated as asked. `field` is the parameter at fault, e.g. `size_bytes`."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, field: str = "", hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.field = field
+
+
 class CapabilityError(TestbedError):
     """This machine lacks something the lab needs. `missing` names it: a tool, a kernel option, root."""
 
