@@ -62,6 +62,8 @@ _CONTROL_STEP = _MESSAGE // _WORD
 _CONTROL_AT = _Header.control_length.offset // _WORD
 _CONTROL_HEADER = struct.Struct("@Nii")
 
+_new = tuple.__new__  # of a named tuple, without the function in Python that stands before it
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _recvmmsg = _libc.recvmmsg
 _recvmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
@@ -115,7 +117,7 @@ class ReceiveRing:
         "_ipv6",
         "_lengths",
         "_names",
-        "_remotes",
+        "_sources",
         "_template",
         "_used",
         "_vectors",
@@ -158,7 +160,7 @@ class ReceiveRing:
         self._used = 0
         self._lengths = self._headers.view.cast("I")
         self._control_lengths = self._headers.view.cast("L")
-        self._remotes: dict[bytes, str] = {}
+        self._sources: dict[bytes, tuple[str, int]] = {}
         self._controls: dict[bytes, tuple[int, int]] = {}
 
     def read(self, limit: int) -> int:
@@ -184,45 +186,60 @@ class ReceiveRing:
         """As `parse_control`, of message `index`."""
         start = index * CONTROL_BYTES
         control = self._control.area[start : start + self._control_lengths[index * _CONTROL_STEP + _CONTROL_AT]]
-        known = self._controls.get(control)
-        if known is None:
-            if len(self._controls) >= REMEMBERED:
-                self._controls.clear()
-            known = self._controls[control] = parse_control(control)
-        return known
+        return self._controls.get(control) or self._remember_control(control)
 
     def source(self, index: int) -> tuple[str, int]:
         """IP address and port that message `index` came from."""
         start = index * NAME_BYTES
         name = self._names.area[start : start + NAME_BYTES]
-        address = name[8:24] if self._ipv6 else name[4:8]
-        remote = self._remotes.get(address)
-        if remote is None:
-            if len(self._remotes) >= REMEMBERED:
-                self._remotes.clear()
-            family = socket.AF_INET6 if self._ipv6 else socket.AF_INET
-            remote = self._remotes[address] = socket.inet_ntop(family, address)
-        return remote, name[2] << 8 | name[3]
+        return self._sources.get(name) or self._remember_source(name)
+
+    def _remember_control(self, control: bytes) -> tuple[int, int]:
+        if len(self._controls) >= REMEMBERED:
+            self._controls.clear()
+        found = self._controls[control] = parse_control(control)
+        return found
+
+    def _remember_source(self, name: bytes) -> tuple[str, int]:
+        if len(self._sources) >= REMEMBERED:
+            self._sources.clear()
+        if self._ipv6:
+            remote = socket.inet_ntop(socket.AF_INET6, name[8:24])
+        else:
+            remote = socket.inet_ntop(socket.AF_INET, name[4:8])
+        found = self._sources[name] = (remote, name[2] << 8 | name[3])
+        return found
 
     def receive(self, limit: int) -> list[Incoming]:
         """The datagrams of up to `limit` messages of a UDP socket, in the order in which they arrived."""
+        count = self.read(limit)
         found: list[Incoming] = []
         total = 0
-        for index in range(self.read(limit)):
-            remote, port = self.source(index)
+        data, names, controls = self._data.view, self._names.area, self._control.area
+        lengths, control_lengths = self._lengths, self._control_lengths
+        # What follows runs for each datagram: `source`, `marks` and `data` are written out.
+        for index in range(count):
+            start = index * NAME_BYTES
+            name = names[start : start + NAME_BYTES]
+            remote, port = self._sources.get(name) or self._remember_source(name)
             if not port:
                 self.unanswerable += 1
                 continue
-            tos, segment = self.marks(index)
+            start = index * CONTROL_BYTES
+            control = controls[start : start + control_lengths[index * _CONTROL_STEP + _CONTROL_AT]]
+            tos, segment = self._controls.get(control) or self._remember_control(control)
             ce = tos & ECN_MASK == CE
-            data = self.data(index)
-            length = len(data)
+            length = lengths[index * _LENGTH_STEP + _LENGTH_AT]
             total += length
+            start = index * SLOT_BYTES
+            end = start + length
             if 0 < segment < length:
-                for start in range(0, length, segment):
-                    found.append(Incoming(remote, port, data[start : start + segment], ce))
+                while start < end:
+                    stop = min(start + segment, end)
+                    found.append(_new(Incoming, (remote, port, data[start:stop], ce, 0, False)))
+                    start = stop
             else:
-                found.append(Incoming(remote, port, data, ce))
+                found.append(_new(Incoming, (remote, port, data[start:end], ce, 0, False)))
         self.received_bytes = total
         return found
 

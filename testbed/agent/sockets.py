@@ -277,10 +277,13 @@ class SocketGroup:
 
     def _send_run(self) -> bool:
         """Send the datagrams at the head of the queue that belong together, or drop one; False if there is no room."""
+        queue = self._queue
         start = self._head
-        first = self._queue[start]
+        first = queue[start]
         size = len(first.header) + len(first.payload)
-        stop = self._end_of_run(start, size)
+        stop = start + 1
+        if stop < len(queue) and queue[stop].entropy == first.entropy:
+            stop = self._end_of_run(start, size)
         sender: _Sender | None = None
         try:
             peer, name = self._peers.get(first.remote) or self._remember_peer(first.remote)
@@ -307,8 +310,10 @@ class SocketGroup:
         counters = self.counters
         counters.send_calls += 1
         counters.sent += sent
-        last = self._queue[start + sent - 1]
-        counters.sent_bytes += (sent - 1) * size + len(last.header) + len(last.payload)
+        if sent > 1:  # the last may be shorter
+            last = queue[start + sent - 1]
+            size = (sent - 1) * size + len(last.header) + len(last.payload)
+        counters.sent_bytes += size
         self._head = start + sent
         return True
 
