@@ -78,12 +78,18 @@ class Agent:
     def drive(self, until: Callable[[], bool], timeout_ns: int) -> bool:
         """Run until the condition holds, which is asked after every turn. False: it does not within the time."""
         end = time.monotonic_ns() + timeout_ns
-        self.loop.wake()
+        self.loop.touch()
         while not until():
             if time.monotonic_ns() >= end:
                 return False
             self.loop.run_once(end)
         return True
+
+    def forget(self, address: str) -> None:
+        """Close the sockets of a FEP as it stands. To be called when it is closed, or is to fall silent."""
+        fep, group = self._feps.pop(address)
+        self.loop.remove(fep)
+        group.close()
 
     def close(self, patience_ns: int = CLOSE_PATIENCE_NS) -> None:
         """Close PDCs as the protocol has it, as far as that is possible in the time, then the sockets."""
@@ -92,10 +98,8 @@ class Agent:
             for fep, _ in self._feps.values():
                 fep.close(now)
             self.drive(self._all_closed, patience_ns)
-        for fep, group in self._feps.values():
-            self.loop.remove(fep)
-            group.close()
-        self._feps.clear()
+        for address in list(self._feps):
+            self.forget(address)
         self.loop.close()
 
     def _all_closed(self) -> bool:

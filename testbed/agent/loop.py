@@ -139,6 +139,28 @@ class Loop:
                 return
             self.run_once(until)
 
+    def fileno(self) -> int:
+        """For another event loop, such as asyncio's, to wait for: readable when it is time for `turn`."""
+        return self._epoll.fileno()
+
+    def touch(self) -> None:
+        """What `wake` does, without its system call, for the thread that runs the turns itself."""
+        for port in self._ports:
+            port.touched = True
+
+    def turn(self) -> bool:
+        """One turn without waiting, for whoever waits for `fileno`. True: there is more to be done, so take another."""
+        self.run_once(0)
+        deadline: int | None = None
+        for port in self._ports:
+            if port.touched or port.more:
+                return True
+            if port.wake_at is not None and (deadline is None or port.wake_at < deadline):
+                deadline = port.wake_at
+        if deadline is not None:
+            self._timer.wake_by(deadline)
+        return False
+
     def run_once(self, until: int | None = 0) -> bool:
         """One turn: wait for events, at most until `until` (ns; 0: not at all; None: as long as it takes), handle them.
 
@@ -208,8 +230,7 @@ class Loop:
             callback(mask)
         elif fd == self._wakeup:
             os.eventfd_read(fd)
-        for port in self._ports:
-            port.touched = True
+        self.touch()
 
     def _serve(self, port: _Port, now: int) -> None:
         """Give the endpoint what is due, and send what it has to send."""

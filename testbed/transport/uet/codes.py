@@ -239,6 +239,49 @@ class ReturnCode(IntEnum):
     EXTENDED = 0x3E
 
 
+RETURN_CODE_MEANINGS = {
+    ReturnCode.NULL: "no code",
+    ReturnCode.OK: "success",
+    ReturnCode.BAD_GENERATION: "the resource index has another generation",
+    ReturnCode.DISABLED: "the resource index is disabled",
+    ReturnCode.DISABLED_GEN: "the resource index is disabled, in this generation",
+    ReturnCode.NO_MATCH: "no receive matches the message, and it cannot be kept",
+    ReturnCode.UNSUPPORTED_OP: "the target does not know this operation",
+    ReturnCode.UNSUPPORTED_SIZE: "the target does not do this operation with that size",
+    ReturnCode.AT_INVALID: "address translation: invalid",
+    ReturnCode.AT_PERM: "address translation: no permission",
+    ReturnCode.AT_ATS_ERROR: "address translation: the service failed",
+    ReturnCode.AT_NO_TRANS: "address translation: there is none",
+    ReturnCode.AT_OUT_OF_RANGE: "beyond the memory region",
+    ReturnCode.HOST_POISONED: "the target's memory is poisoned",
+    ReturnCode.HOST_UNSUCCESS_CMPL: "the target's host did not complete the access",
+    ReturnCode.AMO_UNSUPPORTED_OP: "the target does not know this atomic operation",
+    ReturnCode.AMO_UNSUPPORTED_DT: "the atomic operation does not take this data type",
+    ReturnCode.AMO_UNSUPPORTED_SIZE: "the operand is not as long as its data type says",
+    ReturnCode.AMO_UNALIGNED: "the atomic operation's address is not aligned",
+    ReturnCode.AMO_FP_NAN: "floating point: not a number",
+    ReturnCode.AMO_FP_UNDERFLOW: "floating point: underflow",
+    ReturnCode.AMO_FP_OVERFLOW: "floating point: overflow",
+    ReturnCode.AMO_FP_INEXACT: "floating point: inexact",
+    ReturnCode.PERM_VIOLATION: "the memory region is not registered for this access",
+    ReturnCode.OP_VIOLATION: "this operation is not permitted here",
+    ReturnCode.BAD_INDEX: "nobody has this resource index",
+    ReturnCode.BAD_PID: "no process has this PIDonFEP",
+    ReturnCode.BAD_JOB_ID: "the job is not known there, or may not do this",
+    ReturnCode.BAD_MKEY: "no memory is registered under this key",
+    ReturnCode.BAD_ADDR: "not an address of the target",
+    ReturnCode.CANCELLED: "cancelled",
+    ReturnCode.UNDELIVERABLE: "the peer could not be reached",
+    ReturnCode.UNCOR: "an uncorrectable error at the target",
+    ReturnCode.UNCOR_TRNSNT: "an uncorrectable error at the target, which may pass",
+    ReturnCode.TOO_LONG: "the message is longer than the buffer of its receive",
+    ReturnCode.INITIATOR_ERR: "the initiator gave the message up",
+    ReturnCode.DROPPED: "the target has let the message go",
+    ReturnCode.EXTENDED: "the target gives an extended code",
+}
+"""For users who meet one."""
+
+
 class AmoOpcode(IntEnum):
     """Atomic memory operations."""
 

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from enum import IntEnum, StrEnum
+from functools import lru_cache
 from random import Random
 
 from testbed.transport.uet.codes import NackCode
@@ -68,12 +69,14 @@ class Quarantine:
         self._period_ns = period_ns
         self._limit = entropies // 2
         self._until: dict[int, int] = {}
-        self._order: deque[tuple[int, int]] = deque()
+        self._order: deque[tuple[int, int]] | None = None  # most selectors never need one: it has 600 bytes
 
     def add(self, entropy: int, now: int) -> None:
         until = now + self._period_ns
         if self._until.get(entropy) != until:
             self._until[entropy] = until
+            if self._order is None:
+                self._order = deque()
             self._order.append((until, entropy))
         self._expire(now)
 
@@ -94,6 +97,14 @@ class Quarantine:
             # A later report has its own place in the order.
             if self._until.get(entropy) == until:
                 del self._until[entropy]
+        if not order:
+            self._order = None
+
+
+@lru_cache(maxsize=64)
+def _members(entropies: tuple[int, ...]) -> frozenset[int]:
+    """The EVs as a set: one for all selectors of an endpoint, since it has kilobytes."""
+    return frozenset(entropies)
 
 
 class PathSelector(ABC):
@@ -104,8 +115,8 @@ class PathSelector(ABC):
     def __init__(self, entropies: Sequence[int], random: Random, base_rtt_ns: int) -> None:
         if not entropies:
             raise UsageError("path selection needs at least one entropy value")
-        self._entropies: list[int] = list(entropies)
-        self._known = frozenset(self._entropies)
+        self._entropies = tuple(entropies)  # the one of the configuration, not a copy
+        self._known = _members(self._entropies)
         self._random = random
         self._base_rtt_ns = base_rtt_ns
         self._dead = Quarantine(DEAD_RTTS * base_rtt_ns, len(self._entropies))
@@ -174,10 +185,11 @@ class SinglePath(PathSelector):
 class ObliviousPaths(PathSelector):
     """All EVs in turn, in an order drawn anew each time round. Best with trimming (section 3.6.16)."""
 
-    __slots__ = ("_index",)
+    __slots__ = ("_index", "_order")
 
     def __init__(self, entropies: Sequence[int], random: Random, base_rtt_ns: int) -> None:
         super().__init__(entropies, random, base_rtt_ns)
+        self._order = list(self._entropies)
         self._index = 0
 
     def next_entropy(self, now: int) -> int:
@@ -193,7 +205,7 @@ class ObliviousPaths(PathSelector):
 
     def _next_of_permutation(self) -> int:
         """One step of a Fisher-Yates shuffle, so that no packet pays for a whole one."""
-        entropies = self._entropies
+        entropies = self._order
         index = self._index
         count = len(entropies)
         other = index + int(self._random.random() * (count - index))
