@@ -343,6 +343,17 @@ def report(record: Annotated[Path, typer.Argument(metavar="RECORD.json")]) -> No
 
 
 @app.command()
+def metrics(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One metric; default: all.")] = None,
+    format: Form = "table",
+) -> None:
+    """Define the metrics: unit, formula, source, and which way is better."""
+    from testbed.cli import metrics as definitions
+
+    definitions.metrics(name, _form(format))
+
+
+@app.command()
 def stats(
     patterns: Annotated[list[str] | None, typer.Argument(metavar="[NODE|NODE:IF...] [SPAN]")] = None,
     name: LabName = None,

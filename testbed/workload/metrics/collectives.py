@@ -1,0 +1,102 @@
+"""Metrics of collectives and of training jobs: algbw, busbw, JCT, its ratios, and bytes that cross the fabric.
+
+Sources: nccl-tests, doc/PERFORMANCE.md (and src/gather.cu, scatter.cu, hypercube.cu, sendrecv.cu for the kinds that
+the text leaves out); draft-calabria-bmwg-ai-fabric-training-bench-04 (an individual Internet-Draft) for JCT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from testbed.workload.metrics.statistics import percentile
+from testbed.workload.steps import Transfer
+
+_BUSBW_FACTORS = {
+    "all_reduce": (2, 1),
+    "reduce_scatter": (1, 1),
+    "all_gather": (1, 1),
+    "all_to_all": (1, 1),
+    "gather": (1, 1),
+    "scatter": (1, 1),
+    "broadcast": (1, 0),
+    "reduce": (1, 0),
+    "send_recv": (1, 0),
+    "hypercube": (1, 0),
+}
+"""(a, b): the factor is a * (n - b) / n."""
+
+COLLECTIVE_KINDS = tuple(_BUSBW_FACTORS)
+
+
+def busbw_factor(kind: str, ranks: int) -> float:
+    """busbw / algbw: 2(n-1)/n, (n-1)/n or 1. It depends on the kind alone, not on ring or tree."""
+    if kind not in _BUSBW_FACTORS:
+        raise ValueError(f"{kind!r} is not a collective: one of {', '.join(COLLECTIVE_KINDS)}")
+    if ranks < 1:
+        raise ValueError(f"a collective has at least one rank, not {ranks}")
+    factor, absent = _BUSBW_FACTORS[kind]
+    return factor * (ranks - absent) / ranks
+
+
+def algbw(size_bytes: float, time_s: float) -> float | None:
+    """S / t in byte/s (10^9 of them are nccl-tests' GB/s). `size_bytes` is S as nccl-tests has it for the kind."""
+    return size_bytes / time_s if time_s > 0 else None
+
+
+def busbw(kind: str, ranks: int, size_bytes: float, time_s: float) -> float | None:
+    """algbw times `busbw_factor`, in byte/s: comparable with the line rate, whatever the number of ranks."""
+    speed = algbw(size_bytes, time_s)
+    return None if speed is None else speed * busbw_factor(kind, ranks)
+
+
+def busbw_share(kind: str, ranks: int, size_bytes: float, time_s: float, rate_bps: float) -> float | None:
+    """busbw over the line rate of a rank's NIC. In-network reduction or scale-up links can take it above 1."""
+    speed = busbw(kind, ranks, size_bytes, time_s)
+    return None if speed is None or rate_bps <= 0 else 8 * speed / rate_bps
+
+
+def jct(start_s: Sequence[float], end_s: Sequence[float]) -> float | None:
+    """max end - min start over the ranks of one iteration: a job goes on when its slowest rank has ended."""
+    if not start_s or not end_s:
+        return None
+    duration = max(end_s) - min(start_s)
+    if duration < 0:
+        raise ValueError("the iteration ended before it began")
+    return duration
+
+
+def jct_ratio(jct_s: float, roofline_s: float) -> float | None:
+    """Measured over roofline; 1 is the bound."""
+    return jct_s / roofline_s if roofline_s > 0 else None
+
+
+def step_p99(step_s: Sequence[float]) -> float | None:
+    """The 99th percentile of the iterations of one run."""
+    return percentile(step_s, 0.99)
+
+
+def overlap_fraction(jct_s: float, compute_s: float, communication_s: float) -> float | None:
+    """1 - (JCT - compute) / communication: the share of communication hidden behind computing.
+
+    `communication_s` is what it takes alone. Below 0 where waiting adds to it.
+    """
+    return 1 - (jct_s - compute_s) / communication_s if communication_s > 0 else None
+
+
+def interference(contended_s: float, alone_s: float) -> float | None:
+    """JCT beside others over JCT alone."""
+    return contended_s / alone_s if alone_s > 0 else None
+
+
+def failure_overhead(failure_jct_s: float, steady_jct_s: Sequence[float]) -> float | None:
+    """JCT of the iteration with the fault minus the median of those without, in s.
+
+    The draft calls a fault of zero impact if the iteration is no longer than the steady state's P99 (`step_p99`).
+    """
+    median = percentile(steady_jct_s, 0.5)
+    return None if median is None else failure_jct_s - median
+
+
+def s_fabric(transfers: Iterable[Transfer]) -> float | None:
+    """Payload bytes that enter the fabric: all transfers but those over scale-up links or from a rank to itself."""
+    return float(sum(t.size_bytes for t in transfers if not t.scale_up and t.source != t.destination))

@@ -1,0 +1,120 @@
+"""Metrics over time: convergence after a change, the blackhole of a failure from rate and from loss, recovery.
+
+A series is `time_s`, the ascending ends of windows, and a value for each window. A window belongs to what comes after
+an event if it ends after it. Sources: RFC 6412 (terms) and RFC 6413 (rate-derived and loss-derived methods).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from testbed.workload.metrics.statistics import percentile
+
+WINDOWS = 3
+"""Windows in a row that must hold before something counts as reached."""
+TOLERANCE = 0.1
+
+
+def convergence_time(
+    time_s: Sequence[float],
+    flow_bps: Sequence[Sequence[float]],
+    fair_bps: Sequence[float],
+    event_s: float,
+    tolerance: float = TOLERANCE,
+    windows: int = WINDOWS,
+) -> float | None:
+    """From the event to the end of the first of `windows` windows in a row with every flow near its fair share.
+
+    `flow_bps[f][w]` is flow f's rate in window w; near is within `tolerance` of `fair_bps[f]`. None: never.
+    """
+    _check(time_s, *flow_bps)
+    if len(flow_bps) != len(fair_bps):
+        raise ValueError(f"{len(flow_bps)} flows with {len(fair_bps)} fair shares")
+    near = [
+        all(abs(rates[w] - fair) <= tolerance * fair for rates, fair in zip(flow_bps, fair_bps, strict=True))
+        for w in range(len(time_s))
+    ]
+    return _reached(time_s, near, event_s, windows)
+
+
+def rate_before(time_s: Sequence[float], rate_bps: Sequence[float], event_s: float) -> float | None:
+    """The median rate of the windows that ended before the event."""
+    _check(time_s, rate_bps)
+    return percentile((rate for time, rate in zip(time_s, rate_bps, strict=True) if time <= event_s), 0.5)
+
+
+def blackhole_time_rate(
+    time_s: Sequence[float], rate_bps: Sequence[float], event_s: float, tolerance: float = TOLERANCE
+) -> float | None:
+    """Time after the event in windows with less than (1 - tolerance) of the rate before it, s (RFC 6413 style).
+
+    It resolves no finer than a window. None without a window before the event or traffic in it.
+    """
+    before = rate_before(time_s, rate_bps, event_s)
+    if not before:
+        return None
+    low = 0.0
+    for (since, until), rate in zip(pairwise(time_s), rate_bps[1:], strict=True):
+        if until > event_s and rate < (1 - tolerance) * before:
+            low += until - max(since, event_s)
+    return low
+
+
+def blackhole_time_loss(lost_packets: float, offered_packets_per_s: float) -> float | None:
+    """Lost packets over the offered rate, s (RFC 6412: the loss-derived method)."""
+    return lost_packets / offered_packets_per_s if offered_packets_per_s > 0 else None
+
+
+def recovery_time(
+    time_s: Sequence[float],
+    rate_bps: Sequence[float],
+    event_s: float,
+    tolerance: float = TOLERANCE,
+    windows: int = WINDOWS,
+) -> float | None:
+    """From the event until the rate is back at (1 - tolerance) of what it was, for `windows` windows in a row, s.
+
+    0 where it never fell below; None where it never came back.
+    """
+    before = rate_before(time_s, rate_bps, event_s)
+    if not before:
+        return None
+    back = [rate >= (1 - tolerance) * before for rate in rate_bps]
+    if all(ok for time, ok in zip(time_s, back, strict=True) if time > event_s):
+        return 0.0
+    first_low = next(w for w, time in enumerate(time_s) if time > event_s and not back[w])
+    return _reached(time_s, [ok and w > first_low for w, ok in enumerate(back)], event_s, windows)
+
+
+def dip_depth(time_s: Sequence[float], rate_bps: Sequence[float], event_s: float) -> float | None:
+    """1 - the lowest rate after the event over the rate before it."""
+    before = rate_before(time_s, rate_bps, event_s)
+    after = [rate for time, rate in zip(time_s, rate_bps, strict=True) if time > event_s]
+    return max(0.0, 1 - min(after) / before) if before and after else None
+
+
+def redistribution_time(
+    time_s: Sequence[float], mmr: Sequence[float], event_s: float, ideal: float, windows: int = WINDOWS
+) -> float | None:
+    """From the event until the links' max / mean is at most 1.1 times its ideal after the failure, s."""
+    _check(time_s, mmr)
+    return _reached(time_s, [ratio <= 1.1 * ideal for ratio in mmr], event_s, windows)
+
+
+def _reached(time_s: Sequence[float], holds: Sequence[bool], event_s: float, windows: int) -> float | None:
+    if windows < 1:
+        raise ValueError(f"at least one window, not {windows}")
+    run = 0
+    for w, time in enumerate(time_s):
+        run = run + 1 if time > event_s and holds[w] else 0
+        if run == windows:
+            return time_s[w - windows + 1] - event_s
+    return None
+
+
+def _check(time_s: Sequence[float], *series: Sequence[float]) -> None:
+    if any(later <= earlier for earlier, later in pairwise(time_s)):
+        raise ValueError("times do not rise")
+    if any(len(values) != len(time_s) for values in series):
+        raise ValueError("a series has not as many values as there are times")
