@@ -20,13 +20,15 @@ from .codes import (
     Mode,
     NackCode,
     NackFlag,
+    NextHeader,
     PdsType,
     RequestFlag,
+    ResponseOpcode,
 )
 from .config import UetConfig
 from .congestion.context import CcKind, make_context
 from .congestion.rccc import CreditScheduler
-from .crc import append_crc, check_crc
+from .crc import CRC_BYTES, append_crc, check_crc
 from .delivery.pdc import REQUEST_TYPES, Pdc
 from .delivery.receiver import encode_nack
 from .delivery.window import PacketSource
@@ -34,10 +36,10 @@ from .errors import DecodeError, UsageError
 from .memory import Access, MemoryRegion, MemoryTable
 from .paths import PathKind, make_paths
 from .pds import ControlPacket, Request, RudiPacket, Uud, decode_pds
-from .psn import psn_add
+from .psn import psn_add, psn_distance
 from .semantics.endpoint import Endpoint
 from .semantics.target import TargetSemantics
-from .semantics.transfers import PdcTransfers
+from .semantics.transfers import PdcTransfers, check_response
 from .trace import Trace
 from .tss import SecureDomain, SecurityError
 
@@ -46,9 +48,14 @@ _NACK_RETX = int(NackFlag.RETX)
 _NACK_RUDI = int(NackFlag.RUDI)
 _REQ_RETX = int(RequestFlag.RETX)
 _REQ_SYN = int(RequestFlag.SYN)
+_MOST_CONTROL = 1 << 14
+"""Acknowledgements and the like that wait to be sent; who makes us want to send more loses them."""
+_LOOKED_AT = 64
+"""PDCs among which one is chosen to be closed."""
 _BURST = 16
 """Packets of one PDC before the next one's turn."""
-_CREDIT_UNIT = 256
+_DOUBT_RTTS = 16
+"""How long an initiator that may have begun anew has to answer for its old PDC, in base RTTs."""
 
 
 class Fep:
@@ -70,6 +77,12 @@ class Fep:
         self.counters: Counter[str] = Counter()
         """What happened, by name: `timeout`, `duplicate`, `trimmed`, `malformed`, `invalid-ack`, ..."""
         self.memory = MemoryTable()
+        self.overhead_bytes = 0 if security is None else security.overhead_bytes
+        """What TSS or a CRC adds to each packet."""
+        if config.crc and security is None:
+            self.overhead_bytes = CRC_BYTES
+        self.payload_bytes = config.payload_bytes - self.overhead_bytes
+        """Of a full packet: so much less than configured that packets do not become longer."""
         self._random = random
         self._nscc = config.nscc()  # one for all PDCs
         self.semantics = TargetSemantics(self)
@@ -78,7 +91,10 @@ class Fep:
         self._now = now
         self._endpoints: dict[tuple[int, int, int], Endpoint] = {}
         self._pdcs: dict[int, Pdc] = {}
-        self._targets: dict[tuple[str, int], Pdc] = {}
+        self._targets: OrderedDict[tuple[str, int], Pdc] = OrderedDict()
+        self._unconfirmed: OrderedDict[tuple[str, int], Pdc] = OrderedDict()
+        """Those of `_targets` that a stranger with a forged address may have opened, oldest first."""
+        self._most_targets = config.max_pdcs - config.max_pdcs // 4
         self._initiators: dict[tuple[str, int, Mode], list[Pdc]] = {}
         self._keys: dict[int, tuple[str, int, Mode]] = {}
         """Key of each initiator's PDC, by PDCID."""
@@ -88,7 +104,6 @@ class Fep:
         self._ready: deque[Pdc] = deque()
         self._timers: list[tuple[int, int, Pdc]] = []
         self._timer_number = 0
-        self._next_pdcid = random.randrange(1, 0x10000)
         self._credits = (
             CreditScheduler(config.link_rate_bps, config.packet_bytes, int(self._nscc.max_wnd_bytes))
             if config.cc in ("rccc", "both")
@@ -144,6 +159,9 @@ class Fep:
     # --- what PDCs ask of their owner --------------------------------------------------------------------
 
     def emit(self, datagram: Outgoing) -> None:
+        if len(self._control) >= _MOST_CONTROL:
+            self.count("control-overflow")
+            return
         self._control.append(datagram)
 
     def count(self, what: str) -> None:
@@ -176,7 +194,9 @@ class Fep:
             identity = (pdc.remote, pdc.remote_pdcid)
             if self._targets.get(identity) is pdc:
                 del self._targets[identity]
+                self._unconfirmed.pop(identity, None)
             self._closed[identity] = (pdc.start_psn, now + self.config.syn_memory_ns)
+            self._closed.move_to_end(identity)
         if self._credits is not None:
             self._credits.remove(pdc)
         if reason:
@@ -202,6 +222,9 @@ class Fep:
 
     def _open(self, remote: str, mode: Mode, now: int) -> Pdc:
         pdcid = self._new_pdcid()
+        if pdcid == 0 and self._unconfirmed:
+            next(iter(self._unconfirmed.values())).fail("its place is needed", now)
+            pdcid = self._new_pdcid()
         if pdcid == 0:
             raise UsageError(f"{len(self._pdcs)} PDCs are open; no more fit")
         pdc = self._make(True, mode, remote, pdcid, 0, self._random.getrandbits(32), now)
@@ -227,13 +250,13 @@ class Fep:
         )
 
     def _new_pdcid(self) -> int:
-        """A free PDCID (1 to 65535), or 0."""
+        """A free PDCID (1 to 65535) that nobody can guess, or 0."""
         if len(self._pdcs) >= self.config.max_pdcs:
             return 0
-        while True:
-            self._next_pdcid = self._next_pdcid % 0xFFFF + 1
-            if self._next_pdcid not in self._pdcs:
-                return self._next_pdcid
+        pdcid = self._random.randrange(1, 0x10000)
+        while pdcid in self._pdcs:
+            pdcid = pdcid % 0xFFFF + 1
+        return pdcid
 
     # --- what arrives ------------------------------------------------------------------------------------
 
@@ -244,6 +267,9 @@ class Fep:
             data = incoming.data
             try:
                 if self._security is not None:
+                    if incoming.trimmed:
+                        self._on_trimmed(incoming, now)
+                        continue
                     data = self._security.open(incoming.remote, self.address, incoming.entropy, data)
                 elif self._crc and not incoming.trimmed:  # a trimmed packet has lost its CRC, and is refused anyway
                     data = check_crc(incoming.remote, self.address, incoming.entropy, data)
@@ -267,6 +293,28 @@ class Fep:
             except SecurityError as error:
                 self.count(f"security-{error.reason.name.lower().replace('_', '-')}")
 
+    def _on_trimmed(self, incoming: Incoming, now: int) -> None:
+        """A trimmed packet under TSS. Nothing in it is proven: it may hasten a NACK, and nothing else."""
+        assert self._security is not None
+        data = self._security.hint(incoming.remote, self.address, incoming.data)
+        header, offset = decode_pds(data)
+        if isinstance(header, RudiPacket):
+            self._rudi.on_packet(header, incoming, data, offset, now)
+        elif isinstance(header, Request):
+            if header.flags & _REQ_SYN:
+                pdc = self._targets.get((incoming.remote, header.spdcid))
+                if pdc is None:
+                    self.count("trimmed")
+                    code = NackCode.TRIMMED_LASTHOP if incoming.last_hop else NackCode.TRIMMED
+                    self._refuse(code, header, incoming)
+                    return
+            else:
+                pdc = self._pdcs.get(header.dpdcid)
+            if pdc is not None and (pdc.remote, pdc.remote_pdcid) == (incoming.remote, header.spdcid):
+                pdc.receiver.on_request(header, incoming, data, offset, now)
+        else:
+            self.count("trimmed-control")
+
     def _on_request(
         self, request: Request, incoming: Incoming, data: bytes | memoryview, offset: int, now: int
     ) -> None:
@@ -275,23 +323,50 @@ class Fep:
             pdc = self._targets.get((incoming.remote, request.spdcid))
             start_psn = psn_add(request.psn, -request.psn_offset)
             if pdc is not None and pdc.start_psn != start_psn:
+                if not self._has_begun_anew(pdc, now):
+                    self._refuse(NackCode.NO_PDC_AVAIL, request, incoming)
+                    return
                 pdc.fail("its initiator has begun anew", now)
                 pdc = None
             if pdc is None:
                 pdc = self._accept(request, incoming, mode, start_psn, now)
                 if pdc is None:
                     return
+                try:
+                    self._deliver(pdc, request, incoming, data, offset, now)
+                except DecodeError:
+                    self.ended(pdc, "", now)  # not for this
+                    raise
+                return
         else:
             pdc = self._pdcs.get(request.dpdcid)
             if pdc is None:
                 self._refuse(NackCode.INV_DPDCID, request, incoming)
                 return
-            if pdc.remote != incoming.remote or pdc.remote_pdcid != request.spdcid:
+            if pdc.remote != incoming.remote:
                 self._refuse(NackCode.PDC_HDR_MISMATCH, request, incoming)
                 return
+            if pdc.remote_pdcid != request.spdcid:
+                if not pdc.creating:
+                    self._refuse(NackCode.PDC_HDR_MISMATCH, request, incoming)
+                    return
+                # The return direction has overtaken the first ACK.
+                if not 0 <= psn_distance(request.psn, pdc.start_psn) < self.config.mp_range or not len(
+                    pdc.sender.window
+                ):
+                    self.count("stray-request")
+                    return
+                pdc.meet(request.spdcid, now)
+            if pdc.unconfirmed_since >= 0:
+                self._confirm(pdc)
         if pdc.mode != mode:
             self._refuse(NackCode.PDC_MODE_MISMATCH, request, incoming)
             return
+        self._deliver(pdc, request, incoming, data, offset, now)
+
+    def _deliver(
+        self, pdc: Pdc, request: Request, incoming: Incoming, data: bytes | memoryview, offset: int, now: int
+    ) -> None:
         pdc.last_used = now
         if self._credits is not None and request.req_cc_state is not None:
             if incoming.trimmed:
@@ -315,21 +390,58 @@ class Fep:
         if request.psn_offset > self.config.mp_range:
             self._refuse(NackCode.INVALID_SYN, request, incoming)
             return None
-        pdcid = self._new_pdcid()
-        if pdcid == 0:
+        if len(self._targets) >= self._most_targets:
             self._make_room(now)
+        pdcid = self._new_pdcid() if len(self._targets) < self._most_targets else 0
+        if pdcid == 0:
             self._refuse(NackCode.NO_PDC_AVAIL, request, incoming)
             return None
         pdc = self._make(False, mode, incoming.remote, pdcid, request.spdcid, start_psn, now)
         self._pdcs[pdcid] = pdc
         self._targets[identity] = pdc
+        self._unconfirmed[identity] = pdc
         return pdc
 
     def _make_room(self, now: int) -> None:
-        """Ask the initiator of the PDC that has been idle longest to close it."""
-        idle = [pdc for pdc in self._targets.values() if pdc.sender.idle and not pdc.close_wanted]
-        if idle:
-            min(idle, key=lambda pdc: pdc.last_used).ask_to_close(now)
+        """End the oldest PDC whose initiator has never shown that it hears us; or ask for the end of an idle one.
+
+        Half-open PDCs cost whoever forges addresses one packet each. An initiator of ours answers the first ACK with a
+        probe, so a round trip is enough for it; it is given a time-out.
+        """
+        if self._unconfirmed:
+            oldest = next(iter(self._unconfirmed.values()))
+            if now - oldest.unconfirmed_since >= self.config.rto_ns:
+                oldest.fail("its initiator has never answered", now)
+                return
+        longest: Pdc | None = None
+        for _ in range(min(len(self._targets), _LOOKED_AT)):
+            identity, pdc = next(iter(self._targets.items()))
+            self._targets.move_to_end(identity)
+            if pdc.sender.idle and not pdc.close_wanted and (longest is None or pdc.last_used < longest.last_used):
+                longest = pdc
+        if longest is not None:
+            longest.ask_to_close(now)
+
+    def _confirm(self, pdc: Pdc) -> None:
+        """Its initiator knows our PDCID, so it is where its packets say that they come from."""
+        pdc.unconfirmed_since = -1
+        self._unconfirmed.pop((pdc.remote, pdc.remote_pdcid), None)
+
+    def _has_begun_anew(self, pdc: Pdc, now: int) -> bool:
+        """Whether the initiator of an open PDC, of which a SYN with another Start_PSN has come, no longer knows it.
+
+        Anybody can forge such a SYN. So the one who has the PDC is probed first; if he answers, it stays (compare the
+        challenge of RFC 5961, section 4). Under TSS no SYN is forged.
+        """
+        if self._security is not None:
+            return True
+        if pdc.unconfirmed_since < 0:
+            pdc.unconfirmed_since = now
+            self._unconfirmed[pdc.remote, pdc.remote_pdcid] = pdc
+        elif now - pdc.unconfirmed_since >= min(self.config.rto_ns, _DOUBT_RTTS * self.config.base_rtt_ns):
+            return True
+        pdc.sender.probe(now)
+        return False
 
     def _forget_closed(self, now: int) -> None:
         closed = self._closed
@@ -350,14 +462,28 @@ class Fep:
         if pdc is None or pdc.remote != incoming.remote:
             self.count("stray-ack")
             return
-        pdc.on_ack(ack, incoming, data[offset:] if len(data) > offset else b"", now)
+        response: bytes | memoryview = b""
+        if ack.next_header != NextHeader.NONE:
+            if incoming.trimmed:
+                self.count("trimmed-ack")  # the response is what it is about: it will be asked for again
+                return
+            response = data[offset:]
+            if not len(response) or response[0] & 0x3F != ResponseOpcode.DEFAULT_RESPONSE:
+                check_response(ack.next_header, data, offset)
+        if pdc.unconfirmed_since >= 0 and ack.spdcid == pdc.remote_pdcid:
+            self._confirm(pdc)
+        pdc.on_ack(ack, incoming, response, now)
 
     def _on_nack(self, nack: Nack, incoming: Incoming, now: int) -> None:
         if nack.flags & _NACK_RUDI:
             self._rudi.on_nack(nack, incoming, now)
             return
         pdc = self._pdcs.get(nack.dpdcid)
-        if pdc is None or pdc.remote != incoming.remote or nack.spdcid not in (0, pdc.remote_pdcid):
+        if (
+            pdc is None
+            or pdc.remote != incoming.remote
+            or (nack.spdcid not in (0, pdc.remote_pdcid) and not pdc.creating)
+        ):
             self.count("stray-nack")
             return
         pdc.sender.on_nack(nack, incoming.entropy, now)
@@ -369,11 +495,16 @@ class Fep:
             self.count("control-syn")
             return
         pdc = self._pdcs.get(packet.dpdcid)
-        if pdc is None or pdc.remote != incoming.remote or pdc.remote_pdcid not in (0, packet.spdcid):
+        if pdc is not None and pdc.creating and pdc.remote == incoming.remote:
+            self.count("early-control")  # before the first ACK: it comes again, if it matters
+            return
+        if pdc is None or pdc.remote != incoming.remote or pdc.remote_pdcid != packet.spdcid:
             self.count("stray-control")
             if packet.control_type in (ControlType.CLOSE_CMD, ControlType.ACK_REQ):
                 self.emit(encode_nack(NackCode.INV_DPDCID, packet.psn, 0, packet.spdcid, incoming))
             return
+        if pdc.unconfirmed_since >= 0:
+            self._confirm(pdc)
         if packet.control_type == ControlType.CREDIT_REQ and self._credits is not None:
             self._credits.on_request(pdc, packet.payload & 0xFF_FFFF, now)
         pdc.on_control(packet, incoming, now)
@@ -393,6 +524,8 @@ class Fep:
             if len(out) >= limit:
                 break
             pdc = ready.popleft()
+            if pdc.ended:
+                continue
             room = min(len(out) + _BURST, limit)
             pdc.transmit(now, out, room)
             if len(out) >= room and pdc.sender.has_work:
@@ -400,8 +533,16 @@ class Fep:
             else:
                 pdc.queued = False
         if self._security is not None or self._crc:
-            out = [self._sealed(item) for item in out]
+            out = self._protected(out)
         return out
+
+    def _protected(self, datagrams: list[Outgoing]) -> list[Outgoing]:
+        try:
+            return [self._sealed(item) for item in datagrams]
+        except SecurityError as error:
+            # No key to send with is left (COUNTER_EXHAUSTED), or it may not be used so (SSI_MISSING): nothing goes out.
+            self.counters[f"security-{error.reason.name.lower().replace('_', '-')}"] += len(datagrams)
+            return []
 
     def _sealed(self, datagram: Outgoing) -> Outgoing:
         """Protected by TSS, or by a CRC."""
@@ -463,5 +604,5 @@ class Fep:
     def transfers(self, pdc: Pdc) -> PdcTransfers:
         """What semantics keeps for this PDC."""
         if pdc.transfers is None:
-            pdc.transfers = PdcTransfers(self.config.payload_bytes, self.config.patience_ns)
+            pdc.transfers = PdcTransfers(self.payload_bytes, self.config.patience_ns)
         return pdc.transfers

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...datagram import Incoming, Outgoing, Priority
 from ..acks import Ack
-from ..codes import ControlFlag, ControlType, Mode, NackCode, NextHeader, PdsType
+from ..codes import (
+    NOMINAL_OVERHEAD_BYTES,
+    UDP_HEADER_BYTES,
+    ControlFlag,
+    ControlType,
+    Mode,
+    NackCode,
+    NextHeader,
+    PdsType,
+)
 from ..config import UetConfig
 from ..congestion.context import CongestionContext
 from ..paths import PathSelector
@@ -34,6 +43,9 @@ class PdcOwner(Protocol):
 
     config: UetConfig
     trace: Trace | None
+
+    overhead_bytes: int
+    """What TSS or a CRC adds to each packet."""
 
     @property
     def target(self) -> Semantics:
@@ -78,6 +90,7 @@ class Pdc:
         "last_used",
         "local_pdcid",
         "mode",
+        "overhead_bytes",
         "queued",
         "receiver",
         "remote",
@@ -88,6 +101,7 @@ class Pdc:
         "state",
         "trace",
         "transfers",
+        "unconfirmed_since",
     )
 
     def __init__(
@@ -108,6 +122,8 @@ class Pdc:
         self.config = owner.config
         self.semantics: Semantics = owner.target
         self.trace = owner.trace
+        self.overhead_bytes = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES + owner.overhead_bytes
+        """What is around a packet in congestion control's arithmetic (section 3.6.12)."""
         self.initiator = initiator
         self.mode = mode
         self.remote = remote
@@ -126,6 +142,8 @@ class Pdc:
         self.queued = False
         """The owner will call `transmit`."""
         self.last_used = now
+        self.unconfirmed_since = -1 if initiator else now
+        """Target: since when nothing has come that only an initiator can send who hears us; -1: it has."""
         self.transfers: PdcTransfers | None = None
         """What semantics keeps for this PDC; it makes it when it needs it."""
         self.receiver = Receiver(self, start_psn)
@@ -205,15 +223,10 @@ class Pdc:
     def on_ack(self, ack: Ack, incoming: Incoming, response: bytes | memoryview, now: int) -> None:
         """Take an ACK that names this PDC."""
         if self.creating:
-            if not self.sender.window.was_sent(ack.cack_psn) and not self.sender.window.was_sent(
-                (ack.cack_psn + ack.ack_psn_offset) & 0xFFFF_FFFF
-            ):
+            if not len(self.sender.window) or not self.sender.believes(ack):
                 self.count("invalid-ack")
                 return
-            self.remote_pdcid = ack.spdcid
-            self.creating = False
-            self._enter(PdcEvent.RECEIVE_ACK, now)
-            self.sender.probe(now)
+            self.meet(ack.spdcid, now)
         elif ack.spdcid != self.remote_pdcid:
             self.count("invalid-ack")
             return
@@ -225,6 +238,13 @@ class Pdc:
         if ack.flags & 0x06 == 0x04 and self.initiator:  # REQ_CLOSE
             self.close(now)
         self._go_on(now)
+
+    def meet(self, remote_pdcid: int, now: int) -> None:
+        """Initiator: the target has said which PDCID it gave."""
+        self.remote_pdcid = remote_pdcid
+        self.creating = False
+        self._enter(PdcEvent.RECEIVE_ACK, now)
+        self.sender.probe(now)
 
     def _go_on(self, now: int) -> None:
         if self.sender.has_work:
@@ -279,6 +299,7 @@ class Pdc:
             case ControlType.CLOSE_CMD:
                 if not self.initiator and self.receiver.on_control(packet, incoming):
                     self._enter(PdcEvent.CLOSE_CMD, now)
+                    self.sender.abandon("its initiator has closed it", now)
                     self._owner.ended(self, "", now)
             case ControlType.CLOSE_REQ:
                 if self.initiator:

@@ -40,6 +40,8 @@ _NACK_RETX = int(NackFlag.RETX)
 _REQ_AR = int(RequestFlag.AR)
 _REQ_RETX = int(RequestFlag.RETX)
 _NOMINAL = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES
+_OLDEST = -0x8000
+"""An ACK cannot name a PSN further behind, and no sender has one under way that is."""
 
 
 class Answer(NamedTuple):
@@ -91,6 +93,10 @@ class Receiver:
         tracker = self.tracker
         psn = request.psn
         flags = request.flags
+        ahead = psn_distance(psn, tracker.contiguous)
+        if ahead < _OLDEST:
+            pdc.count("out-of-window")
+            return
         if incoming.length > len(incoming.data):
             pdc.count("trimmed")
             if tracker.has(psn):  # it was sent again, for its ACK was lost or late
@@ -99,13 +105,17 @@ class Receiver:
             self.nack(NackCode.TRIMMED_LASTHOP if incoming.last_hop else NackCode.TRIMMED, request, incoming)
             return
         tracker.clear((psn + request.clear_psn_offset) & 0xFFFF_FFFF)
-        ahead = psn_distance(psn, tracker.contiguous)
         if ahead <= 0 or (tracker.bitmap and tracker.has(psn)):
             self._again(request, incoming, data, offset)
             return
         if ahead > pdc.config.mp_range:
             pdc.count("out-of-window")
             self.nack(NackCode.PSN_OOR_WINDOW, request, incoming)
+            return
+        if tracker.holds and psn_distance(psn, tracker.cack_psn) > pdc.config.mp_range:
+            # The window counts from CACK_PSN, which waits for CLEAR: so it bounds the responses that are kept.
+            pdc.count("no-room-for-responses")
+            self.nack(NackCode.NO_GTD_DEL_AVAIL, request, incoming)
             return
         if ahead > 1 and pdc.mode == Mode.ROD:
             pdc.count("rod-out-of-order")

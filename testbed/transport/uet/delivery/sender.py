@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 from ...datagram import Outgoing, Priority
 from ..acks import Ack, CreditState, Nack, NsccState
 from ..codes import (
-    NOMINAL_OVERHEAD_BYTES,
-    UDP_HEADER_BYTES,
     AckFlag,
     ControlFlag,
     ControlType,
@@ -51,6 +49,8 @@ _HEADER = Struct("!HhIHH")
 _CC_STATE = Struct("!I")
 _CONTROL = Struct("!HHIHHI")
 _RETX_AR = int(RequestFlag.RETX | RequestFlag.AR)
+_SYN_RANGE = 0xFFF
+"""`psn_offset` of a SYN has 12 bits."""
 _RCVD_BYTES_MASK = 0xFF_FFFF
 _RCVD_BYTES_UNIT = 256
 _SERVICE_UNIT_NS = 128
@@ -81,6 +81,7 @@ class Sender:
         "_rewound_at",
         "_rto_floor",
         "_rttvar",
+        "_sent_bytes",
         "_sources",
         "_srtt",
         "_type_bits",
@@ -101,11 +102,14 @@ class Sender:
         self._sources: deque[PacketSource] | None = None
         self._again: deque[TxPacket] | None = None
         self._later: list[tuple[int, int, TxPacket]] = []
-        self._peer_range = pdc.config.mp_range
+        self._peer_range = min(pdc.config.mp_range, _SYN_RANGE)
         self._rto_floor = pdc.config.rto_ns
         self._srtt = 0
         self._rttvar = 0
         self._rcvd_units = 0
+        """Rcvd_Bytes as last heard, without its wrapping."""
+        self._sent_bytes = 0
+        """Nominal bytes of all transmissions."""
         self._last_sack_base = start_psn
         self._last_bitmap = 0
         self.highest_sacked = psn_add(start_psn, -1)
@@ -194,8 +198,10 @@ class Sender:
             flags |= _REQ_SYN
             last = (psn - window.start_psn) & 0xFFF
         if packet.size == 0:
-            overhead = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES + (16 if self.congestion.rccc_enabled else 12)
+            long = self.congestion.rccc_enabled or packet.control is not None
+            overhead = pdc.overhead_bytes + (16 if long else 12)
             packet.size = overhead + len(packet.body) + len(payload)
+        self._sent_bytes += packet.size
         self.congestion.on_send(now, packet.size)
         if packet.control is not None:
             control_flags = _CP_AR | (_CP_RETX if again else 0) | pdc.control_flags
@@ -235,17 +241,22 @@ class Sender:
 
     # --- what the peer says ------------------------------------------------------------------------------
 
+    def believes(self, ack: Ack) -> bool:
+        """Whether an ACK speaks of what was sent."""
+        window = self.window
+        cack = ack.cack_psn
+        return window.may_be_cumulative(cack) and (
+            bool(ack.flags & _ACK_PROBE) or window.was_sent((cack + ack.ack_psn_offset) & 0xFFFF_FFFF)
+        )
+
     def on_ack(self, ack: Ack, entropy: int, response: bytes | memoryview, now: int) -> bool:
         """Take an ACK that came with `entropy` and an SES response. False if it speaks of what was never sent."""
+        if not self.believes(ack):
+            return False
         window = self.window
         cack = ack.cack_psn
         probe = bool(ack.flags & _ACK_PROBE)
         trigger = cack if probe else (cack + ack.ack_psn_offset) & 0xFFFF_FFFF
-        if not (
-            psn_distance(cack, window.next_psn) < 0 <= psn_distance(cack, window.start_psn) + 1
-            and psn_distance(trigger, window.next_psn) < 0
-        ):
-            return False
         marked = bool(ack.flags & _ACK_MARKED)
         rtt = -1
         packet = window.get(trigger)
@@ -260,8 +271,10 @@ class Sender:
                 service = ack.cc_state.service_time * _SERVICE_UNIT_NS
             resent = bool(ack.flags & _ACK_RETX)
             if packet.transmissions == (2 if resent else 1):
-                rtt = max(now - packet.sent_at - service, 1)
-                self._smooth(rtt)
+                elapsed = now - packet.sent_at
+                if service == 0 or service < elapsed:  # else it claims to have kept the packet longer than it had it
+                    rtt = max(elapsed - service, 1)
+                    self._smooth(rtt)
             acked_bytes = packet.size
             self._found(packet)
             packet.state = _DONE
@@ -296,7 +309,11 @@ class Sender:
             units = (state.rcvd_bytes - self._rcvd_units) & _RCVD_BYTES_MASK
             if units >= _RCVD_BYTES_MASK >> 1:
                 return 0  # it is older than what was heard before
-            self._rcvd_units = state.rcvd_bytes
+            if (self._rcvd_units + units - 1) * _RCVD_BYTES_UNIT > self._sent_bytes:
+                # More than was ever sent. To believe it once would make all that follows look old.
+                self._pdc.count("invalid-received-bytes")
+                return acked_bytes
+            self._rcvd_units += units
             return units * _RCVD_BYTES_UNIT
         if isinstance(state, CreditState):
             self.congestion.on_credit(now, state.credit)
@@ -341,11 +358,11 @@ class Sender:
         window = self.window
         shift = psn_distance(base, self._last_sack_base)
         known = self._last_bitmap >> shift if 0 <= shift < 64 else 0
+        highest = psn_add(base, bitmap.bit_length() - 1)
+        if not window.was_sent(highest):
+            return
         self._last_sack_base = base
         self._last_bitmap = bitmap
-        highest = psn_add(base, bitmap.bit_length() - 1)
-        if psn_distance(highest, window.next_psn) >= 0:
-            return  # of packets that were never sent
         if psn_distance(highest, self.highest_sacked) > 0:
             self.highest_sacked = highest
         bits = bitmap & ~known
@@ -417,7 +434,7 @@ class Sender:
                 return
         if action is NackAction.RETRANSMIT_LATER:
             packet.state = _WAITING
-            due = now + self._pdc.config.nack_wait_ns
+            due = now + min(self._pdc.config.nack_wait_ns << (packet.nacks - 1), LONGEST_RTO_NS)
             heapq.heappush(self._later, (due, packet.psn, packet))
             self._pdc.arm(due)
         else:

@@ -26,21 +26,21 @@ class ReceiveTracker:
     `contiguous` is the highest PSN up to which all have been received; `bitmap` has those above it (bit 0: the next).
     """
 
-    __slots__ = ("_held", "bitmap", "contiguous")
+    __slots__ = ("_held", "_lowest", "bitmap", "contiguous")
 
     def __init__(self, start_psn: int) -> None:
         self.contiguous = psn_add(start_psn, -1)
         self.bitmap = 0
         self._held: dict[int, StoredResponse] = {}
+        self._lowest = 0
+        """The lowest PSN in `_held`, if there is any."""
 
     @property
     def cack_psn(self) -> int:
         """CACK_PSN: all up to here are received, and no response up to here waits for its CLEAR."""
-        if not self._held:
-            return self.contiguous
-        contiguous = self.contiguous
-        lowest = min(psn_distance(psn, contiguous) for psn in self._held)
-        return psn_add(contiguous, lowest - 1) if lowest <= 0 else contiguous
+        if self._held and psn_distance(self._lowest, self.contiguous) <= 0:
+            return (self._lowest - 1) & 0xFFFF_FFFF
+        return self.contiguous
 
     def has(self, psn: int) -> bool:
         """Whether this PSN was received (or lies so far behind that it must have been)."""
@@ -80,16 +80,19 @@ class ReceiveTracker:
     def sack(self, psn: int) -> tuple[int, int]:
         """Base PSN and bitmap of 64 PSNs for an ACK of `psn`.
 
-        The 64 after the gap-free part, or those that end with `psn` where it lies beyond them.
+        The 64 after the gap-free part, or those that end with `psn` where it lies beyond them (but not beyond what
+        was received: a probe may name any PSN).
         """
         first = 1
-        offset = psn_distance(psn, self.contiguous)
+        offset = min(psn_distance(psn, self.contiguous), self.bitmap.bit_length())
         if offset > SACK_BITS:
             first = offset - SACK_BITS + 1
         return psn_add(self.contiguous, first), self.bitmap >> (first - 1) & 0xFFFF_FFFF_FFFF_FFFF
 
     def hold(self, psn: int, response: StoredResponse) -> None:
         """Keep the guaranteed response of `psn` until it is cleared."""
+        if not self._held or psn_distance(psn, self._lowest) < 0:
+            self._lowest = psn
         self._held[psn] = response
 
     def held(self, psn: int) -> StoredResponse | None:
@@ -102,6 +105,16 @@ class ReceiveTracker:
 
     def clear(self, clear_psn: int) -> None:
         """The peer has all responses up to `clear_psn`: forget them. What was never received is not cleared by it."""
-        if self._held:
-            for psn in [psn for psn in self._held if psn_distance(psn, clear_psn) <= 0]:
-                del self._held[psn]
+        held = self._held
+        if not held:
+            return
+        psn = self._lowest
+        while psn_distance(psn, clear_psn) <= 0:
+            held.pop(psn, None)
+            if not held:
+                return
+            # No further than to the next one that is kept, which lies within the window.
+            psn = (psn + 1) & 0xFFFF_FFFF
+            while psn not in held:
+                psn = (psn + 1) & 0xFFFF_FFFF
+        self._lowest = psn

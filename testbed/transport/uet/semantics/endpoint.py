@@ -152,7 +152,7 @@ class Endpoint:
         operation.tag = tag or 0
         deferred = self._fep.semantics.deferred
         if how is SendKind.RENDEZVOUS:
-            eager = self._fep.config.payload_bytes
+            eager = self._fep.payload_bytes
             deferred.rendezvous(self, operation, to, self._target(to), payload, tag, eager, mode, now)
         else:
             deferred.deferrable(self, operation, to, self._target(to), payload, tag, mode, now)
@@ -276,8 +276,8 @@ class Endpoint:
         payload = _view(operand)
         if mode not in (Mode.RUD, Mode.ROD):
             raise UsageError("atomic operations need RUD or ROD: they must happen exactly once")
-        if len(payload) > self._fep.config.payload_bytes:
-            raise UsageError(f"an atomic operation is one packet: at most {self._fep.config.payload_bytes} bytes")
+        if len(payload) > self._fep.payload_bytes:
+            raise UsageError(f"an atomic operation is one packet: at most {self._fep.payload_bytes} bytes")
         if opcode in _COMPARING:
             if not 0 < len(compare) == len(payload) <= 16:
                 raise UsageError(f"{opcode.name} needs a compare value as long as its operand, of 16 bytes at most")

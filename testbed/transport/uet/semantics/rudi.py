@@ -116,7 +116,7 @@ class RudiChannel:
         key: int,
         address: int,
     ) -> None:
-        step = self._fep.config.payload_bytes
+        step = self._fep.payload_bytes
         transfer = _Transfer(operation, max(-(-len(buffer) // step), 1))
         for number in range(transfer.packets):
             offset = number * step
@@ -258,7 +258,7 @@ class RudiChannel:
                 )
                 view[:] = payload
             elif header.opcode == Opcode.READ:
-                if header.request_length > self._fep.config.payload_bytes:
+                if header.request_length > self._fep.payload_bytes:
                     code = ReturnCode.UNSUPPORTED_SIZE
                 else:
                     view = self._fep.memory.resolve(

@@ -386,10 +386,10 @@ class TargetSemantics:
         if header.flags & _SES_SOM:
             at = 0
             whole = bool(header.flags & _SES_EOM)
-            length = header.request_length if whole else min(self._fep.config.payload_bytes, header.request_length)
+            length = header.request_length if whole else min(self._fep.payload_bytes, header.request_length)
         else:
             at, length = header.message_offset, header.payload_length
-        if length > self._fep.config.payload_bytes or at + length > header.request_length:
+        if length > self._fep.payload_bytes or at + length > header.request_length:
             return self._error(ReturnCode.UNSUPPORTED_SIZE, header, header.message_id)
         try:
             view = self._fep.memory.resolve(
@@ -467,8 +467,8 @@ class TargetSemantics:
         """UUD: one packet that nobody acknowledges; the operation ends when it has been handed over."""
         if opcode is not Opcode.SEND or header_data is not None:
             raise UsageError("UUD carries DATAGRAM_SEND alone, without tag and header data")
-        if len(payload) > self._fep.config.payload_bytes:
-            raise UsageError(f"a datagram is one packet: at most {self._fep.config.payload_bytes} bytes")
+        if len(payload) > self._fep.payload_bytes:
+            raise UsageError(f"a datagram is one packet: at most {self._fep.payload_bytes} bytes")
         flags = _SES_SOM | _SES_EOM | target.relative
         header = StandardRequest(
             opcode=Opcode.DATAGRAM_SEND,

@@ -360,6 +360,13 @@ def atomic_extension(opcode: AmoOpcode, datatype: AmoType, compare: bytes = b"",
     return extension
 
 
+def check_response(next_header: NextHeader, data: bytes | memoryview, offset: int) -> None:
+    """Raises `DecodeError` where an ACK's response is none: to take it for an acknowledgement would lose the answer."""
+    header, at = decode_ses(next_header, data, offset)
+    if isinstance(header, ResponseData | ResponseDataSmall) and len(data) - at != header.payload_length:
+        raise DecodeError(at, f"{len(data) - at} bytes follow, not {header.payload_length}")
+
+
 class ReadResponses:
     """Target: data of reads that did not fit into ACKs, on its way back in the return direction."""
 
@@ -457,10 +464,7 @@ class PdcTransfers:
         self, message: Message | ReadMessage, next_header: NextHeader, response: bytes | memoryview, now: int
     ) -> None:
         """An SES response that an ACK carries for one of the message's packets."""
-        try:
-            header, offset = decode_ses(next_header, response, 0)
-        except DecodeError:
-            return  # the packet has arrived all the same
+        header, offset = decode_ses(next_header, response, 0)  # `check_response` has found it good
         if isinstance(header, Response):
             if header.return_code not in (ReturnCode.OK, ReturnCode.NULL):
                 message.refuse(ReturnCode(header.return_code))
