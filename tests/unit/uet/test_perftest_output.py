@@ -1,0 +1,152 @@
+"""What the measuring tools print and write: header, tables, JSON and figures."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from pathlib import Path
+
+import pytest
+
+from testbed.agent.perftest.json_results import json_document, write_json
+from testbed.agent.perftest.options import TOOLS, parse_options
+from testbed.agent.perftest.results import BandwidthResult, bandwidth_result, latency_result, peak_bandwidth
+from testbed.agent.perftest.table import address_block, header_block, table_head, table_row
+
+BANDWIDTH = BandwidthResult(size=65536, iterations=1000, peak=250_000_000.0, average=187_500_000.0)
+LATENCY = latency_result(8, [float(value) for value in range(10_000, 110_000, 100)])
+
+HEADER = """\
+---------------------------------------------------------------------------------------
+                                   UET_Write BW Test
+ Dual-port       : OFF              Device          : 10.0.0.1
+ Number of qps   : 4                Transport type  : UET
+ Connection type : ROD              Using SRQ       : OFF
+ TX depth        : 16               Congestion ctrl : both
+ Mtu             : 1024[B]          Path selection  : bitmap
+ Link type       : Ethernet         Security        : OFF
+ Data ex. method : Ethernet         Trimming        : ON
+---------------------------------------------------------------------------------------"""
+
+GBITS = """\
+ #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]    MsgRate[Mpps]
+ 65536      1000           2.00               1.50                  0.002861"""
+
+MIB = """\
+ #bytes     #iterations    BW peak[MiB/sec]   BW average[MiB/sec]   MsgRate[Mpps]
+ 65536      1000           238.42             178.81                0.002861"""
+
+TIMES = """\
+ #bytes  #iterations  t_min[usec]   t_max[usec]   t_typical[usec]   t_avg[usec]   t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]
+ 8       1000         10.00         109.90        59.95             59.95         28.87           108.90                 109.80"""  # noqa: E501
+
+
+def test_the_header_says_what_is_measured() -> None:
+    argv = ["-q", "4", "--mode", "rod", "-t", "16", "--cc", "both", "--paths", "bitmap", "-m", "1024", "--trimming"]
+    assert header_block(parse_options(TOOLS["write_bw"], argv), "10.0.0.1") == HEADER
+    both = header_block(parse_options(TOOLS["read_bw"], ["-b"]), "10.0.0.1")
+    assert "UET_Read Bidirectional BW Test" in both
+    assert "remote address: 10.0.0.2 job 7" in address_block("10.0.0.1", "10.0.0.2", 7)
+
+
+@pytest.mark.parametrize(("argv", "table"), [(["--report_gbits"], GBITS), ([], MIB)])
+def test_the_bandwidth_table(argv: list[str], table: str) -> None:
+    options = parse_options(TOOLS["write_bw"], argv)
+    assert f"{table_head(options)}\n{table_row(options, BANDWIDTH)}" == table
+
+
+def test_the_latency_table() -> None:
+    options = parse_options(TOOLS["send_lat"], [])
+    assert f"{table_head(options)}\n{table_row(options, LATENCY)}" == TIMES
+
+
+def test_bandwidth_as_json(tmp_path: Path) -> None:
+    options = parse_options(TOOLS["write_bw"], ["--report_gbits", "--out_json_file", str(tmp_path / "x.json")])
+    assert options.json_file is not None
+    write_json(options.json_file, json_document(options, "10.0.0.1", [BANDWIDTH], 97.126))
+    document = json.loads(options.json_file.read_text())
+    assert list(document) == ["test_info", "results", "CPU_util"]
+    assert document["CPU_util"] == 97.13
+    assert document["results"] == {
+        "MsgSize": 65536,
+        "n_iterations": 1000,
+        "BW_peak": 2.0,
+        "BW_average": 1.5,
+        "MsgRate": 0.002861,
+    }
+    assert document["test_info"] == {
+        "test": "UET_Write BW Test",
+        "Dual_port": "OFF",
+        "Device": "10.0.0.1",
+        "Number_of_qps": 1,
+        "Transport_type": "UET",
+        "Connection_type": "RUD",
+        "Using_SRQ": "OFF",
+        "TX_depth": 128,
+        "Mtu": 4096,
+        "Link_type": "Ethernet",
+        "Data_ex_method": "Ethernet",
+        "Bidirectional": False,
+        "Congestion_control": "nscc",
+        "Path_selection": "reps",
+        "Security": "OFF",
+        "Trimming": False,
+        "BW_unit": "Gb/sec",
+    }
+
+
+def test_latency_as_json() -> None:
+    options = parse_options(TOOLS["send_lat"], [])
+    assert json_document(options, "10.0.0.1", [LATENCY], 1)["results"] == {
+        "MsgSize": 8,
+        "n_iterations": 1000,
+        "t_min": 10.0,
+        "t_max": 109.9,
+        "t_typical": 59.95,
+        "t_avg": 59.95,
+        "t_stdev": 28.87,
+        "percentile_99": 108.9,
+        "percentile_99.9": 109.8,
+    }
+
+
+def test_several_sizes_are_a_list_in_json() -> None:
+    options = parse_options(TOOLS["write_bw"], ["-a"])
+    results = json_document(options, "10.0.0.1", [BANDWIDTH, BANDWIDTH], 1)["results"]
+    assert [row["MsgSize"] for row in results] == [65536, 65536]
+
+
+def test_the_average_counts_from_the_first_message_to_the_last_completion() -> None:
+    result = bandwidth_result(1000, 5_000, [6_000, 7_000, 9_000], 2)
+    assert result.average == pytest.approx(3000 / 4e-6)
+    assert result.messages_per_s == pytest.approx(3 / 4e-6)
+
+
+def test_the_peak_is_that_of_the_best_run() -> None:
+    finished = [1_000, 2_000, 2_500, 3_000, 9_000]
+    assert peak_bandwidth(1000, 0, finished, 2) == pytest.approx(2000 / 1e-6)
+    assert peak_bandwidth(1000, 0, finished, 100) == pytest.approx(5000 / 9e-6)
+    assert bandwidth_result(1000, 0, finished, 2, peak=False).peak == 0
+
+
+def test_completions_of_one_instant_make_no_infinite_peak() -> None:
+    result = bandwidth_result(1000, 0, [1_000, 1_000, 1_000], 1)
+    assert math.isfinite(result.peak)
+    assert result.peak >= result.average
+
+
+def test_latency_figures_agree_with_the_textbook() -> None:
+    times = [float(value * value) for value in range(1, 1002)]
+    result = latency_result(1, times)
+    assert result.typical == statistics.median(times) / 1e3
+    assert result.average == pytest.approx(statistics.fmean(times) / 1e3)
+    assert result.stdev == pytest.approx(statistics.pstdev(times) / 1e3)
+    assert (result.least, result.most) == (times[0] / 1e3, times[-1] / 1e3)
+    assert result.percentile_99 == times[990] / 1e3
+    assert latency_result(1, [5.0]).percentile_99_9 == 5 / 1e3
+
+
+def test_both_directions_together() -> None:
+    both = BANDWIDTH.plus(BANDWIDTH)
+    assert (both.average, both.peak, both.iterations) == (375e6, 500e6, 1000)
