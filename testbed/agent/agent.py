@@ -62,8 +62,8 @@ class Agent:
         if config.trimming and not group.sees_trimmed:
             config = replace(config, trimming=False)
         now = time.monotonic_ns()
-        fep = Fep(address, config, Random(self._random.getrandbits(64)), now, trace=trace, security=security)
-        self._feps[address] = (fep, group)
+        fep = Fep(group.address, config, Random(self._random.getrandbits(64)), now, trace=trace, security=security)
+        self._feps[fep.address] = (fep, group)
         self.loop.add(fep, group, DelayLine(delay_ns) if delay_ns else None)
         return fep
 
@@ -96,11 +96,18 @@ class Agent:
         if patience_ns and self._feps:
             now = time.monotonic_ns()
             for fep, _ in self._feps.values():
-                fep.close(now)
+                begin_closing(fep, now)
             self.drive(self._all_closed, patience_ns)
         for address in list(self._feps):
             self.forget(address)
         self.loop.close()
 
     def _all_closed(self) -> bool:
-        return not any(pdc.initiator for fep, _ in self._feps.values() for pdc in fep.pdcs)
+        return not any(fep.pdcs for fep, _ in self._feps.values())
+
+
+def begin_closing(fep: Fep, now: int) -> None:
+    """Close the PDCs that are ours, and ask the peers to close theirs, rather than have them find out by time-outs."""
+    fep.close(now)
+    for pdc in fep.pdcs:
+        pdc.ask_to_close(now)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
-from testbed.agent.agent import Agent
+from testbed.agent.agent import Agent, begin_closing
 from testbed.agent.fabric_endpoint import FabricEndpoint, WritableBuffer
 from testbed.agent.sockets import SocketConfig
 from testbed.transport.uet.config import UetConfig
@@ -204,8 +204,8 @@ class Domain:
         now = time.monotonic_ns()
         for endpoint in self._endpoints:
             endpoint.close()
-        self.fep.close(now)
         if patience_s > 0:
+            begin_closing(self.fep, now)
             await self.fabric.reached(self._quiet, patience_s)
         self.give_up("the endpoint is closed")
         self.fabric.forget(self)
@@ -213,7 +213,7 @@ class Domain:
     def _quiet(self) -> bool:
         if any(endpoint.under_way for endpoint in self._endpoints):
             return False
-        return not any(pdc.initiator for pdc in self.fep.pdcs)
+        return not self.fep.pdcs
 
     def give_up(self, reason: str) -> None:
         """End every operation at once."""
