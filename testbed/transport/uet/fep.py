@@ -27,7 +27,7 @@ from .codes import (
 )
 from .config import UetConfig
 from .congestion.context import CcKind, make_context
-from .congestion.rccc import CreditScheduler
+from .congestion.rccc import CREDIT_SHIFT, CreditScheduler
 from .crc import CRC_BYTES, append_crc, check_crc
 from .delivery.pdc import REQUEST_TYPES, Pdc
 from .delivery.receiver import encode_nack
@@ -134,9 +134,9 @@ class Fep:
         self._endpoints.pop((address.job_id, address.pid_on_fep, address.resource_index), None)
 
     def register(
-        self, buffer: bytearray | memoryview, access: Access, job_id: int, key: int | None = None
+        self, buffer: bytearray | memoryview, access: Access, job_id: int | None, key: int | None = None
     ) -> MemoryRegion:
-        """Let the peers of a job at this memory."""
+        """Let the peers of a job at this memory; None: of any job."""
         return self.memory.register(buffer, access, job_id, key=key, random=self._random)
 
     def retire(self, key: int) -> None:
@@ -500,7 +500,7 @@ class Fep:
             return
         if pdc is None or pdc.remote != incoming.remote or pdc.remote_pdcid != packet.spdcid:
             self.count("stray-control")
-            if packet.control_type in (ControlType.CLOSE_CMD, ControlType.ACK_REQ):
+            if packet.control_type in (ControlType.CLOSE_CMD, ControlType.ACK_REQ, ControlType.CREDIT_REQ):
                 self.emit(encode_nack(NackCode.INV_DPDCID, packet.psn, 0, packet.spdcid, incoming))
             return
         if pdc.unconfirmed_since >= 0:
@@ -578,7 +578,7 @@ class Fep:
         if self._credits is not None:
             for sender, credit in self._credits.grant(now):
                 assert isinstance(sender, Pdc)
-                sender.send_control(ControlType.CREDIT, 0, now, payload=(credit & 0xFF_FFFF) << 8)
+                sender.send_control(ControlType.CREDIT, 0, now, payload=(credit & 0xFF_FFFF) << CREDIT_SHIFT)
 
     @property
     def now(self) -> int:

@@ -118,11 +118,23 @@ def test_the_target_wraps() -> None:
     assert credit.credit_target(768, 0, None) == 1
 
 
+def test_a_source_that_was_never_heard_speculates_on_after_a_timeout() -> None:
+    credit = source()
+    credit.on_send(MAX_WND)
+    credit.on_timeout(50_000)
+    assert credit.credit == MTU and credit.next_request_time() is None
+    credit.on_send(MTU)
+    credit.on_feedback()
+    credit.on_timeout(60_000)
+    assert credit.credit == 0 and credit.next_request_time() == 60_000
+
+
 def test_a_blocked_source_asks_after_five_rtts_or_a_timeout_but_once_per_rtt() -> None:
     credit = source()
     assert credit.next_request_time() is None
     credit.on_send(MAX_WND)
     assert credit.next_request_time() == 60_000
+    credit.on_feedback()
     credit.on_timeout(40_000)
     assert credit.next_request_time() == 40_000
     credit.on_request(40_000)
@@ -138,6 +150,7 @@ def test_a_blocked_source_asks_after_five_rtts_or_a_timeout_but_once_per_rtt() -
 def test_a_timeout_may_be_followed_by_the_first_request_at_once() -> None:
     credit = source()
     credit.on_send(MAX_WND)
+    credit.on_feedback()
     credit.on_timeout(1000)
     assert credit.next_request_time() == 1000
 

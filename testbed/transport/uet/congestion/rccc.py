@@ -18,6 +18,10 @@ CREDIT_MASK = 0xFFFFFF
 """Both are counters of 24 bits that wrap."""
 CREDIT_HALF = 0x800000
 """A counter that seems to have moved this far or further has moved back: it is an old one."""
+CREDIT_SHIFT = 8
+"""The counter is in the upper 24 bits of a CREDIT packet's payload, as in the credit state of an ACK (table 3-75);
+credit_target in the lower 24 of a CREDIT_REQ's, as in a request (behind ccc_id). The notes on table 3-38 give the
+widths only, and no public implementation reads either."""
 MTUS_PER_GRANT = 4
 GRANT_RATE = 0.99
 """Share of the link rate that is granted, so that no queue builds up before the last hop."""
@@ -81,8 +85,13 @@ class CreditSource:
         self.credit = min(self.credit + granted * CREDIT_UNIT_BYTES, self._max_wnd)
 
     def on_timeout(self, now: int) -> None:
-        """An RTO fired: if there is no credit to retransmit with, ask for it at once."""
+        """An RTO fired: if there is no credit to retransmit with, ask for it at once.
+
+        A destination that was never heard may not know us, and could not be asked: speculate with one packet more.
+        """
         self._request_at = now
+        if self.speculating:
+            self.credit = max(self.credit, self._mtu)
 
     def credit_target(self, backlog_bytes: int, retransmit_bytes: int, cwnd: float | None) -> int:
         """24-bit credit_target: how far the destination's counter should go for all that waits to be sent.

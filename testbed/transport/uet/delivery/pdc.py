@@ -22,13 +22,14 @@ from ..codes import (
 )
 from ..config import UetConfig
 from ..congestion.context import CongestionContext
+from ..congestion.rccc import CREDIT_SHIFT
 from ..paths import PathSelector
 from ..pds import ControlPacket
 from ..trace import Trace
 from .receiver import Receiver, Semantics, encode_nack
 from .sender import Sender
 from .states import ENDED, PdcEvent, PdcState, next_state
-from .window import PacketSource, TxPacket
+from .window import NOMINAL_HEADER_BYTES, PacketSource, TxPacket
 
 if TYPE_CHECKING:
     from ..semantics.transfers import PdcTransfers
@@ -294,7 +295,7 @@ class Pdc:
             case ControlType.PROBE:
                 self.receiver.acknowledge(packet.psn, False, incoming, None, probe_opaque=packet.probe_opaque)
             case ControlType.CREDIT:
-                self.sender.congestion.on_credit(now, packet.payload >> 8)
+                self.sender.on_credit(packet.payload >> CREDIT_SHIFT, now)
                 self._go_on(now)
             case ControlType.CLOSE_CMD:
                 if not self.initiator and self.receiver.on_control(packet, incoming):
@@ -357,6 +358,10 @@ class ControlSource:
     @property
     def exhausted(self) -> bool:
         return self._kind is None
+
+    @property
+    def remaining_bytes(self) -> int:
+        return 0 if self._kind is None else NOMINAL_HEADER_BYTES
 
     def next_packet(self) -> TxPacket | None:
         kind, self._kind = self._kind, None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Iterable
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from ..congestion.context import CongestionContext
 from ..paths import PathFeedback, PathSelector, SinglePath, judge_nack
 from ..psn import psn_add, psn_distance
 from ..trace import Trace
+from .demand import CreditDemand
 from .nacks import NACK_ACTIONS, NackAction
 from .window import PacketSource, PacketState, SendWindow, TxPacket
 
@@ -69,6 +71,7 @@ class Sender:
     __slots__ = (
         "_again",
         "_cleared_heard",
+        "_demand",
         "_inferred_to",
         "_last_bitmap",
         "_last_sack_base",
@@ -122,6 +125,7 @@ class Sender:
         """The latest packet did not ask for an ACK."""
         self.clear_due = 0
         with_credit = congestion.rccc_enabled
+        self._demand = CreditDemand(pdc, self) if with_credit else None
         if pdc.mode == Mode.ROD:
             self._type_bits = (PdsType.ROD_CC_REQ if with_credit else PdsType.ROD_REQ) << 11
         else:
@@ -146,8 +150,13 @@ class Sender:
         return bool(self._again or self._sources)
 
     @property
-    def backlog_bytes(self) -> int:
-        """Of packets to be sent again (what is known of messages stays with them)."""
+    def sources(self) -> Iterable[PacketSource]:
+        """Messages that are not wholly sent, in their order."""
+        return self._sources or ()
+
+    @property
+    def retransmit_bytes(self) -> int:
+        """Of packets to be sent again."""
         return sum(packet.size for packet in self._again or () if packet.state == _LOST)
 
     def transmit(self, now: int, out: list[Outgoing], limit: int) -> None:
@@ -183,6 +192,8 @@ class Sender:
 
     def _blocked(self, now: int) -> None:
         """There is data, but no room. If no packet under way asks for an ACK (the window has shrunk), a probe does."""
+        if self._demand is not None:
+            self._demand.blocked(now)
         if self._unasked:
             self._unasked = False
             self.probe(now)
@@ -216,7 +227,8 @@ class Sender:
             prologue = self._type_bits | packet.next_header << 7 | flags
             offset = psn_distance(window.clear_psn, psn)
             header = _HEADER.pack(prologue, offset, psn, pdc.local_pdcid, last)
-            if self.congestion.rccc_enabled:
+            if self._demand is not None:
+                self._demand.tell()
                 header += _CC_STATE.pack(self.congestion.credit_target() & 0xFF_FFFF)
             header += packet.body
             self._cleared_heard = window.clear_psn
@@ -316,8 +328,14 @@ class Sender:
             self._rcvd_units += units
             return units * _RCVD_BYTES_UNIT
         if isinstance(state, CreditState):
-            self.congestion.on_credit(now, state.credit)
+            self.on_credit(state.credit, now)
         return acked_bytes
+
+    def on_credit(self, counter: int, now: int) -> None:
+        """The cumulative credit of an ACK or a CREDIT packet."""
+        if self._demand is not None:
+            self._demand.heard()
+        self.congestion.on_credit(now, counter)
 
     def _found(self, packet: TxPacket) -> None:
         """The peer has it. If it was taken for lost and not sent again yet, it counts as in flight again: what the peer
@@ -511,6 +529,10 @@ class Sender:
                 deadline = self.clear_due if deadline == 0 else min(deadline, self.clear_due)
         if self._pdc.mode == Mode.ROD and self._again:
             self._again = deque(packet for packet in self.window if packet.state == _LOST)
+        if self._demand is not None:
+            due = self._demand.handle_timer(now)
+            if due and (deadline == 0 or due < deadline):
+                deadline = due
         return deadline
 
     def send_clear(self, now: int) -> None:

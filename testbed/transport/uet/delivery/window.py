@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Protocol
 
-from ..codes import ControlType, NextHeader
+from ..codes import NOMINAL_OVERHEAD_BYTES, UDP_HEADER_BYTES, ControlType, NextHeader
 from ..psn import psn_add, psn_distance
+
+NOMINAL_HEADER_BYTES = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES + 16 + 44
+"""Of a packet that is yet to be made, in what is asked for it: PDS header with credit_target, standard SES header."""
 
 
 class PacketState(IntEnum):
@@ -34,6 +37,11 @@ class PacketSource(Protocol):
     @property
     def exhausted(self) -> bool:
         """Whether `next_packet` would say None now."""
+        ...
+
+    @property
+    def remaining_bytes(self) -> int:
+        """Nominal size of the packets to come, about: payload, and `NOMINAL_HEADER_BYTES` for each."""
         ...
 
     def packet_acked(self, packet: TxPacket, next_header: NextHeader, response: bytes | memoryview, now: int) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..addressing import FepAddress
 from ..codes import AmoOpcode, AmoType, NextHeader, Opcode, RequestBit, ResponseOpcode, ReturnCode
-from ..delivery.window import TxPacket
+from ..delivery.window import NOMINAL_HEADER_BYTES, TxPacket
 from ..errors import DecodeError
 from ..matching import UnexpectedMessage
 from ..memory import MemoryRegion
@@ -142,6 +142,10 @@ class Message:
     def exhausted(self) -> bool:
         return self._sent_packets == self._packets
 
+    @property
+    def remaining_bytes(self) -> int:
+        return (self._packets - self._sent_packets) * NOMINAL_HEADER_BYTES + len(self._view) - self._sent
+
     def next_packet(self) -> TxPacket | None:
         number = self._sent_packets
         if number == self._packets:
@@ -266,6 +270,10 @@ class ReadMessage:
     def exhausted(self) -> bool:
         return self._sent_packets == self._packets
 
+    @property
+    def remaining_bytes(self) -> int:
+        return (self._packets - self._sent_packets) * NOMINAL_HEADER_BYTES
+
     def next_packet(self) -> TxPacket | None:
         number = self._sent_packets
         if number == self._packets:
@@ -370,9 +378,10 @@ def check_response(next_header: NextHeader, data: bytes | memoryview, offset: in
 class ReadResponses:
     """Target: data of reads that did not fit into ACKs, on its way back in the return direction."""
 
-    __slots__ = ("_packets", "message_id")
+    __slots__ = ("_bytes", "_packets", "message_id")
 
     def __init__(self) -> None:
+        self._bytes = 0
         self._packets: deque[TxPacket] = deque()
         self.message_id = 0
 
@@ -389,20 +398,30 @@ class ReadResponses:
             total,
             offset,
         )
+        self._bytes += NOMINAL_HEADER_BYTES + len(data)
         self._packets.append(TxPacket(self, NextHeader.RESPONSE_DATA, body, data))
 
     @property
     def exhausted(self) -> bool:
         return not self._packets
 
+    @property
+    def remaining_bytes(self) -> int:
+        return self._bytes
+
     def next_packet(self) -> TxPacket | None:
-        return self._packets.popleft() if self._packets else None
+        if not self._packets:
+            return None
+        packet = self._packets.popleft()
+        self._bytes -= NOMINAL_HEADER_BYTES + len(packet.payload)
+        return packet
 
     def packet_acked(self, packet: TxPacket, next_header: NextHeader, response: bytes | memoryview, now: int) -> None:
         """The initiator has it; nothing is left to do."""
 
     def failed(self, reason: str, now: int) -> None:
         self._packets.clear()
+        self._bytes = 0
 
 
 class PdcTransfers:
