@@ -1,0 +1,258 @@
+"""A fabric as oracles see it: directed links with capacities, and equal-cost next hops towards each endpoint.
+
+An endpoint is a NIC port; endpoints forward nothing. Parallel links are links of their own. `FabricGraph` takes next
+hops as they are (those of a routing protocol, say); `shortest_path_graph` computes them by hops.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+Choose = Callable[[str, int], int]
+"""(node, number of equal-cost links) -> which, from 0."""
+
+
+class NoPath(ValueError):
+    """The graph does not join two endpoints."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectedLink:
+    """One direction of a link. `tier` says what it is among the others: `access`, `uplink`, `downlink`, ..."""
+
+    source: str
+    destination: str
+    capacity_bps: float
+    name: str = ""
+    tier: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.capacity_bps >= 0:
+            raise ValueError(f"link {self.name or self.source} has a capacity of {self.capacity_bps}")
+
+
+Routes = Mapping[str, Mapping[str, tuple[int, ...]]]
+"""Group of destinations -> node -> equal-cost links out of that node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FabricGraph:
+    """`group_of[endpoint]` is the group whose routes lead to it: the switch it hangs off, as a rule.
+
+    A node next to an endpoint delivers over its links to it, whatever `routes` say.
+    """
+
+    links: tuple[DirectedLink, ...]
+    routes: Routes
+    group_of: Mapping[str, str]
+    _between: Mapping[tuple[str, str], tuple[int, ...]] = field(init=False, repr=False)
+    _outgoing: Mapping[str, tuple[int, ...]] = field(init=False, repr=False)
+    _incoming: Mapping[str, tuple[int, ...]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        between: defaultdict[tuple[str, str], tuple[int, ...]] = defaultdict(tuple)
+        outgoing: defaultdict[str, tuple[int, ...]] = defaultdict(tuple)
+        incoming: defaultdict[str, tuple[int, ...]] = defaultdict(tuple)
+        for number, link in enumerate(self.links):
+            between[link.source, link.destination] += (number,)
+            outgoing[link.source] += (number,)
+            incoming[link.destination] += (number,)
+        object.__setattr__(self, "_between", dict(between))
+        object.__setattr__(self, "_outgoing", dict(outgoing))
+        object.__setattr__(self, "_incoming", dict(incoming))
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        return tuple(self.group_of)
+
+    @property
+    def capacities(self) -> tuple[float, ...]:
+        return tuple(link.capacity_bps for link in self.links)
+
+    def tier(self, name: str) -> tuple[int, ...]:
+        """The links of a tier."""
+        return tuple(number for number, link in enumerate(self.links) if link.tier == name)
+
+    def leaving_bps(self, endpoint: str) -> float:
+        """What its links carry from it."""
+        return sum(self.links[number].capacity_bps for number in self._outgoing.get(endpoint, ()))
+
+    def entering_bps(self, endpoint: str) -> float:
+        """What its links carry to it."""
+        return sum(self.links[number].capacity_bps for number in self._incoming.get(endpoint, ()))
+
+    def access_bps(self, source: str, destination: str) -> float:
+        """The slower of what can leave `source` and what can enter `destination`."""
+        return min(self.leaving_bps(source), self.entering_bps(destination))
+
+    def next_hops(self, node: str, destination: str) -> tuple[int, ...]:
+        """The equal-cost links out of `node` towards the endpoint `destination`; none where it has no route."""
+        direct = self._between.get((node, destination))
+        if direct is not None:
+            return direct
+        if node in self.group_of:  # an endpoint sends by all its links that lead on
+            return tuple(n for n in self._outgoing.get(node, ()) if self._leads(self.links[n].destination, destination))
+        return self.routes.get(self.group_of.get(destination, destination), {}).get(node, ())
+
+    def path(self, source: str, destination: str, choose: Choose) -> tuple[int, ...]:
+        """The links of one path; `choose` decides at each node with several next hops. Raises `NoPath`."""
+        self._check(source, destination)
+        node = source
+        links: list[int] = []
+        while node != destination:
+            hops = self.next_hops(node, destination)
+            if not hops or len(links) > len(self.links):
+                raise NoPath(f"no path from {source} to {destination}" + (f" at {node}" if node != source else ""))
+            link = hops[choose(node, len(hops)) if len(hops) > 1 else 0]
+            links.append(link)
+            node = self.links[link].destination
+        return tuple(links)
+
+    def split(self, source: str, destination: str) -> dict[int, float]:
+        """Link -> share of the flow, where every node divides evenly over its next hops. Raises `NoPath`."""
+        self._check(source, destination)
+        shares: defaultdict[int, float] = defaultdict(float)
+        at = {source: 1.0}
+        for _ in range(len(self.links) + 1):
+            following: defaultdict[str, float] = defaultdict(float)
+            for node, amount in at.items():
+                hops = self.next_hops(node, destination)
+                if not hops:
+                    raise NoPath(f"no path from {source} to {destination}")
+                for link in hops:
+                    shares[link] += amount / len(hops)
+                    following[self.links[link].destination] += amount / len(hops)
+            following.pop(destination, None)
+            if not following:
+                return dict(shares)
+            at = following
+        raise NoPath(f"routes from {source} to {destination} go round in a circle")
+
+    def paths(self, source: str, destination: str, limit: int = 4096) -> list[tuple[int, ...]]:
+        """All equal-cost paths. Raises `NoPath`, and `ValueError` where there are more than `limit`."""
+        self._check(source, destination)
+        found: list[tuple[int, ...]] = []
+        waiting: list[tuple[str, tuple[int, ...]]] = [(source, ())]
+        while waiting:
+            node, links = waiting.pop()
+            if node == destination:
+                found.append(links)
+                continue
+            if len(links) > len(self.links):
+                raise NoPath(f"routes from {source} to {destination} go round in a circle")
+            if len(found) + len(waiting) > limit:
+                raise ValueError(f"more than {limit} equal-cost paths from {source} to {destination}")
+            hops = self.next_hops(node, destination)
+            waiting.extend((self.links[link].destination, (*links, link)) for link in reversed(hops))
+        if not found:
+            raise NoPath(f"no path from {source} to {destination}")
+        return found
+
+    def with_capacity(self, changes: Mapping[str, float]) -> FabricGraph:
+        """The same with other capacities, bit/s, of links by name. Routes stay: routing does not look at rates."""
+        self._known(changes)
+        return replace(
+            self,
+            links=tuple(
+                replace(link, capacity_bps=changes[link.name]) if link.name in changes else link for link in self.links
+            ),
+        )
+
+    def without(self, names: Collection[str]) -> FabricGraph:
+        """The same once routing has withdrawn these directions of links: they carry nothing, no route leads to a node
+        that has none left. Longer ways that a protocol might then find are not looked for.
+        """
+        self._known(names)
+        gone = {number for number, link in enumerate(self.links) if link.name in names}
+        routes = {group: self._prune(group, dict(table), gone) for group, table in self.routes.items()}
+        kept = [number for number in range(len(self.links)) if number not in gone]
+        renumbered = {old: new for new, old in enumerate(kept)}
+        return FabricGraph(
+            links=tuple(self.links[number] for number in kept),
+            routes={
+                group: {node: tuple(renumbered[link] for link in hops) for node, hops in table.items()}
+                for group, table in routes.items()
+            },
+            group_of=self.group_of,
+        )
+
+    def _prune(
+        self, group: str, table: dict[str, tuple[int, ...]], gone: Collection[int]
+    ) -> dict[str, tuple[int, ...]]:
+        while True:
+            kept = {
+                node: tuple(
+                    link
+                    for link in hops
+                    if link not in gone
+                    and (self.links[link].destination == group or table.get(self.links[link].destination))
+                )
+                for node, hops in table.items()
+            }
+            if kept == table:
+                return kept
+            table = kept
+
+    def _leads(self, node: str, destination: str) -> bool:
+        group = self.group_of.get(destination, destination)
+        return node == group or (node, destination) in self._between or bool(self.routes.get(group, {}).get(node))
+
+    def _check(self, source: str, destination: str) -> None:
+        for end in (source, destination):
+            if end not in self.group_of:
+                raise NoPath(f"{end} is not an endpoint of this fabric")
+        if source == destination:
+            raise NoPath(f"{source} cannot have a path to itself")
+
+    def _known(self, names: Iterable[str]) -> None:
+        unknown = set(names) - {link.name for link in self.links}
+        if unknown:
+            raise ValueError(f"no link is named {', '.join(sorted(unknown))}")
+
+
+def groups_of(links: Iterable[DirectedLink], endpoints: Collection[str]) -> dict[str, str]:
+    """Each endpoint's group: the one node it hangs off, or itself where it hangs off several or off an endpoint."""
+    near: dict[str, set[str]] = {endpoint: set() for endpoint in endpoints}
+    for link in links:
+        if link.destination in near:
+            near[link.destination].add(link.source)
+    return {
+        endpoint: next(iter(nodes)) if len(nodes) == 1 and not nodes & near.keys() else endpoint
+        for endpoint, nodes in near.items()
+    }
+
+
+def shortest_path_graph(links: Iterable[DirectedLink], endpoints: Collection[str]) -> FabricGraph:
+    """Next hops are all links that lead to a node with one hop less to go. Endpoints forward nothing."""
+    links = tuple(links)
+    group_of = groups_of(links, set(endpoints))
+    incoming: defaultdict[str, list[int]] = defaultdict(list)
+    for number, link in enumerate(links):
+        incoming[link.destination].append(number)
+    return FabricGraph(
+        links=links,
+        routes={group: _towards(group, links, incoming, group_of) for group in dict.fromkeys(group_of.values())},
+        group_of={endpoint: group_of[endpoint] for endpoint in endpoints},
+    )
+
+
+def _towards(
+    group: str, links: tuple[DirectedLink, ...], incoming: Mapping[str, list[int]], endpoints: Collection[str]
+) -> dict[str, tuple[int, ...]]:
+    hops = {group: 0}
+    table: dict[str, tuple[int, ...]] = {}
+    frontier = [group]
+    while frontier:
+        following: defaultdict[str, list[int]] = defaultdict(list)
+        for node in frontier:
+            for number in incoming.get(node, ()):
+                source = links[number].source
+                if source not in hops and source not in endpoints:
+                    following[source].append(number)
+        for source, numbers in following.items():
+            hops[source] = 1 + hops[links[numbers[0]].destination]
+            table[source] = tuple(sorted(numbers))
+        frontier = list(following)
+    return table

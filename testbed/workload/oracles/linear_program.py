@@ -1,0 +1,147 @@
+"""Max-min fair rates of flows that may use several paths at once, by linear programmes solved one after another.
+
+First the common rate of all flows is raised as far as it goes; those that cannot have more (their row's dual value is
+above 0) keep it, the common rate of the others is raised further, and so on: lexicographic max-min (Nace and Pioro,
+"Max-min fairness and its applications to routing and load-balancing", IEEE Communications Surveys 10(4), 2008).
+
+One tableau serves them all: a dense primal simplex, whose next programme begins where the last one ended. Dantzig's
+rule picks the column; after steps without progress, Bland's, which cannot cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+MAX_ENTRIES = 3_000_000
+"""Of the tableau: 24 MB. More is refused."""
+_EPSILON = 1e-9
+_STALLED = 20
+"""Steps without progress after which Bland's rule takes over until there is some."""
+
+
+class TooLarge(ValueError):
+    """The programme would not be solved in reasonable time."""
+
+
+def splittable_max_min(
+    paths: Sequence[Sequence[Sequence[int]]], capacities: Sequence[float] | Floats, multiplicity: Sequence[int]
+) -> Floats:
+    """The rate of one flow of each kind. `paths[k]` are the paths (link numbers) of kind k, of which there are
+    `multiplicity[k]` flows, all alike. Raises `TooLarge`.
+    """
+    capacity = np.asarray(capacities, dtype=np.float64)
+    used = sorted({link for kind in paths for path in kind for link in path})
+    scale = float(capacity[used].max()) if used else 0.0
+    if not paths or scale == 0:
+        return np.zeros(len(paths))
+    kinds, columns = len(paths), sum(map(len, paths))
+    rows = kinds + len(used)
+    if rows * (columns + rows + kinds) > MAX_ENTRIES:
+        raise TooLarge(
+            f"{sum(multiplicity)} flows over {columns} paths and {len(used)} links are too many for an exact answer"
+        )
+    return (
+        _Tableau(paths, {link: kinds + row for row, link in enumerate(used)}, capacity / scale).solve(multiplicity)
+        * scale
+    )
+
+
+class _Tableau:
+    """Rows: of each kind, multiplicity * rate - sum of its paths <= 0; of each link, its paths <= capacity.
+
+    Columns: paths, then the slack of each row, then one common rate for each programme; last the right-hand side.
+    """
+
+    def __init__(self, paths: Sequence[Sequence[Sequence[int]]], row_of: dict[int, int], capacity: Floats) -> None:
+        self.kinds = len(paths)
+        columns = sum(map(len, paths))
+        rows = self.kinds + len(row_of)
+        self.slack = columns
+        self.width = columns + rows
+        """Columns in use; there is room for a common rate per kind, and the right-hand side is the last one."""
+        self.table = np.zeros((rows, columns + rows + self.kinds + 1))
+        column = 0
+        for kind, ways in enumerate(paths):
+            for path in ways:
+                self.table[kind, column] = -1.0
+                for link in path:
+                    self.table[row_of[link], column] += 1.0
+                column += 1
+        self.table[np.arange(rows), columns + np.arange(rows)] = 1.0
+        for link, row in row_of.items():
+            self.table[row, -1] = capacity[link]
+        self.basis = columns + np.arange(rows)
+        self.free = np.ones(self.table.shape[1] - 1, dtype=bool)
+        """Columns that may enter the basis: not those that an earlier optimum holds at 0."""
+        self.free[self.width :] = False
+
+    def solve(self, multiplicity: Sequence[int]) -> Floats:
+        weight = np.asarray(multiplicity, dtype=np.float64)
+        rates = np.zeros(self.kinds)
+        active = np.ones(self.kinds, dtype=bool)
+        common = 0.0
+        while active.any():
+            cost, level = self._raise(np.where(active, weight, 0.0))
+            common += level
+            rates[active] = common
+            duals = -cost[self.slack : self.slack + self.kinds]
+            stuck = active & (duals > _EPSILON)
+            if not stuck.any():
+                # Rounding hid who is stuck: the largest dual is one of them.
+                stuck[int(np.argmax(np.where(active, duals, -np.inf)))] = True
+            active &= ~stuck
+            self.free &= cost >= -_EPSILON
+        return rates
+
+    def _raise(self, weight: Floats) -> tuple[Floats, float]:
+        """Add a common rate for the kinds that have a weight and maximise it: reduced costs, and the rate."""
+        entering = self.width
+        self.width += 1
+        self.free[entering] = True
+        slacks = self.table[:, self.slack : self.slack + self.kinds]
+        self.table[:, entering] = slacks @ weight
+        cost = np.zeros(self.table.shape[1] - 1)
+        cost[entering] = 1.0
+        objective = 0.0
+        stalled = 0
+        while True:
+            gain = np.where(self.free, cost, 0.0)
+            if stalled > _STALLED:
+                candidates = np.flatnonzero(gain > _EPSILON)
+                if not len(candidates):
+                    break
+                column = int(candidates[0])
+            else:
+                column = int(np.argmax(gain))
+                if gain[column] <= _EPSILON:
+                    break
+            progress = self._pivot(column, cost)
+            objective += progress
+            stalled = 0 if progress > _EPSILON * 1e-3 else stalled + 1
+        return cost, objective
+
+    def _pivot(self, column: int, cost: Floats) -> float:
+        """Bring a column into the basis; what the objective gains."""
+        entries, limits = self.table[:, column], self.table[:, -1]
+        rows = np.flatnonzero(entries > _EPSILON)
+        if not len(rows):
+            raise ValueError("a flow has a path that nothing limits")
+        ratios = limits[rows] / entries[rows]
+        smallest = ratios.min()
+        tied = rows[ratios <= smallest + 1e-12]
+        row = int(tied[np.argmin(self.basis[tied])])
+        self.table[row] /= self.table[row, column]
+        others = np.flatnonzero(np.abs(self.table[:, column]) > 0)
+        others = others[others != row]
+        across = np.flatnonzero(self.table[row])  # the tableau of a fabric is sparse for long
+        self.table[np.ix_(others, across)] -= np.outer(self.table[others, column], self.table[row, across])
+        np.maximum(limits, 0.0, out=limits)  # rounding
+        gained = float(cost[column] * self.table[row, -1])
+        cost -= cost[column] * self.table[row, :-1]
+        self.basis[row] = column
+        return gained

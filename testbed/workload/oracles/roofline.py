@@ -1,0 +1,73 @@
+"""Lower bounds on the time of collectives, of a training step and of any workload.
+
+Of a workload three bounds hold, and the roofline is the largest: the longest chain of steps that wait for each other,
+each as fast as alone; what any NIC must send or receive; what any rank must compute. A ring AllReduce of n ranks
+comes out as 2(n-1)/n * S * 8 / B from the chain and from the NICs alike.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from testbed.workload.metrics.collectives import busbw_factor
+from testbed.workload.steps import Compute, Transfer, Workload
+
+
+def collective_roofline_s(kind: str, ranks: int, size_bytes: float, rate_bps: float) -> float:
+    """S * factor * 8 / B: the time at which busbw is the line rate (nccl-tests, doc/PERFORMANCE.md)."""
+    if rate_bps <= 0:
+        raise ValueError(f"a rate of {rate_bps} bit/s")
+    return 8 * size_bytes * busbw_factor(kind, ranks) / rate_bps
+
+
+def training_roofline_s(iterations: int, compute_s: float, communication_s: Sequence[float]) -> float:
+    """Iterations of computing, then communicating: iters * (C + sum of the collectives' rooflines).
+
+    draft-calabria-bmwg-ai-fabric-training-bench (individual Internet-Draft). A job that overlaps the two can be faster:
+    `overlapped_roofline_s`.
+    """
+    return iterations * (compute_s + sum(communication_s))
+
+
+def overlapped_roofline_s(iterations: int, compute_s: float, communication_s: Sequence[float]) -> float:
+    """The bound where all communication may hide behind computing: iters * max(C, communication)."""
+    return iterations * max(compute_s, sum(communication_s))
+
+
+def workload_roofline_s(
+    workload: Workload,
+    *,
+    rate_bps: float,
+    scale_up_bps: float,
+    latency_s: float = 0.0,
+    wire_bytes: Callable[[int], int] = int,
+    scale: float = 1.0,
+) -> float:
+    """The roofline of any workload whose ranks have a NIC each.
+
+    `rate_bps` and `scale_up_bps` are lab rates; `latency_s` is added to each transfer over the fabric in a chain (half
+    a base RTT, where nothing waits for the acknowledgement); `wire_bytes` adds headers (`Framing.wire_bytes`); `scale`
+    multiplies the workload's times, which are real ones.
+    """
+    if min(rate_bps, scale_up_bps) <= 0:
+        raise ValueError("rates must be above 0")
+    ended: list[float] = []
+    busy: defaultdict[tuple[str, int], float] = defaultdict(float)
+    for step in workload.steps:
+        ready = max((ended[before] for before in step.after), default=0.0)
+        match step:
+            case Compute():
+                duration = step.duration_ns * 1e-9 * scale
+                busy["compute", step.rank] += duration
+                ended.append(ready + duration)
+            case Transfer():
+                ready = max(ready, step.start_ns * 1e-9 * scale)
+                wire_s = 8 * (
+                    step.size_bytes / scale_up_bps if step.scale_up else wire_bytes(step.size_bytes) / rate_bps
+                )
+                network = "scale-up" if step.scale_up else "fabric"
+                busy[network + " sent", step.source] += wire_s
+                busy[network + " received", step.destination] += wire_s
+                ended.append(ready + wire_s + (0.0 if step.scale_up else latency_s))
+    return max((*ended, *busy.values()), default=0.0)

@@ -1,0 +1,105 @@
+"""The ideal of a pattern of transfers: the time in which its bytes, with headers, pass the busiest NIC, and a base RTT.
+
+Nothing can be faster; nothing of the fabric between the NICs is considered. N:1 incast of S bytes: N * S * 8 / B plus
+the base RTT, S with the headers of its packets (workload of htsim; HPCC's standalone FCT for one flow).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+Nic = TypeVar("Nic", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framing:
+    """What a message costs on a link: every packet carries up to `payload_bytes` and `overhead_bytes` beside.
+
+    `first_bytes` come on top in a message's first packet (RoCEv2: the RETH). What belongs to the overhead is what the
+    link's rate counts: with preamble and gap on a real wire, with the Ethernet header alone on a shaped port.
+    """
+
+    payload_bytes: int
+    overhead_bytes: int
+    first_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if self.payload_bytes < 1 or self.overhead_bytes < 0 or self.first_bytes < 0:
+            raise ValueError(f"a packet of {self.payload_bytes} bytes with {self.overhead_bytes} of headers")
+
+    @property
+    def efficiency(self) -> float:
+        """Payload over all bytes of a full packet."""
+        return self.payload_bytes / (self.payload_bytes + self.overhead_bytes)
+
+    def packets(self, size_bytes: int) -> int:
+        """An empty message still is a packet."""
+        if size_bytes < 0:
+            raise ValueError(f"a message of {size_bytes} bytes")
+        return max(1, -(-size_bytes // self.payload_bytes))
+
+    def wire_bytes(self, size_bytes: int) -> int:
+        """The bytes of a message with all its headers."""
+        return size_bytes + self.packets(size_bytes) * self.overhead_bytes + self.first_bytes
+
+
+WIRE_GAP_BYTES = 20
+"""Preamble, start delimiter and inter-packet gap (IEEE 802.3 clauses 3.1, 4.4.2)."""
+
+
+def rocev2_framing(payload_bytes: int = 4096) -> Framing:
+    """On a real wire: Ethernet 14 + 4, IPv4 20, UDP 8, BTH 12, ICRC 4, gap 20; RETH 16 first (InfiniBand annex A17)."""
+    return Framing(payload_bytes=payload_bytes, overhead_bytes=62 + WIRE_GAP_BYTES, first_bytes=16)
+
+
+def tcp_framing(mtu_bytes: int) -> Framing:
+    """On a shaped port: Ethernet 14, IPv4 20, TCP 20 and its timestamps 12 (RFC 7323)."""
+    return Framing(payload_bytes=mtu_bytes - 52, overhead_bytes=66)
+
+
+def serialisation_s(wire_bytes: float, rate_bps: float) -> float:
+    """How long a link sends these bytes."""
+    if rate_bps <= 0:
+        raise ValueError(f"a rate of {rate_bps} bit/s")
+    return 8 * wire_bytes / rate_bps
+
+
+def standalone_fct_s(size_bytes: int, *, rate_bps: float, base_rtt_s: float, framing: Framing) -> float:
+    """One transfer on an empty network: base RTT + bytes with headers / rate (HPCC, analysis/fct_analysis.py)."""
+    return base_rtt_s + serialisation_s(framing.wire_bytes(size_bytes), rate_bps)
+
+
+def incast_ideal_s(senders: int, size_bytes: int, *, rate_bps: float, base_rtt_s: float, framing: Framing) -> float:
+    """N senders of S bytes each to one receiver: N * S * 8 / B + base RTT, to the last byte."""
+    if senders < 1:
+        raise ValueError(f"an incast of {senders} senders")
+    return base_rtt_s + serialisation_s(senders * framing.wire_bytes(size_bytes), rate_bps)
+
+
+def pattern_ideal_s(
+    transfers: Iterable[tuple[Nic, Nic, int]],
+    rates_bps: Mapping[Nic, float] | float,
+    *,
+    base_rtt_s: float,
+    framing: Framing,
+) -> float:
+    """Transfers (source, destination, bytes) that all begin at once: the busiest NIC, sending or receiving.
+
+    `rates_bps` is each NIC's, or one for all. An incast is the special case of one busy receiver.
+    """
+    sent: defaultdict[Nic, int] = defaultdict(int)
+    received: defaultdict[Nic, int] = defaultdict(int)
+    for source, destination, size_bytes in transfers:
+        wire = framing.wire_bytes(size_bytes)
+        sent[source] += wire
+        received[destination] += wire
+    loads = (*sent.items(), *received.items())
+    if not loads:
+        return 0.0
+    busiest = max(
+        serialisation_s(load, rates_bps[nic] if isinstance(rates_bps, Mapping) else rates_bps) for nic, load in loads
+    )
+    return base_rtt_s + busiest
