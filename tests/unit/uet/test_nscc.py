@@ -218,6 +218,13 @@ def test_a_marked_delay_at_the_target_is_above_it() -> None:
     assert nscc.cwnd == pytest.approx(100_000 * (1 - 0.8 * 8887.5 / 17_887.5) + 150)
 
 
+def test_an_rtt_below_the_floor_of_the_base_is_no_negative_delay() -> None:
+    nscc = source()
+    nscc.on_ack(1, 1000, False, 5)
+    assert nscc.base_rtt == 1500
+    assert nscc.avg_delay == 0
+
+
 def test_one_decrease_in_a_base_rtt() -> None:
     nscc = source()
     nscc.avg_delay = 20_000

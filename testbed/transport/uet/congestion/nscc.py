@@ -246,7 +246,7 @@ class Nscc:
             return
         if rtt_ns < self.base_rtt:
             self._update_base_rtt(rtt_ns)
-        delay = rtt_ns - self.base_rtt
+        delay = max(rtt_ns - self.base_rtt, 0)  # base_rtt has a floor
         target = self._target
         sample = UNMARKED_SAMPLE_RTTS * self.base_rtt if not marked and delay > target else delay
         self.avg_delay += self._gain * (sample - self.avg_delay)
