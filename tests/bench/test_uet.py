@@ -1,0 +1,241 @@
+"""The UET agent against what was promised: goodput, encryption, latency, many agents at once, and what idling costs.
+
+Two namespaces joined by a veth, MTU 4500, payload 4 KiB. Each figure is the best of several rounds in which everything
+that it is compared with has its turn too: other work on the machine takes more from one round than from another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from figures import FIGURES, Figure, judge
+
+pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.timeout(180)]
+
+PEERS = Path(__file__).with_name("uet_peers.py")
+PYTHON = sys.executable
+NEAR, FAR = "10.79.0.1", "10.79.0.2"
+DATAGRAM = 4096 + 12 + 44
+"""UDP payload of a full packet: PDS and SES header, and 4 KiB."""
+ROUNDS = 3
+PATIENCE_S = 60
+PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two namespaces joined by a veth."""
+
+    near: str
+    far: str
+
+    def start(self, namespace: str, *argv: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(["ip", "netns", "exec", namespace, *argv], **PIPES)
+
+    @contextmanager
+    def serving(self, *argv: str, until: str) -> Iterator[subprocess.Popen[str]]:
+        """A server on the far side, from when it has printed a line with `until`."""
+        process = self.start(self.far, *argv)
+        try:
+            assert process.stdout is not None and process.stderr is not None
+            for line in process.stdout:
+                if until in line:
+                    break
+            else:
+                pytest.fail(process.stderr.read())
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    def client(self, *argv: str) -> str:
+        return finished(self.start(self.near, *argv))
+
+
+def finished(process: subprocess.Popen[str]) -> str:
+    """What it prints, if it ends well."""
+    out, problem = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, f"{out}\n{problem}"
+    return out
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    def ip(*words: str) -> None:
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    pair = Pair(f"ubn{os.getpid()}a", f"ubn{os.getpid()}b")
+    with ExitStack() as cleanup:
+        for name in (pair.near, pair.far):
+            ip("netns", "add", name)
+            cleanup.callback(ip, "netns", "del", name)
+        peer = ("peer", "name", "eth0", "mtu", "4500", "netns", pair.far)
+        ip("-n", pair.near, "link", "add", "eth0", "mtu", "4500", "type", "veth", *peer)
+        for name, address in ((pair.near, NEAR), (pair.far, FAR)):
+            ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
+            ip("-n", name, "link", "set", "eth0", "up")
+        yield pair
+
+
+# --- one flow ----------------------------------------------------------------------------------------
+
+
+def perftest(pair: Pair, directory: Path, tool: str, *options: str) -> dict[str, float]:
+    """The results of a tool between the two sides."""
+    path = directory / "results.json"
+    words = [PYTHON, "-m", "testbed.agent.perftest", tool, "-m", "4096", *options]
+    with pair.serving(*words, "-i", FAR, until="Data ex. method") as server:
+        pair.client(*words, "--out_json_file", str(path), FAR)
+        finished(server)
+    results: dict[str, float] = json.loads(path.read_text())["results"]
+    return results
+
+
+def uet_bps(pair: Pair, directory: Path, *options: str) -> float:
+    return perftest(pair, directory, "write_bw", "-D", "1.5", "--report_gbits", *options)["BW_average"] * 1e9
+
+
+def iperf3_bps(pair: Pair) -> float:
+    with pair.serving("iperf3", "-s", "-1", "--forceflush", until="Server listening"):
+        words = ("-u", "-b", "0", "-l", str(DATAGRAM), "-t", "1.5", "-J", "--get-server-output")
+        report = json.loads(pair.client("iperf3", "-c", FAR, *words))
+    total = report["end"]["sum"]
+    return float(total["bits_per_second"]) * (1 - float(total["lost_percent"]) / 100)
+
+
+def bare_bps(pair: Pair) -> float:
+    with pair.serving(PYTHON, str(PEERS), "sink", FAR, until="ready") as sink:
+        pair.client(PYTHON, str(PEERS), "flood", FAR, str(DATAGRAM), "1")
+        return float(finished(sink))
+
+
+def test_goodput_of_one_flow(pair: Pair, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("00112233445566778899aabbccddeeff" * 2)
+    plain, sealed, iperf3, bare = [], [], [], []
+    for _ in range(ROUNDS):
+        plain.append(uet_bps(pair, tmp_path))
+        sealed.append(uet_bps(pair, tmp_path, "--tss", str(key)))
+        iperf3.append(iperf3_bps(pair))
+        bare.append(bare_bps(pair))
+    best = max(plain)
+    FIGURES.append(
+        Figure(
+            what="UET: share of a bare Python loop's goodput",
+            measured=best / max(bare),
+            limit=0,
+            unit="",
+            at_least=True,
+        )
+    )
+    judge(
+        Figure(what="UET: goodput of a RUD flow with NSCC", measured=best / 1e9, limit=1.5, unit="Gb", at_least=True),
+        Figure(
+            what="UET: share of iperf3's UDP goodput",
+            measured=best / max(iperf3),
+            limit=0.3,
+            unit="",
+            at_least=True,
+            ratio=True,
+        ),
+        Figure(
+            what="UET: encrypted, share of plain goodput",
+            measured=max(sealed) / best,
+            limit=0.6,
+            unit="",
+            at_least=True,
+            ratio=True,
+        ),
+    )
+
+
+def test_latency_of_a_send(pair: Pair, tmp_path: Path) -> None:
+    ours, bare = [], []
+    for _ in range(ROUNDS):
+        ours.append(perftest(pair, tmp_path, "send_lat", "-s", "8", "-n", "3000")["t_typical"])
+        with pair.serving(PYTHON, str(PEERS), "echo", FAR, until="ready"):
+            bare.append(float(pair.client(PYTHON, str(PEERS), "ping", FAR, "8", "3000")))
+    best = min(ours)
+    FIGURES.append(Figure(what="UET: half a round trip of 8 bytes", measured=best, limit=1000, unit="us"))
+    judge(
+        Figure(
+            what="UET: the same, in those of a bare Python echo",
+            measured=best / min(bare),
+            limit=2.5,
+            unit="",
+            ratio=True,
+        )
+    )
+
+
+# --- many agents -------------------------------------------------------------------------------------
+
+
+def test_all_to_all_of_64_agents() -> None:
+    """Each sends 1 MiB in all, a 63rd of it to each other agent; a MiB for each pair would be 4 GiB."""
+    count = 64
+    with ExitStack() as cleanup:
+        agents = []
+        for number in range(count):
+            words = [PYTHON, str(PEERS), "agent", str(number), str(count), str(1 << 20)]
+            process = subprocess.Popen(words, stdin=subprocess.PIPE, **PIPES)
+            cleanup.callback(process.communicate)
+            cleanup.callback(process.kill)
+            agents.append(process)
+        for process in agents:
+            assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        begin = time.monotonic_ns() + 500_000_000
+        for process in agents:
+            assert process.stdin is not None
+            process.stdin.write(f"{begin}\n")
+            process.stdin.flush()
+        reports = []
+        for process in agents:
+            assert process.stdout is not None
+            reports.append(json.loads(process.stdout.readline()))
+        for process in agents:
+            process.communicate("\n", timeout=PATIENCE_S)
+            assert process.returncode == 0
+    assert all(report["done"] and not report["failed"] for report in reports), reports
+    rates = [1 / report["took_s"] for report in reports]
+    jain = sum(rates) ** 2 / (count * sum(rate * rate for rate in rates))
+    timeouts = sum(report["counters"].get("timeout", 0) for report in reports)
+    took = max(report["took_s"] for report in reports)
+    FIGURES.append(Figure(what="UET: 64 agents, all to all, until the last is done", measured=took, limit=60, unit="s"))
+    judge(
+        Figure(what="UET: 64 agents, all to all, time-outs", measured=timeouts, limit=0, unit="", ratio=True),
+        Figure(
+            what="UET: 64 agents, all to all, Jain's index of their rates",
+            measured=jain,
+            limit=0.95,
+            unit="",
+            at_least=True,
+            ratio=True,
+        ),
+    )
+
+
+# --- nothing to do -----------------------------------------------------------------------------------
+
+
+def test_an_idle_agent() -> None:
+    memory, cpu = map(float, finished(subprocess.Popen([PYTHON, str(PEERS), "idle", "5"], **PIPES)).split())
+    judge(
+        Figure(what="UET: memory of an idle agent", measured=memory, limit=40, unit="MB", ratio=True),
+        Figure(what="UET: CPU of an idle agent over 5 s", measured=cpu, limit=0.5, unit="%"),
+    )
+
+
+def test_idle_contexts() -> None:
+    each = float(finished(subprocess.Popen([PYTHON, str(PEERS), "contexts", "10000"], **PIPES)))
+    judge(Figure(what="UET: memory of each of 10,000 idle PDCs", measured=each / 1e3, limit=4, unit="kB", ratio=True))
