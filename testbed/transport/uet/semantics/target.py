@@ -34,7 +34,7 @@ from ..ses_extensions import AtomicExtension, CswapExtension, RendezvousExtensio
 from .deferred import DeferredSends
 from .operations import Operation, OpKind
 from .rudi import RudiChannel
-from .transfers import IncomingMessage, PdcTransfers, Target
+from .transfers import IncomingMessage, PdcTransfers, ReadResponses, Target
 
 if TYPE_CHECKING:
     from ..delivery.pdc import Pdc
@@ -152,9 +152,9 @@ class TargetSemantics:
         return Answer(NextHeader.RESPONSE, body)
 
     @staticmethod
-    def no_room() -> Answer:
+    def no_room(code: NackCode = NackCode.NO_SES_MSG_AVAIL) -> Answer:
         """The packet is refused for now; its sender tries again after NACK_Retx_Time."""
-        return Answer(NextHeader.NONE, b"", nack=NackCode.NO_SES_MSG_AVAIL)
+        return Answer(NextHeader.NONE, b"", nack=code)
 
     @staticmethod
     def response(code: ReturnCode, message_id: int, job_id: int) -> bytes:
@@ -383,6 +383,8 @@ class TargetSemantics:
 
     def _read(self, pdc: Pdc, transfers: PdcTransfers, header: StandardRequest, now: int) -> Answer:
         """The length that a first packet asks for is not in its header: all, or a full packet's if more follow."""
+        if transfers.responses.full:
+            return self.no_room(NackCode.NO_RESOURCE)
         if header.flags & _SES_SOM:
             at = 0
             whole = bool(header.flags & _SES_EOM)
@@ -423,6 +425,8 @@ class TargetSemantics:
             )
             return Answer(NextHeader.RESPONSE_DATA, body + bytes(data), guaranteed=True)
         responses = transfers.responses
+        if responses is None:
+            responses = transfers.responses = ReadResponses()
         if responses.exhausted:
             responses.add(header.job_id, header.message_id, at, header.request_length, data)
             pdc.submit(responses, now)
@@ -433,6 +437,8 @@ class TargetSemantics:
     def _atomic(
         self, pdc: Pdc, transfers: PdcTransfers, header: StandardRequest, payload: bytes | memoryview, now: int
     ) -> Answer:
+        if transfers.responses.full:
+            return self.no_room(NackCode.NO_RESOURCE)
         extension = header.extension
         operand, compare = bytes(payload), b""
         if isinstance(extension, CswapExtension):

@@ -6,7 +6,7 @@ of a message use one PDC, and messages do not interleave on it.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
@@ -34,6 +34,8 @@ _SOM, _EOM, _HD = int(RequestBit.SOM), int(RequestBit.EOM), int(RequestBit.HD)
 _STD, _MED = NextHeader.REQUEST_STD, NextHeader.REQUEST_MEDIUM
 MESSAGE_ID_MASK = 0xFFFF
 _DROPPED_KEPT = 256
+_MOST_RESPONSES = 1 << 16
+"""Packets of data that wait on one PDC to go back."""
 
 
 class Pending(Protocol):
@@ -382,7 +384,7 @@ class ReadResponses:
 
     def __init__(self) -> None:
         self._bytes = 0
-        self._packets: deque[TxPacket] = deque()
+        self._packets: deque[TxPacket] | None = None
         self.message_id = 0
 
     def add(self, job_id: int, read_message_id: int, offset: int, total: int, data: bytes | memoryview) -> None:
@@ -399,7 +401,14 @@ class ReadResponses:
             offset,
         )
         self._bytes += NOMINAL_HEADER_BYTES + len(data)
+        if self._packets is None:
+            self._packets = deque()
         self._packets.append(TxPacket(self, NextHeader.RESPONSE_DATA, body, data))
+
+    @property
+    def full(self) -> bool:
+        """An initiator asks for more than it fetches: requests are acknowledged, so that nothing else holds it back."""
+        return len(self._packets) >= _MOST_RESPONSES
 
     @property
     def exhausted(self) -> bool:
@@ -410,9 +419,12 @@ class ReadResponses:
         return self._bytes
 
     def next_packet(self) -> TxPacket | None:
-        if not self._packets:
+        packets = self._packets
+        if packets is None:
             return None
-        packet = self._packets.popleft()
+        packet = packets.popleft()
+        if not packets:
+            self._packets = None
         self._bytes -= NOMINAL_HEADER_BYTES + len(packet.payload)
         return packet
 
@@ -420,7 +432,7 @@ class ReadResponses:
         """The initiator has it; nothing is left to do."""
 
     def failed(self, reason: str, now: int) -> None:
-        self._packets.clear()
+        self._packets = None
         self._bytes = 0
 
 
@@ -443,21 +455,23 @@ class PdcTransfers:
         self.payload_bytes = payload_bytes
         self._patience_ns = patience_ns
         self._next_id = 0
-        self._ids: set[int] = set()
+        self._ids: set[int] | None = None
+        """Message IDs in use; None: none, as on most PDCs at most times (an empty set has 200 bytes)."""
         self._deadline = 0
         self.pending: dict[int, Pending] = {}
         """Initiator: reads and fetching atomics that wait for data, by message ID."""
         self.incoming: dict[int, IncomingMessage] = {}
         """Target: messages that have begun to arrive, by message ID."""
-        self.responses = ReadResponses()
-        self.dropped: OrderedDict[int, None] = OrderedDict()
+        self.responses: ReadResponses | None = None
+        """Target: None before the first read that does not fit into ACKs."""
+        self.dropped: dict[int, None] = {}
         """Target: the latest deferred messages, of which more packets may arrive."""
 
     def drop(self, message_id: int) -> None:
         """Answer the rest of a deferred message's packets alike."""
         self.dropped[message_id] = None
         if len(self.dropped) > _DROPPED_KEPT:
-            self.dropped.popitem(last=False)
+            del self.dropped[next(iter(self.dropped))]
 
     @property
     def waiting(self) -> bool:
@@ -467,6 +481,8 @@ class PdcTransfers:
     def new_message_id(self) -> int:
         """1 to 65535, not in use."""
         ids = self._ids
+        if ids is None:
+            ids = self._ids = set()
         number = self._next_id
         for _ in range(MESSAGE_ID_MASK):
             number = number % MESSAGE_ID_MASK + 1
@@ -477,7 +493,11 @@ class PdcTransfers:
         return number
 
     def release(self, message_id: int) -> None:
-        self._ids.discard(message_id)
+        ids = self._ids
+        if ids is not None:
+            ids.discard(message_id)
+            if not ids:
+                self._ids = None
 
     def on_response(
         self, message: Message | ReadMessage, next_header: NextHeader, response: bytes | memoryview, now: int
