@@ -97,8 +97,11 @@ def address_of(number: int) -> str:
 
 
 def agent(number: int, count: int, total: int) -> None:
-    """Write `total` bytes, split evenly over all other agents. All begin at the time that standard input tells."""
-    config = UetConfig(link_rate_bps=100_000_000, base_rtt_ns=100_000_000, loss_inference=False)
+    """Write `total` bytes, split evenly over all other agents. All begin at the time that standard input tells.
+
+    The base RTT is that of so many processes on so few CPUs, so that a time-out means a loss and no wait for a turn.
+    """
+    config = UetConfig(link_rate_bps=10_000_000, base_rtt_ns=SECOND_NS)
     size = total // (count - 1)
     data = memoryview(bytearray(size))
     own = Agent(seed=number)
