@@ -186,14 +186,16 @@ class FabricGraph:
                 node: tuple(
                     link
                     for link in hops
-                    if link not in gone
-                    and (self.links[link].destination == group or table.get(self.links[link].destination))
+                    if link not in gone and self._arrives(self.links[link].destination, group, table)
                 )
                 for node, hops in table.items()
             }
             if kept == table:
                 return kept
             table = kept
+
+    def _arrives(self, node: str, group: str, table: Mapping[str, tuple[int, ...]]) -> bool:
+        return node == group or self.group_of.get(node) == group or bool(table.get(node))
 
     def _leads(self, node: str, destination: str) -> bool:
         group = self.group_of.get(destination, destination)

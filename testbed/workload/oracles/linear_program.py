@@ -10,15 +10,16 @@ rule picks the column; after steps without progress, Bland's, which cannot cycle
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-MAX_ENTRIES = 3_000_000
-"""Of the tableau: 24 MB. More is refused."""
+MAX_ENTRIES = 250_000
+"""Of the tableau: 64 flows over 8 paths each, about a second. More is refused."""
 _EPSILON = 1e-9
 _STALLED = 20
 """Steps without progress after which Bland's rule takes over until there is some."""
@@ -34,47 +35,61 @@ def splittable_max_min(
     """The rate of one flow of each kind. `paths[k]` are the paths (link numbers) of kind k, of which there are
     `multiplicity[k]` flows, all alike. Raises `TooLarge`.
     """
-    capacity = np.asarray(capacities, dtype=np.float64)
-    used = sorted({link for kind in paths for path in kind for link in path})
-    scale = float(capacity[used].max()) if used else 0.0
+    constraints = _constraints(paths, capacities)
+    scale = max(constraints.values(), default=0.0)
     if not paths or scale == 0:
         return np.zeros(len(paths))
     kinds, columns = len(paths), sum(map(len, paths))
-    rows = kinds + len(used)
+    rows = kinds + len(constraints)
     if rows * (columns + rows + kinds) > MAX_ENTRIES:
         raise TooLarge(
-            f"{sum(multiplicity)} flows over {columns} paths and {len(used)} links are too many for an exact answer"
+            f"{sum(multiplicity)} flows over {columns} paths and {len(constraints)} kinds of links are too many for an"
+            " exact answer"
         )
-    return (
-        _Tableau(paths, {link: kinds + row for row, link in enumerate(used)}, capacity / scale).solve(multiplicity)
-        * scale
-    )
+    tableau = _Tableau(paths, {uses: limit / scale for uses, limit in constraints.items()})
+    return tableau.solve(multiplicity) * scale
+
+
+_Uses = tuple[tuple[int, int], ...]
+"""What a link carries: pairs of a path (numbered over all kinds) and how often it crosses the link."""
+
+
+def _constraints(paths: Sequence[Sequence[Sequence[int]]], capacities: Sequence[float] | Floats) -> dict[_Uses, float]:
+    """The capacity of each set of paths that share a link; of links that carry the same, the smallest."""
+    uses: defaultdict[int, Counter[int]] = defaultdict(Counter)
+    for number, path in enumerate(path for kind in paths for path in kind):
+        for link in path:
+            uses[link][number] += 1
+    limits: dict[_Uses, float] = {}
+    for link, crossing in uses.items():
+        key = tuple(sorted(crossing.items()))
+        limits[key] = min(float(capacities[link]), limits.get(key, np.inf))
+    return limits
 
 
 class _Tableau:
-    """Rows: of each kind, multiplicity * rate - sum of its paths <= 0; of each link, its paths <= capacity.
+    """Rows: of each kind, multiplicity * rate - sum of its paths <= 0; of each constraint, its paths <= capacity.
 
     Columns: paths, then the slack of each row, then one common rate for each programme; last the right-hand side.
     """
 
-    def __init__(self, paths: Sequence[Sequence[Sequence[int]]], row_of: dict[int, int], capacity: Floats) -> None:
+    def __init__(self, paths: Sequence[Sequence[Sequence[int]]], constraints: Mapping[_Uses, float]) -> None:
         self.kinds = len(paths)
         columns = sum(map(len, paths))
-        rows = self.kinds + len(row_of)
+        rows = self.kinds + len(constraints)
         self.slack = columns
         self.width = columns + rows
         """Columns in use; there is room for a common rate per kind, and the right-hand side is the last one."""
         self.table = np.zeros((rows, columns + rows + self.kinds + 1))
         column = 0
         for kind, ways in enumerate(paths):
-            for path in ways:
-                self.table[kind, column] = -1.0
-                for link in path:
-                    self.table[row_of[link], column] += 1.0
-                column += 1
+            self.table[kind, column : column + len(ways)] = -1.0
+            column += len(ways)
+        for row, (uses, limit) in enumerate(constraints.items(), start=self.kinds):
+            for path, crossings in uses:
+                self.table[row, path] = crossings
+            self.table[row, -1] = limit
         self.table[np.arange(rows), columns + np.arange(rows)] = 1.0
-        for link, row in row_of.items():
-            self.table[row, -1] = capacity[link]
         self.basis = columns + np.arange(rows)
         self.free = np.ones(self.table.shape[1] - 1, dtype=bool)
         """Columns that may enter the basis: not those that an earlier optimum holds at 0."""
