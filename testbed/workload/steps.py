@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 
 
 class Combine(StrEnum):
@@ -27,6 +28,16 @@ class Slice:
 
     offset: int
     length: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.length
+
+    def split(self, parts: int) -> tuple[Slice, ...]:
+        """`parts` slices one after another, the first ones longer by one element where it does not divide."""
+        base, longer = divmod(self.length, parts)
+        starts = [self.offset + part * base + min(part, longer) for part in range(parts + 1)]
+        return tuple(Slice(offset=a, length=b - a) for a, b in pairwise(starts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

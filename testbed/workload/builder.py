@@ -1,0 +1,172 @@
+"""Adding steps one after another: numbers, lanes, and what each rank must wait for next.
+
+Every step waits only for steps in which its own rank (the source of a transfer) takes part, as source or destination,
+so that a rank can execute its steps from what it sees itself, with nobody in the middle. `check_local` proves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from testbed.errors import WorkloadError
+from testbed.workload.steps import Collective, Combine, Compute, Slice, Step, Transfer, Workload
+
+Frontier = dict[int, tuple[int, ...]]
+"""For a rank: steps whose end means that everything of that rank so far has ended."""
+
+NOTHING: Mapping[int, tuple[int, ...]] = {}
+"""No rank waits for anything."""
+
+MAX_STEPS = 1_000_000
+"""More than any emulated fabric carries in one run; a wrong parameter ends in a message, not in swapping."""
+
+
+class StepBuilder:
+    """Collects the steps of a workload of `ranks` ranks.
+
+    `ranks_per_host` says which ranks share a host (consecutive ones): transfers between those go over the scale-up
+    network. 0 means that every rank is a host of its own.
+    """
+
+    def __init__(self, ranks: int, *, ranks_per_host: int = 0) -> None:
+        if ranks < 1:
+            raise WorkloadError(f"a workload has at least one rank, not {ranks}", field="ranks")
+        self.ranks = ranks
+        self.ranks_per_host = ranks_per_host
+        self._steps: list[Step] = []
+        self._collectives: list[Collective] = []
+        self._notes: list[str] = []
+        self._lanes: dict[Hashable, list[int]] = {}
+        self._open: list[dict[int, set[int]]] = []
+
+    def transfer(
+        self,
+        source: int,
+        destination: int,
+        size_bytes: int,
+        *,
+        after: Iterable[int] = (),
+        start_ns: int = 0,
+        piece: Slice | None = None,
+        target: Slice | None = None,
+        combine: Combine = Combine.NONE,
+        lane: Hashable = None,
+        in_flight: int = 2,
+        label: str = "",
+    ) -> int:
+        """Add a transfer and return its number. At most `in_flight` transfers of one lane are under way at once.
+
+        A lane belongs to one source, as do NCCL's slots of a connection (NCCL_STEPS, there 8).
+        """
+        for rank in (source, destination):
+            if not 0 <= rank < self.ranks:
+                raise WorkloadError(f"rank {rank} is not one of the {self.ranks} ranks", field="ranks")
+        if source == destination:
+            raise WorkloadError(f"rank {source} cannot send to itself", field="ranks")
+        if size_bytes < 1:
+            raise WorkloadError(f"a transfer carries at least one byte, not {size_bytes}", field="size_bytes")
+        before = set(after)
+        if lane is not None:
+            sent = self._lanes.setdefault((source, lane), [])
+            if len(sent) >= in_flight:
+                before.add(sent[-in_flight])
+            sent.append(len(self._steps))
+        return self._add(
+            Transfer(
+                number=len(self._steps),
+                source=source,
+                destination=destination,
+                size_bytes=size_bytes,
+                after=tuple(sorted(before)),
+                start_ns=start_ns,
+                piece=piece,
+                target=target,
+                combine=combine,
+                scale_up=self.same_host(source, destination),
+                label=label,
+            ),
+            (source, destination),
+        )
+
+    def compute(self, rank: int, duration_ns: int, *, after: Iterable[int] = (), label: str = "") -> int:
+        """Add a time in which a rank computes and return its number."""
+        if not 0 <= rank < self.ranks:
+            raise WorkloadError(f"rank {rank} is not one of the {self.ranks} ranks", field="ranks")
+        if duration_ns < 0:
+            raise WorkloadError(f"computing cannot take {duration_ns} ns", field="compute")
+        before = tuple(sorted(set(after)))
+        step = Compute(number=len(self._steps), rank=rank, duration_ns=duration_ns, after=before, label=label)
+        return self._add(step, (rank,))
+
+    def join(self, rank: int, after: Iterable[int], *, label: str = "join") -> tuple[int, ...]:
+        """Steps as at most one: computing of no time, where there are several to wait for."""
+        before = tuple(sorted(set(after)))
+        return before if len(before) < 2 else (self.compute(rank, 0, after=before, label=label),)
+
+    def join_all(self, ranks: Iterable[int], after: Mapping[int, tuple[int, ...]]) -> Frontier:
+        """`join` for each of `ranks`."""
+        return {rank: self.join(rank, after.get(rank, ())) for rank in ranks}
+
+    def same_host(self, a: int, b: int) -> bool:
+        return self.ranks_per_host > 0 and a // self.ranks_per_host == b // self.ranks_per_host
+
+    @contextmanager
+    def watch(self, ranks: Iterable[int], after: Mapping[int, tuple[int, ...]] = NOTHING) -> Iterator[Frontier]:
+        """The frontier of what is added inside, filled in at its end; for a rank without steps it is `after`."""
+        frontier: Frontier = {}
+        opened: dict[int, set[int]] = {}
+        self._open.append(opened)
+        try:
+            yield frontier
+        finally:
+            self._open.pop()
+        for rank in ranks:
+            frontier[rank] = tuple(sorted(opened[rank])) if rank in opened else after.get(rank, ())
+
+    def collective(self, collective: Collective) -> None:
+        """Say what the steps of `collective.steps` amount to."""
+        self._collectives.append(collective)
+
+    def note(self, text: str) -> None:
+        """Record an approximation for the report, once."""
+        if text not in self._notes:
+            self._notes.append(text)
+
+    @property
+    def next_number(self) -> int:
+        return len(self._steps)
+
+    def build(self, name: str) -> Workload:
+        return Workload(
+            name=name,
+            ranks=self.ranks,
+            steps=tuple(self._steps),
+            collectives=tuple(self._collectives),
+            notes=tuple(self._notes),
+        )
+
+    def _add(self, step: Step, ranks: tuple[int, ...]) -> int:
+        if len(self._steps) >= MAX_STEPS:
+            raise WorkloadError(
+                f"the workload has more than {MAX_STEPS} steps", hint="fewer ranks, chunks, flows or iterations"
+            )
+        self._steps.append(step)
+        for opened in self._open:
+            for rank in ranks:
+                # what the new step waited for has ended when it ends
+                mine = opened.setdefault(rank, set())
+                mine.difference_update(step.after)
+                mine.add(step.number)
+        return step.number
+
+
+def check_local(workload: Workload) -> None:
+    """Raise `ValueError` if a step waits for one in which its rank takes no part."""
+    for step in workload.steps:
+        rank = step.source if isinstance(step, Transfer) else step.rank
+        for number in step.after:
+            before = workload.steps[number]
+            took_part = (before.source, before.destination) if isinstance(before, Transfer) else (before.rank,)
+            if rank not in took_part:
+                raise ValueError(f"step {step.number} of rank {rank} waits for step {number} of ranks {took_part}")

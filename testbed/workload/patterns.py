@@ -1,0 +1,215 @@
+"""Traffic patterns of independent transfers: who sends to whom, without data to check.
+
+The catalogue is that of htsim's connection matrices (incast, outcast and incast, permutation, tornado, all-to-all;
+Broadcom/csg-htsim, sim/datacenter/connection_matrices) and of draft-calabria-bmwg-ai-fabric-training-bench.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable, Sequence
+from enum import StrEnum
+
+from testbed.errors import WorkloadError
+from testbed.workload.builder import StepBuilder
+from testbed.workload.collectives import Kind, generate_collective
+from testbed.workload.datatype import DataType
+from testbed.workload.draws import draw_below, draw_derangement
+from testbed.workload.steps import Workload
+
+LeafOf = Callable[[int], Hashable] | Sequence[Hashable]
+"""The leaf of a rank: a function of it, or one entry per rank."""
+
+UNDER_WAY = 2
+"""Transfers of a background flow at once, so that its link never idles between two."""
+
+
+class Scope(StrEnum):
+    ANY = "any"
+    """To any other rank."""
+    INTER_LEAF = "inter-leaf"
+    """To a rank of another leaf."""
+
+
+def generate_point_to_point(
+    *, ranks: int, size_bytes: int, source: int = 0, destination: int = 1, flows: int = 1, rounds: int = 1
+) -> Workload:
+    """`flows` transfers of `size_bytes` side by side from one rank to another, `rounds` times."""
+    builder = StepBuilder(ranks)
+    last: tuple[int, ...] = ()
+    for turn in range(rounds):
+        last = tuple(
+            builder.transfer(source, destination, size_bytes, after=last, label=f"p2p[{turn}].{flow}")
+            for flow in range(flows)
+        )
+    return builder.build("point-to-point")
+
+
+def generate_incast(
+    *,
+    ranks: int,
+    size_bytes: int,
+    destination: int = 0,
+    senders: int | Sequence[int] | None = None,
+    jitter_ns: int = 0,
+    rng: random.Random | None = None,
+) -> Workload:
+    """Several ranks send `size_bytes` each to one at once.
+
+    `senders` is how many (the ranks after the destination, in turn), which, or None for all others. With `jitter_ns`
+    each starts at a time that `rng` draws evenly from 0 to it.
+    """
+    builder = StepBuilder(ranks)
+    for source in _others(ranks, destination, senders):
+        start_ns = _jitter(jitter_ns, rng)
+        builder.transfer(source, destination, size_bytes, start_ns=start_ns, label=f"incast.{source}")
+    return builder.build("incast")
+
+
+def generate_overlapped_incast(
+    *, ranks: int, long_bytes: int, burst_bytes: int, burst_start_ns: int, senders: int = 3, destination: int = 0
+) -> Workload:
+    """A long flow, and after a while an incast of `senders` others to its destination."""
+    builder = StepBuilder(ranks)
+    long, *burst = _others(ranks, destination, senders + 1)
+    builder.transfer(long, destination, long_bytes, label="long")
+    for source in burst:
+        builder.transfer(source, destination, burst_bytes, start_ns=burst_start_ns, label=f"burst.{source}")
+    return builder.build("overlapped-incast")
+
+
+def generate_outcast(
+    *, ranks: int, size_bytes: int, source: int = 0, receivers: int | Sequence[int] | None = None
+) -> Workload:
+    """One rank sends `size_bytes` to each of several at once. `receivers` as the senders of an incast."""
+    builder = StepBuilder(ranks)
+    for destination in _others(ranks, source, receivers):
+        builder.transfer(source, destination, size_bytes, label=f"outcast.{destination}")
+    return builder.build("outcast")
+
+
+def generate_outcast_incast(*, ranks: int, size_bytes: int, receivers: int = 4) -> Workload:
+    """Rank 0 sends to ranks 1 to `receivers`, and one more rank sends to the last of those.
+
+    Fair per-flow shares are 1 / `receivers` of rank 0's link for its flows; the other sender may take the rest of the
+    shared receiver's. Source: NDP (Handley et al., SIGCOMM 2017), "in and out" of csg-htsim's sim/EXAMPLES.
+    """
+    builder = StepBuilder(ranks)
+    for destination in range(1, receivers + 1):
+        builder.transfer(0, destination, size_bytes, label=f"outcast.{destination}")
+    builder.transfer(receivers + 1, receivers, size_bytes, label=f"incast.{receivers + 1}")
+    return builder.build("outcast-incast")
+
+
+def generate_permutation(
+    *,
+    ranks: int,
+    size_bytes: int,
+    rng: random.Random,
+    scope: Scope | str = Scope.ANY,
+    leaf_of: LeafOf | None = None,
+    flows: int = 1,
+) -> Workload:
+    """Each rank sends to one other and receives from one other, drawn by `rng`: a derangement.
+
+    `flows` transfers of `size_bytes` each make up a pair. Raises `WorkloadError` where more than half of the ranks are
+    in one leaf and the scope is inter-leaf.
+    """
+    leaves: list[Hashable] = list(range(ranks))
+    if Scope(scope) is Scope.INTER_LEAF:
+        if leaf_of is None:
+            raise WorkloadError("an inter-leaf permutation needs to know the leaf of each rank", field="leaf_of")
+        if not callable(leaf_of) and len(leaf_of) != ranks:
+            raise WorkloadError(f"{len(leaf_of)} leaves are given for {ranks} ranks", field="leaf_of")
+        leaves = [leaf_of(rank) if callable(leaf_of) else leaf_of[rank] for rank in range(ranks)]
+    return _pairs("permutation", list(enumerate(draw_derangement(rng, leaves))), ranks, size_bytes, flows)
+
+
+def generate_tornado(*, ranks: int, size_bytes: int, shift: int | None = None, flows: int = 1) -> Workload:
+    """Rank i sends to i + `shift` (half of all ranks unless told): all traffic crosses the spine.
+
+    Source: Singh et al., "GOAL: A load-balanced adaptive routing algorithm for torus networks", ISCA 2003.
+    """
+    by = max(1, ranks // 2) if shift is None else shift % ranks
+    if ranks < 2 or by == 0:
+        raise WorkloadError("a tornado shifts by at least one of two or more ranks", field="shift")
+    return _pairs("tornado", [(rank, (rank + by) % ranks) for rank in range(ranks)], ranks, size_bytes, flows)
+
+
+def generate_all_to_all(*, ranks: int, size_bytes: int, window: int | None = None) -> Workload:
+    """Every rank sends `size_bytes` to each other one, `window` at a time: 1 is serial, None all at once.
+
+    Rank i begins with i + 1. It is the collective of that name, so that data may be carried and checked.
+    """
+    return generate_collective(
+        Kind.ALL_TO_ALL,
+        ranks=ranks,
+        size_bytes=size_bytes * ranks,
+        datatype=DataType.FLOAT32 if size_bytes % DataType.FLOAT32.size_bytes == 0 else DataType.BFLOAT16,
+        window=window,
+    )
+
+
+def generate_background(
+    *,
+    ranks: int,
+    size_bytes: int,
+    pairs: int,
+    duration_ns: int,
+    rate_bps: int,
+    load: float,
+    rng: random.Random,
+) -> Workload:
+    """`pairs` of ranks, drawn by `rng`, each with a transfer of `size_bytes` in every period of its link's `load`.
+
+    `load` is a share of `rate_bps` (0 to 1); transfers that fall behind follow one another as fast as they can, at most
+    two at once, so that a congested background never piles up. Each pair begins at a random part of its period.
+    """
+    if not 0 < load <= 1:
+        raise WorkloadError(f"the load of a background flow is over 0 and at most 1, not {load}", field="load")
+    if ranks < 2:
+        raise WorkloadError("background traffic needs two ranks", field="ranks")
+    period_ns = max(1, round(size_bytes * 8e9 / (load * rate_bps)))
+    builder = StepBuilder(ranks)
+    for pair in range(pairs):
+        source = draw_below(rng, ranks)
+        destination = (source + 1 + draw_below(rng, ranks - 1)) % ranks
+        first_ns = draw_below(rng, period_ns)
+        for turn, start_ns in enumerate(range(first_ns, duration_ns, period_ns)):
+            builder.transfer(
+                source,
+                destination,
+                size_bytes,
+                start_ns=start_ns,
+                lane=("background", pair),
+                in_flight=UNDER_WAY,
+                label=f"background[{pair}].{turn}",
+            )
+    return builder.build("background")
+
+
+def _pairs(name: str, pairs: Sequence[tuple[int, int]], ranks: int, size_bytes: int, flows: int) -> Workload:
+    builder = StepBuilder(ranks)
+    for source, destination in pairs:
+        for flow in range(flows):
+            label = f"{name}.{source}" if flows == 1 else f"{name}.{source}.{flow}"
+            builder.transfer(source, destination, size_bytes, label=label)
+    return builder.build(name)
+
+
+def _others(ranks: int, centre: int, which: int | Sequence[int] | None) -> list[int]:
+    if which is None:
+        which = ranks - 1
+    if isinstance(which, int):
+        if not 1 <= which < ranks:
+            raise WorkloadError(f"{which} other ranks are asked for; there are {ranks - 1}", field="senders")
+        return [(centre + 1 + offset) % ranks for offset in range(which)]
+    return list(which)
+
+
+def _jitter(jitter_ns: int, rng: random.Random | None) -> int:
+    if jitter_ns == 0:
+        return 0
+    if rng is None:
+        raise WorkloadError("a jitter of the start needs a seed", field="jitter")
+    return draw_below(rng, jitter_ns + 1)

@@ -1,0 +1,141 @@
+"""Several workloads on one fabric: where each one's ranks are, and when it begins."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from testbed.errors import WorkloadError
+from testbed.workload.draws import draw_order
+from testbed.workload.steps import Collective, Compute, Step, Workload
+
+
+class Placement(StrEnum):
+    """How tenants share the ranks of a fabric. Source: the placements of ATLAHS's GOAL merger (spcl/atlahs)."""
+
+    PACKED = "packed"
+    """Each tenant's ranks are consecutive."""
+    ROUND_ROBIN = "round-robin"
+    """Tenants take the next rank in turn."""
+    RANDOM = "random"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """A workload whose rank i is rank `ranks[i]` of the fabric; it begins at `start_ns`."""
+
+    name: str
+    workload: Workload
+    ranks: tuple[int, ...]
+    start_ns: int = 0
+
+
+def place_tenants(
+    sizes: Sequence[int], *, ranks: int, placement: Placement | str, rng: random.Random | None = None
+) -> list[tuple[int, ...]]:
+    """The fabric's ranks of each tenant, given how many it has. No rank is shared."""
+    if sum(sizes) > ranks or min(sizes, default=1) < 1:
+        raise WorkloadError(f"tenants of {sum(sizes)} ranks do not fit on {ranks}", field="tenants")
+    match Placement(placement):
+        case Placement.PACKED:
+            free = list(range(ranks))
+        case Placement.RANDOM:
+            if rng is None:
+                raise WorkloadError("a random placement needs a seed", field="placement")
+            free = draw_order(rng, range(ranks))
+        case Placement.ROUND_ROBIN:
+            placed: list[list[int]] = [[] for _ in sizes]
+            following = 0
+            while any(len(mine) < size for mine, size in zip(placed, sizes, strict=True)):
+                for mine, size in zip(placed, sizes, strict=True):
+                    if len(mine) < size:
+                        mine.append(following)
+                        following += 1
+            return [tuple(mine) for mine in placed]
+    starts = [sum(sizes[:number]) for number in range(len(sizes))]
+    return [tuple(free[start : start + size]) for start, size in zip(starts, sizes, strict=True)]
+
+
+def overlapping_start_ns(duration_ns: int, overlap: float) -> int:
+    """When a second tenant begins so that `overlap` (0 to 1) of the first one's duration is shared."""
+    if not 0 <= overlap <= 1:
+        raise WorkloadError(f"an overlap is a share from 0 to 1, not {overlap}", field="overlap")
+    return round(duration_ns * (1 - overlap))
+
+
+def mix_tenants(tenants: Sequence[Tenant], *, ranks: int, name: str = "tenants") -> Workload:
+    """All tenants' workloads as one, of `ranks` ranks. Labels begin with the tenant's name and a slash.
+
+    A tenant that begins later has its start times moved; a rank of it that begins by computing waits, as computing of
+    its own, until then.
+    """
+    if len({tenant.name for tenant in tenants}) != len(tenants):
+        raise WorkloadError("two tenants have the same name", field="tenants")
+    steps: list[Step] = []
+    collectives: list[Collective] = []
+    notes: dict[str, None] = {}
+    for tenant in tenants:
+        _check(tenant, ranks)
+        delays = _delays(tenant, first=len(steps))
+        steps.extend(delays.values())
+        offset = len(steps)
+        steps.extend(_moved(step, tenant, offset, delays) for step in tenant.workload.steps)
+        collectives.extend(
+            replace(
+                collective,
+                ranks=tuple(tenant.ranks[rank] for rank in collective.ranks),
+                steps=range(collective.steps.start + offset, collective.steps.stop + offset),
+                root=None if collective.root is None else tenant.ranks[collective.root],
+            )
+            for collective in tenant.workload.collectives
+        )
+        notes.update(dict.fromkeys(tenant.workload.notes))
+    return Workload(name=name, ranks=ranks, steps=tuple(steps), collectives=tuple(collectives), notes=tuple(notes))
+
+
+def _delays(tenant: Tenant, *, first: int) -> dict[int, Compute]:
+    """A wait until the tenant's start for each rank that begins by computing."""
+    if tenant.start_ns == 0:
+        return {}
+    waiting = sorted({step.rank for step in tenant.workload.steps if isinstance(step, Compute) and not step.after})
+    return {
+        rank: Compute(
+            number=first + place,
+            rank=tenant.ranks[rank],
+            duration_ns=tenant.start_ns,
+            label=f"{tenant.name}/start",
+        )
+        for place, rank in enumerate(waiting)
+    }
+
+
+def _moved(step: Step, tenant: Tenant, offset: int, delays: dict[int, Compute]) -> Step:
+    after = tuple(before + offset for before in step.after)
+    label = f"{tenant.name}/{step.label}"
+    if isinstance(step, Compute):
+        if not after and step.rank in delays:
+            after = (delays[step.rank].number,)
+        return replace(step, number=step.number + offset, rank=tenant.ranks[step.rank], after=after, label=label)
+    return replace(
+        step,
+        number=step.number + offset,
+        source=tenant.ranks[step.source],
+        destination=tenant.ranks[step.destination],
+        after=after,
+        start_ns=step.start_ns + tenant.start_ns,
+        label=label,
+    )
+
+
+def _check(tenant: Tenant, ranks: int) -> None:
+    if len(tenant.ranks) != tenant.workload.ranks or len(set(tenant.ranks)) != len(tenant.ranks):
+        raise WorkloadError(
+            f"tenant {tenant.name} has {tenant.workload.ranks} ranks and {len(set(tenant.ranks))} places for them",
+            field="tenants",
+        )
+    if any(not 0 <= rank < ranks for rank in tenant.ranks):
+        raise WorkloadError(f"tenant {tenant.name} has a rank beyond the fabric's {ranks}", field="tenants")
+    if tenant.start_ns < 0:
+        raise WorkloadError(f"tenant {tenant.name} begins before the workload does", field="tenants")

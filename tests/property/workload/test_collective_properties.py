@@ -1,0 +1,176 @@
+"""Every collective gives the right result, for any number of ranks and size, in whatever order its steps end."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.workload.builder import check_local
+from testbed.workload.collectives import ALGORITHMS, Algorithm, Kind, generate_collective
+from testbed.workload.correctness import count_wrong, make_input
+from testbed.workload.datatype import DataType
+from testbed.workload.reference import run_reference
+from testbed.workload.steps import Transfer, Workload
+
+FEW = settings(max_examples=40, deadline=None)
+CASES = [(kind, algorithm) for kind, algorithms in ALGORITHMS.items() for algorithm in algorithms]
+
+
+def wrong_of(workload: Workload, datatype: DataType, *, seed: int, rng: random.Random | None, index: int = 0) -> int:
+    collective = workload.collectives[index]
+    arrays = {rank: make_input(collective, rank, datatype, seed=seed) for rank in collective.ranks}
+    results = run_reference(workload, arrays, datatype, collective=index, rng=rng)
+    return sum(count_wrong(collective, rank, results[rank], datatype, seed=seed) for rank in collective.ranks)
+
+
+@pytest.mark.parametrize(("kind", "algorithm"), CASES)
+@FEW
+@given(data=st.data())
+def test_results_are_right_in_any_order(kind: Kind, algorithm: Algorithm, data: st.DataObject) -> None:
+    per_host = data.draw(st.sampled_from([1, 2, 4]), label="ranks per host")
+    hosts = data.draw(st.integers(1, 12 // per_host), label="hosts")
+    ranks = per_host * hosts
+    datatype = data.draw(st.sampled_from(list(DataType)))
+    least = ranks if kind is Kind.ALL_TO_ALL else 1
+    elements = data.draw(st.integers(least, 60), label="elements")
+    workload = generate_collective(
+        kind,
+        ranks=ranks,
+        size_bytes=elements * datatype.size_bytes,
+        datatype=datatype,
+        algorithm=algorithm,
+        root=data.draw(st.integers(0, ranks - 1), label="root"),
+        chunks=data.draw(st.none() | st.integers(1, 4), label="chunks"),
+        in_flight=data.draw(st.integers(1, 3), label="in flight"),
+        window=data.draw(st.none() | st.integers(1, 3), label="window"),
+        rail_algorithm=data.draw(st.sampled_from([Algorithm.RING, Algorithm.TREE, Algorithm.HALVING_DOUBLING])),
+        ranks_per_host=per_host,
+        iterations=data.draw(st.integers(1, 2), label="iterations"),
+    )
+    check_local(workload)
+    seed = data.draw(st.integers(0, 2**32), label="seed")
+    for index in range(len(workload.collectives)):
+        assert wrong_of(workload, datatype, seed=seed, rng=None, index=index) == 0
+        assert wrong_of(workload, datatype, seed=seed, rng=random.Random(seed), index=index) == 0
+
+
+@pytest.mark.parametrize(("kind", "algorithm"), CASES)
+@pytest.mark.parametrize("datatype", list(DataType))
+def test_a_lost_transfer_is_counted_wrong(kind: Kind, algorithm: Algorithm, datatype: DataType) -> None:
+    size = 96 * datatype.size_bytes
+    workload = generate_collective(
+        kind, ranks=6, size_bytes=size, datatype=datatype, algorithm=algorithm, root=2, ranks_per_host=2
+    )
+    collective = workload.collectives[0]
+    inputs = {rank: make_input(collective, rank, datatype, seed=7) for rank in range(6)}
+    whole = run_reference(workload, inputs, datatype)
+    for lost in random.Random(3).sample(workload.transfers, 3):
+        steps = list(workload.steps)
+        steps[lost.number] = Transfer(
+            number=lost.number,
+            source=lost.source,
+            destination=lost.destination,
+            size_bytes=lost.size_bytes,
+            after=lost.after,
+        )
+        broken = Workload(name="", ranks=6, steps=tuple(steps), collectives=workload.collectives)
+        results = run_reference(broken, inputs, datatype)
+        wrong = sum(count_wrong(collective, rank, results[rank], datatype, seed=7) for rank in range(6))
+        assert wrong > 0
+    # a single bit is enough
+    rank = next(rank for rank in range(6) if count_wrong(collective, rank, inputs[rank], datatype, seed=7))
+    bits = whole[rank].view(np.dtype(f"u{datatype.size_bytes}")).copy()
+    place = -1 if kind in (Kind.ALL_TO_ALL, Kind.SEND_RECV, Kind.GATHER, Kind.ALL_GATHER) else rank * 16
+    bits[place] ^= 1
+    assert count_wrong(collective, rank, bits.view(whole[rank].dtype), datatype, seed=7) == 1
+
+
+@pytest.mark.parametrize(("kind", "algorithm"), CASES)
+def test_the_drawn_orders_find_a_missing_dependency(kind: Kind, algorithm: Algorithm) -> None:
+    """Without any, a collective of more than one hop comes out wrong in some order."""
+    workload = generate_collective(kind, ranks=8, size_bytes=256, algorithm=algorithm, ranks_per_host=2)
+    hops = any(step.after for step in workload.transfers) and kind not in (Kind.GATHER, Kind.SCATTER)
+    steps = tuple(replace(step, after=()) for step in workload.steps)
+    loose = Workload(name="", ranks=8, steps=steps, collectives=workload.collectives)
+    wrong = [wrong_of(loose, DataType.FLOAT32, seed=1, rng=random.Random(seed)) for seed in range(5)]
+    assert any(wrong) == hops
+
+
+@FEW
+@given(
+    ranks=st.integers(1, 700),
+    datatype=st.sampled_from(list(DataType)),
+    seed=st.integers(0, 2**63),
+)
+def test_sums_are_exact_whatever_the_order(ranks: int, datatype: DataType, seed: int) -> None:
+    workload = generate_collective(
+        Kind.REDUCE, ranks=ranks, size_bytes=5 * datatype.size_bytes, datatype=datatype, chunks=1, root=0
+    )
+    collective = workload.collectives[0]
+    arrays = {rank: make_input(collective, rank, datatype, seed=seed) for rank in range(ranks)}
+    results = run_reference(workload, arrays, datatype)
+    assert count_wrong(collective, 0, results[0], datatype, seed=seed) == 0
+
+
+def sent_per_rank(workload: Workload, *, scale_up: bool | None = None) -> list[int]:
+    sent = [0] * workload.ranks
+    for step in workload.transfers:
+        if scale_up is None or step.scale_up is scale_up:
+            sent[step.source] += step.size_bytes
+    return sent
+
+
+@FEW
+@given(ranks=st.integers(1, 24), blocks=st.integers(1, 5))
+def test_textbook_totals(ranks: int, blocks: int) -> None:
+    size = 4 * ranks * blocks
+
+    def sent(kind: Kind, algorithm: Algorithm | None = None, **options: int) -> list[int]:
+        return sent_per_rank(generate_collective(kind, ranks=ranks, size_bytes=size, algorithm=algorithm, **options))
+
+    block = size // ranks
+    assert sent(Kind.ALL_REDUCE, Algorithm.RING) == [2 * (ranks - 1) * block] * ranks
+    assert sent(Kind.REDUCE_SCATTER, Algorithm.RING) == [(ranks - 1) * block] * ranks
+    assert sent(Kind.ALL_GATHER, Algorithm.RING) == [(ranks - 1) * block] * ranks
+    assert sent(Kind.ALL_TO_ALL) == [(ranks - 1) * block] * ranks
+    assert sum(sent(Kind.ALL_REDUCE, Algorithm.TREE)) == 2 * (ranks - 1) * size
+    assert sent(Kind.GATHER, root=ranks - 1) == [block] * (ranks - 1) + [0]
+    assert sent(Kind.SCATTER, root=0) == [(ranks - 1) * block] + [0] * (ranks - 1)
+    assert sum(sent(Kind.BROADCAST)) == sum(sent(Kind.REDUCE)) == (ranks - 1) * size
+    assert max(sent(Kind.BROADCAST)) <= size
+    assert sent(Kind.SEND_RECV) == ([size] * ranks if ranks > 1 else [0])
+
+
+@pytest.mark.parametrize("power", range(6))
+def test_halving_doubling_totals(power: int) -> None:
+    ranks = 2**power
+    size = 4 * ranks * 3
+    each = (ranks - 1) * size // ranks
+    for kind, factor in ((Kind.ALL_REDUCE, 2), (Kind.REDUCE_SCATTER, 1), (Kind.ALL_GATHER, 1)):
+        workload = generate_collective(kind, ranks=ranks, size_bytes=size, algorithm=Algorithm.HALVING_DOUBLING)
+        assert sent_per_rank(workload) == [factor * each] * ranks
+        assert len(workload.transfers) == factor * power * ranks
+
+
+@FEW
+@given(hosts=st.integers(1, 6), gpus=st.integers(1, 6))
+def test_hierarchical_totals(hosts: int, gpus: int) -> None:
+    """Of S, 2 (h - 1) / h / g crosses the fabric per GPU, and only along rails; 2 (g - 1) / g stays inside."""
+    size = 4 * hosts * gpus * 2
+    workload = generate_collective(
+        Kind.ALL_REDUCE,
+        ranks=hosts * gpus,
+        size_bytes=size,
+        algorithm=Algorithm.HIERARCHICAL,
+        ranks_per_host=gpus,
+    )
+    assert sent_per_rank(workload, scale_up=False) == [2 * (hosts - 1) * size // hosts // gpus] * hosts * gpus
+    assert sent_per_rank(workload, scale_up=True) == [2 * (gpus - 1) * size // gpus] * hosts * gpus
+    for step in workload.transfers:
+        assert step.scale_up == (step.source // gpus == step.destination // gpus)
+        assert step.scale_up or step.source % gpus == step.destination % gpus
