@@ -1,0 +1,180 @@
+"""The catalogue: every metric is defined once, computable, agrees with those of the first scenario, and prints."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from testbed.cli.metrics import metrics
+from testbed.cli.output import Format
+from testbed.errors import TestbedError
+from testbed.model.metrics import METRICS
+from testbed.workload.metrics import CATALOGUE, Better, MetricUnit
+from testbed.workload.steps import Transfer
+
+SAMPLES: dict[str, dict[str, object]] = {
+    "algbw": {"size_bytes": 1e9, "time_s": 0.5},
+    "busbw": {"kind": "all_reduce", "ranks": 8, "size_bytes": 1e9, "time_s": 0.5},
+    "busbw_share": {"kind": "all_reduce", "ranks": 8, "size_bytes": 1e9, "time_s": 0.5, "rate_bps": 56e9},
+    "jct": {"start_s": [0.0, 0.1], "end_s": [2.0, 2.5]},
+    "jct_ratio": {"jct_s": 2.5, "roofline_s": 2.0},
+    "step_p99": {"step_s": [1.0, 2.0, 3.0]},
+    "overlap_fraction": {"jct_s": 1.5, "compute_s": 1.0, "communication_s": 2.0},
+    "interference": {"contended_s": 3.0, "alone_s": 2.0},
+    "failure_overhead": {"failure_jct_s": 3.0, "steady_jct_s": [1.0, 1.0, 2.0]},
+    "s_fabric": {
+        "transfers": [
+            Transfer(number=0, source=0, destination=1, size_bytes=100),
+            Transfer(number=1, source=0, destination=1, size_bytes=50, scale_up=True),
+            Transfer(number=2, source=1, destination=1, size_bytes=25),
+        ]
+    },
+    "aggregate_share": {"goodput_bps": [50.0, 100.0], "ideal_bps": [100.0, 100.0]},
+    "slowest_share": {"goodput_bps": [50.0, 100.0], "ideal_bps": [100.0, 100.0]},
+    "goodput_share": {"received_bytes": 100, "time_s": 2.0, "payload_rate_bps": 800.0},
+    "aggregate_goodput": {"goodput_bps": [50.0, 100.0]},
+    "jain_flows": {"goodput_bps": [1.0, 3.0]},
+    "fct_slowdown_p50": {"fct_s": [2.0, 0.5, 9.0], "standalone_s": [1.0, 1.0, 3.0]},
+    "fct_slowdown_p95": {"fct_s": [2.0, 0.5, 9.0], "standalone_s": [1.0, 1.0, 3.0]},
+    "fct_slowdown_p99": {"fct_s": [2.0, 0.5, 9.0], "standalone_s": [1.0, 1.0, 3.0]},
+    "tail_fct": {"fct_s": [2.0, 0.5, 9.0]},
+    "tail_fct_ratio": {"fct_s": [2.0, 0.5, 9.0], "ideal_s": 6.0},
+    "fct_spread": {"fct_s": [2.0, 0.5, 9.0]},
+    "retransmits": {"retransmitted_packets": [3, 4]},
+    "retransmit_ratio": {"retransmitted_packets": 7, "new_packets": 100},
+    "spurious_retransmit_share": {"spurious_packets": 1, "retransmitted_packets": 4},
+    "victim_ratio": {"victim_bps": 25.0, "alone_bps": 100.0},
+    "mmr_uplinks": {"load_bytes": [4, 2, 2, 0]},
+    "mmr_worst_switch": {"load_bytes_by_switch": {"a": [1, 1], "b": [3, 1], "c": [0, 0]}},
+    "jain_links": {"load_bytes": [1, 3]},
+    "link_utilisation": {"sent_bytes": 50, "time_s": 1.0, "rate_bps": 800.0},
+    "link_imbalance": {"utilisation": [0.2, 0.4, 0.6]},
+    "link_deviation": {"utilisation": [0.25, 0.75]},
+    "ecn_mark_ratio": {"marked_packets": 5, "ect_packets": 20},
+    "pause_frames": {"frames": [(0.0, 100), (1.0, 100), (2.0, 0)]},
+    "pause_time": {"pauses": [(0.0, 1.0), (0.5, 2.0), (3.0, 3.5)]},
+    "pause_fraction": {"pauses": [(0.0, 1.0)], "elapsed_s": 4.0},
+    "queue_p50": {"depth_bytes": [100, 300, 200]},
+    "queue_p99": {"depth_bytes": [100, 300, 200], "weights": [1.0, 0.001, 1.0]},
+    "queue_max": {"depth_bytes": [100, 300, 200]},
+    "effective_paths": {"path_bytes": [7, 7, 7, 0]},
+    "paths_used": {"path_bytes": [7, 1, 7, 0]},
+    "reordered_ratio": {"sequence": [1, 3, 2, 4]},
+    "reordering_extent": {"sequence": [1, 4, 3, 2]},
+    "reordering_distance": {"sequence": [1, 9, 2]},
+    "reorder_buffer": {"sequence": [2, 1], "sizes_bytes": [10, 10]},
+    "convergence_time": {
+        "time_s": [1, 2, 3, 4, 5],
+        "flow_bps": [[0, 95, 99, 100, 100]],
+        "fair_bps": [100],
+        "event_s": 1,
+    },
+    "blackhole_time_rate": {"time_s": [1, 2, 3, 4, 5], "rate_bps": [10, 10, 0, 5, 10], "event_s": 2},
+    "blackhole_time_loss": {"lost_packets": 900, "offered_packets_per_s": 1000},
+    "recovery_time": {"time_s": [1, 2, 3, 4, 5, 6, 7], "rate_bps": [10, 10, 0, 5, 10, 10, 10], "event_s": 2},
+    "dip_depth": {"time_s": [1, 2, 3], "rate_bps": [10, 10, 4], "event_s": 2},
+    "redistribution_time": {"time_s": [1, 2, 3, 4, 5], "mmr": [1, 2, 1.1, 1, 1], "event_s": 1, "ideal": 1.0},
+    "cpu_busy": {"part_s": 1.0, "all_s": 4.0},
+    "cpu_steal": {"part_s": 1.0, "all_s": 4.0},
+}
+EXPECTED = {
+    "algbw": 2e9,
+    "busbw": 3.5e9,
+    "busbw_share": 0.5,
+    "jct": 2.5,
+    "jct_ratio": 1.25,
+    "step_p99": 3.0,
+    "overlap_fraction": 0.75,
+    "interference": 1.5,
+    "failure_overhead": 2.0,
+    "s_fabric": 100,
+    "aggregate_share": 0.75,
+    "slowest_share": 0.5,
+    "goodput_share": 0.5,
+    "aggregate_goodput": 150,
+    "jain_flows": 0.8,
+    "fct_slowdown_p50": 2.0,
+    "fct_slowdown_p95": 3.0,
+    "fct_slowdown_p99": 3.0,
+    "tail_fct": 9.0,
+    "tail_fct_ratio": 1.5,
+    "fct_spread": 18,
+    "retransmits": 7,
+    "retransmit_ratio": 0.07,
+    "spurious_retransmit_share": 0.25,
+    "victim_ratio": 0.25,
+    "mmr_uplinks": 2.0,
+    "mmr_worst_switch": 1.5,
+    "jain_links": 0.8,
+    "link_utilisation": 0.5,
+    "link_imbalance": 1.0,
+    "link_deviation": 0.5,
+    "ecn_mark_ratio": 0.25,
+    "pause_frames": 2,
+    "pause_time": 2.5,
+    "pause_fraction": 0.25,
+    "queue_p50": 200,
+    "queue_p99": 200,
+    "queue_max": 300,
+    "effective_paths": 3.0,
+    "paths_used": 0.75,
+    "reordered_ratio": 0.25,
+    "reordering_extent": 2,
+    "reordering_distance": 7,
+    "reorder_buffer": 10,
+    "convergence_time": 1,
+    "blackhole_time_rate": 2,
+    "blackhole_time_loss": 0.9,
+    "recovery_time": 3,
+    "dip_depth": 0.6,
+    "redistribution_time": 2,
+    "cpu_busy": 0.25,
+    "cpu_steal": 0.25,
+}
+
+
+def test_every_metric_has_a_case() -> None:
+    assert list(SAMPLES) == list(EXPECTED) == list(CATALOGUE)
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_it_computes_what_its_formula_says(name: str) -> None:
+    assert CATALOGUE[name].compute(**SAMPLES[name]) == pytest.approx(EXPECTED[name])
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_its_definition_is_whole(name: str) -> None:
+    metric = CATALOGUE[name]
+    assert metric.name == name
+    assert metric.title and metric.formula and metric.source
+    assert set(SAMPLES[name]) <= set(metric.samples)
+    assert isinstance(metric.unit, MetricUnit) and isinstance(metric.better, Better)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_metric_of_the_first_scenario_has_the_same_unit_and_title(name: str) -> None:
+    old, new = METRICS[name], CATALOGUE[name]
+    assert new.unit.value == old.unit.value
+    assert new.emulation is not old.headline
+    if name != "retransmits":  # of packets, TCP's segments being some
+        assert new.title == old.title
+
+
+def test_the_verb_prints_all_and_one(capsys: pytest.CaptureFixture[str]) -> None:
+    metrics(None, Format.JSON)
+    document = json.loads(capsys.readouterr().out)
+    assert [entry["name"] for entry in document] == list(CATALOGUE)
+    metrics("busbw", Format.TABLE)
+    shown = capsys.readouterr().out
+    assert "2(n-1)/n" in shown and "byte/s" in shown and "nccl-tests" in shown
+    metrics("jct", Format.JSON)
+    assert json.loads(capsys.readouterr().out)["samples"] == ["start_s", "end_s"]
+    metrics("jct", Format.CSV)
+    assert capsys.readouterr().out.splitlines()[0] == "name,unit,better,formula,source"
+
+
+def test_an_unknown_metric_is_an_error_with_those_meant() -> None:
+    with pytest.raises(TestbedError) as caught:
+        metrics("tail_ratio", Format.TABLE)
+    assert "tail_fct_ratio" in (caught.value.hint or "")
