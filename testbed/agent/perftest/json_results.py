@@ -51,8 +51,8 @@ def _row(options: Options, result: Result) -> dict[str, Any]:
             return {
                 "MsgSize": result.size,
                 "n_iterations": result.iterations,
-                "BW_peak": round(bandwidth(result.peak, gbits=options.gbits), 2),
-                "BW_average": round(bandwidth(result.average, gbits=options.gbits), 2),
+                "BW_peak": round(bandwidth(result.peak, gbits=options.gbits), 6),
+                "BW_average": round(bandwidth(result.average, gbits=options.gbits), 6),
                 "MsgRate": round(result.messages_per_s / 1e6, 6),
             }
         case LatencyResult():
