@@ -7,7 +7,7 @@ Datagrams and `now` go in; datagrams, completions and the next timer come out. S
 from __future__ import annotations
 
 import heapq
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from random import Random
 
@@ -29,6 +29,7 @@ from .config import UetConfig
 from .congestion.context import CcKind, make_context
 from .congestion.rccc import CREDIT_SHIFT, CreditScheduler
 from .crc import CRC_BYTES, append_crc, check_crc
+from .delivery.admission import TargetTable
 from .delivery.pdc import REQUEST_TYPES, Pdc
 from .delivery.receiver import encode_nack
 from .delivery.window import PacketSource
@@ -48,14 +49,12 @@ _NACK_RETX = int(NackFlag.RETX)
 _NACK_RUDI = int(NackFlag.RUDI)
 _REQ_RETX = int(RequestFlag.RETX)
 _REQ_SYN = int(RequestFlag.SYN)
+_MAX_WNDS_AHEAD = 8
+"""A source asks for no more credit than its MaxWnd, which may be larger than ours."""
 _MOST_CONTROL = 1 << 14
 """Acknowledgements and the like that wait to be sent; who makes us want to send more loses them."""
-_LOOKED_AT = 64
-"""PDCs among which one is chosen to be closed."""
 _BURST = 16
 """Packets of one PDC before the next one's turn."""
-_DOUBT_RTTS = 16
-"""How long an initiator that may have begun anew has to answer for its old PDC, in base RTTs."""
 
 
 class Fep:
@@ -91,24 +90,21 @@ class Fep:
         self._now = now
         self._endpoints: dict[tuple[int, int, int], Endpoint] = {}
         self._pdcs: dict[int, Pdc] = {}
-        self._targets: OrderedDict[tuple[str, int], Pdc] = OrderedDict()
-        self._unconfirmed: OrderedDict[tuple[str, int], Pdc] = OrderedDict()
-        """Those of `_targets` that a stranger with a forged address may have opened, oldest first."""
-        self._most_targets = config.max_pdcs - config.max_pdcs // 4
+        self._targets = TargetTable(config)
         self._initiators: dict[tuple[str, int, Mode], list[Pdc]] = {}
         self._keys: dict[int, tuple[str, int, Mode]] = {}
         """Key of each initiator's PDC, by PDCID."""
         self._turn: Counter[tuple[str, int, Mode]] = Counter()
-        self._closed: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
         self._control: deque[Outgoing] = deque()
         self._ready: deque[Pdc] = deque()
         self._timers: list[tuple[int, int, Pdc]] = []
         self._timer_number = 0
-        self._credits = (
-            CreditScheduler(config.link_rate_bps, config.packet_bytes, int(self._nscc.max_wnd_bytes))
-            if config.cc in ("rccc", "both")
-            else None
-        )
+        self._credits: CreditScheduler | None = None
+        if config.cc in ("rccc", "both"):
+            window = int(self._nscc.max_wnd_bytes)
+            self._credits = CreditScheduler(
+                config.link_rate_bps, config.packet_bytes, window, max_ahead_bytes=_MAX_WNDS_AHEAD * window
+            )
         self._rudi = self.semantics.rudi
 
     # --- local objects -----------------------------------------------------------------------------------
@@ -191,12 +187,7 @@ class Fep:
             if not pdcs:
                 del self._initiators[key]
         else:
-            identity = (pdc.remote, pdc.remote_pdcid)
-            if self._targets.get(identity) is pdc:
-                del self._targets[identity]
-                self._unconfirmed.pop(identity, None)
-            self._closed[identity] = (pdc.start_psn, now + self.config.syn_memory_ns)
-            self._closed.move_to_end(identity)
+            self._targets.close(pdc, now)
         if self._credits is not None:
             self._credits.remove(pdc)
         if reason:
@@ -222,8 +213,9 @@ class Fep:
 
     def _open(self, remote: str, mode: Mode, now: int) -> Pdc:
         pdcid = self._new_pdcid()
-        if pdcid == 0 and self._unconfirmed:
-            next(iter(self._unconfirmed.values())).fail("its place is needed", now)
+        stranger = self._targets.oldest_unconfirmed
+        if pdcid == 0 and stranger is not None:
+            stranger.fail("its place is needed", now)
             pdcid = self._new_pdcid()
         if pdcid == 0:
             raise UsageError(f"{len(self._pdcs)} PDCs are open; no more fit")
@@ -323,7 +315,8 @@ class Fep:
             pdc = self._targets.get((incoming.remote, request.spdcid))
             start_psn = psn_add(request.psn, -request.psn_offset)
             if pdc is not None and pdc.start_psn != start_psn:
-                if not self._has_begun_anew(pdc, now):
+                # Under TSS no SYN is forged.
+                if self._security is None and not self._targets.has_begun_anew(pdc, now):
                     self._refuse(NackCode.NO_PDC_AVAIL, request, incoming)
                     return
                 pdc.fail("its initiator has begun anew", now)
@@ -335,7 +328,10 @@ class Fep:
                 try:
                     self._deliver(pdc, request, incoming, data, offset, now)
                 except DecodeError:
-                    self.ended(pdc, "", now)  # not for this
+                    self._targets.remove(pdc)
+                    del self._pdcs[pdc.local_pdcid]
+                    if self._credits is not None:
+                        self._credits.remove(pdc)
                     raise
                 return
         else:
@@ -358,7 +354,7 @@ class Fep:
                     return
                 pdc.meet(request.spdcid, now)
             if pdc.unconfirmed_since >= 0:
-                self._confirm(pdc)
+                self._targets.confirm(pdc)
         if pdc.mode != mode:
             self._refuse(NackCode.PDC_MODE_MISMATCH, request, incoming)
             return
@@ -377,9 +373,7 @@ class Fep:
     def _accept(self, request: Request, incoming: Incoming, mode: Mode, start_psn: int, now: int) -> Pdc | None:
         """Open the PDC that a SYN asks for."""
         identity = (incoming.remote, request.spdcid)
-        self._forget_closed(now)
-        closed = self._closed.get(identity)
-        if closed is not None and closed[0] == start_psn:
+        if self._targets.was_closed(identity, start_psn, now):
             self.count("late-syn")
             return None
         if incoming.trimmed:
@@ -390,66 +384,16 @@ class Fep:
         if request.psn_offset > self.config.mp_range:
             self._refuse(NackCode.INVALID_SYN, request, incoming)
             return None
-        if len(self._targets) >= self._most_targets:
-            self._make_room(now)
-        pdcid = self._new_pdcid() if len(self._targets) < self._most_targets else 0
+        if not self._targets.has_room:
+            self._targets.make_room(now)
+        pdcid = self._new_pdcid() if self._targets.has_room else 0
         if pdcid == 0:
             self._refuse(NackCode.NO_PDC_AVAIL, request, incoming)
             return None
         pdc = self._make(False, mode, incoming.remote, pdcid, request.spdcid, start_psn, now)
         self._pdcs[pdcid] = pdc
-        self._targets[identity] = pdc
-        self._unconfirmed[identity] = pdc
+        self._targets.add(pdc)
         return pdc
-
-    def _make_room(self, now: int) -> None:
-        """End the oldest PDC whose initiator has never shown that it hears us; or ask for the end of an idle one.
-
-        Half-open PDCs cost whoever forges addresses one packet each. An initiator of ours answers the first ACK with a
-        probe, so a round trip is enough for it; it is given a time-out.
-        """
-        if self._unconfirmed:
-            oldest = next(iter(self._unconfirmed.values()))
-            if now - oldest.unconfirmed_since >= self.config.rto_ns:
-                oldest.fail("its initiator has never answered", now)
-                return
-        longest: Pdc | None = None
-        for _ in range(min(len(self._targets), _LOOKED_AT)):
-            identity, pdc = next(iter(self._targets.items()))
-            self._targets.move_to_end(identity)
-            if pdc.sender.idle and not pdc.close_wanted and (longest is None or pdc.last_used < longest.last_used):
-                longest = pdc
-        if longest is not None:
-            longest.ask_to_close(now)
-
-    def _confirm(self, pdc: Pdc) -> None:
-        """Its initiator knows our PDCID, so it is where its packets say that they come from."""
-        pdc.unconfirmed_since = -1
-        self._unconfirmed.pop((pdc.remote, pdc.remote_pdcid), None)
-
-    def _has_begun_anew(self, pdc: Pdc, now: int) -> bool:
-        """Whether the initiator of an open PDC, of which a SYN with another Start_PSN has come, no longer knows it.
-
-        Anybody can forge such a SYN. So the one who has the PDC is probed first; if he answers, it stays (compare the
-        challenge of RFC 5961, section 4). Under TSS no SYN is forged.
-        """
-        if self._security is not None:
-            return True
-        if pdc.unconfirmed_since < 0:
-            pdc.unconfirmed_since = now
-            self._unconfirmed[pdc.remote, pdc.remote_pdcid] = pdc
-        elif now - pdc.unconfirmed_since >= min(self.config.rto_ns, _DOUBT_RTTS * self.config.base_rtt_ns):
-            return True
-        pdc.sender.probe(now)
-        return False
-
-    def _forget_closed(self, now: int) -> None:
-        closed = self._closed
-        while closed:
-            identity, (_, until) = next(iter(closed.items()))
-            if until > now and len(closed) <= self.config.max_pdcs:
-                return
-            del closed[identity]
 
     def _refuse(self, code: NackCode, request: Request, incoming: Incoming) -> None:
         """NACK of a packet that has no PDC here."""
@@ -471,7 +415,7 @@ class Fep:
             if not len(response) or response[0] & 0x3F != ResponseOpcode.DEFAULT_RESPONSE:
                 check_response(ack.next_header, data, offset)
         if pdc.unconfirmed_since >= 0 and ack.spdcid == pdc.remote_pdcid:
-            self._confirm(pdc)
+            self._targets.confirm(pdc)
         pdc.on_ack(ack, incoming, response, now)
 
     def _on_nack(self, nack: Nack, incoming: Incoming, now: int) -> None:
@@ -504,7 +448,7 @@ class Fep:
                 self.emit(encode_nack(NackCode.INV_DPDCID, packet.psn, 0, packet.spdcid, incoming))
             return
         if pdc.unconfirmed_since >= 0:
-            self._confirm(pdc)
+            self._targets.confirm(pdc)
         if packet.control_type == ControlType.CREDIT_REQ and self._credits is not None:
             self._credits.on_request(pdc, packet.payload & 0xFF_FFFF, now)
         pdc.on_control(packet, incoming, now)

@@ -90,6 +90,10 @@ class CreditSource:
         A destination that was never heard may not know us, and could not be asked: speculate with one packet more.
         """
         self._request_at = now
+        self.on_refusal()
+
+    def on_refusal(self) -> None:
+        """The whole first window was lost, or trimmed, before the destination knew us: one packet more may try."""
         if self.speculating:
             self.credit = max(self.credit, self._mtu)
 
@@ -150,6 +154,7 @@ class CreditScheduler:
         "_grant_units",
         "_idle",
         "_max_burst_ns",
+        "_most_ahead",
         "_next_time",
         "_ns_per_byte",
         "_retransmitting",
@@ -157,9 +162,19 @@ class CreditScheduler:
         "_slow_units",
     )
 
-    def __init__(self, link_rate_bps: int, mtu_bytes: int, max_wnd_bytes: int, slow_pull: bool = True) -> None:
+    def __init__(
+        self,
+        link_rate_bps: int,
+        mtu_bytes: int,
+        max_wnd_bytes: int,
+        slow_pull: bool = True,
+        max_ahead_bytes: int = CREDIT_HALF * CREDIT_UNIT_BYTES,
+    ) -> None:
+        """What a source asks for beyond `max_ahead_bytes` is not granted: a forged target would take 2 GB of credit from
+        the others."""
         self._ns_per_byte: float = 8e9 / (GRANT_RATE * link_rate_bps)
         self._grant_units: int = -(-MTUS_PER_GRANT * mtu_bytes // CREDIT_UNIT_BYTES)
+        self._most_ahead: int = max_ahead_bytes // CREDIT_UNIT_BYTES
         self._slow_units: int = max_wnd_bytes // CREDIT_UNIT_BYTES if slow_pull else 0
         self._max_burst_ns: float = (MAX_BURST_GRANTS - 0.5) * self._grant_units * CREDIT_UNIT_BYTES * self._ns_per_byte
         self._next_time: float = 0.0
@@ -175,7 +190,7 @@ class CreditScheduler:
         entry = self._entry(sender)
         advance = (credit_target - entry.target) & CREDIT_MASK
         if 0 < advance < CREDIT_HALF:
-            entry.target += advance
+            entry.target = max(entry.target, min(entry.target + advance, entry.granted + self._most_ahead))
             self._queue(entry, now)
 
     def on_trimmed(self, sender: Hashable, size: int, now: int) -> None:
@@ -186,8 +201,8 @@ class CreditScheduler:
         """
         entry = self._entry(sender)
         units = -(-size // CREDIT_UNIT_BYTES)
-        entry.retransmit += units
-        entry.target += units
+        entry.target = max(entry.target, min(entry.target + units, entry.granted + self._most_ahead))
+        entry.retransmit = min(entry.retransmit + units, self._most_ahead)
         self._queue(entry, now)
 
     def on_request(self, sender: Hashable, credit_target: int, now: int) -> None:

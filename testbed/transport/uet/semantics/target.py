@@ -383,7 +383,7 @@ class TargetSemantics:
 
     def _read(self, pdc: Pdc, transfers: PdcTransfers, header: StandardRequest, now: int) -> Answer:
         """The length that a first packet asks for is not in its header: all, or a full packet's if more follow."""
-        if transfers.responses.full:
+        if transfers.responses is not None and transfers.responses.full:
             return self.no_room(NackCode.NO_RESOURCE)
         if header.flags & _SES_SOM:
             at = 0
@@ -437,7 +437,7 @@ class TargetSemantics:
     def _atomic(
         self, pdc: Pdc, transfers: PdcTransfers, header: StandardRequest, payload: bytes | memoryview, now: int
     ) -> Answer:
-        if transfers.responses.full:
+        if transfers.responses is not None and transfers.responses.full:
             return self.no_room(NackCode.NO_RESOURCE)
         extension = header.extension
         operand, compare = bytes(payload), b""

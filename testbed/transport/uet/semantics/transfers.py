@@ -408,7 +408,7 @@ class ReadResponses:
     @property
     def full(self) -> bool:
         """An initiator asks for more than it fetches: requests are acknowledged, so that nothing else holds it back."""
-        return len(self._packets) >= _MOST_RESPONSES
+        return self._packets is not None and len(self._packets) >= _MOST_RESPONSES
 
     @property
     def exhausted(self) -> bool:

@@ -1,0 +1,120 @@
+"""PDCs that peers have opened at one endpoint: who is let in, who makes room, and whom a SYN may replace.
+
+Source: UE Specification 1.0, section 3.5.8 (a target looks a PDC up by {source address, SPDCID}), and 1.0.3 for
+Syn_Retx_Safety_Time. What keeps strangers out is ours: anybody can forge the source of a SYN, and a SYN is all that it
+takes to open a PDC. So a PDC counts as unconfirmed until something comes that only an initiator can send who hears us
+(it names the PDCID that our ACK told). An initiator of ours probes as soon as it has heard that ACK.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from ..config import UetConfig
+from .pdc import Pdc
+
+MOST_UNCONFIRMED = 4096
+"""Some 10 KB each."""
+_LOOKED_AT = 64
+"""PDCs among which one is chosen to be closed."""
+_DOUBT_RTTS = 16
+"""How long an initiator that may have begun anew has to answer for its old PDC, in base RTTs."""
+
+Identity = tuple[str, int]
+"""Address and PDCID of an initiator."""
+
+
+class TargetTable:
+    """PDCs of which this endpoint is the target. They may be three quarters of all, so that we can open some too."""
+
+    __slots__ = ("_closed", "_config", "_most", "_pdcs", "_unconfirmed")
+
+    def __init__(self, config: UetConfig) -> None:
+        self._config = config
+        self._most = config.max_pdcs - config.max_pdcs // 4
+        self._pdcs: OrderedDict[Identity, Pdc] = OrderedDict()
+        self._unconfirmed: OrderedDict[Identity, Pdc] = OrderedDict()
+        """Oldest first."""
+        self._closed: OrderedDict[Identity, tuple[int, int]] = OrderedDict()
+        """Start_PSN and until when it is remembered, of PDCs that have ended."""
+
+    def get(self, identity: Identity) -> Pdc | None:
+        return self._pdcs.get(identity)
+
+    def add(self, pdc: Pdc) -> None:
+        """It has just been opened by a SYN."""
+        identity = (pdc.remote, pdc.remote_pdcid)
+        self._pdcs[identity] = pdc
+        self._unconfirmed[identity] = pdc
+
+    def remove(self, pdc: Pdc) -> None:
+        """It is as if it had never been."""
+        identity = (pdc.remote, pdc.remote_pdcid)
+        if self._pdcs.get(identity) is pdc:
+            del self._pdcs[identity]
+            self._unconfirmed.pop(identity, None)
+
+    def close(self, pdc: Pdc, now: int) -> None:
+        """It has ended; a late SYN must not open it again."""
+        self.remove(pdc)
+        identity = (pdc.remote, pdc.remote_pdcid)
+        self._closed[identity] = (pdc.start_psn, now + self._config.syn_memory_ns)
+        self._closed.move_to_end(identity)
+        while len(self._closed) > self._config.max_pdcs:
+            self._closed.popitem(last=False)
+
+    def was_closed(self, identity: Identity, start_psn: int, now: int) -> bool:
+        """Whether a SYN belongs to a PDC that has ended not long ago."""
+        closed = self._closed
+        while closed:
+            oldest, (_, until) = next(iter(closed.items()))
+            if until > now:
+                break
+            del closed[oldest]
+        remembered = closed.get(identity)
+        return remembered is not None and remembered[0] == start_psn
+
+    def confirm(self, pdc: Pdc) -> None:
+        """Its initiator knows our PDCID, so it is where its packets say that they come from."""
+        pdc.unconfirmed_since = -1
+        self._unconfirmed.pop((pdc.remote, pdc.remote_pdcid), None)
+
+    @property
+    def oldest_unconfirmed(self) -> Pdc | None:
+        return next(iter(self._unconfirmed.values()), None)
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._pdcs) < self._most and len(self._unconfirmed) < MOST_UNCONFIRMED
+
+    def make_room(self, now: int) -> None:
+        """End the oldest unconfirmed PDC if it had a time-out's time to confirm itself; or else, if there are too many
+        in all, ask for the end of one that is idle."""
+        oldest = self.oldest_unconfirmed
+        if oldest is not None and now - oldest.unconfirmed_since >= self._config.rto_ns:
+            oldest.fail("its initiator has never answered", now)
+            return
+        if len(self._pdcs) < self._most:
+            return
+        longest: Pdc | None = None
+        for _ in range(min(len(self._pdcs), _LOOKED_AT)):
+            identity, pdc = next(iter(self._pdcs.items()))
+            self._pdcs.move_to_end(identity)
+            if pdc.sender.idle and not pdc.close_wanted and (longest is None or pdc.last_used < longest.last_used):
+                longest = pdc
+        if longest is not None:
+            longest.ask_to_close(now)
+
+    def has_begun_anew(self, pdc: Pdc, now: int) -> bool:
+        """Whether the initiator of `pdc`, of which a SYN with another Start_PSN has come, no longer knows it.
+
+        It is probed first: if it answers for the old PDC, the SYN was forged (compare the challenge of RFC 5961,
+        section 4). A genuine one is repeated until there was time for that.
+        """
+        if pdc.unconfirmed_since < 0:
+            pdc.unconfirmed_since = now
+            self._unconfirmed[pdc.remote, pdc.remote_pdcid] = pdc
+        elif now - pdc.unconfirmed_since >= min(self._config.rto_ns, _DOUBT_RTTS * self._config.base_rtt_ns):
+            return True
+        pdc.sender.probe(now)
+        return False
