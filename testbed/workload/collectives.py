@@ -91,34 +91,56 @@ def generate_collective(
     window: int | None = None,
     rail_algorithm: Algorithm | str = Algorithm.RING,
     ranks_per_host: int = 0,
+    split: str = "",
     iterations: int = 1,
     name: str = "",
 ) -> Workload:
     """One collective of all ranks, `iterations` times: a rank begins the next once its part of the last has ended.
 
-    Parameters as for `add_collective`. Hosts have `ranks_per_host` consecutive ranks (0: one rank each).
+    With `split` as many side by side as `split_ranks` says; `root` is then counted within each. Parameters as for
+    `add_collective`. Hosts have `ranks_per_host` consecutive ranks (0: one rank each).
     """
     if iterations < 1:
         raise WorkloadError(f"iterations are at least 1, not {iterations}", field="iterations")
     builder = StepBuilder(ranks, ranks_per_host=ranks_per_host)
+    groups = split_ranks(split, ranks) if split else [list(range(ranks))]
+    if any(not 0 <= root < len(group) for group in groups):
+        raise WorkloadError(f"the root {root} is not one of the collective's ranks", field="root")
     frontier: Frontier = {}
     for iteration in range(iterations):
-        frontier = add_collective(
-            builder,
-            kind,
-            members=range(ranks),
-            size_bytes=size_bytes,
-            datatype=datatype,
-            algorithm=algorithm,
-            root=root,
-            chunks=chunks,
-            in_flight=in_flight,
-            window=window,
-            rail_algorithm=rail_algorithm,
-            after=frontier,
-            label=f"{kind}[{iteration}]",
-        )
+        ended: Frontier = {}
+        for number, group in enumerate(groups):
+            ended |= add_collective(
+                builder,
+                kind,
+                members=group,
+                size_bytes=size_bytes,
+                datatype=datatype,
+                algorithm=algorithm,
+                root=group[root],
+                chunks=chunks,
+                in_flight=in_flight,
+                window=window,
+                rail_algorithm=rail_algorithm,
+                after=frontier,
+                label=f"{kind}[{iteration}]" + (f".group{number}" if len(groups) > 1 else ""),
+            )
+        frontier = ended
     return builder.build(name or str(kind))
+
+
+def split_ranks(split: str, ranks: int) -> list[list[int]]:
+    """The ranks of collectives side by side, as `NCCL_TESTS_SPLIT` of nccl-tests.
+
+    With 8 ranks per host, "MOD 8" makes one of each rail (ranks alike modulo 8), "DIV 8" one of each host.
+    """
+    word, _, number = split.strip().upper().partition(" ")
+    if word not in ("MOD", "DIV") or not number.isascii() or not number.isdigit() or int(number) < 1:
+        raise WorkloadError(f"{split!r} does not say how to split: MOD or DIV and a number", field="split")
+    groups: dict[int, list[int]] = {}
+    for rank in range(ranks):
+        groups.setdefault(rank % int(number) if word == "MOD" else rank // int(number), []).append(rank)
+    return list(groups.values())
 
 
 def add_collective(

@@ -16,6 +16,10 @@ from testbed.workload.datatype import DataType
 from testbed.workload.steps import Collective, Slice
 
 _SUMS = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.REDUCE})
+PERIOD = 65_521
+"""Elements after which data repeats, so that megabytes are made and checked in milliseconds. It is prime: blocks and
+chunks that change places do not look alike."""
+
 _EXPONENTS = 16
 """Elements are scaled by 2^-8 to 2^7, to differ in size."""
 
@@ -27,7 +31,8 @@ def make_input(collective: Collective, rank: int, datatype: DataType, *, seed: i
     """
     kind, index = Kind(collective.kind), collective.ranks.index(rank)
     if kind in _SUMS:
-        return encode(_summand(collective, index, datatype, seed), datatype)
+        whole = Slice(offset=0, length=collective.elements)
+        return _repeated(encode(_summand(collective, index, datatype, seed), datatype), whole)
     array = np.full(collective.elements, _nan(datatype), dtype=storage(datatype))
     for piece in _contributes(collective, index):
         array[piece.offset : piece.end] = _pattern(piece, index, datatype, seed)
@@ -50,10 +55,8 @@ def expected_output(collective: Collective, rank: int, datatype: DataType, *, se
             if kind is Kind.REDUCE and index != root:
                 return nowhere, np.empty(0, dtype=storage(datatype))
             where = blocks[index] if kind is Kind.REDUCE_SCATTER else whole
-            total = np.zeros(collective.elements, dtype=np.float64)
-            for other in range(n):
-                total += _summand(collective, other, datatype, seed)
-            return where, encode(total[where.offset : where.end], datatype)
+            total = sum(_summand(collective, other, datatype, seed) for other in range(n))
+            return where, _repeated(encode(np.asarray(total), datatype), where)
         case Kind.ALL_GATHER | Kind.GATHER:
             if kind is Kind.GATHER and index != root:
                 return nowhere, np.empty(0, dtype=storage(datatype))
@@ -106,9 +109,12 @@ def _nan(datatype: DataType) -> float | int:
 
 
 def _summand(collective: Collective, index: int, datatype: DataType, seed: int) -> Array:
-    """float64 values of one rank, exact in `datatype`; magnitudes over all ranks sum to 2^significand at most."""
+    """float64 values of one rank, exact in `datatype`; magnitudes over all ranks sum to 2^significand at most.
+
+    Those of the first `PERIOD` elements.
+    """
     n = len(collective.ranks)
-    elements = np.arange(collective.elements, dtype=np.uint64)
+    elements = np.arange(min(PERIOD, collective.elements), dtype=np.uint64)
     shared = _mixed(elements, seed, 0)
     own = _mixed(elements, seed, index + 1)
     most = 1 << datatype.significand_bits
@@ -125,15 +131,21 @@ def _summand(collective: Collective, index: int, datatype: DataType, seed: int) 
 
 def _pattern(piece: Slice, index: int, datatype: DataType, seed: int) -> Array:
     """Finite numbers of many sizes in `piece` of the rank with `index`, as nccl-tests' copies (`ReduceNil`)."""
-    bits = _mixed(np.arange(piece.offset, piece.end, dtype=np.uint64), seed, index + 1)
+    bits = _mixed(np.arange(min(PERIOD, piece.end), dtype=np.uint64), seed, index + 1)
     width = 8 * datatype.size_bytes
     fraction = datatype.significand_bits - 1
     sign = bits >> np.uint64(63) << np.uint64(width - 1)
     exponent = (np.uint64(64) + (bits >> np.uint64(40)) % np.uint64(128)) << np.uint64(fraction)
     significand = bits & np.uint64((1 << fraction) - 1)
     words = (sign | exponent | significand).astype(np.dtype(f"u{datatype.size_bytes}"))
-    values: Array = words.view(storage(datatype))
-    return values
+    return _repeated(words.view(storage(datatype)), piece)
+
+
+def _repeated(period: Array, piece: Slice) -> Array:
+    """The elements of `piece` in an array that repeats `period`, or is `period` if it is shorter than one."""
+    if piece.end <= len(period):
+        return period[piece.offset : piece.end].copy()
+    return np.resize(np.roll(period, -(piece.offset % PERIOD)), piece.length)
 
 
 def _mixed(elements: Array, seed: int, stream: int) -> Array:

@@ -1,8 +1,8 @@
 """The double binary tree: two trees, each over all ranks and for half of the data, as NCCL builds them.
 
-A rank that is a leaf in one tree is inside the other (but for one, where n is odd), so that both halves together keep
-all links busy. Source: Sanders, Speck and Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and
-scan", Parallel Computing 35, 2009; NCCL, src/graph/trees.cc (`ncclGetBtree`, `ncclGetDtree`).
+Every rank is a leaf of one tree and inside the other (but rank 0, inside both where n is odd), so that both halves
+together keep all links busy. Source: Sanders, Speck and Traff, "Two-tree algorithms for full bandwidth broadcast,
+reduction and scan", Parallel Computing 35, 2009; NCCL, src/graph/trees.cc (`ncclGetBtree`, `ncclGetDtree`).
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def test_the_drawn_orders_find_a_missing_dependency(kind: Kind, algorithm: Algor
 
 @FEW
 @given(
-    ranks=st.integers(1, 700),
+    ranks=st.integers(1, 400),
     datatype=st.sampled_from(list(DataType)),
     seed=st.integers(0, 2**63),
 )

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from testbed.errors import WorkloadError
 from testbed.workload import builder as builder_module
 from testbed.workload.builder import StepBuilder, check_local
-from testbed.workload.collectives import Algorithm, Kind, add_collective, busbw_factor, generate_collective
+from testbed.workload.collectives import (
+    Algorithm,
+    Kind,
+    add_collective,
+    busbw_factor,
+    generate_collective,
+    split_ranks,
+)
+from testbed.workload.correctness import PERIOD, count_wrong, expected_output, make_input
 from testbed.workload.datatype import DataType
 from testbed.workload.halving_doubling import fold
+from testbed.workload.reference import run_reference
 from testbed.workload.steps import Compute, Slice, Transfer, Workload
 from testbed.workload.tree import binary_tree, double_binary_tree
 
@@ -61,14 +71,14 @@ def test_the_second_tree_is_that_of_nccls_comment() -> None:
     assert set(moved.children[0]) == {11}
 
 
-@pytest.mark.parametrize("size", range(1, 40))
-def test_no_rank_is_inside_both_trees(size: int) -> None:
+@pytest.mark.parametrize("size", range(2, 40))
+def test_a_leaf_of_one_tree_is_inside_the_other(size: int) -> None:
     first, second = double_binary_tree(size)
     assert len(first.from_root()) == len(second.from_root()) == size
-    inside_both = [i for i in range(size) if first.children[i] and second.children[i]]
-    # the roots have one child each; in a tree moved by one the first root may be inside the second
-    assert len(inside_both) <= 1
     assert all(len(children) <= 2 for tree in (first, second) for children in tree.children)
+    inside_both = [i for i in range(size) if first.children[i] and second.children[i]]
+    assert inside_both == ([0] if size % 2 else [])
+    assert all(first.children[i] or second.children[i] for i in range(size))
 
 
 def test_fold_of_ranks_that_are_no_power_of_two() -> None:
@@ -131,6 +141,19 @@ def test_a_collective_of_some_ranks_in_a_larger_workload() -> None:
         assert before in first.after
 
 
+def test_collectives_side_by_side_as_nccl_tests_splits() -> None:
+    workload = generate_collective("reduce", ranks=8, size_bytes=16, split="MOD 4", root=1, iterations=2)
+    check_local(workload)
+    rails = [(0, 4), (1, 5), (2, 6), (3, 7)]
+    assert [collective.ranks for collective in workload.collectives] == rails * 2
+    assert [collective.root for collective in workload.collectives] == [4, 5, 6, 7] * 2
+    assert all(step.source % 4 == step.destination % 4 for step in workload.transfers)
+    assert split_ranks("DIV 4", 6) == [[0, 1, 2, 3], [4, 5]]
+    for text in ("MOD", "MOD 0", "AND 8", "DIV -1", ""):
+        with pytest.raises(WorkloadError, match="MOD or DIV"):
+            split_ranks(text, 8)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -168,6 +191,24 @@ def test_a_dependency_on_others_alone_is_found() -> None:
     )
     with pytest.raises(ValueError, match="step 1 of rank 2 waits for step 0"):
         check_local(Workload(name="", ranks=3, steps=steps))
+
+
+@pytest.mark.parametrize("datatype", list(DataType))
+@pytest.mark.parametrize("kind", list(Kind))
+def test_data_beyond_its_period(kind: Kind, datatype: DataType) -> None:
+    """Right results of more elements than the data's period; blocks that change places are found."""
+    size = 3 * PERIOD * datatype.size_bytes
+    workload = generate_collective(kind, ranks=3, size_bytes=size, datatype=datatype)
+    collective = workload.collectives[0]
+    arrays = {rank: make_input(collective, rank, datatype, seed=9) for rank in range(3)}
+    results = run_reference(workload, arrays, datatype)
+    for rank in range(3):
+        assert count_wrong(collective, rank, results[rank], datatype, seed=9) == 0
+    where, expected = expected_output(collective, 0, datatype, seed=9)
+    assert np.array_equal(results[0][where.offset : where.end], expected)
+    moved = results[0].copy()
+    moved[where.offset : where.end] = np.roll(expected, 4096)
+    assert count_wrong(collective, 0, moved, datatype, seed=9) > 0.9 * where.length
 
 
 def test_slices() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from testbed.errors import WorkloadError
 from testbed.workload.builder import check_local
+from testbed.workload.draws import draw_derangement
 from testbed.workload.patterns import (
     Scope,
     generate_all_to_all,
@@ -106,6 +107,12 @@ def test_permutations_of_different_seeds_are_spread() -> None:
         for seed in range(200)
     }
     assert len(found) == 9
+
+
+def test_a_seed_means_the_same_everywhere() -> None:
+    """Written down once: another Python or machine must draw the same."""
+    assert draw_derangement(random.Random(1), range(8)) == [3, 0, 5, 4, 6, 2, 7, 1]
+    assert draw_derangement(random.Random(2), [0, 0, 0, 1, 1, 1]) == [4, 3, 5, 2, 1, 0]
 
 
 def test_tornado() -> None:
