@@ -77,6 +77,7 @@ class Fabric:
         self.addresses = [FepAddress(fep.address, 0, 0, JOB) for fep in self.feps]
         self.transfers: list[Transfer] = []
         self.seed = seed
+        self._awaited = 0
         self.network: Network
 
     def star(self, port: PortSettings) -> Fabric:
@@ -110,10 +111,29 @@ class Fabric:
         self.transfers.append(Transfer(source, target, operation))
         return operation
 
+    def later(self, when_ns: int, source: int, target: int, size: int) -> None:
+        """As `write`, at that time."""
+        self._awaited += 1
+
+        def begin(_: int) -> None:
+            self._awaited -= 1
+            self.write(source, target, size)
+            self.network.wake(self.feps[source])
+
+        self.network.at(when_ns, begin)
+
     def run(self, limit_ns: int = 1_000_000_000) -> None:
         """Until all transfers have ended; fails if that takes longer than `limit_ns`."""
-        self.network.run(limit_ns, lambda: all(transfer.operation.done for transfer in self.transfers))
+        self.network.run(limit_ns, self._is_over)
         assert all(transfer.operation.ok for transfer in self.transfers), self.transfers
+
+    def _is_over(self) -> bool:
+        return not self._awaited and all(transfer.operation.done for transfer in self.transfers)
+
+    @property
+    def spans_ns(self) -> list[tuple[int, int]]:
+        """Beginning and end of each transfer."""
+        return [(transfer.operation.started_ns, transfer.operation.finished_ns) for transfer in self.transfers]
 
     @property
     def finished_ns(self) -> list[int]:

@@ -9,11 +9,9 @@ from testbed.transport.uet.congestion import (
     CcKind,
     CcState,
     CongestionContext,
-    LossInference,
     NoCongestionControl,
     NsccConfig,
     make_context,
-    probe_delay_ns,
 )
 
 CONFIG = NsccConfig(link_rate_bps=100_000_000_000, base_rtt_ns=12_000, mtu_bytes=1000, trimming=True)
@@ -196,36 +194,3 @@ def test_states_when_events_come_in_a_batch() -> None:
     context.on_demand(1000, 0, unacked=True)
     context.on_demand(0, 0, unacked=False)  # sent and acknowledged
     assert state_of(context) is CcState.IDLE
-
-
-def test_a_loss_is_inferred_when_more_than_a_window_has_overtaken() -> None:
-    inference = LossInference(1000)
-    assert inference.on_ack(10, 60, 14, cwnd=10_000, max_wnd=225_000) is None
-    assert not inference.recovering
-    # 15 packets = 1.5 windows; the ten packets of one window from the first missing one.
-    assert inference.on_ack(10, 60, 15, cwnd=10_000, max_wnd=225_000) == (10, 20)
-    assert inference.recovering
-    assert inference.on_ack(10, 61, 16, cwnd=10_000, max_wnd=225_000) is None
-    assert inference.on_ack(55, 70, 3, cwnd=10_000, max_wnd=225_000) == (55, 60)
-    assert inference.on_ack(60, 70, 3, cwnd=10_000, max_wnd=225_000) is None
-    assert not inference.recovering
-
-
-def test_the_threshold_is_bound_by_max_wnd_and_five_packets() -> None:
-    assert LossInference(1000).on_ack(0, 9, 4, cwnd=1000, max_wnd=9000) is None
-    assert LossInference(1000).on_ack(0, 9, 5, cwnd=1000, max_wnd=9000) == (0, 1)
-    assert LossInference(1000).on_ack(0, 30, 8, cwnd=9000, max_wnd=9000) is None
-    assert LossInference(1000).on_ack(0, 30, 9, cwnd=9000, max_wnd=9000) == (0, 9)
-
-
-def test_a_probe_that_met_no_queue_proves_a_loss() -> None:
-    inference = LossInference(1000)
-    assert inference.on_probe_ack(5, 8, 9000, 9000, cwnd=20_000) is None
-    assert inference.on_probe_ack(8, 8, 0, 9000, cwnd=20_000) is None
-    assert not inference.recovering
-    assert inference.on_probe_ack(5, 8, 8999, 9000, cwnd=20_000) == (5, 8)
-
-
-def test_a_probe_comes_sooner_when_nothing_more_is_to_be_sent() -> None:
-    assert probe_delay_ns(12_000, 9000.0, backlog=True) == 36_000
-    assert probe_delay_ns(12_000, 9000.0, backlog=False) == 21_000

@@ -126,6 +126,23 @@ def test_a_first_window_that_is_lost_altogether(cc: str) -> None:
     assert operation.ok and memory == bytes([7]) * SIZE
 
 
+@WITH_CREDIT
+def test_a_first_window_that_is_trimmed_altogether(cc: str) -> None:
+    pair, operation, memory = writing(cc)
+    window = []
+    while datagrams := pair.take(pair.a):
+        window += datagrams
+    for number, datagram in enumerate(window):
+        pair.give(datagram, trim=64)
+        for refusal in pair.take(pair.b):
+            pair.give(refusal)
+        again = pair.take(pair.a)
+        assert len(again) == (number == len(window) - 1)  # one packet tries once more
+    pair.give(again[0])
+    pair.run(operation)
+    assert operation.ok and memory == bytes([7]) * SIZE
+
+
 def test_a_request_for_credit_of_an_unknown_context_is_refused() -> None:
     pair, _, _ = writing("rccc", 10)
     request = ControlPacket(ControlType.CREDIT_REQ, 0, 0, 0, 77, 88, 0, 0, 100)

@@ -7,7 +7,6 @@ from testbed.transport.uet.congestion.context import (
     NoCongestionControl,
     make_context,
 )
-from testbed.transport.uet.congestion.inference import LossInference, probe_delay_ns
 from testbed.transport.uet.congestion.nscc import Nscc, NsccConfig
 from testbed.transport.uet.congestion.rccc import CreditScheduler, CreditSource
 
@@ -17,10 +16,8 @@ __all__ = [
     "CongestionContext",
     "CreditScheduler",
     "CreditSource",
-    "LossInference",
     "NoCongestionControl",
     "Nscc",
     "NsccConfig",
     "make_context",
-    "probe_delay_ns",
 ]

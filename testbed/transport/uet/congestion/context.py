@@ -151,11 +151,17 @@ class CongestionContext:
         if self.nscc is not None:
             self.nscc.on_ack(now, newly_received_bytes, marked, rtt_ns, pend, restore)
 
-    def on_nack(self, now: int, code: NackCode, size: int, rtt_ns: int) -> None:
-        """A NACK for a packet of `size` bytes that counted as in flight; the packet no longer does."""
+    def on_nack(self, now: int, code: NackCode, size: int, rtt_ns: int, known: bool = True) -> None:
+        """A NACK for a packet of `size` bytes that counted as in flight; the packet no longer does.
+
+        Not `known`: the destination still has no PDC of ours, hence nothing that it could grant credit to.
+        """
         self._inflight -= size
         if self.credit is not None:
-            self.credit.on_feedback()
+            if known:
+                self.credit.on_feedback()
+            elif self._inflight <= 0:
+                self.credit.on_refusal()
         if self.nscc is not None:
             self.nscc.on_nack(now, code, size, rtt_ns, self.credit is not None)
 

@@ -170,8 +170,8 @@ class CreditScheduler:
         slow_pull: bool = True,
         max_ahead_bytes: int = CREDIT_HALF * CREDIT_UNIT_BYTES,
     ) -> None:
-        """What a source asks for beyond `max_ahead_bytes` is not granted: a forged target would take 2 GB of credit from
-        the others."""
+        """What a source asks for beyond `max_ahead_bytes` is not granted: a forged target would take 2 GB of credit
+        from the others."""
         self._ns_per_byte: float = 8e9 / (GRANT_RATE * link_rate_bps)
         self._grant_units: int = -(-MTUS_PER_GRANT * mtu_bytes // CREDIT_UNIT_BYTES)
         self._most_ahead: int = max_ahead_bytes // CREDIT_UNIT_BYTES

@@ -1,7 +1,7 @@
 """The sending half of a PDC: what goes out when, what is acknowledged, and what is sent again.
 
 Source: UE Specification 1.0, sections 3.5.11 (windows and ACKs), 3.5.12 (retransmission), 3.6.12.3 (what congestion
-control is told). The inference of losses from SACKs is an implementation's choice: that of the UEC simulator.
+control is told). The inference of losses from SACKs is an implementation's choice (see `Sender._infer_losses`).
 """
 
 from __future__ import annotations
@@ -393,7 +393,11 @@ class Sender:
                 packet.state = _SACKED
 
     def _infer_losses(self, now: int) -> None:
-        """Packets so far behind the highest one SACKed that spraying does not explain it. Source: UEC simulator."""
+        """Packets so far behind the highest one SACKed that spraying does not explain it.
+
+        The threshold is the UEC simulator's, 1.5 windows and 5 packets at least. What it does beyond that, taking the
+        whole window for lost, resends more in vain and finds fewer losses of an incast before they time out.
+        """
         window = self.window
         packet_bytes = self._pdc.config.payload_bytes
         if isinstance(self.paths, SinglePath):
@@ -443,7 +447,7 @@ class Sender:
             self._go_back(packet, now)
             return
         rtt = now - packet.sent_at if packet.transmissions == 1 else -1
-        self.congestion.on_nack(now, code, packet.size, rtt)
+        self.congestion.on_nack(now, code, packet.size, rtt, not self._pdc.creating)
         self.paths.feedback(entropy, judge_nack(code, marked), now)
         if code not in (NackCode.TRIMMED, NackCode.TRIMMED_LASTHOP):
             packet.nacks += 1
