@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import TypeVar
 
 from testbed.errors import WorkloadError
 from testbed.workload.builder import NOTHING, Frontier, StepBuilder
+from testbed.workload.choices import choose
 from testbed.workload.datatype import DataType
 from testbed.workload.direct import direct_all_to_all, direct_gather, direct_scatter, direct_send_recv
 from testbed.workload.group import Group, make_group
@@ -63,7 +63,6 @@ OUT_OF_PLACE = frozenset({Kind.ALL_TO_ALL, Kind.SEND_RECV})
 PIPELINE_CHUNKS = 8
 """Chunks of a chain or a tree unless told otherwise: without them only one link at a time is busy."""
 
-Name = TypeVar("Name", bound=StrEnum)
 _Run = Callable[[Group, Slice], None]
 
 
@@ -165,8 +164,8 @@ def add_collective(
     does. `root` is a rank (the first member unless told). `chunks` cut what travels so that it is pipelined. `window`
     is how many transfers of an all-to-all a rank has under way, None for all. Raises `WorkloadError`.
     """
-    kind = _member(Kind, kind, "kind")
-    algorithm = ALGORITHMS[kind][0] if algorithm is None else _member(Algorithm, algorithm, "algorithm")
+    kind = choose(Kind, kind, "kind")
+    algorithm = ALGORITHMS[kind][0] if algorithm is None else choose(Algorithm, algorithm, "algorithm")
     if algorithm not in ALGORITHMS[kind]:
         known = ", ".join(ALGORITHMS[kind])
         raise WorkloadError(f"{kind} has no algorithm {algorithm} (one of {known})", field="algorithm")
@@ -245,7 +244,7 @@ def _add_all_reduce(group: Group, algorithm: Algorithm, array: Slice, rail_algor
     if algorithm is not Algorithm.HIERARCHICAL:
         flat[algorithm](group, array)
         return
-    along_rail = flat.get(_member(Algorithm, rail_algorithm, "rail_algorithm"))
+    along_rail = flat.get(choose(Algorithm, rail_algorithm, "rail_algorithm"))
     if along_rail is None:
         raise WorkloadError(f"an AllReduce along a rail cannot be {rail_algorithm}", field="rail_algorithm")
     group.builder.note("Inside a host, the hierarchical AllReduce is one step over a switch that joins all its GPUs.")
@@ -273,11 +272,3 @@ def _elements(kind: Kind, size_bytes: int, datatype: DataType, ranks: int) -> in
             least = ranks * datatype.size_bytes
             raise WorkloadError(f"an all-to-all of {ranks} ranks has at least {least} bytes", field="size_bytes")
     return elements
-
-
-def _member(names: type[Name], value: str, field: str) -> Name:
-    try:
-        return names(value)
-    except ValueError:
-        known = ", ".join(names)
-        raise WorkloadError(f"no {field.replace('_', ' ')} is called {value!r} (one of {known})", field=field) from None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from testbed.errors import WorkloadError
 from testbed.workload.builder import MAX_STEPS, StepBuilder
+from testbed.workload.choices import require_positive
 from testbed.workload.draws import draw_below, draw_exponential
 from testbed.workload.flow_sizes import FlowSizes
 from testbed.workload.steps import Workload
@@ -61,6 +62,7 @@ def generate_mice(
     senders = range(ranks) if sources is None else sources
     receivers = range(ranks) if destinations is None else destinations
     _check(load, duration_ns, bursts)
+    require_positive(rate_bps=rate_bps)
     if len(set(senders) | set(receivers)) < 2 or not senders or not receivers:
         raise WorkloadError("front-end flows need a source and another rank to go to", field="ranks")
     mean_ns = sizes.mean_bytes * 8e9 / (load * rate_bps)

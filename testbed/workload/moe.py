@@ -14,6 +14,7 @@ from itertools import accumulate
 
 from testbed.errors import WorkloadError
 from testbed.workload.builder import Frontier, StepBuilder
+from testbed.workload.choices import require_positive
 from testbed.workload.draws import draw_order
 from testbed.workload.steps import Workload
 
@@ -47,7 +48,8 @@ def generate_moe(
     for each, and goes on to the next layer once all of its own have come back. `window` limits the transfers that a
     rank has under way. FP8 dispatch is `dispatch_value_bytes` = 1.
     """
-    _check(ranks, experts, top_k, tokens, layers, skew)
+    _check(ranks, experts, top_k, tokens, layers, skew, window)
+    require_positive(hidden=hidden, dispatch_value_bytes=dispatch_value_bytes, combine_value_bytes=combine_value_bytes)
     builder = StepBuilder(ranks, ranks_per_host=ranks_per_host)
     popularity = _popularity(experts, skew, rng)
     done: Frontier = dict.fromkeys(range(ranks), ())
@@ -119,11 +121,13 @@ def _exchange(
     return {rank: tuple(sorted({*done[rank], *after[rank]})) for rank in range(ranks)}
 
 
-def _check(ranks: int, experts: int, top_k: int, tokens: int, layers: int, skew: float) -> None:
+def _check(ranks: int, experts: int, top_k: int, tokens: int, layers: int, skew: float, window: int | None) -> None:
     if min(ranks, experts, top_k, tokens, layers) < 1 or skew < 0:
         raise WorkloadError("ranks, experts, top_k, tokens and layers are at least 1, the skew 0", field="experts")
     if experts % ranks:
         raise WorkloadError(f"{experts} experts cannot be spread evenly over {ranks} ranks", field="experts")
+    if window is not None and window < 1:
+        raise WorkloadError(f"a window holds at least one transfer, not {window}", field="window")
     if top_k > experts:
         raise WorkloadError(f"a token cannot go to {top_k} of {experts} experts", field="top_k")
     if ranks * tokens * top_k * layers > MAX_CHOICES:

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from testbed.errors import WorkloadError
 from testbed.workload.builder import StepBuilder
+from testbed.workload.choices import choose, require_positive
 from testbed.workload.collectives import Kind, generate_collective
 from testbed.workload.datatype import DataType
 from testbed.workload.draws import draw_below, draw_derangement
@@ -35,6 +36,7 @@ def generate_point_to_point(
     *, ranks: int, size_bytes: int, source: int = 0, destination: int = 1, flows: int = 1, rounds: int = 1
 ) -> Workload:
     """`flows` transfers of `size_bytes` side by side from one rank to another, `rounds` times."""
+    require_positive(flows=flows, rounds=rounds)
     builder = StepBuilder(ranks)
     last: tuple[int, ...] = ()
     for turn in range(rounds):
@@ -94,6 +96,7 @@ def generate_outcast_incast(*, ranks: int, size_bytes: int, receivers: int = 4) 
     Fair per-flow shares are 1 / `receivers` of rank 0's link for its flows; the other sender may take the rest of the
     shared receiver's. Source: NDP (Handley et al., SIGCOMM 2017), "in and out" of csg-htsim's sim/EXAMPLES.
     """
+    require_positive(receivers=receivers)
     builder = StepBuilder(ranks)
     for destination in range(1, receivers + 1):
         builder.transfer(0, destination, size_bytes, label=f"outcast.{destination}")
@@ -116,7 +119,7 @@ def generate_permutation(
     in one leaf and the scope is inter-leaf.
     """
     leaves: list[Hashable] = list(range(ranks))
-    if Scope(scope) is Scope.INTER_LEAF:
+    if choose(Scope, scope, "scope") is Scope.INTER_LEAF:
         if leaf_of is None:
             raise WorkloadError("an inter-leaf permutation needs to know the leaf of each rank", field="leaf_of")
         if not callable(leaf_of) and len(leaf_of) != ranks:
@@ -165,6 +168,7 @@ def generate_background(
     `load` is a share of `rate_bps` (0 to 1); transfers that fall behind follow one another as fast as they can, at most
     two at once, so that a congested background never piles up. Each pair begins at a random part of its period.
     """
+    require_positive(size_bytes=size_bytes, pairs=pairs, duration_ns=duration_ns, rate_bps=rate_bps)
     if not 0 < load <= 1:
         raise WorkloadError(f"the load of a background flow is over 0 and at most 1, not {load}", field="load")
     if ranks < 2:
@@ -189,6 +193,7 @@ def generate_background(
 
 
 def _pairs(name: str, pairs: Sequence[tuple[int, int]], ranks: int, size_bytes: int, flows: int) -> Workload:
+    require_positive(flows=flows)
     builder = StepBuilder(ranks)
     for source, destination in pairs:
         for flow in range(flows):
@@ -208,6 +213,8 @@ def _others(ranks: int, centre: int, which: int | Sequence[int] | None) -> list[
 
 
 def _jitter(jitter_ns: int, rng: random.Random | None) -> int:
+    if jitter_ns < 0:
+        raise WorkloadError(f"a jitter cannot be {jitter_ns} ns", field="jitter")
     if jitter_ns == 0:
         return 0
     if rng is None:

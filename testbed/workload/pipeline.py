@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from testbed.errors import WorkloadError
+from testbed.workload.choices import choose, require_positive
 
 
 class Schedule(StrEnum):
@@ -28,11 +28,10 @@ class Pass:
 
 def schedule_of(schedule: Schedule | str, *, stage: int, stages: int, micro_batches: int) -> list[Pass]:
     """The passes of one stage, in order."""
-    if micro_batches < 1:
-        raise WorkloadError(f"a step has at least one micro-batch, not {micro_batches}", field="micro_batches")
+    require_positive(micro_batches=micro_batches)
     forward = [Pass(backward=False, micro_batch=number) for number in range(micro_batches)]
     backward = [Pass(backward=True, micro_batch=number) for number in range(micro_batches)]
-    match Schedule(schedule):
+    match choose(Schedule, schedule, "schedule"):
         case Schedule.GPIPE:
             return forward + backward[::-1]
         case Schedule.ONE_FORWARD_ONE_BACKWARD:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from testbed.errors import WorkloadError
 from testbed.workload.builder import StepBuilder
+from testbed.workload.choices import require_positive
 from testbed.workload.steps import Slice, Workload
 
 OPTIMISER_BYTES_PER_PARAMETER = 14
@@ -41,6 +42,7 @@ def generate_checkpoint(
     begin with different ones. `checkpoints` begin `period_ns` apart, each at a rank after its last one. `read_back`
     turns all transfers round: a restart.
     """
+    require_positive(size_bytes=size_bytes)
     targets = list(storage)
     sources = [rank for rank in range(ranks) if rank not in targets] if writers is None else list(writers)
     if not targets or not sources or set(targets) & set(sources):

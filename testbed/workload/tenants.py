@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from testbed.errors import WorkloadError
+from testbed.workload.choices import choose
 from testbed.workload.draws import draw_order
 from testbed.workload.steps import Collective, Compute, Step, Workload
 
@@ -38,7 +39,7 @@ def place_tenants(
     """The fabric's ranks of each tenant, given how many it has. No rank is shared."""
     if sum(sizes) > ranks or min(sizes, default=1) < 1:
         raise WorkloadError(f"tenants of {sum(sizes)} ranks do not fit on {ranks}", field="tenants")
-    match Placement(placement):
+    match choose(Placement, placement, "placement"):
         case Placement.PACKED:
             free = list(range(ranks))
         case Placement.RANDOM:

@@ -156,6 +156,10 @@ def test_wrong_parameters_are_said() -> None:
         generate_incast(ranks=0, size_bytes=1)
     with pytest.raises(WorkloadError, match="at least one byte"):
         generate_point_to_point(ranks=2, size_bytes=0)
+    with pytest.raises(WorkloadError, match="flows must be over 0"):
+        generate_tornado(ranks=2, size_bytes=1, flows=0)
+    with pytest.raises(WorkloadError, match=r"no scope is called 'inter_leaf'.*\n.*did you mean inter-leaf"):
+        generate_permutation(ranks=2, size_bytes=1, rng=random.Random(0), scope="inter_leaf")
     with pytest.raises(WorkloadError, match="rank 7 is not one of the 2"):
         generate_point_to_point(ranks=2, size_bytes=1, destination=7)
     with pytest.raises(WorkloadError, match="to itself"):

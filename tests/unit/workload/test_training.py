@@ -181,5 +181,5 @@ def test_a_model_on_a_small_fabric() -> None:
         generate_model_training("9B", layout=ParallelLayout(), micro_batches=1)
     with pytest.raises(WorkloadError, match="32 layers"):
         generate_model_training("8B", layout=ParallelLayout(pipeline=33), micro_batches=1)
-    with pytest.raises(WorkloadError, match="micro-batch"):
+    with pytest.raises(WorkloadError, match="micro_batches must be over 0"):
         generate_model_training("8B", layout=ParallelLayout(), micro_batches=0)
