@@ -121,8 +121,8 @@ def effective_paths(path_bytes: Sequence[float]) -> float | None:
     total = math.fsum(path_bytes)
     if total <= 0:
         return None
-    shares = [carried / total for carried in path_bytes if carried > 0]
-    return math.exp(-math.fsum(share * math.log(share) for share in shares))
+    shares = (carried / total for carried in path_bytes)
+    return math.exp(-math.fsum(share * math.log(share) for share in shares if share > 0))
 
 
 def paths_used(path_bytes: Sequence[float]) -> float | None:

@@ -142,10 +142,10 @@ class FabricGraph:
                 continue
             if len(links) > len(self.links):
                 raise NoPath(f"routes from {source} to {destination} go round in a circle")
-            if len(found) + len(waiting) > limit:
-                raise ValueError(f"more than {limit} equal-cost paths from {source} to {destination}")
             hops = self.next_hops(node, destination)
             waiting.extend((self.links[link].destination, (*links, link)) for link in reversed(hops))
+            if len(found) + len(waiting) > limit:
+                raise ValueError(f"more than {limit} equal-cost paths from {source} to {destination}")
         if not found:
             raise NoPath(f"no path from {source} to {destination}")
         return found
