@@ -1,0 +1,339 @@
+"""Chakra execution traces of all ranks, put together: sends matched with receives, collectives across ranks.
+
+Source: mlcommons/chakra, `et_def.proto` (what nodes mean); ASTRA-sim 2.0, `astra-sim/workload/Workload.cc` (how they
+are played) and `system/astraccl/native_collectives/collective_algorithm/Ring.cc` (what `comm_size` means: of an
+all-gather what each rank gives, otherwise a rank's whole buffer).
+
+A send begins when what it waits for has ended, whether or not its receive was reached (an eager protocol); a receive
+ends when its message has come and what it waits for has ended. The k-th send of a (source, destination, tag) goes with
+the k-th receive, the k-th collective of a group with the k-th of that group on its other ranks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from testbed.errors import Problem, SpecError, WorkloadError
+from testbed.workload.builder import Frontier, StepBuilder
+from testbed.workload.formats.chakra import Node, NodeType, Trace
+from testbed.workload.formats.expansion import CollectiveExpander, CollectiveRequest, expand_collective
+from testbed.workload.formats.ordering import CycleError, cycle_text, stable_order
+from testbed.workload.formats.source import MAX_NUMBER, Faults, shown
+from testbed.workload.steps import Workload
+
+KINDS = (
+    "all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "all_to_all", "reduce_scatter",
+    "reduce_scatter", "all_reduce",
+)  # fmt: skip
+"""By `CollectiveCommType`; REDUCE_SCATTER_BLOCK is a reduce-scatter, BARRIER the smallest all-reduce (as NCCL's)."""
+BARRIER = 9
+BARRIER_BYTES = 4
+ROOTED = frozenset({"reduce", "gather", "scatter", "broadcast"})
+MAX_WAITS_OF_A_NODE = 8
+"""More are joined into one step, so that chains of nodes that take no time cannot multiply what is waited for."""
+
+
+@dataclass(slots=True)
+class _Operation:
+    """A node of one rank, or a collective's nodes on all of its ranks."""
+
+    parts: list[tuple[int, Node]]
+    kind: NodeType
+    sender: int | None = None
+    """Of a receive: the operation that sends."""
+
+    @property
+    def title(self) -> str:
+        rank, node = self.parts[0]
+        others = f" and {len(self.parts) - 1} other ranks" if len(self.parts) > 1 else ""
+        return f"{node.title} of rank {rank}{others}"
+
+
+def parse_comm_groups(text: str, *, file: str) -> dict[str, tuple[int, ...]]:
+    """ASTRA-sim's communicator groups: a JSON object of group names and the ranks of each. Raises `SpecError`."""
+    faults = Faults(file)
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        faults.stop("bad-json", f"the file is no JSON: {shown(str(error))}")
+    hint = 'write {"0": [0, 1, 2, 3]}'
+    if not isinstance(document, dict):
+        faults.stop("not-groups", "the file is no object of groups", hint=hint)
+    for name, ranks in document.items():
+        if not isinstance(ranks, list) or not all(type(rank) is int and rank >= 0 for rank in ranks):
+            faults.add("not-groups", f"group {shown(name)} is no list of ranks", hint=hint)
+        elif len(set(ranks)) != len(ranks):
+            faults.add("not-groups", f"group {shown(name)} names a rank twice")
+    faults.check()
+    return {name: tuple(ranks) for name, ranks in document.items()}
+
+
+def combine_traces(
+    traces: Sequence[Trace],
+    *,
+    name: str,
+    expand: CollectiveExpander = expand_collective,
+    groups: Mapping[str, Sequence[int]] | None = None,
+    peak_ops_per_s: int | None = None,
+    ranks_per_host: int = 0,
+) -> Workload:
+    """The workload of one trace a rank, from rank 0.
+
+    A group's ranks are those of `groups`, otherwise those whose traces name it; a collective without a group is of all
+    ranks. `peak_ops_per_s` turns a computation's `num_ops` into time where the trace has no duration. Raises
+    `SpecError`: unmatched sends, receives and collectives, and cycles, also those across ranks, with the nodes named.
+    """
+    return _Combiner(traces, expand, groups, peak_ops_per_s).combine(name, ranks_per_host)
+
+
+class _Combiner:
+    def __init__(
+        self,
+        traces: Sequence[Trace],
+        expand: CollectiveExpander,
+        groups: Mapping[str, Sequence[int]] | None,
+        peak_ops_per_s: int | None,
+    ) -> None:
+        self.traces = traces
+        self.expand = expand
+        self.groups = groups
+        self.peak_ops_per_s = peak_ops_per_s
+        self.faults = [Faults(trace.file) for trace in traces]
+        self.operations: list[_Operation] = []
+        self.places: list[dict[int, int]] = [{} for _ in traces]
+        """For each rank, a node's identifier and its operation."""
+        self.notes: dict[str, None] = {}
+
+    def combine(self, name: str, ranks_per_host: int) -> Workload:
+        programs = [self._program(rank) for rank in range(len(self.traces))]
+        self._check()
+        self._collect(programs)
+        self._check()
+        after = [self._after(operation) for operation in self.operations]
+        try:
+            order = stable_order(after)
+        except CycleError as error:
+            titles = [self.operations[number].title for number in error.cycle]
+            rank, node = self.operations[error.cycle[0]].parts[0]
+            message = f"nodes of several ranks wait for each other: {cycle_text(titles)}"
+            self.faults[rank].stop("cycle", message, path=f"byte {node.offset}")
+        builder = StepBuilder(len(self.traces), ranks_per_host=ranks_per_host)
+        ends: list[Frontier] = [{} for _ in self.operations]
+        try:
+            for number in order:
+                ends[number] = self._play(builder, self.operations[number], ends)
+        except WorkloadError as error:
+            self.faults[0].stop("cannot-expand", error.message, hint=error.hint)
+        for note in self.notes:
+            builder.note(note)
+        return builder.build(name)
+
+    def _check(self) -> None:
+        """Raise what was found in all traces together."""
+        problems: list[Problem] = []
+        for faults in self.faults:
+            try:
+                faults.check()
+            except SpecError as error:
+                problems += error.problems
+        if problems:
+            raise SpecError(problems)
+
+    def _fault(self, rank: int, node: Node, code: str, message: str, hint: str | None = None) -> None:
+        self.faults[rank].add(code, f"{node.title} {message}", path=f"byte {node.offset}", hint=hint)
+
+    def _program(self, rank: int) -> list[Node]:
+        """A rank's nodes in an order in which it can issue them: that of the file wherever that is one."""
+        nodes = self.traces[rank].nodes
+        place = {node.identifier: number for number, node in enumerate(nodes)}
+        try:
+            order = stable_order([[place[before] for before in node.waits_for] for node in nodes])
+        except CycleError as error:
+            cycle = [nodes[number] for number in error.cycle]
+            message = f"waits for itself: {cycle_text([node.title for node in cycle])}"
+            self._fault(rank, cycle[0], "cycle", message)
+            return []
+        return [nodes[number] for number in order]
+
+    def _collect(self, programs: Sequence[Sequence[Node]]) -> None:
+        """Make the operations, in the order of the programs, ranks in turn."""
+        sends: dict[tuple[int, int, int], list[int]] = {}
+        receives: dict[tuple[int, int, int], list[int]] = {}
+        collectives: dict[str, dict[int, list[Node]]] = {}
+        for step, rank in sorted((step, rank) for rank, nodes in enumerate(programs) for step in range(len(nodes))):
+            node = programs[rank][step]
+            if node.kind is NodeType.COMM_COLL:
+                collectives.setdefault(node.group, {}).setdefault(rank, []).append(node)
+                continue
+            number = len(self.operations)
+            self.places[rank][node.identifier] = number
+            self.operations.append(_Operation([(rank, node)], node.kind))
+            if node.kind in {NodeType.COMM_SEND, NodeType.COMM_RECV}:
+                key = self._channel(rank, node)
+                if key is not None:
+                    (sends if node.kind is NodeType.COMM_SEND else receives).setdefault(key, []).append(number)
+            elif node.kind is NodeType.COMP:
+                self._check_duration(rank, node)
+        self._match_messages(sends, receives)
+        for group, nodes in collectives.items():
+            self._match_collectives(group, nodes)
+
+    def _check_duration(self, rank: int, node: Node) -> None:
+        if node.duration_us * 1000 > MAX_NUMBER:
+            self._fault(rank, node, "out-of-range", f"takes {node.duration_us} microseconds")
+        elif node.duration_us == 0 and node.integers.get("num_ops", 0) > 0 and not self.peak_ops_per_s:
+            hint = "give the operations per second of a rank"
+            self._fault(rank, node, "no-duration", "has operations and no duration", hint)
+
+    def _channel(self, rank: int, node: Node) -> tuple[int, int, int] | None:
+        """(source, destination, tag) of a send or receive."""
+        sends = node.kind is NodeType.COMM_SEND
+        own, other = ("comm_src", "comm_dst") if sends else ("comm_dst", "comm_src")
+        peer = node.integers.get(other)
+        if peer is None:
+            self._fault(rank, node, "missing-attribute", f"has no attribute {other}")
+            return None
+        if node.integers.get(own, rank) != rank:
+            self._fault(rank, node, "wrong-rank", f"has {own} {node.integers[own]} in the trace of rank {rank}")
+            return None
+        if not 0 <= peer < len(self.traces) or peer == rank:
+            message = f"has {other} {peer}: it must be another of the {len(self.traces)} ranks"
+            self._fault(rank, node, "unknown-rank", message)
+            return None
+        if sends and not 1 <= node.integers.get("comm_size", 0) <= MAX_NUMBER:
+            self._fault(rank, node, "missing-attribute", "has no comm_size of 1 byte or more")
+            return None
+        return (
+            (rank, peer, node.integers.get("comm_tag", 0)) if sends else (peer, rank, node.integers.get("comm_tag", 0))
+        )
+
+    def _match_messages(
+        self, sends: Mapping[tuple[int, int, int], list[int]], receives: Mapping[tuple[int, int, int], list[int]]
+    ) -> None:
+        for key in dict.fromkeys([*sends, *receives]):
+            sent, received = sends.get(key, []), receives.get(key, [])
+            for send, receive in zip(sent, received, strict=False):
+                self.operations[receive].sender = send
+                rank, node = self.operations[receive].parts[0]
+                size = self.operations[send].parts[0][1].integers["comm_size"]
+                if node.integers.get("comm_size", size) != size:
+                    message = f"expects {node.integers['comm_size']} bytes, its send has {size}"
+                    self._fault(rank, node, "size-mismatch", message)
+            for number in [*sent[len(received) :], *received[len(sent) :]]:
+                rank, node = self.operations[number].parts[0]
+                other = "receive" if node.kind is NodeType.COMM_SEND else "send"
+                message = f"has no {other} on the other side (source {key[0]}, destination {key[1]}, tag {key[2]})"
+                self._fault(rank, node, "unmatched", message)
+
+    def _match_collectives(self, group: str, nodes: Mapping[int, Sequence[Node]]) -> None:
+        if self.groups is not None and group in self.groups:
+            members: Iterable[int] = self.groups[group]
+        else:
+            members = range(len(self.traces)) if not group else sorted(nodes)
+        members = tuple(members)
+        known = frozenset(members)
+        what = f"group {shown(group)}" if group else "the group of all ranks"
+        rank, first = next((rank, one[0]) for rank, one in nodes.items())
+        if strangers := [one for one in (*nodes, *members) if one not in known or one >= len(self.traces)]:
+            self._fault(rank, first, "wrong-rank", f"is of {what}, to which rank {strangers[0]} does not belong")
+            return
+        counts = {member: len(nodes.get(member, ())) for member in members}
+        if len(set(counts.values())) > 1:
+            most, least = max(members, key=counts.__getitem__), min(members, key=counts.__getitem__)
+            message = f"of {what}: rank {most} has {counts[most]}, rank {least} has {counts[least]}"
+            self._fault(most, nodes[most][counts[least]], "unmatched", f"has no partner in the collectives {message}")
+            return
+        for place in range(counts[members[0]]):
+            parts = [(member, nodes[member][place]) for member in members]
+            self._check_collective(parts)
+            for member, node in parts:
+                self.places[member][node.identifier] = len(self.operations)
+            self.operations.append(_Operation(parts, NodeType.COMM_COLL))
+
+    def _check_collective(self, parts: Sequence[tuple[int, Node]]) -> None:
+        rank, first = parts[0]
+        kind = first.integers.get("comm_type", -1)
+        if not 0 <= kind < len(KINDS):
+            self._fault(rank, first, "missing-attribute", "has no comm_type that is known")
+        elif kind != BARRIER and not 1 <= first.integers.get("comm_size", 0) <= MAX_NUMBER // len(parts):
+            self._fault(rank, first, "missing-attribute", "has no comm_size of 1 byte or more")
+        for other, node in parts[1:]:
+            for key in ("comm_type", "comm_size"):
+                mine, theirs = node.integers.get(key), first.integers.get(key)
+                if mine != theirs:
+                    message = f"has {key} {mine}, {first.title} of rank {rank} has {theirs}"
+                    self._fault(other, node, "mismatch", message)
+
+    def _after(self, operation: _Operation) -> list[int]:
+        before = {self.places[rank][one] for rank, node in operation.parts for one in node.waits_for}
+        if operation.sender is not None:
+            before.add(operation.sender)
+        return sorted(before)
+
+    def _waits(self, builder: StepBuilder, rank: int, node: Node, ends: Sequence[Frontier]) -> tuple[int, ...]:
+        """The steps that a node of `rank` waits for."""
+        steps = {step for one in node.waits_for for step in ends[self.places[rank][one]].get(rank, ())}
+        return self._few(builder, rank, steps)
+
+    @staticmethod
+    def _few(builder: StepBuilder, rank: int, steps: Iterable[int]) -> tuple[int, ...]:
+        steps = tuple(sorted(steps))
+        return steps if len(steps) <= MAX_WAITS_OF_A_NODE else builder.join(rank, steps)
+
+    def _play(self, builder: StepBuilder, operation: _Operation, ends: Sequence[Frontier]) -> Frontier:
+        """Add an operation's steps; what ends it, for each of its ranks."""
+        if operation.kind is NodeType.COMM_COLL and len(operation.parts) > 1:
+            return self._play_collective(builder, operation, ends)
+        rank, node = operation.parts[0]
+        after = self._waits(builder, rank, node, ends)
+        match operation.kind:
+            case NodeType.COMM_SEND:
+                size, peer = node.integers["comm_size"], node.integers["comm_dst"]
+                number = builder.transfer(rank, peer, size, after=after, label=node.name)
+                return {rank: (number,), peer: (number,)}
+            case NodeType.COMM_RECV:
+                came = ends[operation.sender].get(rank, ()) if operation.sender is not None else ()
+                return {rank: self._few(builder, rank, {*after, *came})}
+            case NodeType.COMM_COLL | NodeType.METADATA | NodeType.INVALID:
+                return {rank: after}
+        duration_ns = self._duration_ns(node)
+        if duration_ns == 0:
+            return {rank: after}
+        return {rank: (builder.compute(rank, duration_ns, after=after, label=node.name),)}
+
+    def _duration_ns(self, node: Node) -> int:
+        if node.duration_us == 0 and node.kind is NodeType.COMP and self.peak_ops_per_s:
+            operations = node.integers.get("num_ops", 0)
+            if operations:
+                self.notes[f"computing without a duration takes its operations at {self.peak_ops_per_s} a second"] = (
+                    None
+                )
+            return min(operations * 10**9 // self.peak_ops_per_s, MAX_NUMBER)
+        if node.duration_us == 0 and node.kind is not NodeType.COMP:
+            self.notes["accesses of memory and storage without a duration take no time"] = None
+        return min(node.duration_us * 1000, MAX_NUMBER)
+
+    def _play_collective(self, builder: StepBuilder, operation: _Operation, ends: Sequence[Frontier]) -> Frontier:
+        ranks = tuple(rank for rank, _ in operation.parts)
+        node = operation.parts[0][1]
+        code = node.integers["comm_type"]
+        kind = KINDS[code]
+        size = node.integers.get("comm_size", 0) * (len(ranks) if kind == "all_gather" else 1)
+        if code == BARRIER:
+            size = BARRIER_BYTES
+            self.notes[f"a barrier is an all-reduce of {BARRIER_BYTES} bytes"] = None
+        root: int | None = None
+        if kind in ROOTED:
+            root = node.integers.get("comm_src", ranks[0])
+            root = root if root in ranks else ranks[0]
+            if "comm_src" not in node.integers:
+                self.notes["collectives with a root that is not named have the first rank of their group as root"] = (
+                    None
+                )
+        after = {rank: self._waits(builder, rank, one, ends) for rank, one in operation.parts}
+        request = CollectiveRequest(
+            kind=kind, ranks=ranks, size_bytes=size, root=root, label=node.name or kind, after=after
+        )
+        return self.expand(builder, request)

@@ -1,0 +1,142 @@
+"""Files of other tools: what is written is read back the same; whatever is read, only `SpecError` comes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from testbed.errors import SpecError
+from testbed.workload.formats import (
+    ExportError,
+    Format,
+    combine_traces,
+    decode_connection_matrix,
+    decode_hpcc_flows,
+    decode_trace,
+    decode_workload,
+    encode_connection_matrix,
+    encode_hpcc_flows,
+)
+from testbed.workload.formats.chakra import Trace
+from testbed.workload.formats.source import MAX_PROBLEMS
+from testbed.workload.steps import Transfer, Workload
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "workload" / "formats"
+SEEDS: dict[Format, list[str]] = {
+    Format.HTSIM: [path.read_text() for path in sorted(GOLDEN.glob("*.cm"))],
+    Format.HPCC: [path.read_text() for path in sorted(GOLDEN.glob("flow*.txt"))],
+    Format.ALLTOALLV: [path.read_text() for path in sorted(GOLDEN.glob("alltoallv*.txt"))],
+    Format.SIMAI: [path.read_text() for path in sorted(GOLDEN.glob("*.simai"))],
+}
+TRACES = [path.read_bytes() for path in sorted(GOLDEN.glob("*.et"))]
+SPACED = ["", "\n", "\t", "\x00", "\x85", "\u2028"]
+WORDS = (
+    "0 1 2 7 -1 1e99 99999999999999999999 0.5 . # -> é ² Nodes Connections Triggers 0->1 3->3 id start trigger size"
+    " oneshot multishot barrier count send_done_trigger recv_done_trigger msg prio failure ALLREDUCE NONE ALLTOALL_EP"
+    " _DP_EP all_gpus: ep: pp: checkpoints: checkpoint_initiates: 131072 1000000"
+)
+TOKENS = st.sampled_from([*SPACED, *WORDS.split()])
+FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+RANKS = 6
+
+
+@st.composite
+def workloads(draw: st.DrawFn, *, waits: bool) -> Workload:
+    """Transfers with distinct numbers in their labels, as an import has them."""
+    steps: list[Transfer] = []
+    for number in range(draw(st.integers(1, 12))):
+        source = draw(st.integers(0, RANKS - 1))
+        destination = (source + draw(st.integers(1, RANKS - 1))) % RANKS
+        before = st.lists(st.integers(0, number - 1), max_size=3, unique=True) if number and waits else st.just([])
+        after = tuple(sorted(draw(before)))
+        start = 0 if after else draw(st.integers(0, 10**12))
+        size = draw(st.integers(1, 1 << 40))
+        label = f"flow {number + 1}" if waits else ""
+        steps.append(
+            Transfer(
+                number=number, source=source, destination=destination, size_bytes=size, after=after,
+                start_ns=start, label=label,
+            )
+        )  # fmt: skip
+    return Workload(name="w", ranks=RANKS, steps=tuple(steps))
+
+
+@given(workloads(waits=True))
+@settings(deadline=None)
+def test_a_connection_matrix_reads_back_the_same(workload: Workload) -> None:
+    try:
+        text = encode_connection_matrix(workload)
+    except ExportError as error:
+        assert all("different sets" in reason for reason in error.reasons)
+        return
+    read = decode_connection_matrix(text.text, file="w.cm", name="w")
+    assert (read.ranks, read.steps) == (workload.ranks, workload.steps)
+    assert encode_connection_matrix(read).text == text.text
+
+
+@given(workloads(waits=False))
+@settings(deadline=None)
+def test_hpcc_flows_read_back_the_same(workload: Workload) -> None:
+    text = encode_hpcc_flows(workload)
+    read = decode_hpcc_flows(text.text, file="f", name="w", ranks=RANKS)
+    first = min(step.start_ns for step in workload.transfers)
+    rows = [(s.source, s.destination, s.size_bytes, s.start_ns) for s in read.transfers]
+    expected = sorted(workload.transfers, key=lambda step: step.start_ns)
+    assert rows == [(s.source, s.destination, s.size_bytes, s.start_ns - first) for s in expected]
+    if not text.left_out:
+        assert read.steps == workload.steps
+
+
+def check(error: SpecError) -> None:
+    assert 0 < len(error.problems) <= MAX_PROBLEMS * len(TRACES)
+    assert len(str(error)) < 100_000
+
+
+@given(st.sampled_from(list(SEEDS)), st.data())
+@FUZZ
+def test_no_text_does_more_than_raise_the_error(format_name: Format, data: st.DataObject) -> None:
+    words = data.draw(st.sampled_from(SEEDS[format_name])).replace("\n", " \n ").split(" ")
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(words)))
+        words[place : place + data.draw(st.integers(0, 3))] = data.draw(st.lists(TOKENS, max_size=2))
+    text = " ".join(words[: data.draw(st.integers(len(words) // 2, len(words)))])
+    try:
+        workload = decode_workload(text, format_name, file="f", name="f")
+    except SpecError as error:
+        check(error)
+        lines = text.count("\n") + 1
+        for problem in error.problems:
+            assert problem.position is None or 1 <= problem.position.line <= lines
+    else:
+        assert all(step.size_bytes >= 0 for step in workload.transfers)
+
+
+@given(st.lists(st.tuples(st.integers(0, len(TRACES) - 1), st.integers(0, 400), st.binary(max_size=6)), max_size=4))
+@FUZZ
+def test_no_trace_does_more_than_raise_the_error(edits: list[tuple[int, int, bytes]]) -> None:
+    files = [bytearray(data) for data in TRACES]
+    for file, offset, new in edits:
+        place = offset % max(1, len(files[file]))
+        files[file][place : place + len(new)] = new
+    traces: list[Trace] = []
+    for file in sorted({file for file, _, _ in edits}):
+        try:
+            traces.append(decode_trace(bytes(files[file]), file=f"t.{file}.et"))
+        except SpecError as error:
+            check(error)
+    assume(traces)
+    try:
+        combine_traces(traces, name="t", peak_ops_per_s=10**12)
+    except SpecError as error:
+        check(error)
+
+
+@given(st.binary(max_size=200))
+@FUZZ
+def test_no_bytes_do_more_than_raise_the_error(data: bytes) -> None:
+    try:
+        decode_trace(data, file="t")
+    except SpecError as error:
+        check(error)
