@@ -76,13 +76,19 @@ class Agent:
         return self._feps[address][1]
 
     def drive(self, until: Callable[[], bool], timeout_ns: int) -> bool:
-        """Run until the condition holds, which is asked after every turn. False: it does not within the time."""
+        """Run until the condition holds, which is asked after every turn. False: it does not within the time.
+
+        It is asked between receiving and sending, so that what it submits leaves with the same turn's ACKs.
+        """
+        loop = self.loop
         end = time.monotonic_ns() + timeout_ns
-        self.loop.touch()
+        loop.touch()
         while not until():
             if time.monotonic_ns() >= end:
                 return False
-            self.loop.run_once(end)
+            loop.serve()
+            loop.take_events(end)
+        loop.serve()
         return True
 
     def forget(self, address: str) -> None:

@@ -34,7 +34,7 @@ class Endpoint(Protocol):
         """What has arrived. The data is valid during this call only. Raises nothing, whatever the bytes."""
 
     def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
-        """What is to be sent now, at most `limit` datagrams; empty: nothing for the time being."""
+        """What is to be sent now, at most `limit` datagrams; fewer: nothing more for the time being."""
 
     def next_timer(self) -> int | None:
         """When `handle_timer` is to be called, though nothing has arrived by then."""
@@ -166,6 +166,11 @@ class Loop:
 
         Whether there was anything to do.
         """
+        found = self.take_events(until)
+        return self.serve() or found
+
+    def take_events(self, until: int | None = 0) -> bool:
+        """The first half of `run_once`: endpoints receive. Whether there were events."""
         now = time.monotonic_ns()
         deadline = until
         busy = False
@@ -179,13 +184,17 @@ class Loop:
             events = self._wait(now, deadline)
         for fd, mask in events:
             self._dispatch(fd, mask)
+        return bool(events)
+
+    def serve(self) -> bool:
+        """The second half of `run_once`: endpoints send, and do what is due. Whether one had to be asked."""
         now = time.monotonic_ns()
         served = False
         for port in self._ports:
             if port.touched or port.more or (port.wake_at is not None and port.wake_at <= now):
                 self._serve(port, now)
                 served = True
-        return served or bool(events)
+        return served
 
     def _wait(self, now: int, deadline: int | None) -> list[tuple[int, int]]:
         if self._spin_ns:
@@ -250,9 +259,10 @@ class Loop:
             if sockets.blocked:
                 break
             datagrams = endpoint.transmit(now, PULL)
-            if not datagrams:
+            if datagrams:
+                sockets.send(datagrams)
+            if len(datagrams) < PULL:
                 break
-            sockets.send(datagrams)
         else:
             port.more = True
         if sockets.blocked_fd != port.waiting_fd:

@@ -456,7 +456,10 @@ class Fep:
     # --- what is to be sent ------------------------------------------------------------------------------
 
     def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
-        """What is to be sent now, at most `limit` datagrams; acknowledgements first, then PDCs in turn."""
+        """What is to be sent now, at most `limit` datagrams; acknowledgements first, then PDCs in turn.
+
+        Fewer than `limit`: there is nothing more for the time being.
+        """
         self._now = now
         out: list[Outgoing] = []
         control = self._control
@@ -464,9 +467,7 @@ class Fep:
             out.append(control.popleft())
         self._rudi.transmit(now, out, limit)
         ready = self._ready
-        for _ in range(len(ready)):
-            if len(out) >= limit:
-                break
+        while ready and len(out) < limit:
             pdc = ready.popleft()
             if pdc.ended:
                 continue
@@ -476,6 +477,8 @@ class Fep:
                 ready.append(pdc)
             else:
                 pdc.queued = False
+        while control and len(out) < limit:  # probes
+            out.append(control.popleft())
         if self._security is not None or self._crc:
             out = self._protected(out)
         return out
@@ -505,7 +508,11 @@ class Fep:
         while timers and timers[0][2].deadline != timers[0][0]:
             heapq.heappop(timers)
         deadline = timers[0][0] if timers else None
-        for other in (self._rudi.next_timer(), self._credits.next_grant_time() if self._credits else None):
+        other = self._rudi.next_timer()
+        if other is not None and (deadline is None or other < deadline):
+            deadline = other
+        if self._credits is not None:
+            other = self._credits.next_grant_time()
             if other is not None and (deadline is None or other < deadline):
                 deadline = other
         return deadline
