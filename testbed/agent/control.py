@@ -115,7 +115,9 @@ class ControlServer:
             self.stopping = True
         for fd in list(self._clients):
             client = self._clients[fd]
-            if client.outgoing and not client.waiting_for_room:
+            if len(client.outgoing) > MOST_UNREAD:
+                self._disconnect(fd)
+            elif client.outgoing and not client.waiting_for_room:
                 self._flush(fd, client)
 
     def close(self) -> None:
@@ -219,9 +221,6 @@ class ControlServer:
             self._disconnect(fd)
             return
         del client.outgoing[:sent]
-        if len(client.outgoing) > MOST_UNREAD:
-            self._disconnect(fd)
-            return
         waiting = bool(client.outgoing)
         if waiting is not client.waiting_for_room:
             client.waiting_for_room = waiting

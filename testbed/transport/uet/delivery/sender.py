@@ -499,7 +499,7 @@ class Sender:
             if waiting.state == _WAITING:
                 self._send_again(waiting)
         deadline = later[0][0] if later else 0
-        asked = False
+        asked = expired = False
         for packet in self.window:
             state = packet.state
             if state not in (_IN_FLIGHT, _SACKED):
@@ -512,6 +512,7 @@ class Sender:
                 if state == _IN_FLIGHT:
                     packet.timeouts += 1
                     self._lose(packet, now, "timeout")
+                    expired = True
                     continue
                 if asked:
                     continue
@@ -531,7 +532,9 @@ class Sender:
                     self.send_clear(now)
             else:
                 deadline = self.clear_due if deadline == 0 else min(deadline, self.clear_due)
-        if self._pdc.mode == Mode.ROD and self._again:
+        if self._again and (expired or self._pdc.mode == Mode.ROD):
+            # The oldest first: ROD needs it, and a dead peer is known when one packet has used up its time-outs, not
+            # when all in turn have, one at a time through a window that has shrunk.
             self._again = deque(packet for packet in self.window if packet.state == _LOST)
         if self._demand is not None:
             due = self._demand.handle_timer(now)
