@@ -32,6 +32,7 @@ from .crc import CRC_BYTES, append_crc, check_crc
 from .delivery.admission import TargetTable
 from .delivery.pdc import REQUEST_TYPES, Pdc
 from .delivery.receiver import encode_nack
+from .delivery.states import PdcState
 from .delivery.window import PacketSource
 from .errors import DecodeError, UsageError
 from .memory import Access, MemoryRegion, MemoryTable
@@ -180,6 +181,7 @@ class Fep:
     def ended(self, pdc: Pdc, reason: str, now: int) -> None:
         """Forget a PDC; its identity is kept for a while, so that a late SYN does not open it again."""
         self._pdcs.pop(pdc.local_pdcid, None)
+        pdc.deadline = 0  # no timer of it counts any more
         if pdc.initiator:
             key = self._keys.pop(pdc.local_pdcid)
             pdcs = self._initiators[key]
@@ -369,6 +371,8 @@ class Fep:
                 self._credits.on_trimmed(pdc, incoming.length, now)
             self._credits.on_target(pdc, request.req_cc_state.credit_target, now)
         pdc.receiver.on_request(request, incoming, data, offset, now)
+        if pdc.state is PdcState.QUIESCE:
+            pdc.go_on(now)  # that may have been what a read waited for
 
     def _accept(self, request: Request, incoming: Incoming, mode: Mode, start_psn: int, now: int) -> Pdc | None:
         """Open the PDC that a SYN asks for."""

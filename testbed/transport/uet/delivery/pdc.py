@@ -238,7 +238,7 @@ class Pdc:
             self.transfers.expect(now)
         if ack.flags & 0x06 == 0x04 and self.initiator:  # REQ_CLOSE
             self.close(now)
-        self._go_on(now)
+        self.go_on(now)
 
     def meet(self, remote_pdcid: int, now: int) -> None:
         """Initiator: the target has said which PDCID it gave."""
@@ -247,7 +247,8 @@ class Pdc:
         self._enter(PdcEvent.RECEIVE_ACK, now)
         self.sender.probe(now)
 
-    def _go_on(self, now: int) -> None:
+    def go_on(self, now: int) -> None:
+        """Something has arrived: send on, or close when nothing is left to wait for."""
         if self.sender.has_work:
             self._owner.wake(self)
         elif self.state is PdcState.QUIESCE:
@@ -296,7 +297,7 @@ class Pdc:
                 self.receiver.acknowledge(packet.psn, False, incoming, None, probe_opaque=packet.probe_opaque)
             case ControlType.CREDIT:
                 self.sender.on_credit(packet.payload >> CREDIT_SHIFT, now)
-                self._go_on(now)
+                self.go_on(now)
             case ControlType.CLOSE_CMD:
                 if not self.initiator and self.receiver.on_control(packet, incoming):
                     self._enter(PdcEvent.CLOSE_CMD, now)
