@@ -21,7 +21,6 @@ from .codes import (
     NackCode,
     NackFlag,
     NextHeader,
-    PdsType,
     RequestFlag,
     ResponseOpcode,
 )
@@ -312,7 +311,7 @@ class Fep:
     def _on_request(
         self, request: Request, incoming: Incoming, data: bytes | memoryview, offset: int, now: int
     ) -> None:
-        mode = REQUEST_TYPES[PdsType(request.type)]
+        mode = REQUEST_TYPES[request.type]
         if request.flags & _REQ_SYN:
             pdc = self._targets.get((incoming.remote, request.spdcid))
             start_psn = psn_add(request.psn, -request.psn_offset)
