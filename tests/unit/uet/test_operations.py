@@ -83,6 +83,21 @@ def test_a_receive_posted_in_the_middle_of_its_message() -> None:
     assert received.ok and buffer == pattern(SIZE)
 
 
+@pytest.mark.parametrize("posted_before", [False, True])
+def test_a_message_whose_last_packet_comes_first(posted_before: bool) -> None:
+    pair = WirePair(payload_bytes=1024)
+    buffer = bytearray(3000)
+    if posted_before:
+        received = pair.eb.recv(buffer, pair.now)
+    sent = pair.ea.send(pair.to_b, pattern(3000), pair.now)
+    for packet in reversed(pair.take(pair.a)):
+        pair.give(packet)
+    if not posted_before:
+        received = pair.eb.recv(buffer, pair.now)
+    pair.run(sent, received)
+    assert sent.ok and received.ok and buffer == pattern(3000)
+
+
 def test_a_buffer_that_is_too_small() -> None:
     pair = WirePair(payload_bytes=1024)
     received = pair.eb.recv(bytearray(5000), pair.now)

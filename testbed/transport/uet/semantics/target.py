@@ -203,7 +203,7 @@ class TargetSemantics:
             if message.status is ReturnCode.DROPPED:
                 transfers.drop(header.message_id)
                 return self._error(ReturnCode.DROPPED, header, header.message_id)
-            if at + length < message.total or header.opcode in self.deferred.OPCODES:
+            if length < message.total or header.opcode in self.deferred.OPCODES:
                 transfers.incoming[header.message_id] = message
                 if len(transfers.incoming) == 1:
                     pdc.arm(transfers.expect(now))
