@@ -19,8 +19,8 @@ from testbed.transport.datagram import Incoming, Outgoing
 
 PULL = 64
 """Datagrams asked of an endpoint at a time."""
-PULLS_PER_TURN = 8
-"""After so many the other endpoints and descriptors have their turn."""
+PULLS_PER_TURN = 2
+"""After so many the other endpoints and descriptors have their turn: what they wait is what acknowledgements wait."""
 _MOST_EVENTS = 64
 _WOKEN = select.EPOLLIN | select.EPOLLERR | select.EPOLLHUP
 

@@ -92,7 +92,7 @@ class Options:
     base_rtt_ns: int
     trimming: bool
     events: bool
-    """Sleep for what comes, rather than look out for it without a pause."""
+    """Sleep for what comes. Without it latency tools look out for it without a pause; bandwidth tools sleep anyway."""
     timeout_ns: int
     """How long nothing may happen."""
 
@@ -196,7 +196,7 @@ def make_parser(tool: Tool) -> argparse.ArgumentParser:
     add("--out_json", action="store_true", help=f"write the results to {DEFAULT_JSON} too")
     add("--out_json_file", metavar="FILE", help="write the results to this file too")
     add("-F", "--CPU-freq", action="store_true", help="accepted for perftest's sake: there is no frequency warning")
-    add("-e", "--events", action="store_true", help="sleep for what comes instead of polling")
+    add("-e", "--events", action="store_true", help="sleep for what comes; latency tools look out for it a while")
     add("--timeout", type=_seconds, default=10.0, metavar="SECONDS", help="how long nothing may happen (%(default)s)")
     uet = parser.add_argument_group("Ultra Ethernet Transport")
     add = uet.add_argument

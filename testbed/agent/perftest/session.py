@@ -24,7 +24,7 @@ from testbed.transport.uet.semantics.operations import Operation
 from testbed.transport.uet.tss import SecureDomain, SecurityMode, first_counter
 
 SPIN_NS = 200_000
-"""How long the tools look for work before they sleep (perftest: for ever)."""
+"""How long the latency tools look for work before they sleep (perftest: for ever)."""
 _SDI = 1
 _RESOURCE_INDEX = 1
 _REMOTE = Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
@@ -80,7 +80,7 @@ class Session:
     def open(options: Options, announce: Callable[[str], None]) -> Iterator[Session]:
         """Meet the other side; `announce` is called with this side's address before the server begins to wait."""
         config = uet_config(options)
-        agent = Agent(spin_ns=0 if options.events else SPIN_NS)
+        agent = Agent(spin_ns=SPIN_NS if options.tool.latency and not options.events else 0)
         channel: Channel | None = None
         try:
             channel = _accept(options, announce) if options.host is None else _connect(options, options.host, announce)
