@@ -177,6 +177,12 @@ class CongestionContext:
         if self.nscc is not None:
             self.nscc.inflight -= size
 
+    def on_nothing_in_flight(self) -> None:
+        """No packet is under way, whatever the sums say."""
+        self._inflight = 0
+        if self.nscc is not None:
+            self.nscc.inflight = 0
+
     def on_found(self, size: int) -> None:
         """A packet of `size` bytes that no longer counted as in flight has arrived all the same: `on_ack` will take it
         off once more."""

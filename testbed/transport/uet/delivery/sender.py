@@ -170,8 +170,7 @@ class Sender:
         again = self._again
         while len(out) < limit:
             if again:
-                if not congestion.can_send():
-                    self._blocked(now)
+                if not congestion.can_send() and self._blocked(now):
                     return
                 packet = again.popleft()
                 if packet.state == _LOST:
@@ -181,8 +180,7 @@ class Sender:
                 self._sources = self._again = None
                 return
             outstanding = (window.next_psn - 1 - window.cack_psn) & 0xFFFF_FFFF
-            if outstanding >= self._peer_range or not congestion.can_send():
-                self._blocked(now)
+            if (outstanding >= self._peer_range or not congestion.can_send()) and self._blocked(now):
                 return
             source = sources[0]
             fresh = source.next_packet()
@@ -194,13 +192,27 @@ class Sender:
             window.add(fresh)
             self._send(fresh, now, out, 0 if sources else _REQ_AR)
 
-    def _blocked(self, now: int) -> None:
-        """There is data, but no room. If no packet under way asks for an ACK (the window has shrunk), a probe does."""
+    def _blocked(self, now: int) -> bool:
+        """There is data, but no room; False if there is some after all.
+
+        If no packet under way asks for an ACK (the window has shrunk), a probe does. If nothing is under way at all,
+        nothing would ever make room: then what is held to be in flight is not (the peer has counted it wrongly), or
+        the peer has cleared its window without a word, and is asked for it.
+        """
+        if not any(packet.state in (_IN_FLIGHT, _SACKED) for packet in self.window):
+            self.congestion.on_nothing_in_flight()
+            if self.window.outstanding >= self._peer_range:
+                self.probe(now)
+                self._pdc.arm(now + self._rto_floor)
+                return True
+            if self.congestion.can_send():
+                return False
         if self._demand is not None:
             self._demand.blocked(now)
         if self._unasked:
             self._unasked = False
             self.probe(now)
+        return True
 
     def _send(self, packet: TxPacket, now: int, out: list[Outgoing], flags: int) -> None:
         pdc = self._pdc
