@@ -56,15 +56,16 @@ class Agent:
         `delay_ns`: what the kernel does not delay of the path to here, by source prefix or for all. Whether switches
         trim is told by `config`; without the right to see trimmed packets (CAP_NET_RAW) losses are inferred instead.
 
-        Raises `OSError` if the address is not ours or its port is taken.
+        Raises `OSError` if the address is not ours or its port is taken, `ValueError` if it is none, or a delay wrong.
         """
+        delay = DelayLine(delay_ns) if delay_ns else None
         group = SocketGroup(address, sockets)
         if config.trimming and not group.sees_trimmed:
             config = replace(config, trimming=False)
         now = time.monotonic_ns()
         fep = Fep(group.address, config, Random(self._random.getrandbits(64)), now, trace=trace, security=security)
         self._feps[fep.address] = (fep, group)
-        self.loop.add(fep, group, DelayLine(delay_ns) if delay_ns else None)
+        self.loop.add(fep, group, delay)
         return fep
 
     @property

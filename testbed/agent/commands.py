@@ -28,6 +28,8 @@ MEMORY_LIMIT = 256 << 20
 """Bytes of registered memory and of buffers of operations under way."""
 OPERATION_LIMIT = 65_536
 """Operations under way."""
+TRACE_LIMIT = 200_000
+"""Events that a trace keeps: some 100 MB."""
 _DELAY_LIMIT = 10**12
 _WORD = 1 << 64
 _MODES = tuple(mode.name for mode in Mode)
@@ -164,7 +166,7 @@ class Commands:
         address = request.text("address")
         config = self._config(request)
         delay_ns = request.integer("delay_ns", 0, _DELAY_LIMIT, 0)
-        trace = Trace() if request.flag("trace", False) else None
+        trace = Trace(TRACE_LIMIT) if request.flag("trace", False) else None
         request.finish()
         fep = self._agent.open(address, config, delay_ns=delay_ns, trace=trace)
         return {"address": fep.address, "sees_trimmed": self._agent.sockets(fep.address).sees_trimmed}
@@ -442,7 +444,7 @@ class Commands:
         fep = self._find_fep(request)
         on = request.flag("on")
         request.finish()
-        fep.trace = Trace() if on else None
+        fep.trace = Trace(TRACE_LIMIT) if on else None
         for pdc in fep.pdcs:
             pdc.trace = fep.trace
         return {}

@@ -41,6 +41,7 @@ class Fabric:
         self._domains: dict[str, Domain] = {}
         self._events: asyncio.AbstractEventLoop | None = None
         self._turn_is_due = False
+        self._closed = False
         self._expected: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
     async def __aenter__(self) -> Self:
@@ -55,11 +56,13 @@ class Fabric:
 
     async def close(self, patience_s: float = CLOSE_PATIENCE_S) -> None:
         """Close every domain; a second time does nothing."""
-        if self._events is None:
+        if self._closed:
             return
+        self._closed = True
         try:
-            domains = list(self._domains.values())
-            await asyncio.gather(*(domain.close(patience_s) for domain in domains))
+            if self._events is not None:
+                domains = list(self._domains.values())
+                await asyncio.gather(*(domain.close(patience_s) for domain in domains))
         finally:
             self._detach()
             for domain in list(self._domains.values()):

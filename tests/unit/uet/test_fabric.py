@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -13,6 +16,7 @@ import pytest
 from agent_io_fakes import own_address
 
 from testbed.agent.completions import CompletionError
+from testbed.agent.control_client import ControlClient
 from testbed.agent.fabric import Fabric
 from testbed.transport.datagram import Incoming
 from testbed.transport.uet.addressing import FepAddress
@@ -385,6 +389,50 @@ def test_leaving_closes_the_contexts_of_both_sides() -> None:
     asyncio.run(whole())
 
 
+def test_a_fabric_must_be_entered() -> None:
+    async def whole() -> None:
+        fabric = Fabric()
+        with pytest.raises(UsageError, match="async with"):
+            fabric.open(own_address(), CONFIG)
+        await fabric.close()
+
+    asyncio.run(whole())
+
+
+def test_a_peer_process_that_is_killed_and_comes_back(tmp_path: Path) -> None:
+    there = own_address()
+    command = [sys.executable, "-m", "testbed.agent", "--control", str(tmp_path / "control"), "--address", there]
+    command += ["--payload", str(CONFIG.payload_bytes)]
+
+    async def begin_peer() -> subprocess.Popen[str]:
+        peer = subprocess.Popen([*command, "--job", str(JOB)], stdout=subprocess.PIPE, text=True)
+        assert peer.stdout is not None and peer.stdout.readline() == "ready\n"
+        with ControlClient(tmp_path / "control") as client:
+            client.request("register", address=there, bytes=SIZE, access=["remote_write", "remote_read"], key=KEY)
+        return peer
+
+    async def scene(pair: Pair) -> None:
+        peer = await begin_peer()
+        try:
+            await pair.a.write(there, pattern(SIZE), KEY)
+            peer.kill()
+            peer.wait()
+            writing = [begun(pair.a.write(there, pattern(SIZE), KEY)) for _ in range(3)]
+            writing.append(begun(pair.a.read(there, bytearray(SIZE), KEY)))
+            for result in await asyncio.gather(*writing, return_exceptions=True):
+                assert isinstance(result, CompletionError) and result.code is ReturnCode.UNDELIVERABLE
+            peer = await begin_peer()
+            back = bytearray(SIZE)
+            await pair.a.write(there, pattern(SIZE), KEY)
+            await pair.a.read(there, back, KEY)
+            assert back == pattern(SIZE)
+        finally:
+            peer.kill()
+            peer.communicate()
+
+    run(scene)
+
+
 def test_what_is_under_way_at_the_end_fails() -> None:
     async def whole() -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -429,6 +477,10 @@ def test_a_fault_of_the_transport_ends_what_waits(monkeypatch: pytest.MonkeyPatc
         pair.fabric.touch()
         with pytest.raises(CompletionError, match="a fault"):
             await receiving
+        monkeypatch.undo()
+        await pair.fabric.close()
+        async with Fabric() as another:
+            another.open(pair.to_b, CONFIG)  # its sockets are closed
 
     run(scene)
 
