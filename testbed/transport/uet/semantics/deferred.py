@@ -20,8 +20,9 @@ from ..errors import UsageError
 from ..memory import Access
 from ..ses import StandardRequest
 from ..ses_extensions import RendezvousExtension
+from .incoming import IncomingMessage
+from .messages import Message, ReadMessage, Target
 from .operations import Operation, OpKind
-from .transfers import IncomingMessage, Message, ReadMessage, Target
 
 if TYPE_CHECKING:
     from ..delivery.pdc import Pdc

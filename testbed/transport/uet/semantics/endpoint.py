@@ -13,8 +13,8 @@ from ..addressing import FepAddress
 from ..codes import AmoOpcode, AmoType, Mode, Opcode, ReturnCode
 from ..errors import UsageError
 from ..matching import ReceiveQueue
+from .messages import FetchedValue, Message, ReadMessage, Target, atomic_extension
 from .operations import Operation, OpKind
-from .transfers import FetchedValue, Message, ReadMessage, Target, atomic_extension
 
 if TYPE_CHECKING:
     from ..fep import Fep

@@ -29,8 +29,8 @@ from ..paths import PathKind, make_paths
 from ..pds import RudiPacket
 from ..responses import Response, ResponseData
 from ..ses import StandardRequest, decode_ses
+from .messages import Target
 from .operations import Operation
-from .transfers import Target
 
 if TYPE_CHECKING:
     from ..fep import Fep

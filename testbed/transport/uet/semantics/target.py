@@ -32,9 +32,11 @@ from ..responses import Response, ResponseData, ResponseDataSmall
 from ..ses import MediumRequest, SmallRequest, StandardRequest, decode_ses
 from ..ses_extensions import AtomicExtension, CswapExtension, RendezvousExtension
 from .deferred import DeferredSends
+from .incoming import IncomingMessage, ReadResponses
+from .messages import Target
 from .operations import Operation, OpKind
 from .rudi import RudiChannel
-from .transfers import IncomingMessage, PdcTransfers, ReadResponses, Target
+from .transfers import PdcTransfers
 
 if TYPE_CHECKING:
     from ..delivery.pdc import Pdc

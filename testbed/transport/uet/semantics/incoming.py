@@ -1,0 +1,150 @@
+"""The target's side of operations: messages that have begun to arrive, and data of reads on its way back.
+
+Source: UE Specification 1.0, section 3.4 and table 3-11 (responses with data).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from ..addressing import FepAddress
+from ..codes import NextHeader, Opcode, ResponseOpcode, ReturnCode
+from ..delivery.window import NOMINAL_HEADER_BYTES, TxPacket
+from ..matching import UnexpectedMessage
+from ..memory import MemoryRegion
+from .operations import Operation
+
+if TYPE_CHECKING:
+    from .deferred import Deferral
+    from .endpoint import Endpoint
+
+_RESPONSE_DATA = Struct("!BBHIHHII")
+_MESSAGE_ID_MASK = 0xFFFF
+_MOST_RESPONSES = 1 << 16
+"""Packets of data that wait on one PDC to go back."""
+
+
+class ReadResponses:
+    """Target: data of reads that did not fit into ACKs, on its way back in the return direction."""
+
+    __slots__ = ("_bytes", "_packets", "message_id")
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._packets: deque[TxPacket] | None = None
+        self.message_id = 0
+
+    def add(self, job_id: int, read_message_id: int, offset: int, total: int, data: bytes | memoryview) -> None:
+        """Send `data`, which belongs at `offset` of the read."""
+        self.message_id = (self.message_id + 1) & _MESSAGE_ID_MASK
+        body = _RESPONSE_DATA.pack(
+            ResponseOpcode.RESPONSE_W_DATA,
+            ReturnCode.OK,
+            self.message_id,
+            job_id,
+            read_message_id,
+            len(data),
+            total,
+            offset,
+        )
+        self._bytes += NOMINAL_HEADER_BYTES + len(data)
+        if self._packets is None:
+            self._packets = deque()
+        self._packets.append(TxPacket(self, NextHeader.RESPONSE_DATA, body, data))
+
+    @property
+    def full(self) -> bool:
+        """An initiator asks for more than it fetches: requests are acknowledged, so that nothing else holds it back."""
+        return self._packets is not None and len(self._packets) >= _MOST_RESPONSES
+
+    @property
+    def exhausted(self) -> bool:
+        return not self._packets
+
+    @property
+    def remaining_bytes(self) -> int:
+        return self._bytes
+
+    def next_packet(self) -> TxPacket | None:
+        packets = self._packets
+        if packets is None:
+            return None
+        packet = packets.popleft()
+        if not packets:
+            self._packets = None
+        self._bytes -= NOMINAL_HEADER_BYTES + len(packet.payload)
+        return packet
+
+    def packet_acked(self, packet: TxPacket, next_header: NextHeader, response: bytes | memoryview, now: int) -> None:
+        """The initiator has it; nothing is left to do."""
+
+    def failed(self, reason: str, now: int) -> None:
+        self._packets = None
+        self._bytes = 0
+
+
+class IncomingMessage:
+    """Target: a message of which packets have arrived, in whatever order."""
+
+    __slots__ = (
+        "answer",
+        "deferral",
+        "endpoint",
+        "header_data",
+        "job_id",
+        "opcode",
+        "operation",
+        "received",
+        "region",
+        "request_length",
+        "source",
+        "status",
+        "total",
+        "unexpected",
+        "view",
+    )
+
+    def __init__(self, total: int, view: memoryview | None, operation: Operation | None, answer: bytes) -> None:
+        self.total = total
+        """Bytes that come as its packets."""
+        self.request_length = total
+        """What its headers say: more, for a rendezvous."""
+        self.view = view
+        """Where its data goes; None: nowhere, it is counted only."""
+        self.operation = operation
+        """The receive that it meets."""
+        self.answer = answer
+        """Default response to its packets."""
+        self.received = 0
+        self.status = ReturnCode.OK
+        self.header_data: int | None = None
+        self.unexpected: UnexpectedMessage | None = None
+        """Its place in the unexpected list while no receive has met it."""
+        self.opcode = Opcode.SEND
+        self.job_id = 0
+        self.region: MemoryRegion | None = None
+        """Of a WRITE: what `view` is a part of."""
+        self.endpoint: Endpoint | None = None
+        self.source: FepAddress | None = None
+        self.deferral: Deferral | None = None
+        """Of a rendezvous or deferrable send."""
+
+    def revoke(self) -> None:
+        """The memory that it goes to is no longer registered: the rest goes nowhere."""
+        self.view = None
+        self.region = None
+        if self.status is ReturnCode.OK:
+            self.status = ReturnCode.BAD_MKEY
+
+    def abort(self, status: ReturnCode, reason: str, now: int) -> None:
+        """No more of it will arrive."""
+        self.status = status
+        if self.operation is not None:
+            self.operation.complete(status, 0, now, reason)
+        elif self.unexpected is not None and self.endpoint is not None:
+            # Else a receive would meet a message that never ends, and its bytes would count for ever.
+            if not self.endpoint.tagged.discard(self.unexpected):
+                self.endpoint.untagged.discard(self.unexpected)
+            self.unexpected = None

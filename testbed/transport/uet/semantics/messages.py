@@ -1,0 +1,361 @@
+"""The initiator's side of operations: messages that are sent, reads, and what waits for data to come back.
+
+Source: UE Specification 1.0, section 3.4 (headers, tables 3-8 and 3-9) and 3.5.7. All packets of a message use one PDC,
+and messages do not interleave on it.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Protocol
+
+from ..codes import AmoOpcode, AmoType, NextHeader, Opcode, RequestBit, ResponseOpcode, ReturnCode
+from ..delivery.window import NOMINAL_HEADER_BYTES, TxPacket
+from .operations import Operation
+
+if TYPE_CHECKING:
+    from .transfers import PdcTransfers
+
+_SES_DC = int(RequestBit.DC)
+_SES_REL = int(RequestBit.REL)
+_STANDARD = Struct("!BBHIHHQIQQI")
+_MEDIUM = Struct("!BBHIHHQIQ")
+_ATOMIC = Struct("!BBBB")
+_SOM, _EOM, _HD = int(RequestBit.SOM), int(RequestBit.EOM), int(RequestBit.HD)
+_STD, _MED = NextHeader.REQUEST_STD, NextHeader.REQUEST_MEDIUM
+
+
+class Pending(Protocol):
+    """An operation of the initiator that data comes back for."""
+
+    message_id: int
+    operation: Operation
+
+    def on_data(self, offset: int, data: bytes | memoryview, status: ReturnCode, now: int) -> None: ...
+
+    def failed(self, reason: str, now: int) -> None: ...
+
+
+class Target:
+    """Where an operation goes, in header fields, and who it is from."""
+
+    __slots__ = ("initiator", "job_id", "pid_on_fep", "relative", "resource_index")
+
+    def __init__(self, job_id: int, pid_on_fep: int, resource_index: int, relative: bool, initiator: int) -> None:
+        self.job_id = job_id
+        self.pid_on_fep = pid_on_fep
+        self.resource_index = resource_index
+        self.relative = int(_SES_REL) if relative else 0
+        self.initiator = initiator
+
+
+class Message:
+    """A SEND, TAGGED_SEND, WRITE or ATOMIC: a `PacketSource` of its packets.
+
+    `match` is the tag or the memory key, `address` the offset in the remote memory.
+    """
+
+    __slots__ = (
+        "_acked",
+        "_address",
+        "_code",
+        "_extension",
+        "_flags",
+        "_header_data",
+        "_match",
+        "_next_header",
+        "_packets",
+        "_payload_bytes",
+        "_sent",
+        "_sent_packets",
+        "_status",
+        "_stop_on_deferral",
+        "_target",
+        "_total",
+        "_transfers",
+        "_view",
+        "message_id",
+        "operation",
+        "pending",
+    )
+
+    def __init__(
+        self,
+        transfers: PdcTransfers,
+        operation: Operation,
+        target: Target,
+        opcode: Opcode,
+        payload: memoryview,
+        *,
+        match: int = 0,
+        address: int = 0,
+        header_data: int | None = None,
+        extension: bytes = b"",
+        total: int | None = None,
+        delivery_complete: bool = False,
+        pending: Pending | None = None,
+        stop_on_deferral: bool = False,
+    ) -> None:
+        self._transfers = transfers
+        self.operation = operation
+        self._target = target
+        self._code = int(opcode)
+        self._view = payload
+        self._match = match
+        self._address = address
+        self._header_data = header_data or 0
+        self._extension = extension
+        self._total = len(payload) if total is None else total
+        self._flags = target.relative | (_HD if header_data is not None else 0)
+        if delivery_complete:
+            self._flags |= _SES_DC
+        self._payload_bytes = transfers.payload_bytes
+        self._sent = 0
+        self._sent_packets = 0
+        self._acked = 0
+        self._packets = max(-(-len(payload) // self._payload_bytes), 1)
+        self._status = ReturnCode.OK
+        self._stop_on_deferral = stop_on_deferral
+        self.message_id = 0
+        self.pending = pending
+        """Waits for data that comes back; it ends the operation then."""
+        medium = (
+            self._packets == 1
+            and not extension
+            and opcode in (Opcode.SEND, Opcode.TAGGED_SEND, Opcode.WRITE)
+            and not (opcode == Opcode.WRITE and header_data is not None)
+        )
+        self._next_header = _MED if medium else _STD
+
+    @property
+    def exhausted(self) -> bool:
+        return self._sent_packets == self._packets
+
+    @property
+    def remaining_bytes(self) -> int:
+        return (self._packets - self._sent_packets) * NOMINAL_HEADER_BYTES + len(self._view) - self._sent
+
+    def next_packet(self) -> TxPacket | None:
+        number = self._sent_packets
+        if number == self._packets:
+            return None
+        target = self._target
+        if self._next_header is _MED:
+            self._sent_packets = 1
+            total = self._total
+            where = self._header_data if self._flags & _HD else self._address
+            body = _MEDIUM.pack(
+                self._code,
+                self._flags | _SOM | _EOM,
+                total,
+                target.job_id,
+                target.pid_on_fep,
+                target.resource_index,
+                where,
+                target.initiator,
+                self._match,
+            )
+            self._sent = total
+            return TxPacket(self, NextHeader.REQUEST_MEDIUM, body, self._view)
+        if number == 0:
+            self.message_id = self._transfers.new_message_id()
+            if self.pending is not None:
+                self.pending.message_id = self.message_id
+                self._transfers.pending[self.message_id] = self.pending
+        self._sent_packets = number + 1
+        offset = self._sent
+        payload = self._view[offset : offset + self._payload_bytes]
+        self._sent = offset + len(payload)
+        flags = self._flags
+        if number == 0:
+            flags |= _SOM
+            word = self._header_data
+        else:
+            flags &= ~_HD
+            word = len(payload) << 32 | offset
+        if number + 1 == self._packets:
+            flags |= _EOM
+        body = _STANDARD.pack(
+            self._code,
+            flags,
+            self.message_id,
+            target.job_id,
+            target.pid_on_fep,
+            target.resource_index,
+            self._address,
+            target.initiator,
+            self._match,
+            word,
+            self._total,
+        )
+        return TxPacket(self, NextHeader.REQUEST_STD, body + self._extension, payload)
+
+    def packet_acked(self, packet: TxPacket, next_header: NextHeader, response: bytes | memoryview, now: int) -> None:
+        self._acked += 1
+        if len(response) and response[0] & 0x3F != ResponseOpcode.DEFAULT_RESPONSE:
+            self._transfers.on_response(self, next_header, response, now)
+        if self._acked == self._packets:
+            self._transfers.release(self.message_id)
+            if self.pending is None or self._status is not ReturnCode.OK:
+                self._end(now)
+
+    def refuse(self, status: ReturnCode) -> None:
+        """The target's answer to one packet is an error; the first one counts."""
+        if self._status is ReturnCode.OK:
+            self._status = status
+        if self._stop_on_deferral and status is ReturnCode.DROPPED:
+            self._packets = self._sent_packets
+
+    def _end(self, now: int) -> None:
+        if self.pending is not None:
+            self._transfers.pending.pop(self.message_id, None)
+        length = self._total if self._status is ReturnCode.OK else 0
+        self.operation.complete(self._status, length, now)
+
+    def failed(self, reason: str, now: int) -> None:
+        self._transfers.release(self.message_id)
+        if self.pending is not None:
+            self._transfers.pending.pop(self.message_id, None)
+        self.operation.complete(ReturnCode.UNDELIVERABLE, 0, now, reason)
+
+
+class ReadMessage:
+    """A READ: request packets that ask for no more than one packet of data each (section 3.5.7)."""
+
+    __slots__ = (
+        "_acked",
+        "_address",
+        "_buffer",
+        "_key",
+        "_packets",
+        "_payload_bytes",
+        "_received",
+        "_sent_packets",
+        "_status",
+        "_target",
+        "_transfers",
+        "message_id",
+        "operation",
+    )
+
+    def __init__(
+        self, transfers: PdcTransfers, operation: Operation, target: Target, buffer: memoryview, key: int, address: int
+    ) -> None:
+        self._transfers = transfers
+        self.operation = operation
+        self._target = target
+        self._buffer = buffer
+        self._key = key
+        self._address = address
+        self._payload_bytes = transfers.payload_bytes
+        self._packets = max(-(-len(buffer) // self._payload_bytes), 1)
+        self._sent_packets = 0
+        self._acked = 0
+        self._received = 0
+        self._status = ReturnCode.OK
+        self.message_id = 0
+
+    @property
+    def exhausted(self) -> bool:
+        return self._sent_packets == self._packets
+
+    @property
+    def remaining_bytes(self) -> int:
+        return (self._packets - self._sent_packets) * NOMINAL_HEADER_BYTES
+
+    def next_packet(self) -> TxPacket | None:
+        number = self._sent_packets
+        if number == self._packets:
+            return None
+        if number == 0:
+            self.message_id = self._transfers.new_message_id()
+            self._transfers.pending[self.message_id] = self
+        self._sent_packets = number + 1
+        offset = number * self._payload_bytes
+        length = min(self._payload_bytes, len(self._buffer) - offset)
+        flags = self._target.relative | (_SOM if number == 0 else 0) | (_EOM if number + 1 == self._packets else 0)
+        body = _STANDARD.pack(
+            Opcode.READ,
+            flags,
+            self.message_id,
+            self._target.job_id,
+            self._target.pid_on_fep,
+            self._target.resource_index,
+            self._address,
+            self._target.initiator,
+            self._key,
+            0 if number == 0 else length << 32 | offset,
+            len(self._buffer),
+        )
+        return TxPacket(self, NextHeader.REQUEST_STD, body)
+
+    def packet_acked(self, packet: TxPacket, next_header: NextHeader, response: bytes | memoryview, now: int) -> None:
+        self._acked += 1
+        if len(response) and response[0] & 0x3F != ResponseOpcode.DEFAULT_RESPONSE:
+            self._transfers.on_response(self, next_header, response, now)
+        self._finish(now)
+
+    def refuse(self, status: ReturnCode) -> None:
+        if self._status is ReturnCode.OK:
+            self._status = status
+
+    def on_data(self, offset: int, data: bytes | memoryview, status: ReturnCode, now: int) -> None:
+        """Data that came back, by an ACK or by the return direction."""
+        end = offset + len(data)
+        if status not in (ReturnCode.OK, ReturnCode.NULL):
+            self.refuse(status)
+        elif end > len(self._buffer):
+            self.refuse(ReturnCode.AT_OUT_OF_RANGE)
+        elif offset % self._payload_bytes or (len(data) != self._payload_bytes and end != len(self._buffer)):
+            # Not what a request packet asked for: the peer's packets are of another size. Taken all the same, bytes
+            # would count twice, and the read would end before all have come.
+            self.refuse(ReturnCode.UNSUPPORTED_SIZE)
+        else:
+            self._buffer[offset:end] = data
+            self._received += len(data)
+        self._finish(now)
+
+    def _finish(self, now: int) -> None:
+        refused = self._status is not ReturnCode.OK
+        if self._acked == self._packets and (refused or self._received >= len(self._buffer)):
+            self._transfers.pending.pop(self.message_id, None)
+            self._transfers.release(self.message_id)
+            self.operation.complete(self._status, 0 if refused else len(self._buffer), now)
+
+    def failed(self, reason: str, now: int) -> None:
+        self._transfers.pending.pop(self.message_id, None)
+        self._transfers.release(self.message_id)
+        self.operation.complete(ReturnCode.UNDELIVERABLE, 0, now, reason)
+
+
+class FetchedValue:
+    """What a fetching atomic waits for: the old value."""
+
+    __slots__ = ("_buffer", "_transfers", "message_id", "operation")
+
+    def __init__(self, transfers: PdcTransfers, operation: Operation, buffer: memoryview) -> None:
+        self._transfers = transfers
+        self.operation = operation
+        self._buffer = buffer
+        self.message_id = 0
+
+    def on_data(self, offset: int, data: bytes | memoryview, status: ReturnCode, now: int) -> None:
+        self._transfers.pending.pop(self.message_id, None)
+        if status not in (ReturnCode.OK, ReturnCode.NULL):
+            self.operation.complete(status, 0, now)
+        elif len(data) != len(self._buffer):
+            self.operation.complete(ReturnCode.UNSUPPORTED_SIZE, 0, now)
+        else:
+            self._buffer[:] = data
+            self.operation.complete(ReturnCode.OK, len(data), now)
+
+    def failed(self, reason: str, now: int) -> None:
+        self.operation.complete(ReturnCode.UNDELIVERABLE, 0, now, reason)
+
+
+def atomic_extension(opcode: AmoOpcode, datatype: AmoType, compare: bytes = b"", swap: bytes = b"") -> bytes:
+    """The atomic extension header, with compare and swap values (of up to 16 bytes) where there are any."""
+    extension = _ATOMIC.pack(opcode, datatype, 0, 0)
+    if compare or swap:
+        extension += compare.ljust(16, b"\0") + swap.ljust(16, b"\0")
+    return extension
