@@ -56,7 +56,7 @@ def test_a_write_of_many_windows(cc: str) -> None:
     pair, operation, memory = writing(cc)
     pair.run(operation)
     assert operation.ok and memory == bytes([7]) * SIZE
-    assert not pair.a.counters and pair.a.pdcs[0].sender.congestion.inflight_bytes <= 0
+    assert not pair.a.counters and abs(pair.a.pdcs[0].sender.congestion.inflight_bytes) < UNIT
 
 
 @WITH_CREDIT

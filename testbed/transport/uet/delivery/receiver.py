@@ -210,7 +210,7 @@ class Receiver:
             offset = probe_opaque - 0x10000 if probe_opaque & 0x8000 else probe_opaque
         elif not -0x8000 <= offset <= 0x7FFF:
             offset = 0
-        if tracker.bitmap:
+        if tracker.bitmap or cack != tracker.contiguous:
             base, bitmap = tracker.sack(psn)
             base_offset = psn_distance(base, cack)
         else:

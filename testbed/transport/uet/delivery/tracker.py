@@ -80,14 +80,17 @@ class ReceiveTracker:
     def sack(self, psn: int) -> tuple[int, int]:
         """Base PSN and bitmap of 64 PSNs for an ACK of `psn`.
 
-        The 64 after the gap-free part, or those that end with `psn` where it lies beyond them (but not beyond what
-        was received: a probe may name any PSN).
+        The 64 after CACK_PSN, or those that end with `psn` where it lies beyond them (but not beyond what was received:
+        a probe may name any PSN). What is received above a CACK_PSN that waits for a CLEAR is shown too.
         """
+        cack_psn = self.cack_psn
+        ahead = psn_distance(self.contiguous, cack_psn)
+        bitmap = self.bitmap << ahead | (1 << ahead) - 1
         first = 1
-        offset = min(psn_distance(psn, self.contiguous), self.bitmap.bit_length())
+        offset = min(psn_distance(psn, cack_psn), bitmap.bit_length())
         if offset > SACK_BITS:
             first = offset - SACK_BITS + 1
-        return psn_add(self.contiguous, first), self.bitmap >> (first - 1) & 0xFFFF_FFFF_FFFF_FFFF
+        return psn_add(cack_psn, first), bitmap >> (first - 1) & 0xFFFF_FFFF_FFFF_FFFF
 
     def hold(self, psn: int, response: StoredResponse) -> None:
         """Keep the guaranteed response of `psn` until it is cleared."""
