@@ -178,10 +178,10 @@ class CongestionContext:
             self.nscc.inflight -= size
 
     def on_nothing_in_flight(self) -> None:
-        """No packet is under way, whatever the sums say."""
-        self._inflight = 0
+        """No packet is under way, whatever the sums say. Below 0 they may be: Rcvd_Bytes is rounded up."""
+        self._inflight = min(self._inflight, 0)
         if self.nscc is not None:
-            self.nscc.inflight = 0
+            self.nscc.inflight = min(self.nscc.inflight, 0)
 
     def on_found(self, size: int) -> None:
         """A packet of `size` bytes that no longer counted as in flight has arrived all the same: `on_ack` will take it
