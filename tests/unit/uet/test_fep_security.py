@@ -1,0 +1,254 @@
+"""An endpoint under TSS: whole transfers, what it refuses and counts, trimming, epochs, and how it gets its key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from wire_pair import JOB, MS, WirePair
+
+from testbed.transport.datagram import Incoming, Outgoing
+from testbed.transport.uet.codes import Mode, ReturnCode
+from testbed.transport.uet.key_derivation import DomainKey
+from testbed.transport.uet.memory import Access
+from testbed.transport.uet.tss import SecureDomain, SecurityMode
+from testbed.transport.uet.tss_header import MAX_COUNTER
+
+KEY = 5
+SIZE = 40_000
+SECRET = DomainKey(bytes(range(32)))
+OTHER = DomainKey(bytes(range(1, 33)))
+SDI = 77
+ALL = Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
+
+
+def domain(key: DomainKey = SECRET, *, ssi: int | None = None, first: int = 1, **settings: object) -> SecureDomain:
+    return SecureDomain(SDI, key, first_counter=first, ssi=ssi, **settings)  # type: ignore[arg-type]
+
+
+class Secure(WirePair):
+    def __init__(self, a: SecureDomain | None = None, b: SecureDomain | None = None, **settings: object) -> None:
+        self.da, self.db = a or domain(), b or domain()
+        super().__init__(security=(self.da, self.db), payload_bytes=1024, **settings)  # type: ignore[arg-type]
+        self.memory = bytearray(SIZE)
+        self.b.register(self.memory, ALL, JOB, KEY)
+
+    def first(self, text: bytes = b"hello") -> Outgoing:
+        """The packet of a new write, not delivered."""
+        self.ea.write(self.to_b, text, KEY, 0, self.now)
+        (packet,) = self.take(self.a)
+        return packet
+
+
+def lossy(seed: int) -> Callable[[Outgoing], bool]:
+    random = Random(seed)
+    return lambda _: random.random() >= 0.15
+
+
+@pytest.mark.parametrize("mode", [Mode.RUD, Mode.ROD, Mode.RUDI])
+@pytest.mark.parametrize("security", [SecurityMode.DIRECT, SecurityMode.CLUSTER])
+@pytest.mark.parametrize("ssi", [False, True])
+def test_a_whole_transfer_with_loss(mode: Mode, security: SecurityMode, ssi: bool) -> None:
+    pair = Secure(
+        domain(mode=security, ssi=1 if ssi else None),
+        domain(mode=security, ssi=2 if ssi else None),
+        max_rto_retx=12,
+    )
+    data, back = Random(1).randbytes(SIZE), bytearray(SIZE)
+    wire = lossy(2)
+    write = pair.ea.write(pair.to_b, data, KEY, 0, pair.now, mode=mode)
+    while not write.done:
+        pair.pass_time(20 * MS, wire)
+    read = pair.ea.read(pair.to_b, back, KEY, 0, pair.now, mode=mode)
+    while not read.done:
+        pair.pass_time(20 * MS, wire)
+    assert write.ok and read.ok, (write, read)
+    assert pair.memory == data == back
+    assert pair.da.sealed >= pair.db.opened > SIZE // 1024
+    assert not [name for fep in (pair.a, pair.b) for name in fep.counters if name.startswith("security")]
+
+
+def test_reordering_within_the_replay_window() -> None:
+    pair = Secure(cc="none")
+    write = pair.ea.write(pair.to_b, bytes([7]) * SIZE, KEY, 0, pair.now)
+    packets = pair.take(pair.a)
+    Random(3).shuffle(packets)
+    for packet in packets:
+        pair.give(packet)
+    pair.run(write)
+    assert write.ok and pair.memory == bytes([7]) * SIZE
+    assert pair.b.counters == {}
+
+
+@pytest.mark.parametrize("ssi", [None, 9])
+def test_packets_are_no_longer_than_without(ssi: int | None) -> None:
+    plain = WirePair(payload_bytes=1024, cc="none")
+    secure = Secure(domain(ssi=ssi), domain(ssi=ssi), cc="none")
+    longest = {}
+    for name, pair in (("plain", plain), ("secure", secure)):
+        pair.ea.write(pair.to_b, bytes(SIZE), KEY, 0, pair.now)
+        longest[name] = max(len(item.to_bytes()) for item in pair.take(pair.a))
+    assert longest["plain"] == longest["secure"]
+    assert secure.a.overhead_bytes == (28 if ssi is None else 32)
+    assert secure.a.payload_bytes == 1024 - secure.a.overhead_bytes
+
+
+def test_congestion_control_counts_the_same_bytes_at_both_ends() -> None:
+    pair = Secure()
+    for _ in range(10):
+        pair.run(pair.ea.write(pair.to_b, bytes(SIZE), KEY, 0, pair.now))
+    assert -256 * 400 // 4 < pair.a.pdcs[0].sender.congestion.inflight_bytes <= 256
+    assert abs(pair.a.pdcs[0].sender.congestion.inflight_bytes) <= 256
+
+
+@pytest.mark.parametrize(
+    ("stranger", "reason"),
+    [
+        (domain(OTHER), "security-bad-icv"),
+        (domain(ssi=3), "security-ssi-unexpected"),
+        (domain(an=1), "security-wrong-an"),
+        (SecureDomain(SDI + 1, SECRET, first_counter=1), "security-unknown-sdi"),
+        (None, "security-not-protected"),
+    ],
+)
+def test_strangers_are_refused_and_counted(stranger: SecureDomain | None, reason: str) -> None:
+    pair = Secure()
+    outsider = WirePair(security=None if stranger is None else (stranger, domain()))
+    operation = outsider.ea.write(outsider.to_b, b"forged", KEY, 0, 0)
+    for packet in outsider.take(outsider.a):
+        pair.give(packet)
+    assert pair.b.counters == {reason: 1}
+    assert pair.b.pdcs == [] and pair.memory == bytes(SIZE) and pair.take(pair.b) == []
+    assert not operation.done
+
+
+def test_a_replayed_packet() -> None:
+    pair = Secure()
+    packet = pair.first()
+    pair.give(packet)
+    pair.settle()
+    pair.memory[:5] = b"later"
+    pair.give(packet)
+    assert pair.b.counters == {"security-replay": 1}
+    assert pair.memory[:5] == b"later" and pair.take(pair.b) == []
+
+
+@pytest.mark.parametrize("change", ["source", "entropy", "bit", "cut"])
+def test_a_packet_that_was_changed_on_its_way(change: str) -> None:
+    pair = Secure()
+    packet = pair.first()
+    data = bytearray(packet.to_bytes())
+    source, entropy = pair.a.address, packet.entropy
+    if change == "source":
+        source = "10.0.0.3"
+    elif change == "entropy":
+        entropy ^= 1
+    elif change == "bit":
+        data[40] ^= 1
+    else:
+        del data[-1:]
+    pair.b.receive([Incoming(source, entropy, bytes(data))], pair.now)
+    assert pair.b.counters == {"security-bad-icv": 1}
+    assert pair.b.pdcs == [] and pair.memory == bytes(SIZE)
+
+
+@pytest.mark.parametrize(
+    ("job", "offset", "status"),
+    [(JOB + 1, 0, ReturnCode.BAD_JOB_ID), (JOB, SIZE, ReturnCode.AT_OUT_OF_RANGE)],
+)
+def test_members_are_held_to_their_memory(job: int, offset: int, status: ReturnCode) -> None:
+    pair = Secure()
+    member = pair.a.endpoint(job_id=job, pid_on_fep=1)
+    operation = member.write(pair.to_b, b"x", KEY, offset, pair.now)
+    pair.run(operation)
+    assert operation.status is status
+    assert pair.b.counters == {f"refused-{status.name.lower().replace('_', '-')}": 1}
+    assert pair.memory == bytes(SIZE)
+
+
+def test_a_trimmed_packet_is_asked_for_again_at_once() -> None:
+    pair = Secure(trimming=True, cc="none")
+    pair.run(pair.ea.write(pair.to_b, b"open", KEY, 0, pair.now))
+    write = pair.ea.write(pair.to_b, bytes([9]) * 3000, KEY, 0, pair.now)
+    packets = pair.take(pair.a)
+    pair.give(packets[0])
+    pair.give(packets[1], trim=64)
+    for packet in packets[2:]:
+        pair.give(packet)
+    pair.settle()  # and no time passes
+    assert write.ok and pair.memory[:3000] == bytes([9]) * 3000
+    assert pair.b.counters == {"trimmed": 1}
+
+
+def test_a_trimmed_syn_opens_nothing_and_is_sent_again() -> None:
+    pair = Secure(trimming=True)
+    write = pair.ea.write(pair.to_b, b"again", KEY, 0, pair.now)
+    (packet,) = pair.take(pair.a)
+    pair.give(packet, trim=64)
+    assert pair.b.pdcs == []
+    pair.settle()
+    assert write.ok and pair.memory[:5] == b"again"
+
+
+def test_a_forged_trimmed_packet_does_nothing_but_a_nack() -> None:
+    pair = Secure(trimming=True)
+    pair.run(pair.ea.write(pair.to_b, b"open", KEY, 0, pair.now))
+    (target,) = pair.b.pdcs
+    state = (target.receiver.tracker.contiguous, target.receiver.rcvd_bytes, target.last_used)
+    random = Random(1)
+    packet = pair.first().to_bytes()
+    pair.now += 1
+    for _ in range(2000):
+        # Bits flipped behind the TSS header are bits flipped in the PDS header.
+        data = bytearray(packet[:64])
+        data[random.randrange(12, 64)] ^= random.randrange(1, 256)
+        pair.b.receive([Incoming(pair.a.address, 50000, bytes(data), length=len(packet))], pair.now)
+        assert len(pair.take(pair.b)) <= 1
+    assert pair.b.pdcs == [target]
+    assert state == (target.receiver.tracker.contiguous, target.receiver.rcvd_bytes, target.last_used)
+    assert pair.memory[:4] == b"open"
+
+
+def test_transfers_and_new_pdcs_across_epochs() -> None:
+    pair = Secure()
+    pair.run(pair.ea.write(pair.to_b, b"first", KEY, 0, pair.now))
+    old = pair.first(b"never")
+    (pdc,) = pair.a.pdcs
+    pair.da.advance_epoch(1)
+    pair.run(pair.ea.write(pair.to_b, b"second", KEY, 10, pair.now))  # on the PDC of before
+    assert pair.a.pdcs == [pdc]
+    pair.a.close(pair.now)
+    pair.db.advance_epoch(1)
+    pair.pass_time(200 * MS)
+    assert pair.a.pdcs == [] and pair.b.pdcs == []
+    pair.run(pair.ea.write(pair.to_b, b"third", KEY, 20, pair.now))
+    assert (pair.memory[:5], pair.memory[10:16], pair.memory[20:25]) == (b"never", b"second", b"third")
+    pair.db.advance_epoch(40)
+    pair.give(old)
+    assert pair.b.counters["security-stale-epoch"] == 1
+    assert pair.memory[20:25] == b"third"
+
+
+def test_no_counter_is_left() -> None:
+    pair = Secure(domain(first=MAX_COUNTER - 1))
+    write = pair.ea.write(pair.to_b, bytes(SIZE), KEY, 0, pair.now)
+    pair.pass_time(10_000 * MS)
+    assert write.status is ReturnCode.UNDELIVERABLE
+    assert pair.da.sealed <= 2
+    assert pair.a.counters["security-counter-exhausted"] > 0
+
+
+def test_an_initiator_that_begins_anew_replaces_its_pdc_at_once() -> None:
+    pair = Secure()
+    pair.run(pair.ea.write(pair.to_b, b"before", KEY, 0, pair.now))
+    (target,) = pair.b.pdcs
+    (old,) = pair.a.pdcs
+    again = Secure(domain(first=1 << 20), seed=2)
+    again.ea.write(again.to_b, b"after!", KEY, 0, pair.now)
+    (new,) = again.a.pdcs
+    new.local_pdcid = old.local_pdcid
+    for packet in again.take(again.a):
+        pair.give(packet)
+    assert pair.memory[:6] == b"after!"
+    assert target not in pair.b.pdcs and len(pair.b.pdcs) == 1
