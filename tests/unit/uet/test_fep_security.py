@@ -252,3 +252,10 @@ def test_an_initiator_that_begins_anew_replaces_its_pdc_at_once() -> None:
         pair.give(packet)
     assert pair.memory[:6] == b"after!"
     assert target not in pair.b.pdcs and len(pair.b.pdcs) == 1
+
+
+def test_no_secret_is_printed() -> None:
+    pair = Secure()
+    shown = " ".join(map(repr, (pair.a.config, pair.da, SECRET, vars(pair.a)))) + str(pair.a.counters)
+    material = SECRET.reveal()
+    assert material.hex() not in shown and repr(material) not in shown and str(list(material)) not in shown
