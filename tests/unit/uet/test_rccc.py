@@ -118,6 +118,24 @@ def test_the_target_wraps() -> None:
     assert credit.credit_target(768, 0, None) == 1
 
 
+def test_requests_that_bring_nothing_become_rare() -> None:
+    credit = source()
+    credit.on_send(MAX_WND)
+    credit.on_feedback()
+    now, gaps = 60_000, []
+    for _ in range(9):
+        credit.on_request(now)
+        due = credit.next_request_time()
+        assert due is not None
+        gaps.append((due - now) // 60_000)
+        now = due
+    assert gaps == [1, 2, 4, 8, 16, 32, 64, 64, 64]
+    credit.on_credit(now, 1)
+    credit.on_send(MTU)
+    credit.on_request(now)
+    assert credit.next_request_time() == now + 60_000
+
+
 def test_a_source_that_was_never_heard_speculates_on_after_a_timeout() -> None:
     credit = source()
     credit.on_send(MAX_WND)

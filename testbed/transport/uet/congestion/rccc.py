@@ -32,6 +32,9 @@ MAX_BURST_GRANTS = 8
 CREDIT_TIMEOUT_RTTS = 5
 """A blocked source asks again after this many base RTTs without credit."""
 
+MAX_DOUBLINGS = 6
+"""Of that time, while requests bring nothing."""
+
 
 class CreditSource:
     """The source: credit in bytes, spent by sending, refilled by a cumulative counter of the destination.
@@ -48,6 +51,7 @@ class CreditSource:
         "_max_wnd",
         "_mtu",
         "_request_at",
+        "_unanswered",
         "credit",
         "speculating",
     )
@@ -61,6 +65,7 @@ class CreditSource:
         self._last_counter: int = 0
         self._last_request: int = now - base_rtt_ns
         self._request_at: int = now + CREDIT_TIMEOUT_RTTS * base_rtt_ns
+        self._unanswered: int = 0
 
     def can_send(self) -> bool:
         return self.credit > 0
@@ -81,6 +86,7 @@ class CreditSource:
         if granted >= CREDIT_HALF:
             return
         self._last_counter = counter & CREDIT_MASK
+        self._unanswered = 0
         self._request_at = now + CREDIT_TIMEOUT_RTTS * self._base_rtt_ns
         self.credit = min(self.credit + granted * CREDIT_UNIT_BYTES, self._max_wnd)
 
@@ -121,9 +127,10 @@ class CreditSource:
         return max(self._request_at, self._last_request + self._base_rtt_ns)
 
     def on_request(self, now: int) -> None:
-        """A CREDIT_REQ was sent."""
+        """A CREDIT_REQ was sent. Each one that brings nothing doubles the time to the next."""
         self._last_request = now
-        self._request_at = now + CREDIT_TIMEOUT_RTTS * self._base_rtt_ns
+        self._request_at = now + (CREDIT_TIMEOUT_RTTS * self._base_rtt_ns << min(self._unanswered, MAX_DOUBLINGS))
+        self._unanswered += 1
 
 
 class _Sender:
