@@ -91,6 +91,7 @@ class Scene(WirePair):
             add(end.tsend(to, data[:100], random.randrange(4), self.now, mode=mode))
             add(end.write(to, data, KEY, 64, self.now, mode=mode))
             add(end.write(to, data[:9], READ_ONLY_KEY, 64, self.now, mode=mode))
+            add(end.write(to, data[:9], FOREIGN_KEY, 64, self.now, mode=mode))
             add(end.read(to, self.buffer(size), KEY, 0, self.now, mode=mode))
             add(end.read(to, self.buffer(8), READ_ONLY_KEY, 0, self.now, mode=mode))
             one = (1).to_bytes(8, "little")
