@@ -261,13 +261,12 @@ class Chaos:
     @property
     def over(self) -> bool:
         return self.left == 0 and all(
-            issued.operation.done or issued.life.killed or self.is_left_alone(issued) for issued in self.issued
+            issued.operation.done or issued.life.killed or self.may_wait(issued) for issued in self.issued
         )
 
-    @staticmethod
-    def is_left_alone(issued: Issued) -> bool:
-        """It waits for its target to come for the data, as long as that takes, and the target has died."""
-        return issued.kind in ("rendezvous", "deferrable") and issued.peer.killed
+    def may_wait(self, issued: Issued) -> bool:
+        """Its target comes for the data when it likes: nobody tells the sender that it has died or cannot be reached."""
+        return issued.kind in ("rendezvous", "deferrable") and not self.calm
 
     def run(self) -> None:
         """Everything ends, then everything that ended is as it says."""
@@ -310,8 +309,9 @@ class Chaos:
                 ok[issued.source, issued.target] += issued.operation.ok
         for (source, target), count in tried.items():
             cells = [life.counters[8 * source : 8 * source + 8] for life in self.lives[target]]
-            total = sum(int.from_bytes(cell, "little") for cell in cells)
-            assert ok[source, target] <= total <= count, (source, target, ok[source, target], total, count)
+            done = [int.from_bytes(cell, "little") for cell in cells]
+            # A target that has lost its memory may be told again what its life before had executed.
+            assert max(done) <= count and ok[source, target] <= sum(done), (source, target, ok[source, target], done)
 
     def check_messages(self) -> None:
         """Every message that was sent arrived once, whole; those of one sender's ROD in their order."""
@@ -335,7 +335,7 @@ class Chaos:
         for issued in self.issued:
             # The sender of a rendezvous is done when the last of its data has been asked for, not when it has arrived.
             kinds = ("send", "tsend", "deferrable", "rendezvous" if self.calm else "")
-            if issued.kind in kinds and issued.operation.ok:
+            if issued.kind in kinds and issued.operation.ok and not issued.peer.killed:
                 assert issued.number in arrived, issued
 
     def close(self) -> None:

@@ -67,7 +67,9 @@ class CreditDemand:
                 self._pdc.fail("the peer grants no credit", now)
                 return 0
             target = sender.congestion.credit_target()
-            self._pdc.send_control(ControlType.CREDIT_REQ, 0, now, payload=target)
+            # The PSN is that of a packet which waits, so that a peer that has no such PDC can refuse it.
+            psn = next((packet.psn for packet in sender.window), sender.window.next_psn)
+            self._pdc.send_control(ControlType.CREDIT_REQ, psn, now, payload=target)
             sender.congestion.on_credit_request(now)
             due = sender.congestion.next_credit_request_time()
         return due or 0
