@@ -265,7 +265,7 @@ class Chaos:
         )
 
     def may_wait(self, issued: Issued) -> bool:
-        """Its target comes for the data when it likes: nobody tells the sender that it has died or cannot be reached."""
+        """Its target comes for the data when it likes; nobody tells the sender that it has died or is cut off."""
         return issued.kind in ("rendezvous", "deferrable") and not self.calm
 
     def run(self) -> None:
