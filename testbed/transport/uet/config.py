@@ -40,6 +40,9 @@ class UetConfig:
     """Path selection of RUD, RUDI and UUD: `single`, `oblivious`, `bitmap` or `reps`. ROD has a single path."""
     entropies: tuple[int, ...] = tuple(range(49152, 49152 + 64))
     """Entropy values (UDP source ports) to spray over. 64 suffice for up to 16 equal paths."""
+    packets_per_entropy: int = 4
+    """Fresh packets that leave in one burst share an entropy value up to this number: what one ACK covers. The kernel
+    sends and receives them as one; a packet that leaves alone chooses for itself."""
     pdcs_per_peer: int = 1
     """PDCs between the same two endpoints, job and mode; messages take turns."""
     mpr: int = 8
@@ -80,6 +83,7 @@ class UetConfig:
             ("link_rate_bps", 1, 10**13),
             ("base_rtt_ns", 1000, 10**11),
             ("payload_bytes", 64, LARGEST_PAYLOAD),
+            ("packets_per_entropy", 1, 64),
             ("pdcs_per_peer", 1, 64),
             ("mpr", 1, 255),
             ("max_ack_data_bytes", 0, 8192),

@@ -73,6 +73,9 @@ class Sender:
 
     __slots__ = (
         "_again",
+        "_burst",
+        "_burst_at",
+        "_burst_entropy",
         "_cleared_heard",
         "_demand",
         "_inferred_to",
@@ -124,6 +127,10 @@ class Sender:
         self._cleared_heard = self.window.clear_psn
         self._probe_number = 0
         self._probe_sent_at = -1
+        self._burst = 0
+        """Packets more that may go out at `_burst_at` with `_burst_entropy`."""
+        self._burst_at = -1
+        self._burst_entropy = 0
         self._unasked = False
         """The latest packet did not ask for an ACK."""
         self.clear_due = 0
@@ -248,7 +255,15 @@ class Sender:
                 self._demand.tell()
                 header += _CC_STATE.pack(self.congestion.credit_target() & 0xFF_FFFF)
             header += packet.body
-        packet.entropy = entropy = self.paths.next_entropy(now)
+        if self._burst > 0 and self._burst_at == now and not again:
+            self._burst -= 1
+            entropy = self._burst_entropy
+        else:
+            entropy = self.paths.next_entropy(now)
+            self._burst_entropy = entropy
+            self._burst_at = now
+            self._burst = pdc.config.packets_per_entropy - 1
+        packet.entropy = entropy
         packet.sent_at = now
         packet.transmissions += 1
         packet.state = _IN_FLIGHT
