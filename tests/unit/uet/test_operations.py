@@ -333,3 +333,22 @@ def test_what_cannot_be_asked_for() -> None:
     with pytest.raises(UsageError, match="in use"):
         pair.a.endpoint(job_id=JOB)
     assert pair.take(pair.a) == []
+
+
+@RELIABLE
+def test_a_rendezvous_ends_when_the_target_has_the_rest(mode: Mode) -> None:
+    """Not when it asks for it: the memory may be used again only then."""
+    pair = WirePair(payload_bytes=1024)
+    buffer = bytearray(SIZE)
+    received = pair.eb.recv(buffer, pair.now)
+    sent = pair.ea.send(pair.to_b, pattern(SIZE), pair.now, mode=mode, how=SendKind.RENDEZVOUS)
+    for packet in pair.take(pair.a):
+        pair.give(packet)
+    asked = pair.take(pair.b)
+    for packet in asked:
+        pair.give(packet)
+    data = pair.take(pair.a)
+    assert len(data) > SIZE // 1024 and not sent.done and not received.done
+    pair.pass_time(60_000 * MS, lambda _: False)
+    assert sent.status is ReturnCode.UNDELIVERABLE and received.status is ReturnCode.UNDELIVERABLE
+    assert len(pair.a.memory) == 0

@@ -221,6 +221,11 @@ class Sender:
             self.probe(now)
         return True
 
+    def _begin_burst(self, now: int) -> None:
+        self._burst_entropy = self.paths.next_entropy(now)
+        self._burst_at = now
+        self._burst = self._pdc.config.packets_per_entropy - 1
+
     def _send(self, packet: TxPacket, now: int, out: list[Outgoing], flags: int) -> None:
         pdc = self._pdc
         window = self.window
@@ -257,13 +262,9 @@ class Sender:
             header += packet.body
         if self._burst > 0 and self._burst_at == now and not again:
             self._burst -= 1
-            entropy = self._burst_entropy
         else:
-            entropy = self.paths.next_entropy(now)
-            self._burst_entropy = entropy
-            self._burst_at = now
-            self._burst = pdc.config.packets_per_entropy - 1
-        packet.entropy = entropy
+            self._begin_burst(now)
+        packet.entropy = entropy = self._burst_entropy
         packet.sent_at = now
         packet.transmissions += 1
         packet.state = _IN_FLIGHT

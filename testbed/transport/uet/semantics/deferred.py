@@ -149,8 +149,18 @@ class DeferredSends:
         offer.message = message
         self._fep.start(pdc, message, now)
 
+    def offers(self, key: int) -> bool:
+        """Whether the memory of this key is what a rendezvous offers."""
+        return key in self._read_offers
+
+    def was_lost(self, key: int, reason: str, now: int) -> None:
+        """The target could not be given what it asked for of this region."""
+        offer = self._read_offers.get(key)
+        if offer is not None:
+            self._withdraw(offer, ReturnCode.UNDELIVERABLE, now, reason)
+
     def was_read(self, key: int, length: int, now: int) -> None:
-        """A target has asked for `length` bytes of the region of this key."""
+        """A target has `length` bytes of the region of this key."""
         offer = self._read_offers.get(key)
         if offer is not None:
             offer.left -= length

@@ -17,7 +17,7 @@ from ..memory import MemoryRegion
 from .operations import Operation
 
 if TYPE_CHECKING:
-    from .deferred import Deferral
+    from .deferred import Deferral, DeferredSends
     from .endpoint import Endpoint
 
 _RESPONSE_DATA = Struct("!BBHIHHII")
@@ -29,15 +29,20 @@ _MOST_RESPONSES = 1 << 16
 class ReadResponses:
     """Target: data of reads that did not fit into ACKs, on its way back in the return direction."""
 
-    __slots__ = ("_bytes", "_packets", "message_id")
+    __slots__ = ("_bytes", "_deferred", "_offered", "_packets", "message_id")
 
-    def __init__(self) -> None:
+    def __init__(self, deferred: DeferredSends) -> None:
+        self._deferred = deferred
+        self._offered: dict[TxPacket, int] = {}
+        """Keys of packets whose data was offered by a rendezvous, which ends with their arrival."""
         self._bytes = 0
         self._packets: deque[TxPacket] | None = None
         self.message_id = 0
 
-    def add(self, job_id: int, read_message_id: int, offset: int, total: int, data: bytes | memoryview) -> None:
-        """Send `data`, which belongs at `offset` of the read."""
+    def add(
+        self, job_id: int, read_message_id: int, offset: int, total: int, data: bytes | memoryview, key: int
+    ) -> None:
+        """Send `data`, which belongs at `offset` of the read of the memory of `key`."""
         self.message_id = (self.message_id + 1) & _MESSAGE_ID_MASK
         body = _RESPONSE_DATA.pack(
             ResponseOpcode.RESPONSE_W_DATA,
@@ -52,7 +57,10 @@ class ReadResponses:
         self._bytes += NOMINAL_HEADER_BYTES + len(data)
         if self._packets is None:
             self._packets = deque()
-        self._packets.append(TxPacket(self, NextHeader.RESPONSE_DATA, body, data))
+        packet = TxPacket(self, NextHeader.RESPONSE_DATA, body, data)
+        if self._deferred.offers(key):
+            self._offered[packet] = key
+        self._packets.append(packet)
 
     @property
     def full(self) -> bool:
@@ -78,11 +86,17 @@ class ReadResponses:
         return packet
 
     def packet_acked(self, packet: TxPacket, next_header: NextHeader, response: bytes | memoryview, now: int) -> None:
-        """The initiator has it; nothing is left to do."""
+        key = self._offered.pop(packet, None)
+        if key is not None:
+            self._deferred.was_read(key, len(packet.payload), now)
 
     def failed(self, reason: str, now: int) -> None:
         self._packets = None
         self._bytes = 0
+        keys = set(self._offered.values())
+        self._offered.clear()
+        for key in keys:
+            self._deferred.was_lost(key, reason, now)
 
 
 class IncomingMessage:

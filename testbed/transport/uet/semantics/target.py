@@ -403,7 +403,6 @@ class TargetSemantics:
             )
         except AccessRefused as refusal:
             return self._error(refusal.return_code, header, header.message_id)
-        self.deferred.was_read(header.memory_key, length, now)
         return self._return(pdc, transfers, header, at, view, now)
 
     def _return(
@@ -427,15 +426,15 @@ class TargetSemantics:
                 header.request_length,
                 at,
             )
+            self.deferred.was_read(header.memory_key, len(data), now)  # the answer is guaranteed
             return Answer(NextHeader.RESPONSE_DATA, body + bytes(data), guaranteed=True)
         responses = transfers.responses
         if responses is None:
-            responses = transfers.responses = ReadResponses()
-        if responses.exhausted:
-            responses.add(header.job_id, header.message_id, at, header.request_length, data)
+            responses = transfers.responses = ReadResponses(self.deferred)
+        fresh = responses.exhausted
+        responses.add(header.job_id, header.message_id, at, header.request_length, data, header.memory_key)
+        if fresh:
             pdc.submit(responses, now)
-        else:
-            responses.add(header.job_id, header.message_id, at, header.request_length, data)
         return self._plain(header, header.message_id)
 
     def _atomic(
