@@ -106,6 +106,7 @@ class Fep:
                 config.link_rate_bps, config.packet_bytes, window, max_ahead_bytes=_MAX_WNDS_AHEAD * window
             )
         self._rudi = self.semantics.rudi
+        self._deferred = self.semantics.deferred
 
     # --- local objects -----------------------------------------------------------------------------------
 
@@ -514,6 +515,9 @@ class Fep:
         other = self._rudi.next_timer()
         if other is not None and (deadline is None or other < deadline):
             deadline = other
+        other = self._deferred.next_timer()
+        if other is not None and (deadline is None or other < deadline):
+            deadline = other
         if self._credits is not None:
             other = self._credits.next_grant_time()
             if other is not None and (deadline is None or other < deadline):
@@ -529,6 +533,7 @@ class Fep:
             if pdc.deadline == deadline and not pdc.ended:
                 pdc.handle_timer(now)
         self._rudi.handle_timer(now)
+        self._deferred.handle_timer(now)
         if self._credits is not None:
             for sender, credit in self._credits.grant(now):
                 assert isinstance(sender, Pdc)

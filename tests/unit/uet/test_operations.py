@@ -13,6 +13,7 @@ from testbed.transport.datagram import Outgoing
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.codes import AmoOpcode, AmoType, Mode, ReturnCode
 from testbed.transport.uet.errors import UsageError
+from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.memory import Access
 from testbed.transport.uet.semantics.endpoint import SendKind
 from testbed.transport.uet.semantics.operations import OpKind
@@ -352,3 +353,25 @@ def test_a_rendezvous_ends_when_the_target_has_the_rest(mode: Mode) -> None:
     pair.pass_time(60_000 * MS, lambda _: False)
     assert sent.status is ReturnCode.UNDELIVERABLE and received.status is ReturnCode.UNDELIVERABLE
     assert len(pair.a.memory) == 0
+
+
+@RELIABLE
+@pytest.mark.parametrize("how", [SendKind.RENDEZVOUS, SendKind.DEFERRABLE])
+def test_an_offer_ends_when_its_target_is_gone(mode: Mode, how: SendKind) -> None:
+    pair = WirePair(payload_bytes=1024)
+    sent = pair.ea.tsend(pair.to_b, pattern(SIZE), 8, pair.now, mode=mode, how=how)
+    pair.pass_time(20_000 * MS)
+    assert not sent.done  # the target lives, and has no receive for it yet: that may last
+    pair.pass_time(20_000 * MS, lambda _: False)
+    assert sent.status is ReturnCode.UNDELIVERABLE
+    assert len(pair.a.memory) == 0 and pair.a.next_timer() is None
+
+
+@pytest.mark.parametrize("how", [SendKind.RENDEZVOUS, SendKind.DEFERRABLE])
+def test_an_offer_ends_when_its_target_has_begun_anew(how: SendKind) -> None:
+    pair = WirePair(payload_bytes=1024)
+    sent = pair.ea.tsend(pair.to_b, pattern(SIZE), 8, pair.now, how=how)
+    pair.pass_time(100 * MS)
+    pair.b = Fep(pair.b.address, pair.b.config, Random(5), pair.now)
+    pair.pass_time(20_000 * MS)
+    assert sent.status is ReturnCode.UNDELIVERABLE

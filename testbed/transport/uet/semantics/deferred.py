@@ -68,14 +68,18 @@ class Deferral:
 class _Offer:
     """Initiator: a rendezvous or deferrable send that waits for its target."""
 
-    __slots__ = ("job_id", "key", "left", "message", "operation", "remote", "restart", "restarted_by")
+    __slots__ = ("asked", "key", "left", "message", "mode", "operation", "remote", "restart", "restarted_by", "target")
 
-    def __init__(self, operation: Operation, remote: str, job_id: int, key: int, left: int) -> None:
+    def __init__(self, operation: Operation, remote: str, target: Target, mode: Mode, key: int, left: int) -> None:
         self.operation = operation
         self.remote = remote
-        self.job_id = job_id
+        self.target = target
+        self.mode = mode
         self.key = key
+        """Of the memory that is offered; 0 for a deferrable send."""
         self.left = left
+        self.asked = False
+        """Its peer is being asked whether it lives."""
         self.restarted_by = 0
         """The target's token of the latest restart."""
         self.message: Message | None = None
@@ -96,6 +100,7 @@ class DeferredSends:
         self._next_token = 0
         self._offers: dict[int, _Offer] = {}
         self._read_offers: dict[int, _Offer] = {}
+        self._check_at = 0
         self._accepted: dict[int, tuple[str, int, Operation]] = {}
         """Receives that wait for a restart, by our token, with the address and the job that have it."""
 
@@ -117,8 +122,9 @@ class DeferredSends:
         eager = payload[:eager_bytes]
         rest = payload[eager_bytes:]
         region = self._fep.register(rest, Access.REMOTE_READ, endpoint.address.job_id)
-        offer = _Offer(operation, to.ip, endpoint.address.job_id, region.key, len(rest))
+        offer = _Offer(operation, to.ip, target, mode, region.key, len(rest))
         self._read_offers[region.key] = offer
+        self._watch(now)
         extension = RendezvousExtension(
             eager_length=len(eager),
             ri_generation=0,
@@ -187,7 +193,8 @@ class DeferredSends:
     ) -> None:
         """Send, but be ready to send again when the target has a receive for it."""
         token = self._token()
-        offer = self._offers[token] = _Offer(operation, to.ip, endpoint.address.job_id, 0, len(payload))
+        offer = self._offers[token] = _Offer(operation, to.ip, target, mode, 0, len(payload))
+        self._watch(now)
         opcode = Opcode.DEFERRABLE_SEND if tag is None else Opcode.DEFERRABLE_TSEND
 
         def send(target_token: int, at: int) -> None:
@@ -224,7 +231,7 @@ class DeferredSends:
             offer is None
             or offer.restart is None
             or offer.operation.done
-            or (offer.remote, offer.job_id) != (remote, header.job_id)
+            or (offer.remote, offer.target.job_id) != (remote, header.job_id)
             or token in (0, offer.restarted_by)
         ):
             self._fep.count("stray-restart")
@@ -234,6 +241,50 @@ class DeferredSends:
             offer.restart(token, now)
         except UsageError as error:  # no PDC is free
             offer.operation.complete(ReturnCode.UNDELIVERABLE, 0, now, str(error))
+
+    # --- initiator: does the target of an offer still live? ------------------------------------------------
+
+    def _watch(self, now: int) -> None:
+        if self._check_at == 0:
+            self._check_at = now + self._fep.config.patience_ns
+
+    def next_timer(self) -> int | None:
+        """When targets are to be asked; None while nothing is offered."""
+        return (self._check_at or None) if self._offers or self._read_offers else None
+
+    def handle_timer(self, now: int) -> None:
+        """Ask the targets of all offers: an offer may wait as long as it likes, but not for a target that is gone."""
+        due = self.next_timer()
+        if due is None:
+            self._check_at = 0
+        elif due <= now:
+            self._check_at = now + self._fep.config.patience_ns
+            for offer in [*self._offers.values(), *self._read_offers.values()]:
+                if not offer.asked and not offer.operation.done:
+                    self._ask(offer, now)
+
+    def _ask(self, offer: _Offer, now: int) -> None:
+        """A NO_OP: a target that is gone does not acknowledge it, one that began anew refuses it."""
+
+        def answered(step: Operation, at: int) -> None:
+            offer.asked = False
+            if step.status is not ReturnCode.OK:
+                self._give_up(offer, at, step.error)
+
+        try:
+            pdc = self._fep.submit(offer.remote, offer.target.job_id, offer.mode, now)
+        except UsageError as error:
+            self._give_up(offer, now, str(error))
+            return
+        offer.asked = True
+        step = Step(offer.operation.kind, now, answered)
+        message = Message(self._fep.transfers(pdc), step, offer.target, Opcode.NO_OP, memoryview(b""))
+        self._fep.start(pdc, message, now)
+
+    def _give_up(self, offer: _Offer, now: int, reason: str) -> None:
+        for token in [token for token, other in self._offers.items() if other is offer]:
+            del self._offers[token]
+        self._withdraw(offer, ReturnCode.UNDELIVERABLE, now, reason)
 
     def _token(self) -> int:
         self._next_token = self._next_token % _TOKEN_MASK + 1
