@@ -265,7 +265,7 @@ class Chaos:
         )
 
     def may_wait(self, issued: Issued) -> bool:
-        """Its target comes for the data when it likes; nobody tells the sender that it has died or is cut off."""
+        """Its target comes when it likes; one that has begun anew, or failed to fetch the data, looks alive."""
         return issued.kind in ("rendezvous", "deferrable") and not self.calm
 
     def run(self) -> None:
@@ -333,9 +333,11 @@ class Chaos:
                         assert order.get(issued.source, 0) < number
                         order[issued.source] = number
         for issued in self.issued:
-            # The sender of a rendezvous is done when the last of its data has been asked for, not when it has arrived.
-            kinds = ("send", "tsend", "deferrable", "rendezvous" if self.calm else "")
-            if issued.kind in kinds and issued.operation.ok and not issued.peer.killed:
+            if (
+                issued.kind in ("send", "tsend", "deferrable", "rendezvous")
+                and issued.operation.ok
+                and not issued.peer.killed
+            ):
                 assert issued.number in arrived, issued
 
     def close(self) -> None:

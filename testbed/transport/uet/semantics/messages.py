@@ -317,6 +317,9 @@ class ReadMessage:
 
     def _finish(self, now: int) -> None:
         refused = self._status is not ReturnCode.OK
+        if not refused and 0 < len(self._buffer) <= self._received:
+            # All is there, so every request was executed: their acknowledgements may still be on the way, or lost.
+            self.operation.complete(ReturnCode.OK, len(self._buffer), now)
         if self._acked == self._packets and (refused or self._received >= len(self._buffer)):
             self._transfers.pending.pop(self.message_id, None)
             self._transfers.release(self.message_id)
