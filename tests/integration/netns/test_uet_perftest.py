@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,10 +15,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from testbed.api import Lab
+from testbed.transport.uet.codes import PdsType
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(120)]
 
 PATIENCE_S = 60
+DISSECTOR = Path(__file__).parents[3] / "images" / "wireshark" / "uet.lua"
 TOOL = (sys.executable, "-m", "testbed.agent.perftest")
 Spawn = Callable[[Sequence[str]], subprocess.Popen[bytes]]
 LAB_RATE = "20M"
@@ -147,3 +150,44 @@ def test_latency_through_a_lab(hosts: tuple[Side, Side], tmp_path: Path) -> None
     words = ("send_lat", "-n", "50", "--rate", LAB_RATE, "--base-rtt", "10ms", "-m", "1024")
     results = measure(*hosts, tmp_path / "out.json", *words)["results"]
     assert results["t_min"] <= results["t_typical"] < 20_000
+
+
+@pytest.mark.frr
+@pytest.mark.tshark
+def test_a_run_as_a_capture_shows_it(hosts: tuple[Side, Side], tmp_path: Path) -> None:
+    """`testbed decode` and the Wireshark dissector read a real run alike: from the first SYN to the end of the PDC."""
+    near, far = hosts
+    capture = tmp_path / "run.pcap"
+    tcpdump = far.spawn(["tcpdump", "--immediate-mode", "-U", "-n", "-i", "rail1", "-w", str(capture), "udp", "port", "4793"])
+    with ExitStack() as cleanup:
+        cleanup.callback(tcpdump.communicate)
+        cleanup.callback(tcpdump.kill)
+        assert tcpdump.stderr is not None
+        while b"listening on" not in (line := tcpdump.stderr.readline()):
+            assert line, "tcpdump has ended"
+        fabric = ("--rate", LAB_RATE, "--base-rtt", "10ms", "-m", "1024")
+        measure(near, far, tmp_path / "out.json", "write_bw", "-s", "16k", "-n", "20", *fabric)
+        tcpdump.send_signal(signal.SIGINT)
+        tcpdump.wait(PATIENCE_S)
+
+    decoded = run(sys.executable, "-m", "testbed", "decode", "--json", str(capture))
+    ours = [json.loads(line) for line in decoded.splitlines()]
+    words = ("tshark", "-n", "-X", f"lua_script:{DISSECTOR}", "-o", "udp.try_heuristic_first:TRUE", "-r", str(capture))
+    fields = ("-T", "fields", "-e", "uet.type", "-e", "uet.psn", "-e", "uet.malformed")
+    theirs = [line.split("\t") for line in run(*words, *fields).splitlines()]
+    assert len(ours) == len(theirs) > 20 * 16
+    assert not any(malformed for _, _, malformed in theirs)
+    packets = [item["pds"] for item in ours]
+    assert [PdsType[item["type"]] for item in packets] == [int(kind, 0) for kind, _, _ in theirs]
+    assert [str(item["psn"]) if "psn" in item else "" for item in packets] == [psn for _, psn, _ in theirs]
+    requests = [item for item in packets if item["type"] == "RUD_REQ" and item["spdcid"] == packets[0]["spdcid"]]
+    assert "SYN" in requests[0]["flags"] and "SYN" not in requests[-1]["flags"]
+    psns = {(item["psn"] - requests[0]["psn"]) & 0xFFFFFFFF for item in requests}
+    assert psns >= set(range(20 * 16))
+    assert any(item["type"] == "CP" and item["ctl_type"] == "CLOSE_CMD" for item in packets)
+
+
+def run(*argv: str) -> str:
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
