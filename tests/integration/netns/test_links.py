@@ -108,6 +108,7 @@ def test_every_change_is_undone_exactly(sandbox: Any) -> None:
     assert seen(lab, node) == before
     assert wire_records(lab) == records
     assert not (lab.state_directory / "links.json").exists()
+    arrived(lab, 5)  # down and up, neighbours are learnt anew, which may cost a packet
     assert arrived(lab, 20) == 20
     sandbox.destroy()
 

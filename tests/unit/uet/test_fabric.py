@@ -32,7 +32,7 @@ JOB = 7
 KEY = 4711
 SIZE = 30_000
 MS = 1_000_000
-CONFIG = UetConfig(base_rtt_ns=MS, payload_bytes=1024, rto_min_ns=5 * MS)
+CONFIG = UetConfig(base_rtt_ns=MS, payload_bytes=1024, rto_min_ns=20 * MS)
 ALL_ACCESS = Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
 RELIABLE = pytest.mark.parametrize("mode", [Mode.RUD, Mode.ROD])
 PATIENCE_S = 20.0
