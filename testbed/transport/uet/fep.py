@@ -562,6 +562,8 @@ class Fep:
 
     def transfers(self, pdc: Pdc) -> PdcTransfers:
         """What semantics keeps for this PDC."""
-        if pdc.transfers is None:
-            pdc.transfers = PdcTransfers(self.payload_bytes, self.config.patience_ns)
-        return pdc.transfers
+        kept = pdc.transfers
+        if kept is None:
+            kept = pdc.transfers = PdcTransfers(self.payload_bytes, self.config.patience_ns)
+        assert isinstance(kept, PdcTransfers)
+        return kept

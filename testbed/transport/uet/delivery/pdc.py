@@ -6,7 +6,7 @@ until the first ACK tells the target's PDCID; the return direction has a PSN spa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ...datagram import Incoming, Outgoing, Priority
 from ..acks import Ack
@@ -30,10 +30,6 @@ from .receiver import Receiver, Semantics, encode_nack
 from .sender import Sender
 from .states import ENDED, PdcEvent, PdcState, next_state
 from .window import NOMINAL_HEADER_BYTES, PacketSource, TxPacket
-
-if TYPE_CHECKING:
-    from ..semantics.transfers import PdcTransfers
-
 
 _CP_AR = int(ControlFlag.AR)
 _CP_ISROD = int(ControlFlag.ISROD)
@@ -73,6 +69,27 @@ class PdcOwner(Protocol):
 
     def granted_credit(self, pdc: Pdc) -> int | None:
         """Cumulative credit of this PDC's peer in units of 256 bytes; None without receiver credits."""
+        ...
+
+
+class Transfers(Protocol):
+    """What semantics keeps for a PDC, as far as the PDC is concerned."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether data is to come back."""
+        ...
+
+    def expect(self, now: int) -> int:
+        """There is progress: the time by which more must come."""
+        ...
+
+    def handle_timer(self, now: int) -> int:
+        """End what has waited too long; when to come again, 0 for never."""
+        ...
+
+    def fail(self, reason: str, now: int) -> None:
+        """The PDC has ended."""
         ...
 
 
@@ -145,7 +162,7 @@ class Pdc:
         self.last_used = now
         self.unconfirmed_since = -1 if initiator else now
         """Target: since when nothing has come that only an initiator can send who hears us; -1: it has."""
-        self.transfers: PdcTransfers | None = None
+        self.transfers: Transfers | None = None
         """What semantics keeps for this PDC; it makes it when it needs it."""
         self.receiver = Receiver(self, start_psn)
         self.sender = Sender(self, congestion, paths, start_psn)
