@@ -189,14 +189,15 @@ def test_demo_without_a_report_asks_the_doctor(copy: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="./lab test needs root")
 class TestOfTests:
-    def test_checks_then_one_tier(self, copy: Path) -> None:
+    def test_checks_then_two_tiers(self, copy: Path) -> None:
         pytest_that_says(copy, "===== 41 passed, 2 skipped in 3.21s =====", 0)
         done = run(copy, "test")
         assert done.returncode == 0, done.stderr
-        assert "args: -m pytest --color=no -m not vm and not soak and not bench" in done.stdout
+        assert "args: -m pytest --color=no -m not (vm or soak or bench or netns or frr) -n " in done.stdout
+        assert "args: -m pytest --color=no -m (netns or frr) and not (vm or soak or bench)" in done.stdout
         for check in ("ruff: ok", "ruff format: ok", "mypy: ok", "lint-imports: ok"):
             assert check in done.stderr
-        assert done.stdout.splitlines()[-1] == "41 passed, 0 failed, 2 skipped"
+        assert done.stdout.splitlines()[-1] == "82 passed, 0 failed, 4 skipped"
 
     def test_arguments_go_to_pytest_and_leave_the_checks_out(self, copy: Path) -> None:
         pytest_that_says(copy, "1 passed in 0.01s", 0)
@@ -207,13 +208,13 @@ class TestOfTests:
     def test_failures_and_errors_are_counted_and_decide(self, copy: Path) -> None:
         pytest_that_says(copy, "=== 3 failed, 40 passed, 1 error in 63.21s (0:01:03) ===", 1)
         done = run(copy, "test")
-        assert done.stdout.splitlines()[-1] == "40 passed, 4 failed, 0 skipped"
+        assert done.stdout.splitlines()[-1] == "80 passed, 8 failed, 0 skipped"
         assert done.returncode == 1
 
     def test_a_crash_of_pytest_is_a_failure(self, copy: Path) -> None:
         pytest_that_says(copy, "INTERNALERROR", 3)
         done = run(copy, "test")
-        assert done.stdout.splitlines()[-1] == "0 passed, 1 failed, 0 skipped"
+        assert done.stdout.splitlines()[-1] == "0 passed, 2 failed, 0 skipped"
         assert done.returncode == 3
 
     def test_a_check_that_fails_is_shown_and_counted(self, copy: Path) -> None:
@@ -221,7 +222,7 @@ class TestOfTests:
         program(copy / ".venv/bin/mypy", '#!/bin/sh\necho "x.py:1: error: no"; exit 1\n')
         done = run(copy, "test")
         assert "x.py:1: error: no" in done.stderr
-        assert done.stdout.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
+        assert done.stdout.splitlines()[-1] == "2 passed, 1 failed, 0 skipped"
         assert done.returncode == 1
 
     def test_all_adds_the_tiers_with_their_budgets(self, copy: Path) -> None:
@@ -230,9 +231,9 @@ class TestOfTests:
         if done.returncode == 2:
             pytest.skip(f"a package of the slow tiers is missing: {done.stderr.splitlines()[-1]}")
         rows = {line.split()[0]: line for line in done.stdout.splitlines() if " min" in line and "passed" in line}
-        assert list(rows) == ["main", "vm", "soak", "bench"]
+        assert list(rows) == ["unit", "netns", "vm", "soak", "bench"]
         assert all("2 passed, 0 failed" in row for row in rows.values())
-        assert done.stdout.splitlines()[-1] == "8 passed, 0 failed, 0 skipped"
+        assert done.stdout.splitlines()[-1] == "10 passed, 0 failed, 0 skipped"
 
     def test_a_tier_without_tests_passes(self, copy: Path) -> None:
         pytest_that_says(copy, "9 deselected in 0.01s", 5)

@@ -158,7 +158,8 @@ def test_a_run_as_a_capture_shows_it(hosts: tuple[Side, Side], tmp_path: Path) -
     """`testbed decode` and the Wireshark dissector read a real run alike: from the first SYN to the end of the PDC."""
     near, far = hosts
     capture = tmp_path / "run.pcap"
-    tcpdump = far.spawn(["tcpdump", "--immediate-mode", "-U", "-n", "-i", "rail1", "-w", str(capture), "udp", "port", "4793"])
+    options = ("--immediate-mode", "-U", "-n", "-i", "rail1", "-w", str(capture))
+    tcpdump = far.spawn(["tcpdump", *options, "udp", "port", "4793"])
     with ExitStack() as cleanup:
         cleanup.callback(tcpdump.communicate)
         cleanup.callback(tcpdump.kill)
