@@ -10,6 +10,7 @@ from pathlib import Path
 from testbed.portd.agent import Agent, AlreadyRunning
 from testbed.portd.attachment import ALREADY_SERVED
 from testbed.portd.companion import Companion
+from testbed.portd.remains import remove_unwanted
 
 READY = b"ready\n"
 
@@ -27,7 +28,12 @@ def main() -> None:
         print(error.message, file=sys.stderr)
         sys.exit(ALREADY_SERVED)
     if options.ready_fd >= 0:
-        os.write(options.ready_fd, READY)
+        try:
+            os.write(options.ready_fd, READY)
+        except BrokenPipeError:  # the command that started us was killed meanwhile, and is perhaps undone already
+            if agent.leave_unless_needed():
+                remove_unwanted(options.run_directory)
+                return
         os.close(options.ready_fd)
     agent.run()
 

@@ -89,6 +89,13 @@ class Agent:
         finally:
             self._end()
 
+    def leave_unless_needed(self) -> bool:
+        """Instead of `run`, where nobody waits for us: end at once unless there are labs to serve. Whether it did."""
+        if self._labs:
+            return False
+        self._end()
+        return True
+
     def _on_signal(self, _number: int, _frame: object) -> None:
         self._ending = True
 

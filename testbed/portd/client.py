@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from testbed.portd import companion
+from testbed.portd import companion, remains
 from testbed.portd.attachment import ALREADY_SERVED, DIRECTORY_NAME, AttachmentFiles, LabAttachment
-from testbed.portd.control import SOCKET_NAME, socket_path
+from testbed.portd.control import socket_path
 from testbed.portd.errors import NoSuchPort, PauseAgentError, PauseAgentMissing, PauseAgentTimeout
 from testbed.portd.histogram import Latency
 
@@ -244,11 +244,7 @@ class PauseAgent:
         return [pid for pid in (answer["pid"], answer["guard_pid"]) if pid]
 
     def _tidy(self) -> None:
-        """Remove what the agent left, now that it is gone."""
-        for name in (SOCKET_NAME, companion.LOG_NAME):
-            (self._run_directory / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            (self._run_directory / DIRECTORY_NAME).rmdir()
+        remains.remove(self._run_directory)
 
 
 @contextlib.contextmanager

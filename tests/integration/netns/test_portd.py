@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -23,6 +24,7 @@ from testbed.datapath.abi import CLASSES
 from testbed.drivers.namespaces import NETNS_DIRECTORY
 from testbed.drivers.ports import PortInstaller
 from testbed.plan.operations import BufferPlan, InstallPort, PortProfile, QosPlan
+from testbed.portd import companion, remains
 from testbed.portd.attachment import LabAttachment, PortAttachment
 from testbed.portd.client import PauseAgent
 from testbed.portd.control import socket_path
@@ -496,3 +498,29 @@ def test_another_user_is_not_served(agent: PauseAgent, run: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "reached, and not answered"
     assert agent.status().pid
     agent.stop()
+
+
+def test_an_agent_whose_starter_was_killed_leaves_nothing(run: Path) -> None:
+    """A deploy that is killed while its agent starts may be undone before the agent is up."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = companion.start("testbed.portd", run, ["--ready-fd", str(writer)], [writer])
+    os.close(writer)
+    assert process.wait(30) == 0
+    assert not run.exists()
+    run.mkdir()  # as the fixture wants to find it
+
+
+def test_an_agent_whose_starter_was_killed_leaves_the_directory_to_a_command_that_holds_it(run: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    descriptor = os.open(run, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        process = companion.start("testbed.portd", run, ["--ready-fd", str(writer)], [writer])
+        os.close(writer)
+        assert process.wait(30) == 0
+        assert (run / "portd.labs").is_dir()
+    finally:
+        os.close(descriptor)
+        remains.remove(run)
