@@ -9,7 +9,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from figures import FIGURES
+from figures import FIGURES, STOLEN
+
+
+@pytest.fixture(autouse=True)
+def stolen_time() -> None:
+    """Counted from the beginning of each test."""
+    STOLEN.begin()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
