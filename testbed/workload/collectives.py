@@ -66,17 +66,6 @@ PIPELINE_CHUNKS = 8
 _Run = Callable[[Group, Slice], None]
 
 
-def busbw_factor(kind: Kind | str, ranks: int) -> float:
-    """busbw / algbw. Source: nccl-tests, doc/PERFORMANCE.md; gather, scatter and sendrecv from src/*.cu."""
-    match Kind(kind):
-        case Kind.ALL_REDUCE:
-            return 2 * (ranks - 1) / ranks
-        case Kind.BROADCAST | Kind.REDUCE | Kind.SEND_RECV:
-            return 1.0
-        case Kind.REDUCE_SCATTER | Kind.ALL_GATHER | Kind.GATHER | Kind.SCATTER | Kind.ALL_TO_ALL:
-            return (ranks - 1) / ranks
-
-
 def generate_collective(
     kind: Kind | str,
     *,

@@ -98,7 +98,7 @@ class Collective:
 class Workload:
     """Steps in an order in which every step stands after those that it waits for.
 
-    `ranks` is how many there are; `warm_up` steps are not measured.
+    `ranks` is how many there are.
     """
 
     name: str

@@ -12,13 +12,13 @@ from testbed.workload.collectives import (
     Algorithm,
     Kind,
     add_collective,
-    busbw_factor,
     generate_collective,
     split_ranks,
 )
 from testbed.workload.correctness import PERIOD, count_wrong, expected_output, make_input
 from testbed.workload.datatype import DataType
 from testbed.workload.halving_doubling import fold
+from testbed.workload.metrics import busbw_factor
 from testbed.workload.reference import run_reference
 from testbed.workload.steps import Compute, Slice, Transfer, Workload
 from testbed.workload.tree import binary_tree, double_binary_tree
