@@ -53,8 +53,6 @@ class Answer(NamedTuple):
     guaranteed: bool = False
     """It must arrive: it is kept until cleared (gtd_del, section 3.5.20)."""
     nack: NackCode | None = None
-    prompt: bool = False
-    """The ACK is to leave at once: the initiator waits for this response."""
 
 
 class Semantics(Protocol):
@@ -141,7 +139,6 @@ class Receiver:
             or self._first
             or self._ack_bytes >= config.ack_trigger_bytes
             or answer.guaranteed
-            or answer.prompt
             or (incoming.ce and config.ack_on_ecn)
             or config.ack_per_packet
         ):

@@ -68,7 +68,7 @@ class Deferral:
 class _Offer:
     """Initiator: a rendezvous or deferrable send that waits for its target."""
 
-    __slots__ = ("asked", "key", "left", "message", "mode", "operation", "remote", "restart", "restarted_by", "target")
+    __slots__ = ("asked", "key", "left", "mode", "operation", "remote", "restart", "restarted_by", "target")
 
     def __init__(self, operation: Operation, remote: str, target: Target, mode: Mode, key: int, left: int) -> None:
         self.operation = operation
@@ -82,7 +82,6 @@ class _Offer:
         """Its peer is being asked whether it lives."""
         self.restarted_by = 0
         """The target's token of the latest restart."""
-        self.message: Message | None = None
         self.restart: Callable[[int, int], None] | None = None
 
 
@@ -152,7 +151,6 @@ class DeferredSends:
             extension=extension.encode(),
             total=len(payload),
         )
-        offer.message = message
         self._fep.start(pdc, message, now)
 
     def offers(self, key: int) -> bool:
