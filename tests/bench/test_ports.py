@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from figures import FIGURES, Figure, judge
 from port_lab import PIPES, PortLab, busy_cores, deployed, finish
+from wakeups import Wakeups
 
 pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(600)]
 
@@ -190,6 +191,7 @@ def test_overload_into_a_lossless_class(tmp_path: Path, senders: int, saturated:
         deployed(lossless(f"benchpfc{senders}", senders), tmp_path) as lab,
         lab.sink("z1"),
         busy_cores(2) if saturated else nullcontext(),
+        Wakeups() as wakeups,
     ):
         lab.running.pause_agent.reset()
         flows = [
@@ -199,6 +201,8 @@ def test_overload_into_a_lossless_class(tmp_path: Path, senders: int, saturated:
         time.sleep(1)
         sent = lab.rates_bps(lab.number("s2", "eth1"), seconds - 2)
         finish(flows)
+        waking_ms = wakeups.end()
+        print("WAKING", waking_ms)
         overshoot = lab.overshoot(RDMA)
         reaction = lab.running.pause_agent.status().labs[lab.running.name].reaction
         qos = lab.running.plan.qos

@@ -388,8 +388,9 @@ class Fep:
         if request.psn_offset > self.config.mp_range:
             self._refuse(NackCode.INVALID_SYN, request, incoming)
             return None
-        if not self._targets.has_room:
-            self._targets.make_room(now)
+        full = len(self._pdcs) >= self.config.max_pdcs
+        if (full or not self._targets.has_room) and not self._targets.make_room(now, full=full) and full:
+            self._close_idlest(now)
         pdcid = self._new_pdcid() if self._targets.has_room else 0
         if pdcid == 0:
             self._refuse(NackCode.NO_PDC_AVAIL, request, incoming)
@@ -398,6 +399,13 @@ class Fep:
         self._pdcs[pdcid] = pdc
         self._targets.add(pdc)
         return pdc
+
+    def _close_idlest(self, now: int) -> None:
+        """Close one that we have opened ourselves, and that has nothing to send, for the sake of a peer."""
+        idle = (pdc for pdc in self._pdcs.values() if pdc.initiator and pdc.open and pdc.sender.idle)
+        pdc = min(idle, key=lambda pdc: pdc.last_used, default=None)
+        if pdc is not None:
+            pdc.close(now)
 
     def _refuse(self, code: NackCode, request: Request, incoming: Incoming) -> None:
         """NACK of a packet that has no PDC here."""

@@ -14,7 +14,7 @@ import pytest
 from hostile_oracle import Oracle
 from hostile_scenes import GUARD, KEY, SCENES, STEP_NS, Scene
 from hostile_wire import Hostile
-from wire_pair import JOB
+from wire_pair import JOB, run_together
 
 from testbed.transport.datagram import Incoming
 from testbed.transport.uet.codes import Mode, ReturnCode
@@ -85,15 +85,8 @@ def check_still_works(scene: Scene) -> None:
         stranger = Fep("10.0.0.9", scene.a.config, Random(1), scene.now)
         end = stranger.endpoint(job_id=JOB)
         operation = end.write(scene.to_b, b"still works", KEY, 0, scene.now)
-        for _ in range(20):
-            for datagram in stranger.transmit(scene.now):
-                scene.b.receive([Incoming("10.0.0.9", datagram.entropy, datagram.to_bytes())], scene.now)
-            for datagram in scene.b.transmit(scene.now, 10_000):
-                if datagram.remote == "10.0.0.9":
-                    answer = Incoming(scene.b.address, datagram.entropy, datagram.to_bytes())
-                    stranger.receive([answer], scene.now)
-            scene.now += 3 * STEP_NS
-            stranger.handle_timer(scene.now)
+        everybody = (scene.a, scene.b, stranger)
+        scene.now = run_together(everybody, operation, scene.now, step_ns=3 * STEP_NS)
         assert operation.ok, operation
         assert scene.memory[scene.b.address].shared[:11] == b"still works"
     for _ in range(3):

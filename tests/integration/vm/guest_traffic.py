@@ -47,6 +47,7 @@ def main(source: str, target: str, address: str, tos: int, count: int) -> dict[s
     sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
 
     def send() -> None:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # packets of a thread that moves may overtake others
         for number in range(count):
             sender.sendto(number.to_bytes(PAYLOAD_BYTES, "big"), (address, PORT))
 

@@ -121,6 +121,7 @@ def test_the_doctor_finds_everything(vm: FullKernel) -> None:
 
 def test_a_lossless_flow_is_marked_and_paused_and_arrives_whole(lab: Lab) -> None:
     """Accounts rest on what the egress program notes in `skb->cb`, which must outlive the veth on this kernel too."""
+    lab.rtt_ms()  # neighbours are known: what waits for an address is sent behind what comes after it
     flow = lab.send(RDMA, 1000)
     queues = lab.statistics()
     assert flow["received"] == flow["sent"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from wire_pair import JOB, MS, WirePair, header
+from wire_pair import JOB, MS, WirePair, header, run_together
 
 from testbed.transport.datagram import Incoming, Outgoing
 from testbed.transport.uet.codes import ControlType, Mode, NackCode, NextHeader, PdsType, RequestFlag, ReturnCode
@@ -235,21 +235,24 @@ def test_a_full_table_asks_the_idlest_initiator_to_close() -> None:
     second = Fep("10.0.0.3", pair.a.config, Random(3), pair.now)
     end = second.endpoint(job_id=JOB)
     operation = end.write(pair.to_b, b"room", KEY, 0, pair.now)
-    for _ in range(200):
-        for fep in (pair.a, second):
-            fep.handle_timer(pair.now)
-            for item in fep.transmit(pair.now):
-                pair.b.receive([Incoming(fep.address, item.entropy, item.to_bytes())], pair.now)
-        pair.b.handle_timer(pair.now)
-        for item in pair.b.transmit(pair.now):
-            to = pair.a if item.remote == pair.a.address else second
-            to.receive([Incoming(pair.b.address, item.entropy, item.to_bytes())], pair.now)
-        pair.now += MS
-        if operation.done:
-            break
+    run_together((pair.a, pair.b, second), operation, pair.now)
     assert operation.ok and pair.memory[:4] == b"room"
     assert pair.b.counters["no-pdc-avail"] > 0
     assert pair.a.pdcs == [] and [pdc.remote for pdc in pair.b.pdcs] == ["10.0.0.3"]
+
+
+def test_a_table_full_of_our_own_pdcs_makes_room_too() -> None:
+    """Neither the share of the peers is used up, nor is one of them to be asked: the idlest of ours is closed."""
+    pair = Lives(max_pdcs=2)
+    writes = [pair.eb.write(pair.to_a, b"x", KEY, 0, pair.now, mode=mode) for mode in (Mode.RUD, Mode.ROD)]
+    pair.run(*writes)
+    assert all(pdc.initiator for pdc in pair.b.pdcs) and len(pair.b.pdcs) == 2
+    third = Fep("10.0.0.3", pair.a.config, Random(3), pair.now)
+    operation = third.endpoint(job_id=JOB).write(pair.to_b, b"room", KEY, 0, pair.now)
+    run_together((pair.a, pair.b, third), operation, pair.now)
+    assert operation.ok and pair.memory[:4] == b"room"
+    assert pair.b.counters["no-pdc-avail"] > 0 and pair.b.counters["pdc-failed"] == 0
+    assert sorted((pdc.initiator, pdc.remote) for pdc in pair.b.pdcs) == [(False, "10.0.0.3"), (True, "10.0.0.1")]
 
 
 def test_strangers_who_never_answer_make_room() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -90,6 +90,22 @@ class WirePair:
         while not all(operation.done for operation in operations):
             assert self.now < end, operations
             self.pass_time(MS)
+
+
+def run_together(feps: Sequence[Fep], operation: Operation, now: int, *, step_ns: int = MS, rounds: int = 1000) -> int:
+    """Carry datagrams among several endpoints until an operation is done, or nothing more is expected of it; the time
+    then. What goes to nobody of them is lost."""
+    by_address = {fep.address: fep for fep in feps}
+    for _ in range(rounds):
+        for fep in feps:
+            fep.handle_timer(now)
+            for item in fep.transmit(now, 10_000):
+                if item.remote in by_address:
+                    by_address[item.remote].receive([Incoming(fep.address, item.entropy, item.to_bytes())], now)
+        now += step_ns
+        if operation.done:
+            break
+    return now
 
 
 def header(datagram: Outgoing) -> Any:

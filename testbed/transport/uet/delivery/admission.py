@@ -87,15 +87,15 @@ class TargetTable:
     def has_room(self) -> bool:
         return len(self._pdcs) < self._most and len(self._unconfirmed) < MOST_UNCONFIRMED
 
-    def make_room(self, now: int) -> None:
+    def make_room(self, now: int, *, full: bool) -> bool:
         """End the oldest unconfirmed PDC if it had a time-out's time to confirm itself; or else, if there are too many
-        in all, ask for the end of one that is idle."""
+        (`full`: with those that we have opened), ask for the end of one that is idle. Whether there was one."""
         oldest = self.oldest_unconfirmed
         if oldest is not None and now - oldest.unconfirmed_since >= self._config.rto_ns:
             oldest.fail("its initiator has never answered", now)
-            return
-        if len(self._pdcs) < self._most:
-            return
+            return True
+        if len(self._pdcs) < self._most and not full:
+            return False
         longest: Pdc | None = None
         for _ in range(min(len(self._pdcs), _LOOKED_AT)):
             identity, pdc = next(iter(self._pdcs.items()))
@@ -104,6 +104,7 @@ class TargetTable:
                 longest = pdc
         if longest is not None:
             longest.ask_to_close(now)
+        return longest is not None
 
     def has_begun_anew(self, pdc: Pdc, now: int) -> bool:
         """Whether the initiator of `pdc`, of which a SYN with another Start_PSN has come, no longer knows it.
