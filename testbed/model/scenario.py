@@ -1,7 +1,7 @@
-"""A scenario, resolved: which lab, which traffic, how often, and what is expected of it.
+"""A scenario, resolved: which lab, which traffic, what goes wrong, how often, and what is expected of it.
 
-Nothing here knows how traffic is made. Kinds that are not built yet have no member: the loader
-refuses them before a `Scenario` exists.
+Nothing here knows how traffic is made. A scenario with a matrix stands for many points; `sweep` makes the scenario of
+each (`scenario.sweep`).
 """
 
 from __future__ import annotations
@@ -16,24 +16,20 @@ from testbed.units import ByteCount, Duration
 Scalar = str | int | float | bool
 """What one overridden key of a topology may be set to."""
 
+Parameter = Scalar | Duration | ByteCount | tuple["Parameter", ...] | Mapping[str, "Parameter"] | None
+"""Of a workload: as `workload.registry` declares it. Sizes in `bdp` stay text until the lab is known."""
+
 _NOTHING: Mapping[str, Scalar] = MappingProxyType({})
+_NO_PARAMETERS: Mapping[str, Parameter] = MappingProxyType({})
 
 
 class TransportKind(StrEnum):
     TCP = "tcp"
-
-
-class WorkloadKind(StrEnum):
-    PERMUTATION = "permutation"
-
-
-class Scope(StrEnum):
-    """Which pairs a permutation may draw."""
-
-    INTER_SEGMENT = "inter-segment"
-    """Source and destination hang off different segments: every flow crosses the spines."""
-    ANY = "any"
-    """Source and destination are different hosts."""
+    """The kernel's TCP."""
+    UET = "uet"
+    """Ultra Ethernet in user space (`testbed.agent`)."""
+    RDMA = "rdma"
+    """Kernel soft-RDMA (rxe) with perftest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,27 +45,64 @@ class TopologyRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transport:
-    """`cc` is the congestion control by its kernel name; None leaves the machine's default."""
+    """`cc` is the congestion control (TCP: its kernel name; UET: nscc, rccc, both, none); None leaves the default."""
 
     kind: TransportKind = TransportKind.TCP
     cc: str | None = None
+    paths: str | None = None
+    """UET: single, oblivious, bitmap or reps (`transport.uet.paths.PathKind`)."""
+    traffic_class: str | None = None
+    """The `qos:` class whose DSCP the packets carry; None: the lossless or first ECN class there is, else the default
+    class."""
+    options: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
+    """What else this kind of transport takes (UET: mode, trimming, tss, pdcs_per_peer, ...; RDMA: verb, qps, ...)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Each NIC sends to one other and receives from one other.
+    """`kind` and `parameters` as `workload.registry` declares them.
 
-    Exactly one of `duration` (lab time, after the warm-up) and `size` (per flow) is set.
+    With `duration` (lab time) every pair of a pattern sends as long, over iperf3; without, sizes are given and our own
+    executors run the steps.
     """
 
-    kind: WorkloadKind = WorkloadKind.PERMUTATION
-    scope: Scope = Scope.INTER_SEGMENT
+    kind: str
+    parameters: Mapping[str, Parameter] = field(default_factory=lambda: _NO_PARAMETERS)
     duration: Duration | None = None
-    size: ByteCount | None = None
+    time_limit: Duration = field(default_factory=lambda: Duration.parse("60s"))
+    """Wall-clock (virtual: guest) time after which a run is ended and its record says so."""
 
-    def __post_init__(self) -> None:
-        if (self.duration is None) == (self.size is None):
-            raise ValueError("a workload has either a duration or a size")
+
+class FaultKind(StrEnum):
+    LINK_DOWN = "link-down"
+    """Carrier goes at one end (`target` is NODE:INTERFACE), and comes back `until`."""
+    LINK_FLAP = "link-flap"
+    """Down and up again every `period`, until `until`."""
+    LINK_SET = "link-set"
+    """`settings` as of `testbed link set`: rate, delay, jitter, loss, loss_every, corrupt, silent, both."""
+    NODE_KILL = "node-kill"
+    """A switch stops forwarding and routing; `until`: it comes back."""
+    DAEMON_KILL = "daemon-kill"
+    """`settings.daemon` (bgpd, bfdd, zebra) of a switch gets SIGKILL; `until`: it is started again."""
+    AGENT_KILL = "agent-kill"
+    """The process that moves a host's data gets SIGKILL."""
+    PFC_STORM = "pfc-storm"
+    """NODE:INTERFACE sends pause frames of `settings.priority` without end, `until`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """At `at` after the begin of traffic, in lab time, something goes wrong; `until` (same clock) it is undone.
+
+    Without `until` it is undone when the run has ended.
+    """
+
+    at: Duration
+    kind: FaultKind
+    target: str
+    until: Duration | None = None
+    period: Duration | None = None
+    settings: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,16 +117,32 @@ class Repeat:
         return tuple(range(self.seed, self.seed + self.runs))
 
 
+class Within(StrEnum):
+    """What an expectation may point at instead of at numbers."""
+
+    ORACLE = "oracle"
+    """What `workload.oracles` says of this metric on this very topology, workload and seeds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """`metric` (a name in `METRICS`), as the median over runs, within [`minimum`, `maximum`].
+    """`metric` (a name in `workload.metrics.CATALOGUE`), as the median over runs, within [`minimum`, `maximum`].
 
     `source` says where the band comes from: a formula, a figure of a paper, an oracle.
     """
 
     metric: str
+    where: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
+    """Points of the matrix it is about, by the last word of their keys (`mode`) or the whole key; all by default."""
+    over: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
+    """Of the point that equals but for these values: the figure is the ratio of the one to the other."""
     minimum: float | None = None
     maximum: float | None = None
+    within: Within | None = None
+    tolerance: float = 0.0
+    """With `within`: how far from the oracle's mean, in the metric's own unit (a share of 0.08 is 8 points), or, where
+    `relative`, as a share of the mean."""
+    relative: bool = False
     source: str = ""
 
 
@@ -103,9 +152,15 @@ class Scenario:
     topology: TopologyRef
     transport: Transport = field(default_factory=Transport)
     workload: Workload
+    faults: tuple[Fault, ...] = ()
     repeat: Repeat = field(default_factory=Repeat)
+    matrix: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
+    """By dotted key: of this file where it begins with `transport.`, `workload.`, `faults.` or `repeat.`, of the
+    topology file otherwise. The points are all combinations, the first key changing slowest."""
     expect: tuple[Expectation, ...] = ()
     overrides: tuple[str, ...] = ()
     """What the command line changed, as `key=value`, for the record."""
     source: str = ""
     """Path of the file this came from, for messages only."""
+    description: str = ""
+    """What it shows, in a sentence or two, for the report."""

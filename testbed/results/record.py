@@ -7,18 +7,25 @@ what an older one wrote; `SCHEMA` changes only when the meaning of a field does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
+from testbed.results.samples import (
+    Channel,
+    CollectiveResult,
+    Count,
+    Distribution,
+    FlowEnd,
+    Number,
+    PortLoad,
+    RunEvent,
+    Series,
+    Transfers,
+)
 
-SCHEMA = 1
-"""Version of the record's shape. A reader refuses a newer one."""
-
-Number = Annotated[float, Field(allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-"""An integer that every tool can read and every report can print."""
+SCHEMA = 2
+"""Version of the record's shape. A reader refuses a newer one; `results.older` reads older ones."""
 
 
 class Outcome(StrEnum):
@@ -45,6 +52,8 @@ class ScenarioAsRun:
     expect: list[dict[str, Any]]
     overrides: list[str]
     source: str = ""
+    matrix: dict[str, list[Any]] = field(default_factory=dict)
+    faults: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,13 +95,6 @@ class Environment:
     """"wall", or "virtual" where time is counted in instructions."""
     approximations: list[str]
     """What this run does not reproduce of the fabric it models, one sentence each."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlowEnd:
-    node: str
-    interface: str
-    address: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +161,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """One repeat. `metrics` maps names of `model.metrics.METRICS` to values."""
+    """One repeat. `metrics` maps names of `workload.metrics.CATALOGUE` to values.
+
+    `flows` are those of iperf3; a workload that our own executors ran has `transfers` and `channels` instead.
+    """
 
     index: Count
     seed: Count
@@ -170,6 +175,16 @@ class RunResult:
     metrics: dict[str, Number | None]
     checks: list[Check]
     complete: bool = True
+    transfers: Transfers = field(default_factory=Transfers)
+    channels: list[Channel] = field(default_factory=list)
+    collectives: list[CollectiveResult] = field(default_factory=list)
+    ports: list[PortLoad] = field(default_factory=list)
+    """All ports of switches and hosts; `uplinks` are those of rail switches that lead up."""
+    events: list[RunEvent] = field(default_factory=list)
+    series: list[Series] = field(default_factory=list)
+    distributions: list[Distribution] = field(default_factory=list)
+    counters: dict[str, Number] = field(default_factory=dict)
+    """What else was counted, by name: for the doubter, not for the eye."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,13 +206,50 @@ class MetricSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedMetric:
+    """What an oracle says of a metric on this very topology and workload, over its seeds."""
+
+    metric: str
+    oracle: str
+    """How it was computed, in words."""
+    mean: Number
+    stdev: Number
+    minimum: Number
+    maximum: Number
+    seeds: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointResult:
+    """One point of the matrix: a topology, a transport and a workload, run `repeat.runs` times.
+
+    `values` are the matrix's keys with this point's values, empty where there is no matrix; `name` is them in one
+    line (`mode=spray k=2000`), "" where there is none.
+    """
+
+    name: str
+    values: dict[str, Any]
+    lab: LabSummary
+    transport: dict[str, Any]
+    workload: dict[str, Any]
+    runs: list[RunResult]
+    metrics: list[MetricSummary]
+    predictions: list[PredictedMetric] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Approximations that this point's workload makes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectationResult:
+    """`measured` is the median over the runs of the point; `point` its name."""
+
     metric: str
     minimum: Number | None
     maximum: Number | None
     source: str
     measured: Number | None
     outcome: Outcome
+    point: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,19 +260,21 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One scenario, run on one lab. `incomplete` says why it ended early, "" if it did not."""
+    """One scenario, run. `incomplete` says why it ended early, "" if it did not."""
 
     schema: Count = SCHEMA
     scenario: ScenarioAsRun
-    lab: LabSummary
     environment: Environment
     started: str
     finished: str
     """UTC, ISO 8601."""
     incomplete: str
-    runs: list[RunResult]
-    metrics: list[MetricSummary]
+    points: list[PointResult]
     expectations: list[ExpectationResult]
     verdict: Verdict
     command: list[str]
     """The command line that repeats this."""
+    wall_s: Number | None = None
+    """Wall-clock time of the whole, set-up included."""
+    comparability: dict[str, Any] = field(default_factory=dict)
+    """What two records must share for their figures to be compared: topology, k, transport, workload, clock, ..."""

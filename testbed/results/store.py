@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from testbed.errors import RecordError
+from testbed.results.older import modernise
 from testbed.results.record import SCHEMA, Record
 
 RECORD_FILE = "record.json"
@@ -48,7 +49,7 @@ def decode_record(content: bytes, *, name: str = "record") -> Record:
             hint="it was written by a newer testbed: use that one",
         )
     try:
-        return _adapter().validate_python(document)
+        return _adapter().validate_python(modernise(document))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])

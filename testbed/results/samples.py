@@ -1,0 +1,164 @@
+"""What one run measured, in columns: transfers, channels, collectives, events, curves.
+
+Times are seconds from the moment at which the run's workload began; sizes are bytes; rates are in lab time. Columns of
+one table have equal lengths. A value that could not be measured is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""An integer that every tool can read and every report can print."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowEnd:
+    node: str
+    interface: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfers:
+    """The workload's transfers over the fabric (those inside a host are left out), in the order of their steps."""
+
+    number: list[Count] = field(default_factory=list)
+    """Of the step in the workload."""
+    source: list[Count] = field(default_factory=list)
+    """Rank."""
+    destination: list[Count] = field(default_factory=list)
+    size_bytes: list[Count] = field(default_factory=list)
+    channel: list[Count] = field(default_factory=list)
+    """Index in `RunResult.channels`."""
+    start_s: list[Number | None] = field(default_factory=list)
+    """When all that it waits for had ended at its source; None: it never began."""
+    end_s: list[Number | None] = field(default_factory=list)
+    """When its last byte had arrived; None: it has not ended."""
+    ideal_s: list[Number] = field(default_factory=list)
+    """What it would take alone on an idle fabric: serialisation, headers and the base round trip's half."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelSamples:
+    """A channel over time; the columns that its transport cannot tell are empty."""
+
+    at_s: list[Number] = field(default_factory=list)
+    acked_bytes: list[Count] = field(default_factory=list)
+    """So far."""
+    cwnd_bytes: list[Count] = field(default_factory=list)
+    rtt_us: list[Number] = field(default_factory=list)
+    retransmits: list[Count] = field(default_factory=list)
+    """So far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """A connection (TCP), a pair of endpoints (UET) or a queue pair (RDMA) between two ranks, with all it carried."""
+
+    source_rank: Count
+    destination_rank: Count
+    source: FlowEnd
+    destination: FlowEnd
+    rail: Count
+    source_port: Count | None
+    """None where it varies from packet to packet."""
+    destination_port: Count | None
+    sent_bytes: Count
+    received_bytes: Count
+    seconds: Number
+    """From the begin of its first transfer to the end of its last."""
+    busy_s: Number
+    """Of that, with at least one transfer under way."""
+    ideal_bps: Number
+    goodput_bps: Number
+    """`received_bytes` over `busy_s`."""
+    retransmits: Count
+    """Packets or segments sent again."""
+    packets: Count | None
+    """Sent in all, those included."""
+    min_rtt_us: Number | None = None
+    samples: ChannelSamples = field(default_factory=ChannelSamples)
+    counters: dict[str, Count] = field(default_factory=dict)
+    """The transport's own, by its names (time-outs, trimmed, out of order, ...)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveResult:
+    """One collective operation, in nccl-tests' terms."""
+
+    kind: str
+    algorithm: str
+    ranks: Count
+    size_bytes: Count
+    """S of nccl-tests."""
+    elements: Count
+    """Count of nccl-tests: elements of `datatype` of S."""
+    datatype: str
+    redop: str
+    """`sum`, or `none` for those that only move data."""
+    root: Count | None
+    start_s: Number
+    seconds: Number
+    algbw_bps: Number
+    busbw_bps: Number
+    ideal_busbw_bps: Number | None
+    wrong: Count | None
+    """Elements that differ in any bit from what they should be; None: not checked."""
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvent:
+    """Something that was done to the lab, or seen in it, while traffic ran."""
+
+    at_s: Number
+    kind: str
+    """`link-down`, `link-set`, `link-reset`, `node-kill`, `pfc-storm`, ... or `detected`, `converged`, ..."""
+    target: str
+    """`node:interface`, a node, or a flow."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A curve: `values` at `at_s`, in `unit` (as `workload.metrics.MetricUnit` names it)."""
+
+    name: str
+    """`goodput`, `queue:NODE:INTERFACE:CLASS`, `utilisation:NODE:INTERFACE`, `cpu`, ..."""
+    title: str
+    unit: str
+    at_s: list[Number]
+    values: list[Number | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """A histogram: `counts[i]` of `edges[i]` to `edges[i + 1]`."""
+
+    name: str
+    title: str
+    unit: str
+    edges: list[Number]
+    counts: list[Count]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortLoad:
+    """What a port sent while traffic ran; `tier` as the oracles name it (`uplink`, `downlink`, `spine-uplink`, ...)."""
+
+    node: str
+    interface: str
+    peer: str
+    tier: str
+    rate_bps: Count
+    tx_bytes: Count
+    tx_dropped: Count
+    utilisation: Number
+    ce_packets: Count = 0
+    paused_us: Count = 0
+    queue_max_bytes: Count = 0
