@@ -58,6 +58,35 @@ class Transport:
     """What else this kind of transport takes (UET: mode, trimming, tss, pdcs_per_peer, ...; RDMA: verb, qps, ...)."""
 
 
+class RankOrder(StrEnum):
+    """Which NIC is rank 0, 1, 2, ..."""
+
+    HOST = "host"
+    """All chosen NICs of the first host, then of the second: consecutive ranks share a host's scale-up network."""
+    RAIL = "rail"
+    """Rail by rail: consecutive ranks are the same NIC of consecutive hosts, and so hang off the same leaf."""
+    SPREAD = "spread"
+    """Consecutive ranks hang off different leaves, as far as there are any: the worst order for a ring."""
+    SHUFFLED = "shuffled"
+    """Drawn by the run's seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """Which NICs take part, and in what order."""
+
+    hosts: tuple[str, ...] = ()
+    """Names or patterns (`p1-s1-*`); none: all."""
+    rails: tuple[int, ...] = ()
+    """None: all."""
+    count: int | None = None
+    """The first so many of them."""
+    order: RankOrder = RankOrder.HOST
+    per_rail: bool | None = None
+    """Every rail runs the workload by itself, side by side. None: where rails cannot reach each other and the workload
+    does not know of hosts."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """`kind` and `parameters` as `workload.registry` declares them.
@@ -68,6 +97,7 @@ class Workload:
 
     kind: str
     parameters: Mapping[str, Parameter] = field(default_factory=lambda: _NO_PARAMETERS)
+    ranks: Ranks = field(default_factory=Ranks)
     duration: Duration | None = None
     time_limit: Duration = field(default_factory=lambda: Duration.parse("60s"))
     """Wall-clock (virtual: guest) time after which a run is ended and its record says so."""
