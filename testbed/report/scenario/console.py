@@ -14,7 +14,7 @@ from testbed.report.scenario.figures import (
     typical_run,
     unit_of,
 )
-from testbed.results import Outcome, Record, RunResult
+from testbed.results import Outcome, PointResult, Record, RunResult
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,17 +28,18 @@ _STYLES = {Outcome.PASS: "bold green", Outcome.FAIL: "bold red", Outcome.INVALID
 
 def print_record(record: Record, console: Console) -> None:
     """Flows of the typical run, metrics of all runs, the verdict."""
-    run = typical_run(record)
-    if run is not None:
-        console.print(_flow_table(record, run))
-    if record.metrics:
-        console.print(_metric_table(record))
+    for point in record.points:
+        run = typical_run(point)
+        if run is not None and len(record.points) == 1 and run.flows:
+            console.print(_flow_table(record, point, run))
+        if point.metrics:
+            console.print(_metric_table(point))
     console.print(_verdict(record), soft_wrap=True)
 
 
-def _flow_table(record: Record, run: RunResult) -> Table:
-    which = f", run {run.index} of {len(record.runs)}" if len(record.runs) > 1 else ""
-    table = _table(f"{record.scenario.name} on {record.lab.name}, k = {record.lab.k:g}{which}")
+def _flow_table(record: Record, point: PointResult, run: RunResult) -> Table:
+    which = f", run {run.index} of {len(point.runs)}" if len(point.runs) > 1 else ""
+    table = _table(f"{record.scenario.name} on {point.lab.name}, k = {point.lab.k:g}{which}")
     for name, justify in (
         ("Flow", "left"),
         ("Gbit/s (lab)", "right"),
@@ -61,13 +62,13 @@ def _flow_table(record: Record, run: RunResult) -> Table:
     return table
 
 
-def _metric_table(record: Record) -> Table:
-    runs = f"median of {len(record.runs)} runs" if len(record.runs) > 1 else "measured"
-    table = _table(None)
+def _metric_table(point: PointResult) -> Table:
+    runs = f"median of {len(point.runs)} runs" if len(point.runs) > 1 else "measured"
+    table = _table(point.name or None)
     table.add_column("Metric")
     for name in (runs, "ideal", "measured / ideal", "range"):
         table.add_column(name, justify="right")
-    for metric in record.metrics:
+    for metric in point.metrics:
         if metric.headline:
             table.add_row(
                 _plain(metric.title),
@@ -76,9 +77,9 @@ def _metric_table(record: Record) -> Table:
                 format_ratio(metric),
                 format_spread(metric) or MISSING,
             )
-    real = next((item.median for item in record.metrics if item.name == "aggregate_goodput"), None)
+    real = next((item.median for item in point.metrics if item.name == "aggregate_goodput"), None)
     if real is not None:
-        table.add_row("Aggregate in real time (times k)", format_rate(real * record.lab.k), "", "", "", style="dim")
+        table.add_row("Aggregate in real time (times k)", format_rate(real * point.lab.k), "", "", "", style="dim")
     return table
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.results import ExpectationResult, MetricSummary, Record, RunResult
+from testbed.results import ExpectationResult, MetricSummary, PointResult, Record, RunResult
 
 MISSING = "–"
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -72,15 +72,15 @@ def format_spread(metric: MetricSummary) -> str:
 
 
 def unit_of(record: Record, metric: str) -> str:
-    return next((item.unit for item in record.metrics if item.name == metric), "")
+    return next((item.unit for point in record.points for item in point.metrics if item.name == metric), "")
 
 
 def title_of(record: Record, metric: str) -> str:
-    return next((item.title for item in record.metrics if item.name == metric), metric)
+    return next((item.title for point in record.points for item in point.metrics if item.name == metric), metric)
 
 
-def typical_run(record: Record) -> RunResult | None:
+def typical_run(point: PointResult) -> RunResult | None:
     """The complete run whose aggregate share is the median: the one to draw. Lower middle of an even number."""
-    complete = [run for run in record.runs if run.complete] or list(record.runs)
+    complete = [run for run in point.runs if run.complete] or list(point.runs)
     ranked = sorted(complete, key=lambda run: run.metrics.get("aggregate_share") or 0.0)
     return ranked[(len(ranked) - 1) // 2] if ranked else None

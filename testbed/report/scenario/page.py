@@ -23,7 +23,7 @@ from testbed.report.scenario.figures import (
     unit_of,
 )
 from testbed.report.scenario.plots import plot_ranks, plot_time, plot_uplinks
-from testbed.results import LabSummary, Record, RunResult
+from testbed.results import LabSummary, PointResult, Record, RunResult
 from testbed.units import Duration
 
 MAX_FLOWS = 512
@@ -45,7 +45,9 @@ def render_report(record: Record, plots: Mapping[str, str | None] | None = None)
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    run = typical_run(record)
+    point = record.points[0] if record.points else None
+    all_runs = [run for item in record.points for run in item.runs]
+    run = None if point is None else typical_run(point)
     drawn = _draw(record, run) if plots is None else plots
     here = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -55,16 +57,20 @@ def render_report(record: Record, plots: Mapping[str, str | None] | None = None)
         when=record.started[:16].replace("T", " ") + " UTC",
         css=Markup((here / "page.css").read_text(encoding="utf-8")),
         run=run,
-        tiles=_tiles(record),
-        headline=[metric for metric in record.metrics if metric.headline],
+        tiles=_tiles(point) if point else [],
+        lab_name=point.lab.name if point else "",
+        k=point.lab.k if point else 0,
+        all_runs=all_runs,
+        all_metrics=point.metrics if point else [],
+        headline=[metric for metric in point.metrics if metric.headline] if point else [],
         plots=[
             Plot(title=title, caption=caption, svg=Markup(svg), wide=name == "uplinks")
             for name, title, caption in _captions(record, run)
             if (svg := drawn.get(name))
         ],
-        runs=[(item, _flows(item), max(0, len(item.flows) - MAX_FLOWS)) for item in record.runs],
-        scale=_scale_rows(record),
-        facts=_facts(record),
+        runs=[(item, _flows(item), max(0, len(item.flows) - MAX_FLOWS)) for item in all_runs],
+        scale=_scale_rows(record, point) if point else [],
+        facts=_facts(record, point) if point else [],
         machine=_machine(record),
         command=shlex.join(record.command) if record.command else f"testbed run {record.scenario.source}",
         value=format_value,
@@ -88,7 +94,7 @@ def _draw(record: Record, run: RunResult | None) -> dict[str, str | None]:
 
 
 def _captions(record: Record, run: RunResult | None) -> list[tuple[str, str, str]]:
-    several = len(record.runs) > 1 and run is not None
+    several = sum(len(point.runs) for point in record.points) > 1 and run is not None
     which = f" Run {run.index}, the one with the median aggregate." if several and run is not None else ""
     lines = "Each line is a run: all" if several else "All"
     return [
@@ -111,11 +117,11 @@ def _captions(record: Record, run: RunResult | None) -> list[tuple[str, str, str
     ]
 
 
-def _tiles(record: Record) -> list[tuple[str, str, str]]:
+def _tiles(point: PointResult) -> list[tuple[str, str, str]]:
     """(value, title, remark) of the numbers one wants first."""
     tiles = []
     for name in ("aggregate_share", "slowest_share", "jain_flows", "mmr_uplinks"):
-        metric = next((item for item in record.metrics if item.name == name), None)
+        metric = next((item for item in point.metrics if item.name == name), None)
         if metric is not None:
             remark = "" if metric.ideal is None else f"ideal {format_value(metric.ideal, metric.unit)}"
             tiles.append((format_value(metric.median, metric.unit), metric.title, remark))
@@ -138,13 +144,13 @@ def _flows(run: RunResult) -> list[tuple[str, str, int, str, str, float, int]]:
     ]
 
 
-def _scale_rows(record: Record) -> list[tuple[str, str, str]]:
+def _scale_rows(record: Record, point: PointResult) -> list[tuple[str, str, str]]:
     """(what, in the real fabric, in the lab): both sides of every scaled value."""
-    lab = record.lab
+    lab = point.lab
     rows = [("NIC rate", format_rate(lab.nic_real_bps), format_rate(lab.nic_bps))]
     if lab.uplink_bps is not None:
         rows.append(("Uplink rate", format_rate(lab.uplink_real_bps), format_rate(lab.uplink_bps)))
-    goodput = next((metric for metric in record.metrics if metric.name == "aggregate_goodput"), None)
+    goodput = next((metric for metric in point.metrics if metric.name == "aggregate_goodput"), None)
     if goodput is not None and goodput.median is not None:
         rows.append(("Aggregate goodput", format_rate(goodput.median * lab.k), format_rate(goodput.median)))
     if (duration := _duration(record)) is not None and lab.k >= 1:
@@ -160,8 +166,8 @@ def _duration(record: Record) -> Duration | None:
         return None
 
 
-def _facts(record: Record) -> list[tuple[str, str]]:
-    lab, scenario = record.lab, record.scenario
+def _facts(record: Record, point: PointResult) -> list[tuple[str, str]]:
+    lab, scenario = point.lab, record.scenario
     facts = [
         ("Fabric", f"{lab.design or 'hand-written'}: {lab.nics:,} NICs in {lab.hosts:,} hosts, {_switches(lab)}"),
         ("Links", f"{lab.links:,}"),
@@ -172,8 +178,8 @@ def _facts(record: Record) -> list[tuple[str, str]]:
         ("Repeat", _pairs(scenario.repeat)),
         ("Time scale", f"k = {lab.k:g}" + (", chosen for this machine" if lab.k_auto else ", as the file says")),
     ]
-    if record.runs:
-        facts.append(("Traffic", f"{sum(run.elapsed_s for run in record.runs):.1f} s in {len(record.runs)} runs"))
+    if point.runs:
+        facts.append(("Traffic", f"{sum(run.elapsed_s for run in point.runs):.1f} s in {len(point.runs)} runs"))
     if scenario.overrides:
         facts.append(("Overrides", ", ".join(scenario.overrides)))
     return facts

@@ -32,7 +32,7 @@ _SIZE = (5.4, 3.1)
 
 def plot_ranks(record: Record) -> str | None:
     """Throughput by flow rank, one line per run, with the ideal; None where no flow was measured."""
-    runs = [run for run in record.runs if run.flows]
+    runs = [run for point in record.points for run in point.runs if run.flows]
     if not runs:
         return None
     with _figure("rank", _SIZE) as (figure, axes):
