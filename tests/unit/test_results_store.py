@@ -15,6 +15,7 @@ from testbed.results import (
     Environment,
     LabSummary,
     Outcome,
+    PointResult,
     Record,
     ScenarioAsRun,
     Verdict,
@@ -38,22 +39,6 @@ def record() -> Record:
             expect=[],
             overrides=[],
         ),
-        lab=LabSummary(
-            name="lab",
-            design="rail-optimized",
-            k=4000.0,
-            k_auto=True,
-            hosts=4,
-            nics=16,
-            switches={"rail": 8, "spine": 4},
-            links=48,
-            nic_bps=100_000_000,
-            nic_real_bps=400_000_000_000,
-            uplink_bps=None,
-            uplink_real_bps=None,
-            mtu_bytes=4500,
-            routing="ebgp",
-        ),
         environment=Environment(
             testbed="0.1.0",
             python="3.11.2",
@@ -70,8 +55,32 @@ def record() -> Record:
         started="2026-11-21T00:00:00.000Z",
         finished="2026-11-21T00:00:05.000Z",
         incomplete="",
-        runs=[],
-        metrics=[],
+        points=[
+            PointResult(
+                name="",
+                values={},
+                lab=LabSummary(
+                    name="lab",
+                    design="rail-optimized",
+                    k=4000.0,
+                    k_auto=True,
+                    hosts=4,
+                    nics=16,
+                    switches={"rail": 8, "spine": 4},
+                    links=48,
+                    nic_bps=100_000_000,
+                    nic_real_bps=400_000_000_000,
+                    uplink_bps=None,
+                    uplink_real_bps=None,
+                    mtu_bytes=4500,
+                    routing="ebgp",
+                ),
+                transport={},
+                workload={},
+                runs=[],
+                metrics=[],
+            )
+        ],
         expectations=[],
         verdict=Verdict(outcome=Outcome.PASS, reasons=[]),
         command=[],
@@ -91,8 +100,8 @@ def changed(record: Record, **changes: Any) -> bytes:
 
 
 def test_a_newer_schema_is_refused(record: Record) -> None:
-    with pytest.raises(RecordError, match="record has schema 2; this version reads up to 1") as caught:
-        decode_record(changed(record, schema=2))
+    with pytest.raises(RecordError, match="record has schema 3; this version reads up to 2") as caught:
+        decode_record(changed(record, schema=3))
     assert caught.value.exit_code == 2
     assert caught.value.hint == "it was written by a newer testbed: use that one"
 
@@ -121,9 +130,8 @@ def test_what_is_not_a_record(content: bytes, message: str) -> None:
 
 
 def test_infinite_numbers_are_refused(record: Record) -> None:
-    lab = json.loads(encode_record(record))["lab"]
-    text = changed(record, lab=lab | {"k": 123456.5}).replace(b"123456.5", b"1e999")
-    with pytest.raises(RecordError, match=r"lab\.k: .*finite"):
+    text = encode_record(record).replace(b"4000.0", b"1e999")
+    with pytest.raises(RecordError, match=r"points\.0\.lab\.k: .*finite"):
         decode_record(text)
 
 
