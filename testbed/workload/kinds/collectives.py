@@ -1,0 +1,138 @@
+"""Kinds of collectives: their transfers carry data that is checked."""
+
+from __future__ import annotations
+
+from testbed.workload.collectives import ALGORITHMS, ROOTED, Algorithm, Kind, generate_collective
+from testbed.workload.datatype import DataType
+from testbed.workload.kinds.kind import Builder, Fabric, WorkloadKind
+from testbed.workload.parameters import (
+    Parameter,
+    ParameterType,
+    Values,
+    choice,
+    rank,
+    size,
+    whole,
+)
+from testbed.workload.steps import Workload
+
+_DESCRIPTIONS = {
+    Kind.ALL_REDUCE: "every rank ends with the sum of all arrays",
+    Kind.REDUCE_SCATTER: "every rank ends with its block of the sum of all arrays",
+    Kind.ALL_GATHER: "every rank ends with all blocks",
+    Kind.BROADCAST: "the root's array goes to all",
+    Kind.REDUCE: "the root ends with the sum of all arrays",
+    Kind.GATHER: "the root ends with all blocks",
+    Kind.SCATTER: "every rank gets its block from the root",
+    Kind.SEND_RECV: "every rank sends its array to the next one",
+}
+
+_SIZES = {
+    Kind.ALL_REDUCE: "S: bytes of each rank's array",
+    Kind.BROADCAST: "S: bytes of the root's array",
+    Kind.REDUCE: "S: bytes of each rank's array",
+    Kind.SEND_RECV: "S: bytes that each rank sends",
+}
+_TOTAL = "S: bytes of all ranks' blocks together"
+
+DATATYPE = choice("datatype", DataType.FLOAT32.value, tuple(DataType), "type of the arrays' elements")
+ITERATIONS = whole("iterations", 1, "how often, each rank beginning the next when its part has ended", high=100_000)
+WINDOW = whole("window", None, "transfers a rank has under way, 1 is serial; default: all at once", high=100_000)
+
+_SPLIT = Parameter(
+    name="split",
+    type=ParameterType.TEXT,
+    description="collectives side by side: 'MOD 8' of ranks alike modulo 8, 'DIV 8' of each 8 consecutive ones",
+    default="",
+)
+
+
+def hyphenated(words: tuple[Algorithm, ...]) -> tuple[str, ...]:
+    """Algorithms as files have them: `halving-doubling`."""
+    return tuple(word.value.replace("_", "-") for word in words)
+
+
+def algorithm_of(values: Values, name: str) -> str | None:
+    text = values.optional_text(name)
+    return None if text is None else text.replace("-", "_")
+
+
+def _build(kind: Kind) -> Builder:
+    def build(values: Values, fabric: Fabric) -> Workload:
+        datatype = DataType(values.text("datatype"))
+        return generate_collective(
+            kind,
+            ranks=fabric.ranks,
+            size_bytes=values.bytes("bytes", unit=datatype.size_bytes),
+            datatype=datatype,
+            algorithm=algorithm_of(values, "algorithm"),
+            root=values.whole("root") if kind in ROOTED else 0,
+            chunks=values.optional_whole("chunks"),
+            in_flight=values.whole("in_flight"),
+            rail_algorithm=(algorithm_of(values, "rail_algorithm") if kind is Kind.ALL_REDUCE else None)
+            or Algorithm.RING,
+            ranks_per_host=fabric.ranks_per_host,
+            split=values.text("split"),
+            iterations=values.whole("iterations"),
+            name=kind.value.replace("_", "-"),
+        )
+
+    return build
+
+
+def _all_to_all(values: Values, fabric: Fabric) -> Workload:
+    datatype = DataType(values.text("datatype"))
+    return generate_collective(
+        Kind.ALL_TO_ALL,
+        ranks=fabric.ranks,
+        size_bytes=values.bytes("bytes", unit=datatype.size_bytes) * fabric.ranks,
+        datatype=datatype,
+        window=values.optional_whole("window"),
+        ranks_per_host=fabric.ranks_per_host,
+        iterations=values.whole("iterations"),
+        name="all-to-all",
+    )
+
+
+def _collective(kind: Kind) -> WorkloadKind:
+    algorithms = ALGORITHMS[kind]
+    parameters = [
+        size("bytes", "16MB", _SIZES.get(kind, _TOTAL) + " (nccl-tests)"),
+        DATATYPE,
+        choice("algorithm", hyphenated(algorithms)[0], hyphenated(algorithms), "how it is made of transfers"),
+    ]
+    if kind in ROOTED:
+        parameters.append(rank("root", 0, "index of the root among the ranks of the collective"))
+    if kind is Kind.ALL_REDUCE:
+        along = hyphenated((Algorithm.RING, Algorithm.TREE, Algorithm.HALVING_DOUBLING))
+        parameters.append(
+            choice("rail_algorithm", along[0], along, "of a hierarchical one: the algorithm along a rail")
+        )
+    parameters += [
+        whole("chunks", None, "parts that follow one another; default: 8 for trees and chains, else 1", high=4096),
+        whole("in_flight", 2, "chunks under way at once from one rank to another", high=4096),
+        _SPLIT,
+        ITERATIONS,
+    ]
+    return WorkloadKind(
+        name=kind.value.replace("_", "-"),
+        description=_DESCRIPTIONS[kind],
+        parameters=tuple(parameters),
+        build=_build(kind),
+        knows_hosts=True,
+        collective=True,
+    )
+
+
+KINDS = (
+    *(_collective(kind) for kind in _DESCRIPTIONS),
+    WorkloadKind(
+        name="all-to-all",
+        description="every rank sends a block to each other one: serial, windowed or at once",
+        parameters=(size("bytes", "16bdp", "payload from each rank to each"), DATATYPE, WINDOW, ITERATIONS),
+        build=_all_to_all,
+        timed=True,
+        knows_hosts=True,
+        collective=True,
+    ),
+)

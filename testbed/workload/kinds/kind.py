@@ -1,0 +1,76 @@
+"""A kind of workload: what a scenario calls it, its parameters, and what makes its steps."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from testbed.errors import WorkloadError
+from testbed.workload.parameters import Parameter, Values
+from testbed.workload.steps import Workload
+
+
+class WorkloadBuilder(Protocol):
+    """Makes a workload of any kind: what tenants are made with."""
+
+    def __call__(self, kind: str, parameters: Mapping[str, Any], *, fabric: Fabric) -> Workload: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """What a workload must know of where it runs.
+
+    `rate_bps` is the rate of a rank's NIC in the real fabric, like all times of a workload; `bdp_bytes` its
+    bandwidth-delay product, which no time scale changes. `ranks_per_host` consecutive ranks share a host (0: none do).
+    """
+
+    ranks: int
+    ranks_per_host: int
+    leaf_of: Callable[[int], Hashable] | None
+    rng: random.Random
+    rate_bps: int
+    bdp_bytes: int
+    build: WorkloadBuilder
+
+
+Builder = Callable[[Values, Fabric], Workload]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadKind:
+    name: str
+    description: str
+    parameters: tuple[Parameter, ...]
+    build: Builder
+    timed: bool = False
+    """Its pairs may send for a `duration` instead of a number of bytes."""
+    knows_hosts: bool = False
+    """It treats ranks of one host differently from others."""
+    collective: bool = False
+    """Its transfers carry data that can be checked."""
+
+    def parameter(self, name: str) -> Parameter | None:
+        return next((one for one in self.parameters if one.name == name), None)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.name,
+            "description": self.description,
+            "timed": self.timed,
+            "knows_hosts": self.knows_hosts,
+            "collective": self.collective,
+            "parameters": [one.as_json() for one in self.parameters],
+        }
+
+
+def listed(which: int | tuple[int, ...] | None, candidates: list[int], field: str) -> list[int]:
+    """The ranks that a parameter of type `ranks` means: the first so many candidates, those it names, or all."""
+    if which is None:
+        return candidates
+    if isinstance(which, tuple):
+        return list(which)
+    if which > len(candidates):
+        raise WorkloadError(f"{which} ranks are asked for; there are {len(candidates)}", field=field)
+    return candidates[:which]

@@ -1,0 +1,245 @@
+"""Kinds of independent transfers: who sends to whom."""
+
+from __future__ import annotations
+
+from testbed.workload.flow_sizes import FLOW_SIZES
+from testbed.workload.frontend import MAX_BURST_FACTOR, generate_mice, regular_bursts
+from testbed.workload.kinds.kind import Fabric, WorkloadKind, listed
+from testbed.workload.parameters import (
+    Values,
+    choice,
+    duration,
+    number,
+    rank,
+    size,
+    some_ranks,
+    whole,
+)
+from testbed.workload.patterns import (
+    Scope,
+    generate_background,
+    generate_incast,
+    generate_outcast,
+    generate_outcast_incast,
+    generate_overlapped_incast,
+    generate_permutation,
+    generate_point_to_point,
+    generate_tornado,
+)
+from testbed.workload.steps import Workload
+
+_BYTES = size("bytes", "64bdp", "payload of each transfer")
+_FLOWS = whole("flows", 1, "transfers side by side for each pair", high=1024)
+
+
+def _point_to_point(values: Values, fabric: Fabric) -> Workload:
+    return generate_point_to_point(
+        ranks=fabric.ranks,
+        size_bytes=values.bytes("bytes"),
+        source=values.whole("source"),
+        destination=values.whole("destination"),
+        flows=values.whole("flows"),
+        rounds=values.whole("rounds"),
+    )
+
+
+def _incast(values: Values, fabric: Fabric) -> Workload:
+    return generate_incast(
+        ranks=fabric.ranks,
+        size_bytes=values.bytes("bytes"),
+        destination=values.whole("destination"),
+        senders=values.some_ranks("senders"),
+        jitter_ns=values.ns("jitter"),
+        rng=fabric.rng,
+    )
+
+
+def _overlapped_incast(values: Values, fabric: Fabric) -> Workload:
+    return generate_overlapped_incast(
+        ranks=fabric.ranks,
+        long_bytes=values.bytes("long_bytes"),
+        burst_bytes=values.bytes("burst_bytes"),
+        burst_start_ns=values.ns("burst_start"),
+        senders=values.whole("senders"),
+        destination=values.whole("destination"),
+    )
+
+
+def _outcast(values: Values, fabric: Fabric) -> Workload:
+    return generate_outcast(
+        ranks=fabric.ranks,
+        size_bytes=values.bytes("bytes"),
+        source=values.whole("source"),
+        receivers=values.some_ranks("receivers"),
+    )
+
+
+def _outcast_incast(values: Values, fabric: Fabric) -> Workload:
+    return generate_outcast_incast(
+        ranks=fabric.ranks, size_bytes=values.bytes("bytes"), receivers=values.whole("receivers")
+    )
+
+
+def _permutation(values: Values, fabric: Fabric) -> Workload:
+    return generate_permutation(
+        ranks=fabric.ranks,
+        size_bytes=values.bytes("bytes"),
+        rng=fabric.rng,
+        scope=values.text("scope"),
+        leaf_of=fabric.leaf_of,
+        flows=values.whole("flows"),
+    )
+
+
+def _tornado(values: Values, fabric: Fabric) -> Workload:
+    return generate_tornado(
+        ranks=fabric.ranks,
+        size_bytes=values.bytes("bytes"),
+        shift=values.optional_whole("shift"),
+        flows=values.whole("flows"),
+    )
+
+
+def _background(values: Values, fabric: Fabric) -> Workload:
+    return generate_background(
+        ranks=fabric.ranks,
+        size_bytes=values.bytes("bytes"),
+        pairs=values.whole("pairs"),
+        duration_ns=values.ns("span"),
+        rate_bps=fabric.rate_bps,
+        load=values.number("load"),
+        rng=fabric.rng,
+    )
+
+
+def _mice(values: Values, fabric: Fabric) -> Workload:
+    span_ns = values.ns("span")
+    everyone = list(range(fabric.ranks))
+    bursts = (
+        regular_bursts(
+            on_ns=values.ns("burst_on"),
+            off_ns=values.ns("burst_off"),
+            factor=values.number("burst_factor"),
+            duration_ns=span_ns,
+        )
+        if values.given("burst_on")
+        else ()
+    )
+    return generate_mice(
+        ranks=fabric.ranks,
+        sizes=FLOW_SIZES[values.text("sizes")],
+        load=values.number("load"),
+        rate_bps=fabric.rate_bps,
+        duration_ns=span_ns,
+        rng=fabric.rng,
+        bursts=bursts,
+        sources=listed(values.some_ranks("sources"), everyone, "sources"),
+        destinations=listed(values.some_ranks("destinations"), everyone, "destinations"),
+    )
+
+
+KINDS = (
+    WorkloadKind(
+        name="point-to-point",
+        description="one rank sends to another",
+        parameters=(
+            _BYTES,
+            rank("source", 0, "who sends"),
+            rank("destination", 1, "who receives"),
+            _FLOWS,
+            whole("rounds", 1, "how often, each after the last", high=100_000),
+        ),
+        build=_point_to_point,
+        timed=True,
+    ),
+    WorkloadKind(
+        name="incast",
+        description="several ranks send to one at once",
+        parameters=(
+            _BYTES,
+            rank("destination", 0, "who receives"),
+            some_ranks("senders", None, "how many, or which; default: all others"),
+            duration("jitter", "0ns", "each begins at a random time up to this"),
+        ),
+        build=_incast,
+        timed=True,
+    ),
+    WorkloadKind(
+        name="overlapped-incast",
+        description="a long flow, and after a while an incast to its destination",
+        parameters=(
+            size("long_bytes", "256bdp", "payload of the long flow"),
+            size("burst_bytes", "16bdp", "payload of each flow of the incast"),
+            duration("burst_start", "1ms", "when the incast begins"),
+            whole("senders", 3, "how many flows the incast has", high=100_000),
+            rank("destination", 0, "who receives"),
+        ),
+        build=_overlapped_incast,
+    ),
+    WorkloadKind(
+        name="outcast",
+        description="one rank sends to several at once",
+        parameters=(
+            _BYTES,
+            rank("source", 0, "who sends"),
+            some_ranks("receivers", None, "how many, or which; default: all others"),
+        ),
+        build=_outcast,
+        timed=True,
+    ),
+    WorkloadKind(
+        name="outcast-incast",
+        description="one rank sends to several, and one more rank to the last of those",
+        parameters=(_BYTES, whole("receivers", 4, "how many the first rank sends to", high=100_000)),
+        build=_outcast_incast,
+        timed=True,
+    ),
+    WorkloadKind(
+        name="permutation",
+        description="every rank sends to one other and receives from one other, drawn by the seed",
+        parameters=(
+            _BYTES,
+            choice("scope", "any", tuple(Scope), "any other rank, or only one of another leaf"),
+            _FLOWS,
+        ),
+        build=_permutation,
+        timed=True,
+    ),
+    WorkloadKind(
+        name="tornado",
+        description="rank i sends to i + shift: all traffic crosses the spine",
+        parameters=(
+            _BYTES,
+            whole("shift", None, "how far; default: half of all ranks"),
+            _FLOWS,
+        ),
+        build=_tornado,
+        timed=True,
+    ),
+    WorkloadKind(
+        name="mice",
+        description="front-end flows that arrive as a Poisson process (open loop), in bursts if told",
+        parameters=(
+            choice("sizes", "WebSearch", tuple(FLOW_SIZES), "distribution of the flows' sizes"),
+            number("load", 0.2, "what each source offers, as a share of its link", low=0.0001, high=1),
+            duration("span", "1ms", "how long flows begin", low=1),
+            duration("burst_on", None, "length of a burst; default: no bursts", low=1),
+            duration("burst_off", "100us", "time between two bursts"),
+            number("burst_factor", 10, "how much more often flows arrive in a burst", low=1, high=MAX_BURST_FACTOR),
+            some_ranks("sources", None, "how many, or which; default: all"),
+            some_ranks("destinations", None, "how many, or which; default: all"),
+        ),
+        build=_mice,
+    ),
+    WorkloadKind(
+        name="background",
+        description="random pairs that send at a steady load",
+        parameters=(
+            size("bytes", "1MB", "payload of each transfer"),
+            whole("pairs", 2, "how many pairs", high=10_000),
+            duration("span", "1ms", "how long transfers begin", low=1),
+            number("load", 0.2, "what each pair offers, as a share of a link", low=0.0001, high=1),
+        ),
+        build=_background,
+    ),
+)

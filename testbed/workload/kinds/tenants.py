@@ -1,0 +1,178 @@
+"""Kinds that are made of others: several tenants on one fabric, and workloads from the files of other tools."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from testbed.errors import WorkloadError
+from testbed.units import Duration
+from testbed.workload.draws import draw_below
+from testbed.workload.formats import Format, ImportOptions, load_workload
+from testbed.workload.kinds.kind import Fabric, WorkloadKind
+from testbed.workload.parameters import (
+    Parameter,
+    ParameterType,
+    Values,
+    choice,
+    duration,
+    number,
+    size,
+    some_ranks,
+    whole,
+)
+from testbed.workload.steps import Transfer, Workload
+from testbed.workload.tenants import Placement, Tenant, mix_tenants, place_tenants
+
+TENANT_FIELDS = (
+    Parameter(name="name", type=ParameterType.TEXT, description="of the tenant; default: tenant1, ...", default=None),
+    some_ranks("ranks", None, "how many, or which; default: an equal share of those left"),
+    duration("start", "0ns", "when it begins, in real time"),
+    Parameter(
+        name="workload", type=ParameterType.WORKLOAD, description="kind and parameters", default=None, required=True
+    ),
+)
+
+_DEFAULT_TENANTS = (
+    {"name": "training", "workload": {"kind": "all-reduce"}},
+    {"name": "inference", "workload": {"kind": "kv-cache-incast"}},
+)
+
+
+def _tenants(values: Values, fabric: Fabric) -> Workload:
+    entries: Sequence[Mapping[str, Any]] = values.value("tenants")
+    places = _places(entries, fabric, values.text("placement"))
+    tenants = []
+    for number_, (entry, ranks) in enumerate(zip(entries, places, strict=True)):
+        written = dict(entry["workload"])
+        kind = written.pop("kind", None)
+        if not isinstance(kind, str):
+            raise WorkloadError("a tenant's workload has a kind", field="tenants")
+        inner = replace(
+            fabric,
+            ranks=len(ranks),
+            ranks_per_host=_ranks_per_host(ranks, fabric.ranks_per_host),
+            leaf_of=_leaves(fabric, ranks),
+            rng=random.Random(draw_below(fabric.rng, 1 << 53)),
+        )
+        workload = fabric.build(kind, written, fabric=inner)
+        start = entry.get("start") or Duration(0)
+        name = entry.get("name") or f"tenant{number_ + 1}"
+        tenants.append(Tenant(name=name, workload=workload, ranks=ranks[: workload.ranks], start_ns=start.ns))
+    mixed = mix_tenants(tenants, ranks=fabric.ranks)
+    steps = tuple(
+        replace(step, scale_up=_same_host(step, fabric.ranks_per_host)) if isinstance(step, Transfer) else step
+        for step in mixed.steps
+    )
+    return replace(mixed, steps=steps)
+
+
+def _places(entries: Sequence[Mapping[str, Any]], fabric: Fabric, placement: str) -> list[tuple[int, ...]]:
+    """The fabric's ranks of each tenant: those that it names, and the placement's of the others."""
+    if not entries:
+        raise WorkloadError("there is at least one tenant", field="tenants")
+    named = {rank for entry in entries if isinstance(entry.get("ranks"), tuple) for rank in entry["ranks"]}
+    sizes = [entry["ranks"] for entry in entries if isinstance(entry.get("ranks"), int)]
+    sharing = sum(entry.get("ranks") is None for entry in entries)
+    free = [rank for rank in range(fabric.ranks) if rank not in named]
+    share = (len(free) - sum(sizes)) // sharing if sharing else 0
+    if share < 0 or (sharing and not share):
+        raise WorkloadError(f"{fabric.ranks} ranks are too few for these tenants", field="tenants")
+    wanted = [
+        share if entry.get("ranks") is None else entry["ranks"]
+        for entry in entries
+        if not isinstance(entry.get("ranks"), tuple)
+    ]
+    drawn = iter(place_tenants(wanted, ranks=len(free), placement=placement, rng=fabric.rng))
+    return [
+        entry["ranks"] if isinstance(entry.get("ranks"), tuple) else tuple(free[place] for place in next(drawn))
+        for entry in entries
+    ]
+
+
+def _ranks_per_host(ranks: Sequence[int], per_host: int) -> int:
+    """As many consecutive ranks of a tenant as share a host everywhere; 0 where that differs."""
+    if per_host < 2:
+        return 0
+    hosts = [rank // per_host for rank in ranks]
+    together = next((number_ for number_, host in enumerate(hosts) if host != hosts[0]), len(hosts))
+    blocks = [set(hosts[start : start + together]) for start in range(0, len(hosts), together)]
+    alone = all(len(block) == 1 for block in blocks) and len(set().union(*blocks)) == len(blocks)
+    return together if together > 1 and alone and len(hosts) % together == 0 else 0
+
+
+def _leaves(fabric: Fabric, ranks: Sequence[int]) -> Any:
+    leaf_of = fabric.leaf_of
+    return None if leaf_of is None else lambda rank: leaf_of(ranks[rank])
+
+
+def _same_host(step: Transfer, per_host: int) -> bool:
+    return per_host > 0 and step.source // per_host == step.destination // per_host
+
+
+def _trace(values: Values, fabric: Fabric) -> Workload:
+    unbounded = values.given("unbounded_bytes")
+    operations = values.optional_whole("peak_ops_per_s")
+    options = ImportOptions(
+        ranks_per_host=fabric.ranks_per_host,
+        ranks=fabric.ranks,
+        unbounded_bytes=values.bytes("unbounded_bytes") if unbounded else None,
+        peak_ops_per_s=operations,
+        scale=Fraction(values.number("scale")).limit_denominator(10**6),
+        passes=values.whole("passes"),
+    )
+    workload = load_workload(values.text("file"), values.optional_text("format"), options=options)
+    if workload.ranks > fabric.ranks:
+        raise WorkloadError(
+            f"the trace has {workload.ranks} ranks; there are {fabric.ranks}",
+            field="file",
+            hint="a larger topology, or more of its NICs as ranks",
+        )
+    return replace(workload, ranks=fabric.ranks)
+
+
+KINDS = (
+    WorkloadKind(
+        name="tenants",
+        description="several workloads side by side, each on ranks of its own",
+        parameters=(
+            Parameter(
+                name="tenants",
+                type=ParameterType.LIST,
+                description="one entry for each: name, ranks, start, workload",
+                default=_DEFAULT_TENANTS,
+                low=1,
+                high=64,
+                item=Parameter(name="tenant", type=ParameterType.SECTION, description="a tenant", fields=TENANT_FIELDS),
+            ),
+            choice(
+                "placement", Placement.PACKED.value, tuple(Placement), "how those without ranks of their own share them"
+            ),
+        ),
+        build=_tenants,
+        knows_hosts=True,
+    ),
+    WorkloadKind(
+        name="trace",
+        description="a file of htsim, HPCC, Chakra, SimAI or nccl-tests",
+        parameters=(
+            Parameter(
+                name="file",
+                type=ParameterType.FILE,
+                description="of Chakra, any rank's, or what their names have in common",
+                default=None,
+                required=True,
+            ),
+            choice("format", None, tuple(Format), "default: by its name and beginning"),
+            size("unbounded_bytes", None, "htsim: size of flows that never end; default: they are refused"),
+            whole("peak_ops_per_s", None, "Chakra: operations per second of a rank", high=10**18),
+            number("scale", 1, "nccl-tests' matrix: what every value is multiplied with", low=1e-6, high=1e9),
+            whole("passes", 1, "SimAI: passes over the layers", high=10_000),
+        ),
+        build=_trace,
+        knows_hosts=True,
+    ),
+)

@@ -1,0 +1,218 @@
+"""Kinds of training: a step in three dimensions, its pipeline alone, and mixtures of experts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from testbed.errors import WorkloadError
+from testbed.workload.collectives import Algorithm
+from testbed.workload.kinds.collectives import WINDOW, algorithm_of, hyphenated
+from testbed.workload.kinds.kind import Fabric, WorkloadKind
+from testbed.workload.language_models import MODELS, UTILISATION, TrainingVolumes, training_volumes
+from testbed.workload.layout import ParallelLayout
+from testbed.workload.moe import generate_moe
+from testbed.workload.parameters import Parameter, Values, choice, duration, flag, number, size, whole
+from testbed.workload.pipeline import Schedule
+from testbed.workload.steps import Workload
+from testbed.workload.training import generate_pipeline, generate_training_step
+
+SCHEDULE = choice("schedule", Schedule.ONE_FORWARD_ONE_BACKWARD.value, tuple(Schedule), "order of a stage's passes")
+STEPS = whole("steps", 1, "training steps, one after the other", high=100_000)
+MODEL_BYTES_FACTOR = 0.001
+"""A step of an 8B model on 8 ranks sums gradients of gigabytes: at a time scale of thousands, hours."""
+
+_VOLUMES = (
+    size("tensor_forward_bytes", "0B", "S of a forward pass's tensor-parallel AllReduce", low=0),
+    size("tensor_backward_bytes", "0B", "S of a backward pass's tensor-parallel AllReduce", low=0),
+    size("activation_bytes", "6MB", "to the next pipeline stage, and as gradient back", low=0),
+    size("gradient_bytes", "16MB", "gradients of each rank, summed over the data-parallel ones", low=0),
+    duration("forward", "100us", "computing of a micro-batch's forward pass"),
+    duration("backward", "200us", "computing of a micro-batch's backward pass"),
+)
+_OF_MODELS = (
+    whole("micro_batch", 1, "with a model: sequences of a micro-batch", high=4096),
+    whole("sequence", None, "with a model: tokens of a sequence; default: as it was trained"),
+    number(
+        "utilisation", UTILISATION, "with a model: share of the GPU's peak that computing reaches", low=0.01, high=1
+    ),
+    flag("recompute", "with a model: backward passes compute the forward pass again"),
+    number("bytes_factor", MODEL_BYTES_FACTOR, "with a model: what its bytes are multiplied with", low=1e-9, high=1000),
+    number(
+        "time_factor",
+        MODEL_BYTES_FACTOR,
+        "with a model: what its computing times are multiplied with",
+        low=0,
+        high=1000,
+    ),
+)
+
+
+def model_choice(description: str) -> Parameter:
+    return choice("model", None, tuple(MODELS), description)
+
+
+def _layout(values: Values, ranks: int) -> ParallelLayout:
+    tensor, pipeline = values.whole("tensor"), values.whole("pipeline")
+    data = values.optional_whole("data")
+    if data is None:
+        data, over = divmod(ranks, tensor * pipeline)
+        if over or not data:
+            raise WorkloadError(
+                f"{ranks} ranks are no multiple of {tensor} tensor-parallel times {pipeline} pipelined ones",
+                field="tensor",
+            )
+    layout = ParallelLayout(tensor=tensor, pipeline=pipeline, data=data)
+    if layout.ranks > ranks:
+        raise WorkloadError(
+            f"tensor {tensor} x pipeline {pipeline} x data {data} are {layout.ranks} ranks; there are {ranks}",
+            field="data",
+        )
+    return layout
+
+
+def _training_volumes(values: Values, layout: ParallelLayout) -> tuple[TrainingVolumes, str]:
+    """What a step moves, and a note on how it was scaled."""
+    if not values.given("model"):
+        for parameter in _OF_MODELS:
+            if values.given(parameter.name):
+                raise WorkloadError(f"{parameter.name} has a meaning only with a model", field=parameter.name)
+        return TrainingVolumes(
+            tensor_forward_bytes=values.bytes("tensor_forward_bytes", unit=2),
+            tensor_backward_bytes=values.bytes("tensor_backward_bytes", unit=2),
+            activation_bytes=values.bytes("activation_bytes"),
+            gradient_bytes=values.bytes("gradient_bytes", unit=2),
+            forward_ns=values.ns("forward"),
+            backward_ns=values.ns("backward"),
+        ), ""
+    for parameter in _VOLUMES:
+        if values.given(parameter.name):
+            raise WorkloadError(f"{parameter.name} follows from the model", field=parameter.name)
+    model = MODELS[values.text("model")]
+    bytes_factor, time_factor = values.number("bytes_factor"), values.number("time_factor")
+    volumes = training_volumes(
+        model,
+        layout,
+        micro_batch=values.whole("micro_batch"),
+        sequence=values.optional_whole("sequence"),
+        utilisation=values.number("utilisation"),
+        recompute=values.flag("recompute"),
+    )
+    scaled = volumes.scaled(bytes_factor=bytes_factor, time_factor=time_factor or 1.0)
+    if time_factor == 0:
+        scaled = replace(scaled, forward_ns=0, backward_ns=0)
+    note = f"Of the bytes of {model.name} {bytes_factor:g} and of its computing times {time_factor:g} are modelled."
+    return scaled, note
+
+
+def _training_step(values: Values, fabric: Fabric) -> Workload:
+    layout = _layout(values, fabric.ranks)
+    volumes, note = _training_volumes(values, layout)
+    workload = generate_training_step(
+        layout=layout,
+        volumes=volumes,
+        micro_batches=values.whole("micro_batches"),
+        schedule=values.text("schedule"),
+        ranks_per_host=fabric.ranks_per_host,
+        steps=values.whole("steps"),
+        buckets=values.whole("buckets"),
+        sharded=values.flag("sharded"),
+        data_algorithm=algorithm_of(values, "data_algorithm"),
+    )
+    return replace(workload, notes=(*workload.notes, *([note] if note else [])))
+
+
+def _pipeline(values: Values, fabric: Fabric) -> Workload:
+    stages = values.optional_whole("stages")
+    return generate_pipeline(
+        stages=fabric.ranks if stages is None else stages,
+        micro_batches=values.whole("micro_batches"),
+        size_bytes=values.bytes("bytes"),
+        forward_ns=values.ns("forward"),
+        backward_ns=values.ns("backward"),
+        schedule=values.text("schedule"),
+        steps=values.whole("steps"),
+    )
+
+
+def _moe(values: Values, fabric: Fabric) -> Workload:
+    experts = values.optional_whole("experts")
+    return generate_moe(
+        ranks=fabric.ranks,
+        experts=8 * fabric.ranks if experts is None else experts,
+        top_k=values.whole("top_k"),
+        tokens=values.whole("tokens"),
+        hidden=values.whole("hidden"),
+        rng=fabric.rng,
+        skew=values.number("skew"),
+        layers=values.whole("layers"),
+        dispatch_value_bytes=values.whole("dispatch_value_bytes"),
+        combine_value_bytes=values.whole("combine_value_bytes"),
+        compute_ns_per_token=values.ns("compute_per_token"),
+        window=values.optional_whole("window"),
+        ranks_per_host=fabric.ranks_per_host,
+    )
+
+
+KINDS = (
+    WorkloadKind(
+        name="training-step",
+        description="a training step: tensor, pipeline and data parallelism, micro-batches, computing",
+        parameters=(
+            whole("tensor", 1, "tensor-parallel ranks, next to each other", high=100_000),
+            whole("pipeline", 1, "pipeline stages", high=1024),
+            whole("data", None, "data-parallel ranks; default: as many as there are ranks for", high=100_000),
+            whole("micro_batches", 4, "micro-batches of a step", high=10_000),
+            SCHEDULE,
+            STEPS,
+            whole(
+                "buckets", 1, "parts of the gradients, each summed when its part of the last pass is done", high=4096
+            ),
+            flag("sharded", "gradients by ReduceScatter and AllGather (ZeRO) instead of AllReduce"),
+            choice(
+                "data_algorithm",
+                None,
+                hyphenated((Algorithm.RING, Algorithm.TREE, Algorithm.HALVING_DOUBLING)),
+                "of the gradients; default: ring",
+            ),
+            *_VOLUMES,
+            model_choice("volumes and times of this model instead of those above"),
+            *_OF_MODELS,
+        ),
+        build=_training_step,
+        knows_hosts=True,
+    ),
+    WorkloadKind(
+        name="pipeline",
+        description="pipeline parallelism alone: activations from stage to stage, their gradients back",
+        parameters=(
+            size("bytes", "6MB", "activations of a micro-batch"),
+            whole("stages", None, "stages, one rank each; default: all ranks", high=1024),
+            whole("micro_batches", 8, "micro-batches of a step", high=10_000),
+            duration("forward", "100us", "computing of a forward pass"),
+            duration("backward", "200us", "computing of a backward pass"),
+            SCHEDULE,
+            STEPS,
+        ),
+        build=_pipeline,
+    ),
+    WorkloadKind(
+        name="moe",
+        description="mixture of experts: tokens go to their experts' ranks and come back, layer by layer",
+        parameters=(
+            whole("experts", None, "experts in all, a multiple of the ranks; default: 8 for each rank", high=100_000),
+            whole("top_k", 2, "experts of each token", high=1024),
+            whole("tokens", 128, "tokens of each rank"),
+            whole("hidden", 4096, "values of a token"),
+            number(
+                "skew", 0, "0: all experts alike; s: the i-th most popular one in proportion to i^-s", low=0, high=5
+            ),
+            whole("layers", 1, "layers of dispatch, computing and combine", high=10_000),
+            whole("dispatch_value_bytes", 2, "bytes of a value on its way out (FP8: 1)", high=8),
+            whole("combine_value_bytes", 2, "bytes of a value on its way back", high=8),
+            duration("compute_per_token", "0ns", "computing of an expert for each token"),
+            WINDOW,
+        ),
+        build=_moe,
+        knows_hosts=True,
+    ),
+)

@@ -1,0 +1,231 @@
+"""Parameters of a workload as a user may write them: name, type, default, bounds, and one line on each.
+
+A kind of workload (`registry`) declares its parameters with these; readers of files check what was written against
+them, and the kind's builder takes the values from `Values`, in bytes and nanoseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from testbed.errors import WorkloadError
+from testbed.units import ByteCount, Duration
+
+BDP = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*bdp\s*", re.IGNORECASE)
+"""A size in bandwidth-delay products of the lab: "64bdp"."""
+
+
+class ParameterType(StrEnum):
+    SIZE = "size"
+    """A `ByteCount`, or text in `bdp` until the lab is known."""
+    DURATION = "duration"
+    """A `Duration` of the real fabric; the lab's time scale multiplies it."""
+    WHOLE = "whole number"
+    NUMBER = "number"
+    CHOICE = "choice"
+    FLAG = "true or false"
+    TEXT = "text"
+    FILE = "file"
+    """A path: in a file of a user relative to that file, here one that exists from the caller's directory."""
+    RANK = "rank"
+    """The number of a rank, from 0."""
+    RANKS = "ranks"
+    """How many ranks, or a list of them."""
+    LIST = "list"
+    """Of values as `item` declares them."""
+    SECTION = "section"
+    """A mapping with the keys of `fields`."""
+    WORKLOAD = "workload"
+    """A workload of its own: `kind` and its parameters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One parameter. `default` None: what it is then, `description` says. `low` and `high` are in its base unit.
+
+    The base units are bytes and nanoseconds. A list has from `low` to `high` entries.
+    """
+
+    name: str
+    type: ParameterType
+    description: str
+    default: Any = None
+    required: bool = False
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    item: Parameter | None = None
+    fields: tuple[Parameter, ...] = ()
+
+    @property
+    def range(self) -> str:
+        """What values there may be, for people: "1 to 64", "ring, tree"; empty where the type says it all."""
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.fields:
+            return ", ".join(field.name for field in self.fields)
+        if self.item is not None:
+            return self.item.range or self.item.type.value
+        low, high = self._shown(self.low), self._shown(self.high)
+        if low and high:
+            return f"{low} to {high}"
+        return f"from {low}" if low else f"up to {high}" if high else ""
+
+    def as_json(self) -> dict[str, Any]:
+        data: dict[str, Any] = {
+            "name": self.name,
+            "type": self.type.value,
+            "default": shown(self.default),
+            "range": self.range,
+            "description": self.description,
+            "required": self.required,
+        }
+        if self.item is not None:
+            data["item"] = self.item.as_json()
+        if self.fields:
+            data["fields"] = [field.as_json() for field in self.fields]
+        return data
+
+    def _shown(self, bound: float | None) -> str:
+        match self.type:
+            case _ if bound is None:
+                return ""
+            case ParameterType.SIZE:
+                return str(ByteCount(int(bound)))
+            case ParameterType.DURATION:
+                return str(Duration(int(bound)))
+        return f"{bound:g}"
+
+
+def shown(value: Any) -> Any:
+    """A value of a parameter as a file has it."""
+    match value:
+        case ByteCount() | Duration():
+            return str(value).replace(" ", "")
+        case tuple() | list():
+            return [shown(item) for item in value]
+        case Mapping():
+            return {key: shown(item) for key, item in value.items()}
+    return value
+
+
+def size(name: str, default: str | None, description: str, *, low: int = 1) -> Parameter:
+    """`default` as one writes it: "64bdp", "16MB"."""
+    given = default if default is None or BDP.fullmatch(default) else ByteCount.parse(default)
+    return Parameter(name=name, type=ParameterType.SIZE, description=description, default=given, low=low)
+
+
+def duration(name: str, default: str | None, description: str, *, low: int = 0) -> Parameter:
+    given = None if default is None else Duration.parse(default)
+    return Parameter(name=name, type=ParameterType.DURATION, description=description, default=given, low=low)
+
+
+def whole(name: str, default: int | None, description: str, *, low: int = 1, high: int = 1_000_000) -> Parameter:
+    return Parameter(name=name, type=ParameterType.WHOLE, description=description, default=default, low=low, high=high)
+
+
+def number(name: str, default: float | None, description: str, *, low: float, high: float) -> Parameter:
+    return Parameter(name=name, type=ParameterType.NUMBER, description=description, default=default, low=low, high=high)
+
+
+def choice(name: str, default: str | None, choices: Sequence[str], description: str) -> Parameter:
+    return Parameter(
+        name=name,
+        type=ParameterType.CHOICE,
+        description=description,
+        default=default,
+        choices=tuple(str(one) for one in choices),
+    )
+
+
+def flag(name: str, description: str) -> Parameter:
+    return Parameter(name=name, type=ParameterType.FLAG, description=description, default=False)
+
+
+def rank(name: str, default: int | None, description: str) -> Parameter:
+    return Parameter(name=name, type=ParameterType.RANK, description=description, default=default, low=0)
+
+
+def some_ranks(name: str, default: int | None, description: str) -> Parameter:
+    """How many ranks, or which."""
+    return Parameter(name=name, type=ParameterType.RANKS, description=description, default=default, low=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """What was written of some parameters, and the defaults of the others.
+
+    `written` has types as `ParameterType` says. Raises `WorkloadError` for a name that is not declared.
+    """
+
+    parameters: Mapping[str, Parameter]
+    written: Mapping[str, Any]
+    bdp_bytes: int
+
+    def __post_init__(self) -> None:
+        for name in self.written:
+            if name not in self.parameters:
+                raise WorkloadError(f"there is no parameter {name!r}", field=name)
+        for parameter in self.parameters.values():
+            if parameter.required and self.written.get(parameter.name) is None:
+                raise WorkloadError(f"the parameter {parameter.name} is missing", field=parameter.name)
+
+    def given(self, name: str) -> bool:
+        """Whether it was written, and is not None."""
+        return self.written.get(name) is not None
+
+    def value(self, name: str) -> Any:
+        written = self.written.get(name)
+        return self.parameters[name].default if written is None else written
+
+    def bytes(self, name: str, *, unit: int = 1) -> int:
+        """A size in bytes; one in BDP is rounded down to a multiple of `unit`, but to one at least."""
+        value = self.value(name)
+        match value:
+            case ByteCount():
+                return value.bytes
+            case str() if match := BDP.fullmatch(value):
+                return max(unit, round(float(match[1]) * self.bdp_bytes) // unit * unit)
+        raise WorkloadError(f"{name} is {value!r}, which is no size", field=name)
+
+    def ns(self, name: str) -> int:
+        value = self.value(name)
+        if not isinstance(value, Duration):
+            raise WorkloadError(f"{name} is {value!r}, which is no duration", field=name)
+        return value.ns
+
+    def whole(self, name: str) -> int:
+        value = self.value(name)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise WorkloadError(f"{name} is {value!r}, which is no whole number", field=name)
+        return value
+
+    def optional_whole(self, name: str) -> int | None:
+        return None if self.value(name) is None else self.whole(name)
+
+    def number(self, name: str) -> float:
+        value = self.value(name)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise WorkloadError(f"{name} is {value!r}, which is no number", field=name)
+        return float(value)
+
+    def text(self, name: str) -> str:
+        value = self.value(name)
+        if not isinstance(value, str):
+            raise WorkloadError(f"{name} is {value!r}, which is no text", field=name)
+        return value
+
+    def optional_text(self, name: str) -> str | None:
+        return None if self.value(name) is None else self.text(name)
+
+    def flag(self, name: str) -> bool:
+        return bool(self.value(name))
+
+    def some_ranks(self, name: str) -> int | tuple[int, ...] | None:
+        """How many ranks, which, or None."""
+        value = self.value(name)
+        return tuple(value) if isinstance(value, tuple | list) else value

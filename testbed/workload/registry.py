@@ -1,0 +1,91 @@
+"""Every kind of workload by the name that a scenario gives it, and `build_workload`, which makes its steps."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from testbed.errors import WorkloadError
+from testbed.names import nearest
+from testbed.workload.kinds import collectives, patterns, services, tenants, training
+from testbed.workload.kinds.kind import Fabric, WorkloadKind
+from testbed.workload.parameters import Parameter, Values
+from testbed.workload.steps import Workload
+
+WORKLOADS: Mapping[str, WorkloadKind] = MappingProxyType(
+    {
+        kind.name: kind
+        for kind in (*patterns.KINDS, *collectives.KINDS, *training.KINDS, *services.KINDS, *tenants.KINDS)
+    }
+)
+"""In the order in which they are listed."""
+
+_PARAMETERS_OF_FIELDS = {
+    "size_bytes": "bytes",
+    "duration_ns": "span",
+    "duration": "span",
+    "bursts": "burst_on",
+    "stages": "stages",
+    "layout": "tensor",
+    "leaf_of": "scope",
+    "in_flight": "in_flight",
+}
+"""What users call the fields that generators find fault with, where that differs."""
+
+
+def workload_kind(name: str) -> WorkloadKind:
+    """The kind of that name. Raises `WorkloadError` with the nearest."""
+    kind = WORKLOADS.get(name)
+    if kind is None:
+        guess = nearest(name, WORKLOADS)
+        raise WorkloadError(
+            f"there is no workload {name!r}",
+            field="kind",
+            hint=f"did you mean {guess}?" if guess else f"known are {', '.join(WORKLOADS)}",
+        )
+    return kind
+
+
+def build_workload(
+    kind: str,
+    parameters: Mapping[str, Any],
+    *,
+    ranks: int,
+    ranks_per_host: int = 0,
+    leaf_of: Callable[[int], Hashable] | None = None,
+    rng: random.Random | None = None,
+    seed: int = 1,
+    rate_bps: int,
+    bdp_bytes: int,
+) -> Workload:
+    """The steps of a workload on `ranks` ranks. `parameters` are those that were written; the rest have defaults.
+
+    Sizes are `ByteCount` or text in `bdp`, durations `Duration` in real time. `leaf_of` says which leaf a rank hangs
+    off; `rng` draws what is random (one of `seed`, unless given); `rate_bps` and `bdp_bytes` are those of a rank's NIC
+    in the real fabric. Raises `WorkloadError` whose `field` is the parameter at fault, and `SpecError` for a trace.
+    """
+    fabric = Fabric(
+        ranks=ranks,
+        ranks_per_host=ranks_per_host,
+        leaf_of=leaf_of,
+        rng=random.Random(seed) if rng is None else rng,
+        rate_bps=rate_bps,
+        bdp_bytes=bdp_bytes,
+        build=_build,
+    )
+    return _build(kind, parameters, fabric=fabric)
+
+
+def _build(kind: str, parameters: Mapping[str, Any], *, fabric: Fabric) -> Workload:
+    known = workload_kind(kind)
+    by_name: Mapping[str, Parameter] = {one.name: one for one in known.parameters}
+    values = Values(parameters=by_name, written=parameters, bdp_bytes=fabric.bdp_bytes)
+    try:
+        return known.build(values, fabric)
+    except WorkloadError as error:
+        field = _PARAMETERS_OF_FIELDS.get(error.field, error.field)
+        if field == error.field or field not in by_name:
+            raise
+        raise WorkloadError(error.message, field=field, hint=error.hint) from error

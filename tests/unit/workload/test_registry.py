@@ -1,0 +1,187 @@
+"""The registry of workloads: every kind builds, and every parameter of it does what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.errors import WorkloadError
+from testbed.units import ByteCount, Duration
+from testbed.workload.builder import check_local
+from testbed.workload.parameters import Parameter, ParameterType
+from testbed.workload.registry import WORKLOADS, build_workload, workload_kind
+from testbed.workload.steps import Compute, Workload
+
+RATE_BPS = 400_000_000_000
+BDP = 600_000
+TRACE = Path(__file__).parents[2] / "golden" / "workload" / "formats"
+REQUIRED: Mapping[str, dict[str, Any]] = {"trace": {"file": str(TRACE / "triggers.cm")}}
+ALL = [pytest.param(kind, id=kind) for kind in WORKLOADS]
+
+
+def build(kind: str, parameters: Mapping[str, Any] | None = None, *, ranks: int = 8, **more: Any) -> Workload:
+    options: dict[str, Any] = {"ranks_per_host": 2, "leaf_of": lambda rank: rank % 2, "seed": 1} | more
+    written = REQUIRED.get(kind, {}) | dict(parameters or {})
+    return build_workload(kind, written, ranks=ranks, rate_bps=RATE_BPS, bdp_bytes=BDP, **options)
+
+
+def sizes(workload: Workload) -> set[int]:
+    return {transfer.size_bytes for transfer in workload.transfers}
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_every_kind_builds_with_its_defaults_on_eight_ranks(kind: str) -> None:
+    workload = build(kind)
+    assert workload.transfers
+    assert workload.ranks == 8
+    assert sum(transfer.size_bytes for transfer in workload.transfers) < 2 * 10**9, "nobody waits for more"
+    check_local(workload)
+    assert build(kind) == workload, "one seed, one workload"
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_every_default_written_out_changes_nothing(kind: str) -> None:
+    """What is optional is not in conflict with what it is by default; a model's parameters need a model."""
+    of_models = "with a model"
+    written = {
+        one.name: one.default
+        for one in WORKLOADS[kind].parameters
+        if one.default is not None and not one.description.startswith(of_models)
+    }
+    assert build(kind, written) == build(kind)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_every_kind_is_described(kind: str) -> None:
+    known = WORKLOADS[kind]
+    names = [one.name for one in known.parameters]
+    assert len(set(names)) == len(names)
+    assert not set(names) & {"kind", "ranks", "duration", "time_limit"}, "those are of every workload"
+    for one in known.parameters:
+        assert one.description
+        assert not one.description.endswith(".")
+        _check_default(one)
+    assert known.as_json()["parameters"]
+
+
+def _check_default(parameter: Parameter) -> None:
+    match parameter.type:
+        case ParameterType.CHOICE:
+            assert parameter.choices
+            assert parameter.default in (None, *parameter.choices)
+        case ParameterType.WHOLE | ParameterType.NUMBER:
+            assert parameter.low is not None
+            assert parameter.high is not None
+            assert parameter.default is None or parameter.low <= parameter.default <= parameter.high
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "expected"),
+    [
+        ("permutation", {"bytes": "2bdp"}, {2 * BDP}),
+        ("permutation", {"bytes": ByteCount(1000)}, {1000}),
+        ("all-reduce", {"bytes": "0.1bdp"}, {BDP // 10 // 8}),
+        ("all-to-all", {"bytes": ByteCount(4096)}, {4096}),
+        ("incast", {"bytes": "0.0000001bdp"}, {1}),
+    ],
+)
+def test_sizes(kind: str, written: dict[str, Any], expected: set[int]) -> None:
+    assert sizes(build(kind, written)) == expected
+
+
+def test_an_odd_part_of_a_bdp_is_rounded_to_elements() -> None:
+    [collective] = build("all-reduce", {"bytes": "0.0001001bdp"}).collectives
+    assert collective.size_bytes == 60
+    with pytest.raises(WorkloadError, match="whole number of float32"):
+        build("all-reduce", {"bytes": ByteCount(1001)})
+
+
+def test_ranks_by_number_and_by_name() -> None:
+    assert {one.source for one in build("incast", {"senders": 3}).transfers} == {1, 2, 3}
+    assert {one.source for one in build("incast", {"senders": (5, 7)}).transfers} == {5, 7}
+    assert {one.destination for one in build("checkpoint", {"storage": 2}).transfers} == {6, 7}
+    assert {one.destination for one in build("checkpoint", {"storage": (0,)}).transfers} == {0}
+
+
+def test_algorithms_have_hyphens() -> None:
+    [collective] = build("all-reduce", {"algorithm": "halving-doubling"}).collectives
+    assert collective.algorithm == "halving_doubling"
+    [collective] = build("all-reduce", {"algorithm": "hierarchical", "rail_algorithm": "tree"}).collectives
+    assert collective.algorithm == "hierarchical"
+
+
+def test_a_window_makes_an_all_to_all_serial() -> None:
+    assert all(len(one.after) == 0 for one in build("all-to-all").transfers)
+    waiting = [one for one in build("all-to-all", {"window": 1}).transfers if one.after]
+    assert len(waiting) == 8 * 6
+
+
+def test_a_training_step_by_model_says_what_it_leaves_out() -> None:
+    by_model = build("training-step", {"model": "70B", "tensor": 2, "pipeline": 2})
+    assert "Of the bytes of Llama 3 70B 0.001" in by_model.notes[-1]
+    # 2 P / (TP PP) bytes, a thousandth of it, over two data-parallel ranks
+    gradients = {
+        one.size_bytes for one in by_model.collectives if len(one.ranks) == 2 and one.ranks[1] - one.ranks[0] == 2
+    }
+    assert gradients == {35_000_000}
+    assert all(
+        step.duration_ns == 0
+        for step in build("training-step", {"model": "8B", "time_factor": 0}).steps
+        if isinstance(step, Compute)
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "field", "message"),
+    [
+        ("training-step", {"model": "8B", "gradient_bytes": ByteCount(2)}, "gradient_bytes", "follows from the model"),
+        ("training-step", {"recompute": True}, "recompute", "only with a model"),
+        ("training-step", {"tensor": 3}, "tensor", "no multiple"),
+        ("training-step", {"tensor": 4, "data": 4}, "data", "16 ranks; there are 8"),
+        ("checkpoint", {"model": "8B", "bytes": ByteCount(2)}, "bytes", "follow from the model"),
+        ("permutation", {"scope": "inter-leaf"}, "scope", "needs to know the leaf"),
+        ("permutation", {"flowz": 2}, "flowz", "no parameter 'flowz'"),
+        ("trace", {"file": None}, "file", "file is missing"),
+        ("incast", {"bytes": "64"}, "bytes", "which is no size"),
+        ("incast", {"jitter": 5}, "jitter", "which is no duration"),
+        ("incast", {"senders": 8}, "senders", "8 other ranks"),
+        ("kv-cache-incast", {"prefill": 8}, "prefill", "8 ranks are asked for; there are 7"),
+        ("background", {"span": Duration(0)}, "span", "must be over 0"),
+        ("tenants", {"tenants": ()}, "tenants", "at least one"),
+        ("tenants", {"tenants": ({"workload": {"kind": "incast"}, "ranks": 9},)}, "tenants", "do not fit on 8"),
+    ],
+)
+def test_what_does_not_fit_names_its_parameter(kind: str, written: dict[str, Any], field: str, message: str) -> None:
+    with pytest.raises(WorkloadError, match=message) as caught:
+        build(kind, written, leaf_of=None)
+    assert caught.value.field == field
+
+
+def test_an_unknown_kind_names_the_nearest() -> None:
+    with pytest.raises(WorkloadError, match="did you mean incast"):
+        workload_kind("incats")
+
+
+def test_tenants_are_placed_and_know_who_shares_a_host() -> None:
+    entry = {"workload": {"kind": "all-reduce", "algorithm": "hierarchical"}}
+    packed = build("tenants", {"tenants": (entry, entry | {"start": Duration(1000)})})
+    assert [one.ranks for one in packed.collectives] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert {one.start_ns for one in packed.transfers if one.label.startswith("tenant2/")} == {1000}
+    assert any(one.scale_up for one in packed.transfers)
+
+    apart = build("tenants", {"tenants": (entry, entry), "placement": "round-robin"})
+    assert [one.ranks for one in apart.collectives] == [(0, 2, 4, 6), (1, 3, 5, 7)]
+    assert not any(one.scale_up for one in apart.transfers)
+
+    named = build("tenants", {"tenants": (entry | {"ranks": (6, 7)}, entry | {"name": "b"})})
+    assert [one.ranks for one in named.collectives] == [(6, 7), (0, 1, 2, 3, 4, 5)]
+
+
+def test_a_trace_of_fewer_ranks_leaves_some_idle_and_one_of_more_is_refused() -> None:
+    nodes = build("trace", ranks=1000).ranks
+    assert nodes == 1000
+    with pytest.raises(WorkloadError, match="the trace has"):
+        build("trace", ranks=2)
