@@ -78,6 +78,7 @@ def deploy(
     keep_failed: Annotated[bool, typer.Option("--keep-failed", help="Do not undo a deploy that failed.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until routing has converged.")] = True,
     timeout: Timeout = 120.0,
+    runtime: Annotated[str, typer.Option("--runtime", help="netns, or mininet: Mininet's objects, too.")] = "netns",
     format: Form = "table",
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
 ) -> None:
@@ -95,6 +96,7 @@ def deploy(
         timeout_s=timeout,
         form=_form(format),
         quiet=quiet,
+        runtime=runtime,
     )
 
 
@@ -150,6 +152,17 @@ def shell(node: NodeArgument, name: LabName = None) -> None:
     from testbed.cli import nodes
 
     raise typer.Exit(nodes.shell(name, node))
+
+
+@app.command(name="mininet-cli")
+def mininet_cli(
+    name: LabName = None,
+    script: Annotated[Path | None, typer.Option("--script", help="Commands to run; default: a prompt.")] = None,
+) -> None:
+    """Open Mininet's prompt on a deployed lab, of whatever runtime: nodes, net, pingall, NODE COMMAND."""
+    from testbed.cli import mininet_prompt
+
+    mininet_prompt.prompt(name, script)
 
 
 @app.command()

@@ -9,12 +9,17 @@ from testbed.cli.labs import lab_name, read_topology
 from testbed.cli.output import Format, console, emit_json
 from testbed.cli.progress import StepDisplay
 from testbed.cli.signals import stand_by_the_outcome
-from testbed.deploy.lifecycle import DeployOptions, deploy_lab, destroy_lab, preview
+from testbed.deploy.lifecycle import DeployOptions, DeployOutcome, deploy_lab, destroy_lab, preview
 from testbed.deploy.scale import resolve_scale
 from testbed.deploy.state import StateDirectory
+from testbed.deploy.steps import StepCallback
+from testbed.drivers.mininet_package import load_mininet
 from testbed.errors import LabNotFound, TestbedError
+from testbed.model import Lab
 from testbed.plan import describe_operation, summarize_plan
 from testbed.plan.wire import mechanism_text
+
+RUNTIMES = ("netns", "mininet")
 
 
 def deploy(
@@ -29,9 +34,12 @@ def deploy(
     timeout_s: float,
     form: Format,
     quiet: bool,
+    runtime: str = "netns",
 ) -> None:
     """Deploy, or with `dry_run` print what would be done."""
     started = time.monotonic()
+    if runtime not in RUNTIMES:
+        raise TestbedError(f"--runtime {runtime}: expected {' or '.join(RUNTIMES)}")
     lab = read_topology(topology, name, settings)
     state = StateDirectory()
     scale = resolve_scale(lab, state)
@@ -43,11 +51,13 @@ def deploy(
             sys.stdout.write("".join(describe_operation(operation) + "\n" for operation in plan.operations))
             print(summarize_plan(plan), file=sys.stderr)
         return
+    if runtime == "mininet":
+        load_mininet()
     if scale.warning:
         print(f"warning: {scale.warning}", file=sys.stderr)
     options = DeployOptions(k=scale.k, timeout_s=timeout_s, reconfigure=reconfigure, keep_failed=keep_failed, wait=wait)
     with StepDisplay(quiet=quiet) as display:
-        outcome = deploy_lab(lab, state, options, display)
+        outcome = _deploy(lab, state, options, display, runtime)
         stand_by_the_outcome()  # an interrupted deploy leaves nothing, so one that left a lab was not interrupted
     elapsed = time.monotonic() - started
     if form is Format.JSON:
@@ -80,6 +90,16 @@ def deploy(
         console().print(f"BFD auto: {choice} for {sessions} sessions", highlight=False)
     if sentence := mechanism_text(outcome.lab.plan.ports):
         console().print(sentence, highlight=False)
+
+
+def _deploy(
+    lab: Lab, state: StateDirectory, options: DeployOptions, notify: StepCallback, runtime: str
+) -> DeployOutcome:
+    if runtime == "netns":
+        return deploy_lab(lab, state, options, notify)
+    from testbed.mininet import LabNet, deploy
+
+    return deploy(LabNet(lab, state, outlive=True), lab, state, options, notify)
 
 
 def destroy(name: str | None, topology: str | None, *, every: bool, yes: bool, quiet: bool) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,11 +24,12 @@ from testbed.deploy.links import declare_wires
 from testbed.deploy.live import RunningLab
 from testbed.deploy.pausing import attach, detach
 from testbed.deploy.reaction import planned_reaction_ns, undo_killed_measurement
+from testbed.deploy.routing import daemon_sets
 from testbed.deploy.state import LabRecord, StateDirectory
 from testbed.deploy.steps import StepCallback, ignore_steps, step
 from testbed.deploy.wire import choose_delay
 from testbed.drivers import namespaces
-from testbed.drivers.frr import DaemonLauncher, DaemonSet, prepare_run_directory, remove_crash_directories
+from testbed.drivers.frr import DaemonLauncher, remove_crash_directories
 from testbed.drivers.machine import FrrInstallation, find_frr, require_root
 from testbed.drivers.netns import NetnsKernel
 from testbed.drivers.ports import PortInstaller
@@ -39,7 +40,6 @@ from testbed.names import namespace_name
 from testbed.plan import plan_lab, slot_for
 from testbed.plan.operations import CreateNode, CreateVeth, InstallPort, LabPlan, Operation, StartRouting
 from testbed.portd.errors import PauseAgentError
-from testbed.render import FrrVersion, render_switch
 from testbed.version import __version__
 
 DEFAULT_TIMEOUT_S = 120.0
@@ -68,6 +68,10 @@ class DeployOptions:
     """Start the routing daemons; False leaves bare nodes and links."""
     directory: Path | None = None
     """Parent of the lab directory `testbed-<lab>/`; the working directory by default."""
+    runtime: str = "netns"
+    """What the lab was deployed as, for its record: "netns", or "mininet" with `realised` making Mininet's objects."""
+    realised: Callable[[Sequence[Operation]], None] | None = None
+    """Told of operations once they are carried out, in their order; `CreateNode` once the nodes are published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +154,11 @@ def _existing(lab: Lab, state: StateDirectory, options: DeployOptions) -> Runnin
         return None
     # The same lab may come from its file by another path.
     same = {**running.record.model, "source": lab.source} == encode_lab(lab) and running.record.k == options.k
+    if same and running.record.runtime != options.runtime:
+        raise LabExists(
+            f"the lab {lab.name} is deployed with runtime {running.record.runtime}",
+            hint="`testbed mininet-cli` opens Mininet's prompt on any lab; deploy --reconfigure replaces it",
+        )
     if not same:
         raise LabExists(
             f"a different lab named {lab.name} is deployed (from {running.record.source or 'an unnamed file'})",
@@ -193,6 +202,7 @@ def _register(
             frr=frr.version_text if frr is not None and options.routing else "",
             delay_by=delay_by.value if delay_by is not None else "",
             reaction_ns=reaction_ns,
+            runtime=options.runtime,
         )
         Journal(state.lab_directory(lab.name)).state(LabState.DEPLOYING)
         state.write(record)
@@ -213,6 +223,7 @@ def _bring_up(
     journal = Journal(state.lab_directory(lab.name))
     run = state.run_directory(lab.name)
     kernel = NetnsKernel(lab.name)
+    realised = options.realised or (lambda _: None)
     watch: ConvergenceWatch | None = None
     launcher: DaemonLauncher | None = None
     try:
@@ -220,6 +231,7 @@ def _bring_up(
             creations = [item for item in plan.operations if isinstance(item, CreateNode)]
             journal.nodes(kernel.create_nodes(creations))
             kernel.publish()
+            realised(creations)
         # What needs no lock of the kernel is done beside the links, which are made on one CPU. It has ended when the
         # pool is left, whatever happens.
         with ThreadPoolExecutor(3, thread_name_prefix="deploy") as pool:
@@ -227,10 +239,11 @@ def _bring_up(
                 loading = pool.submit(_load_data_path, plan, run) if plan.qos is not None else None
                 beside = [pool.submit(write_lab_directory, lab, plan, Path(record.directory), journal)]
                 routed = frr is not None and plan.switches and options.routing
-                sets = pool.submit(_daemon_sets, lab, plan, run, frr) if frr is not None and routed else None
+                sets = pool.submit(daemon_sets, lab, plan, run, frr) if frr is not None and routed else None
             links, ports = _links_and_ports(plan)
             with step("links", notify, f"{len(lab.links)} links"):
                 kernel.apply(links)
+                realised(links)
             if loading is not None:
                 with step("data path", notify):
                     kernel.use_data_path(loading.result())
@@ -238,6 +251,7 @@ def _bring_up(
                     beside.append(pool.submit(attach, plan, state.run, run, state.lab_directory(lab.name)))
             with step("ports", notify, f"{len(plan.ports)} ports"):
                 kernel.apply(ports)
+                realised(ports)
             if frr is not None and sets is not None:
                 with step("routing", notify, f"{len(plan.switches)} switches"):
                     watch = ConvergenceWatch(plan, run)
@@ -273,26 +287,6 @@ def _links_and_ports(plan: LabPlan) -> tuple[list[Operation], list[Operation]]:
     operations: list[Operation] = [item for item in plan.operations if not isinstance(item, CreateNode | StartRouting)]
     end = max((index for index, item in enumerate(operations, 1) if isinstance(item, CreateVeth)), default=0)
     return operations[:end], operations[end:]
-
-
-def _daemon_sets(lab: Lab, plan: LabPlan, run: Path, frr: FrrInstallation) -> list[DaemonSet]:
-    version = FrrVersion(*frr.version[:2])
-    sets = []
-    for switch in plan.switches:
-        directory = run / switch.node
-        config = render_switch(switch, lab=lab.name, version=version, log_directory=str(directory))
-        sets.append(
-            DaemonSet(
-                node=switch.node,
-                namespace=namespace_name(lab.name, switch.node),
-                directory=directory,
-                configurations=config.daemons,
-                integrated=config.integrated,
-            )
-        )
-    for item in sets:
-        prepare_run_directory(item)
-    return sets
 
 
 def _run_node_commands(lab: Lab, running: RunningLab) -> None:

@@ -36,7 +36,7 @@ class StateBusy(TestbedError):
 class LabRecord:
     """What `lab.json` says. `model` is the encoded `Lab`; `k` the time scale it runs at; `frr` the version of FRR
     whose daemons were started, "" if none were; `delay_by` what `delay: {by: auto}` means in it, "" without delays;
-    `reaction_ns` the pause reaction that headrooms are planned for."""
+    `reaction_ns` the pause reaction that headrooms are planned for; `runtime` what it was deployed as."""
 
     name: str
     slot: int
@@ -49,6 +49,7 @@ class LabRecord:
     frr: str = ""
     delay_by: str = ""
     reaction_ns: int = DEFAULT_REACTION_NS
+    runtime: str = "netns"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -64,6 +65,7 @@ class LabRecord:
             "frr": self.frr,
             "delay_by": self.delay_by,
             "reaction_ns": self.reaction_ns,
+            "runtime": self.runtime,
         }
 
 

@@ -74,7 +74,7 @@ def probe_capabilities(directory: Path | None, *, refresh: bool = False) -> Capa
     key = _key(programs, libbpf)
     answers: Answers
     if kept.get("key") == key and root:
-        answers = dict(kept["answers"])
+        answers = dict(kept["answers"]) | machine_probe.probe_packages()
         if answers[_PORT_PROGRAMS]:  # headers or a library may have been installed since
             answers[_PORT_PROGRAMS] = ebpf_probe.probe_port_programs()
     else:

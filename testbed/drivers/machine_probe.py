@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-import importlib.util
 import os
 import platform
 import re
 from pathlib import Path
 
+from testbed.drivers.mininet_package import find_mininet
 from testbed.drivers.modules import ModuleState, module_state
 from testbed.drivers.status import Answers
 
@@ -30,8 +30,13 @@ def probe_devices() -> Answers:
         "rdma.rxe in namespaces": ""
         if release >= RXE_IN_NAMESPACES
         else f"Linux {'.'.join(map(str, RXE_IN_NAMESPACES))} or newer, this is {platform.release()}",
-        "python.mininet": "" if importlib.util.find_spec("mininet") else "the Python package is not installed",
+        **probe_packages(),
     }
+
+
+def probe_packages() -> Answers:
+    """Optional Python packages: "" where it is installed, else why not."""
+    return {"python.mininet": find_mininet()}
 
 
 def kernel_version(release: str) -> tuple[int, int]:

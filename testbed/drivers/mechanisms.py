@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from testbed.drivers import mininet_package
 from testbed.drivers.capabilities import Capabilities
 from testbed.drivers.machine import FrrInstallation
 from testbed.drivers.status import Status
@@ -203,10 +204,8 @@ def _docker(machine: _Machine) -> Mechanism:
 
 def _mininet(machine: _Machine) -> Mechanism:
     if lacking := machine.lacking("python.mininet"):
-        return _missing("mininet nodes", lacking, "pip install 'testbed' brings it; apt-get install mininet for mnexec")
-    if not machine.has("mn"):
-        return _degraded("mininet nodes", "the Python package, without mnexec", "apt-get install mininet")
-    return _ok("mininet nodes", f"Mininet {machine.capabilities.programs['mn'].version}")
+        return _missing("mininet nodes", lacking, mininet_package.HINT)
+    return _ok("mininet nodes", "Mininet's hosts, links and FRR switches over the same plan")
 
 
 def _bgp(machine: _Machine) -> Mechanism:
@@ -240,5 +239,5 @@ _FEATURES: tuple[Callable[[_Machine], Mechanism], ...] = (
     _vm,
     _virtual_time,
 )
-_NOT_BUILT = frozenset({_rdma, _docker, _mininet, _vm, _virtual_time})
+_NOT_BUILT = frozenset({_rdma, _docker, _vm, _virtual_time})
 """What the machine offers, and testbed does not use yet."""

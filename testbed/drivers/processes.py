@@ -119,7 +119,13 @@ def kill_all(identities: Collection[int], *, timeout_s: float = KILL_TIMEOUT_S) 
     )
 
 
-def _kill(found: Sequence[Process], deadline: float) -> None:
+def terminate(found: Sequence[Process], *, timeout_s: float = KILL_TIMEOUT_S) -> None:
+    """SIGTERM these processes and wait for their end; what takes longer than `timeout_s` is killed."""
+    _kill(found, time.monotonic() + timeout_s, signal.SIGTERM)
+    _kill(found, time.monotonic() + timeout_s)
+
+
+def _kill(found: Sequence[Process], deadline: float, number: signal.Signals = signal.SIGKILL) -> None:
     descriptors: dict[int, int] = {}
     poller = select.poll()
     for process in found:
@@ -127,7 +133,7 @@ def _kill(found: Sequence[Process], deadline: float) -> None:
             descriptor = os.pidfd_open(process.pid)
             descriptors[descriptor] = process.pid
             poller.register(descriptor, select.POLLIN)
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            signal.pidfd_send_signal(descriptor, number)
     waiting = set(descriptors)
     while waiting and (left := deadline - time.monotonic()) > 0:
         for descriptor, _ in poller.poll(left * 1000):

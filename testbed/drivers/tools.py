@@ -42,7 +42,12 @@ PROGRAMS = (
     Program(name="ethtool", package="ethtool", needed_for="looking at offloads by hand", question=None),
     Program(name="qemu-system-x86_64", package="qemu-system-x86", needed_for="the lab VM"),
     Program(name="docker", package="docker.io", needed_for="nodes of runtime docker", question=("--version",)),
-    Program(name="mn", package="mininet", needed_for="nodes of runtime mininet", question=("--version",)),
+    Program(
+        name="mn",
+        package="mininet",
+        needed_for="Mininet without testbed",
+        question=("--version",),
+    ),
 )
 
 

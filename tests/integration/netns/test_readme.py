@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.drivers.mininet_package import find_mininet
 from testbed.spec import load_topology_text
 
 ROOT = Path(__file__).parents[3]
@@ -140,6 +141,24 @@ def test_python(newcomer: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "1 received" in done.stdout
+
+
+@pytest.mark.skipif(bool(find_mininet()), reason="Mininet is not installed: pip install mininet")
+def test_mininet(newcomer: Path) -> None:
+    (example,) = blocks("python", "For scripts that speak Mininet")
+    done = subprocess.run(
+        [sys.executable, "-c", example],
+        cwd=newcomer,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "0% dropped" in done.stderr
+    assert "default via" in done.stdout
+    command("list", cwd=newcomer)
+    assert not list(newcomer.glob("testbed-*"))
 
 
 def test_pytest(newcomer: Path) -> None:

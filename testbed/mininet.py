@@ -1,0 +1,229 @@
+"""A lab as a Mininet network, for scripts and people that speak Mininet.
+
+    from testbed.mininet import CLI, build
+
+    net = build("topologies/demo.yml")
+    net.start()
+    net.pingAll()
+    net["p1-s1-h1"].cmd("ip route")
+    CLI(net)
+    net.stop()
+
+`build` carries out the plan of the file, as `testbed deploy` does, and makes Mininet's objects of it: hosts, FRR
+switches, links and interfaces, whose queues, addresses and routes are those of the plan. `attach` makes them of a lab
+that is deployed. Importing this module needs Mininet, Debian's or PyPI's, and raises `CapabilityError` without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from testbed.deploy.converge import ConvergenceWatch
+from testbed.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, DeployOutcome, deploy_lab, destroy_lab
+from testbed.deploy.live import RunningLab
+from testbed.deploy.routing import start_routing, stop_routing
+from testbed.deploy.scale import resolve_scale
+from testbed.deploy.state import StateDirectory
+from testbed.deploy.steps import StepCallback, ignore_steps
+from testbed.drivers.mininet_objects import LOOPBACK_PORT, FrrSwitch, LabCLI, LabHost, LabIntf, LabLink
+from testbed.model import Lab, NodeKind
+from testbed.names import namespace_name
+from testbed.plan.operations import AddAddress, CreateNode, CreateVeth, Operation
+from testbed.spec import load_topology, load_topology_text
+
+from mininet.net import Mininet  # isort: skip - the line above has found it
+
+RUNTIME = "mininet"
+CLI = LabCLI
+
+__all__ = ["CLI", "RUNTIME", "LabNet", "attach", "build"]
+
+
+class LabNet(Mininet):  # type: ignore[misc]
+    """A Mininet network whose nodes and links are those of a lab.
+
+    `realise` adds the objects of operations that have been carried out. `owner`: `stop` destroys the lab, else it
+    only lets go of it. `tag` and `outlive` are those of `LabNode`. Nodes and links of other classes may be added to it.
+    """
+
+    def __init__(
+        self,
+        model: Lab,
+        state: StateDirectory,
+        *,
+        owner: bool = False,
+        tag: str = RUNTIME,
+        outlive: bool = False,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        self._model = model
+        self._state = state
+        self._owner = owner
+        self._shells = {"tag": tag, "outlive": outlive}
+        self._timeout_s = timeout_s
+        # Mininet would raise limits of the machine and leave them so (mininet.util.fixLimits).
+        before, Mininet.inited = Mininet.inited, True
+        try:
+            super().__init__(controller=None, build=False)
+        finally:
+            Mininet.inited = before
+        self.built = True
+
+    @property
+    def lab(self) -> RunningLab:
+        """The lab as the rest of testbed sees it. Raises `LabNotFound` where it is gone."""
+        return RunningLab.open(self._model.name, self._state)
+
+    def realise(self, operations: Sequence[Operation]) -> None:
+        """Make the objects of what these operations have made; those of which Mininet has no notion are passed over."""
+        for operation in operations:
+            match operation:
+                case CreateNode():
+                    self._add_node(operation.node)
+                case CreateVeth(a=a, b=b):
+                    self.addLink(
+                        self[a.node],
+                        self[b.node],
+                        cls=LabLink,
+                        intf=LabIntf,
+                        intfName1=a.name,
+                        intfName2=b.name,
+                        addr1=a.mac,
+                        addr2=b.mac,
+                    )
+                case AddAddress(address=address):
+                    node = self[operation.node]
+                    intf = node.nameToIntf.get(operation.name)
+                    if intf is None and operation.name == "lo":
+                        intf = LabIntf("lo", node=node, port=LOOPBACK_PORT, moveIntfFn=lambda *_: None)
+                        node.controlIntf = intf
+                    if intf is not None:  # else a bridge, whose ports Mininet knows instead
+                        intf.ip, intf.prefixLen = str(address.ip), address.network.prefixlen
+                case _:
+                    pass
+
+    def _add_node(self, name: str) -> None:
+        node = self._model.node(name)
+        parameters: dict[str, Any] = {
+            "namespace": namespace_name(self._model.name, name),
+            "env": node.env,
+            **self._shells,
+        }
+        if node.kind is NodeKind.SWITCH:
+            self.addSwitch(name, cls=FrrSwitch, routing=self._route, **parameters)
+        else:
+            self.addHost(name, cls=LabHost, ip=None, **parameters)
+
+    def _route(self, node: str, on: bool) -> None:
+        if on:
+            start_routing(self.lab, node)
+        else:
+            stop_routing(self.lab, node)
+
+    def build(self) -> None:
+        """Everything was built with the object."""
+
+    def start(self) -> None:
+        """Start switches whose daemons do not run, and wait until routing has converged.
+
+        Raises `ConvergenceError`, which leaves the network as it is.
+        """
+        super().start()
+        lab = self.lab
+        if lab.daemons:
+            watch = ConvergenceWatch(lab.plan, self._state.run_directory(lab.name))
+            try:
+                watch.wait(self._timeout_s, ignore_steps)
+            finally:
+                watch.close()
+
+    def stop(self) -> None:
+        """End the nodes' shells; the lab goes too where this network is its owner."""
+        self.release()
+        if self._owner:
+            destroy_lab(self._model.name, self._state)
+
+    def release(self) -> None:
+        """Let go of the nodes: their shells end, unless they are to outlive this process."""
+        if self.terms:
+            self.stopXterms()
+        for node in self.values():
+            if self._shells["outlive"] and isinstance(node, (LabHost, FrrSwitch)):
+                continue
+            node.terminate()
+        for collection in (self.hosts, self.switches, self.links, self.nameToNode):
+            collection.clear()
+
+    def interact(self) -> Any:
+        """Start, open the prompt, stop."""
+        self.start()
+        try:
+            return CLI(self)
+        finally:
+            self.stop()
+
+
+def build(
+    topology: str | Path,
+    *,
+    name: str | None = None,
+    overrides: Mapping[str, object] | None = None,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    reconfigure: bool = False,
+    directory: Path | None = None,
+    state: StateDirectory | None = None,
+    notify: StepCallback = ignore_steps,
+) -> LabNet:
+    """A network of a topology file, or of YAML text if it has a line break; its nodes and links are there.
+
+    `start` waits until routing has converged, `stop` destroys the lab. A lab that is deployed as asked already, by a
+    script that was killed, is used as it stands. `overrides` replaces keys of the file ({"fabric.hosts": 4}). Raises
+    the errors of `testbed.errors`; after them nothing of the lab is left.
+    """
+    chosen = dict(overrides or {})
+    if name is not None:
+        chosen["name"] = name
+    if "\n" in str(topology):
+        model = load_topology_text(str(topology), file="<text>", overrides=chosen)
+    else:
+        model = load_topology(Path(topology), overrides=chosen)
+    place = state or StateDirectory()
+    net = LabNet(model, place, owner=True, timeout_s=timeout_s)
+    options = DeployOptions(
+        k=resolve_scale(model, place).k, timeout_s=timeout_s, wait=False, reconfigure=reconfigure, directory=directory
+    )
+    deploy(net, model, place, options, notify)
+    return net
+
+
+def deploy(
+    net: LabNet, model: Lab, state: StateDirectory, options: DeployOptions, notify: StepCallback = ignore_steps
+) -> DeployOutcome:
+    """Deploy `model` with runtime mininet, and fill `net` with its objects."""
+    try:
+        outcome = deploy_lab(model, state, replace(options, runtime=RUNTIME, realised=net.realise), notify)
+        if not outcome.changed:
+            net.realise(outcome.lab.plan.operations)
+    except BaseException:
+        net.release()
+        raise
+    return outcome
+
+
+def attach(name: str, *, state: StateDirectory | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> LabNet:
+    """A network of a lab that is deployed, with whatever runtime. `stop` lets go of it, and leaves it as it is.
+
+    Raises `LabNotFound`, `DriverError` where a node is gone.
+    """
+    place = state or StateDirectory()
+    running = RunningLab.open(name, place)
+    net = LabNet(running.model, place, tag="mininet-cli", timeout_s=timeout_s)
+    try:
+        net.realise(running.plan.operations)
+    except BaseException:
+        net.release()
+        raise
+    return net
