@@ -54,6 +54,7 @@ class ScenarioAsRun:
     source: str = ""
     matrix: dict[str, list[Any]] = field(default_factory=dict)
     faults: list[dict[str, Any]] = field(default_factory=list)
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

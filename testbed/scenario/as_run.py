@@ -3,36 +3,76 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
 from testbed.model import Bfd, LinkKind
-from testbed.model.scenario import Expectation, Scenario
+from testbed.model.scenario import Expectation, Fault, Parameter, Scenario
 from testbed.results import LabSummary, ScenarioAsRun
 from testbed.scenario.lab import LiveLab
 
 
 def scenario_as_run(scenario: Scenario) -> ScenarioAsRun:
     """In the keys of the scenario file, overrides applied."""
-    workload: dict[str, Any] = {"kind": scenario.workload.kind.value, "scope": scenario.workload.scope.value}
-    if scenario.workload.duration is not None:
-        workload["duration"] = str(scenario.workload.duration)
-    if scenario.workload.size is not None:
-        workload["bytes"] = scenario.workload.size.bytes
-    transport: dict[str, Any] = {"kind": scenario.transport.kind.value}
-    if scenario.transport.cc is not None:
-        transport["cc"] = scenario.transport.cc
     return ScenarioAsRun(
         name=scenario.name,
         # the name alone: where a file lies on somebody's machine is nobody else's business
         topology={"file": PurePath(scenario.topology.file).name, "set": dict(scenario.topology.set)},
-        transport=transport,
-        workload=workload,
+        transport=transport_as_run(scenario),
+        workload=workload_as_run(scenario),
         repeat={"runs": scenario.repeat.runs, "seed": scenario.repeat.seed},
         expect=[_expectation(item) for item in scenario.expect],
         overrides=list(scenario.overrides),
         source=PurePath(scenario.source).name,
+        matrix={key: list(values) for key, values in scenario.matrix.items()},
+        faults=[_fault(item) for item in scenario.faults],
+        description=scenario.description,
     )
+
+
+def transport_as_run(scenario: Scenario) -> dict[str, Any]:
+    transport = scenario.transport
+    written: dict[str, Any] = {"kind": transport.kind.value}
+    for key in ("cc", "paths", "traffic_class"):
+        if getattr(transport, key) is not None:
+            written[key] = getattr(transport, key)
+    return written | dict(transport.options)
+
+
+def workload_as_run(scenario: Scenario) -> dict[str, Any]:
+    workload = scenario.workload
+    written: dict[str, Any] = {"kind": workload.kind}
+    written |= {key: _plain(value) for key, value in workload.parameters.items() if value is not None}
+    ranks = workload.ranks
+    chosen = {
+        "hosts": list(ranks.hosts),
+        "rails": list(ranks.rails),
+        "count": ranks.count,
+        "order": ranks.order.value,
+        "per_rail": ranks.per_rail,
+    }
+    written["ranks"] = {key: value for key, value in chosen.items() if value not in ([], None)}
+    if workload.duration is not None:
+        written["duration"] = str(workload.duration)
+    return written
+
+
+def _plain(value: Parameter) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+def _fault(item: Fault) -> dict[str, Any]:
+    written: dict[str, Any] = {"at": str(item.at), "kind": item.kind.value, "target": item.target}
+    if item.until is not None:
+        written["until"] = str(item.until)
+    if item.period is not None:
+        written["period"] = str(item.period)
+    return written | ({"settings": dict(item.settings)} if item.settings else {})
 
 
 def lab_summary(lab: LiveLab) -> LabSummary:
@@ -72,8 +112,13 @@ def _bfd(bfd: Bfd) -> str:
 
 def _expectation(item: Expectation) -> dict[str, Any]:
     data: dict[str, Any] = {"metric": item.metric}
+    for key in ("where", "over"):
+        if getattr(item, key):
+            data[key] = dict(getattr(item, key))
     if item.minimum is not None:
         data["min"] = item.minimum
     if item.maximum is not None:
         data["max"] = item.maximum
+    if item.within is not None:
+        data |= {"within": item.within.value, "tolerance": item.tolerance, "relative": item.relative}
     return data | {"source": item.source}

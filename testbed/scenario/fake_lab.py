@@ -126,7 +126,7 @@ class FakeLab:
             for port in self.plan.ports
         }
 
-    def maps(self) -> NoReturn:
+    def maps(self, *, writable: bool = False) -> NoReturn:
         raise NotImplementedError("the fake lab has no data path: its plan has no qos")
 
     @property

@@ -35,7 +35,7 @@ class LiveLab(Protocol):
         """Every port's counters now, keyed (node, interface)."""
         ...
 
-    def maps(self) -> LabMaps:
+    def maps(self, *, writable: bool = False) -> LabMaps:
         """The data path's counters, for a lab whose plan has `qos`."""
         ...
 

@@ -11,7 +11,9 @@ class Phase(StrEnum):
     SERVERS = "servers"
     """Receivers are being started, one event per receiver that listens."""
     TRAFFIC = "traffic"
-    """Senders run; `done` and `total` are seconds, `total` 0 where the end is not known."""
+    """Senders run; `done` and `total` are seconds, or a share of the bytes and 1."""
+    LAB = "lab"
+    """A lab is being brought up for the point."""
     RUN = "run"
     """A run ended; `done` and `total` count runs."""
 
@@ -25,6 +27,9 @@ class Progress:
     runs: int
     done: float
     total: float
+    point: int = 1
+    """1-based, of the matrix."""
+    points: int = 1
     message: str = ""
 
 

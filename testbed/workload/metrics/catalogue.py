@@ -38,6 +38,7 @@ _COLLECTIVES = (
     ),
     MetricDefinition(
         name="busbw",
+        headline=True,
         title="Bus bandwidth",
         unit=MetricUnit.BYTES_PER_S,
         formula="algbw * factor; all_reduce 2(n-1)/n; reduce_scatter, all_gather, all_to_all, gather, scatter (n-1)/n;"
@@ -48,6 +49,7 @@ _COLLECTIVES = (
     ),
     MetricDefinition(
         name="busbw_share",
+        headline=True,
         title="Bus bandwidth, share of line rate",
         unit=MetricUnit.SHARE,
         formula="8 * busbw / line rate of a rank's NIC",
@@ -57,6 +59,7 @@ _COLLECTIVES = (
     ),
     MetricDefinition(
         name="jct",
+        headline=True,
         title="Job completion time",
         unit=MetricUnit.SECONDS,
         formula="max over ranks of the iteration's end - min of its start",
@@ -66,6 +69,7 @@ _COLLECTIVES = (
     ),
     MetricDefinition(
         name="jct_ratio",
+        headline=True,
         title="JCT over roofline",
         unit=MetricUnit.RATIO,
         formula="JCT / roofline; roofline of a step = C + 8 * S * factor / B",
@@ -118,11 +122,22 @@ _COLLECTIVES = (
         better=Better.NEITHER,
         compute=collectives.s_fabric,
     ),
+    MetricDefinition(
+        name="wrong",
+        headline=True,
+        title="Wrong elements",
+        unit=MetricUnit.COUNT,
+        formula="elements of all ranks' results that differ in any bit from what they should be",
+        source=_NCCL + " (#wrong)",
+        better=Better.LESS,
+        compute=collectives.wrong,
+    ),
 )
 
 _FLOWS = (
     MetricDefinition(
         name="aggregate_share",
+        headline=True,
         title="Aggregate share of ideal",
         unit=MetricUnit.SHARE,
         formula="sum of flows' goodputs / sum of their ideals; a flow's ideal is the slower of its two NICs' rates"
@@ -133,6 +148,7 @@ _FLOWS = (
     ),
     MetricDefinition(
         name="slowest_share",
+        headline=True,
         title="Slowest flow, share of ideal",
         unit=MetricUnit.SHARE,
         formula="min over flows of goodput / ideal",
@@ -152,6 +168,7 @@ _FLOWS = (
     ),
     MetricDefinition(
         name="aggregate_goodput",
+        headline=True,
         title="Aggregate goodput",
         unit=MetricUnit.BITS_PER_S,
         formula="sum over flows of payload bits received / the receiver's own measured time",
@@ -161,6 +178,7 @@ _FLOWS = (
     ),
     MetricDefinition(
         name="jain_flows",
+        headline=True,
         title="Jain's index over flows",
         unit=MetricUnit.RATIO,
         formula="(sum x)^2 / (n * sum x^2), x: goodput while all flows have data to send; 1 all equal, 1/n one has all",
@@ -170,6 +188,7 @@ _FLOWS = (
     ),
     MetricDefinition(
         name="fct_slowdown_p50",
+        headline=True,
         title="FCT slowdown P50",
         unit=MetricUnit.RATIO,
         formula="0.50 percentile of max(1, FCT / alone); alone = base RTT + 8 * bytes with headers / rate",
@@ -188,6 +207,7 @@ _FLOWS = (
     ),
     MetricDefinition(
         name="fct_slowdown_p99",
+        headline=True,
         title="FCT slowdown P99",
         unit=MetricUnit.RATIO,
         formula="0.99 percentile of max(1, FCT / alone); by size: bands of 5 % of the flows, sorted by size",
@@ -197,6 +217,7 @@ _FLOWS = (
     ),
     MetricDefinition(
         name="tail_fct",
+        headline=True,
         title="Tail FCT",
         unit=MetricUnit.SECONDS,
         formula="max over flows of the completion time",
@@ -206,6 +227,7 @@ _FLOWS = (
     ),
     MetricDefinition(
         name="tail_fct_ratio",
+        headline=True,
         title="Tail FCT over ideal",
         unit=MetricUnit.RATIO,
         formula="max FCT / ideal; ideal = most bytes (with headers) that any one NIC sends or receives * 8 / its rate"
@@ -234,6 +256,7 @@ _FLOWS = (
     ),
     MetricDefinition(
         name="retransmit_ratio",
+        headline=True,
         title="Retransmission ratio",
         unit=MetricUnit.SHARE,
         formula="packets sent again / packets sent for the first time",
@@ -264,6 +287,7 @@ _FLOWS = (
 _LINKS = (
     MetricDefinition(
         name="mmr_uplinks",
+        headline=True,
         title="Uplink max / mean",
         unit=MetricUnit.RATIO,
         formula="MMR: bytes sent by the busiest uplink of a tier / mean of all of them; whole flows cannot do better"
@@ -274,6 +298,7 @@ _LINKS = (
     ),
     MetricDefinition(
         name="mmr_worst_switch",
+        headline=True,
         title="Uplink max / mean, worst switch",
         unit=MetricUnit.RATIO,
         formula="the largest MMR among the uplinks of a single switch",
@@ -283,6 +308,7 @@ _LINKS = (
     ),
     MetricDefinition(
         name="jain_links",
+        headline=True,
         title="Jain's index over uplinks",
         unit=MetricUnit.RATIO,
         formula="(sum x)^2 / (n * sum x^2), x: bytes sent by each uplink of a tier",
@@ -319,6 +345,7 @@ _LINKS = (
     ),
     MetricDefinition(
         name="ecn_mark_ratio",
+        headline=True,
         title="ECN marking ratio",
         unit=MetricUnit.SHARE,
         formula="CE-marked packets / ECN-capable packets, of a queue or end to end",
@@ -346,6 +373,7 @@ _LINKS = (
     ),
     MetricDefinition(
         name="pause_fraction",
+        headline=True,
         title="Pause fraction",
         unit=MetricUnit.SHARE,
         formula="pause time / time elapsed",
@@ -364,6 +392,7 @@ _LINKS = (
     ),
     MetricDefinition(
         name="queue_p99",
+        headline=True,
         title="Queue depth P99",
         unit=MetricUnit.BYTES,
         formula=f"0.99 {_PERCENTILE}",
@@ -397,6 +426,25 @@ _LINKS = (
         source=_DRAFT,
         better=Better.MORE,
         compute=links.paths_used,
+    ),
+    MetricDefinition(
+        name="drops",
+        headline=True,
+        title="Dropped packets",
+        unit=MetricUnit.COUNT,
+        formula="packets dropped by queues of the fabric, for whatever cause, and lost on its wires",
+        source="RFC 2544 section 26.3 for the term",
+        better=Better.LESS,
+        compute=links.drops,
+    ),
+    MetricDefinition(
+        name="trims",
+        title="Trimmed packets",
+        unit=MetricUnit.COUNT,
+        formula="packets whose payload a full queue cut off",
+        source="UE Specification 1.0 section 4.1; NDP, SIGCOMM 2017",
+        better=Better.LESS,
+        compute=links.drops,
     ),
 )
 
@@ -452,6 +500,7 @@ _TIMES = (
     ),
     MetricDefinition(
         name="blackhole_time_rate",
+        headline=True,
         title="Blackhole time from rate",
         unit=MetricUnit.SECONDS,
         formula="time after the event in windows with less than 90 % of the median rate before it",
@@ -470,6 +519,7 @@ _TIMES = (
     ),
     MetricDefinition(
         name="recovery_time",
+        headline=True,
         title="Recovery time",
         unit=MetricUnit.SECONDS,
         formula="from the event to the end of the first of 3 windows in a row with 90 % of the median rate before it;"
@@ -496,6 +546,16 @@ _TIMES = (
         source=_DRAFT,
         better=Better.LESS,
         compute=timeline.redistribution_time,
+    ),
+    MetricDefinition(
+        name="detection_time",
+        headline=True,
+        title="Failure detection time",
+        unit=MetricUnit.SECONDS,
+        formula="from the fault until a routing daemon or BFD says that the neighbour is lost",
+        source="RFC 5880 section 6.8.4; RFC 4271 section 6.5",
+        better=Better.LESS,
+        compute=timeline.detection_time,
     ),
 )
 

@@ -100,3 +100,9 @@ def failure_overhead(failure_jct_s: float, steady_jct_s: Sequence[float]) -> flo
 def s_fabric(transfers: Iterable[Transfer]) -> float | None:
     """Payload bytes that enter the fabric: all transfers but those over scale-up links or from a rank to itself."""
     return float(sum(t.size_bytes for t in transfers if not t.scale_up and t.source != t.destination))
+
+
+def wrong(wrong_elements: Iterable[float]) -> float | None:
+    """Wrong elements over all ranks and operations; None where nothing was checked."""
+    counts = list(wrong_elements)
+    return float(sum(counts)) if counts else None

@@ -48,6 +48,8 @@ class MetricDefinition:
     source: str
     better: Better
     compute: Callable[..., float | None]
+    headline: bool = False
+    """It stands in a report's first table, where a run has it."""
     emulation: bool = False
     """It is about the emulation itself and not about the fabric."""
 

@@ -128,3 +128,8 @@ def effective_paths(path_bytes: Sequence[float]) -> float | None:
 def paths_used(path_bytes: Sequence[float]) -> float | None:
     """The share of the available paths that carried anything."""
     return sum(carried > 0 for carried in path_bytes) / len(path_bytes) if path_bytes else None
+
+
+def drops(packets_by_queue: Sequence[float]) -> float | None:
+    """Over all queues."""
+    return math.fsum(packets_by_queue) if packets_by_queue else None

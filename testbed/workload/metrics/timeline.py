@@ -118,3 +118,8 @@ def _check(time_s: Sequence[float], *series: Sequence[float]) -> None:
         raise ValueError("times do not rise")
     if any(len(values) != len(time_s) for values in series):
         raise ValueError("a series has not as many values as there are times")
+
+
+def detection_time(event_s: float, detected_s: Sequence[float]) -> float | None:
+    """From the event to the first notice of it, s; None where nobody noticed."""
+    return min((at - event_s for at in detected_s if at >= event_s), default=None)

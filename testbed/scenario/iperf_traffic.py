@@ -1,4 +1,4 @@
-"""Transfers over the kernel's TCP: iperf3 servers and clients inside the hosts.
+"""Timed flows over the kernel's TCP: iperf3 servers and clients inside the hosts.
 
 Receivers must be known to listen before any sender starts; senders then start together. Nothing here
 sleeps: it waits for a server's "listening" line, for the exit of children, or for an interrupt.
@@ -19,12 +19,12 @@ from typing import IO
 
 from testbed.collect.iperf3 import Iperf3Error, Iperf3Report, parse_client_report
 from testbed.errors import CapabilityError, ScenarioError
-from testbed.model.scenario import Transport, Workload
+from testbed.model.scenario import Transport
 from testbed.plan.operations import PortPlan
 from testbed.scenario.interrupt import Interrupt
+from testbed.scenario.iperf_flows import IperfFlow
 from testbed.scenario.lab import LiveLab
-from testbed.scenario.metrics import ideal_goodput_bps
-from testbed.scenario.permutation import Transfer
+from testbed.units import Duration
 
 WARM_UP_S = 1
 """Left out of a timed flow's figures: slow start, and the time in which the others start."""
@@ -33,43 +33,41 @@ LISTEN_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 3.0
 GRACE_S = 20.0
 """How much later than planned a flow may end."""
-_SLOWEST_SHARE = 0.05
-"""A flow of a given size is waited for as if it had this share of its ideal."""
 _TICK_S = 0.2
 
 
 class FlowFailed(ScenarioError):
     """A flow's iperf3 failed. `node` is where; `reason` is iperf3's own error."""
 
-    def __init__(self, transfer: Transfer, node: str, reason: str) -> None:
+    def __init__(self, flow: IperfFlow, node: str, reason: str) -> None:
         super().__init__(
-            f"{transfer} failed on {node}: {reason}",
+            f"{flow} failed on {node}: {reason}",
             hint="`testbed check` tells whether every NIC reaches every other of its rail",
         )
-        self.transfer = transfer
+        self.flow = flow
         self.node = node
         self.reason = reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What one transfer's sender reported. `started_s` counts from the first sender's start."""
+    """What one flow's sender reported. `started_s` counts from the first sender's start."""
 
-    transfer: Transfer
+    flow: IperfFlow
     report: Iperf3Report
     started_s: float
 
 
 @dataclass(slots=True)
-class TrafficResult:
-    """The flows that ended, in the order of the transfers; filled while traffic runs."""
+class IperfResult:
+    """The flows that ended, in the order of the flows; filled while traffic runs."""
 
     measurements: list[Measurement] = field(default_factory=list)
     interrupted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class IperfTraffic:
     """Transfers to be run over iperf3, and what to tell whom meanwhile.
 
     `around` is entered when every receiver listens and left when the last sender has ended: whoever
@@ -78,7 +76,9 @@ class Traffic:
 
     lab: LiveLab
     transport: Transport
-    workload: Workload
+    duration: Duration
+    tos: int
+    """The IP header's former type of service: DSCP and ECN (RFC 2474, RFC 3168)."""
     interrupt: Interrupt
     around: Callable[[], contextlib.AbstractContextManager[None]]
     on_listening: Callable[[int], None]
@@ -86,39 +86,39 @@ class Traffic:
 
     @property
     def planned_s(self) -> float:
-        """How long senders run; 0 where the size decides."""
-        return self.workload.duration.seconds + WARM_UP_S if self.workload.duration is not None else 0.0
+        """How long senders run."""
+        return self.duration.seconds + WARM_UP_S
 
-    def run(self, transfers: Sequence[Transfer], result: TrafficResult) -> None:
-        """Run all transfers at once and put what they measured into `result`.
+    def run(self, flows: Sequence[IperfFlow], result: IperfResult) -> None:
+        """Run all flows at once and put what they measured into `result`.
 
         After an interrupt the senders are asked to stop, what they printed is kept, and
         `result.interrupted` is set. Raises `FlowFailed` for the first flow that fails; `result` then
         holds those that had ended. No child outlives this call.
         """
         with _children() as children:
-            if not self._start_servers(children, transfers):
+            if not self._start_servers(children, flows):
                 result.interrupted = True
                 return
             with self.around():
-                clients = self._start_clients(children, transfers)
+                clients = self._start_clients(children, flows)
                 self._wait(clients, result)
-        result.measurements.sort(key=lambda item: item.transfer.id)
+        result.measurements.sort(key=lambda item: item.flow.id)
 
-    def _start_servers(self, children: list[subprocess.Popen[bytes]], transfers: Sequence[Transfer]) -> bool:
+    def _start_servers(self, children: list[subprocess.Popen[bytes]], flows: Sequence[IperfFlow]) -> bool:
         """True once every server has said that it listens, False after an interrupt."""
         deadline = time.monotonic() + LISTEN_TIMEOUT_S
         with selectors.DefaultSelector() as selector:
             selector.register(self.interrupt, selectors.EVENT_READ, None)
             waiting: set[int] = set()
-            for transfer in transfers:
-                process = self._spawn(transfer.destination.node, server_arguments(transfer), stdout=subprocess.PIPE)
+            for flow in flows:
+                process = self._spawn(flow.destination.node, server_arguments(flow), stdout=subprocess.PIPE)
                 children.append(process)
                 assert process.stdout is not None
                 selector.register(
-                    process.stdout, selectors.EVENT_READ, _Server(transfer=transfer, stdout=process.stdout)
+                    process.stdout, selectors.EVENT_READ, _Server(flow=flow, stdout=process.stdout)
                 )
-                waiting.add(transfer.id)
+                waiting.add(flow.id)
             while waiting:
                 ready = selector.select(max(0.0, deadline - time.monotonic()))
                 for key, _ in ready:
@@ -126,24 +126,24 @@ class Traffic:
                         return False
                     if key.data.listens():
                         selector.unregister(key.fileobj)
-                        waiting.discard(key.data.transfer.id)
-                        self.on_listening(len(transfers) - len(waiting))
+                        waiting.discard(key.data.flow.id)
+                        self.on_listening(len(flows) - len(waiting))
                 if not ready:
-                    late = next(transfer for transfer in transfers if transfer.id in waiting)
+                    late = next(flow for flow in flows if flow.id in waiting)
                     raise FlowFailed(late, late.destination.node, f"not listening after {LISTEN_TIMEOUT_S:.0f} s")
         return True
 
-    def _start_clients(self, children: list[subprocess.Popen[bytes]], transfers: Sequence[Transfer]) -> list[_Client]:
+    def _start_clients(self, children: list[subprocess.Popen[bytes]], flows: Sequence[IperfFlow]) -> list[_Client]:
         clients: list[_Client] = []
         origin = time.monotonic()
-        for transfer in transfers:
+        for flow in flows:
             # a file, not a pipe: nobody has to read while it runs, and nobody blocks
             output = tempfile.TemporaryFile()  # noqa: SIM115 - closed when this list goes
             started = time.monotonic()
-            argv = client_arguments(transfer, transport=self.transport, workload=self.workload)
-            process = self._spawn(transfer.source.node, argv, stdout=output)
+            argv = client_arguments(flow, transport=self.transport, duration=self.duration, tos=self.tos)
+            process = self._spawn(flow.source.node, argv, stdout=output)
             children.append(process)
-            clients.append(_Client(transfer=transfer, process=process, output=output, started_s=started - origin))
+            clients.append(_Client(flow=flow, process=process, output=output, started_s=started - origin))
         return clients
 
     def _spawn(self, node: str, argv: Sequence[str], *, stdout: int | IO[bytes]) -> subprocess.Popen[bytes]:
@@ -162,10 +162,10 @@ class Traffic:
                 f"{argv[0]} is not installed", missing=argv[0], hint=f"apt-get install {argv[0]}"
             ) from error
 
-    def _wait(self, clients: Sequence[_Client], result: TrafficResult) -> None:
+    def _wait(self, clients: Sequence[_Client], result: IperfResult) -> None:
         """Until every client has ended; each is parsed as it ends, so that a failure stops the rest."""
         begin = time.monotonic()
-        deadline = begin + self._patience_s([client.transfer for client in clients])
+        deadline = begin + self.planned_s + GRACE_S
         with selectors.DefaultSelector() as selector, contextlib.ExitStack() as descriptors:
             running: dict[int, _Client] = {}
             for client in clients:
@@ -189,36 +189,29 @@ class Traffic:
                 if now > deadline and running:
                     if result.interrupted:
                         return
-                    late = next(iter(running.values())).transfer
+                    late = next(iter(running.values())).flow
                     raise FlowFailed(late, late.source.node, f"not done after {now - begin:.0f} s")
 
-    def _patience_s(self, transfers: Iterable[Transfer]) -> float:
-        if self.workload.size is None:
-            return self.planned_s + GRACE_S
-        slowest = min(ideal_goodput_bps(transfer) for transfer in transfers)
-        return self.workload.size.bytes * 8 / (slowest * _SLOWEST_SHARE) + GRACE_S
 
-
-def server_arguments(transfer: Transfer) -> list[str]:
+def server_arguments(flow: IperfFlow) -> list[str]:
     """One test, then exit. Text output, flushed: its "Server listening" line is what we wait for."""
     return [
         "iperf3", "-s", "-1", "--forceflush", "-i", "0",
-        "-B", _address(transfer.destination), "-p", str(transfer.destination_port),
+        "-B", _address(flow.destination), "-p", str(flow.destination_port),
     ]  # fmt: skip
 
 
-def client_arguments(transfer: Transfer, *, transport: Transport, workload: Workload) -> list[str]:
+def client_arguments(flow: IperfFlow, *, transport: Transport, duration: Duration, tos: int) -> list[str]:
     """The sender: bound to its NIC's address, so that source routing takes it out of that NIC."""
     arguments = [
-        "iperf3", "-c", _address(transfer.destination), "-p", str(transfer.destination_port),
-        "-B", _address(transfer.source), "--cport", str(transfer.source_port),
+        "iperf3", "-c", _address(flow.destination), "-p", str(flow.destination_port),
+        "-B", _address(flow.source), "--cport", str(flow.source_port),
         "-J", "-i", str(SAMPLE_S), "--connect-timeout", "5000",
     ]  # fmt: skip
-    if workload.duration is not None:
-        # iperf3 takes whole seconds; the loader has seen to it
-        arguments += ["-t", str(round(workload.duration.seconds)), "-O", str(WARM_UP_S)]
-    elif workload.size is not None:
-        arguments += ["-n", str(workload.size.bytes)]
+    # iperf3 takes whole seconds; the loader has seen to it
+    arguments += ["-t", str(round(duration.seconds)), "-O", str(WARM_UP_S)]
+    if tos:
+        arguments += ["-S", str(tos)]
     if transport.cc is not None:
         arguments += ["-C", transport.cc]
     return arguments
@@ -226,7 +219,7 @@ def client_arguments(transfer: Transfer, *, transport: Transport, workload: Work
 
 @dataclass(slots=True, kw_only=True)
 class _Server:
-    transfer: Transfer
+    flow: IperfFlow
     stdout: IO[bytes]
     said: bytes = b""
 
@@ -239,19 +232,19 @@ class _Server:
         if not chunk:
             words = [line for line in self.said.decode(errors="replace").splitlines() if "error" in line]
             raise FlowFailed(
-                self.transfer, self.transfer.destination.node, words[0] if words else "iperf3 server ended"
+                self.flow, self.flow.destination.node, words[0] if words else "iperf3 server ended"
             )
         return False
 
 
 @dataclass(slots=True, kw_only=True)
 class _Client:
-    transfer: Transfer
+    flow: IperfFlow
     process: subprocess.Popen[bytes]
     output: IO[bytes]
     started_s: float
 
-    def collect(self, result: TrafficResult) -> None:
+    def collect(self, result: IperfResult) -> None:
         """Parse what an ended client printed. Raises `FlowFailed`, unless everything is being stopped."""
         status = self.process.wait()
         self.output.seek(0)
@@ -261,8 +254,8 @@ class _Client:
             if result.interrupted:
                 return  # stopped before it had anything to say
             reason = f"iperf3 was killed by signal {-status}" if status < 0 else f"iperf3: {error}"
-            raise FlowFailed(self.transfer, self.transfer.source.node, reason) from error
-        result.measurements.append(Measurement(transfer=self.transfer, report=report, started_s=self.started_s))
+            raise FlowFailed(self.flow, self.flow.source.node, reason) from error
+        result.measurements.append(Measurement(flow=self.flow, report=report, started_s=self.started_s))
 
 
 @contextlib.contextmanager
@@ -290,5 +283,5 @@ def _signal_all(children: Iterable[subprocess.Popen[bytes]], number: signal.Sign
 
 
 def _address(nic: PortPlan) -> str:
-    assert nic.address is not None, "a transfer is planned between NICs that have addresses"
+    assert nic.address is not None, "a flow is planned between NICs that have addresses"
     return str(nic.address.ip)

@@ -1,0 +1,73 @@
+"""What each channel got while all of them had something to send: what shares, Jain and an ECMP oracle are about."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Sequence
+
+from testbed.results import Channel, Transfers
+
+
+def common_span(channels: Sequence[Channel], transfers: Transfers) -> tuple[float, float] | None:
+    """From when the last channel began until the first one ended, s; None where they do not overlap."""
+    begin: dict[int, float] = {}
+    end: dict[int, float] = {}
+    for channel, start_s, end_s in zip(transfers.channel, transfers.start_s, transfers.end_s, strict=True):
+        if start_s is not None:
+            begin[channel] = min(start_s, begin.get(channel, start_s))
+        if end_s is not None:
+            end[channel] = max(end_s, end.get(channel, end_s))
+    if len(begin) < len(channels) or not begin:
+        return None
+    last_begin, first_end = max(begin.values()), min(end.values(), default=0.0)
+    return (last_begin, first_end) if first_end > last_begin else None
+
+
+def rates_together(channels: Sequence[Channel], transfers: Transfers) -> list[float]:
+    """Each channel's goodput in the common span, bit/s, from its samples; where it has none, or there is no such span,
+    over all the time it had something to send."""
+    span = common_span(channels, transfers)
+    if span is None:
+        return [channel.goodput_bps for channel in channels]
+    begin, end = span
+    found = []
+    for channel in channels:
+        got = _acked(channel, end) if channel.samples.acked_bytes else None
+        before = _acked(channel, begin) if got is not None else None
+        together = got is not None and before is not None
+        found.append(8 * (got - before) / (end - begin) if together else channel.goodput_bps)  # type: ignore[operator]
+    return found
+
+
+def _acked(channel: Channel, at_s: float) -> float | None:
+    """Bytes acknowledged until then, between two samples by their proportion."""
+    times, acked = channel.samples.at_s, channel.samples.acked_bytes
+    index = bisect_left(times, at_s)
+    if index == len(times):
+        return float(acked[-1]) if times and at_s - times[-1] < 0.25 * max(at_s, 1e-9) else None
+    if index == 0:
+        return acked[0] * at_s / times[0] if times[0] > 0 else float(acked[0])
+    share = (at_s - times[index - 1]) / (times[index] - times[index - 1])
+    return acked[index - 1] + share * (acked[index] - acked[index - 1])
+
+
+def goodput_curve(channels: Sequence[Channel], window_s: float) -> tuple[list[float], list[float]]:
+    """Ends of windows and the goodput of all channels together in each, bit/s."""
+    last = max((channel.samples.at_s[-1] for channel in channels if channel.samples.at_s), default=0.0)
+    count = int(last / window_s)
+    if count < 1:
+        return [], []
+    bytes_in: defaultdict[int, float] = defaultdict(float)
+    for channel in channels:
+        if not channel.samples.at_s:
+            continue
+        before = 0.0
+        for window in range(count):
+            now = _acked(channel, (window + 1) * window_s)
+            if now is None:
+                now = float(channel.samples.acked_bytes[-1])
+            bytes_in[window] += now - before
+            before = now
+    times = [(window + 1) * window_s for window in range(count)]
+    return times, [8 * bytes_in[window] / window_s for window in range(count)]

@@ -1,0 +1,245 @@
+"""All runs of one point: make its traffic, run it, and put together what was measured."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from testbed.errors import DriverError, ScenarioError, TestbedError
+from testbed.model import LinkKind, Role
+from testbed.model.scenario import Scenario
+from testbed.plan.operations import PortPlan
+from testbed.results import (
+    Channel,
+    Check,
+    CollectiveResult,
+    MetricSummary,
+    PointResult,
+    PredictedMetric,
+    RunEvent,
+    RunResult,
+    Transfers,
+    UplinkLoad,
+)
+from testbed.scenario.as_run import lab_summary, transport_as_run, workload_as_run
+from testbed.scenario.executor import Executors
+from testbed.scenario.fabric_graph import fabric_graph
+from testbed.scenario.interrupt import Interrupt
+from testbed.scenario.iperf_flows import channel_of, plan_flows
+from testbed.scenario.iperf_traffic import FlowFailed, IperfResult, IperfTraffic
+from testbed.scenario.lab import LiveLab
+from testbed.scenario.observation import Observation, observe
+from testbed.scenario.point_ideals import PointIdeals, summarise
+from testbed.scenario.port_trust import PortFindings, watch_ports
+from testbed.scenario.predictions import predict_point
+from testbed.scenario.progress import Phase, Progress, ProgressListener
+from testbed.scenario.run_metrics import RunData, compute_metrics
+from testbed.scenario.sweep import Point
+from testbed.scenario.traffic import Marking, RunTraffic, choose_marking, make_traffic
+from testbed.scenario.trust import check_machine, check_start_skew
+
+
+@dataclass(slots=True)
+class _Measured:
+    """What one run's traffic left behind, whoever moved it."""
+
+    transfers: Transfers = field(default_factory=Transfers)
+    channels: list[Channel] = field(default_factory=list)
+    collectives: list[CollectiveResult] = field(default_factory=list)
+    events: list[RunEvent] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    observation: Observation = field(default_factory=Observation)
+    ports: PortFindings = field(default_factory=PortFindings)
+    interrupted: bool = False
+    failure: TestbedError | None = None
+
+
+@dataclass(slots=True)
+class PointOutcome:
+    """`failure`: what ended it early; `interrupted`: somebody did."""
+
+    result: PointResult
+    failure: TestbedError | None = None
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointRunner:
+    """The runs of one point on a lab that is up. `executors` makes those that move its data, once for all runs."""
+
+    point: Point
+    lab: LiveLab
+    interrupt: Interrupt
+    executors: Callable[[LiveLab, Scenario], Executors]
+    on_progress: ProgressListener
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.point.scenario
+
+    def run(self) -> PointOutcome:
+        """Every repeat, until one fails or somebody interrupts. Raises `ScenarioError` where the lab cannot carry it."""
+        traffic = [make_traffic(self.scenario, self.lab, seed=seed) for seed in self.scenario.repeat.seeds]
+        marking = choose_marking(self.scenario, self.lab.plan)
+        ideals = PointIdeals.of(self.scenario, self.lab, traffic)
+        runs: list[RunResult] = []
+        failure: TestbedError | None = None
+        interrupted = False
+        for index, one in enumerate(traffic, start=1):
+            result, failure, interrupted = self._measure(index, one, marking, ideals)
+            if result is not None:
+                runs.append(result)
+            self._tell(Phase.RUN, index, index, len(traffic))
+            if failure is not None or interrupted:
+                break
+        predictions = self._predict(traffic, runs, ideals)
+        return PointOutcome(
+            result=PointResult(
+                name=self.point.name,
+                values=dict(self.point.values),
+                lab=lab_summary(self.lab),
+                transport=transport_as_run(self.scenario),
+                workload=workload_as_run(self.scenario),
+                runs=runs,
+                metrics=summarise(runs, ideals),
+                predictions=predictions,
+                notes=sorted({note for one in traffic for note in one.workload.notes}),
+            ),
+            failure=failure,
+            interrupted=interrupted,
+        )
+
+    def _predict(
+        self, traffic: Sequence[RunTraffic], runs: Sequence[RunResult], ideals: PointIdeals
+    ) -> list[PredictedMetric]:
+        done = [(one.workload, one.placement, run.channels) for one, run in zip(traffic, runs, strict=False)]
+        return predict_point(self.scenario, self.lab, done, framing=ideals.framing, base_rtt_s=ideals.base_rtt_s)
+
+    def _measure(
+        self, index: int, traffic: RunTraffic, marking: Marking, ideals: PointIdeals
+    ) -> tuple[RunResult | None, TestbedError | None, bool]:
+        started = datetime.now(UTC)
+        measured = _Measured()
+        try:
+            if self.scenario.workload.duration is not None:
+                self._run_iperf(index, traffic, marking, measured)
+            else:
+                self._run_workers(index, traffic, marking, measured)
+        except (FlowFailed, DriverError) as error:
+            measured.failure = error
+        observation = measured.observation
+        if not measured.channels and not measured.transfers.number:
+            return None, measured.failure, measured.interrupted
+        ports = observation.loads(self.lab, ideals.tiers)
+        metrics = compute_metrics(
+            RunData(
+                transfers=measured.transfers,
+                channels=measured.channels,
+                collectives=measured.collectives,
+                ports=ports,
+                events=measured.events,
+                observation=observation,
+                nic_bps=ideals.nic_bps,
+                pattern_ideal_s=ideals.pattern_ideal_s(traffic),
+                roofline_s=ideals.roofline_s(traffic),
+                fabric_bytes=sum(
+                    step.size_bytes for step in traffic.workload.transfers if not step.scale_up
+                ),
+            )
+        )
+        complete = measured.failure is None and not measured.interrupted
+        result = RunResult(
+            index=index,
+            seed=traffic.seed,
+            started=stamp(started),
+            elapsed_s=observation.elapsed_s,
+            flows=[],
+            uplinks=[_uplink(port, ports) for port in rail_uplinks(self.lab)] if ports else [],
+            metrics=metrics,
+            checks=[*check_machine(observation.cpu), *measured.checks, *measured.ports.checks],
+            complete=complete,
+            transfers=measured.transfers,
+            channels=measured.channels,
+            collectives=measured.collectives,
+            ports=ports,
+            events=measured.events,
+            series=observation.series(),
+        )
+        return result, measured.failure, measured.interrupted
+
+    def _run_iperf(self, index: int, traffic: RunTraffic, marking: Marking, measured: _Measured) -> None:
+        assert self.scenario.workload.duration is not None
+        flows = plan_flows(traffic.workload, traffic.placement, seed=traffic.seed)
+        if not flows:
+            raise ScenarioError("this workload sends nothing over the fabric")
+        result = IperfResult()
+        generator = IperfTraffic(
+            lab=self.lab,
+            transport=self.scenario.transport,
+            duration=self.scenario.workload.duration,
+            tos=marking.dscp << 2,
+            interrupt=self.interrupt,
+            around=lambda: self._watched(measured),
+            on_listening=lambda count: self._tell(Phase.SERVERS, index, count, len(flows)),
+            on_elapsed=lambda elapsed: self._tell(Phase.TRAFFIC, index, elapsed, generator.planned_s),
+        )
+        try:
+            generator.run(flows, result)
+        finally:
+            measured.interrupted = result.interrupted
+            measured.channels = [channel_of(item.flow, item.report) for item in result.measurements]
+            starts = [item.started_s for item in result.measurements]
+            measured.checks = check_start_skew(starts, [channel.seconds for channel in measured.channels])
+
+    def _run_workers(self, index: int, traffic: RunTraffic, marking: Marking, measured: _Measured) -> None:
+        executors = self.executors(self.lab, self.scenario)
+        result = executors.run(
+            traffic.workload,
+            traffic.placement.nics,
+            k=self.lab.plan.k,
+            seed=traffic.seed,
+            check=True,
+            dscp=marking.dscp,
+            limit_s=self.scenario.workload.time_limit.seconds,
+            interrupt=self.interrupt,
+            around=lambda: self._watched(measured),
+            on_progress=lambda share: self._tell(Phase.TRAFFIC, index, share, 1.0),
+        )
+        measured.transfers = result.transfers
+        measured.channels = list(result.channels)
+        measured.collectives = list(result.collectives)
+        measured.interrupted = result.interrupted
+        measured.failure = result.failure
+
+    @contextlib.contextmanager
+    def _watched(self, measured: _Measured) -> Iterator[None]:
+        with watch_ports(self.lab) as measured.ports, observe(self.lab) as measured.observation:
+            yield
+
+    def _tell(self, phase: Phase, run: int, done: float, total: float) -> None:
+        self.on_progress(
+            Progress(
+                phase=phase,
+                run=run,
+                runs=self.scenario.repeat.runs,
+                done=done,
+                total=total,
+                point=self.point.index,
+                message=self.point.name,
+            )
+        )
+
+
+def rail_uplinks(lab: LiveLab) -> tuple[PortPlan, ...]:
+    """The ports by which rail switches reach the tier above, in the model's order."""
+    ports = {(port.node, port.name): port for port in lab.plan.ports}
+    rail_switches = {node.name for node in lab.model.switches if node.role is Role.RAIL}
+    ends = [link.a for link in lab.model.links if link.kind is LinkKind.FABRIC and link.a.node in rail_switches]
+    return tuple(ports[end.node, end.interface] for end in ends)
+
+
+def stamp(moment: datetime) -> str:
+    """UTC, ISO 8601, milliseconds."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,232 @@
+"""From what a run measured to the numbers of `workload.metrics.CATALOGUE`. Pure arithmetic.
+
+Only what a run can tell is in the result: a metric whose samples it does not have is missing, one that has no meaning
+for it (no flow ended, nothing was sent) is None.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from testbed.results import Channel, CollectiveResult, PortLoad, RunEvent, Transfers
+from testbed.scenario.flow_rates import goodput_curve, rates_together
+from testbed.scenario.observation import Observation
+from testbed.workload.metrics import CATALOGUE
+from testbed.workload.oracles.ecmp import UPLINKS
+
+DISTURBING = ("link-", "node-", "daemon-", "agent-", "pfc-")
+"""Events of these kinds are faults; others are what was seen of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunData:
+    """What one run measured. `pattern_ideal_s` and `roofline_s` are what it would take at best; None: not known."""
+
+    transfers: Transfers
+    channels: Sequence[Channel]
+    collectives: Sequence[CollectiveResult]
+    ports: Sequence[PortLoad]
+    events: Sequence[RunEvent]
+    observation: Observation
+    nic_bps: float
+    """Lab rate of a rank's NIC."""
+    pattern_ideal_s: float | None = None
+    """Where all transfers begin at once and wait for nothing."""
+    roofline_s: float | None = None
+    fabric_bytes: int = 0
+    """Payload that enters the fabric."""
+    window_s: float = 0.05
+    """Of the curve that faults are judged by."""
+
+
+def compute_metrics(run: RunData) -> dict[str, float | None]:
+    """Every metric of the run that it has samples for, in the catalogue's order."""
+    found: dict[str, float | None] = {}
+    found |= _of_transfers(run)
+    found |= _of_channels(run)
+    found |= _of_collectives(run)
+    found |= _of_links(run)
+    found |= _of_queues(run)
+    found |= _of_faults(run)
+    found["s_fabric"] = float(run.fabric_bytes)
+    found["cpu_busy"] = run.observation.cpu.busy
+    found["cpu_steal"] = run.observation.cpu.steal
+    return {name: found[name] for name in CATALOGUE if name in found}
+
+
+def _of_transfers(run: RunData) -> dict[str, float | None]:
+    table = run.transfers
+    ended = [
+        (start, end, ideal)
+        for start, end, ideal in zip(table.start_s, table.end_s, table.ideal_s, strict=True)
+        if start is not None and end is not None
+    ]
+    if not ended:
+        return {}
+    fct = [end - start for start, end, _ in ended]
+    alone = [ideal for _, _, ideal in ended]
+    whole = len(ended) == len(table.start_s)
+    compute = {name: CATALOGUE[name].compute for name in CATALOGUE}
+    found: dict[str, float | None] = {
+        name: compute[name](fct_s=fct, standalone_s=alone)
+        for name in ("fct_slowdown_p50", "fct_slowdown_p95", "fct_slowdown_p99")
+    }
+    found["tail_fct"] = compute["tail_fct"](fct)
+    found["fct_spread"] = compute["fct_spread"](fct)
+    took = max(end for _, end, _ in ended) - min(start for start, _, _ in ended)
+    if whole:  # a run that was cut short says nothing about how long it takes
+        found["jct"] = took
+        if run.roofline_s:
+            found["jct_ratio"] = compute["jct_ratio"](took, run.roofline_s)
+        if run.pattern_ideal_s:
+            found["tail_fct_ratio"] = compute["tail_fct_ratio"]([took], run.pattern_ideal_s)
+            found["goodput_share"] = run.pattern_ideal_s / took if took > 0 else None
+    return found
+
+
+def _of_channels(run: RunData) -> dict[str, float | None]:
+    channels = run.channels
+    if not channels:
+        return {}
+    rates = rates_together(channels, run.transfers)
+    ideal = [channel.ideal_bps for channel in channels]
+    packets: list[int] = [channel.packets for channel in channels if channel.packets is not None]
+    resent = [float(channel.retransmits) for channel in channels]
+    compute = {name: CATALOGUE[name].compute for name in CATALOGUE}
+    shared = _shared_ideal(channels)
+    found = {
+        "aggregate_share": compute["aggregate_share"](rates, shared),
+        "slowest_share": compute["slowest_share"](rates, ideal),
+        "aggregate_goodput": compute["aggregate_goodput"](rates),
+        "jain_flows": compute["jain_flows"](rates),
+        "retransmits": compute["retransmits"](resent),
+    }
+    if len(packets) == len(channels):
+        found["retransmit_ratio"] = compute["retransmit_ratio"](sum(resent), sum(packets) - sum(resent))
+    late = [channel.counters["out_of_order"] for channel in channels if "out_of_order" in channel.counters]
+    if late and sum(packets):
+        found["reordered_ratio"] = sum(late) / sum(packets)
+    return found
+
+
+def _shared_ideal(channels: Sequence[Channel]) -> list[float]:
+    """Ideals of channels, where several have one NIC in common divided among them."""
+    sending = Counter((channel.source.node, channel.source.interface) for channel in channels)
+    receiving = Counter((channel.destination.node, channel.destination.interface) for channel in channels)
+    return [
+        channel.ideal_bps
+        / max(
+            sending[channel.source.node, channel.source.interface],
+            receiving[channel.destination.node, channel.destination.interface],
+        )
+        for channel in channels
+    ]
+
+
+def _of_collectives(run: RunData) -> dict[str, float | None]:
+    """Over the operations of the largest size: their mean time, as nccl-tests has it."""
+    if not run.collectives:
+        return {}
+    size = max(item.size_bytes for item in run.collectives)
+    largest = [item for item in run.collectives if item.size_bytes == size]
+    one = largest[0]
+    found: dict[str, float | None] = {}
+    if all((item.kind, item.ranks) == (one.kind, one.ranks) for item in largest):
+        mean_s = sum(item.seconds for item in largest) / len(largest)
+        for name in ("algbw", "busbw"):
+            rates = [item.algbw_bps if name == "algbw" else item.busbw_bps for item in largest]
+            # mean of the times, not of the rates; several at once (one for each rail) have the same time
+            found[name] = len(rates) / sum(1 / rate for rate in rates) / 8 if all(rates) else None
+        found["busbw_share"] = CATALOGUE["busbw_share"].compute(
+            one.kind, one.ranks, one.size_bytes, mean_s, run.nic_bps
+        )
+    found["step_p99"] = CATALOGUE["step_p99"].compute([item.seconds for item in largest])
+    checked = [item.wrong for item in run.collectives if item.wrong is not None]
+    if checked:
+        found["wrong"] = float(sum(checked))
+    return found
+
+
+def _of_links(run: RunData) -> dict[str, float | None]:
+    uplinks = [port for port in run.ports if port.tier == UPLINKS]
+    if not uplinks:
+        return {}
+    loads = [float(port.tx_bytes) for port in uplinks]
+    by_switch: dict[str, list[float]] = defaultdict(list)
+    for port in uplinks:
+        by_switch[port.node].append(float(port.tx_bytes))
+    used = [port.utilisation for port in uplinks]
+    active = [group for group in by_switch.values() if sum(group)]
+    return {
+        "mmr_uplinks": CATALOGUE["mmr_uplinks"].compute(loads),
+        "mmr_worst_switch": CATALOGUE["mmr_worst_switch"].compute(by_switch),
+        "jain_links": CATALOGUE["jain_links"].compute(loads),
+        "link_utilisation": max(used),
+        "link_imbalance": CATALOGUE["link_imbalance"].compute(used),
+        "link_deviation": CATALOGUE["link_deviation"].compute(used),
+        "effective_paths": _mean([CATALOGUE["effective_paths"].compute(group) for group in active]),
+        "paths_used": _mean([CATALOGUE["paths_used"].compute(group) for group in active]),
+    }
+
+
+def _of_queues(run: RunData) -> dict[str, float | None]:
+    seen = run.observation
+    if seen.growth is None or seen.table is None:
+        return {}
+    queues, pauses = seen.growth.queues, seen.growth.pauses
+    switches = seen.table.switch
+    ect = float(queues["ect_packets"][switches].sum())
+    paused_s = pauses["paused_ns"].astype(np.float64) / 1e9
+    found: dict[str, float | None] = {
+        "ecn_mark_ratio": float(queues["ce_packets"][switches].sum()) / ect if ect else None,
+        "pause_frames": float(pauses["xoff_sent"].sum()),
+        "pause_time": float(paused_s.sum()),
+        "pause_fraction": float(paused_s.max()) / seen.elapsed_s if seen.elapsed_s > 0 else None,
+        "queue_max": float(queues["max_bytes"][switches].max()),
+        "drops": float(sum(port.tx_dropped for port in run.ports)) + float(seen.growth.dropped()[switches].sum()),
+        "trims": float(queues["trimmed_packets"].sum()),
+    }
+    depths = seen.depths()
+    if depths:
+        deepest = max(depths.values(), key=lambda depth: (int(depth.max()), float(depth.mean())))
+        samples = deepest.astype(np.float64).tolist()
+        found["queue_p50"] = CATALOGUE["queue_p50"].compute(samples)
+        found["queue_p99"] = CATALOGUE["queue_p99"].compute(samples)
+    return found
+
+
+def _of_faults(run: RunData) -> dict[str, float | None]:
+    faults = [event for event in run.events if event.kind.startswith(DISTURBING)]
+    if not faults:
+        return {}
+    event_s = faults[0].at_s
+    times, rates = goodput_curve(run.channels, run.window_s)
+    found: dict[str, float | None] = {}
+    if times and times[0] < event_s:
+        for name in ("blackhole_time_rate", "recovery_time", "dip_depth"):
+            found[name] = CATALOGUE[name].compute(times, rates, event_s)
+    for event in run.events:
+        if event.kind == "detected" and "detection_time" not in found:
+            found["detection_time"] = event.at_s - event_s
+        if event.kind == "converged":
+            found["convergence_time"] = event.at_s - event_s
+    lost = _lost_packets(run)
+    if lost is not None:
+        found["blackhole_time_loss"] = lost
+    return found
+
+
+def _lost_packets(run: RunData) -> float | None:
+    """Loss-derived blackhole time: of open-loop channels, which say how many packets they sent and lost."""
+    lost = sum(channel.counters.get("lost_packets", 0) for channel in run.channels)
+    rate = sum(channel.counters.get("offered_packets_per_s", 0) for channel in run.channels)
+    return CATALOGUE["blackhole_time_loss"].compute(lost, rate) if rate else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

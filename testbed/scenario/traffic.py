@@ -1,0 +1,149 @@
+"""From a scenario and a lab to the traffic of one run: which ranks there are, what they do, how packets are marked."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from testbed.errors import ScenarioError, WorkloadError
+from testbed.model.scenario import Scenario, TransportKind
+from testbed.plan.operations import LabPlan
+from testbed.plan.wire import PathModel, WirePaths
+from testbed.scenario.lab import LiveLab
+from testbed.scenario.placement import Placement, place_ranks
+from testbed.workload.registry import KINDS, build_workload
+from testbed.workload.steps import Transfer, Workload
+from testbed.workload.tenants import Tenant, mix_tenants
+
+_FRAME_BYTES = 64
+"""Of an acknowledgement, for base round trips."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTraffic:
+    """What one run carries. `seed` drew it."""
+
+    workload: Workload
+    placement: Placement
+    seed: int
+
+
+def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
+    """The traffic of the run with this seed. Raises `ScenarioError` where this lab cannot carry it."""
+    placement = place_ranks(lab.model, lab.plan, scenario.workload.ranks, seed=seed)
+    kind = KINDS[scenario.workload.kind]
+    per_rail = scenario.workload.ranks.per_rail
+    if per_rail is None:
+        per_rail = lab.model.isolated_rails and not kind.knows_hosts
+    try:
+        if per_rail and len(placement.rails) > 1:
+            workload = _side_by_side(scenario, lab.plan, placement, seed)
+        else:
+            workload = _build(scenario, lab.plan, placement, range(len(placement.nics)), seed)
+    except WorkloadError as error:
+        raise ScenarioError(f"workload {scenario.workload.kind}: {error.message}", hint=error.hint) from error
+    _check_reachable(lab, placement, workload)
+    return RunTraffic(workload=workload, placement=placement, seed=seed)
+
+
+def _side_by_side(scenario: Scenario, plan: LabPlan, placement: Placement, seed: int) -> Workload:
+    """Every rail by itself; rails draw differently."""
+    tenants = [
+        Tenant(name=f"rail{number}", workload=_build(scenario, plan, placement, ranks, seed * 1009 + number), ranks=ranks)
+        for number, ranks in enumerate(placement.rails, start=1)
+    ]
+    return mix_tenants(tenants, ranks=len(placement.nics), name=scenario.workload.kind)
+
+
+def _build(
+    scenario: Scenario, plan: LabPlan, placement: Placement, ranks: tuple[int, ...] | range, seed: int
+) -> Workload:
+    nics = [placement.nics[rank] for rank in ranks]
+    whole = len(nics) == len(placement.nics)
+    return build_workload(
+        scenario.workload.kind,
+        scenario.workload.parameters,
+        ranks=len(nics),
+        ranks_per_host=placement.ranks_per_host if whole else 0,
+        leaf_of=[nic.peer.partition(":")[0] for nic in nics],
+        rng=random.Random(seed),
+        rate_bps=nics[0].line_rate_bps,
+        bdp_bytes=bdp_bytes(plan, placement),
+    )
+
+
+def bdp_bytes(plan: LabPlan, placement: Placement) -> int:
+    """The line rate of a NIC times the fabric's modelled base RTT: the same at every scale."""
+    nic = placement.nics[0]
+    if plan.qos is not None:
+        base_rtt_s = plan.qos.base_rtt_ns / 1e9
+    else:
+        base_rtt_s = longest_base_rtt_s(plan, placement) / plan.k
+    return max(1, round(nic.line_rate_bps * base_rtt_s / 8))
+
+
+def longest_base_rtt_s(plan: LabPlan, placement: Placement) -> float:
+    """Lab time, modelled: there and back between the first rank and the farthest other one."""
+    paths = WirePaths(plan.ports, [host.node for host in plan.hosts])
+    first = placement.nics[0]
+    best = 0
+    for nic in placement.nics[1:]:
+        if nic.node != first.node and nic.rail == first.rail:
+            best = max(best, _path(paths, first.node, first.name, nic.node, nic.name).base_rtt_ns(_FRAME_BYTES))
+    return best / 1e9
+
+
+def _path(paths: WirePaths, a: str, a_name: str, b: str, b_name: str) -> PathModel:
+    return paths.path(f"{a}:{a_name}", f"{b}:{b_name}")
+
+
+def _check_reachable(lab: LiveLab, placement: Placement, workload: Workload) -> None:
+    if not lab.model.isolated_rails:
+        return
+    for step in workload.steps:
+        if not isinstance(step, Transfer) or step.scale_up:
+            continue
+        a, b = placement.nics[step.source], placement.nics[step.destination]
+        if a.rail != b.rail:
+            raise ScenarioError(
+                f"rank {step.source} ({a.node}:{a.name}) sends to rank {step.destination} ({b.node}:{b.name}), but the"
+                f" rails of {lab.model.name} do not reach each other",
+                hint="ranks: {per_rail: true}, {rails: [1]}, or a hierarchical algorithm",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marking:
+    """How the packets of a run are marked. `priority` is the class's, None without `qos:`."""
+
+    dscp: int
+    class_name: str
+    priority: int | None
+
+
+def choose_marking(scenario: Scenario, plan: LabPlan) -> Marking:
+    """The class that the scenario names; else the lossless one, the first with ECN, or the default. Raises
+    `ScenarioError` for one that the lab does not have."""
+    wanted = scenario.transport.traffic_class
+    if plan.qos is None:
+        if wanted is not None:
+            raise ScenarioError(f"traffic_class {wanted}: the lab has no qos, so no classes")
+        return Marking(dscp=0, class_name="", priority=None)
+    profile = plan.qos.profiles[0]
+    found: dict[int, int] = {}
+    for dscp in range(63, -1, -1):
+        found[profile.class_of_dscp[dscp]] = dscp  # the lowest DSCP of each class
+    classes = [item for item in profile.classes if item.priority in found]
+    if wanted is not None:
+        named = next((item for item in classes if item.name == wanted), None)
+        if named is None:
+            known = ", ".join(item.name for item in classes)
+            raise ScenarioError(f"the lab has no traffic class {wanted!r}", hint=f"one of {known}")
+        return Marking(dscp=found[named.priority], class_name=named.name, priority=named.priority)
+    rdma_like = scenario.transport.kind is not TransportKind.TCP
+    preferred = [item for item in classes if item.lossless] or [
+        item for item in classes if item.kmin_bytes is not None and not item.strict
+    ]
+    default = next(item for item in profile.classes if item.priority == profile.class_of_dscp[0])
+    chosen = preferred[0] if preferred and rdma_like else default
+    return Marking(dscp=found.get(chosen.priority, 0), class_name=chosen.name, priority=chosen.priority)
