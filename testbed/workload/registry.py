@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -12,9 +12,10 @@ from testbed.names import nearest
 from testbed.workload.kinds import collectives, patterns, services, tenants, training
 from testbed.workload.kinds.kind import Fabric, WorkloadKind
 from testbed.workload.parameters import Parameter, Values
+from testbed.workload.patterns import LeafOf
 from testbed.workload.steps import Workload
 
-WORKLOADS: Mapping[str, WorkloadKind] = MappingProxyType(
+KINDS: Mapping[str, WorkloadKind] = MappingProxyType(
     {
         kind.name: kind
         for kind in (*patterns.KINDS, *collectives.KINDS, *training.KINDS, *services.KINDS, *tenants.KINDS)
@@ -37,13 +38,13 @@ _PARAMETERS_OF_FIELDS = {
 
 def workload_kind(name: str) -> WorkloadKind:
     """The kind of that name. Raises `WorkloadError` with the nearest."""
-    kind = WORKLOADS.get(name)
+    kind = KINDS.get(name)
     if kind is None:
-        guess = nearest(name, WORKLOADS)
+        guess = nearest(name, KINDS)
         raise WorkloadError(
             f"there is no workload {name!r}",
             field="kind",
-            hint=f"did you mean {guess}?" if guess else f"known are {', '.join(WORKLOADS)}",
+            hint=f"did you mean {guess}?" if guess else f"known are {', '.join(KINDS)}",
         )
     return kind
 
@@ -54,7 +55,7 @@ def build_workload(
     *,
     ranks: int,
     ranks_per_host: int = 0,
-    leaf_of: Callable[[int], Hashable] | None = None,
+    leaf_of: LeafOf | None = None,
     rng: random.Random | None = None,
     seed: int = 1,
     rate_bps: int,
@@ -63,13 +64,13 @@ def build_workload(
     """The steps of a workload on `ranks` ranks. `parameters` are those that were written; the rest have defaults.
 
     Sizes are `ByteCount` or text in `bdp`, durations `Duration` in real time. `leaf_of` says which leaf a rank hangs
-    off; `rng` draws what is random (one of `seed`, unless given); `rate_bps` and `bdp_bytes` are those of a rank's NIC
+    off, as a function or one entry per rank; `rng` draws what is random (one of `seed`, unless given); `rate_bps` and `bdp_bytes` are those of a rank's NIC
     in the real fabric. Raises `WorkloadError` whose `field` is the parameter at fault, and `SpecError` for a trace.
     """
     fabric = Fabric(
         ranks=ranks,
         ranks_per_host=ranks_per_host,
-        leaf_of=leaf_of,
+        leaf_of=leaf_of if leaf_of is None or callable(leaf_of) else leaf_of.__getitem__,
         rng=random.Random(seed) if rng is None else rng,
         rate_bps=rate_bps,
         bdp_bytes=bdp_bytes,

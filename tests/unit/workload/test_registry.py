@@ -12,14 +12,14 @@ from testbed.errors import WorkloadError
 from testbed.units import ByteCount, Duration
 from testbed.workload.builder import check_local
 from testbed.workload.parameters import Parameter, ParameterType
-from testbed.workload.registry import WORKLOADS, build_workload, workload_kind
+from testbed.workload.registry import KINDS, build_workload, workload_kind
 from testbed.workload.steps import Compute, Workload
 
 RATE_BPS = 400_000_000_000
 BDP = 600_000
 TRACE = Path(__file__).parents[2] / "golden" / "workload" / "formats"
 REQUIRED: Mapping[str, dict[str, Any]] = {"trace": {"file": str(TRACE / "triggers.cm")}}
-ALL = [pytest.param(kind, id=kind) for kind in WORKLOADS]
+ALL = [pytest.param(kind, id=kind) for kind in KINDS]
 
 
 def build(kind: str, parameters: Mapping[str, Any] | None = None, *, ranks: int = 8, **more: Any) -> Workload:
@@ -48,7 +48,7 @@ def test_every_default_written_out_changes_nothing(kind: str) -> None:
     of_models = "with a model"
     written = {
         one.name: one.default
-        for one in WORKLOADS[kind].parameters
+        for one in KINDS[kind].parameters
         if one.default is not None and not one.description.startswith(of_models)
     }
     assert build(kind, written) == build(kind)
@@ -56,7 +56,7 @@ def test_every_default_written_out_changes_nothing(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ALL)
 def test_every_kind_is_described(kind: str) -> None:
-    known = WORKLOADS[kind]
+    known = KINDS[kind]
     names = [one.name for one in known.parameters]
     assert len(set(names)) == len(names)
     assert not set(names) & {"kind", "ranks", "duration", "time_limit"}, "those are of every workload"
