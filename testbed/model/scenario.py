@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Any
 
 from testbed.units import ByteCount, Duration
 
@@ -34,13 +35,15 @@ class TransportKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyRef:
-    """The topology a scenario runs on. `file` is a path that exists from the caller's directory.
+    """The topology a scenario runs on. `file` is a path that exists from the caller's directory, "" with `inline`.
 
-    `set` overrides keys of that file by their dotted path, e.g. `fabric.hosts`.
+    `set` overrides keys of the topology by their dotted path, e.g. `fabric.hosts`.
     """
 
-    file: str
+    file: str = ""
     set: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
+    inline: Mapping[str, Any] | None = None
+    """Instead of a file: what would stand in it, as plain data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,8 +188,8 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     repeat: Repeat = field(default_factory=Repeat)
     matrix: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
-    """By dotted key: of this file where it begins with `transport.`, `workload.`, `faults.` or `repeat.`, of the
-    topology file otherwise. The points are all combinations, the first key changing slowest."""
+    """By dotted key: of this file where it begins with `transport.`, `workload.`, `faults` or `repeat.` or is
+    `topology.file`, of the topology otherwise. The points are all combinations, the first key changing slowest."""
     expect: tuple[Expectation, ...] = ()
     overrides: tuple[str, ...] = ()
     """What the command line changed, as `key=value`, for the record."""
@@ -194,3 +197,8 @@ class Scenario:
     """Path of the file this came from, for messages only."""
     description: str = ""
     """What it shows, in a sentence or two, for the report."""
+    values: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
+    """Of one of the `variants`: what each key of the matrix is set to."""
+    variants: tuple[Scenario, ...] = ()
+    """With a matrix: this scenario at each of its points, in the matrix's order, themselves without a matrix. The
+    loader makes them, as if each value stood where its key points."""

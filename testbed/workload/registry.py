@@ -64,8 +64,9 @@ def build_workload(
     """The steps of a workload on `ranks` ranks. `parameters` are those that were written; the rest have defaults.
 
     Sizes are `ByteCount` or text in `bdp`, durations `Duration` in real time. `leaf_of` says which leaf a rank hangs
-    off, as a function or one entry per rank; `rng` draws what is random (one of `seed`, unless given); `rate_bps` and `bdp_bytes` are those of a rank's NIC
-    in the real fabric. Raises `WorkloadError` whose `field` is the parameter at fault, and `SpecError` for a trace.
+    off, as a function or one entry per rank; `rng` draws what is random (one of `seed`, unless given); `rate_bps` and
+    `bdp_bytes` are those of a rank's NIC in the real fabric. Raises `WorkloadError` whose `field` is the parameter at
+    fault, and `SpecError` for a trace.
     """
     fabric = Fabric(
         ranks=ranks,
