@@ -115,9 +115,7 @@ class IperfTraffic:
                 process = self._spawn(flow.destination.node, server_arguments(flow), stdout=subprocess.PIPE)
                 children.append(process)
                 assert process.stdout is not None
-                selector.register(
-                    process.stdout, selectors.EVENT_READ, _Server(flow=flow, stdout=process.stdout)
-                )
+                selector.register(process.stdout, selectors.EVENT_READ, _Server(flow=flow, stdout=process.stdout))
                 waiting.add(flow.id)
             while waiting:
                 ready = selector.select(max(0.0, deadline - time.monotonic()))
@@ -231,9 +229,7 @@ class _Server:
             return True
         if not chunk:
             words = [line for line in self.said.decode(errors="replace").splitlines() if "error" in line]
-            raise FlowFailed(
-                self.flow, self.flow.destination.node, words[0] if words else "iperf3 server ended"
-            )
+            raise FlowFailed(self.flow, self.flow.destination.node, words[0] if words else "iperf3 server ended")
         return False
 
 

@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from testbed.errors import DriverError, ScenarioError, TestbedError
-from testbed.model import LinkKind, Role
 from testbed.model.scenario import Scenario
-from testbed.plan.operations import PortPlan
 from testbed.results import (
     Channel,
     Check,
     CollectiveResult,
-    MetricSummary,
     PointResult,
+    PortLoad,
     PredictedMetric,
     RunEvent,
     RunResult,
@@ -25,7 +23,6 @@ from testbed.results import (
 )
 from testbed.scenario.as_run import lab_summary, transport_as_run, workload_as_run
 from testbed.scenario.executor import Executors
-from testbed.scenario.fabric_graph import fabric_graph
 from testbed.scenario.interrupt import Interrupt
 from testbed.scenario.iperf_flows import channel_of, plan_flows
 from testbed.scenario.iperf_traffic import FlowFailed, IperfResult, IperfTraffic
@@ -39,6 +36,7 @@ from testbed.scenario.run_metrics import RunData, compute_metrics
 from testbed.scenario.sweep import Point
 from testbed.scenario.traffic import Marking, RunTraffic, choose_marking, make_traffic
 from testbed.scenario.trust import check_machine, check_start_skew
+from testbed.workload.oracles.ecmp import UPLINKS
 
 
 @dataclass(slots=True)
@@ -80,7 +78,7 @@ class PointRunner:
         return self.point.scenario
 
     def run(self) -> PointOutcome:
-        """Every repeat, until one fails or somebody interrupts. Raises `ScenarioError` where the lab cannot carry it."""
+        """Every repeat, until one fails or somebody interrupts. Raises `ScenarioError` where the lab cannot."""
         traffic = [make_traffic(self.scenario, self.lab, seed=seed) for seed in self.scenario.repeat.seeds]
         marking = choose_marking(self.scenario, self.lab.plan)
         ideals = PointIdeals.of(self.scenario, self.lab, traffic)
@@ -144,9 +142,7 @@ class PointRunner:
                 nic_bps=ideals.nic_bps,
                 pattern_ideal_s=ideals.pattern_ideal_s(traffic),
                 roofline_s=ideals.roofline_s(traffic),
-                fabric_bytes=sum(
-                    step.size_bytes for step in traffic.workload.transfers if not step.scale_up
-                ),
+                fabric_bytes=sum(step.size_bytes for step in traffic.workload.transfers if not step.scale_up),
             )
         )
         complete = measured.failure is None and not measured.interrupted
@@ -156,7 +152,7 @@ class PointRunner:
             started=stamp(started),
             elapsed_s=observation.elapsed_s,
             flows=[],
-            uplinks=[_uplink(port, ports) for port in rail_uplinks(self.lab)] if ports else [],
+            uplinks=[_uplink(port) for port in ports if port.tier == UPLINKS],
             metrics=metrics,
             checks=[*check_machine(observation.cpu), *measured.checks, *measured.ports.checks],
             complete=complete,
@@ -232,12 +228,16 @@ class PointRunner:
         )
 
 
-def rail_uplinks(lab: LiveLab) -> tuple[PortPlan, ...]:
-    """The ports by which rail switches reach the tier above, in the model's order."""
-    ports = {(port.node, port.name): port for port in lab.plan.ports}
-    rail_switches = {node.name for node in lab.model.switches if node.role is Role.RAIL}
-    ends = [link.a for link in lab.model.links if link.kind is LinkKind.FABRIC and link.a.node in rail_switches]
-    return tuple(ports[end.node, end.interface] for end in ends)
+def _uplink(port: PortLoad) -> UplinkLoad:
+    return UplinkLoad(
+        switch=port.node,
+        interface=port.interface,
+        peer=port.peer,
+        rate_bps=port.rate_bps,
+        tx_bytes=port.tx_bytes,
+        tx_dropped=port.tx_dropped,
+        utilisation=port.utilisation,
+    )
 
 
 def stamp(moment: datetime) -> str:

@@ -1,4 +1,4 @@
-"""What the oracles say of a point: the same flows on the lab's own graph, placed by its own hash, shared max-min fairly.
+"""What the oracles say of a point: its flows on the lab's own graph, placed by its own hash, shared max-min fairly.
 
 Only patterns have oracles: transfers that all begin at once and wait for nothing, on a fabric that nothing befalls.
 """

@@ -1,35 +1,32 @@
-"""Running a scenario against a live lab: runs, their measurements, one record.
+"""Running a scenario: every point of its matrix on a lab of its own or one that is there already, one record.
 
-The lab comes from the caller, who also writes the record and removes the lab. What ends a scenario
-early (Ctrl-C, a failed flow) still leaves a record of what was measured, marked incomplete.
+Labs come from the caller, who also removes them and writes the record. What ends a scenario early (Ctrl-C, a flow that
+fails, a lab that goes away) still leaves a record of what was measured, marked incomplete; `previous` takes up such a
+record where it ended.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any, Protocol
 
-from testbed.collect.cpu import CpuUse, cpu_use, read_cpu_times
 from testbed.collect.environment import collect_environment
-from testbed.errors import DriverError, ScenarioError, TestbedError
-from testbed.model import LinkKind, Role
-from testbed.model.counters import PortCounters
-from testbed.model.scenario import Scenario
-from testbed.plan.operations import PortPlan
-from testbed.results import FlowEnd, FlowResult, Record, RunResult, Samples, UplinkLoad
+from testbed.errors import ScenarioError, TestbedError
+from testbed.model.scenario import Scenario, TopologyRef
+from testbed.results import Environment, PointResult, Record
 from testbed.scenario.approximations import approximations
-from testbed.scenario.as_run import lab_summary, scenario_as_run
+from testbed.scenario.as_run import scenario_as_run
+from testbed.scenario.executor import Executors
 from testbed.scenario.interrupt import Interrupt
 from testbed.scenario.lab import LiveLab
-from testbed.scenario.metrics import compute_metrics, ideal_goodput_bps, ideal_metrics, summarise_metrics
-from testbed.scenario.permutation import Transfer, plan_permutation
-from testbed.scenario.port_trust import PortFindings, watch_ports
+from testbed.scenario.point import PointOutcome, PointRunner, stamp
 from testbed.scenario.progress import Phase, Progress, ProgressListener, ignore_progress
-from testbed.scenario.tcp_traffic import FlowFailed, Measurement, Traffic, TrafficResult
-from testbed.scenario.verdict import check_run, decide_verdict, evaluate_expectations
+from testbed.scenario.sweep import Point
+from testbed.scenario.verdict import decide_verdict, evaluate_expectations
 
 
 class ScenarioStopped(ScenarioError):
@@ -42,208 +39,175 @@ class ScenarioStopped(ScenarioError):
         self.record = record
 
 
-def run_scenario(
+class LabFactory(Protocol):
+    """Whoever brings labs up."""
+
+    def __call__(self, topology: TopologyRef) -> LiveLab:
+        """The lab of a topology, up and converged; the one asked for before may go, unless it is the same."""
+        ...
+
+
+def run_sweep(
     scenario: Scenario,
-    lab: LiveLab,
+    points: Sequence[Point],
+    labs: LabFactory,
     *,
+    previous: Record | None = None,
     on_progress: ProgressListener = ignore_progress,
+    on_partial: Callable[[Record], None] = lambda _: None,
     command: Sequence[str] = (),
 ) -> Record:
-    """Run every repeat and judge the whole. `command` is what repeats it, for the report.
+    """Run every point and judge the whole. `command` is what repeats it, for the report.
 
-    An interrupt returns a record whose `incomplete` says so. Raises `ScenarioStopped` (with the record)
-    when a flow fails or the lab breaks, and `ScenarioError` when this lab cannot carry the workload at all.
+    `previous`: points that it has whole are taken over instead of run. `on_partial` gets a record after every point
+    but the last. An interrupt returns a record whose `incomplete` says so. Raises `ScenarioStopped` (with the record)
+    when a run fails or a lab breaks, and `ScenarioError` when a lab cannot carry its workload at all.
     """
-    planned = [
-        plan_permutation(lab.model, lab.plan, scope=scenario.workload.scope, seed=seed)
-        for seed in scenario.repeat.seeds
-    ]
-    uplinks = rail_uplinks(lab)
-    started = datetime.now(UTC)
-    runs: list[RunResult] = []
-    incomplete = ""
-    failure: TestbedError | None = None
-    with Interrupt() as interrupt:
-        for index, transfers in enumerate(planned, start=1):
-            run = _Run(
-                scenario=scenario,
+    sweep = _Sweep(scenario, points, previous, command)
+    with Interrupt() as interrupt, _Movers() as movers:
+        for number, point in enumerate(points, start=1):
+            if sweep.has(point):
+                continue
+            on_progress(_lab_step(point, number, len(points)))
+            lab = labs(point.scenario.topology)
+            runner = PointRunner(
+                point=point,
                 lab=lab,
-                uplinks=uplinks,
                 interrupt=interrupt,
-                index=index,
-                transfers=transfers,
-                on_progress=on_progress,
+                executors=movers,
+                on_progress=lambda event, number=number: on_progress(  # type: ignore[misc]
+                    replace(event, point=number, points=len(points))
+                ),
             )
-            result, failure = run.measure()
-            if result.flows:
-                runs.append(result)
-            if failure is not None:
-                incomplete = failure.message
-            elif interrupt.requested and (not result.complete or index < len(planned)):
-                incomplete = f"interrupted in run {index} of {len(planned)}"
-            if incomplete:
+            outcome = runner.run()
+            sweep.add(point, lab, outcome, number)
+            if sweep.incomplete:
                 break
-    counts: dict[str, int] = {}
-    for port in uplinks:
-        counts[port.node] = counts.get(port.node, 0) + 1
-    metrics = summarise_metrics(runs, ideal_metrics(planned[0], counts))
-    expectations = evaluate_expectations(scenario.expect, metrics)
-    record = Record(
-        scenario=scenario_as_run(scenario),
-        lab=lab_summary(lab),
-        environment=collect_environment(approximations(lab, scenario)),
-        started=_stamp(started),
-        finished=_stamp(datetime.now(UTC)),
-        incomplete=incomplete,
-        runs=runs,
-        metrics=metrics,
-        expectations=expectations,
-        verdict=decide_verdict(runs, expectations, incomplete=incomplete),
-        command=list(command),
-    )
-    if failure is not None:
-        raise ScenarioStopped(failure, record) from failure
+            if number < len(points):
+                on_partial(sweep.record("it is still running"))
+            if interrupt.requested and number < len(points):
+                sweep.incomplete = f"interrupted after point {number} of {len(points)}"
+                break
+    record = sweep.record(sweep.incomplete)
+    if sweep.failure is not None:
+        raise ScenarioStopped(sweep.failure, record) from sweep.failure
     return record
 
 
-def rail_uplinks(lab: LiveLab) -> tuple[PortPlan, ...]:
-    """The ports by which rail switches reach the tier above, in the model's order."""
-    ports = {(port.node, port.name): port for port in lab.plan.ports}
-    rail_switches = {node.name for node in lab.model.switches if node.role is Role.RAIL}
-    ends = [link.a for link in lab.model.links if link.kind is LinkKind.FABRIC and link.a.node in rail_switches]
-    return tuple(ports[end.node, end.interface] for end in ends)
+class _Sweep:
+    """What has been measured so far."""
 
+    def __init__(
+        self, scenario: Scenario, points: Sequence[Point], previous: Record | None, command: Sequence[str]
+    ) -> None:
+        self.scenario = scenario
+        self.incomplete = ""
+        self.failure: TestbedError | None = None
+        self._points = points
+        self._command = command
+        self._begin = time.monotonic()
+        self._started = datetime.now(UTC)
+        self._environment: Environment | None = None
+        self._approximations: list[str] = []
+        self._done: dict[str, PointResult] = {}
+        if previous is not None:
+            self._take_over(previous)
 
-@dataclass(slots=True)
-class _Window:
-    """What was read around the traffic."""
+    def _take_over(self, previous: Record) -> None:
+        if _identity(previous.scenario) != _identity(scenario_as_run(self.scenario)):
+            raise ScenarioError(
+                "the results to go on with are those of another scenario or of other parameters",
+                hint="run it anew, or with the file and the --set of the first time",
+            )
+        runs = self.scenario.repeat.runs
+        for result in previous.points:
+            if len(result.runs) == runs and all(run.complete for run in result.runs):
+                self._done[result.name] = result
+        self._environment = previous.environment
+        self._approximations = list(previous.environment.approximations)
 
-    before: Mapping[tuple[str, str], PortCounters]
-    after: Mapping[tuple[str, str], PortCounters]
-    cpu: CpuUse
-    elapsed_s: float
-    ports: PortFindings = field(default_factory=PortFindings)
+    def has(self, point: Point) -> bool:
+        return point.name in self._done
 
+    def add(self, point: Point, lab: LiveLab, outcome: PointOutcome, number: int) -> None:
+        if outcome.result.runs:
+            self._done[point.name] = outcome.result
+        for sentence in approximations(lab, point.scenario):
+            if sentence not in self._approximations:
+                self._approximations.append(sentence)
+        at = f" of point {number} ({point.name})" if point.name else ""
+        if outcome.failure is not None:
+            self.failure, self.incomplete = outcome.failure, outcome.failure.message
+        elif outcome.interrupted:
+            self.incomplete = f"interrupted in run {len(outcome.result.runs)}{at} of {self.scenario.repeat.runs}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """One repeat."""
-
-    scenario: Scenario
-    lab: LiveLab
-    uplinks: Sequence[PortPlan]
-    interrupt: Interrupt
-    index: int
-    transfers: Sequence[Transfer]
-    on_progress: ProgressListener
-
-    def measure(self) -> tuple[RunResult, TestbedError | None]:
-        """Run the traffic. A flow that fails, or a lab that goes away, is returned beside what was measured."""
-        started = datetime.now(UTC)
-        window = _Window({}, {}, CpuUse(busy=0.0, steal=0.0, softirq=0.0), 0.0)
-        result = TrafficResult()
-        failure: TestbedError | None = None
-        traffic = Traffic(
-            lab=self.lab,
-            transport=self.scenario.transport,
-            workload=self.scenario.workload,
-            interrupt=self.interrupt,
-            around=lambda: self._watched(window),
-            on_listening=lambda count: self._tell(Phase.SERVERS, count, len(self.transfers)),
-            on_elapsed=lambda elapsed: self._tell(Phase.TRAFFIC, elapsed, traffic.planned_s),
+    def record(self, incomplete: str) -> Record:
+        results = [self._done[point.name] for point in self._points if point.name in self._done]
+        expectations = evaluate_expectations(self.scenario.expect, results)
+        if self._environment is None:
+            self._environment = collect_environment([])
+        return Record(
+            scenario=scenario_as_run(self.scenario),
+            environment=replace(self._environment, approximations=list(self._approximations)),
+            started=stamp(self._started),
+            finished=stamp(datetime.now(UTC)),
+            incomplete=incomplete,
+            points=results,
+            expectations=expectations,
+            verdict=decide_verdict(results, expectations, incomplete=incomplete),
+            command=list(self._command),
+            wall_s=round(time.monotonic() - self._begin, 3),
+            comparability=comparability(self.scenario, results, self._environment),
         )
-        try:
-            traffic.run(self.transfers, result)
-        except (FlowFailed, DriverError) as error:
-            failure = error
-        self._tell(Phase.RUN, self.index, self.scenario.repeat.runs)
-        flows = [flow_result(measurement) for measurement in result.measurements]
-        loads = [_load(port, window) for port in self.uplinks]
-        run = RunResult(
-            index=self.index,
-            seed=self.scenario.repeat.seeds[self.index - 1],
-            started=_stamp(started),
-            elapsed_s=window.elapsed_s,
-            flows=flows,
-            uplinks=loads,
-            metrics=compute_metrics(flows, loads, window.cpu),
-            checks=[*check_run(window.cpu, flows), *window.ports.checks],
-            complete=failure is None and not result.interrupted,
-        )
-        return run, failure
-
-    @contextlib.contextmanager
-    def _watched(self, window: _Window) -> Iterator[None]:
-        with watch_ports(self.lab) as window.ports:
-            window.before, cpu, begin = self.lab.counters(), read_cpu_times(), time.monotonic()
-            try:
-                yield
-            finally:
-                window.elapsed_s = time.monotonic() - begin
-                window.cpu = cpu_use(cpu, read_cpu_times())
-                window.after = self.lab.counters()
-
-    def _tell(self, phase: Phase, done: float, total: float) -> None:
-        self.on_progress(Progress(phase=phase, run=self.index, runs=self.scenario.repeat.runs, done=done, total=total))
 
 
-def flow_result(measurement: Measurement) -> FlowResult:
-    """A sender's report as the record keeps it. An interrupted flow counts what it had sent."""
-    transfer, report = measurement.transfer, measurement.report
-    if report.received_bytes is None:
-        payload, seconds = report.sent_bytes, report.sent_s
-    else:
-        payload, seconds = report.received_bytes, report.received_s
-    ideal = ideal_goodput_bps(transfer)
-    goodput = payload * 8 / seconds if seconds > 0 else 0.0
-    samples = report.samples
-    return FlowResult(
-        id=transfer.id,
-        source=_end(transfer.source),
-        destination=_end(transfer.destination),
-        rail=transfer.source.rail,
-        source_port=transfer.source_port,
-        destination_port=transfer.destination_port,
-        ideal_bps=ideal,
-        sent_bytes=report.sent_bytes,
-        received_bytes=report.received_bytes,
-        seconds=seconds,
-        goodput_bps=goodput,
-        share=goodput / ideal,
-        retransmits=report.retransmits,
-        mss_bytes=report.mss_bytes,
-        congestion=report.congestion,
-        started_s=measurement.started_s,
-        samples=Samples(
-            start_s=list(samples.start_s),
-            seconds=list(samples.seconds),
-            bytes=list(samples.bytes),
-            retransmits=list(samples.retransmits),
-            cwnd_bytes=list(samples.cwnd_bytes),
-            rtt_us=list(samples.rtt_us),
-        ),
+def _identity(scenario: Any) -> tuple[Any, ...]:
+    return (
+        scenario.name,
+        scenario.topology,
+        scenario.transport,
+        scenario.workload,
+        scenario.repeat,
+        scenario.matrix,
+        scenario.faults,
     )
 
 
-def _end(nic: PortPlan) -> FlowEnd:
-    return FlowEnd(node=nic.node, interface=nic.name, address=str(nic.address.ip) if nic.address else "")
+def comparability(scenario: Scenario, points: Sequence[PointResult], environment: Environment) -> dict[str, Any]:
+    """What two records must share for their figures to be compared."""
+    as_run = scenario_as_run(scenario)
+    return {
+        "topology": as_run.topology,
+        "transport": as_run.transport,
+        "workload": as_run.workload,
+        "faults": as_run.faults,
+        "seed": as_run.repeat["seed"],
+        "clock": environment.clock,
+        "k": sorted({point.lab.k for point in points}),
+        "nic_real_bps": sorted({point.lab.nic_real_bps for point in points}),
+        "mtu_bytes": sorted({point.lab.mtu_bytes for point in points}),
+    }
 
 
-def _load(port: PortPlan, window: _Window) -> UplinkLoad:
-    key = (port.node, port.name)
-    none = PortCounters()
-    sent = window.after.get(key, none).since(window.before.get(key, none))
-    capacity = port.rate_bps * window.elapsed_s / 8
-    return UplinkLoad(
-        switch=port.node,
-        interface=port.name,
-        peer=port.peer,
-        rate_bps=port.rate_bps,
-        tx_bytes=sent.tx_bytes,
-        tx_dropped=sent.tx_dropped,
-        utilisation=sent.tx_bytes / capacity if capacity > 0 else 0.0,
-    )
+def _lab_step(point: Point, number: int, points: int) -> Progress:
+    return Progress(phase=Phase.LAB, run=0, runs=0, done=0, total=0, point=number, points=points, message=point.name)
 
 
-def _stamp(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+class _Movers(contextlib.AbstractContextManager["_Movers"]):
+    """The processes that move data: those of one lab and one transport at a time, kept from run to run."""
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self._key: tuple[str, int, Any] | None = None
+        self._current: Executors | None = None
+
+    def __call__(self, lab: LiveLab, scenario: Scenario) -> Executors:
+        key = (lab.name, id(lab), scenario.transport)
+        if self._current is None or key != self._key:
+            self._stack.close()
+            self._current = self._stack.enter_context(Executors(lab, scenario.transport))
+            self._key = key
+        return self._current
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()

@@ -11,7 +11,7 @@ from testbed.plan.operations import LabPlan
 from testbed.plan.wire import PathModel, WirePaths
 from testbed.scenario.lab import LiveLab
 from testbed.scenario.placement import Placement, place_ranks
-from testbed.workload.registry import KINDS, build_workload
+from testbed.workload.registry import build_workload, workload_kind
 from testbed.workload.steps import Transfer, Workload
 from testbed.workload.tenants import Tenant, mix_tenants
 
@@ -31,7 +31,7 @@ class RunTraffic:
 def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
     """The traffic of the run with this seed. Raises `ScenarioError` where this lab cannot carry it."""
     placement = place_ranks(lab.model, lab.plan, scenario.workload.ranks, seed=seed)
-    kind = KINDS[scenario.workload.kind]
+    kind = workload_kind(scenario.workload.kind)
     per_rail = scenario.workload.ranks.per_rail
     if per_rail is None:
         per_rail = lab.model.isolated_rails and not kind.knows_hosts
@@ -49,7 +49,9 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
 def _side_by_side(scenario: Scenario, plan: LabPlan, placement: Placement, seed: int) -> Workload:
     """Every rail by itself; rails draw differently."""
     tenants = [
-        Tenant(name=f"rail{number}", workload=_build(scenario, plan, placement, ranks, seed * 1009 + number), ranks=ranks)
+        Tenant(
+            name=f"rail{number}", workload=_build(scenario, plan, placement, ranks, seed * 1009 + number), ranks=ranks
+        )
         for number, ranks in enumerate(placement.rails, start=1)
     ]
     return mix_tenants(tenants, ranks=len(placement.nics), name=scenario.workload.kind)
@@ -65,7 +67,7 @@ def _build(
         scenario.workload.parameters,
         ranks=len(nics),
         ranks_per_host=placement.ranks_per_host if whole else 0,
-        leaf_of=[nic.peer.partition(":")[0] for nic in nics],
+        leaf_of=lambda rank: nics[rank].peer.partition(":")[0],
         rng=random.Random(seed),
         rate_bps=nics[0].line_rate_bps,
         bdp_bytes=bdp_bytes(plan, placement),
