@@ -1,4 +1,5 @@
-"""Compiling the eBPF programs: once for each version of their source, with clang."""
+"""Compiling C that comes with the package, once for each version of its source, with clang: the eBPF programs here,
+and whatever else names its sources."""
 
 from __future__ import annotations
 
@@ -7,56 +8,73 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
 from testbed.errors import CapabilityError, DriverError
 
 CACHE_DIRECTORY = Path(os.environ.get("TESTBED_CACHE_DIR", "/var/cache/testbed"))
-_SOURCES = ("layout.h", "maps.h", "packets.h", "accounts.h", "port.bpf.c")
+_HEADERS = ("layout.h", "maps.h", "packets.h", "accounts.h")
 _MULTIARCH = Path("/usr/include/x86_64-linux-gnu")
-_FLAGS = ("-O2", "-g", "-Wall", "-target", "bpf", "-mcpu=v3", "-D__TARGET_ARCH_x86")
+_INCLUDE = ("-I", str(_MULTIARCH)) if _MULTIARCH.is_dir() else ()
+_FLAGS = ("-O2", "-g", "-Wall", "-target", "bpf", "-mcpu=v3", "-D__TARGET_ARCH_x86", *_INCLUDE, "-c")
+
+
+def source_texts(package: str, directory: str, names: Sequence[str]) -> dict[str, bytes]:
+    """Source files of a package by name."""
+    return {name: resources.files(package).joinpath(directory, name).read_bytes() for name in names}
 
 
 def program_object(cache: Path | None = None) -> Path:
-    """The compiled programs, from the cache where this source was compiled before.
+    """The compiled eBPF programs, from the cache where this source was compiled before.
 
     Raises `CapabilityError` where clang or the headers are missing.
     """
+    sources = source_texts("testbed.datapath", "programs", (*_HEADERS, "port.bpf.c"))
+    return compiled("port", ".bpf.o", sources, _FLAGS, cache)
+
+
+def compiled(
+    name: str, suffix: str, sources: Mapping[str, bytes], flags: Sequence[str], cache: Path | None = None
+) -> Path:
+    """What clang makes of the `.c` files among `sources`, from the cache where it was made before.
+
+    Raises `CapabilityError` where clang or a header is missing, `DriverError` for other failures.
+    """
     cache = CACHE_DIRECTORY if cache is None else cache
-    sources = {name: resources.files("testbed.datapath").joinpath("programs", name).read_bytes() for name in _SOURCES}
-    digest = hashlib.sha256(repr((_FLAGS, sorted(sources.items()))).encode()).hexdigest()[:16]
-    target = cache / f"port-{digest}.bpf.o"
+    digest = hashlib.sha256(repr((tuple(flags), sorted(sources.items()))).encode()).hexdigest()[:16]
+    target = cache / f"{name}-{digest}{suffix}"
     if target.exists():
         return target
     cache.mkdir(mode=0o755, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as scratch:
         directory = Path(scratch)
-        for name, text in sources.items():
-            (directory / name).write_bytes(text)
-        compile_c(directory / "port.bpf.c", directory / "out.o")
-        (directory / "out.o").replace(target)
+        for file, text in sources.items():
+            (directory / file).write_bytes(text)
+        units = [directory / file for file in sorted(sources) if file.endswith(".c")]
+        compile_c(units, directory / "out", flags)
+        (directory / "out").replace(target)
     return target
 
 
-def compile_c(source: Path, target: Path) -> None:
-    """Compile one eBPF program."""
+def compile_c(sources: Sequence[Path], target: Path, flags: Sequence[str] = _FLAGS) -> None:
+    """Compile `sources` into one file; eBPF unless `flags` say something else."""
     clang = shutil.which("clang")
     if clang is None:
         raise CapabilityError(
-            "qos: needs clang to compile the data path",
+            "qos: needs clang to compile the data path and the pause agent",
             missing="clang",
             hint="apt-get install clang libbpf-dev libbpf1 (./lab does it)",
         )
-    include = ("-I", str(_MULTIARCH)) if _MULTIARCH.is_dir() else ()
-    argv = [clang, *_FLAGS, *include, "-c", str(source), "-o", str(target)]
+    argv = [clang, *flags, *map(str, sources), "-o", str(target)]
     result = subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if result.returncode:
         if "file not found" in result.stderr:
             raise CapabilityError(
                 f"the data path does not compile: {_first_error(result.stderr)}",
                 missing="libbpf-dev",
-                hint="apt-get install libbpf-dev linux-libc-dev",
+                hint="apt-get install libbpf-dev linux-libc-dev libc6-dev",
             )
         raise DriverError(f"the data path does not compile: {_first_error(result.stderr)}", operation="clang")
 

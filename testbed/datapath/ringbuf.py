@@ -1,51 +1,57 @@
-"""The consumer's side of a BPF ring buffer, over its memory. Source: kernel Documentation/bpf/ringbuf.rst."""
+"""The memory of the BPF ring buffer of events. Source: kernel Documentation/bpf/ringbuf.rst.
+
+It is read by the pause agent's native side (`portd/native/ring.h`).
+"""
 
 from __future__ import annotations
 
 import mmap
-import struct
-from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from testbed.datapath import bpf
 
-_U64 = struct.Struct("=Q")
-_U32 = struct.Struct("=I")
-_BUSY, _DISCARD = 1 << 31, 1 << 30
 _HEADER_BYTES = 8
 
 
-class RingBuffer:
-    """Records in the order in which they were reserved. `fileno` becomes readable when there are some."""
+class RingMemory:
+    """`fd` becomes readable when there are records; it stays the caller's. `data` is the ring twice in a row."""
 
-    def __init__(self, fd: int) -> None:
-        """`fd` is the map's descriptor; it stays the caller's."""
-        self._fd = fd
-        self._size = bpf.map_entries(fd)
-        page = mmap.PAGESIZE
-        self._consumer = mmap.mmap(fd, page, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
-        # Data pages are mapped twice in a row, so that no record is ever in two pieces.
-        self._producer = mmap.mmap(fd, page + 2 * self._size, mmap.MAP_SHARED, mmap.PROT_READ, offset=page)
-        self._position = _U64.unpack_from(self._consumer)[0]
+    def __init__(self, consumed: NDArray[Any], produced: NDArray[Any], data: NDArray[Any], fd: int = -1) -> None:
+        self.consumed, self.produced, self.data, self.fd = consumed, produced, data, fd
 
-    def fileno(self) -> int:
-        return self._fd
+    @property
+    def size(self) -> int:
+        return len(self.data) // 2
 
-    def read(self) -> Iterator[bytes]:
-        """All records there are now. One that is not yet committed ends the reading."""
-        mask = self._size - 1
-        while self._position < _U64.unpack_from(self._producer)[0]:
-            offset = mmap.PAGESIZE + (self._position & mask)
-            header = _U32.unpack_from(self._producer, offset)[0]
-            if header & _BUSY:
-                return
-            length = header & ~(_BUSY | _DISCARD)
-            start = offset + _HEADER_BYTES
-            record = None if header & _DISCARD else self._producer[start : start + length]
-            self._position += (length + _HEADER_BYTES + 7) & ~7
-            _U64.pack_into(self._consumer, 0, self._position)
-            if record is not None:
-                yield record
+    @classmethod
+    def open(cls, fd: int) -> RingMemory:
+        """That of the map `fd`, whose one consumer we are."""
+        size, page = bpf.map_entries(fd), mmap.PAGESIZE
+        consumer = mmap.mmap(fd, page, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        # The kernel maps data pages twice in a row, so that no record is ever in two pieces.
+        producer = mmap.mmap(fd, page + 2 * size, mmap.MAP_SHARED, mmap.PROT_READ, offset=page)
+        return cls(
+            np.frombuffer(consumer, "<u8", 1),
+            np.frombuffer(producer, "<u8", 1),
+            np.frombuffer(producer, "u1", 2 * size, offset=page),
+            fd,
+        )
 
-    def close(self) -> None:
-        self._consumer.close()
-        self._producer.close()
+    @classmethod
+    def in_memory(cls, records: Sequence[bytes], size: int = 1 << 16) -> RingMemory:
+        """A ring of no kernel that holds `records`, for tests. Raises `ValueError` for more than it takes."""
+        written = b"".join(
+            (len(record).to_bytes(4, "little") + bytes(4) + record).ljust(
+                -(-len(record) // 8) * 8 + _HEADER_BYTES, b"\0"
+            )
+            for record in records
+        )
+        if len(written) > size:
+            raise ValueError(f"{len(written)} bytes of records in a ring of {size}")
+        data = np.zeros(2 * size, "u1")
+        data[: len(written)] = np.frombuffer(written, "u1")
+        return cls(np.zeros(1, "<u8"), np.array([len(written)], "<u8"), data)

@@ -1,4 +1,4 @@
-"""The pause agent's process: one loop over the rings of all labs, the control socket and the guard.
+"""The pause agent's process: labs, served by the native loop, and beside them the control socket and the guard.
 
 `python -m testbed.portd --run-directory DIR`. It ends with its last lab.
 """
@@ -23,6 +23,7 @@ from testbed.portd.companion import Companion
 from testbed.portd.control import MAX_CLIENTS, Client, ControlSocket
 from testbed.portd.errors import NoSuchPort, PauseAgentError
 from testbed.portd.lab import AttachedLab
+from testbed.portd.loop import Loop
 
 MAX_STORM_NS = 3600 * 1_000_000_000
 GUARD_MODULE = "testbed.portd.guard"
@@ -46,9 +47,9 @@ class Agent:
             raise AlreadyRunning(f"another pause agent serves {run_directory}")
         self._claim = claim
         self._labs: dict[str, AttachedLab] = {}
-        self._labs_of: dict[int, AttachedLab] = {}
         self._clients: dict[int, Client] = {}
         self._epoll = select.epoll()
+        self._loop = Loop(self._epoll.fileno())
         self._guard = guard
         self._since = time.time()
         self._wake, wake_writer = socket.socketpair()
@@ -100,10 +101,9 @@ class Agent:
         self._ending = True
 
     def _turn(self) -> None:
-        for descriptor, _ in self._epoll.poll(self._timeout_s()):
-            if descriptor in self._labs_of:
-                self._labs_of[descriptor].work()
-            elif descriptor in self._clients:
+        self._loop.run()
+        for descriptor, _ in self._epoll.poll(0):
+            if descriptor in self._clients:
                 self._serve(self._clients[descriptor])
             elif descriptor == self._control.fileno():
                 self._accept()
@@ -112,16 +112,8 @@ class Agent:
             else:
                 with contextlib.suppress(BlockingIOError):
                     self._wake.recv(4096)
-        now = time.monotonic_ns()
-        for lab in list(self._labs.values()):
-            if lab.next_deadline() <= now:
-                lab.work()
-
-    def _timeout_s(self) -> float | None:
-        if not self._labs:
-            return None
-        nearest = min(lab.next_deadline() for lab in self._labs.values())
-        return max(0.0, (nearest - time.monotonic_ns()) / 1e9)
+        for lab in self._labs.values():
+            lab.tell()
 
     # --- labs ----------------------------------------------------------------------------------------
 
@@ -130,15 +122,18 @@ class Agent:
         attachment = self._files.read(name)
         if name in self._labs:
             self._let_go(name)
-        lab = self._labs[name] = AttachedLab(attachment)
-        self._labs_of[lab.fileno()] = lab
-        self._epoll.register(lab.fileno(), select.EPOLLIN)
+        lab = AttachedLab(attachment)
+        try:
+            self._loop.add(lab)
+        except OSError as error:
+            lab.close()
+            raise PauseAgentError(f"the lab {name} cannot be served: {error.strerror}") from error
+        self._labs[name] = lab
         return lab
 
     def _let_go(self, name: str) -> None:
         lab = self._labs.pop(name)
-        del self._labs_of[lab.fileno()]
-        self._epoll.unregister(lab.fileno())
+        self._loop.remove(lab)
         lab.close()
 
     # --- the guard -----------------------------------------------------------------------------------
@@ -253,7 +248,6 @@ class Agent:
             lab.storm(port, priority, duration_ns)
         except LookupError as error:
             raise NoSuchPort(str(error.args[0])) from error
-        lab.work()
         return {}
 
     def _end(self) -> None:
@@ -268,6 +262,7 @@ class Agent:
         if self._guard is not None:
             self._guard.leave()
         signal.set_wakeup_fd(-1)
+        self._loop.close()
         self._epoll.close()
         self._wake.close()
         self._wake_writer.close()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from testbed.portd import companion, remains
+from testbed.portd import companion, native, remains
 from testbed.portd.attachment import ALREADY_SERVED, DIRECTORY_NAME, AttachmentFiles, LabAttachment
 from testbed.portd.control import socket_path
 from testbed.portd.errors import NoSuchPort, PauseAgentError, PauseAgentMissing, PauseAgentTimeout
@@ -164,6 +164,9 @@ class PauseAgent:
             os.close(descriptor)
 
     def _ensure_running(self) -> None:
+        if self._answers():
+            return
+        native.build()  # here, where someone can be told that there is no compiler
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._answers():
             reader, writer = os.pipe()

@@ -1,26 +1,24 @@
 """Priority-based flow control of a lab's ports, without I/O: what happened goes in, what to do comes out.
 
-Two machines for each port and priority. An ingress account above XOFF asks the peer to pause: a frame of the
-longest time, again at half of it while the account is still above, and a frame of 0 afterwards (IEEE 802.1Q clause
-36, IEEE 802.3 annex 31B). An egress queue obeys the frames its port receives: its gate is closed until the time is
-over, a 0 arrives, or the watchdog frees it.
-
-Inputs only change states; `flush` turns the difference between what is wanted and what was done into actions, so
-that all that was read in one go becomes one frame for each port. Times are CLOCK_MONOTONIC in ns, quanta are taken
-at the lab rate. Queues are indexed `port * 8 + priority`.
+The machine itself is `native/core.h`, which says how it works; this is its face in Python, by which tests drive it and
+the agent attaches, asks and ends it. Times are CLOCK_MONOTONIC in ns. Queues are indexed `port * 8 + priority`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import enum
-from collections.abc import Iterable, Sequence
+import os
+import weakref
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
+from testbed.datapath.maps import LabMaps
+from testbed.portd import native
 from testbed.portd.attachment import PortAttachment
 from testbed.portd.histogram import Histogram
-from testbed.portd.ledger import Ledger
-from testbed.portd.pfc import MAX_QUANTA, PRIORITIES, pause_ns, priorities_of
-from testbed.portd.timers import Timers
+from testbed.portd.pfc import PRIORITIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,371 +51,221 @@ class ReportKind(enum.StrEnum):
     WATCHDOG_RESTORED = "pfc-watchdog-restored"
     STORM_BEGAN = "pfc-storm-began"
     STORM_ENDED = "pfc-storm-ended"
+    MALFORMED = "pfc-malformed"
+    FAILED = "pfc-failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Something for the lab's event log."""
+    """Something for the lab's event log. `priority` is None for what is about the port."""
 
     kind: ReportKind
     port: int
-    priority: int
+    priority: int | None = None
     detail: str = ""
 
 
 Action = SendPause | CloseGate | OpenGate | Report
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Strays:
     """Inputs that had no effect, by reason."""
 
-    unknown: int = 0
-    """Events of a kind, port or priority that does not exist."""
-    lossy: int = 0
+    unknown: int
+    """Events of a port or priority that does not exist."""
+    lossy: int
     """Pause asked of a priority that is not lossless at the receiving port."""
-    healed: int = 0
+    healed: int
     """Accounts whose crossing was never told, found by looking."""
 
 
-class _Account:
-    """An ingress account. `over`: above XOFF. `asked`: the peer has been told to pause."""
-
-    __slots__ = ("asked", "cause_ns", "over", "overdue", "storm")
-
-    def __init__(self) -> None:
-        self.over = False
-        self.storm = False
-        self.asked = False
-        self.overdue = False  # the frame must go out again
-        self.cause_ns = 0  # the crossing that no closed gate has answered yet
-
-
-class _Queue:
-    """An egress queue. `asked`: a pause is in force. `freed`: the watchdog does not let it count."""
-
-    __slots__ = ("asked", "closed", "frame_ns", "freed")
-
-    def __init__(self) -> None:
-        self.asked = False
-        self.freed = False
-        self.closed = False
-        self.frame_ns = 0  # the frame that no closed gate has answered yet
-
-
-_REFRESH, _STORM, _EXPIRY, _WATCHDOG = range(4)
+def attached_ports(
+    ports: Sequence[PortAttachment], namespaces: Sequence[str] = (), gates: Sequence[int] = ()
+) -> ctypes.Array[native.AttachedPort]:
+    """`ports` for the native side; by their place in `namespaces`, and of their frame size in `gates`, if given."""
+    namespace_of = {path: place for place, path in enumerate(namespaces)}
+    gates_of = {mtu_bytes: place for place, mtu_bytes in enumerate(gates)}
+    found = (native.AttachedPort * len(ports))()
+    for item, port in zip(found, ports, strict=True):
+        item.number, item.peer, item.ifindex = port.number, port.peer, port.ifindex
+        item.lossless = sum(1 << priority for priority in set(port.lossless))
+        item.rate_bps = port.rate_bps
+        item.watchdog_detect_ns, item.watchdog_restore_ns = port.watchdog_detect_ns, port.watchdog_restore_ns
+        item.namespace, item.gates = namespace_of.get(port.namespace, 0), gates_of.get(port.mtu_bytes, 0)
+        item.mac[:] = bytes.fromhex(port.mac.replace(":", ""))
+    return found
 
 
 class PauseCore:
     """The ports of one lab."""
 
-    def __init__(self, ports: Iterable[PortAttachment], ledger: Ledger) -> None:
-        """Raises `ValueError` for ports that the maps do not have."""
-        self._ports = {port.number: port for port in ports}
-        self._ledger = ledger
-        if self._ports and (max(self._ports) + 1) * PRIORITIES > ledger.queues:
-            raise ValueError(f"port {max(self._ports)} is beyond the {ledger.queues // PRIORITIES - 1} of the maps")
-        self._lossless = {number: sum(1 << p for p in set(port.lossless)) for number, port in self._ports.items()}
-        self._accounts: dict[int, _Account] = {}
-        self._queues: dict[int, _Queue] = {}
-        self._changed_accounts: set[int] = set()
-        self._changed_queues: set[int] = set()
-        self._reports: list[Report] = []
-        self._timers = Timers()
-        self._suspects: set[int] = set()
-        self._stopped = False
-        self.strays = Strays()
-        self.reset()
+    def __init__(self, ports: Sequence[PortAttachment], maps: LabMaps) -> None:
+        """`maps` must be writable, and stays in use. Raises `ValueError` for ports that the maps do not have."""
+        queues = len(maps.pauses)
+        last = max((port.number for port in ports), default=0)
+        if (last + 1) * PRIORITIES > queues:
+            raise ValueError(f"port {last} is beyond the {queues // PRIORITIES - 1} of the maps")
+        if len({port.number for port in ports}) != len(ports):
+            raise ValueError("two ports have the same number")
+        self._maps = maps
+        self._queues = queues
+        self._native = native.library()
+        self.handle: int | None = self._native.core_new(
+            attached_ports(ports), len(ports), maps.ingress.ctypes.data, maps.pauses.ctypes.data, queues
+        )
+        if not self.handle:
+            raise MemoryError(f"no memory for {len(ports)} ports")
+        weakref.finalize(self, self._native.core_free, self.handle)
 
     def reset(self) -> None:
         """Forget the measured times."""
-        self.event_to_frame = Histogram()
-        self.frame_to_gate = Histogram()
-        self.reactions: dict[int, Histogram] = {}
-        """From the crossing of XOFF to the closed gate, by the egress queue that was paused."""
+        self._native.core_reset(self.handle)
 
     # --- inputs --------------------------------------------------------------------------------------
 
     def on_xoff(self, port: int, priority: int, ns: int) -> None:
         """The account of ingress `port` crossed XOFF at `ns`."""
-        account = self._crossed(port, priority)
-        if account is not None and account.over and not account.asked:
-            account.cause_ns = ns
+        self._native.core_on_xoff(self.handle, port, priority, ns)
 
     def on_xon(self, port: int, priority: int) -> None:
         """The account came down to XON."""
-        account = self._crossed(port, priority)
-        if account is not None and not account.over and not account.asked:
-            account.cause_ns = 0
+        self._native.core_on_xon(self.handle, port, priority)
 
     def on_pfc(self, port: int, vector: int, quanta: Sequence[int], ns: int, now: int) -> None:
         """`port` received a PFC frame at `ns`."""
-        lossless = self._lossless.get(port)
-        if lossless is None:
-            self.strays.unknown += 1
-            return
-        if self._stopped:
-            return
-        if vector & ~lossless:
-            self.strays.lossy += 1
-        for priority in priorities_of(vector & lossless):
-            index = port * PRIORITIES + priority
-            if quanta[priority]:
-                self._ledger.xoff_received(index)
-                self._pause(index, ns, ns + pause_ns(quanta[priority], self._ports[port].rate_bps), now)
-            else:
-                self._ledger.xon_received(index)
-                self._resume(index, now)
+        times = (ctypes.c_uint16 * PRIORITIES)(*quanta)
+        self._native.core_on_pfc(self.handle, port, vector, times, ns, now)
 
     def on_timer(self, now: int) -> None:
-        for key in self._timers.expired(now):
-            index, kind = divmod(key, 4)
-            if kind == _REFRESH:
-                self._refresh(index)
-            elif kind == _STORM:
-                self._end_storm(index)
-            elif kind == _EXPIRY:
-                self._resume(index, now)
-            else:
-                self._watch(index, now)
+        self._native.core_on_timer(self.handle, now)
 
     def storm(self, port: int, priority: int, duration_ns: int, now: int) -> None:
         """Ask the peer to pause as if the account were above XOFF, for `duration_ns`. A new storm replaces the old.
 
         Raises `LookupError` for a port or priority that there is not, or that the peer would not obey.
         """
-        peer = self._ports[port].peer if port in self._ports else 0
-        if not 0 <= priority < PRIORITIES or not self._lossless.get(peer, 0) >> priority & 1:
+        if self._native.core_storm(self.handle, port, priority, duration_ns, now):
             raise LookupError(f"no port {port} whose peer obeys pause frames of priority {priority}")
-        index = port * PRIORITIES + priority
-        account = self._accounts.setdefault(index, _Account())
-        account.storm = True
-        self._ledger.storm(index, True)
-        self._timers.set(index * 4 + _STORM, now + duration_ns)
-        self._changed_accounts.add(index)
-        self._reports.append(Report(ReportKind.STORM_BEGAN, port, priority, f"for {duration_ns / 1e9:g} s"))
 
-    def compare(self, over: Iterable[int]) -> None:
-        """Correct the accounts by those that really are above XOFF: an event may have been lost in a full ring."""
-        if self._stopped:
-            return
-        real = {index for index in over if index // PRIORITIES in self._ports}
-        believed = {index for index, account in self._accounts.items() if account.over}
-        # An event may also be on its way: only what was wrong twice in a row is.
-        wrong = real ^ believed
-        for index in wrong & self._suspects:
-            self._accounts.setdefault(index, _Account()).over = index in real
-            self._changed_accounts.add(index)
-            self.strays.healed += 1
-        self._suspects = wrong
+    def compare(self) -> None:
+        """Correct the accounts by the map: an event may have been lost in a full ring.
+
+        An event may also be on its way: only what was wrong twice in a row is corrected.
+        """
+        self._native.core_compare(self.handle, 0, self._queues // PRIORITIES)
 
     def take_over(self, now: int) -> None:
         """Continue from the maps where another agent ended: what was closed opens, what was asked is settled."""
-        ledger = self._ledger
-        ledger.clear_states()
-        for index in ledger.all_closed():
-            self._queues.setdefault(index, _Queue()).closed = True
-            self._changed_queues.add(index)
-        for index in ledger.all_asking():
-            account = self._accounts.setdefault(index, _Account())
-            account.asked = account.overdue = True
-            self._changed_accounts.add(index)
-        for index in ledger.all_over():
-            self._accounts.setdefault(index, _Account()).over = True
-            self._changed_accounts.add(index)
-        for index in [*self._queues, *self._accounts]:
-            if index // PRIORITIES not in self._ports:  # a port that the lab no longer has
-                self._queues.pop(index, None)
-                self._accounts.pop(index, None)
-                self._changed_queues.discard(index)
-                self._changed_accounts.discard(index)
-                ledger.xon_sent(index, now)
-                ledger.gate_opened(index, now)
+        self._native.core_take_over(self.handle, now)
 
     def stop(self) -> None:
         """Let go of everything: peers are resumed, gates open; what comes in later has no effect."""
-        self._stopped = True
-        self._timers.clear()
-        for index, account in self._accounts.items():
-            account.over = False
-            if account.storm:
-                self._end_storm(index)
-            self._changed_accounts.add(index)
-        for index, queue in self._queues.items():
-            queue.asked = False
-            if queue.freed:
-                self._restore(index, queue)
-            self._changed_queues.add(index)
+        self._native.core_stop(self.handle)
 
     # --- what the actions led to ---------------------------------------------------------------------
 
     def sent(self, action: SendPause, now: int) -> None:
         """The frame left at `now`."""
-        for priority in priorities_of(action.vector):
-            if action.quanta[priority]:
-                account = self._accounts[action.port * PRIORITIES + priority]
-                if account.cause_ns:
-                    self.event_to_frame.record(now - account.cause_ns)
+        quanta = (ctypes.c_uint16 * PRIORITIES)(*action.quanta)
+        self._native.core_sent(
+            self.handle, native.Action(native.ActionKind.SEND_XOFF, action.port, action.vector, quanta), now
+        )
 
     def closed(self, action: CloseGate, now: int) -> None:
         """The gates are closed since `now`."""
-        peer = self._ports[action.port].peer
-        for priority in priorities_of(action.vector):
-            index = action.port * PRIORITIES + priority
-            queue = self._queues[index]
-            if queue.frame_ns:
-                self.frame_to_gate.record(now - queue.frame_ns)
-            account = self._accounts.get(peer * PRIORITIES + priority)
-            if account is not None and 0 < account.cause_ns <= queue.frame_ns:
-                self.reactions.setdefault(index, Histogram()).record(now - account.cause_ns)
-                account.cause_ns = 0
-            queue.frame_ns = 0
+        self._native.core_closed(
+            self.handle, native.Action(native.ActionKind.CLOSE_GATES, action.port, action.vector), now
+        )
 
     def opened(self, action: OpenGate, now: int) -> None:
         """The gates are open since `now`."""
-        for priority in priorities_of(action.vector):
-            self._ledger.gate_opened(action.port * PRIORITIES + priority, now)
+        self._native.core_opened(
+            self.handle, native.Action(native.ActionKind.OPEN_GATES, action.port, action.vector), now
+        )
 
     # --- outputs -------------------------------------------------------------------------------------
 
     def next_timer(self) -> int | None:
         """When `on_timer` should be called next; None: no need."""
-        return self._timers.next_ns()
+        when = int(self._native.core_next_timer(self.handle))
+        return None if when == native.NEVER else when
 
     def flush(self, now: int) -> list[Action]:
-        """What to do now, the most urgent first: frames that pause, gates to close, frames that resume, gates to
+        """What to do now, the most urgent first: gates to close, frames that pause, frames that resume, gates to
         open, and what to report."""
-        pauses: list[Action] = []
-        resumes: list[Action] = []
-        if self._changed_accounts:
-            self._flush_accounts(now, pauses, resumes)
-        if self._changed_queues:
-            self._flush_queues(now, pauses, resumes)
-        if self._reports:
-            resumes += self._reports
-            self._reports = []
-        return pauses + resumes
+        found: list[Action] = []
+        action = native.Action()
+        while self._native.core_next(self.handle, now, action):
+            match action.kind:
+                case native.ActionKind.CLOSE_GATES:
+                    found.append(CloseGate(action.port, action.vector))
+                case native.ActionKind.OPEN_GATES:
+                    found.append(OpenGate(action.port, action.vector))
+                case _:
+                    found.append(SendPause(action.port, action.vector, tuple(action.quanta)))
+        return [*found, *self.reports()]
 
-    def _flush_accounts(self, now: int, pauses: list[Action], resumes: list[Action]) -> None:
-        frames: dict[int, dict[int, int]] = {}
-        for index in self._changed_accounts:
-            account = self._accounts[index]
-            wanted = account.over or account.storm
-            port, priority = divmod(index, PRIORITIES)
-            if wanted and (account.overdue or not account.asked):
-                frames.setdefault(port, {})[priority] = MAX_QUANTA
-                self._ledger.xoff_sent(index, now)
-                self._timers.set(index * 4 + _REFRESH, now + self._refresh_ns(port))
-            elif account.asked and not wanted:
-                frames.setdefault(port, {})[priority] = 0
-                self._ledger.xon_sent(index, now)
-                self._timers.cancel(index * 4 + _REFRESH)
-                account.cause_ns = 0
-            account.asked = wanted
-            account.overdue = False
-        self._changed_accounts.clear()
-        for port, times in frames.items():
-            vector = sum(1 << priority for priority in times)
-            frame = SendPause(port, vector, tuple(times.get(priority, 0) for priority in range(PRIORITIES)))
-            (pauses if any(times.values()) else resumes).append(frame)
+    def reports(self) -> Iterator[Report]:
+        """What there is to report, once."""
+        notes, note = self._native.core_notes(self.handle), native.Note()
+        while self._native.notes_take(notes, note):
+            yield _report(note)
 
-    def _flush_queues(self, now: int, pauses: list[Action], resumes: list[Action]) -> None:
-        closing: dict[int, int] = {}
-        opening: dict[int, int] = {}
-        for index in self._changed_queues:
-            queue = self._queues[index]
-            wanted = queue.asked and not queue.freed
-            port, priority = divmod(index, PRIORITIES)
-            if wanted and not queue.closed:
-                closing[port] = closing.get(port, 0) | 1 << priority
-                self._ledger.gate_closes(index, now)
-            elif queue.closed and not wanted:
-                opening[port] = opening.get(port, 0) | 1 << priority
-            queue.closed = wanted
-        self._changed_queues.clear()
-        pauses += [CloseGate(port, vector) for port, vector in closing.items()]
-        resumes += [OpenGate(port, vector) for port, vector in opening.items()]
+    # --- what is measured ----------------------------------------------------------------------------
 
-    # --- ingress accounts ----------------------------------------------------------------------------
+    @property
+    def event_to_frame(self) -> Histogram:
+        """From the crossing of XOFF to the frame that left."""
+        return Histogram.copy_of(self._native.core_event_to_frame(self.handle).contents)
 
-    def _crossed(self, port: int, priority: int) -> _Account | None:
-        """The account that an event is about, as it is by now.
+    @property
+    def frame_to_gate(self) -> Histogram:
+        """From the received frame to the closed gate."""
+        return Histogram.copy_of(self._native.core_frame_to_gate(self.handle).contents)
 
-        Two CPUs may tell of XOFF and XON in the wrong order, but the account in the map is always right.
-        """
-        if not self._lossless.get(port, 0) >> priority & 1:
-            self.strays.unknown += 1
-            return None
-        if self._stopped:
-            return None
-        index = port * PRIORITIES + priority
-        account = self._accounts.setdefault(index, _Account())
-        account.over = self._ledger.is_over(index)
-        self._changed_accounts.add(index)
-        return account
+    @property
+    def reactions(self) -> dict[int, Histogram]:
+        """From the crossing of XOFF to the closed gate, by the egress queue that was paused."""
+        found = {}
+        for queue in range(self._queues):
+            steps = self._native.core_reactions(self.handle, queue)
+            if steps and steps.contents.count:
+                found[queue] = Histogram.copy_of(steps.contents)
+        return found
 
-    def _refresh_ns(self, port: int) -> int:
-        """Half of the time that the peer will pause for, whichever end counts it."""
-        rates = [self._ports[number].rate_bps for number in (port, self._ports[port].peer) if number in self._ports]
-        return pause_ns(MAX_QUANTA, max(rates)) // 2
+    @property
+    def strays(self) -> Strays:
+        counters = self._native.core_strays(self.handle).contents
+        return Strays(unknown=counters.unknown, lossy=counters.lossy, healed=counters.healed)
 
-    def _refresh(self, index: int) -> None:
-        account = self._accounts[index]
-        account.over = self._ledger.is_over(index)
-        account.overdue = True
-        self._changed_accounts.add(index)
+    @property
+    def lost_reports(self) -> int:
+        """Those that nobody took in time."""
+        return int(self._native.notes_lost(self._native.core_notes(self.handle)))
 
-    def _end_storm(self, index: int) -> None:
-        account = self._accounts[index]
-        account.storm = False
-        account.over = not self._stopped and self._ledger.is_over(index)
-        self._ledger.storm(index, False)
-        self._changed_accounts.add(index)
-        self._reports.append(Report(ReportKind.STORM_ENDED, *divmod(index, PRIORITIES)))
 
-    # --- egress queues -------------------------------------------------------------------------------
+def _report(note: native.Note) -> Report:
+    port, priority, value = int(note.port), int(note.priority), int(note.value)
+    match native.NoteKind(note.kind):
+        case native.NoteKind.WATCHDOG_FREED:
+            return Report(ReportKind.WATCHDOG_FREED, port, priority, f"paused for {value / 1e6:g} ms")
+        case native.NoteKind.WATCHDOG_RESTORED:
+            return Report(ReportKind.WATCHDOG_RESTORED, port, priority)
+        case native.NoteKind.STORM_BEGAN:
+            return Report(ReportKind.STORM_BEGAN, port, priority, f"for {value / 1e9:g} s")
+        case native.NoteKind.STORM_ENDED:
+            return Report(ReportKind.STORM_ENDED, port, priority)
+        case native.NoteKind.MALFORMED:
+            return Report(ReportKind.MALFORMED, port, None, f"{value} frames")
+        case native.NoteKind.FAILED_FRAME | native.NoteKind.FAILED_GATE | native.NoteKind.FAILED_KICK as kind:
+            return Report(ReportKind.FAILED, port, None, f"{_FAILED[kind]}: {os.strerror(note.error)}")
+        case kind:
+            assert_never(kind)
 
-    def _pause(self, index: int, ns: int, until: int, now: int) -> None:
-        if until <= now:
-            self._resume(index, now)  # its time was over before we came to it
-            return
-        queue = self._queues.setdefault(index, _Queue())
-        self._timers.set(index * 4 + _EXPIRY, until)
-        if queue.asked:
-            return
-        queue.asked = True
-        queue.frame_ns = ns
-        if queue.freed:
-            self._timers.cancel(index * 4 + _WATCHDOG)  # it is not unpaused for long enough
-        elif detect := self._ports[index // PRIORITIES].watchdog_detect_ns:
-            self._timers.set(index * 4 + _WATCHDOG, now + detect)
-        self._changed_queues.add(index)
 
-    def _resume(self, index: int, now: int) -> None:
-        queue = self._queues.get(index)
-        if queue is None or not queue.asked:
-            return
-        queue.asked = False
-        self._timers.cancel(index * 4 + _EXPIRY)
-        self._timers.cancel(index * 4 + _WATCHDOG)
-        if queue.freed:
-            self._timers.set(index * 4 + _WATCHDOG, now + self._ports[index // PRIORITIES].watchdog_restore_ns)
-        self._changed_queues.add(index)
-
-    def _watch(self, index: int, now: int) -> None:
-        """The watchdog's time has come: a paused queue is freed, a freed one that is not paused is guarded again."""
-        queue = self._queues[index]
-        if queue.freed:
-            self._restore(index, queue)
-        elif queue.asked:
-            queue.freed = True
-            self._ledger.watchdog_frees(index)
-            detect = self._ports[index // PRIORITIES].watchdog_detect_ns
-            detail = f"paused for {detect / 1e6:g} ms"
-            self._reports.append(Report(ReportKind.WATCHDOG_FREED, *divmod(index, PRIORITIES), detail))
-        self._changed_queues.add(index)
-
-    def _restore(self, index: int, queue: _Queue) -> None:
-        queue.freed = False
-        self._ledger.watchdog_restores(index)
-        self._reports.append(Report(ReportKind.WATCHDOG_RESTORED, *divmod(index, PRIORITIES)))
+_FAILED = {
+    native.NoteKind.FAILED_FRAME: "send a PFC frame",
+    native.NoteKind.FAILED_GATE: "change the gate",
+    native.NoteKind.FAILED_KICK: "kick the queue",
+}

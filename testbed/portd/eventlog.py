@@ -6,11 +6,7 @@ import contextlib
 import datetime
 import json
 import os
-import time
 from pathlib import Path
-
-REPEAT_NS = 1_000_000_000
-"""The same failure at the same place is written once in this time."""
 
 
 class EventLog:
@@ -19,7 +15,6 @@ class EventLog:
     def __init__(self, path: Path, lab: str) -> None:
         self._path = path
         self._lab = lab
-        self._last: dict[tuple[str, str, str], int] = {}
         self.lost = 0
 
     def write(self, kind: str, node: str = "", subject: str = "", detail: str = "") -> None:
@@ -40,10 +35,3 @@ class EventLog:
                 stream.write(line.encode() + b"\n")
         except OSError:
             self.lost += 1
-
-    def write_seldom(self, kind: str, node: str, subject: str, detail: str) -> None:
-        """`write`, but the same three only once in a second."""
-        now = time.monotonic_ns()
-        if now - self._last.get((kind, node, subject), -REPEAT_NS) >= REPEAT_NS:
-            self._last[kind, node, subject] = now
-            self.write(kind, node, subject, detail)

@@ -14,14 +14,15 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
+
 from testbed.datapath.maps import LabMaps
 from testbed.errors import TestbedError
-from testbed.portd import realtime
+from testbed.portd import native, realtime
 from testbed.portd.attachment import DIRECTORY_NAME, AttachmentFiles, LabAttachment
 from testbed.portd.companion import Companion
-from testbed.portd.core import OpenGate
+from testbed.portd.core import OpenGate, PauseCore
 from testbed.portd.eventlog import EventLog
-from testbed.portd.ledger import Ledger
 from testbed.portd.pfc import PRIORITIES
 from testbed.portd.wire import Wire
 
@@ -36,29 +37,27 @@ def fail_open(attachment: LabAttachment) -> int:
     """Open every gate of a lab that the maps call closed; how many. Raises `TestbedError` where the maps are gone."""
     maps = LabMaps.open(attachment.pin_directory, writable=True)
     try:
-        return open_closed_gates(attachment, Ledger(maps))
+        return open_closed_gates(attachment, maps)
     finally:
         maps.close()
 
 
-def open_closed_gates(attachment: LabAttachment, ledger: Ledger) -> int:
+def open_closed_gates(attachment: LabAttachment, maps: LabMaps) -> int:
     """As `fail_open`, on maps that are there already. A gate of a port that is gone counts as open."""
-    ports = {port.number: port for port in attachment.ports}
-    wire = Wire(ports, lambda _number, _what, _code: None)
-    closed = [index for index in ledger.all_closed() if index // PRIORITIES in ports]
+    core, wire = PauseCore(attachment.ports, maps), Wire(attachment.ports)
     vectors: dict[int, int] = {}
-    for index in closed:
+    known = {port.number for port in attachment.ports}
+    for index in np.flatnonzero(maps.pauses["closed"]).tolist():
         port, priority = divmod(index, PRIORITIES)
-        vectors[port] = vectors.get(port, 0) | 1 << priority
+        if port in known:
+            vectors[port] = vectors.get(port, 0) | 1 << priority
     try:
         for port, vector in vectors.items():
-            wire.open_gates(OpenGate(port, vector))
+            wire.open_gates(port, vector)
+            core.opened(OpenGate(port, vector), time.monotonic_ns())
     finally:
         wire.close()
-    now = time.monotonic_ns()
-    for index in closed:
-        ledger.gate_opened(index, now)
-    return len(closed)
+    return sum(vector.bit_count() for vector in vectors.values())
 
 
 class Guard:
@@ -140,6 +139,7 @@ def main() -> None:
     why = realtime.become_realtime(realtime.GUARD_PRIORITY)
     if why:
         print(why, file=sys.stderr, flush=True)
+    native.library()  # not only when it is needed most
     with contextlib.suppress(KeyboardInterrupt):
         Guard(options.run_directory, Companion.parent(options.agent_fd)).run()
 

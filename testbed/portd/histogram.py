@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 
-_BITS = 5
-_STEPS = 1 << _BITS
+from testbed.portd import native
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,46 +19,39 @@ class Latency:
 
 
 class Histogram:
-    """Records cost a dictionary update. Memory grows with the number of different steps alone."""
+    """Times up to 137 s by their step, longer ones together; the maximum is exact."""
 
-    __slots__ = ("_steps", "count", "max_ns")
+    __slots__ = ("_native", "_steps")
 
     def __init__(self) -> None:
-        self._steps: dict[int, int] = {}
-        self.count = 0
-        self.max_ns = 0
+        self._native = native.library()
+        self._steps = native.Steps()
+
+    @classmethod
+    def copy_of(cls, steps: native.Steps) -> Histogram:
+        """One that stays as it is."""
+        histogram = cls()
+        ctypes.memmove(ctypes.byref(histogram._steps), ctypes.byref(steps), ctypes.sizeof(steps))
+        return histogram
+
+    @property
+    def count(self) -> int:
+        return int(self._steps.count)
+
+    @property
+    def max_ns(self) -> int:
+        return int(self._steps.max_ns)
 
     def record(self, value_ns: int) -> None:
         """A negative time (clocks that disagree) counts as 0."""
-        value_ns = max(0, value_ns)
-        shift = max(0, value_ns.bit_length() - _BITS - 1)
-        step = (shift << _BITS) + (value_ns >> shift)
-        self._steps[step] = self._steps.get(step, 0) + 1
-        self.count += 1
-        self.max_ns = max(self.max_ns, value_ns)
+        self._native.histogram_record(self._steps, value_ns)
 
     def merge(self, other: Histogram) -> None:
-        for step, count in other._steps.items():
-            self._steps[step] = self._steps.get(step, 0) + count
-        self.count += other.count
-        self.max_ns = max(self.max_ns, other.max_ns)
+        self._native.histogram_merge(self._steps, other._steps)
 
     def quantile(self, share: float) -> int:
         """The smallest step's upper end (ns) that at least `share` of the records do not exceed; 0 for none."""
-        wanted = share * self.count
-        seen = 0
-        for step in sorted(self._steps):
-            seen += self._steps[step]
-            if seen >= wanted:
-                return min(_upper_end(step), self.max_ns)
-        return 0
+        return int(self._native.histogram_quantile(self._steps, share))
 
     def summary(self) -> Latency:
         return Latency(count=self.count, p50_ns=self.quantile(0.5), p99_ns=self.quantile(0.99), max_ns=self.max_ns)
-
-
-def _upper_end(step: int) -> int:
-    if step < 2 * _STEPS:
-        return step
-    shift = (step >> _BITS) - 1
-    return (((step & (_STEPS - 1)) + _STEPS + 1) << shift) - 1

@@ -7,22 +7,23 @@ time in quanta of 512 bit times (IEEE 802.3 annex 31B.2). A time of 0 resumes th
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from testbed.portd import native
 
 PAUSE_ADDRESS = bytes.fromhex("0180c2000001")
 """Never forwarded by a bridge (IEEE 802.1Q table 8-1)."""
 ETHERTYPE = 0x8808
 OPCODE = 0x0101
 PRIORITIES = 8
-QUANTUM_BITS = 512
 MAX_QUANTA = 65_535
 FRAME_BYTES = 60
 """The shortest Ethernet frame without its check sequence."""
 
 _FIELDS = struct.Struct("!6s6sHHH8H")
-_PADDING = b"\0" * (FRAME_BYTES - _FIELDS.size)
 
 
 class MalformedPfc(ValueError):
@@ -42,10 +43,11 @@ def encode_pfc(source: bytes, vector: int, quanta: Sequence[int]) -> bytes:
     """A frame of 60 bytes from the station `source`. Raises `ValueError` for what does not fit its field."""
     if len(source) != 6 or not 0 <= vector < 1 << PRIORITIES or len(quanta) != PRIORITIES:
         raise ValueError(f"not a PFC frame: source {source.hex()}, vector {vector:#x}, {len(quanta)} times")
-    try:
-        return _FIELDS.pack(PAUSE_ADDRESS, source, ETHERTYPE, OPCODE, vector, *quanta) + _PADDING
-    except struct.error as error:
-        raise ValueError(f"a time does not fit 16 bits: {list(quanta)}") from error
+    if not all(0 <= time <= MAX_QUANTA for time in quanta):
+        raise ValueError(f"a time does not fit 16 bits: {list(quanta)}")
+    frame = ctypes.create_string_buffer(FRAME_BYTES)
+    native.library().pfc_encode(frame, source, vector, (ctypes.c_uint16 * PRIORITIES)(*quanta))
+    return frame.raw
 
 
 def decode_pfc(frame: bytes) -> PfcFrame:
@@ -68,7 +70,7 @@ def decode_pfc(frame: bytes) -> PfcFrame:
 
 def pause_ns(quanta: int, rate_bps: int) -> int:
     """How long `quanta` are at a line rate, rounded up."""
-    return -(-quanta * QUANTUM_BITS * 1_000_000_000 // max(1, rate_bps))
+    return int(native.library().pfc_pause_ns(quanta, rate_bps))
 
 
 def priorities_of(vector: int) -> tuple[int, ...]:

@@ -2,55 +2,39 @@
 
 from __future__ import annotations
 
-import heapq
+import weakref
 from collections.abc import Iterator
+
+from testbed.portd import native
 
 
 class Timers:
-    """A heap that holds at most the entries that could fire first.
+    """Those of the pause machine, apart from it. Keys are 0 to `keys - 1`."""
 
-    Moving a timer to a later time touches no heap: the entry, when it comes up, is put back at the time it has by
-    then. So a flood of pause frames, each of which moves an expiry, makes no heap grow.
-    """
+    def __init__(self, keys: int) -> None:
+        self._native = native.library()
+        self._timers = self._native.timers_new(keys)
+        if not self._timers:
+            raise MemoryError(f"no memory for {keys} timers")
+        weakref.finalize(self, self._native.timers_free, self._timers)
 
-    __slots__ = ("_due", "_heap", "_queued")
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, int]] = []
-        self._due: dict[int, int] = {}
-        self._queued: dict[int, int] = {}
+    def __len__(self) -> int:
+        return int(self._native.timers_count(self._timers))
 
     def set(self, key: int, when_ns: int) -> None:
-        self._due[key] = when_ns
-        queued = self._queued.get(key)
-        if queued is None or when_ns < queued:
-            self._queued[key] = when_ns
-            heapq.heappush(self._heap, (when_ns, key))
+        self._native.timers_set(self._timers, key, when_ns)
 
     def cancel(self, key: int) -> None:
-        self._due.pop(key, None)
+        self._native.timers_cancel(self._timers, key)
 
     def clear(self) -> None:
-        self._heap.clear()
-        self._due.clear()
-        self._queued.clear()
+        self._native.timers_clear(self._timers)
 
     def next_ns(self) -> int | None:
-        """Not after the next timer; possibly before it."""
-        return self._heap[0][0] if self._heap else None
+        when = int(self._native.timers_next(self._timers))
+        return None if when == native.NEVER else when
 
     def expired(self, now_ns: int) -> Iterator[int]:
         """The keys whose time has come, each taken off before it is handed out."""
-        while self._heap and self._heap[0][0] <= now_ns:
-            when, key = heapq.heappop(self._heap)
-            if self._queued.get(key) != when:
-                continue  # an earlier entry has taken this one's place
-            del self._queued[key]
-            due = self._due.get(key)
-            if due is None:
-                continue
-            if due > now_ns:
-                self.set(key, due)
-                continue
-            del self._due[key]
+        while (key := int(self._native.timers_pop(self._timers, now_ns))) >= 0:
             yield key

@@ -58,11 +58,11 @@ def programs(tmp_path: Path) -> Path:
 
 def test_the_structures_agree(programs: Path) -> None:
     (programs / "check.c").write_text(assertions(STRUCTS))
-    compile_c(programs / "check.c", programs / "check.o")
+    compile_c([programs / "check.c"], programs / "check.o")
 
 
 def test_a_structure_that_differs_is_found(programs: Path) -> None:
     moved = np.dtype([("added", "<u8"), *layout.BUFFER.descr])
     (programs / "check.c").write_text(assertions(STRUCTS | {"buffer": moved}))
     with pytest.raises(Exception, match="does not compile"):
-        compile_c(programs / "check.c", programs / "check.o")
+        compile_c([programs / "check.c"], programs / "check.o")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.datapath.maps import LabMaps
+from testbed.datapath.ringbuf import RingMemory
 from testbed.portd.attachment import LabAttachment, PortAttachment
 from testbed.portd.control import answer
 from testbed.portd.errors import PauseAgentError
@@ -86,27 +87,22 @@ def test_attachments(changes: dict[str, Any], field: int, value: Any) -> None:
             assert isinstance(LabAttachment.from_json(document), LabAttachment)
 
 
-class Records:
-    """An event source that has some records once."""
-
-    def __init__(self, records: list[bytes]) -> None:
-        self._records = records
-
-    def fileno(self) -> int:
-        return -1
-
-    def read(self) -> Iterator[bytes]:
-        while self._records:
-            yield self._records.pop(0)
-
-    def close(self) -> None:
-        self._records.clear()
-
-
 @given(st.lists(st.one_of(st.binary(max_size=40), st.binary(min_size=32, max_size=32)), max_size=40))
 def test_events(records: list[bytes]) -> None:
     """Sends and gate changes fail here, as in a namespace that is gone: still nothing raises."""
-    lab = AttachedLab.over(GOOD, LabMaps.in_memory(2), Records(list(records)))
+    lab = AttachedLab.over(GOOD, LabMaps.in_memory(2), RingMemory.in_memory(records))
     lab.work()
     lab.close()
     assert lab.broken_events >= sum(len(record) != 32 for record in records)
+
+
+@given(st.binary(max_size=400), st.integers(0, 1 << 20))
+def test_rings_of_nobodys_making(written: bytes, produced: int) -> None:
+    """Headers that no kernel writes: reading ends, within the memory."""
+    ring = RingMemory.in_memory([])
+    ring.data[: len(written)] = np.frombuffer(written, "u1")
+    ring.produced[0] = produced
+    lab = AttachedLab.over(GOOD, LabMaps.in_memory(2), ring)
+    lab.work()
+    lab.close()
+    assert ring.consumed[0] <= produced

@@ -119,11 +119,3 @@ def test_file_that_cannot_be_written_is_counted(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "none" / "events", "lab")
     log.write("portd-attached")
     assert log.lost == 1
-
-
-def test_same_failure_is_told_once_a_second(tmp_path: Path) -> None:
-    log = EventLog(tmp_path / "events", "lab")
-    for _ in range(100):
-        log.write_seldom("pfc-failed", "n1", "eth0", "no buffer")
-    log.write_seldom("pfc-failed", "n2", "eth0", "no buffer")
-    assert len((tmp_path / "events").read_text().splitlines()) == 2

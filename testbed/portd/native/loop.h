@@ -1,0 +1,27 @@
+/* The agent's waiting: for events of all labs, for their timers, and for whatever else Python must look after. */
+#ifndef TESTBED_PORTD_LOOP_H
+#define TESTBED_PORTD_LOOP_H
+
+#include "lab.h"
+
+#define LABS 256
+
+struct loop {
+	int epoll;
+	struct lab *labs[LABS];
+	int rings[LABS]; /* their descriptors */
+	__u32 count;
+};
+
+/* `control` becomes readable when Python has something to do. NULL: no memory or no descriptor. */
+API struct loop *loop_new(int control);
+API void loop_free(struct loop *loop);
+
+/* Serve a lab whose ring has the descriptor `ring`; 0 or an errno. */
+API int loop_add(struct loop *loop, struct lab *lab, int ring);
+API void loop_remove(struct loop *loop, const struct lab *lab);
+
+/* Serve the labs until `control` is readable, a signal came, or there is a note to take. */
+API void loop_run(struct loop *loop);
+
+#endif
