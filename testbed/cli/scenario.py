@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.cli.labs import parse_settings
 from testbed.cli.output import Format, console, emit_json
 from testbed.cli.progress import StepDisplay
-from testbed.deploy.lifecycle import DeployOptions, deploy_lab, destroy_lab
-from testbed.deploy.scale import resolve_scale
+from testbed.cli.scenario_labs import ScenarioLabs
 from testbed.deploy.state import StateDirectory
 from testbed.deploy.steps import StepEvent
 from testbed.errors import TestbedError
@@ -24,8 +23,8 @@ from testbed.results import (
     write_atomically,
     write_record,
 )
-from testbed.scenario import Progress, ScenarioStopped, run_scenario
-from testbed.spec import load_topology
+from testbed.scenario import Phase, Progress, ScenarioStopped, run_sweep
+from testbed.scenario.sweep import plan_points
 from testbed.spec.scenario_file import load_scenario
 
 if TYPE_CHECKING:
@@ -66,27 +65,29 @@ def run(
 def _run_one(
     scenario: Scenario, *, keep: bool, results: Path | None, timeout_s: float, form: Format, quiet: bool
 ) -> tuple[Record, bool]:
-    """Deploy, run, record, report, destroy. Returns the record and whether the user interrupted."""
+    """Run all points of a scenario, record, report. Returns the record and whether the user interrupted.
+
+    The record is written after every point, so that nothing is lost and a sweep can go on where it ended.
+    """
     state = StateDirectory()
-    lab = load_topology(Path(scenario.topology.file), overrides=scenario.topology.set)
-    scale = resolve_scale(lab, state)
-    if scale.warning:
-        print(f"warning: {scale.warning}", file=sys.stderr)
-    options = DeployOptions(k=scale.k, timeout_s=timeout_s)
-    command = ["testbed", *sys.argv[1:]]
+    points = plan_points(scenario)
+    directory = make_results_directory(scenario.name, datetime.now(UTC), parent=results)
     failure: TestbedError | None = None
-    with StepDisplay(quiet=quiet) as display:
-        outcome = deploy_lab(lab, state, options, display)
+    with (
+        StepDisplay(quiet=quiet) as display,
+        ScenarioLabs(state, timeout_s=timeout_s, keep=keep, notify=display) as labs,
+    ):
         try:
-            record = run_scenario(
-                scenario, outcome.lab, on_progress=lambda event: display(_step(event)), command=command
+            record = run_sweep(
+                scenario,
+                points,
+                labs,
+                on_progress=lambda event: display(_step(event)),
+                on_partial=lambda partial: write_record(partial, directory / RECORD_FILE),
+                command=["testbed", *sys.argv[1:]],
             )
         except ScenarioStopped as stopped:
             record, failure = stopped.record, stopped
-        finally:
-            if outcome.changed and not keep:
-                destroy_lab(lab.name, state)
-    directory = make_results_directory(scenario.name, datetime.fromisoformat(record.started), parent=results)
     write_record(record, directory / RECORD_FILE)
     report_path = write_report(record, directory)
     if form is Format.TABLE:
@@ -94,8 +95,8 @@ def _run_one(
 
         print_record(record, console())
         console().print(f"record {directory / RECORD_FILE}\nreport {report_path}", highlight=False, soft_wrap=True)
-        if keep:
-            console().print(f"the lab {lab.name} is still deployed: testbed destroy -n {shlex.quote(lab.name)}")
+        if labs.kept:
+            console().print(f"the lab {labs.kept} is still deployed: testbed destroy -n {shlex.quote(labs.kept)}")
     else:
         emit_json({"directory": str(directory), "verdict": record.verdict.outcome})
     if failure is not None:
@@ -105,13 +106,16 @@ def _run_one(
 
 def _step(event: Progress) -> StepEvent:
     """A scenario's progress in the words of the display."""
-    done = event.phase == "run"
+    at = f"point {event.point}/{event.points} " if event.points > 1 else ""
+    if event.phase is Phase.LAB:
+        return StepEvent(step=f"{at}{event.message}", phase="stop", done=0, total=0, detail="lab")
+    whole = event.total == 1.0 and event.phase is Phase.TRAFFIC
     return StepEvent(
-        step=f"run {event.run}/{event.runs}",
-        phase="stop" if done else "progress",
-        done=round(event.done),
-        total=round(event.total),
-        detail=event.message or event.phase.value,
+        step=f"{at}run {event.run}/{event.runs}",
+        phase="stop" if event.phase is Phase.RUN else "progress",
+        done=round(event.done * 100) if whole else round(event.done),
+        total=100 if whole else round(event.total),
+        detail=event.phase.value,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from testbed.model.scenario import Expectation, Scalar, Within
 from testbed.results import ExpectationResult, Outcome, PointResult, Verdict
+from testbed.scenario.sweep import names_key, same_value
 from testbed.workload.metrics import CATALOGUE, MetricUnit
 
 
@@ -23,22 +24,15 @@ def evaluate_expectations(
 
 def matches(values: Mapping[str, object], where: Mapping[str, Scalar]) -> bool:
     """Whether a point has these values; a key may be the last word of the matrix's key."""
-    return all(_same(_value(values, key), wanted) for key, wanted in where.items())
-
-
-def _value(values: Mapping[str, object], key: str) -> object:
-    if key in values:
-        return values[key]
-    return next((value for whole, value in values.items() if whole.rpartition(".")[2] == key), None)
-
-
-def _same(value: object, wanted: Scalar) -> bool:
-    return value == wanted or str(value) == str(wanted)
+    return all(
+        any(names_key(key, one) and same_value(value, wanted) for one, value in values.items())
+        for key, wanted in where.items()
+    )
 
 
 def _other_point(point: PointResult, over: Mapping[str, Scalar], points: Sequence[PointResult]) -> PointResult | None:
     """The point that equals `point` but for the values of `over`."""
-    changed = {key for key in point.values if any(key == one or key.rpartition(".")[2] == one for one in over)}
+    changed = {key for key in point.values if any(names_key(one, key) for one in over)}
     rest = {key: value for key, value in point.values.items() if key not in changed}
     for other in points:
         same = all(other.values.get(key) == value for key, value in rest.items())
