@@ -57,6 +57,8 @@ class EventStream:
         self._logs = DirectoryWatch()
         self._offsets: dict[Path, int] = {}
         self._snapshot = lab.status()
+        self._stopped = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._epoll.register(self._stopped, select.EPOLLIN)
         self._subscribe()
 
     def _subscribe(self) -> None:
@@ -90,7 +92,12 @@ class EventStream:
             self._logs.add(self._lab.state_directory, IN_MODIFY | IN_CREATE)
         self._epoll.register(self._logs.fileno(), select.EPOLLIN)
 
+    def stop(self) -> None:
+        """End the iteration; may be called by another thread."""
+        os.eventfd_write(self._stopped, 1)
+
     def close(self) -> None:
+        os.close(self._stopped)
         for fd in self._daemons:
             os.close(fd)
         for _, item in self._links.values():
@@ -103,6 +110,8 @@ class EventStream:
             yield self._event(status.name, "snapshot", status.kind, status.state)
         while True:
             for fd, _ in self._epoll.poll():
+                if fd == self._stopped:
+                    return
                 if fd in self._daemons:
                     node, daemon = self._daemons.pop(fd)
                     self._epoll.unregister(fd)

@@ -125,6 +125,11 @@ def terminate(found: Sequence[Process], *, timeout_s: float = KILL_TIMEOUT_S) ->
     _kill(found, time.monotonic() + timeout_s)
 
 
+def kill_processes(found: Sequence[Process], *, timeout_s: float = KILL_TIMEOUT_S) -> None:
+    """SIGKILL these processes and wait for their end."""
+    _kill(found, time.monotonic() + timeout_s)
+
+
 def _kill(found: Sequence[Process], deadline: float, number: signal.Signals = signal.SIGKILL) -> None:
     descriptors: dict[int, int] = {}
     poller = select.poll()

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from testbed.errors import DriverError, ScenarioError, TestbedError
 from testbed.model.scenario import Scenario
@@ -37,6 +38,9 @@ from testbed.scenario.sweep import Point
 from testbed.scenario.traffic import Marking, RunTraffic, choose_marking, make_traffic
 from testbed.scenario.trust import check_machine, check_start_skew
 from testbed.workload.oracles.ecmp import UPLINKS
+
+if TYPE_CHECKING:
+    from testbed.scenario.faults import FaultTimeline
 
 
 @dataclass(slots=True)
@@ -211,8 +215,33 @@ class PointRunner:
 
     @contextlib.contextmanager
     def _watched(self, measured: _Measured) -> Iterator[None]:
-        with watch_ports(self.lab) as measured.ports, observe(self.lab) as measured.observation:
+        with contextlib.ExitStack() as stack:
+            timeline = self._faults(stack)
+            measured.ports = stack.enter_context(watch_ports(self.lab))
+            measured.observation = stack.enter_context(observe(self.lab))
+            if timeline is not None:
+                timeline.begin(measured.observation.begin_ns)
             yield
+        if timeline is not None:
+            measured.events = timeline.events()
+            if timeline.error is not None:
+                raise ScenarioError(
+                    f"a fault could not be done: {timeline.error.message}", hint=timeline.error.hint
+                ) from timeline.error
+
+    def _faults(self, stack: contextlib.ExitStack) -> FaultTimeline | None:
+        if not self.scenario.faults:
+            return None
+        from testbed.deploy.live import RunningLab
+        from testbed.scenario.faults import FaultTimeline
+
+        if not isinstance(self.lab, RunningLab):
+            raise ScenarioError("faults need a lab that is really there")
+
+        def kill_mover(host: str) -> None:
+            self.executors(self.lab, self.scenario).kill(host)
+
+        return stack.enter_context(FaultTimeline(self.lab, self.scenario.faults, kill_mover=kill_mover))
 
     def _tell(self, phase: Phase, run: int, done: float, total: float) -> None:
         self.on_progress(
