@@ -56,3 +56,20 @@ def cpu_use(before: CpuTimes, after: CpuTimes) -> CpuUse:
         steal=(after.steal - before.steal) / total,
         softirq=(after.softirq - before.softirq) / total,
     )
+
+
+_SOFTNET_STAT = Path("/proc/net/softnet_stat")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftnetCounts:
+    """Of all CPUs: packets that did not fit into the backlog, and rounds that ended for lack of time."""
+
+    dropped: int
+    squeezed: int
+
+
+def read_softnet() -> SoftnetCounts:
+    """The kernel's count of what its softirqs could not do (`net/core/net-procfs.c`, softnet_seq_show)."""
+    rows = [[int(word, 16) for word in line.split()] for line in _SOFTNET_STAT.read_text().splitlines()]
+    return SoftnetCounts(dropped=sum(row[1] for row in rows), squeezed=sum(row[2] for row in rows))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
+from testbed.collect.canary import Canary, Lateness
+from testbed.collect.cpu import SoftnetCounts, read_softnet
+from testbed.deploy.live import RunningLab
+from testbed.deploy.rtt import RttReport, measure_rtt
 from testbed.errors import DriverError, ScenarioError, TestbedError
 from testbed.model.scenario import Scenario
 from testbed.results import (
@@ -24,6 +27,7 @@ from testbed.results import (
 )
 from testbed.scenario.as_run import lab_summary, transport_as_run, workload_as_run
 from testbed.scenario.executor import Executors
+from testbed.scenario.faults import FaultTimeline
 from testbed.scenario.interrupt import Interrupt
 from testbed.scenario.iperf_flows import channel_of, plan_flows
 from testbed.scenario.iperf_traffic import FlowFailed, IperfResult, IperfTraffic
@@ -36,11 +40,18 @@ from testbed.scenario.progress import Phase, Progress, ProgressListener
 from testbed.scenario.run_metrics import RunData, compute_metrics
 from testbed.scenario.sweep import Point
 from testbed.scenario.traffic import Marking, RunTraffic, choose_marking, make_traffic
-from testbed.scenario.trust import check_machine, check_start_skew
+from testbed.scenario.trust import (
+    check_backlogs,
+    check_idle_rtt,
+    check_lateness,
+    check_machine,
+    check_start_skew,
+)
+from testbed.scenario.trust_ports import check_rates
 from testbed.workload.oracles.ecmp import UPLINKS
 
-if TYPE_CHECKING:
-    from testbed.scenario.faults import FaultTimeline
+IDLE_PROBES = 10
+"""Of each path, before and after the runs of a point."""
 
 
 @dataclass(slots=True)
@@ -54,6 +65,8 @@ class _Measured:
     checks: list[Check] = field(default_factory=list)
     observation: Observation = field(default_factory=Observation)
     ports: PortFindings = field(default_factory=PortFindings)
+    lateness: Lateness | None = None
+    softnet: tuple[SoftnetCounts, SoftnetCounts] = (SoftnetCounts(dropped=0, squeezed=0),) * 2
     interrupted: bool = False
     failure: TestbedError | None = None
 
@@ -75,6 +88,7 @@ class PointRunner:
     lab: LiveLab
     interrupt: Interrupt
     executors: Callable[[LiveLab, Scenario], Executors]
+    canary: Canary
     on_progress: ProgressListener
 
     @property
@@ -89,6 +103,7 @@ class PointRunner:
         runs: list[RunResult] = []
         failure: TestbedError | None = None
         interrupted = False
+        idle = self._idle_rtt()
         for index, one in enumerate(traffic, start=1):
             result, failure, interrupted = self._measure(index, one, marking, ideals)
             if result is not None:
@@ -96,6 +111,10 @@ class PointRunner:
             self._tell(Phase.RUN, index, index, len(traffic))
             if failure is not None or interrupted:
                 break
+        if idle is not None and runs and failure is None and not interrupted:
+            after = self._idle_rtt()
+            assert after is not None
+            runs[-1] = replace(runs[-1], checks=[*runs[-1].checks, *check_idle_rtt(idle, after)])
         predictions = self._predict(traffic, runs, ideals)
         return PointOutcome(
             result=PointResult(
@@ -112,6 +131,12 @@ class PointRunner:
             failure=failure,
             interrupted=interrupted,
         )
+
+    def _idle_rtt(self) -> RttReport | None:
+        """Of every class of paths; None for a lab without wires to probe."""
+        if not isinstance(self.lab, RunningLab):
+            return None
+        return measure_rtt(self.lab, probes=IDLE_PROBES)
 
     def _predict(
         self, traffic: Sequence[RunTraffic], runs: Sequence[RunResult], ideals: PointIdeals
@@ -158,7 +183,14 @@ class PointRunner:
             flows=[],
             uplinks=[_uplink(port) for port in ports if port.tier == UPLINKS],
             metrics=metrics,
-            checks=[*check_machine(observation.cpu), *measured.checks, *measured.ports.checks],
+            checks=[
+                *check_machine(observation.cpu),
+                *check_lateness(measured.lateness),
+                *check_backlogs(*measured.softnet),
+                *measured.checks,
+                *check_rates(observation, [0, *(port.mtu_bytes for port in self.lab.plan.ports)]),
+                *measured.ports.checks,
+            ],
             complete=complete,
             transfers=measured.transfers,
             channels=measured.channels,
@@ -221,7 +253,12 @@ class PointRunner:
             measured.observation = stack.enter_context(observe(self.lab))
             if timeline is not None:
                 timeline.begin(measured.observation.begin_ns)
-            yield
+            self.canary.read()
+            softnet = read_softnet()
+            try:
+                yield
+            finally:
+                measured.lateness, measured.softnet = self.canary.read(), (softnet, read_softnet())
         if timeline is not None:
             measured.events = timeline.events()
             if timeline.error is not None:
@@ -232,9 +269,6 @@ class PointRunner:
     def _faults(self, stack: contextlib.ExitStack) -> FaultTimeline | None:
         if not self.scenario.faults:
             return None
-        from testbed.deploy.live import RunningLab
-        from testbed.scenario.faults import FaultTimeline
-
         if not isinstance(self.lab, RunningLab):
             raise ScenarioError("faults need a lab that is really there")
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from testbed.collect.canary import Canary
 from testbed.collect.environment import collect_environment
 from testbed.errors import ScenarioError, TestbedError
 from testbed.model.scenario import Scenario, TopologyRef
@@ -64,7 +65,7 @@ def run_sweep(
     when a run fails or a lab breaks, and `ScenarioError` when a lab cannot carry its workload at all.
     """
     sweep = _Sweep(scenario, points, previous, command)
-    with Interrupt() as interrupt, _Movers() as movers:
+    with Interrupt() as interrupt, Canary() as canary, _Movers() as movers:
         for number, point in enumerate(points, start=1):
             if sweep.has(point):
                 continue
@@ -75,6 +76,7 @@ def run_sweep(
                 lab=lab,
                 interrupt=interrupt,
                 executors=movers,
+                canary=canary,
                 on_progress=lambda event, number=number: on_progress(  # type: ignore[misc]
                     replace(event, point=number, points=len(points))
                 ),

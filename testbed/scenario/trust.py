@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from testbed.collect.cpu import CpuUse
+from testbed.collect.canary import Lateness
+from testbed.collect.cpu import CpuUse, SoftnetCounts
+from testbed.deploy.check import CheckStatus
+from testbed.deploy.rtt import RttReport
 from testbed.results import Check
 
 MAX_CPU_BUSY = 0.90
@@ -51,5 +54,67 @@ def check_start_skew(starts_s: Sequence[float], lasted_s: Sequence[float]) -> li
             ok=skew <= MAX_START_SKEW,
             message=f"flows started within {spread:.2f} s of each other, {skew:.1%} of the measured time"
             f" (limit {MAX_START_SKEW:.0%})",
+        )
+    ]
+
+
+MAX_WAKE_NS = 5_000_000
+"""Of a real-time thread, p99: ten times what an undisturbed machine needs."""
+
+
+def check_lateness(lateness: Lateness | None) -> list[Check]:
+    """The canary's word: how late the machine woke a real-time thread while traffic ran."""
+    if lateness is None:
+        return []
+    return [
+        Check(
+            name="canary",
+            title="A real-time thread was woken on time",
+            value=lateness.p99_ns / 1e6,
+            limit=MAX_WAKE_NS / 1e6,
+            ok=lateness.p99_ns <= MAX_WAKE_NS,
+            message=f"a real-time thread woke p50 {lateness.p50_ns / 1e6:.2f}, p99 {lateness.p99_ns / 1e6:.2f}, at most"
+            f" {lateness.max_ns / 1e6:.2f} ms late (limit p99 {MAX_WAKE_NS / 1e6:g} ms)",
+        )
+    ]
+
+
+def check_backlogs(before: SoftnetCounts, after: SoftnetCounts) -> list[Check]:
+    """Packets that the kernel dropped between the ports, where no queue of ours counts them."""
+    dropped = after.dropped - before.dropped
+    return [
+        Check(
+            name="softnet",
+            title="No packet dropped between the ports",
+            value=dropped,
+            limit=0,
+            ok=dropped == 0,
+            message=f"the kernel's own backlog dropped {dropped} packets and ran out of its time slice"
+            f" {after.squeezed - before.squeezed} times",
+        )
+    ]
+
+
+def check_idle_rtt(before: RttReport, after: RttReport) -> list[Check]:
+    """The idle fabric's round trips before and after the runs, against what the topology declares."""
+    worst, message = 0.0, ""
+    ok = True
+    for when, report in (("before", before), ("after", after)):
+        for path in report.paths:
+            if path.compared_ns is None:
+                ok, message = False, f"no probe from {path.a} to {path.b} came back {when} the runs"
+                continue
+            off = abs(path.compared_ns - path.modelled_ns) / max(path.modelled_ns, 1)
+            if path.status is CheckStatus.FAIL:
+                ok, message = False, f"{when} the runs the round trip {path.a} to {path.b} was off: {path.detail}"
+            worst = max(worst, off)
+    return [
+        Check(
+            name="idle-rtt",
+            title="Idle round trips as declared",
+            value=worst,
+            limit=1.0,
+            ok=ok,
+            message=message or f"idle round trips were within {worst:.1%} of the declared ones, or the machine's own",
         )
     ]

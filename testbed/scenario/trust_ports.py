@@ -1,6 +1,6 @@
 """Did the switch ports do what their rates promise? From samples of their queues: a port with a backlog sends at its
-rate, neither less (the machine was late) nor more. Source: `qos-on-linux`, the rate invariant of Mininet-HiFi (Handigol
-et al., CoNEXT 2012).
+rate, neither less (the machine was late) nor more. Source: the network invariants of Handigol et al., "Reproducible
+Network Experiments Using Container-Based Emulation", CoNEXT 2012.
 """
 
 from __future__ import annotations
