@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Literal
 
 from testbed.report.scenario.figures import (
     MISSING,
+    every_run,
+    foremost_metrics,
     format_band,
-    format_rate,
+    format_prediction,
     format_ratio,
     format_spread,
     format_value,
+    point_label,
+    predictions_of,
+    title_of,
     typical_run,
     unit_of,
 )
-from testbed.results import Outcome, PointResult, Record, RunResult
+from testbed.report.scenario.nccl_table import CollectiveRow, collective_rows
+from testbed.report.scenario.senders import senders_of
+from testbed.results import ExpectationResult, Outcome, PointResult, Record, RunResult
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,63 +31,128 @@ if TYPE_CHECKING:
 
 MAX_FLOWS = 16
 """Rows of the flow table: the slowest, because they are what one looks for."""
+MAX_METRICS = 10
+MAX_COLUMNS = 5
+"""Metrics side by side where there are several points."""
+MAX_POINTS = 24
+MAX_COLLECTIVES = 12
+MAX_EXPECTATIONS = 12
 _STYLES = {Outcome.PASS: "bold green", Outcome.FAIL: "bold red", Outcome.INVALID: "bold yellow"}
+_Justify = Literal["left", "right"]
 
 
 def print_record(record: Record, console: Console) -> None:
-    """Flows of the typical run, metrics of all runs, the verdict."""
-    for point in record.points:
-        run = typical_run(point)
-        if run is not None and len(record.points) == 1 and run.flows:
-            console.print(_flow_table(record, point, run))
-        if point.metrics:
-            console.print(_metric_table(point))
+    """What was measured at each point, collectives in nccl-tests' columns, what was expected, the verdict."""
+    if len(record.points) == 1:
+        _print_point(record, record.points[0], console)
+    elif record.points:
+        console.print(_point_table(record))
+    rows = [row for point in record.points for row in collective_rows(point)]
+    if rows:
+        console.print(_collective_table(rows))
     console.print(_verdict(record), soft_wrap=True)
+
+
+def _print_point(record: Record, point: PointResult, console: Console) -> None:
+    run = typical_run(point)
+    if run is not None and not run.collectives and (run.flows or run.channels):
+        console.print(_flow_table(record, point, run))
+    if point.metrics:
+        console.print(_metric_table(record, point))
 
 
 def _flow_table(record: Record, point: PointResult, run: RunResult) -> Table:
     which = f", run {run.index} of {len(point.runs)}" if len(point.runs) > 1 else ""
     table = _table(f"{record.scenario.name} on {point.lab.name}, k = {point.lab.k:g}{which}")
-    for name, justify in (
-        ("Flow", "left"),
-        ("Gbit/s (lab)", "right"),
-        ("Share of ideal", "right"),
-        ("Retransmits", "right"),
-    ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    slowest = sorted(run.flows, key=lambda flow: flow.share)[:MAX_FLOWS]
-    for flow in sorted(slowest, key=lambda flow: flow.id):
-        source, destination = flow.source, flow.destination
+    _columns(table, "Flow", "Gbit/s (lab)", "Share of ideal", "Retransmits")
+    senders = list(enumerate(senders_of(run)))
+    most = MAX_FLOWS if len(senders) <= MAX_FLOWS else MAX_FLOWS // 2
+    slowest = sorted(senders, key=lambda item: item[1].share)[:most]
+    for _, sender in sorted(slowest):
         table.add_row(
-            _plain(f"{source.node}:{source.interface} → {destination.node}:{destination.interface}"),
-            f"{flow.goodput_bps / 1e9:.4f}",
-            f"{flow.share:.1%}",
-            f"{flow.retransmits:,}",
+            _plain(sender.name), f"{sender.goodput_bps / 1e9:.4f}", f"{sender.share:.1%}", f"{sender.retransmits:,}"
         )
-    hidden = len(run.flows) - len(slowest)
+    hidden = len(senders) - len(slowest)
     if hidden:
         table.add_row(_plain(f"and {hidden:,} faster ones"), "", "", "", style="dim")
     return table
 
 
-def _metric_table(point: PointResult) -> Table:
+def _metric_table(record: Record, point: PointResult) -> Table:
     runs = f"median of {len(point.runs)} runs" if len(point.runs) > 1 else "measured"
-    table = _table(point.name or None)
-    table.add_column("Metric")
-    for name in (runs, "ideal", "measured / ideal", "range"):
-        table.add_column(name, justify="right")
-    for metric in point.metrics:
-        if metric.headline:
-            table.add_row(
-                _plain(metric.title),
-                format_value(metric.median, metric.unit),
-                format_value(metric.ideal, metric.unit),
-                format_ratio(metric),
-                format_spread(metric) or MISSING,
-            )
+    table = _table(None)
+    predicted = predictions_of(point)
+    _columns(table, "Metric", runs, "ideal", *(["predicted"] if predicted else []), "measured / ideal", "range")
+    names = foremost_metrics(record, MAX_METRICS)
+    for metric in (item for item in point.metrics if item.name in names):
+        cells = [
+            format_value(metric.median, metric.unit),
+            format_value(metric.ideal, metric.unit),
+            *([format_prediction(predicted.get(metric.name), metric.unit)] if predicted else []),
+            format_ratio(metric),
+            format_spread(metric) or MISSING,
+        ]
+        table.add_row(_plain(metric.title), *cells)
     real = next((item.median for item in point.metrics if item.name == "aggregate_goodput"), None)
     if real is not None:
-        table.add_row("Aggregate in real time (times k)", format_rate(real * point.lab.k), "", "", "", style="dim")
+        cells = ["", "", *([""] if predicted else []), ""]
+        table.add_row("Aggregate in real time (x k)", format_value(real * point.lab.k, "bit/s"), *cells, style="dim")
+    return table
+
+
+def _point_table(record: Record) -> Table:
+    """A row for each point, a column for each metric that matters; below the figure what an oracle says."""
+    names = foremost_metrics(record, MAX_COLUMNS)
+    lab = record.points[0].lab
+    table = _table(f"{record.scenario.name} on {lab.name}, k = {lab.k:g}, median of each point's runs")
+    _columns(table, "Point", "Runs", *(title_of(record, name) for name in names))
+    for point in record.points[:MAX_POINTS]:
+        found = {item.name: item for item in point.metrics}
+        predicted = predictions_of(point)
+        cells = []
+        for name in names:
+            metric, expected = found.get(name), predicted.get(name)
+            cell = MISSING if metric is None else format_value(metric.median, metric.unit)
+            if expected is not None and metric is not None:
+                cell += f" ({format_prediction(expected, metric.unit)})"
+            cells.append(cell)
+        table.add_row(_plain(point_label(point)), f"{len(point.runs)}", *cells)
+    if len(record.points) > MAX_POINTS:
+        rest = len(record.points) - MAX_POINTS
+        table.add_row(f"and {rest} more points in the report", "", *("" for _ in names), style="dim")
+    if any(point.predictions for point in record.points):
+        table.caption = "in brackets: what the oracle predicts, mean ± standard deviation over its seeds"
+        table.caption_justify = "left"
+    return table
+
+
+def _collective_table(rows: list[CollectiveRow]) -> Table:
+    """nccl-tests' columns; the bandwidths twice: in the lab, and in the fabric it models."""
+    several = any(row.point != rows[0].point for row in rows)
+    table = _table("Collectives; lab time, and in the real fabric (x k)")
+    names = ["point"] if several else []
+    _columns(
+        table, *names, "collective", "size (B)", "count", "type", "redop", "root", "time (us)", "algbw (MB/s)",
+        "busbw (MB/s)", "of ideal", "real busbw (GB/s)", "#wrong",
+    )  # fmt: skip
+    for row in rows[:MAX_COLLECTIVES]:
+        cells = [
+            f"{row.size_bytes}",
+            f"{row.elements}",
+            row.datatype,
+            row.redop,
+            "-1" if row.root is None else f"{row.root}",
+            f"{row.seconds * 1e6:,.0f}",
+            f"{row.algbw / 1e6:,.2f}",
+            f"{row.busbw / 1e6:,.2f}",
+            MISSING if row.share is None else f"{row.share:.1%}",
+            f"{row.real_busbw / 1e9:,.2f}",
+            "N/A" if row.wrong is None else f"{row.wrong}",
+        ]
+        head = [_plain(row.point)] if several else []
+        table.add_row(*head, _plain(f"{row.kind} {row.algorithm} x{row.ranks}"), *(_plain(cell) for cell in cells))
+    if len(rows) > MAX_COLLECTIVES:
+        table.add_row(f"and {len(rows) - MAX_COLLECTIVES} more in the report", style="dim")
     return table
 
 
@@ -89,13 +162,52 @@ def _verdict(record: Record) -> Text:
     outcome = record.verdict.outcome
     text = Text()
     text.append(outcome.value.upper(), style=_STYLES[outcome])
-    text.append("  " + "; ".join(record.verdict.reasons))
-    for item in record.expectations:
+    text.append("  " + "; ".join(_compact(record.verdict.reasons)))
+    if record.incomplete:
+        text.append(f"\n  partial: {record.incomplete}", style="yellow")
+    for item in _worst_first(record.expectations)[:MAX_EXPECTATIONS]:
         unit = unit_of(record, item.metric)
         text.append(f"\n  {item.outcome.value:<7}", style=_STYLES[item.outcome])
-        text.append(f" {item.metric} {format_value(item.measured, unit)}, expected {format_band(item, unit)}")
+        where = f" at {item.point}" if item.point else ""
+        text.append(f" {item.metric}{where} {format_value(item.measured, unit)}, expected {format_band(item, unit)}")
         text.append(f" ({item.source})", style="dim")
+    hidden = len(record.expectations) - MAX_EXPECTATIONS
+    if hidden > 0:
+        text.append(f"\n  and {hidden} more expectations in the report", style="dim")
+    for line in broken_checks(record):
+        text.append("\n  broken ", style="yellow")
+        text.append(line)
     return text
+
+
+def broken_checks(record: Record) -> list[str]:
+    """Trust checks that were broken, one line each with the runs it happened in."""
+    runs = every_run(record)
+    broken = Counter(check.title for _, run in runs for check in run.checks if not check.ok)
+    told = " ".join(record.verdict.reasons)
+    lines = []
+    for title, count in broken.items():
+        first = next(check for _, run in runs for check in run.checks if check.title == title and not check.ok)
+        if first.message not in told:
+            lines.append(f" {title}, in {count} of {len(runs)} runs: {first.message}")
+    return lines
+
+
+def _compact(reasons: list[str]) -> list[str]:
+    most = 4
+    return reasons if len(reasons) <= most else [*reasons[:most], f"and {len(reasons) - most} more reasons"]
+
+
+def _worst_first(expectations: list[ExpectationResult]) -> list[ExpectationResult]:
+    if len(expectations) <= MAX_EXPECTATIONS:
+        return expectations
+    return sorted(expectations, key=lambda item: item.outcome is Outcome.PASS)
+
+
+def _columns(table: Table, *names: str) -> None:
+    for index, name in enumerate(names):
+        justify: _Justify = "left" if index == 0 else "right"
+        table.add_column(_plain(name), justify=justify)
 
 
 def _table(title: str | None) -> Table:
@@ -108,7 +220,7 @@ def _table(title: str | None) -> Table:
 
 
 def _plain(text: str) -> Text:
-    """Text from a record: never markup."""
+    """Text from a record: never markup, never a control sequence for the terminal."""
     from rich.text import Text
 
-    return Text(text)
+    return Text("".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text))

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from testbed.results import ExpectationResult, MetricSummary, PointResult, Record, RunResult
+from collections.abc import Iterable, Sequence
+
+from testbed.results import ExpectationResult, MetricSummary, PointResult, PredictedMetric, Record, RunResult
 
 MISSING = "–"
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_FAVOURITES = (
+    "busbw_share", "busbw", "tail_fct_ratio", "jct_ratio", "aggregate_share", "slowest_share", "jain_flows",
+    "mmr_uplinks", "fct_slowdown_p99", "goodput_share", "recovery_time", "detection_time", "wrong", "ecn_mark_ratio",
+    "pause_fraction", "queue_p99", "retransmit_ratio", "reordered_ratio", "tail_fct", "jct",
+)  # fmt: skip
+"""What one looks at first, where nothing was expected."""
 
 
 def format_value(value: float | None, unit: str) -> str:
@@ -14,14 +22,20 @@ def format_value(value: float | None, unit: str) -> str:
         return MISSING
     match unit:
         case "share":
-            return f"{value:.1%}" if value >= 0.0995 or value == 0 else f"{value:.2%}"
+            return f"{value:.1%}" if abs(value) >= 0.0995 or value == 0 else f"{value:.2%}"
         case "bit/s":
             return format_rate(value)
+        case "byte/s":
+            return f"{_scaled(value)}B/s"
+        case "byte":
+            return format_bytes(value)
+        case "s":
+            return format_time(value)
         case "ratio":
             return f"{value:.3f}"
-        case "count":
-            return f"{value:,.0f}"
-    return f"{value:.4g} {unit}"
+        case "count" | "packet":
+            return f"{value:,.0f}" if value == round(value) or abs(value) >= 100 else f"{value:,.1f}"
+    return f"{value:.4g} {unit}".rstrip()
 
 
 def format_rate(bps: float | None) -> str:
@@ -31,6 +45,16 @@ def format_rate(bps: float | None) -> str:
 
 def format_bytes(count: float | None) -> str:
     return MISSING if count is None else f"{_scaled(count)}B"
+
+
+def format_time(seconds: float | None) -> str:
+    """1.25 s, 340 ms, 12.3 µs."""
+    if seconds is None:
+        return MISSING
+    for size, word in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if abs(seconds) >= size:
+            return f"{_digits(seconds / size)} {word}"
+    return f"{_digits(seconds * 1e9)} ns" if seconds else "0 s"
 
 
 def _scaled(value: float) -> str:
@@ -54,7 +78,7 @@ def format_band(expectation: ExpectationResult, unit: str) -> str:
         return f"{format_value(low, unit)} to {format_value(high, unit)}"
     if low is not None:
         return f"at least {format_value(low, unit)}"
-    return f"at most {format_value(high, unit)}"
+    return MISSING if high is None else f"at most {format_value(high, unit)}"
 
 
 def format_ratio(metric: MetricSummary) -> str:
@@ -71,16 +95,57 @@ def format_spread(metric: MetricSummary) -> str:
     return f"{format_value(metric.minimum, metric.unit)} to {format_value(metric.maximum, metric.unit)}"
 
 
+def format_prediction(prediction: PredictedMetric | None, unit: str) -> str:
+    """`62.5% ± 4.1%`: mean and standard deviation over the oracle's seeds."""
+    if prediction is None:
+        return MISSING
+    mean = format_value(prediction.mean, unit)
+    return f"{mean} ± {format_value(prediction.stdev, unit)}" if prediction.stdev else mean
+
+
+def predictions_of(point: PointResult) -> dict[str, PredictedMetric]:
+    """By metric; the first of several oracles."""
+    return {item.metric: item for item in reversed(point.predictions)}
+
+
+def every_run(record: Record) -> list[tuple[PointResult, RunResult]]:
+    return [(point, run) for point in record.points for run in point.runs]
+
+
 def unit_of(record: Record, metric: str) -> str:
-    return next((item.unit for point in record.points for item in point.metrics if item.name == metric), "")
+    return next((item.unit for item in _metrics(record) if item.name == metric), "")
 
 
 def title_of(record: Record, metric: str) -> str:
-    return next((item.title for point in record.points for item in point.metrics if item.name == metric), metric)
+    return next((item.title for item in _metrics(record) if item.name == metric), metric)
+
+
+def point_label(point: PointResult) -> str:
+    return point.name or "all"
+
+
+def foremost_metrics(record: Record, most: int) -> list[str]:
+    """Names of the metrics to show first: those that something is expected of, then those one looks at anyway."""
+    measured = {item.name for item in _metrics(record) if item.median is not None}
+    headline = {item.name for item in _metrics(record) if item.headline}
+    order = [*(item.metric for item in record.expectations), *_FAVOURITES, *(item.name for item in _metrics(record))]
+    expected = {item.metric for item in record.expectations}
+    names = [name for name in dict.fromkeys(order) if name in measured and (name in headline or name in expected)]
+    return names[:most]
 
 
 def typical_run(point: PointResult) -> RunResult | None:
-    """The complete run whose aggregate share is the median: the one to draw. Lower middle of an even number."""
+    """The complete run in the middle of the point's leading metric: the one to draw. Lower middle of an even number."""
     complete = [run for run in point.runs if run.complete] or list(point.runs)
-    ranked = sorted(complete, key=lambda run: run.metrics.get("aggregate_share") or 0.0)
+    name = _leading(complete)
+    ranked = sorted(complete, key=lambda run: run.metrics.get(name) or 0.0)
     return ranked[(len(ranked) - 1) // 2] if ranked else None
+
+
+def _leading(runs: Sequence[RunResult]) -> str:
+    names = ("busbw", "tail_fct_ratio", "jct_ratio", "aggregate_share", "jct", "tail_fct")
+    return next((name for name in names if any(run.metrics.get(name) is not None for run in runs)), "")
+
+
+def _metrics(record: Record) -> Iterable[MetricSummary]:
+    return (item for point in record.points for item in point.metrics)

@@ -5,209 +5,247 @@ A record may come from a stranger: everything in it is escaped, nothing in it is
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping
+import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
+from testbed.report.scenario.configuration import command_line, facts, machine, scale_rows
+from testbed.report.scenario.counters import Balance, reconcile
 from testbed.report.scenario.figures import (
     MISSING,
+    every_run,
+    foremost_metrics,
     format_band,
     format_bytes,
+    format_prediction,
     format_rate,
     format_ratio,
     format_spread,
+    format_time,
     format_value,
+    point_label,
+    predictions_of,
     title_of,
     typical_run,
     unit_of,
 )
-from testbed.report.scenario.plots import plot_ranks, plot_time, plot_uplinks
-from testbed.results import LabSummary, PointResult, Record, RunResult
-from testbed.units import Duration
+from testbed.report.scenario.nccl_table import collective_rows
+from testbed.report.scenario.plots import Plot, draw_overview, draw_run
+from testbed.report.scenario.senders import Sender, senders_of
+from testbed.report.scenario.tables import METRICS_FILE, SUMMARY_FILE, TRANSFERS_FILE, metrics_csv
+from testbed.report.scenario.trust import trust_rows
+from testbed.results import RECORD_FILE, MetricSummary, Outcome, PointResult, Record, RunResult
 
-MAX_FLOWS = 512
+MAX_FLOWS = 256
 """Rows of a flow table, slowest first; the record has them all."""
+MAX_COLUMNS = 7
+"""Metrics side by side in the table of points."""
+MAX_ROWS = 200
+"""Points, expectations, collectives and events in their tables."""
+PLOT_BUDGET = 1_200_000
+"""Bytes of drawings; points whose pictures do not fit any more have none, and the page says so."""
+MAX_EMBEDDED = 200_000
+"""Bytes of metrics.csv that are in the page itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plot:
-    """A picture with its heading and the sentence below it."""
-
+class Tile:
+    value: str
     title: str
-    caption: str
-    svg: str
-    wide: bool
+    remark: str
+    tone: str = ""
 
 
-def render_report(record: Record, plots: Mapping[str, str | None] | None = None) -> str:
-    """The whole page. `plots` replaces the drawings ("rank", "uplinks", "time"), for tests without matplotlib."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointView:
+    """One point as the page shows it."""
+
+    point: PointResult
+    label: str
+    run: RunResult | None
+    """The typical one."""
+    headline: Sequence[MetricSummary]
+    plots: Sequence[Plot]
+    cut: bool
+    """Its pictures did not fit."""
+    balances: Sequence[Balance]
+    outcome: str
+    opened: bool
+
+
+def render_report(record: Record) -> str:
+    """The whole page."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    point = record.points[0] if record.points else None
-    all_runs = [run for item in record.points for run in item.runs]
-    run = None if point is None else typical_run(point)
-    drawn = _draw(record, run) if plots is None else plots
     here = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["svg"] = Markup
     template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
+    overview = draw_overview(record)
+    first = record.points[0] if record.points else None
+    table = metrics_csv(record).encode()
     return template.render(
         record=record,
         when=record.started[:16].replace("T", " ") + " UTC",
         css=Markup((here / "page.css").read_text(encoding="utf-8")),
-        run=run,
-        tiles=_tiles(point) if point else [],
-        lab_name=point.lab.name if point else "",
-        k=point.lab.k if point else 0,
-        all_runs=all_runs,
-        all_metrics=point.metrics if point else [],
-        headline=[metric for metric in point.metrics if metric.headline] if point else [],
-        plots=[
-            Plot(title=title, caption=caption, svg=Markup(svg), wide=name == "uplinks")
-            for name, title, caption in _captions(record, run)
-            if (svg := drawn.get(name))
-        ],
-        runs=[(item, _flows(item), max(0, len(item.flows) - MAX_FLOWS)) for item in all_runs],
-        scale=_scale_rows(record, point) if point else [],
-        facts=_facts(record, point) if point else [],
-        machine=_machine(record),
-        command=shlex.join(record.command) if record.command else f"testbed run {record.scenario.source}",
+        single=len(record.points) == 1,
+        first=first,
+        runs=len(every_run(record)),
+        tiles=_tiles(record),
+        overview=overview,
+        columns=foremost_metrics(record, MAX_COLUMNS),
+        views=_views(record, PLOT_BUDGET - sum(len(plot.drawing.svg) for plot in overview)),
+        collectives=[row for point in record.points for row in collective_rows(point)],
+        trust=trust_rows(record),
+        scale=scale_rows(record, first) if first else [],
+        facts=facts(record, first) if first else [],
+        machine=machine(record),
+        approximations=_approximations(record),
+        definitions=_definitions(record),
+        command=command_line(record),
+        metrics_table=base64.b64encode(table).decode() if len(table) <= MAX_EMBEDDED else "",
+        files=(RECORD_FILE, SUMMARY_FILE, METRICS_FILE, TRANSFERS_FILE),
+        max_rows=MAX_ROWS,
+        max_flows=MAX_FLOWS,
         value=format_value,
         band=format_band,
         ratio=format_ratio,
         spread=format_spread,
+        prediction=format_prediction,
+        predictions=predictions_of,
+        label=point_label,
         rate=format_rate,
         size=format_bytes,
+        time=format_time,
+        flows=_slowest,
+        bullet=lambda item: Markup(draw_bullet(item.minimum, item.maximum, item.measured)),
         unit=lambda metric: unit_of(record, metric),
         title=lambda metric: title_of(record, metric),
         missing=MISSING,
     )
 
 
-def _draw(record: Record, run: RunResult | None) -> dict[str, str | None]:
-    return {
-        "rank": plot_ranks(record),
-        "uplinks": None if run is None else plot_uplinks(run),
-        "time": None if run is None else plot_time(run),
-    }
+def draw_bullet(minimum: float | None, maximum: float | None, measured: float | None) -> str:
+    """Where the measured value lies against its band, in a line: the band in the middle, its value as a mark."""
+    from testbed.report.chart.svg import element
+
+    if measured is None or (minimum is None and maximum is None):
+        return ""
+    low, high = _reach(minimum, maximum, measured)
+    if not high > low:
+        return ""
+
+    def x(value: float) -> float:
+        return 4 + 112 * (value - low) / (high - low)
+
+    begin = 4.0 if minimum is None else x(minimum)
+    end = 116.0 if maximum is None else x(maximum)
+    inside = (minimum is None or measured >= minimum) and (maximum is None or measured <= maximum)
+    return element(
+        "svg",
+        element("rect", x=4, y=8, width=112, height=4, rx=2, cls="track"),
+        element("rect", x=begin, y=5, width=max(2.0, end - begin), height=10, rx=2, cls="within"),
+        element("circle", cx=x(measured), cy=10, r=5, cls="met" if inside else "missed"),
+        viewBox="0 0 120 20",
+        cls="bullet",
+        aria_hidden="true",
+    )
 
 
-def _captions(record: Record, run: RunResult | None) -> list[tuple[str, str, str]]:
-    several = sum(len(point.runs) for point in record.points) > 1 and run is not None
-    which = f" Run {run.index}, the one with the median aggregate." if several and run is not None else ""
-    lines = "Each line is a run: all" if several else "All"
-    return [
-        (
-            "rank",
-            "Throughput by flow rank",
-            f"{lines} flows from slowest to fastest. A fabric that spreads load perfectly is a flat line at the ideal.",
-        ),
-        (
-            "time",
-            "Sending rate over time",
-            f"What each sender handed to its transport (thin), and the mean of all (thick).{which}",
-        ),
-        (
-            "uplinks",
-            "Uplink utilisation",
-            "What each rail switch sent to each spine, as a share of the uplink's rate over the whole time, warm-up"
-            f" included. Full cells beside empty ones are hash collisions.{which}",
-        ),
-    ]
+def _reach(minimum: float | None, maximum: float | None, measured: float) -> tuple[float, float]:
+    """The ends of a bullet's line: the band and the value, with room at both sides."""
+    known = [value for value in (minimum, maximum, measured) if value is not None]
+    low, high = min(known), max(known)
+    room = (high - low) * 0.35 or abs(high) * 0.2 or 1.0
+    return low - room, high + room
 
 
-def _tiles(point: PointResult) -> list[tuple[str, str, str]]:
-    """(value, title, remark) of the numbers one wants first."""
+def _tiles(record: Record) -> list[Tile]:
+    """The numbers one wants first: four metrics of the only point, or the first metric of up to four points."""
+    if len(record.points) == 1:
+        point = record.points[0]
+        found = {item.name: item for item in point.metrics}
+        predicted = predictions_of(point)
+        tiles = []
+        for name in foremost_metrics(record, 4):
+            metric = found[name]
+            remarks = [] if metric.ideal is None else [f"ideal {format_value(metric.ideal, metric.unit)}"]
+            if name in predicted:
+                remarks.append(f"predicted {format_prediction(predicted[name], metric.unit)}")
+            tiles.append(
+                Tile(
+                    value=format_value(metric.median, metric.unit),
+                    title=metric.title,
+                    remark=", ".join(remarks),
+                    tone=_tone(record, name, ""),
+                )
+            )
+        return tiles
+    names = foremost_metrics(record, 1)
+    if not names:
+        return []
     tiles = []
-    for name in ("aggregate_share", "slowest_share", "jain_flows", "mmr_uplinks"):
-        metric = next((item for item in point.metrics if item.name == name), None)
-        if metric is not None:
-            remark = "" if metric.ideal is None else f"ideal {format_value(metric.ideal, metric.unit)}"
-            tiles.append((format_value(metric.median, metric.unit), metric.title, remark))
+    for point in record.points if len(record.points) <= 4 else []:
+        one = next((item for item in point.metrics if item.name == names[0]), None)
+        if one is not None:
+            tiles.append(
+                Tile(
+                    value=format_value(one.median, one.unit),
+                    title=point_label(point),
+                    remark=one.title,
+                    tone=_tone(record, names[0], point.name),
+                )
+            )
     return tiles
 
 
-def _flows(run: RunResult) -> list[tuple[str, str, int, str, str, float, int]]:
-    """(from, to, rail, lab rate, received, share, retransmits), slowest first."""
-    return [
-        (
-            f"{flow.source.node}:{flow.source.interface}",
-            f"{flow.destination.node}:{flow.destination.interface}",
-            flow.rail,
-            format_rate(flow.goodput_bps),
-            format_bytes(flow.received_bytes),
-            flow.share,
-            flow.retransmits,
+def _tone(record: Record, metric: str, point: str) -> str:
+    """The worst outcome of what is expected of it; "" where nothing is."""
+    outcomes = {item.outcome for item in record.expectations if item.metric == metric and item.point == point}
+    worst = (Outcome.INVALID, Outcome.FAIL, Outcome.PASS)
+    return next((outcome.value for outcome in worst if outcome in outcomes), "")
+
+
+def _views(record: Record, budget: int) -> list[PointView]:
+    single = len(record.points) == 1
+    failed = {item.point for item in record.expectations if item.outcome is not Outcome.PASS}
+    views = []
+    for number, point in enumerate(record.points):
+        run = typical_run(point)
+        plots = [] if run is None else draw_run(run)
+        needed = sum(len(plot.drawing.svg) for plot in plots)
+        cut = needed > budget
+        budget -= 0 if cut else needed
+        expected = [item for item in record.expectations if item.point == point.name]
+        worst = (Outcome.INVALID, Outcome.FAIL, Outcome.PASS)
+        found = {item.outcome for item in expected}
+        views.append(
+            PointView(
+                point=point,
+                label=point.name or f"point {number + 1}",
+                run=run,
+                headline=[metric for metric in point.metrics if metric.headline],
+                plots=[] if cut else plots,
+                cut=cut,
+                balances=[] if run is None else reconcile(run),
+                outcome=next((outcome.value for outcome in worst if outcome in found), ""),
+                opened=single or (point.name in failed and number < 3),
+            )
         )
-        for flow in sorted(run.flows, key=lambda flow: flow.share)[:MAX_FLOWS]
-    ]
+    return views
 
 
-def _scale_rows(record: Record, point: PointResult) -> list[tuple[str, str, str]]:
-    """(what, in the real fabric, in the lab): both sides of every scaled value."""
-    lab = point.lab
-    rows = [("NIC rate", format_rate(lab.nic_real_bps), format_rate(lab.nic_bps))]
-    if lab.uplink_bps is not None:
-        rows.append(("Uplink rate", format_rate(lab.uplink_real_bps), format_rate(lab.uplink_bps)))
-    goodput = next((metric for metric in point.metrics if metric.name == "aggregate_goodput"), None)
-    if goodput is not None and goodput.median is not None:
-        rows.append(("Aggregate goodput", format_rate(goodput.median * lab.k), format_rate(goodput.median)))
-    if (duration := _duration(record)) is not None and lab.k >= 1:
-        rows.append(("Measured time of a flow", str(duration.scaled(1 / lab.k)), str(duration)))
-    rows.append(("MTU", f"{lab.mtu_bytes:,} bytes", f"{lab.mtu_bytes:,} bytes, not scaled"))
-    return rows
+def _slowest(run: RunResult) -> list[Sender]:
+    return sorted(senders_of(run), key=lambda sender: sender.share)
 
 
-def _duration(record: Record) -> Duration | None:
-    try:
-        return Duration.parse(str(record.scenario.workload.get("duration")))
-    except ValueError:
-        return None
+def _approximations(record: Record) -> list[str]:
+    """Of the lab, and of the points' workloads."""
+    notes = [note for point in record.points for note in point.notes]
+    return list(dict.fromkeys([*record.environment.approximations, *notes]))
 
 
-def _facts(record: Record, point: PointResult) -> list[tuple[str, str]]:
-    lab, scenario = point.lab, record.scenario
-    facts = [
-        ("Fabric", f"{lab.design or 'hand-written'}: {lab.nics:,} NICs in {lab.hosts:,} hosts, {_switches(lab)}"),
-        ("Links", f"{lab.links:,}"),
-        ("Routing", lab.routing),
-        ("Topology", _with_settings(str(scenario.topology.get("file", "")), scenario.topology.get("set"))),
-        ("Transport", _pairs(scenario.transport)),
-        ("Workload", _pairs(scenario.workload)),
-        ("Repeat", _pairs(scenario.repeat)),
-        ("Time scale", f"k = {lab.k:g}" + (", chosen for this machine" if lab.k_auto else ", as the file says")),
-    ]
-    if point.runs:
-        facts.append(("Traffic", f"{sum(run.elapsed_s for run in point.runs):.1f} s in {len(point.runs)} runs"))
-    if scenario.overrides:
-        facts.append(("Overrides", ", ".join(scenario.overrides)))
-    return facts
-
-
-def _machine(record: Record) -> list[tuple[str, str]]:
-    environment = record.environment
-    memory = MISSING if environment.memory_bytes is None else f"{environment.memory_bytes / 2**30:.1f} GiB"
-    return [
-        ("Machine", f"{environment.cpu_model or 'unknown CPU'}, {environment.cores} cores, {memory}"),
-        ("System", f"{environment.distribution or 'unknown'}, kernel {environment.kernel}"),
-        ("Clock", environment.clock),
-        ("testbed", environment.testbed + (f" ({environment.git_commit})" if environment.git_commit else "")),
-        ("FRR", environment.frr or MISSING),
-        ("iperf3", environment.iperf3 or MISSING),
-        ("Python", environment.python),
-    ]
-
-
-def _switches(lab: LabSummary) -> str:
-    return " and ".join(f"{count:,} {role} switches" for role, count in lab.switches.items()) or "no switches"
-
-
-def _pairs(section: Mapping[str, object]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in section.items()) or MISSING
-
-
-def _with_settings(file: str, settings: object) -> str:
-    if not isinstance(settings, Mapping) or not settings:
-        return file
-    return f"{file} with {_pairs(settings)}"
+def _definitions(record: Record) -> list[MetricSummary]:
+    return list({metric.name: metric for point in record.points for metric in point.metrics}.values())

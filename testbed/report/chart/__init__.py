@@ -1,0 +1,20 @@
+"""Drawings of numbers as SVG that takes its colours and fonts from the page it stands in."""
+
+from testbed.report.chart.axis import Axis, linear_axis, log_axis
+from testbed.report.chart.heat_map import Cell, draw_heat_map
+from testbed.report.chart.rows import Row, draw_rows
+from testbed.report.chart.svg import Drawing
+from testbed.report.chart.xy import XYChart, thin
+
+__all__ = [
+    "Axis",
+    "Cell",
+    "Drawing",
+    "Row",
+    "XYChart",
+    "draw_heat_map",
+    "draw_rows",
+    "linear_axis",
+    "log_axis",
+    "thin",
+]

@@ -1,0 +1,121 @@
+"""Axes: where a value stands on a drawing, and the ticks and the unit that people read there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_LARGEST = 1e300
+"""What is beyond is not drawn: differences of such numbers are not finite."""
+_SMALLEST = 1e-300
+_WANTED_TICKS = 5
+_MOST_LOG_TICKS = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """`low` and `high` are in the metric's own unit; `title` has the unit that the ticks' labels are in."""
+
+    title: str
+    low: float
+    high: float
+    ticks: tuple[tuple[float, str], ...]
+    log: bool = False
+
+    def place(self, value: float) -> float:
+        """0 at the low end, 1 at the high one; what lies outside is put at the end."""
+        value = min(max(value, self.low), self.high)
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+
+def linear_axis(
+    title: str, unit: str, values: Iterable[float], *, from_zero: bool = True, least: float | None = None
+) -> Axis:
+    """An axis that holds `values`. `least` is a value it reaches at least (an ideal, say)."""
+    known = [value for value in values if abs(value) < _LARGEST]
+    low = min(known, default=0.0)
+    high = max([*known, *([] if least is None else [least])], default=1.0)
+    if from_zero:
+        low, high = min(0.0, low), max(0.0, high)
+    if high - low < max(abs(high), abs(low)) * 1e-9 or high == low:
+        spare = max(abs(high), abs(low)) * 0.5 or 0.5
+        low, high = (low, high + 2 * spare) if from_zero else (low - spare, high + spare)
+    factor, word = display_unit(unit, max(abs(low), abs(high)))
+    step = _step((high - low) * factor / _WANTED_TICKS)
+    first, last = math.floor(low * factor / step + 1e-9), math.ceil(high * factor / step - 1e-9)
+    places = max(0, -math.floor(math.log10(step) + 1e-9))
+    if places and round(step * 10**places, 6) != round(step * 10**places):
+        places += 1  # 0.25 needs two
+    ticks = tuple(
+        (number * step / factor, f"{number * step:,.{min(places, 12)}f}") for number in range(first, last + 1)
+    )
+    return Axis(title=_titled(title, word), low=ticks[0][0], high=ticks[-1][0], ticks=ticks)
+
+
+def log_axis(title: str, unit: str, values: Iterable[float]) -> Axis:
+    """A logarithmic axis that holds all `values` above 0. Bytes go by powers of two, everything else by ten."""
+    known = [value for value in values if _SMALLEST < value < _LARGEST]
+    low, high = min(known, default=1.0), max(known, default=10.0)
+    if unit == "byte":
+        return _binary(title, low, high)
+    factor, word = display_unit(unit, high)
+    first, last = math.floor(math.log10(low * factor) + 1e-9), math.ceil(math.log10(high * factor) - 1e-9)
+    last = max(last, first + 1)
+    stride = math.ceil((last - first) / (_MOST_LOG_TICKS - 1))
+    within = (1, 2, 5) if last - first <= 2 else (1,)
+    shown = [10.0**power * digit for power in range(first, last + 1, stride) for digit in within]
+    lowest = max((value for value in shown if value <= low * factor * (1 + 1e-9)), default=10.0**first)
+    highest = min((value for value in shown if value >= high * factor * (1 - 1e-9)), default=10.0**last)
+    if highest <= lowest:
+        lowest, highest = 10.0**first, 10.0**last
+    ticks = tuple((value / factor, f"{value:,g}") for value in shown if lowest <= value <= highest)
+    return Axis(title=_titled(title, word), low=lowest / factor, high=highest / factor, ticks=ticks, log=True)
+
+
+def display_unit(unit: str, largest: float) -> tuple[float, str]:
+    """(factor, word): by what a value is multiplied to be read in `word`."""
+    match unit:
+        case "share":
+            return 100.0, "%"
+        case "ratio" | "count" | "":
+            return 1.0, ""
+        case "s":
+            return (1.0, "s") if largest >= 1 or largest == 0 else (1e3, "ms") if largest >= 1e-3 else (1e6, "µs")
+        case "packet":
+            return 1.0, "packets"
+        case "bit/s" | "byte" | "byte/s":
+            word = unit.replace("byte", "B")
+            for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+                if largest >= size:
+                    return 1 / size, prefix + word
+            return 1.0, word
+    return 1.0, unit
+
+
+def binary_size(value: float) -> str:
+    """4 KiB, 1 MiB, 3.5 GiB."""
+    for power, prefix in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
+        if value >= 2**power:
+            return f"{value / 2**power:.3g} {prefix}B"
+    return f"{value:.3g} B"
+
+
+def _binary(title: str, low: float, high: float) -> Axis:
+    first, last = math.floor(math.log2(low) + 1e-9), math.ceil(math.log2(high) - 1e-9)
+    last = max(last, first + 1)
+    stride = math.ceil((last - first) / (_MOST_LOG_TICKS - 1))
+    ticks = tuple((2.0**power, binary_size(2.0**power)) for power in range(first, last + 1, stride))
+    return Axis(title=title, low=2.0**first, high=2.0**last, ticks=ticks, log=True)
+
+
+def _step(rough: float) -> float:
+    """1, 2, 2.5 or 5 times a power of ten, at least `rough`."""
+    power = 10.0 ** math.floor(math.log10(rough))
+    return power * next(digit for digit in (1.0, 2.0, 2.5, 5.0, 10.0, 20.0) if digit * power >= rough * (1 - 1e-9))
+
+
+def _titled(title: str, word: str) -> str:
+    return f"{title}, {word}" if word else title

@@ -1,0 +1,103 @@
+"""Do the counters add up? What senders sent against what receivers got, and where the rest is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from testbed.report.scenario.figures import MISSING, format_bytes, format_time
+from testbed.results import RunResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """One line: what was counted, and what is left when it is set against what it should be.
+
+    `ok` None: it is told, and judged by nothing.
+    """
+
+    what: str
+    counted: str
+    remark: str = ""
+    ok: bool | None = None
+
+
+def reconcile(run: RunResult) -> list[Balance]:
+    """Of one run; nothing that the record does not have."""
+    return [*_transfers(run), *_payload(run), *_packets(run), *_links(run)]
+
+
+def _transfers(run: RunResult) -> list[Balance]:
+    table = run.transfers
+    if not table.number:
+        return []
+    begun = sum(start is not None for start in table.start_s)
+    ended = sum(end is not None for end in table.end_s)
+    rest = len(table.number) - ended
+    said = (
+        "all ended"
+        if not rest
+        else f"{begun - ended:,} were under way at the end, {rest - begun + ended:,} never began"
+    )
+    return [Balance(what="Transfers", counted=f"{len(table.number):,}", remark=said, ok=not rest)]
+
+
+def _payload(run: RunResult) -> list[Balance]:
+    if run.flows:
+        sent = sum(flow.sent_bytes for flow in run.flows)
+        got = [flow.received_bytes for flow in run.flows if flow.received_bytes is not None]
+        received = sum(got) if len(got) == len(run.flows) else None
+    elif run.channels:
+        sent = sum(channel.sent_bytes for channel in run.channels)
+        received = sum(channel.received_bytes for channel in run.channels)
+    else:
+        return []
+    lines = [Balance(what="Payload handed to the transports", counted=format_bytes(sent))]
+    if received is None:
+        return [*lines, Balance(what="Payload received", counted=MISSING, remark="not every receiver said")]
+    rest = sent - received
+    said = "all of it" if not rest else f"{format_bytes(abs(rest))} {'still under way' if rest > 0 else 'too much'}"
+    lines.append(Balance(what="Payload received", counted=format_bytes(received), remark=said, ok=rest >= 0))
+    asked = [size for size, end in zip(run.transfers.size_bytes, run.transfers.end_s, strict=False) if end is not None]
+    if run.channels and asked:
+        missing = sum(asked) - received
+        said = "covered by what was received" if missing <= 0 else f"{format_bytes(missing)} more than was received"
+        lines.append(
+            Balance(what="Bytes of ended transfers", counted=format_bytes(sum(asked)), remark=said, ok=missing <= 0)
+        )
+    return lines
+
+
+def _packets(run: RunResult) -> list[Balance]:
+    lines = []
+    packets = [channel.packets for channel in run.channels if channel.packets is not None]
+    resent = sum(channel.retransmits for channel in run.channels) + sum(flow.retransmits for flow in run.flows)
+    if packets and len(packets) == len(run.channels):
+        lines.append(Balance(what="Packets sent by the transports", counted=f"{sum(packets):,}"))
+        resent_ok = resent <= sum(packets)
+        lines.append(Balance(what="Of them sent again", counted=f"{resent:,}", ok=resent_ok))
+    elif run.flows or run.channels:
+        lines.append(Balance(what="Packets sent again", counted=f"{resent:,}"))
+    return lines
+
+
+def _links(run: RunResult) -> list[Balance]:
+    ports = run.ports
+    if not ports:
+        return []
+    lines = []
+    for tier in dict.fromkeys(port.tier for port in ports):
+        of = [port for port in ports if port.tier == tier]
+        dropped = sum(port.tx_dropped for port in of)
+        lines.append(
+            Balance(
+                what=f"Sent by ports of the tier {tier}" if tier else "Sent by ports",
+                counted=format_bytes(sum(port.tx_bytes for port in of)),
+                remark=f"{dropped:,} packets dropped" if dropped else "nothing dropped",
+            )
+        )
+    marks, paused = sum(port.ce_packets for port in ports), sum(port.paused_us for port in ports)
+    if marks:
+        lines.append(Balance(what="Packets marked CE", counted=f"{marks:,}"))
+    if paused:
+        lines.append(Balance(what="Time paused, over all ports", counted=format_time(paused / 1e6)))
+    return lines

@@ -1,0 +1,38 @@
+"""The files of a results directory: the report, and the record in the formats of other programs.
+
+The record itself is written first and by others; what fails here leaves it as it is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from testbed.report.scenario.page import render_report
+from testbed.report.scenario.tables import (
+    JUNIT_FILE,
+    METRICS_FILE,
+    SUMMARY_FILE,
+    TRANSFERS_FILE,
+    encode_summary,
+    junit_xml,
+    metrics_csv,
+    transfers_csv,
+)
+from testbed.results import REPORT_FILE, Record, write_atomically
+
+
+def write_report_files(record: Record, directory: Path) -> Path:
+    """Write report.html, summary.json, metrics.csv, transfers.csv and junit.xml; returns the report's path.
+
+    Each is written whole or not at all. Raises `RecordError` where the disk does not take one.
+    """
+    contents = {
+        SUMMARY_FILE: encode_summary(record),
+        METRICS_FILE: metrics_csv(record).encode(),
+        TRANSFERS_FILE: transfers_csv(record).encode(),
+        JUNIT_FILE: junit_xml(record),
+        REPORT_FILE: render_report(record).encode(),
+    }
+    for name, content in contents.items():
+        write_atomically(content, directory / name)
+    return directory / REPORT_FILE

@@ -1,0 +1,45 @@
+"""Throughput by flow rank: the figure of NDP (SIGCOMM 2017, figure 14) and htsim."""
+
+from __future__ import annotations
+
+from testbed.report.chart import XYChart, linear_axis
+from testbed.report.scenario.plots.plot import Curve, Plot, curves, which_runs
+from testbed.report.scenario.senders import Sender, senders_of
+from testbed.results import Record
+
+
+def plot_ranks(record: Record) -> Plot | None:
+    """None where fewer than two senders were measured: there is nothing to compare."""
+    drawn = [(curve, _shares(curve)) for curve in curves(record)]
+    drawn = [(curve, shares) for curve, shares in drawn if len(shares) > 1]
+    if not drawn:
+        return None
+    widest = max(len(shares) for _, shares in drawn)
+    x = linear_axis("flow, slowest first", "count", [1, widest], from_zero=False)
+    y = linear_axis("goodput of ideal", "share", [share for _, shares in drawn for share in shares], least=1.08)
+    chart = XYChart(x=x, y=y)
+    for curve, shares in drawn:
+        chart.line(
+            [(rank, share) for rank, share in enumerate(shares, start=1)],
+            series=curve.series,
+            label=curve.label,
+            weight=curve.weight,
+            dots=len(drawn) == 1,
+            remark=curve.remark,
+        )
+    chart.ideal(1.0, "ideal")
+    return Plot(
+        name="rank",
+        title="Throughput by flow rank",
+        caption="All flows from slowest to fastest, as a share of what a flow alone would get. A fabric that spreads"
+        f" load perfectly is a flat line at the ideal.{which_runs(record)}",
+        drawing=chart.draw("Goodput of each flow over its ideal, sorted from slowest to fastest"),
+    )
+
+
+def _shares(curve: Curve) -> list[float]:
+    return sorted(sender.share for sender in senders_of(curve.run) if _counts(sender))
+
+
+def _counts(sender: Sender) -> bool:
+    return sender.ideal_bps > 0

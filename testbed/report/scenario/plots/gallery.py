@@ -1,0 +1,32 @@
+"""Which pictures a record gets: those for which it has data, in the order in which they tell the story."""
+
+from __future__ import annotations
+
+from testbed.report.scenario.plots.busbw import plot_busbw
+from testbed.report.scenario.plots.completion import plot_completion, plot_slowdown
+from testbed.report.scenario.plots.flows import plot_ranks
+from testbed.report.scenario.plots.histogram import plot_histograms
+from testbed.report.scenario.plots.links import plot_links
+from testbed.report.scenario.plots.plot import Plot
+from testbed.report.scenario.plots.repeatability import plot_repeatability
+from testbed.report.scenario.plots.sweep import plot_sweep
+from testbed.report.scenario.plots.timeline import plot_timelines
+from testbed.results import Record, RunResult
+
+
+def draw_overview(record: Record) -> list[Plot]:
+    """Pictures that compare points, or the runs of the only one."""
+    plots = [
+        *plot_sweep(record),
+        plot_busbw(record),
+        plot_ranks(record),
+        plot_completion(record),
+        plot_slowdown(record),
+        *([plot_repeatability(record, record.points[0])] if len(record.points) == 1 else []),
+    ]
+    return [plot for plot in plots if plot is not None]
+
+
+def draw_run(run: RunResult) -> list[Plot]:
+    """Pictures of one run: what happened over time, and where."""
+    return [*plot_timelines(run), *plot_links(run), *plot_histograms(run)]

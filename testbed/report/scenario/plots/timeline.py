@@ -1,0 +1,182 @@
+"""Over time: goodput around faults, queues, windows, round trips, and whatever else was sampled."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+
+from testbed.report.chart import XYChart, linear_axis
+from testbed.report.scenario.plots.plot import Plot
+from testbed.report.scenario.senders import Point, Sender, senders_of, total_rate
+from testbed.results import RunEvent, RunResult, Series
+
+MAX_LINES = 24
+MAX_QUEUES = 6
+MAX_NAMED = 6
+"""Lines that get a colour and a name each; more are drawn alike."""
+MAX_OTHER = 4
+MAX_EVENTS = 24
+_NAMES = {"queue": "Queue depth", "utilisation": "Link utilisation", "cpu": "CPU of the machine", "pause": "Pausing"}
+
+
+def plot_timelines(run: RunResult) -> list[Plot]:
+    senders = senders_of(run)
+    plots = [_goodput(run, senders), *_sampled(run)]
+    plots += [
+        _of_senders(
+            run, senders, lambda sender: sender.cwnd, "cwnd", "Congestion window", "window", "byte",
+            "What each sender may have under way. Saw teeth are losses or marks; a flat line at the top is a window"
+            " that nothing limits.",
+        ),
+        _of_senders(
+            run, senders, lambda sender: sender.rtt, "rtt", "Round-trip time", "RTT (lab)", "s",
+            "As each sender's transport sees it. What is above the lowest value is time in queues.",
+        ),
+    ]  # fmt: skip
+    return [plot for plot in plots if plot is not None]
+
+
+def _goodput(run: RunResult, senders: Sequence[Sender]) -> Plot | None:
+    """All senders together, and each; with the moments at which something happened."""
+    given = next((_points(item) for item in run.series if item.name == "goodput"), [])
+    total = given or total_rate(senders)
+    if len(total) < 3:
+        return None
+    ideal = _ideal_total(senders)
+    chart = XYChart(
+        x=linear_axis("time (lab)", "s", [at for at, _ in total]),
+        y=linear_axis("goodput (lab)", "bit/s", [rate for _, rate in total], least=(ideal or 0.0) * 1.08),
+        height=320,
+    )
+    for sender in senders[:MAX_LINES]:
+        chart.line(sender.rate, weight="thin", remark=sender.name)
+    chart.line(total, weight="thick", remark="all together")
+    if ideal:
+        chart.ideal(ideal, "ideal")
+    _mark(chart, run.events)
+    each = " Thin lines are single senders, the thick one is their sum." if len(senders) > 1 else ""
+    numbers = " Numbers are the events below." if run.events else ""
+    return Plot(
+        name="goodput",
+        title="Goodput over time",
+        caption=f"Payload that arrived.{each}{numbers}",
+        drawing=chart.draw("Goodput over time, with the ideal and the events"),
+        wide=bool(run.events),
+    )
+
+
+def _ideal_total(senders: Sequence[Sender]) -> float | None:
+    """Sum of the ideals, NICs that several senders share counted once."""
+    sources = {sender.source: sender.ideal_bps for sender in senders}
+    destinations = {sender.destination: sender.ideal_bps for sender in senders}
+    return min(sum(sources.values()), sum(destinations.values())) if senders else None
+
+
+def _mark(chart: XYChart, events: Sequence[RunEvent]) -> None:
+    """Numbered as in the table; bubbles that would cover each other are put in lanes."""
+    span = (chart.x.high - chart.x.low) * 0.035
+    last = [float("-inf")] * 5
+    for number, event in enumerate(events[:MAX_EVENTS], start=1):
+        if chart.x.low <= event.at_s <= chart.x.high:
+            lane = next((index for index, at in enumerate(last) if event.at_s - at >= span), 0)
+            last[lane] = event.at_s
+            said = f"{number}: {event.kind} {event.target} {event.detail}".strip()
+            chart.mark(event.at_s, str(number), said, lane=lane)
+
+
+def _sampled(run: RunResult) -> list[Plot]:
+    """Curves of the record by their kind: the word before the first colon."""
+    kinds: dict[tuple[str, str], list[Series]] = {}
+    for item in run.series:
+        if item.name != "goodput" and len(_points(item)) > 1:
+            kinds.setdefault((item.name.partition(":")[0], item.unit), []).append(item)
+    found = []
+    for number, ((kind, unit), items) in enumerate(kinds.items()):
+        if number >= MAX_OTHER + 1:
+            break
+        top = sorted(items, key=lambda item: -max(value for _, value in _points(item)))[:MAX_QUEUES]
+        title = _NAMES.get(kind, top[0].title if len(items) == 1 else kind.capitalize())
+        values = [value for item in top for _, value in _points(item)]
+        chart = XYChart(
+            x=linear_axis("time (lab)", "s", [at for item in top for at, _ in _points(item)]),
+            y=linear_axis(title.lower(), unit, values, least=1.0 if kind == "utilisation" else None),
+        )
+        for series, item in enumerate(top):
+            chart.line(_points(item), series=series, label=_line_name(item, kind))
+        _mark(chart, run.events)
+        more = f" The {len(top)} highest of {len(items)}." if len(items) > len(top) else ""
+        found.append(
+            Plot(
+                name=f"sampled-{number}",
+                title=title,
+                caption=f"{_explained(kind)}{more}",
+                drawing=chart.draw(f"{title} over time"),
+            )
+        )
+    return found
+
+
+def _line_name(item: Series, kind: str) -> str:
+    return item.name.removeprefix(f"{kind}:") if ":" in item.name else item.title
+
+
+def _explained(kind: str) -> str:
+    match kind:
+        case "queue":
+            return "Bytes waiting in a queue; each sample is the deepest of its interval."
+        case "utilisation":
+            return "What links between switches carried, of their rate."
+        case "cpu":
+            return "An emulation on a machine without idle time measures the machine."
+    return "As sampled while traffic ran."
+
+
+def _of_senders(
+    run: RunResult,
+    senders: Sequence[Sender],
+    take: Callable[[Sender], Sequence[Point]],
+    name: str,
+    title: str,
+    axis: str,
+    unit: str,
+    caption: str,
+) -> Plot | None:
+    lines = [(sender, take(sender)) for sender in senders]
+    lines = [(sender, points) for sender, points in lines if len(points) > 2][:MAX_LINES]
+    if not lines:
+        return None
+    values = [value for _, points in lines for _, value in points]
+    chart = XYChart(
+        x=linear_axis("time (lab)", "s", [at for _, points in lines for at, _ in points]),
+        y=linear_axis(axis, unit, values),
+    )
+    named = len(lines) <= MAX_NAMED
+    for series, (sender, points) in enumerate(lines):
+        chart.line(
+            points,
+            series=series if named else 0,
+            label=sender.name if named else "",
+            weight="" if named else "thin",
+            remark=sender.name,
+        )
+    if not named:
+        chart.line(_middle([points for _, points in lines]), weight="thick", remark="median of all")
+        caption += " The thick line is the median of all senders."
+    _mark(chart, run.events)
+    return Plot(name=name, title=title, caption=caption, drawing=chart.draw(f"{title} of each sender over time"))
+
+
+def _middle(lines: Sequence[Sequence[Point]], bins: int = 80) -> list[Point]:
+    """The median over lines in each of `bins` stretches of time."""
+    end = max(at for points in lines for at, _ in points)
+    if end <= 0:
+        return []
+    values: list[list[float]] = [[] for _ in range(bins)]
+    for points in lines:
+        for at, value in points:
+            values[min(bins - 1, max(0, int(at / end * bins)))].append(value)
+    return [((index + 0.5) * end / bins, statistics.median(found)) for index, found in enumerate(values) if found]
+
+
+def _points(item: Series) -> list[Point]:
+    return [(at, value) for at, value in zip(item.at_s, item.values, strict=False) if value is not None]

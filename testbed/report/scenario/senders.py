@@ -1,0 +1,110 @@
+"""Who sent, in one view: the flows of iperf3, and the channels of our own executors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from testbed.results import Channel, FlowResult, RunResult
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """`rate` is its payload over time: (middle of an interval in s, bit/s)."""
+
+    source: str
+    destination: str
+    rail: int
+    ideal_bps: float
+    goodput_bps: float
+    received_bytes: int | None
+    retransmits: int
+    rate: Sequence[Point]
+    cwnd: Sequence[Point]
+    """(s, bytes)."""
+    rtt: Sequence[Point]
+    """(s, s)."""
+
+    @property
+    def share(self) -> float:
+        return self.goodput_bps / self.ideal_bps if self.ideal_bps > 0 else 0.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.source} → {self.destination}"
+
+
+def senders_of(run: RunResult) -> list[Sender]:
+    return [*(_flow(flow) for flow in run.flows), *(_channel(channel) for channel in run.channels)]
+
+
+def total_rate(senders: Sequence[Sender], bins: int = 120) -> list[Point]:
+    """Payload of all senders together over time, bit/s. What a sender sent in an interval is spread evenly over it."""
+    spans = [list(_intervals(sender.rate)) for sender in senders if len(sender.rate) > 1]
+    end = max((until for span in spans for _, until, _ in span), default=0.0)
+    if end <= 0:
+        return []
+    bins = min(bins, max(2, *(len(span) for span in spans)))
+    width = end / bins
+    bits = [0.0] * bins
+    for span in spans:
+        for begin, until, rate in span:
+            for index in range(int(begin / width), min(bins, int(until / width) + 1)):
+                overlap = min(until, (index + 1) * width) - max(begin, index * width)
+                bits[index] += rate * max(0.0, overlap)
+    return [((index + 0.5) * width, amount / width) for index, amount in enumerate(bits)]
+
+
+def _intervals(rate: Sequence[Point]) -> list[tuple[float, float, float]]:
+    """(from, until, bit/s) of points in the middle of intervals that follow each other."""
+    found, begin = [], 0.0
+    for middle, value in rate:
+        until = max(begin, 2 * middle - begin)
+        found.append((begin, until, value))
+        begin = until
+    return found
+
+
+def _flow(flow: FlowResult) -> Sender:
+    samples = flow.samples
+    columns = list(zip(samples.start_s, samples.seconds, samples.bytes, strict=False))
+    middles = [start + seconds / 2 for start, seconds, _ in columns]
+    return Sender(
+        source=f"{flow.source.node}:{flow.source.interface}",
+        destination=f"{flow.destination.node}:{flow.destination.interface}",
+        rail=flow.rail,
+        ideal_bps=flow.ideal_bps,
+        goodput_bps=flow.goodput_bps,
+        received_bytes=flow.received_bytes,
+        retransmits=flow.retransmits,
+        rate=[(start + seconds / 2, sent * 8 / seconds) for start, seconds, sent in columns if seconds > 0],
+        cwnd=[(at, float(value)) for at, value in zip(middles, samples.cwnd_bytes, strict=False)],
+        rtt=[(at, value / 1e6) for at, value in zip(middles, samples.rtt_us, strict=False) if value > 0],
+    )
+
+
+def _channel(channel: Channel) -> Sender:
+    samples = channel.samples
+    rate, before_s, before = [], 0.0, 0
+    for at, acked in zip(samples.at_s, samples.acked_bytes, strict=False):
+        if at > before_s:
+            rate.append(((before_s + at) / 2, (acked - before) * 8 / (at - before_s)))
+            before_s, before = at, acked
+    return Sender(
+        source=_end(channel.source.node, channel.source.interface, channel.source_rank),
+        destination=_end(channel.destination.node, channel.destination.interface, channel.destination_rank),
+        rail=channel.rail,
+        ideal_bps=channel.ideal_bps,
+        goodput_bps=channel.goodput_bps,
+        received_bytes=channel.received_bytes,
+        retransmits=channel.retransmits,
+        rate=rate,
+        cwnd=[(at, float(value)) for at, value in zip(samples.at_s, samples.cwnd_bytes, strict=False)],
+        rtt=[(at, value / 1e6) for at, value in zip(samples.at_s, samples.rtt_us, strict=False) if value > 0],
+    )
+
+
+def _end(node: str, interface: str, rank: int) -> str:
+    return f"{rank} ({node}:{interface})"

@@ -1,0 +1,215 @@
+"""A record as files for other programs: summary.json, metrics.csv, transfers.csv, junit.xml.
+
+Cells that a spreadsheet would take for a formula get an apostrophe: a record may come from a stranger.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+from testbed.report.scenario.figures import every_run, format_band, format_value, predictions_of, unit_of
+from testbed.results import MetricSummary, Outcome, PointResult, Record, RunResult
+
+SUMMARY_FILE = "summary.json"
+METRICS_FILE = "metrics.csv"
+TRANSFERS_FILE = "transfers.csv"
+JUNIT_FILE = "junit.xml"
+
+
+def summary_json(record: Record) -> dict[str, Any]:
+    """Verdict, expectations, and every metric of every point, without samples."""
+    return {
+        "scenario": record.scenario.name,
+        "started": record.started,
+        "finished": record.finished,
+        "incomplete": record.incomplete,
+        "verdict": record.verdict.outcome.value,
+        "reasons": record.verdict.reasons,
+        "expectations": [
+            {
+                "metric": item.metric,
+                "point": item.point,
+                "min": item.minimum,
+                "max": item.maximum,
+                "measured": item.measured,
+                "outcome": item.outcome.value,
+                "source": item.source,
+            }
+            for item in record.expectations
+        ],
+        "points": [_point_json(point) for point in record.points],
+        "broken_checks": [
+            {"point": point.name, "run": run.index, "check": check.name, "message": check.message}
+            for point, run in every_run(record)
+            for check in run.checks
+            if not check.ok
+        ],
+        "comparability": record.comparability,
+        "command": record.command,
+    }
+
+
+def _point_json(point: PointResult) -> dict[str, Any]:
+    predicted = predictions_of(point)
+    return {
+        "name": point.name,
+        "values": point.values,
+        "k": point.lab.k,
+        "runs": len(point.runs),
+        "metrics": {metric.name: _metric_json(metric) for metric in point.metrics},
+        "predictions": {
+            name: {"mean": item.mean, "stdev": item.stdev, "oracle": item.oracle} for name, item in predicted.items()
+        },
+    }
+
+
+def _metric_json(metric: MetricSummary) -> dict[str, Any]:
+    return {
+        "unit": metric.unit,
+        "median": metric.median,
+        "min": metric.minimum,
+        "max": metric.maximum,
+        "cv": metric.cv,
+        "ideal": metric.ideal,
+        "values": metric.values,
+    }
+
+
+def metrics_csv(record: Record) -> str:
+    """A line for each metric of each run; the matrix's keys are columns of their own."""
+    keys = list(dict.fromkeys(key for point in record.points for key in point.values))
+    units = {metric.name: metric.unit for point in record.points for metric in point.metrics}
+    rows = [
+        [point.name, *(point.values.get(key) for key in keys), run.index, run.seed, run.complete, name,
+         units.get(name, ""), value]
+        for point, run in every_run(record)
+        for name, value in run.metrics.items()
+    ]  # fmt: skip
+    return _csv(["point", *keys, "run", "seed", "complete", "metric", "unit", "value"], rows)
+
+
+def transfers_csv(record: Record) -> str:
+    """A line for each transfer of each run, in lab seconds and bytes; flows of iperf3 are transfers without an end of
+    their own, so that their size is what arrived."""
+    columns = [
+        "point", "run", "transfer", "source", "destination", "size_bytes", "start_s", "end_s", "fct_s", "ideal_s",
+        "slowdown",
+    ]  # fmt: skip
+    rows = (row for point, run in every_run(record) for row in [*_of_steps(point, run), *_of_flows(point, run)])
+    return _csv(columns, rows)
+
+
+def _of_steps(point: PointResult, run: RunResult) -> Iterable[Sequence[Any]]:
+    table = run.transfers
+    columns = (
+        table.number, table.source, table.destination, table.size_bytes, table.channel, table.start_s, table.end_s,
+        table.ideal_s,
+    )  # fmt: skip
+    for number, source, destination, size, channel, start, end, ideal in zip(*columns, strict=False):
+        ends: tuple[Any, Any] = (source, destination)
+        if 0 <= channel < len(run.channels):
+            one = run.channels[channel]
+            ends = (f"{one.source.node}:{one.source.interface}", f"{one.destination.node}:{one.destination.interface}")
+        took = end - start if start is not None and end is not None else None
+        slowdown = took / ideal if took is not None and ideal > 0 else None
+        yield [point.name, run.index, number, *ends, size, start, end, took, ideal, slowdown]
+
+
+def _of_flows(point: PointResult, run: RunResult) -> Iterable[Sequence[Any]]:
+    for flow in run.flows:
+        ends = [f"{flow.source.node}:{flow.source.interface}", f"{flow.destination.node}:{flow.destination.interface}"]
+        end = flow.started_s + flow.seconds
+        yield [
+            point.name,
+            run.index,
+            flow.id,
+            *ends,
+            flow.received_bytes,
+            flow.started_s,
+            end,
+            flow.seconds,
+            None,
+            None,
+        ]
+
+
+def junit_xml(record: Record) -> bytes:
+    """A test case for each expectation and each trust check of each run.
+
+    A failure is an expectation that was missed; an error is a measurement that cannot be trusted, or is not there.
+    """
+    name = record.scenario.name
+    cases = [*_expectation_cases(record), *_trust_cases(record)]
+    if record.incomplete:
+        case = ElementTree.Element("testcase", classname=_xml(name), name="ran to its end")
+        ElementTree.SubElement(case, "error", message=_xml(record.incomplete))
+        cases.append(case)
+    failures = sum(case.find("failure") is not None for case in cases)
+    errors = sum(case.find("error") is not None for case in cases)
+    counts = {"tests": str(len(cases)), "failures": str(failures), "errors": str(errors)}
+    seconds = sum(run.elapsed_s for _, run in every_run(record))
+    suites = ElementTree.Element("testsuites", {"name": "testbed", **counts})
+    about = {"name": _xml(name), "timestamp": _xml(record.started.removesuffix("Z")), "time": f"{seconds:.3f}"}
+    suite = ElementTree.SubElement(suites, "testsuite", {**about, **counts})
+    suite.extend(cases)
+    ElementTree.indent(suites)
+    written: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
+    return written + b"\n"
+
+
+def _expectation_cases(record: Record) -> Iterable[ElementTree.Element]:
+    for item in record.expectations:
+        unit = unit_of(record, item.metric)
+        band = format_band(item, unit)
+        classname = ".".join(word for word in (record.scenario.name, item.point) if word)
+        case = ElementTree.Element("testcase", classname=_xml(classname), name=_xml(f"{item.metric} {band}"))
+        said = f"measured {format_value(item.measured, unit)}, expected {band}"
+        if item.outcome is not Outcome.PASS:
+            kind = "failure" if item.outcome is Outcome.FAIL else "error"
+            ElementTree.SubElement(case, kind, message=_xml(said)).text = _xml(item.source)
+        yield case
+
+
+def _trust_cases(record: Record) -> Iterable[ElementTree.Element]:
+    for point, run in every_run(record):
+        classname = ".".join(word for word in (record.scenario.name, point.name, "trust") if word)
+        for check in run.checks:
+            case = ElementTree.Element(
+                "testcase", classname=_xml(classname), name=_xml(f"run {run.index}: {check.name}")
+            )
+            if not check.ok:
+                ElementTree.SubElement(case, "error", message=_xml(check.message))
+            yield case
+
+
+def encode_summary(record: Record) -> bytes:
+    return json.dumps(summary_json(record), indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def _csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    writer.writerow([_cell(column) for column in columns])
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    return output.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return value
+    text = str(value)
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
+def _xml(text: str) -> str:
+    """XML 1.0 has no way to write control characters and surrogates."""
+    return "".join(char if char >= " " and char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
