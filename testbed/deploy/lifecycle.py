@@ -23,6 +23,7 @@ from testbed.deploy.labdir import remove_paths, write_lab_directory
 from testbed.deploy.links import declare_wires
 from testbed.deploy.live import RunningLab
 from testbed.deploy.pausing import attach, detach
+from testbed.deploy.rdma import require_rdma
 from testbed.deploy.reaction import planned_reaction_ns, undo_killed_measurement
 from testbed.deploy.routing import daemon_sets
 from testbed.deploy.state import LabRecord, StateDirectory
@@ -113,6 +114,7 @@ def deploy_lab(
     """
     require_root()
     frr = find_frr() if lab.switches else None
+    require_rdma(lab)
     with state.lock_lab(lab.name):
         if state.exists(lab.name):
             running = _existing(lab, state, options)

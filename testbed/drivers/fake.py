@@ -23,6 +23,7 @@ from testbed.plan.operations import (
     AddRule,
     CreateBridge,
     CreateNode,
+    CreateRdma,
     CreateVeth,
     DelayPort,
     InstallPort,
@@ -68,6 +69,8 @@ class FakeMachine:
 
     published: dict[str, _Node] = field(default_factory=dict)
     sysctls: frozenset[str] | None = None
+    rdma: dict[str, str] = field(default_factory=dict)
+    """RDMA devices by name, which is the machine's own, and the namespaces that they are in."""
     _identities: int = _FIRST_IDENTITY
 
     def new_node(self) -> _Node:
@@ -131,6 +134,8 @@ class FakeKernel:
                 return self._add(self._open()[operation.node], interface, index_taken=errno.EEXIST)
             case SetSysctl():
                 return self._set_sysctl(operation)
+            case CreateRdma():
+                return self._create_rdma(operation)
             case SetUp():
                 return self._change(operation.node, operation.ifindex, up=True)
             case ShapePort() | InstallPort():
@@ -173,6 +178,15 @@ class FakeKernel:
                     del nodes[made.node].interfaces[made.ifindex]
                 return refusal
             done.append(end)
+        return 0
+
+    def _create_rdma(self, operation: CreateRdma) -> int:
+        names = {item.name for item in self._open()[operation.node].interfaces.values()}
+        if operation.name not in names:
+            return errno.ENODEV
+        if operation.device in self._machine.rdma:
+            return errno.EEXIST
+        self._machine.rdma[operation.device] = namespace_name(self._lab, operation.node)
         return 0
 
     def _change(self, node: str, ifindex: int, **changes: bool | int | tuple[str, ...]) -> int:
@@ -241,6 +255,7 @@ class FakeKernel:
             found = self._machine.published.get(name)
             if found is not None and found.identity == identity:
                 del self._machine.published[name]
+                self._machine.rdma = {device: place for device, place in self._machine.rdma.items() if place != name}
                 removed += 1
         return Removal(nodes=removed)
 

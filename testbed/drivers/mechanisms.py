@@ -239,5 +239,5 @@ _FEATURES: tuple[Callable[[_Machine], Mechanism], ...] = (
     _vm,
     _virtual_time,
 )
-_NOT_BUILT = frozenset({_rdma, _docker, _vm, _virtual_time})
+_NOT_BUILT = frozenset({_docker, _vm, _virtual_time})
 """What the machine offers, and testbed does not use yet."""

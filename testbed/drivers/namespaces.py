@@ -172,6 +172,12 @@ def publish(namespace: Namespace) -> None:
     syscalls.mount(f"/proc/self/fd/{namespace.fd}", str(path), "none", syscalls.MS_BIND)
 
 
+def still_published(identities: Mapping[str, int]) -> list[str]:
+    """Those names that still are the namespace of that identity."""
+    actual = identities_of(str(NETNS_DIRECTORY / name) for name in identities)
+    return [name for name, identity in identities.items() if actual.get(str(NETNS_DIRECTORY / name)) == identity]
+
+
 def unpublish(identities: Mapping[str, int]) -> int:
     """Remove each name that still is the namespace of that identity, or the empty file of a creation cut short.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import IPv4Interface
 from itertools import groupby
 
-from testbed.drivers import namespaces, offload, processes, rtnetlink, syscalls, traffic, wire
+from testbed.drivers import namespaces, offload, processes, rdma, rtnetlink, syscalls, traffic, wire
 from testbed.drivers.kernel import ObservedInterface, ObservedNode, Removal
 from testbed.drivers.namespaces import Namespace
 from testbed.drivers.ports import PortInstaller
@@ -22,6 +22,7 @@ from testbed.plan.operations import (
     AddRule,
     CreateBridge,
     CreateNode,
+    CreateRdma,
     CreateVeth,
     DelayPort,
     InstallPort,
@@ -74,6 +75,9 @@ class NetnsKernel:
                     self._set_sysctls([item for item in group if isinstance(item, SetSysctl)])
                 case "veth":
                     self._create_veths([item for item in group if isinstance(item, CreateVeth)])
+                case "rdma":
+                    descriptors = {node: namespace.fd for node, namespace in self._open().items()}
+                    rdma.create_devices([item for item in group if isinstance(item, CreateRdma)], descriptors)
                 case "local":
                     self._apply_local([item for item in group if isinstance(item, LocalOperation)])
                 case _:
@@ -190,9 +194,9 @@ class NetnsKernel:
     def remove(self, identities: Mapping[str, int]) -> Removal:
         self.close()
         killed = processes.kill_all(set(identities.values()))
-        removed = namespaces.unpublish(
-            {namespace_name(self._lab, node): identity for node, identity in identities.items()}
-        )
+        names = {namespace_name(self._lab, node): identity for node, identity in identities.items()}
+        rdma.remove_devices(namespaces.still_published(names))
+        removed = namespaces.unpublish(names)
         return Removal(nodes=removed, processes=tuple(killed))
 
     def close(self) -> None:
@@ -228,6 +232,8 @@ def _stage(operation: Operation) -> str:
             return "sysctl"
         case CreateVeth():
             return "veth"
+        case CreateRdma():
+            return "rdma"
         case (
             CreateBridge() | ShapePort() | InstallPort() | DelayPort() | SetUp() | AddAddress() | AddRoute() | AddRule()
         ):

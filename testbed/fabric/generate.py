@@ -13,7 +13,7 @@ from testbed.fabric.bfd import resolve_bfd
 from testbed.fabric.params import FabricParams
 from testbed.fabric.ports import access_port, nic_name, parallel_port, plane_letter, super_spine_position
 from testbed.fabric.shape import Shape, resolve_shape
-from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind, Place, RailSubnet, Role, Routing
+from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind, Place, RailSubnet, Rdma, Role, Routing
 from testbed.names import host_name, rail_switch_name, spine_name, super_spine_name
 
 
@@ -26,7 +26,7 @@ def generate_fabric(params: FabricParams, *, name: str, source: str = "") -> Lab
     routing = params.routing
     return Lab(
         name=name,
-        nodes=tuple(_nodes(shape)),
+        nodes=tuple(_nodes(shape, params.nic.rdma)),
         links=(*_access_links(shape, params.mtu), *_uplinks(shape, params.mtu), *_core_links(shape, params.mtu)),
         rail_subnets=tuple(_rail_subnets(shape)),
         routing=Routing(
@@ -59,7 +59,7 @@ def _switch_places(shape: Shape) -> Iterator[tuple[int, int]]:
             yield index, plane
 
 
-def _nodes(shape: Shape) -> Iterator[Node]:
+def _nodes(shape: Shape, rdma: Rdma | None) -> Iterator[Node]:
     for pod in range(1, shape.pods + 1):
         for segment in range(1, shape.segments + 1):
             for index, plane in _switch_places(shape):
@@ -68,7 +68,7 @@ def _nodes(shape: Shape) -> Iterator[Node]:
                 yield Node(name=switch, kind=NodeKind.SWITCH, role=Role.RAIL, place=place)
             for host in range(1, shape.hosts + 1):
                 place = Place(pod=pod, segment=segment, index=host)
-                yield Node(name=host_name(pod, segment, host), kind=NodeKind.HOST, place=place)
+                yield Node(name=host_name(pod, segment, host), kind=NodeKind.HOST, place=place, rdma=rdma)
         for spine in range(1, shape.spines + 1):
             place = Place(pod=pod, index=spine)
             yield Node(name=spine_name(pod, spine), kind=NodeKind.SWITCH, role=Role.SPINE, place=place)

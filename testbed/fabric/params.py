@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from testbed.model import Delay, Protocol
+from testbed.model import Delay, Protocol, Rdma
 from testbed.units import Duration, Rate
 
 
@@ -22,6 +22,7 @@ class NicParams:
     """NICs per host where `per` is "host"; default 1 (figure 13-1 has 2)."""
     multihoming: str | None = None
     """Dual-port NICs: "subnets" (default) | "mlag" | "evpn" (refused until built)."""
+    rdma: Rdma | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,13 @@ class DelayBy(StrEnum):
     IGNORE = "ignore"
 
 
+class Rdma(StrEnum):
+    """What speaks RDMA on a host's NICs."""
+
+    RXE = "rxe"
+    """The kernel's soft RoCEv2 device (rdma_rxe), with real verbs."""
+
+
 class Protocol(StrEnum):
     EBGP = "ebgp"
     IBGP = "ibgp"
@@ -79,6 +86,8 @@ class Node:
     env: Mapping[str, str] = field(default_factory=dict)
     exec: tuple[tuple[str, ...], ...] = ()
     """Commands (argument lists) run in the node once routing has converged."""
+    rdma: Rdma | None = None
+    """What a host's GPU NICs have: an rxe device each, or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

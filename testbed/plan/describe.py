@@ -11,6 +11,7 @@ from testbed.plan.operations import (
     AddRule,
     CreateBridge,
     CreateNode,
+    CreateRdma,
     CreateVeth,
     DelayPort,
     InstallPort,
@@ -54,6 +55,8 @@ def describe_operation(operation: Operation) -> str:
             return f"add route {node} {where}{via} interface {ifindex} table {table}{by}"
         case AddRule(node=node, source=source, table=table, priority=priority):
             return f"add rule {node} from {source} table {table} priority {priority}"
+        case CreateRdma(node=node, name=name, device=device):
+            return f"create rxe device {device} on {node}:{name}"
         case StartRouting(node=node, daemons=daemons):
             return f"start {' '.join(daemons)} on {node}"
         case _:

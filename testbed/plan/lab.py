@@ -53,6 +53,7 @@ from testbed.plan.operations import (
     VethEnd,
 )
 from testbed.plan.qos import DEFAULT_REACTION_NS, QUEUE_PACKETS, QosPlanner
+from testbed.plan.rdma import rdma_devices
 from testbed.plan.routes import Session, Speaker, expect_routes
 from testbed.plan.shaping import burst_bytes
 from testbed.plan.stable import SLOTS, stable_hash
@@ -413,6 +414,7 @@ class _Planner:
             rules += more_rules
         operations += routes
         operations += rules
+        operations += rdma_devices(self.lab, hosts)
         operations += [
             StartRouting(
                 node=switch.node,

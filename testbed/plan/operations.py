@@ -169,6 +169,15 @@ class AddRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CreateRdma:
+    """A soft RoCEv2 device on the interface `name`, which has its address. `device` is unique on the machine."""
+
+    node: str
+    name: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartRouting:
     """Start the routing daemons of a switch with the configuration rendered from `SwitchPlan`."""
 
@@ -188,6 +197,7 @@ Operation = (
     | AddAddress
     | AddRoute
     | AddRule
+    | CreateRdma
     | StartRouting
 )
 

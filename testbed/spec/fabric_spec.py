@@ -23,7 +23,7 @@ from testbed.fabric import (
     RoutingParams,
     UplinkParams,
 )
-from testbed.model import Delay, DelayBy, Protocol
+from testbed.model import Delay, DelayBy, Protocol, Rdma
 from testbed.spec.fields import (
     MAX_DURATION,
     DurationField,
@@ -46,6 +46,9 @@ MTU_REASON = "IPv6, which unnumbered BGP runs on, needs links of at least 1280 b
 Count = Annotated[int, Whole(0, 1_000_000)]
 Positive = Annotated[int, Whole(1, 1_000_000)]
 Mtu = Annotated[int, Whole(1280, 9216, MTU_REASON)]
+
+
+RdmaKind = Annotated[str, OneOf(tuple(Rdma))]
 
 
 class DelaySpec(SpecModel):
@@ -132,6 +135,7 @@ class NicSpec(SpecModel):
             ),
         ]
     ] = Field(default=None, description="how the ports of a NIC are joined")
+    rdma: Written[RdmaKind] = Field(default=None, description="rxe: a soft RoCEv2 device for each NIC port (Linux 7.1)")
 
 
 class RailsSpec(SpecModel):
@@ -241,7 +245,14 @@ class FabricSpec(SpecModel):
             segments=self.segments,
             hosts=self.hosts,
             gpus=self.gpus,
-            nic=NicParams(per=nic.per, ports=nic.ports, rate=nic.rate, count=nic.count, multihoming=nic.multihoming),
+            nic=NicParams(
+                per=nic.per,
+                ports=nic.ports,
+                rate=nic.rate,
+                count=nic.count,
+                multihoming=nic.multihoming,
+                rdma=None if nic.rdma is None else Rdma(nic.rdma),
+            ),
             rails=RailParams(per_switch=rails.per_switch, port_map=rails.port_map, prefix_length=rails.prefix_length),
             spines=self.spines,
             super_spines=self.super_spines,

@@ -13,7 +13,7 @@ from ipaddress import IPv4Network
 from typing import Any
 
 from testbed.errors import Problem
-from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind, Role
+from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind, Rdma, Role
 from testbed.names import nearest
 from testbed.spec.document import Document
 from testbed.spec.fabric_spec import DEFAULT_MTU
@@ -81,6 +81,15 @@ class HandWritten:
         kind, settings = layers
         role = _innermost(settings, "role")
         asn = _innermost(settings, "asn")
+        rdma = _innermost(settings, "rdma")
+        if rdma is not None and kind is NodeKind.SWITCH:
+            self._refuse(
+                "rdma-of-switch",
+                (*rdma[1], "rdma"),
+                f"the switch {name!r} gets rdma, which only hosts have",
+                "say it in topology.kinds.host, in a group of hosts or at the hosts",
+                key=True,
+            )
         if kind is NodeKind.HOST:
             for key, noun, found in (("role", "a role", role), ("asn", "an AS number", asn)):
                 if found is not None:
@@ -108,6 +117,7 @@ class HandWritten:
             labels=self._labels(path, settings),
             env=_joined(layer.env for _, layer in settings),
             exec=tuple(command for _, layer in settings for command in layer.exec),
+            rdma=None if rdma is None else Rdma(rdma[0]),
         )
 
     def _layers(self, path: Path, spec: NodeSpec) -> tuple[NodeKind, list[tuple[Path, NodeSettings]]] | None:

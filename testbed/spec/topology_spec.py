@@ -13,7 +13,7 @@ from pydantic.json_schema import JsonSchemaValue
 
 from testbed.model import End, NodeKind, Role
 from testbed.names import check_interface_name, check_node_name
-from testbed.spec.fabric_spec import DelayField, FabricSpec, LossField, Mtu
+from testbed.spec.fabric_spec import DelayField, FabricSpec, LossField, Mtu, RdmaKind
 from testbed.spec.fields import (
     Checked,
     Entries,
@@ -150,6 +150,9 @@ class NodeSettings(SpecModel):
         default=None, description="AS number of a switch; default: from the plan"
     )
     pod: Written[Annotated[int, Whole(1, 1023)]] = Field(default=None, description="pod a switch belongs to, default 1")
+    rdma: Written[RdmaKind] = Field(
+        default=None, description="rxe: a soft RoCEv2 device for each NIC of a host (Linux 7.1)"
+    )
     labels: Labels = Field(default={}, description="labels, inherited key by key")
     env: Section[dict[EnvName, ShortText]] = Field(
         default={}, description="environment of commands, inherited key by key"
