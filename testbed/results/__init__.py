@@ -1,5 +1,6 @@
 """Versioned records of what was measured."""
 
+from testbed.results.listing import BROKEN, Listed, list_results
 from testbed.results.record import (
     SCHEMA,
     Check,
@@ -14,6 +15,7 @@ from testbed.results.record import (
     Record,
     RunResult,
     Samples,
+    ScaleComparison,
     ScenarioAsRun,
     UplinkLoad,
     Verdict,
@@ -41,6 +43,7 @@ from testbed.results.store import (
 )
 
 __all__ = [
+    "BROKEN",
     "RECORD_FILE",
     "REPORT_FILE",
     "SCHEMA",
@@ -54,6 +57,7 @@ __all__ = [
     "FlowEnd",
     "FlowResult",
     "LabSummary",
+    "Listed",
     "MetricSummary",
     "Outcome",
     "PointResult",
@@ -63,6 +67,7 @@ __all__ = [
     "RunEvent",
     "RunResult",
     "Samples",
+    "ScaleComparison",
     "ScenarioAsRun",
     "Series",
     "Transfers",
@@ -70,6 +75,7 @@ __all__ = [
     "Verdict",
     "decode_record",
     "encode_record",
+    "list_results",
     "load_record",
     "make_results_directory",
     "write_atomically",

@@ -254,6 +254,20 @@ class ExpectationResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleComparison:
+    """A scale-free metric at time scale k and at 2k; `difference` is a share of the larger one."""
+
+    point: str
+    metric: str
+    k: Number
+    at_k: Number
+    at_2k: Number
+    difference: Number
+    limit: Number
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     outcome: Outcome
     reasons: list[str]
@@ -277,5 +291,7 @@ class Record:
     """The command line that repeats this."""
     wall_s: Number | None = None
     """Wall-clock time of the whole, set-up included."""
+    scale_proof: list[ScaleComparison] = field(default_factory=list)
+    """What `run --prove-scale` found; empty where it was not asked for."""
     comparability: dict[str, Any] = field(default_factory=dict)
     """What two records must share for their figures to be compared: topology, k, transport, workload, clock, ..."""

@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import CapabilityError, DriverError, ScenarioError
-from testbed.model.scenario import Expectation, Repeat, Scenario, Scope, TopologyRef, Transport, Workload
+from testbed.model.scenario import Expectation, Repeat, Scenario, TopologyRef, Transport, Workload
 from testbed.results import Outcome, Record, decode_record, encode_record
-from testbed.scenario import Phase, Progress, ScenarioStopped, run_scenario
+from testbed.scenario import Phase, Progress, ScenarioStopped, run_sweep
 from testbed.scenario.fake_lab import FakeLab, small_lab
-from testbed.units import ByteCount, Duration
+from testbed.scenario.progress import ProgressListener, ignore_progress
+from testbed.scenario.sweep import plan_points
+from testbed.units import Duration
 
 DATA = Path(__file__).parents[1] / "data" / "iperf3"
 LISTENING = ("printf", "Server listening on 5201 (test #1)\\n")
@@ -27,9 +29,22 @@ def scenario(**changes: object) -> Scenario:
         "name": "test",
         "topology": TopologyRef(file="somewhere/fake.yml"),
         "transport": Transport(cc="cubic"),
-        "workload": Workload(duration=Duration.parse("1s")),
+        "workload": Workload(kind="permutation", parameters={"scope": "inter-leaf"}, duration=Duration.parse("1s")),
     }
     return Scenario(**(values | changes))  # type: ignore[arg-type]
+
+
+def run_scenario(
+    asked: Scenario,
+    lab: FakeLab,
+    *,
+    on_progress: ProgressListener = ignore_progress,
+    command: Sequence[str] = (),
+    previous: Record | None = None,
+) -> Record:
+    return run_sweep(
+        asked, plan_points(asked), lambda _: lab, on_progress=on_progress, command=command, previous=previous
+    )
 
 
 def lab_with(client: Callable[[str, Sequence[str]], Sequence[str]]) -> FakeLab:
@@ -54,25 +69,27 @@ def idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     from testbed.collect.cpu import CpuTimes
 
     readings = iter(CpuTimes(total=1000 * n, idle=600 * n, steal=0, softirq=0) for n in range(1, 100))
-    monkeypatch.setattr("testbed.scenario.run.read_cpu_times", lambda: next(readings))
-    monkeypatch.setattr("testbed.scenario.verdict.MAX_START_SKEW", 100.0)
+    monkeypatch.setattr("testbed.scenario.observation.read_cpu_times", lambda: next(readings))
+    monkeypatch.setattr("testbed.scenario.trust.MAX_START_SKEW", 100.0)
+    monkeypatch.setattr("testbed.scenario.trust.MAX_WAKE_NS", 10**12)
 
 
 def test_a_run_measures_every_flow_and_uplink() -> None:
     lab = lab_with(timed)
     events: list[Progress] = []
     record = run_scenario(scenario(), lab, on_progress=events.append, command=["testbed", "run", "x.yml"])
-    (run,) = record.runs
-    assert [flow.id for flow in run.flows] == [1, 2, 3, 4]
-    assert all(flow.goodput_bps == pytest.approx(11996256 * 8 / 1.028741) for flow in run.flows)
+    (point,) = record.points
+    (run,) = point.runs
+    assert [channel.source_rank for channel in run.channels] == [0, 1, 2, 3]
+    assert all(channel.goodput_bps == pytest.approx(11996256 * 8 / 1.028741) for channel in run.channels)
     assert run.metrics["mmr_uplinks"] == pytest.approx(2.0)
     assert run.metrics["mmr_worst_switch"] == pytest.approx(2.0)
     assert [load.tx_bytes for load in run.uplinks] == [24_000_000, 0, 12_000_000, 12_000_000]
-    assert record.lab.nic_bps == 100_000_000 and record.lab.nic_real_bps == 400_000_000_000
+    assert point.lab.nic_bps == 100_000_000 and point.lab.nic_real_bps == 400_000_000_000
     assert record.scenario.topology == {"file": "fake.yml", "set": {}}
     assert "Link delays are realised by our own transports" in " ".join(record.environment.approximations)
     assert record.verdict.outcome is Outcome.PASS
-    assert {event.phase for event in events} == {Phase.SERVERS, Phase.TRAFFIC, Phase.RUN}
+    assert {event.phase for event in events} == {Phase.LAB, Phase.SERVERS, Phase.TRAFFIC, Phase.RUN}
     assert [event.done for event in events if event.phase is Phase.SERVERS] == [1, 2, 3, 4]
     assert decode_record(encode_record(record)) == record
 
@@ -97,19 +114,12 @@ def test_commands() -> None:
     )
 
 
-def test_a_size_instead_of_a_duration() -> None:
-    lab = lab_with(lambda node, argv: ("cat", str(DATA / "sized.json")))
-    record = run_scenario(scenario(workload=Workload(size=ByteCount.parse("4MB"), scope=Scope.ANY)), lab)
-    assert "-n 4000000" in " ".join(lab.started[4][1])
-    assert "-O" not in lab.started[4][1]
-    assert record.scenario.workload["bytes"] == 4_000_000
-
-
 def test_repeats_draw_other_permutations_from_following_seeds() -> None:
     record = run_scenario(scenario(repeat=Repeat(runs=3, seed=5)), lab_with(timed))
-    assert [run.seed for run in record.runs] == [5, 6, 7]
-    assert len({tuple(flow.source_port for flow in run.flows) for run in record.runs}) == 3
-    share = next(metric for metric in record.metrics if metric.name == "aggregate_share")
+    (point,) = record.points
+    assert [run.seed for run in point.runs] == [5, 6, 7]
+    assert len({tuple(channel.source_port for channel in run.channels) for run in point.runs}) == 3
+    share = next(metric for metric in point.metrics if metric.name == "aggregate_share")
     assert len(share.values) == 3 and share.ideal == 1.0
 
 
@@ -147,7 +157,7 @@ def test_a_server_that_cannot_listen() -> None:
     lab = FakeLab(model, plan, lambda node, argv: ("printf", words))
     with pytest.raises(ScenarioStopped, match="Address already in use") as caught:
         run_scenario(scenario(), lab)
-    assert caught.value.record.runs == []
+    assert caught.value.record.points == []
 
 
 def test_iperf3_missing() -> None:
@@ -169,7 +179,7 @@ def test_a_lab_that_goes_away_between_runs() -> None:
     lab.spawn = gone  # type: ignore[method-assign]
     with pytest.raises(ScenarioStopped, match="cannot enter the network namespace") as caught:
         run_scenario(scenario(repeat=Repeat(runs=2)), lab)
-    assert [run.complete for run in caught.value.record.runs] == [True]
+    assert [run.complete for run in caught.value.record.points[0].runs] == [True]
     assert caught.value.record.incomplete
 
 
@@ -232,21 +242,37 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     )
     assert record.incomplete == "interrupted in run 2 of 3"
     assert record.verdict.outcome is Outcome.INVALID
-    assert [(run.complete, len(run.flows)) for run in record.runs] == [(True, 4), (False, 4)]
-    assert all(flow.received_bytes is None and flow.goodput_bps > 0 for flow in record.runs[1].flows)
+    (point,) = record.points
+    assert [(run.complete, len(run.channels)) for run in point.runs] == [(True, 4), (False, 4)]
+    assert all(channel.goodput_bps > 0 for channel in point.runs[1].channels)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_infeasible_before_anything_starts() -> None:
     model, plan = small_lab(segments=1)
     lab = FakeLab(model, plan, lambda node, argv: LISTENING)
-    with pytest.raises(ScenarioError, match="no inter-segment permutation"):
+    with pytest.raises(ScenarioError, match="workload permutation: "):
         run_scenario(scenario(), lab)
     assert lab.started == []
 
 
-def test_record_is_json_of_schema_1() -> None:
+def test_a_sweep_goes_on_where_it_ended() -> None:
+    asked = scenario()
+    first = run_scenario(asked, lab_with(timed))
+    lab = lab_with(timed)
+    again = run_scenario(asked, lab, previous=first)
+    assert lab.started == []
+    assert again.points == first.points and again.verdict == first.verdict
+
+
+def test_results_of_another_scenario_are_not_gone_on_with() -> None:
+    first = run_scenario(scenario(), lab_with(timed))
+    with pytest.raises(ScenarioError, match="another scenario or of other parameters"):
+        run_scenario(scenario(repeat=Repeat(runs=2)), lab_with(timed), previous=first)
+
+
+def test_record_is_json_of_schema_2() -> None:
     document = json.loads(encode_record(run_scenario(scenario(), lab_with(timed))))
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert {"name", "topology", "transport", "workload", "repeat", "expect"} <= set(document["scenario"])
-    assert document["runs"][0]["flows"][0]["samples"]["bytes"]
+    assert document["points"][0]["runs"][0]["channels"][0]["samples"]["acked_bytes"]
