@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from testbed.portd import native
+from testbed.portd import native, realtime
 from testbed.portd.lab import AttachedLab
 
 
@@ -13,9 +13,9 @@ class Loop:
 
     def __init__(self, control: int) -> None:
         self._native = native.library()
-        self._handle: int | None = self._native.loop_new(control)
+        self._handle: int | None = self._native.loop_new(control, realtime.KICKER_PRIORITY)
         if not self._handle:
-            raise OSError("no memory or no descriptor to wait with")
+            raise OSError("no memory, descriptor or thread to wait with")
 
     def add(self, lab: AttachedLab) -> None:
         """Serve a lab until `remove`. Raises `OSError`."""

@@ -21,7 +21,7 @@ from testbed.datapath.build import compiled, source_texts
 NEVER = 2**64 - 1
 GATE_MESSAGE_BYTES = 256
 STEPS = 1056
-_FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-shared", "-fPIC", "-fvisibility=hidden")
+_FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
 
 
 class ActionKind(enum.IntEnum):
@@ -153,7 +153,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("lab_perform", None, (c_void_p,)),
     ("lab_failures", c_uint64, (c_void_p,)),
     ("lab_broken_events", c_uint64, (c_void_p,)),
-    ("loop_new", c_void_p, (c_int,)),
+    ("loop_new", c_void_p, (c_int, c_int)),
     ("loop_free", None, (c_void_p,)),
     ("loop_add", c_int, (c_void_p, c_void_p, c_int)),
     ("loop_remove", None, (c_void_p, c_void_p)),

@@ -7,6 +7,8 @@ import gc
 import os
 
 AGENT_PRIORITY = 50
+KICKER_PRIORITY = 49
+"""Of the agent's thread that makes opened queues run."""
 GUARD_PRIORITY = 49
 _MCL_CURRENT, _MCL_FUTURE, _MCL_ONFAULT = 1, 2, 4
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -18,6 +18,15 @@ PRIORITY = 60
 """Above the pause agent's: nothing of ours delays it."""
 
 
+MOST_LATE_MS = 0.3
+"""At the 99th percentile. Where the machine is later, what reacts to events cannot show how fast it is itself."""
+
+
+def doubt_of(late_ms: float) -> str:
+    """Why a reaction measured meanwhile is not to be trusted; "" where it is."""
+    return f"the machine wakes a real-time thread {late_ms:.2g} ms late" if late_ms > MOST_LATE_MS else ""
+
+
 class Wakeups:
     """Measures from its making until `end`."""
 

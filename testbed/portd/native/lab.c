@@ -62,33 +62,15 @@ static bool read_events(struct lab *lab)
 
 /* ------------------------------------------------------------------ actions */
 
-static void kick_later(struct lab *lab, __u32 port)
+static void kick(struct lab *lab, __u32 port)
 {
-	__u32 place = lab->kicks.first + lab->kicks.count;
+	struct kick *kick = &lab->kicks[port];
+	int error = lab->kicker ? wire_kick_target(lab->wire, port, &kick->target) : wire_kick(lab->wire, port);
 
-	if (lab->kicked[port])
-		return;
-	lab->kicked[port] = true;
-	lab->kicks.count++;
-	lab->kicks.ports[place < lab->core->port_count ? place : place - lab->core->port_count] = port;
-}
-
-/* An opened queue runs, and the stack takes on what it lets go, within our own system call: the last thing to do. */
-static bool kick_one(struct lab *lab)
-{
-	__u32 port;
-	int error;
-
-	if (!lab->kicks.count)
-		return false;
-	port = lab->kicks.ports[lab->kicks.first];
-	lab->kicks.first = lab->kicks.first + 1 < lab->core->port_count ? lab->kicks.first + 1 : 0;
-	lab->kicks.count--;
-	lab->kicked[port] = false;
-	error = wire_kick(lab->wire, port);
 	if (error)
 		failed(lab, port, FAILED_KICK, error);
-	return true;
+	else if (lab->kicker)
+		kicker_kick(lab->kicker, kick);
 }
 
 /* The most urgent action; whether there was one. */
@@ -98,7 +80,7 @@ static bool perform_one(struct lab *lab, __u64 now)
 	int error;
 
 	if (!core_next(lab->core, now, &action))
-		return kick_one(lab);
+		return false;
 	switch ((enum action_kind)action.kind) {
 	case CLOSE_GATES:
 		error = wire_change_gates(lab->wire, action.port, action.vector, true);
@@ -112,7 +94,7 @@ static bool perform_one(struct lab *lab, __u64 now)
 		if (error)
 			failed(lab, action.port, FAILED_GATE, error);
 		core_opened(lab->core, &action, clock_ns());
-		kick_later(lab, action.port);
+		kick(lab, action.port);
 		break;
 	default:
 		error = wire_send_frame(lab->wire, action.port, action.vector, action.quanta);
@@ -149,8 +131,12 @@ static void check(struct lab *lab, __u64 now)
 
 	lab->next_check_ns = now + CHECK_NS / parts;
 	core_compare(lab->core, lab->next_port, PORTS_AT_ONCE);
-	for (__u32 i = 0; i < PORTS_AT_ONCE && lab->next_port < count; i++)
-		tell_malformed(lab, lab->next_port++);
+	for (__u32 i = 0; i < PORTS_AT_ONCE && lab->next_port < count; i++, lab->next_port++) {
+		tell_malformed(lab, lab->next_port);
+		error = __atomic_exchange_n(&lab->kicks[lab->next_port].error, 0, __ATOMIC_RELAXED);
+		if (error)
+			failed(lab, lab->next_port, FAILED_KICK, error);
+	}
 	if (lab->next_port < count)
 		return;
 	lab->next_port = 0;
@@ -205,11 +191,10 @@ struct lab *lab_new(struct core *core, struct wire *wire, __u64 *consumed, const
 	lab->wire = wire;
 	lab->ring = (struct ring){consumed, produced, data, size, size ? *consumed : 0};
 	lab->next_check_ns = clock_ns() + CHECK_NS;
-	lab->kicks.ports = calloc(core->port_count + 1, sizeof(*lab->kicks.ports));
-	lab->kicked = calloc(core->port_count + 1, sizeof(*lab->kicked));
+	lab->kicks = calloc(core->port_count + 1, sizeof(*lab->kicks));
 	lab->malformed = calloc(core->port_count + 1, sizeof(*lab->malformed));
 	lab->failed_ns = calloc(core->port_count + 1, sizeof(*lab->failed_ns));
-	if (!lab->kicks.ports || !lab->kicked || !lab->malformed || !lab->failed_ns) {
+	if (!lab->kicks || !lab->malformed || !lab->failed_ns) {
 		lab_free(lab);
 		return NULL;
 	}
@@ -222,8 +207,7 @@ void lab_free(struct lab *lab)
 {
 	if (!lab)
 		return;
-	free(lab->kicks.ports);
-	free(lab->kicked);
+	free(lab->kicks);
 	free(lab->malformed);
 	free(lab->failed_ns);
 	free(lab);

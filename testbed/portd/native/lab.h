@@ -3,6 +3,7 @@
 #define TESTBED_PORTD_LAB_H
 
 #include "core.h"
+#include "kicker.h"
 #include "ring.h"
 #include "wire.h"
 
@@ -10,8 +11,8 @@ struct lab {
 	struct core *core;
 	struct wire *wire;
 	struct ring ring;
-	struct port_list kicks; /* ports whose opened queues must run */
-	bool *kicked;           /* whether a port is among them */
+	struct kicker *kicker;  /* makes opened queues run; NULL: we do it ourselves */
+	struct kick *kicks;     /* by port */
 	__u64 *malformed;       /* frames already told of, by port */
 	__u64 *failed_ns;       /* when a failure was last told of, by port */
 	__u64 next_check_ns;

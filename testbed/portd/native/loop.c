@@ -10,7 +10,7 @@
 
 #define ROUNDS 16 /* of work without waiting, before the control is looked at all the same */
 
-struct loop *loop_new(int control)
+struct loop *loop_new(int control, int kick_priority)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.fd = -1};
 	struct loop *loop = calloc(1, sizeof(*loop));
@@ -18,7 +18,8 @@ struct loop *loop_new(int control)
 	if (!loop)
 		return NULL;
 	loop->epoll = epoll_create1(EPOLL_CLOEXEC);
-	if (loop->epoll < 0 || epoll_ctl(loop->epoll, EPOLL_CTL_ADD, control, &event)) {
+	loop->kicker = kicker_new(kick_priority);
+	if (loop->epoll < 0 || !loop->kicker || epoll_ctl(loop->epoll, EPOLL_CTL_ADD, control, &event)) {
 		loop_free(loop);
 		return NULL;
 	}
@@ -29,6 +30,7 @@ void loop_free(struct loop *loop)
 {
 	if (!loop)
 		return;
+	kicker_free(loop->kicker);
 	if (loop->epoll >= 0)
 		close(loop->epoll);
 	free(loop);
@@ -42,17 +44,20 @@ int loop_add(struct loop *loop, struct lab *lab, int ring)
 		return ENOSPC;
 	if (epoll_ctl(loop->epoll, EPOLL_CTL_ADD, ring, &event))
 		return errno;
+	lab->kicker = loop->kicker;
 	loop->labs[loop->count] = lab;
 	loop->rings[loop->count++] = ring;
 	return 0;
 }
 
-void loop_remove(struct loop *loop, const struct lab *lab)
+void loop_remove(struct loop *loop, struct lab *lab)
 {
 	for (__u32 i = 0; i < loop->count; i++) {
 		if (loop->labs[i] != lab)
 			continue;
 		epoll_ctl(loop->epoll, EPOLL_CTL_DEL, loop->rings[i], NULL);
+		kicker_drain(loop->kicker);
+		lab->kicker = NULL;
 		loop->count--;
 		loop->labs[i] = loop->labs[loop->count];
 		loop->rings[i] = loop->rings[loop->count];

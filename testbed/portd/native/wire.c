@@ -97,9 +97,9 @@ static int find(struct wire *wire, __u32 number, struct wire_port **port, struct
 
 /* ------------------------------------------------------------------ frames */
 
-static int transmit(int descriptor, const struct wire_port *port, const __u8 *frame)
+static int transmit(int descriptor, __u32 ifindex, const __u8 *frame)
 {
-	struct sockaddr_ll address = {.sll_family = AF_PACKET, .sll_ifindex = port->ifindex, .sll_halen = 6};
+	struct sockaddr_ll address = {.sll_family = AF_PACKET, .sll_ifindex = ifindex, .sll_halen = 6};
 
 	if (sendto(descriptor, frame, PFC_FRAME_BYTES, 0, (struct sockaddr *)&address, sizeof(address)) < 0)
 		return errno;
@@ -116,26 +116,44 @@ int wire_send_frame(struct wire *wire, __u32 number, __u32 vector, const __u16 *
 	if (error)
 		return error;
 	pfc_encode(frame, port->mac, vector, quanta);
-	return transmit(namespace->frames, port, frame);
+	return transmit(namespace->frames, port->ifindex, frame);
 }
 
-int wire_kick(struct wire *wire, __u32 number)
+int kick_now(const struct kick_target *target)
 {
 	/* To the LLDP group address, which no bridge forwards. */
 	__u8 frame[PFC_FRAME_BYTES] = {0x01, 0x80, 0xc2, 0x00, 0x00, 0x0e};
+	int error;
+
+	memcpy(frame + 6, target->mac, 6);
+	frame[12] = KICK_ETHERTYPE >> 8;
+	frame[13] = KICK_ETHERTYPE & 0xff;
+	error = transmit(target->descriptor, target->ifindex, frame);
+	/* ENOBUFS is how the stack says that the queue dropped the kick, as it must, having run; EAGAIN that so much
+	 * waits at this port already that it runs. */
+	return error == ENOBUFS || error == EAGAIN ? 0 : error;
+}
+
+int wire_kick_target(struct wire *wire, __u32 number, struct kick_target *target)
+{
 	struct namespace *namespace;
 	struct wire_port *port;
 	int error = find(wire, number, &port, &namespace);
 
 	if (error)
 		return error;
-	memcpy(frame + 6, port->mac, 6);
-	frame[12] = KICK_ETHERTYPE >> 8;
-	frame[13] = KICK_ETHERTYPE & 0xff;
-	error = transmit(namespace->kicks, port, frame);
-	/* ENOBUFS is how the stack says that the queue dropped the kick, as it must, having run; EAGAIN that so much
-	 * waits at this port already that it runs. */
-	return error == ENOBUFS || error == EAGAIN ? 0 : error;
+	target->descriptor = namespace->kicks;
+	target->ifindex = port->ifindex;
+	memcpy(target->mac, port->mac, 6);
+	return 0;
+}
+
+int wire_kick(struct wire *wire, __u32 number)
+{
+	struct kick_target target;
+	int error = wire_kick_target(wire, number, &target);
+
+	return error ? error : kick_now(&target);
 }
 
 /* ------------------------------------------------------------------ gates */

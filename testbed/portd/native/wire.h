@@ -45,6 +45,16 @@ API int wire_send_frame(struct wire *wire, __u32 port, __u32 vector, const __u16
 API int wire_change_gates(struct wire *wire, __u32 port, __u32 vector, bool closed);
 API int wire_kick(struct wire *wire, __u32 port);
 
+/* A kick apart from its wire, as long as that is there. */
+struct kick_target {
+	int descriptor;
+	__u32 ifindex;
+	__u8 mac[6];
+};
+
+int wire_kick_target(struct wire *wire, __u32 port, struct kick_target *target);
+int kick_now(const struct kick_target *target);
+
 /* What the kernel says of gate changes, to failed ones alone: one of them; false: there is none any more. */
 bool wire_failed_gate(struct wire *wire, __u32 *port, int *error);
 
