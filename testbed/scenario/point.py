@@ -33,7 +33,7 @@ from testbed.scenario.iperf_flows import channel_of, plan_flows
 from testbed.scenario.iperf_traffic import FlowFailed, IperfResult, IperfTraffic
 from testbed.scenario.lab import LiveLab
 from testbed.scenario.observation import Observation, observe
-from testbed.scenario.point_ideals import PointIdeals, summarise
+from testbed.scenario.point_ideals import SCALE_UP_BPS, PointIdeals, summarise
 from testbed.scenario.port_trust import PortFindings, watch_ports
 from testbed.scenario.predictions import predict_point
 from testbed.scenario.progress import Phase, Progress, ProgressListener
@@ -67,6 +67,7 @@ class _Measured:
     ports: PortFindings = field(default_factory=PortFindings)
     lateness: Lateness | None = None
     softnet: tuple[SoftnetCounts, SoftnetCounts] = (SoftnetCounts(dropped=0, squeezed=0),) * 2
+    counters: dict[str, float] = field(default_factory=dict)
     interrupted: bool = False
     failure: TestbedError | None = None
 
@@ -198,6 +199,7 @@ class PointRunner:
             ports=ports,
             events=measured.events,
             series=observation.series(),
+            counters=measured.counters,
         )
         return result, measured.failure, measured.interrupted
 
@@ -232,9 +234,9 @@ class PointRunner:
             traffic.placement.nics,
             k=self.lab.plan.k,
             seed=traffic.seed,
-            check=True,
             dscp=marking.dscp,
             limit_s=self.scenario.workload.time_limit.seconds,
+            inside_bps=round(SCALE_UP_BPS / self.lab.plan.k),
             interrupt=self.interrupt,
             around=lambda: self._watched(measured),
             on_progress=lambda share: self._tell(Phase.TRAFFIC, index, share, 1.0),
@@ -244,6 +246,7 @@ class PointRunner:
         measured.collectives = list(result.collectives)
         measured.interrupted = result.interrupted
         measured.failure = result.failure
+        measured.counters = result.counters
 
     @contextlib.contextmanager
     def _watched(self, measured: _Measured) -> Iterator[None]:

@@ -6,17 +6,14 @@ import random
 from dataclasses import dataclass
 
 from testbed.errors import ScenarioError, WorkloadError
+from testbed.fabric import model_base_rtt
 from testbed.model.scenario import Scenario, TransportKind
 from testbed.plan.operations import LabPlan
-from testbed.plan.wire import PathModel, WirePaths
 from testbed.scenario.lab import LiveLab
 from testbed.scenario.placement import Placement, place_ranks
 from testbed.workload.registry import build_workload, workload_kind
 from testbed.workload.steps import Transfer, Workload
 from testbed.workload.tenants import Tenant, mix_tenants
-
-_FRAME_BYTES = 64
-"""Of an acknowledgement, for base round trips."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,20 +34,20 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
         per_rail = lab.model.isolated_rails and not kind.knows_hosts
     try:
         if per_rail and len(placement.rails) > 1:
-            workload = _side_by_side(scenario, lab.plan, placement, seed)
+            workload = _side_by_side(scenario, lab, placement, seed)
         else:
-            workload = _build(scenario, lab.plan, placement, range(len(placement.nics)), seed)
+            workload = _build(scenario, lab, placement, range(len(placement.nics)), seed)
     except WorkloadError as error:
         raise ScenarioError(f"workload {scenario.workload.kind}: {error.message}", hint=error.hint) from error
     _check_reachable(lab, placement, workload)
     return RunTraffic(workload=workload, placement=placement, seed=seed)
 
 
-def _side_by_side(scenario: Scenario, plan: LabPlan, placement: Placement, seed: int) -> Workload:
+def _side_by_side(scenario: Scenario, lab: LiveLab, placement: Placement, seed: int) -> Workload:
     """Every rail by itself; rails draw differently."""
     tenants = [
         Tenant(
-            name=f"rail{number}", workload=_build(scenario, plan, placement, ranks, seed * 1009 + number), ranks=ranks
+            name=f"rail{number}", workload=_build(scenario, lab, placement, ranks, seed * 1009 + number), ranks=ranks
         )
         for number, ranks in enumerate(placement.rails, start=1)
     ]
@@ -58,7 +55,7 @@ def _side_by_side(scenario: Scenario, plan: LabPlan, placement: Placement, seed:
 
 
 def _build(
-    scenario: Scenario, plan: LabPlan, placement: Placement, ranks: tuple[int, ...] | range, seed: int
+    scenario: Scenario, lab: LiveLab, placement: Placement, ranks: tuple[int, ...] | range, seed: int
 ) -> Workload:
     nics = [placement.nics[rank] for rank in ranks]
     whole = len(nics) == len(placement.nics)
@@ -70,33 +67,21 @@ def _build(
         leaf_of=lambda rank: nics[rank].peer.partition(":")[0],
         rng=random.Random(seed),
         rate_bps=nics[0].line_rate_bps,
-        bdp_bytes=bdp_bytes(plan, placement),
+        bdp_bytes=bdp_bytes(lab, placement),
     )
 
 
-def bdp_bytes(plan: LabPlan, placement: Placement) -> int:
-    """The line rate of a NIC times the fabric's modelled base RTT: the same at every scale."""
+def bdp_bytes(lab: LiveLab, placement: Placement) -> int:
+    """The bandwidth-delay product that the lab's `qos:` has for its NICs; without, of the modelled base RTT.
+
+    The same at every scale.
+    """
     nic = placement.nics[0]
-    if plan.qos is not None:
-        base_rtt_s = plan.qos.base_rtt_ns / 1e9
-    else:
-        base_rtt_s = longest_base_rtt_s(plan, placement) / plan.k
-    return max(1, round(nic.line_rate_bps * base_rtt_s / 8))
-
-
-def longest_base_rtt_s(plan: LabPlan, placement: Placement) -> float:
-    """Lab time, modelled: there and back between the first rank and the farthest other one."""
-    paths = WirePaths(plan.ports, [host.node for host in plan.hosts])
-    first = placement.nics[0]
-    best = 0
-    for nic in placement.nics[1:]:
-        if nic.node != first.node and nic.rail == first.rail:
-            best = max(best, _path(paths, first.node, first.name, nic.node, nic.name).base_rtt_ns(_FRAME_BYTES))
-    return best / 1e9
-
-
-def _path(paths: WirePaths, a: str, a_name: str, b: str, b_name: str) -> PathModel:
-    return paths.path(f"{a}:{a_name}", f"{b}:{b_name}")
+    if lab.plan.qos is not None:
+        profiles = lab.plan.qos.profiles
+        found = next((item for item in profiles if not item.switch and item.rate_bps == nic.rate_bps), profiles[0])
+        return found.bdp_bytes
+    return max(1, round(nic.line_rate_bps * model_base_rtt(lab.model).ns / 8e9))
 
 
 def _check_reachable(lab: LiveLab, placement: Placement, workload: Workload) -> None:

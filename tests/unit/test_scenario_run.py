@@ -110,7 +110,7 @@ def test_commands() -> None:
     )
     assert client[0] == "p1-s1-h1"
     assert " ".join(client[1]) == (
-        "iperf3 -c 10.2.1.1 -p 5201 -B 10.1.1.1 --cport 25393 -J -i 0.25 --connect-timeout 5000 -t 1 -O 1 -C cubic"
+        "iperf3 -c 10.2.1.1 -p 5201 -B 10.1.1.1 --cport 21612 -J -i 0.25 --connect-timeout 5000 -t 1 -O 1 -C cubic"
     )
 
 
@@ -249,7 +249,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
 
 
 def test_infeasible_before_anything_starts() -> None:
-    model, plan = small_lab(segments=1)
+    model, plan = small_lab(segments=1, rails=1)
     lab = FakeLab(model, plan, lambda node, argv: LISTENING)
     with pytest.raises(ScenarioError, match="workload permutation: "):
         run_scenario(scenario(), lab)
