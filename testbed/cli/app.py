@@ -8,10 +8,12 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
+from testbed.cli.format_option import Form, parse_format
+from testbed.cli.record_verbs import record_app, results_app
 from testbed.cli.signals import stand_by_the_outcome
 from testbed.errors import TestbedError
 from testbed.version import __version__
@@ -32,13 +34,14 @@ pfc_app = typer.Typer(help="Show pausing, and provoke it.", no_args_is_help=True
 app.add_typer(pfc_app, name="pfc")
 uet_app = typer.Typer(help="Look at the UET transport.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(uet_app, name="uet")
+app.add_typer(record_app)
+app.add_typer(results_app, name="results")
 
 Topology = Annotated[
     str | None,
     typer.Option("-t", "--topology", help="Topology file, '-' for standard input; default: the only one here."),
 ]
 LabName = Annotated[str | None, typer.Option("-n", "--name", help="Lab name; default: the only lab deployed.")]
-Form = Annotated[str, typer.Option("-f", "--format", help="table, json or csv.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Override a key: --set fabric.hosts=4.")]
 NodeFilter = Annotated[
     str | None, typer.Option("--node-filter", help="Only nodes matching these comma-separated patterns.")
@@ -94,7 +97,7 @@ def deploy(
         keep_failed=keep_failed,
         wait=wait,
         timeout_s=timeout,
-        form=_form(format),
+        form=parse_format(format),
         quiet=quiet,
         runtime=runtime,
     )
@@ -125,7 +128,7 @@ def inspect(
     """Show a deployed lab: its nodes, links, kernel routes, BGP sessions, scale, sizing; QoS of a file (-t), too."""
     from testbed.cli import inspection
 
-    inspection.inspect(what, name, topology, node_filter, _form(format))
+    inspection.inspect(what, name, topology, node_filter, parse_format(format))
 
 
 @app.command(name="list")
@@ -133,7 +136,7 @@ def list_labs(format: Form = "table") -> None:
     """List the labs of this machine."""
     from testbed.cli import inspection
 
-    inspection.list_labs(_form(format))
+    inspection.list_labs(parse_format(format))
 
 
 @app.command(context_settings={"allow_extra_args": False, "ignore_unknown_options": True})
@@ -197,7 +200,7 @@ def decode(
     from testbed.cli import decode as verb
     from testbed.cli.output import Format
 
-    form = Format.JSON if as_json else _form(format)
+    form = Format.JSON if as_json else parse_format(format)
     verb.decode(file, form, count=count, filters=filter or [], pdc=pdc, verbose=verbose)
 
 
@@ -257,7 +260,7 @@ def check(
     """Test a live lab: sessions, ECMP width, rails, path MTU, black holes. Exit 0, 1, or 2 for 'cannot say'."""
     from testbed.cli import observe
 
-    raise typer.Exit(observe.check(name, topology, _form(format), rtt=rtt))
+    raise typer.Exit(observe.check(name, topology, parse_format(format), rtt=rtt))
 
 
 @app.command()
@@ -265,7 +268,7 @@ def validate(topology: Topology = None, set: Settings = None, format: Form = "ta
     """Check a topology file and report its sizing. Touches nothing, needs no root."""
     from testbed.cli import offline
 
-    offline.validate(topology, set or [], _form(format))
+    offline.validate(topology, set or [], parse_format(format))
 
 
 @app.command()
@@ -279,7 +282,7 @@ def generate(
     """Write a topology file for a design; without DESIGN, list the designs."""
     from testbed.cli import offline
 
-    offline.generate(design, set or [], name, output, _form(format))
+    offline.generate(design, set or [], name, output, parse_format(format))
 
 
 @app.command()
@@ -314,7 +317,7 @@ def doctor(
     """Say what this machine has and lacks, which mechanism each feature will use, and how to get what is missing."""
     from testbed.cli import machine
 
-    raise typer.Exit(machine.doctor(_form(format), refresh=refresh))
+    raise typer.Exit(machine.doctor(parse_format(format), refresh=refresh))
 
 
 @app.command()
@@ -341,18 +344,10 @@ def run(
             keep=keep,
             results=results,
             timeout_s=timeout,
-            form=_form(format),
+            form=parse_format(format),
             quiet=quiet,
         )
     )
-
-
-@app.command()
-def report(record: Annotated[Path, typer.Argument(metavar="RECORD.json")]) -> None:
-    """Write the HTML report of a record anew, beside it."""
-    from testbed.cli import scenario
-
-    scenario.report(record)
 
 
 @app.command()
@@ -363,7 +358,7 @@ def metrics(
     """Define the metrics: unit, formula, source, and which way is better."""
     from testbed.cli import metrics as definitions
 
-    definitions.metrics(name, _form(format))
+    definitions.metrics(name, parse_format(format))
 
 
 @app.command()
@@ -386,7 +381,7 @@ def stats(
         every=all,
         watch=watch,
         reset=reset_max,
-        form=_form(format),
+        form=parse_format(format),
     )
 
 
@@ -445,7 +440,7 @@ def link_show(
     """Show declared and changed values of a link, or of all that were changed."""
     from testbed.cli import links
 
-    links.show(name, port, _form(format))
+    links.show(name, port, parse_format(format))
 
 
 @link_app.command("reset")
@@ -470,7 +465,7 @@ def pfc_show(
     """Show each lossless queue: paused or not, pause frames each way, paused time, how fast it was paused."""
     from testbed.cli import pfc
 
-    pfc.show(name, patterns or [], every=all, form=_form(format))
+    pfc.show(name, patterns or [], every=all, form=parse_format(format))
 
 
 @pfc_app.command("storm")
@@ -501,15 +496,6 @@ def link_up(port: PortArgument, name: LabName = None) -> None:
     from testbed.cli import links
 
     links.set_up(name, port, up=True)
-
-
-def _form(text: str) -> Any:
-    from testbed.cli.output import Format
-
-    try:
-        return Format(text)
-    except ValueError as error:
-        raise TestbedError(f"--format {text}: expected table, json or csv") from error
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -1,4 +1,4 @@
-"""The verbs `run` and `report`."""
+"""The verb `run`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,7 @@ from testbed.cli.scenario_labs import ScenarioLabs
 from testbed.deploy.state import StateDirectory
 from testbed.deploy.steps import StepEvent
 from testbed.errors import TestbedError
-from testbed.results import (
-    RECORD_FILE,
-    REPORT_FILE,
-    load_record,
-    make_results_directory,
-    write_atomically,
-    write_record,
-)
+from testbed.results import RECORD_FILE, make_results_directory, write_record
 from testbed.scenario import Phase, Progress, ScenarioStopped, run_sweep
 from testbed.scenario.sweep import plan_points
 from testbed.spec.scenario_file import load_scenario
@@ -89,12 +82,14 @@ def _run_one(
         except ScenarioStopped as stopped:
             record, failure = stopped.record, stopped
     write_record(record, directory / RECORD_FILE)
-    report_path = write_report(record, directory)
-    if form is Format.TABLE:
-        from testbed.report import print_record
+    from testbed.report import print_record, write_report_files
 
+    if form is Format.TABLE:
         print_record(record, console())
-        console().print(f"record {directory / RECORD_FILE}\nreport {report_path}", highlight=False, soft_wrap=True)
+        console().print(f"record {directory / RECORD_FILE}", highlight=False, soft_wrap=True)
+    report_path = write_report_files(record, directory)  # last: where the disk is full, record and table are there
+    if form is Format.TABLE:
+        console().print(f"report {report_path}", highlight=False, soft_wrap=True)
         if labs.kept:
             console().print(f"the lab {labs.kept} is still deployed: testbed destroy -n {shlex.quote(labs.kept)}")
     else:
@@ -117,19 +112,3 @@ def _step(event: Progress) -> StepEvent:
         total=100 if whole else round(event.total),
         detail=event.phase.value,
     )
-
-
-def write_report(record: Record, directory: Path) -> Path:
-    """Render the HTML report of a record into its directory."""
-    from testbed.report import render_report
-
-    path = directory / REPORT_FILE
-    write_atomically(render_report(record).encode(), path)
-    return path
-
-
-def report(record_file: Path) -> None:
-    """Write the report of a record anew."""
-    record = load_record(record_file)
-    directory = record_file if record_file.is_dir() else record_file.parent
-    print(write_report(record, directory))
