@@ -98,10 +98,9 @@ def schema(kind: str) -> None:
 
         emit_json(topology_schema())
     elif kind == "scenario":
-        from testbed.spec import model_schema
-        from testbed.spec.scenario_file import ScenarioSpec
+        from testbed.spec.schema import scenario_schema
 
-        emit_json(model_schema(ScenarioSpec, "testbed scenario"))
+        emit_json(scenario_schema())
     else:
         raise TestbedError(f"there is no schema for {kind!r}", hint="topology or scenario")
 

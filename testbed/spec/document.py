@@ -7,7 +7,7 @@ Values set by an override (`--set`, a scenario's `set:`) have no position; probl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from testbed.errors import Position, Problem, SpecError
@@ -18,12 +18,16 @@ OVERRIDE_FILE = "<override>"
 
 @dataclass(slots=True)
 class Tree:
-    """A value and where it stands. `children` has the shape of `data`; `position` None: set by an override."""
+    """A value and where it stands. `children` has the shape of `data`; `position` None: set by an override.
+
+    `file` is the one it stands in where that is not the document's.
+    """
 
     data: Any
     position: Position | None
     children: dict[str, Tree] | list[Tree] | None = None
     key_position: Position | None = None
+    file: str | None = None
 
     def child(self, part: str | int) -> Tree | None:
         match self.children:
@@ -75,9 +79,10 @@ class Document:
         missing = len(way) < len(path) + 1
         position = way[-1].key_position or way[-1].position if key or missing else way[-1].position
         overridden = way[-1].position is None
+        file = next((tree.file for tree in reversed(way) if tree.file is not None), self.file)
         return Problem(
             code=code,
-            file=OVERRIDE_FILE if overridden else self.file,
+            file=OVERRIDE_FILE if overridden else file,
             path=format_path(path),
             message=message,
             position=None if overridden else position,
@@ -89,23 +94,36 @@ class Document:
 
         Raises `SpecError` with all the keys that are none, or that lead through a value.
         """
+        return self.with_trees({dotted: _overridden(value) for dotted, value in overrides.items()})
+
+    def with_trees(self, trees: Mapping[str, Tree]) -> Document:
+        """As `with_overrides`, with values that stand somewhere: problems with them name that place."""
         root = _copy(self.root)
         problems = []
-        for dotted, value in overrides.items():
+        for dotted, tree in trees.items():
             try:
-                _set(root, parse_path(dotted), value)
+                _set(root, parse_path(dotted), tree)
             except ValueError as error:
                 problems.append(
                     Problem(
                         code="bad-override",
-                        file=OVERRIDE_FILE,
+                        file=OVERRIDE_FILE if tree.position is None else tree.file or self.file,
                         message=str(error),
+                        position=tree.position,
                         hint="write dotted keys of the file: fabric.hosts=4, topology.links[0].rate=100G",
                     )
                 )
         if problems:
             raise SpecError(problems)
         return Document(file=self.file, root=root)
+
+    def tree(self, path: Path | str) -> Tree | None:
+        """The value at `path` and where it stands, as `with_trees` takes it."""
+        path = _as_path(path)
+        way = self._down(path)
+        if len(way) < len(path) + 1:
+            return None
+        return replace(way[-1], file=way[-1].file or self.file)
 
     def _down(self, path: Path) -> list[Tree]:
         way = [self.root]
@@ -129,12 +147,11 @@ def _copy(tree: Tree) -> Tree:
         case dict():
             mapping = {key: _copy(child) for key, child in tree.children.items()}
             data: Any = {key: child.data for key, child in mapping.items()}
-            return Tree(data=data, position=tree.position, children=mapping, key_position=tree.key_position)
+            return replace(tree, data=data, children=mapping)
         case list():
             entries = [_copy(child) for child in tree.children]
-            data = [child.data for child in entries]
-            return Tree(data=data, position=tree.position, children=entries, key_position=tree.key_position)
-    return Tree(data=tree.data, position=tree.position, key_position=tree.key_position)
+            return replace(tree, data=[child.data for child in entries], children=entries)
+    return replace(tree)
 
 
 def _overridden(value: object) -> Tree:
@@ -149,7 +166,7 @@ def _overridden(value: object) -> Tree:
     return Tree(data=value, position=None)
 
 
-def _set(root: Tree, path: Path, value: object) -> None:
+def _set(root: Tree, path: Path, leaf: Tree) -> None:
     tree = root
     for depth, part in enumerate(path):
         last = depth == len(path) - 1
@@ -165,9 +182,9 @@ def _set(root: Tree, path: Path, value: object) -> None:
                 inside = format_path(path[:depth]) or "the file"
                 raise ValueError(f"{here} cannot be set: {inside} is {quote(tree.data)}")
         if last:
-            child = _overridden(value)
+            child = leaf
         elif child is None or child.data is None:
-            child = _overridden({})
+            child = Tree(data={}, position=leaf.position, children={}, file=leaf.file)
         else:
             tree = child
             continue

@@ -1,263 +1,243 @@
-"""A scenario file as it is written, and as the `Scenario` it means: `load_scenario`."""
+"""Loading scenario files: `load_scenario`, and `read_scenario` for whoever also needs to know where things stand."""
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from types import MappingProxyType
-from typing import Annotated
-
-from pydantic import Field
-from pydantic.json_schema import JsonSchemaValue
+from typing import TypeVar
 
 from testbed.errors import Problem, SpecError
-from testbed.model.metrics import METRICS
-from testbed.model.scenario import (
-    Expectation,
-    Repeat,
-    Scalar,
-    Scenario,
-    Scope,
-    TopologyRef,
-    Transport,
-    TransportKind,
-    Workload,
-    WorkloadKind,
-)
-from testbed.names import check_lab_name
+from testbed.model import Lab
+from testbed.model.scenario import Expectation, Fault, Repeat, Scalar, Scenario, TopologyRef
 from testbed.spec.document import Document
-from testbed.spec.fields import Checked, Name, OneOf, Quantity, Section, Text, Whole, Written
-from testbed.spec.paths import parse_path, quote
-from testbed.spec.strict_yaml import read_document
-from testbed.spec.validation import SpecModel, in_file_order, refusal, validate_model
-from testbed.units import ByteCount, Duration
+from testbed.spec.expectation_spec import ExpectationReader
+from testbed.spec.fault_spec import FaultSpec, fault_problems, resolve_fault
+from testbed.spec.matrix import apply_settings, at_point, combinations, matrix_problems, same_value
+from testbed.spec.parameter_reader import ParameterReader
+from testbed.spec.paths import Path, parse_path
+from testbed.spec.resolve import resolve_lab
+from testbed.spec.scenario_fields import MatrixValues
+from testbed.spec.scenario_spec import ExpectationSpec, ScenarioSpec
+from testbed.spec.strict_yaml import load_document, read_document
+from testbed.spec.transport_spec import read_transport
+from testbed.spec.validation import SpecModel, ready_to_show, validate_model
+from testbed.spec.workload_spec import read_workload
 
-MAX_RUN = Duration.parse("1h")
-MAX_SIZE = ByteCount.parse("1000GB")
-MAX_RUNS = 1000
-
-_CC_NAME = re.compile(r"[a-z][a-z0-9_-]{0,14}")
-_NOT_BUILT = "is not built yet; this version runs a permutation over TCP"
-_TRANSPORTS_LATER = {kind: f"transport {kind} {_NOT_BUILT}" for kind in ("uet", "rdma")}
-_WORKLOADS_LATER = {
-    kind: f"workload {kind} {_NOT_BUILT}"
-    for kind in (
-        "point-to-point", "incast", "outcast", "tornado", "all-to-all", "all-reduce", "reduce-scatter", "all-gather",
-        "broadcast", "reduce", "gather", "scatter", "pipeline", "training-step", "moe", "inference", "checkpoint",
-        "mice", "mixed", "trace",
-    )
-}  # fmt: skip
+Matrix = Mapping[str, tuple[Scalar, ...]]
+Model = TypeVar("Model", bound=SpecModel)
 
 
 def load_scenario(path: FilePath, overrides: Mapping[str, object] | None = None) -> Scenario:
-    """Read and check a scenario file. Nothing is run and no topology is read.
+    """Read and check a scenario file, every point of its matrix included. Nothing is run and no topology is read.
 
-    `overrides` maps dotted keys of the file (`workload.duration`) to values, as `parse_assignment` makes them.
-    A relative `topology.file` is looked up beside the scenario file. Raises `SpecError` with every problem.
+    `overrides` maps dotted keys of the file (`workload.duration`) or of its topology (`fabric.hosts`) to values, as
+    `parse_assignment` makes them. Relative paths are looked up beside the scenario file. Raises `SpecError` with
+    every problem.
     """
-    overrides = overrides or {}
-    document = read_document(path).with_overrides(overrides)
-    spec = validate_model(ScenarioSpec, document)
-    problems = _problems(spec, document)
-    if problems:
-        raise SpecError(in_file_order(problems))
-    return Scenario(
-        name=spec.name,
-        topology=TopologyRef(file=str(path.parent / spec.topology.file), set=MappingProxyType(dict(spec.topology.set))),
-        transport=Transport(kind=TransportKind(spec.transport.kind), cc=spec.transport.cc),
-        workload=Workload(
-            kind=WorkloadKind(spec.workload.kind),
-            scope=Scope(spec.workload.scope),
-            duration=spec.workload.duration,
-            size=spec.workload.bytes,
-        ),
-        repeat=Repeat(runs=spec.repeat.runs, seed=spec.repeat.seed),
-        expect=tuple(
-            Expectation(metric=item.metric, minimum=item.min, maximum=item.max, source=item.source)
-            for item in spec.expect
-        ),
+    return read_scenario(path, overrides).scenario
+
+
+def read_scenario(path: FilePath, overrides: Mapping[str, object] | None = None) -> ScenarioFile:
+    """As `load_scenario`, with the document, so that problems found later have positions too."""
+    return _resolve_file(read_document(path), path.parent, overrides or {})
+
+
+def load_scenario_text(text: str, *, file: str, overrides: Mapping[str, object] | None = None) -> ScenarioFile:
+    """As `read_scenario`, for text that is not in a file; `file` names it in messages."""
+    return _resolve_file(load_document(text, file), FilePath(file).parent, overrides or {})
+
+
+def load_scenario_topology(topology: TopologyRef) -> Lab:
+    """The lab that a scenario, or a point of it, runs on. Raises `SpecError`."""
+    if topology.inline is None:
+        document = read_document(FilePath(topology.file))
+    else:
+        document = load_document("{}", "<inline topology>").with_overrides(topology.inline)
+    return resolve_lab(document.with_overrides(topology.set))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioFile:
+    """A scenario, and the document it was read from with `--set` applied."""
+
+    scenario: Scenario
+    document: Document
+
+    def document_at(self, point: Scenario) -> Document:
+        """The document with the values of one of the scenario's variants, each at the place it was written at."""
+        for places in combinations(self.scenario.matrix):
+            if all(
+                same_value(self.scenario.matrix[key][place], point.values.get(key)) for key, place in places.items()
+            ):
+                return at_point(self.document, places) if places else self.document
+        return self.document
+
+    def load_lab(self, point: Scenario) -> Lab:
+        """The topology of the scenario, or of one of its variants. Raises `SpecError`.
+
+        Problems are those of the topology file, or of the scenario file where it is the scenario that sets a key.
+        """
+        document = self.document_at(point)
+        tree = document.tree(("topology", "inline"))
+        if tree is None:
+            topology = read_document(FilePath(point.topology.file))
+        else:
+            topology = Document(file=self.document.file, root=tree)
+        written = {key: document.tree(("topology", "set", key)) for key in point.topology.set}
+        return resolve_lab(topology.with_trees({key: tree for key, tree in written.items() if tree is not None}))
+
+
+def _resolve_file(written: Document, directory: FilePath, overrides: Mapping[str, object]) -> ScenarioFile:
+    document = apply_settings(written, overrides)
+    matrix, problems = _read_matrix(document)
+    resolver = _Resolver(
+        directory=directory,
         overrides=tuple(f"{key}={value}" for key, value in overrides.items()),
-        source=str(path),
+        expected=_joined(_read_matrix(written)[0], matrix),
     )
+    variants: list[Scenario] = []
+    if matrix and not problems:
+        for places in combinations(matrix):
+            values = {key: matrix[key][place] for key, place in places.items()}
+            variant, found = resolver.resolve(at_point(document, places))
+            problems += found
+            if variant is not None:
+                variants.append(replace(variant, values=MappingProxyType(values)))
+    scenario, found = resolver.resolve(document)
+    if not variants:
+        problems += found
+    elif scenario is None or found:
+        scenario = variants[0]  # what the matrix sets is needed for a whole scenario
+    if problems or scenario is None:
+        raise SpecError(_to_show(problems))
+    scenario = replace(scenario, matrix=MappingProxyType(matrix), variants=tuple(variants), values=MappingProxyType({}))
+    return ScenarioFile(scenario=scenario, document=document)
 
 
-@dataclass(frozen=True, slots=True)
-class _WholeSeconds(Checked):
-    """A duration of whole seconds: what iperf3 can run for."""
+def _read_matrix(document: Document) -> tuple[dict[str, tuple[Scalar, ...]], list[Problem]]:
+    """The matrix, and what is wrong with it as a whole; nothing where a key or value is no such thing.
 
-    def check(self, value: object) -> Duration:
-        duration = Quantity(Duration, MAX_RUN).check(value)
-        assert isinstance(duration, Duration)
-        if duration.ns % 10**9:
-            raise refusal(
-                "out-of-range", f"the duration must be whole seconds, not {duration}", "iperf3 counts in seconds"
-            )
-        return duration
-
-    def json_schema(self) -> JsonSchemaValue:
-        return Quantity(Duration, MAX_RUN).json_schema()
-
-
-@dataclass(frozen=True, slots=True)
-class _Size(Checked):
-    """A number of bytes: an integer, or text with a unit."""
-
-    def check(self, value: object) -> ByteCount:
-        if isinstance(value, bool) or not isinstance(value, int | str):
-            raise refusal("wrong-type", f"must be a size such as 16MB, not {quote(value)}")
-        try:
-            size = ByteCount.parse(str(value))
-        except ValueError as error:
-            raise refusal("bad-quantity", str(error)) from error
-        if not size or size > MAX_SIZE:
-            raise refusal("out-of-range", f"the size must be more than zero and at most {MAX_SIZE}, not {size}")
-        return size
-
-    def json_schema(self) -> JsonSchemaValue:
-        units = "|".join(unit for unit in ByteCount.SUFFIXES if unit)
-        text = {"type": "string", "pattern": rf"^\s*\d+(\.\d+)?\s*({units})?\s*$", "examples": ["16MB"]}
-        return {"anyOf": [{"type": "integer", "minimum": 1}, text]}
+    That is reported with all other values of the file.
+    """
+    data = document.get("matrix")
+    if not isinstance(data, dict):
+        return {}, []
+    try:
+        matrix = {_dotted(key): MatrixValues().check(values) for key, values in data.items()}
+    except ValueError:
+        return {}, []
+    problems = list(matrix_problems(document, matrix))
+    return matrix, problems
 
 
-@dataclass(frozen=True, slots=True)
-class _Number(Checked):
-    """A finite number, or a percentage as text: "90%" is 0.9."""
-
-    def check(self, value: object) -> float:
-        if isinstance(value, str) and (match := re.fullmatch(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%\s*", value)):
-            return float(match[1]) / 100
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise refusal("wrong-type", f"must be a number or a percentage, not {quote(value)}")
-        return float(value)
-
-    def json_schema(self) -> JsonSchemaValue:
-        return {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*%\s*$"}]}
-
-
-@dataclass(frozen=True, slots=True)
-class _Override(Checked):
-    """What a key of the topology is set to: one value, no list and no mapping."""
-
-    def check(self, value: object) -> Scalar:
-        if not isinstance(value, str | int | float | bool):
-            raise refusal("wrong-type", f"must be a single value, not {quote(value)}")
-        return value
-
-    def json_schema(self) -> JsonSchemaValue:
-        return {"type": ["string", "number", "boolean"]}
-
-
-def _check_dotted_key(key: str) -> None:
+def _dotted(key: str) -> str:
+    """The key itself. Raises `ValueError` where it is none."""
     parse_path(key)
+    return key
 
 
-def _check_cc(name: str) -> None:
-    if not _CC_NAME.fullmatch(name):
-        raise ValueError(f"{quote(name)} cannot name a congestion control: such as cubic, dctcp, bbr")
-
-
-class TopologyRefSpec(SpecModel):
-    """The `topology:` section."""
-
-    file: Annotated[str, Text(1024)] = Field(description="topology file, relative to this one")
-    set: Section[dict[Annotated[str, Name(_check_dotted_key, r"^.+$")], Annotated[Scalar, _Override()]]] = Field(
-        default_factory=dict, description="dotted keys of the topology file with other values, such as fabric.hosts: 4"
-    )
-
-
-class TransportSpec(SpecModel):
-    """The `transport:` section."""
-
-    LATER = {"paths": "path selection is not built yet; TCP takes the path its ECMP hash picks"}  # noqa: RUF012
-
-    kind: Annotated[str, OneOf(tuple(TransportKind), later=_TRANSPORTS_LATER, noun="transport")] = Field(
-        default="tcp", description="tcp"
-    )
-    cc: Written[Annotated[str, Name(_check_cc, f"^{_CC_NAME.pattern}$")]] = Field(
-        default=None, description="congestion control by its kernel name; default: the machine's"
-    )
-
-
-class WorkloadSpec(SpecModel):
-    """The `workload:` section."""
-
-    kind: Annotated[str, OneOf(tuple(WorkloadKind), later=_WORKLOADS_LATER, noun="workload")] = Field(
-        description="permutation: every NIC sends to one other of its rail"
-    )
-    scope: Annotated[str, OneOf(tuple(Scope))] = Field(
-        default="inter-segment", description="which pairs: inter-segment, or any other host"
-    )
-    duration: Written[Annotated[Duration, _WholeSeconds()]] = Field(
-        default=None, description="how long every flow is measured, in whole seconds of lab time"
-    )
-    bytes: Written[Annotated[ByteCount, _Size()]] = Field(
-        default=None, description="instead of a duration: payload of each flow"
-    )
-
-
-class RepeatSpec(SpecModel):
-    """The `repeat:` section."""
-
-    runs: Annotated[int, Whole(1, MAX_RUNS)] = Field(default=1, description="how often, each time with the next seed")
-    seed: Annotated[int, Whole(0, 2**31 - 1)] = Field(default=1, description="seed of the first run")
-
-
-class ExpectationSpec(SpecModel):
-    """An entry of `expect:`."""
-
-    LATER = dict.fromkeys(
-        ("where", "within", "tolerance"),
-        "expectations against an oracle and per matrix point are not built yet; write min and max",
-    )
-
-    metric: Annotated[str, OneOf(tuple(METRICS), noun="metric")] = Field(description="what is measured")
-    min: Written[Annotated[float, _Number()]] = Field(default=None, description="least, as the median over runs")
-    max: Written[Annotated[float, _Number()]] = Field(default=None, description="most, as the median over runs")
-    source: Annotated[str, Text(500)] = Field(description="where the band comes from: a formula, a figure")
-
-
-class ScenarioSpec(SpecModel):
-    """A whole scenario file."""
-
-    LATER = {  # noqa: RUF012  # a ClassVar of the base
-        "faults": "faults on a timeline are not built yet",
-        "matrix": "parameter sweeps are not built yet; use topology.set, or --set on the command line",
+def _joined(a: Matrix, b: Matrix) -> dict[str, tuple[Scalar, ...]]:
+    """The values that either has for a key."""
+    joined = {key: (*a.get(key, ()), *b.get(key, ())) for key in (*a, *b)}
+    return {
+        key: tuple({(isinstance(one, bool), one): one for one in values}.values()) for key, values in joined.items()
     }
 
-    name: Annotated[str, Name(check_lab_name, r"^[a-z][a-z0-9-]{0,23}$")] = Field(description="name of the scenario")
-    topology: TopologyRefSpec = Field(description="the lab it runs on")
-    transport: Section[TransportSpec] = Field(default_factory=TransportSpec, description="how bytes are moved")
-    workload: WorkloadSpec = Field(description="what is sent")
-    repeat: Section[RepeatSpec] = Field(default_factory=RepeatSpec, description="runs and seeds")
-    expect: list[ExpectationSpec] = Field(default_factory=list, description="what must be measured for a pass")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Resolver:
+    """Resolves a document, or the same one at several points."""
+
+    directory: FilePath
+    overrides: tuple[str, ...]
+    expected: Matrix
+    """The matrix that expectations are about: that of the file, of which the command line may have left one value."""
+
+    def resolve(self, document: Document) -> tuple[Scenario | None, list[Problem]]:
+        """The scenario without its matrix, and all problems; None where the values alone are wrong."""
+        problems: list[Problem] = []
+        spec = _validated(ScenarioSpec, document, (), problems)
+        reader = ParameterReader(document=document, directory=self.directory, problems=problems)
+        transport = read_transport(reader)
+        workload = read_workload(reader) if document.has("workload") else None
+        problems.extend(_topology_problems(document))
+        faults = self._faults(document, problems)
+        expect = self._expectations(document, problems)
+        if spec is None or workload is None:
+            return None, problems
+        topology = TopologyRef(
+            file="" if spec.topology.file is None else str(self.directory / spec.topology.file),
+            set=MappingProxyType(dict(spec.topology.set)),
+            inline=spec.topology.inline,
+        )
+        scenario = Scenario(
+            name=spec.name,
+            topology=topology,
+            transport=transport,
+            workload=workload,
+            faults=tuple(faults),
+            repeat=Repeat(runs=spec.repeat.runs, seed=spec.repeat.seed),
+            expect=tuple(expect),
+            overrides=self.overrides,
+            source=document.file,
+            description=spec.description,
+        )
+        return scenario, problems
+
+    def _faults(self, document: Document, problems: list[Problem]) -> Iterable[Fault]:
+        faults = []
+        for path in _entries(document, "faults"):
+            spec = _validated(FaultSpec, document, path, [])
+            if spec is None:
+                continue  # reported with the whole file
+            found = list(fault_problems(spec, document, path))
+            problems.extend(found)
+            if not found:
+                faults.append(resolve_fault(spec))
+        return faults
+
+    def _expectations(self, document: Document, problems: list[Problem]) -> Iterable[Expectation]:
+        reader = ExpectationReader(document, self.expected)
+        expect = []
+        for path in _entries(document, "expect"):
+            spec = _validated(ExpectationSpec, document, path, [])
+            if spec is not None:
+                expect.append(reader.resolve(path, spec))
+        problems.extend(reader.problems)
+        return expect
 
 
-def _problems(spec: ScenarioSpec, document: Document) -> list[Problem]:
-    """What only several keys together tell."""
-    found = []
-    if spec.workload.duration is None and spec.workload.bytes is None:
-        found.append(
-            document.problem(
-                "missing-key", ("workload",), "neither duration nor bytes is given", hint="duration: 5s", key=True
-            )
-        )
-    if spec.workload.duration is not None and spec.workload.bytes is not None:
-        found.append(
-            document.problem(
-                "contradiction", ("workload", "bytes"), "both duration and bytes are given", hint="keep one", key=True
-            )
-        )
-    for index, item in enumerate(spec.expect):
-        where = ("expect", index)
-        if item.min is None and item.max is None:
-            found.append(
-                document.problem("missing-key", where, "neither min nor max is given", hint="min: 0.9", key=True)
-            )
-        elif item.min is not None and item.max is not None and item.min > item.max:
-            found.append(
-                document.problem("contradiction", (*where, "min"), f"min {item.min:g} is above max {item.max:g}")
-            )
-    return found
+def _entries(document: Document, key: str) -> list[Path]:
+    entries = document.get(key)
+    return [(key, index) for index in range(len(entries))] if isinstance(entries, list) else []
+
+
+def _validated(model: type[Model], document: Document, path: Path, problems: list[Problem]) -> Model | None:
+    try:
+        return validate_model(model, document, path)
+    except SpecError as error:
+        problems.extend(error.problems)
+        return None
+
+
+def _topology_problems(document: Document) -> Iterable[Problem]:
+    data = document.get("topology")
+    if not isinstance(data, dict):
+        return
+    given = [key for key in ("file", "inline") if data.get(key) is not None]
+    if not given and not {"file", "inline"} & set(data):
+        message = "neither file nor inline is given"
+        hint = "file: ../topologies/demo.yml"
+        yield document.problem("missing-key", ("topology",), message, hint=hint, key=True)
+    if len(given) == 2:
+        message = "both file and inline are given"
+        yield document.problem("contradiction", ("topology", "inline"), message, hint="keep one", key=True)
+
+
+def _to_show(problems: Iterable[Problem]) -> list[Problem]:
+    """Each problem once, however many points have it."""
+    different = dict.fromkeys(problems)
+    left_out = sum(int(problem.message.split()[0]) for problem in different if problem.code == "more-problems")
+    return ready_to_show([one for one in different if one.code != "more-problems"], left_out=left_out)

@@ -1,4 +1,4 @@
-"""The JSON Schema of the files users write. The copy that is shipped, for editors, is `SCHEMA_FILE`."""
+"""The JSON Schema of the files users write. What is shipped, for editors: `SCHEMA_FILE`, `SCENARIO_SCHEMA_FILE`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,23 @@ from typing import Any
 
 from pydantic.json_schema import DEFAULT_REF_TEMPLATE
 
+from testbed.spec.scenario_spec import ScenarioSpec
 from testbed.spec.topology_spec import LabSpec
 from testbed.spec.validation import SpecModel
 
 SCHEMA_FILE = Path(__file__).with_name("topology.schema.json")
+SCENARIO_SCHEMA_FILE = Path(__file__).with_name("scenario.schema.json")
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def topology_schema() -> dict[str, Any]:
     """The schema of topology files."""
     return model_schema(LabSpec, "A topology of the testbed")
+
+
+def scenario_schema() -> dict[str, Any]:
+    """The schema of scenario files."""
+    return model_schema(ScenarioSpec, "A scenario of the testbed")
 
 
 def model_schema(model_class: type[SpecModel], title: str) -> dict[str, Any]:

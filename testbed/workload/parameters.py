@@ -142,8 +142,8 @@ def choice(name: str, default: str | None, choices: Sequence[str], description: 
     )
 
 
-def flag(name: str, description: str) -> Parameter:
-    return Parameter(name=name, type=ParameterType.FLAG, description=description, default=False)
+def flag(name: str, description: str, *, default: bool | None = False) -> Parameter:
+    return Parameter(name=name, type=ParameterType.FLAG, description=description, default=default)
 
 
 def rank(name: str, default: int | None, description: str) -> Parameter:

@@ -1,0 +1,125 @@
+"""A scenario file as it is written. The sections `transport` and `workload` are read by `parameter_reader`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from testbed.model.scenario import Scalar, Within
+from testbed.names import check_lab_name
+from testbed.spec.fault_spec import FaultSpec
+from testbed.spec.fields import Checked, Entries, Name, OneOf, Section, Text, Whole, Written
+from testbed.spec.paths import parse_path, quote
+from testbed.spec.scenario_fields import MatrixValues, Value
+from testbed.spec.topology_spec import LabSpec
+from testbed.spec.transport_spec import TRANSPORT_SECTION
+from testbed.spec.validation import SpecModel, refusal
+from testbed.spec.workload_spec import BESIDES, SECTION
+from testbed.workload.metrics import CATALOGUE
+
+MAX_RUNS = 1000
+_WORD = r"^.+$"
+
+
+def _check_dotted_key(key: str) -> None:
+    parse_path(key)
+
+
+_DottedKey = Annotated[str, Name(_check_dotted_key, _WORD)]
+_Value = Annotated[Scalar, Value()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Later(Checked):
+    """A section that is read afterwards: kept as it is written, `schema` is what editors are told."""
+
+    schema: JsonSchemaValue
+
+    def check(self, value: object) -> object:
+        return value
+
+    def json_schema(self) -> JsonSchemaValue:
+        return self.schema
+
+
+@dataclass(frozen=True, slots=True)
+class _Mapping:
+    """A mapping that is read afterwards, by `model`."""
+
+    model: type[SpecModel]
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def read(value: object, _read_model: core_schema.ValidatorFunctionWrapHandler) -> object:
+            if not isinstance(value, dict):
+                raise refusal("wrong-type", f"must be a mapping of keys to values, not {quote(value)}")
+            return value
+
+        return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(self.model))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(schema)
+
+
+class TopologyRefSpec(SpecModel):
+    """The `topology:` section."""
+
+    file: Written[Annotated[str, Text(1024)]] = Field(default=None, description="topology file, relative to this one")
+    inline: Written[Annotated[dict[str, Any], _Mapping(LabSpec)]] = Field(
+        default=None, description="instead of a file: what would stand in it"
+    )
+    set: Section[dict[_DottedKey, _Value]] = Field(
+        default={}, description="dotted keys of the topology with other values, such as fabric.hosts: 4"
+    )
+
+
+class RepeatSpec(SpecModel):
+    """The `repeat:` section."""
+
+    runs: Annotated[int, Whole(1, MAX_RUNS)] = Field(default=1, description="how often, each time with the next seed")
+    seed: Annotated[int, Whole(0, 2**31 - 1)] = Field(default=1, description="seed of the first run")
+
+
+class ExpectationSpec(SpecModel):
+    """An entry of `expect:`."""
+
+    metric: Annotated[str, OneOf(tuple(CATALOGUE), noun="metric")] = Field(description="what is measured")
+    where: Section[dict[_DottedKey, _Value]] = Field(
+        default={}, description="points of the matrix it is about, such as mode: spray; default: all"
+    )
+    over: Section[dict[_DottedKey, _Value]] = Field(
+        default={}, description="the figure is the ratio to the point that equals but for these values"
+    )
+    min: Written[_Value] = Field(default=None, description="least, as the median over runs: 0.9, 90%, 900ms")
+    max: Written[_Value] = Field(default=None, description="most, as the median over runs")
+    within: Written[Annotated[str, OneOf(tuple(Within))]] = Field(
+        default=None, description="oracle: what follows from this very topology, workload and hash"
+    )
+    tolerance: Written[_Value] = Field(
+        default=None, description="how far from the oracle: 8% of what it says, 8pp of a share, or in the metric's unit"
+    )
+    source: Annotated[str, Text(500)] = Field(description="where the band comes from: a formula, a figure, an oracle")
+
+
+class ScenarioSpec(SpecModel):
+    """A whole scenario file."""
+
+    name: Annotated[str, Name(check_lab_name, r"^[a-z][a-z0-9-]{0,23}$")] = Field(description="name of the scenario")
+    description: Annotated[str, Text(2000)] = Field(default="", description="what it shows, for the report")
+    topology: TopologyRefSpec = Field(description="the lab it runs on")
+    transport: Annotated[
+        Any,
+        _Later({"anyOf": [TRANSPORT_SECTION.json_schema({}, "how bytes are moved, default tcp"), {"type": "null"}]}),
+    ] = Field(default=None, description="how bytes are moved: tcp (default), uet or rdma")
+    workload: Annotated[Any, _Later(SECTION.json_schema(BESIDES, "what is sent"))] = Field(
+        description="what is sent: `testbed workloads` lists the kinds"
+    )
+    matrix: Section[dict[_DottedKey, Annotated[tuple[Scalar, ...], MatrixValues()]]] = Field(
+        default={}, description="dotted keys of this file or of the topology, each with a list of values"
+    )
+    faults: Entries[list[FaultSpec]] = Field(default=[], description="what goes wrong, and when")
+    repeat: Section[RepeatSpec] = Field(default=RepeatSpec(), description="runs and seeds")
+    expect: Entries[list[ExpectationSpec]] = Field(default=[], description="what must be measured for a pass")

@@ -1,0 +1,96 @@
+"""The `transport:` section: which kind, and what each kind takes."""
+
+from __future__ import annotations
+
+import re
+
+from testbed.model.scenario import Transport, TransportKind
+from testbed.spec.parameter_reader import KindSection, ParameterReader
+from testbed.spec.paths import quote
+from testbed.workload.parameters import Parameter, ParameterType, choice, flag, whole
+
+_CC_NAME = re.compile(r"[a-z][a-z0-9_-]{0,14}")
+_CLASS_NAME = re.compile(r"[a-z][a-z0-9_-]{0,15}")
+
+
+def _text(name: str, description: str) -> Parameter:
+    return Parameter(name=name, type=ParameterType.TEXT, description=description)
+
+
+_TRAFFIC_CLASS = _text("traffic_class", "class of the topology's qos that the packets are of; default: by the kind")
+
+TRANSPORTS: dict[str, tuple[Parameter, ...]] = {
+    TransportKind.TCP.value: (
+        _text("cc", "congestion control by its kernel name, such as cubic; default: the machine's"),
+        _TRAFFIC_CLASS,
+    ),
+    TransportKind.UET.value: (
+        choice("cc", None, ("nscc", "rccc", "both", "none"), "congestion control; default: nscc"),
+        choice("paths", None, ("single", "oblivious", "bitmap", "reps"), "path selection; default: reps"),
+        _TRAFFIC_CLASS,
+        choice("mode", None, ("rud", "rod"), "reliable delivery: unordered (rud) or ordered (rod); default: rud"),
+        flag("trimming", "senders learn of trimmed packets; default: as the switches trim", default=None),
+        flag("tss", "encrypt and authenticate every packet (transport security)"),
+        flag("crc", "a CRC32C behind every packet"),
+        flag(
+            "loss_inference",
+            "infer losses from selective acknowledgements; default: unless switches trim",
+            default=None,
+        ),
+        flag("ack_per_packet", "acknowledge every packet"),
+        whole("payload_bytes", None, "of a full packet; default: as the MTU allows", low=64, high=16383),
+        whole("packets_per_entropy", None, "packets of a burst that share one; default: 4", high=64),
+        whole("pdcs_per_peer", None, "packet delivery contexts to each peer; default: 1", high=64),
+        whole("max_rto_retx", None, "time-outs of a packet before a transfer is given up; default: 5", high=15),
+        whole("mpr", None, "packets under way to a receiver, in 128; default: 8", high=255),
+    ),
+    TransportKind.RDMA.value: (
+        _TRAFFIC_CLASS,
+        choice("verb", None, ("write", "read", "send"), "what carries a transfer; default: write"),
+        whole("qps", None, "queue pairs of each pair; default: 1", high=1024),
+        whole("path_mtu", None, "256, 512, 1024, 2048 or 4096 bytes; default: as the MTU allows", low=256, high=4096),
+        whole("tx_depth", None, "messages under way; default: 128", high=8192),
+    ),
+}
+"""By kind: its parameters. `cc`, `paths` and `traffic_class` are fields of `Transport`, the others its options."""
+
+TRANSPORT_SECTION = KindSection(
+    noun="transport", kinds=TRANSPORTS, default=TransportKind.TCP.value, example="transport: {kind: uet, cc: nscc}"
+)
+
+_FIELDS = ("cc", "paths", "traffic_class")
+_PATH_MTUS = (256, 512, 1024, 2048, 4096)
+
+
+def read_transport(reader: ParameterReader) -> Transport:
+    """What the document says of it, as far as it is right; problems are kept in `reader`."""
+    path = ("transport",)
+    if reader.document.get(path) is None:
+        return Transport()
+    kind, values = reader.read_kind(path, TRANSPORT_SECTION)
+    if not kind:
+        return Transport()
+    named = [("traffic_class", _CLASS_NAME, "traffic class")]
+    if kind == TransportKind.TCP.value:
+        named.append(("cc", _CC_NAME, "congestion control"))
+    for key, pattern, noun in named:
+        if key in values and not pattern.fullmatch(values[key]):
+            example = "such as cubic, dctcp, bbr" if key == "cc" else "lower-case letters, digits, '_' and '-'"
+            message = f"{quote(values[key])} cannot name a {noun}: {example}"
+            reader.problems.append(reader.document.problem("bad-name", (*path, key), message))
+    mtu = values.get("path_mtu")
+    if mtu is not None and mtu not in _PATH_MTUS:
+        message = f"must be one of {', '.join(map(str, _PATH_MTUS))}, not {mtu}"
+        reader.problems.append(reader.document.problem("unknown-value", (*path, "path_mtu"), message))
+    if values.get("mode") == "rod" and values.get("paths") not in (None, "single"):
+        message = "ordered delivery (rod) has a single path"
+        reader.problems.append(
+            reader.document.problem("contradiction", (*path, "paths"), message, hint="mode: rud sprays", key=True)
+        )
+    return Transport(
+        kind=TransportKind(kind),
+        cc=values.get("cc"),
+        paths=values.get("paths"),
+        traffic_class=values.get("traffic_class"),
+        options={key: value for key, value in values.items() if key not in _FIELDS},
+    )
