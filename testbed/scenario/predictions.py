@@ -55,7 +55,8 @@ def predict_point(
     if not all(is_pattern(workload) and len(workload.steps) <= MOST_FLOWS for workload, _, _ in runs):
         return []
     graph = fabric_graph(lab.model, lab.plan)
-    flows = [_flows(workload, placement, framing) for workload, placement, _ in runs]
+    sized = scenario.workload.duration is None
+    flows = [_flows(workload, placement, framing if sized else None) for workload, placement, _ in runs]
     try:
         prediction = _predict(scenario, lab, graph, flows, [channels for _, _, channels in runs], base_rtt_s)
     except (ScenarioError, ValueError):  # no path of the plan, a programme too large: the oracle is silent
@@ -146,12 +147,13 @@ def _by_own_hash(
     return predict("max-min shares of these very flows, placed by the switches' own hash", found)
 
 
-def _flows(workload: Workload, placement: Placement, framing: Framing) -> list[Flow]:
+def _flows(workload: Workload, placement: Placement, framing: Framing | None) -> list[Flow]:
+    """Without `framing`, flows that send as long as is measured."""
     return [
         Flow(
             source=f"{placement.nics[step.source].node}:{placement.nics[step.source].name}",
             destination=f"{placement.nics[step.destination].node}:{placement.nics[step.destination].name}",
-            size_bytes=framing.wire_bytes(step.size_bytes),
+            size_bytes=None if framing is None else framing.wire_bytes(step.size_bytes),
         )
         for step in workload.transfers
     ]
