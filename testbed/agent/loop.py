@@ -249,9 +249,10 @@ class Loop:
             due = port.delay.take(now)
             if due:
                 endpoint.receive(due, now)
-        timer = endpoint.next_timer()
-        if timer is not None and timer <= now:
-            endpoint.handle_timer(now)
+        if port.wake_at is not None and port.wake_at <= now:  # as of the last turn: what was set since is seen below
+            timer = endpoint.next_timer()
+            if timer is not None and timer <= now:
+                endpoint.handle_timer(now)
         if sockets.retry_at and sockets.retry_at <= now:
             sockets.flush()
         port.touched = port.more = False

@@ -236,7 +236,7 @@ class SocketGroup:
         """
         counters = self.counters
         counters.receive_calls += 1
-        if self._trimmed is not None and fd == self._trimmed.fileno():
+        if fd != self.receivers[0] and self._trimmed is not None:
             found = self._trimmed.receive()
             counters.trimmed += len(found)
             return found

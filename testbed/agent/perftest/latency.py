@@ -38,6 +38,8 @@ class PingPong:
         self._left = 0
         self._until_ns = _NEVER
         self._sent_ns = 0
+        self._to_post = 0
+        """Receives that have met a message, and are to be posted anew."""
         self.times_ns: list[float] = []
         """Of what counts: half of a round trip, or all."""
         self._factor = 1 if self._verb is Verb.ATOMIC else 2
@@ -78,9 +80,13 @@ class PingPong:
             operation = completions.popleft()
             check(operation)
             if operation.kind is OpKind.RECV:
-                self._session.post_receive()
+                self._to_post += 1
             if operation.kind is self._answer:
                 answers += 1
+        if self._to_post and (not answers or self._to_post >= RECEIVES // 2):  # else there is something to be answered
+            for _ in range(self._to_post):
+                self._session.post_receive()
+            self._to_post = 0
         return answers
 
     def answer(self) -> bool:

@@ -22,13 +22,14 @@ from .prologue import NEXT_HEADERS, Data, reserved_next_header
 _PSN_MASK = 0xFFFF_FFFF
 
 _ACK = struct.Struct("!HhIHH")
-_ACK_CC = struct.Struct("!HhIHHBBhQHIH")
+ACK_CC = struct.Struct("!HhIHHBBhQHIH")
+"""Table 3-36 with table 3-74 or 3-75, for who has every field at hand and is not in need of `Ack.encode`."""
 _ACK_CCX = struct.Struct("!HhIHHBBhQQQ")
 _NACK = struct.Struct("!HBBIHHI")
 _NACK_CCX = struct.Struct("!HBBIHHIQQ")
 _unpack_ack = _ACK.unpack_from
-_unpack_ack_cc = _ACK_CC.unpack_from
-_pack_ack_cc = _ACK_CC.pack
+_unpack_ack_cc = ACK_CC.unpack_from
+_pack_ack_cc = ACK_CC.pack
 _new = tuple.__new__  # a named tuple in half the time that its own constructor takes
 
 # Plain integers: arithmetic on IntFlag costs more than decoding a header.

@@ -27,7 +27,6 @@ from .codes import (
 from .config import UetConfig
 from .congestion.context import CcKind, make_context
 from .congestion.rccc import CREDIT_SHIFT, CreditScheduler
-from .crc import CRC_BYTES, append_crc, check_crc
 from .delivery.admission import TargetTable
 from .delivery.pdc import REQUEST_TYPES, Pdc
 from .delivery.receiver import encode_nack
@@ -37,6 +36,7 @@ from .errors import DecodeError, UsageError
 from .memory import Access, MemoryRegion, MemoryTable
 from .paths import PathKind, make_paths
 from .pds import ControlPacket, Request, RudiPacket, Uud, decode_pds
+from .protection import Protection, count_refusal
 from .psn import psn_add, psn_distance
 from .semantics.endpoint import Endpoint
 from .semantics.target import TargetSemantics
@@ -76,17 +76,15 @@ class Fep:
         self.counters: Counter[str] = Counter()
         """What happened, by name: `timeout`, `duplicate`, `trimmed`, `malformed`, `invalid-ack`, ..."""
         self.memory = MemoryTable()
-        self.overhead_bytes = 0 if security is None else security.overhead_bytes
+        self._protection = Protection(address, security) if config.crc or security is not None else None
+        self.overhead_bytes = 0 if self._protection is None else self._protection.overhead_bytes
         """What TSS or a CRC adds to each packet."""
-        if config.crc and security is None:
-            self.overhead_bytes = CRC_BYTES
+        self._encrypts = security is not None
         self.payload_bytes = config.payload_bytes - self.overhead_bytes
         """Of a full packet: so much less than configured that packets do not become longer."""
         self._random = random
         self._nscc = config.nscc()  # one for all PDCs
         self.semantics = TargetSemantics(self)
-        self._security = security
-        self._crc = config.crc and security is None
         self._now = now
         self._endpoints: dict[tuple[int, int, int], Endpoint] = {}
         self._pdcs: dict[int, Pdc] = {}
@@ -204,8 +202,14 @@ class Fep:
     def submit(self, remote: str, job_id: int, mode: Mode, now: int) -> Pdc:
         """The PDC for the next message to a peer: an open one, or a new one; `UsageError` if there are too many."""
         key = (remote, job_id, mode)
-        usable = [pdc for pdc in self._initiators.get(key, ()) if pdc.open]
-        if len(usable) < self.config.pdcs_per_peer:
+        most = self.config.pdcs_per_peer
+        usable = self._initiators.get(key)
+        if usable is None:
+            usable = []
+        elif most == 1 and usable[0].open:
+            return usable[0]
+        usable = [pdc for pdc in usable if pdc.open]
+        if len(usable) < most:
             pdc = self._open(remote, mode, now)
             self._initiators.setdefault(key, []).append(pdc)
             self._keys[pdc.local_pdcid] = key
@@ -257,16 +261,18 @@ class Fep:
     def receive(self, datagrams: Sequence[Incoming], now: int) -> None:
         """Take what arrived."""
         self._now = now
+        protection = self._protection
         for incoming in datagrams:
             data = incoming.data
             try:
-                if self._security is not None:
-                    if incoming.trimmed:
-                        self._on_trimmed(incoming, now)
-                        continue
-                    data = self._security.open(incoming.remote, self.address, incoming.entropy, data)
-                elif self._crc and not incoming.trimmed:  # a trimmed packet has lost its CRC, and is refused anyway
-                    data = check_crc(incoming.remote, self.address, incoming.entropy, data)
+                if protection is not None:
+                    if incoming.length and incoming.trimmed:
+                        data = protection.open_trimmed(incoming)
+                        if self._encrypts:
+                            self._on_hint(incoming, data, now)
+                            continue
+                    else:
+                        data = protection.open(incoming)
                 header, offset = decode_pds(data)
                 if isinstance(header, Request):
                     self._on_request(header, incoming, data, offset, now)
@@ -285,12 +291,10 @@ class Fep:
                 if self.trace is not None:
                     self.trace.record(now, 0, "malformed", offset=error.offset, reason=error.reason)
             except SecurityError as error:
-                self.count(f"security-{error.reason.name.lower().replace('_', '-')}")
+                count_refusal(error, self.counters)
 
-    def _on_trimmed(self, incoming: Incoming, now: int) -> None:
+    def _on_hint(self, incoming: Incoming, data: bytes | memoryview, now: int) -> None:
         """A trimmed packet under TSS. Nothing in it is proven: it may hasten a NACK, and nothing else."""
-        assert self._security is not None
-        data = self._security.hint(incoming.remote, self.address, incoming.data)
         header, offset = decode_pds(data)
         if isinstance(header, RudiPacket):
             self._rudi.on_packet(header, incoming, data, offset, now)
@@ -318,7 +322,7 @@ class Fep:
             start_psn = psn_add(request.psn, -request.psn_offset)
             if pdc is not None and pdc.start_psn != start_psn:
                 # Under TSS no SYN is forged.
-                if self._security is None and not self._targets.has_begun_anew(pdc, now):
+                if not self._encrypts and not self._targets.has_begun_anew(pdc, now):
                     self._refuse(NackCode.NO_PDC_AVAIL, request, incoming)
                     return
                 pdc.fail("its initiator has begun anew", now)
@@ -470,11 +474,16 @@ class Fep:
     def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
         """What is to be sent now, at most `limit` datagrams; acknowledgements first, then PDCs in turn.
 
+        One short message goes before the acknowledgements: somebody waits for it, and nobody for them so urgently as
+        to notice a single small packet.
+
         Fewer than `limit`: there is nothing more for the time being.
         """
         self._now = now
         out: list[Outgoing] = []
         control = self._control
+        if control and self._ready and limit > 1:
+            self._transmit_short(now, out)
         while control and len(out) < limit:
             out.append(control.popleft())
         self._rudi.transmit(now, out, limit)
@@ -491,26 +500,19 @@ class Fep:
                 pdc.queued = False
         while control and len(out) < limit:  # probes
             out.append(control.popleft())
-        if self._security is not None or self._crc:
-            out = self._protected(out)
-        return out
+        return out if self._protection is None else self._protection.seal(out, self.counters)
 
-    def _protected(self, datagrams: list[Outgoing]) -> list[Outgoing]:
-        try:
-            return [self._sealed(item) for item in datagrams]
-        except SecurityError as error:
-            # No key to send with is left (COUNTER_EXHAUSTED), or it may not be used so (SSI_MISSING): nothing goes out.
-            self.counters[f"security-{error.reason.name.lower().replace('_', '-')}"] += len(datagrams)
-            return []
-
-    def _sealed(self, datagram: Outgoing) -> Outgoing:
-        """Protected by TSS, or by a CRC."""
-        plain = datagram.to_bytes()
-        if self._security is not None:
-            data = self._security.seal(self.address, datagram.remote, datagram.entropy, plain)
-        else:
-            data = append_crc(self.address, datagram.remote, datagram.entropy, plain)
-        return Outgoing(datagram.remote, datagram.entropy, datagram.priority, data, b"")
+    def _transmit_short(self, now: int, out: list[Outgoing]) -> None:
+        """Append a packet of the next PDC in turn, if it begins a short message."""
+        pdc = self._ready[0]
+        # No other state: what closes a PDC must not overtake what acknowledges its packets.
+        if pdc.state is PdcState.ESTABLISHED and pdc.initiator and pdc.sender.next_is_short:
+            self._ready.popleft()
+            pdc.transmit(now, out, 1)
+            if pdc.sender.has_work:
+                self._ready.append(pdc)
+            else:
+                pdc.queued = False
 
     # --- time --------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Anti-replay window: which packet counters of one sender have been accepted already.
 
-Source: the sliding window of RFC 4303, section 3.4.3 and appendix A2, without extended sequence numbers.
+Source: the sliding window of RFC 4303, section 3.4.3 and appendix A2, without extended sequence numbers; its
+layout is that of RFC 6479.
 """
 
 from __future__ import annotations
@@ -24,18 +25,24 @@ class ReplayVerdict(IntEnum):
     """Behind the window, so nobody can say."""
 
 
-class ReplayWindow:
-    """The newest counter accepted, and a bitmap of those behind it: bit i stands for `newest - i`."""
+_FRESH = ReplayVerdict.FRESH
+_BLOCK_SHIFT = 6
+_BLOCK_MASK = (1 << _BLOCK_SHIFT) - 1
 
-    __slots__ = ("_bitmap", "_mask", "_newest", "_size")
+
+class ReplayWindow:
+    """The newest counter accepted, and which of those behind it were: a ring of blocks of bits, one more than the
+    window spans, so that it moves on without being shifted (RFC 6479)."""
+
+    __slots__ = ("_blocks", "_newest", "_size")
 
     def __init__(self, size: int = DEFAULT_WINDOW) -> None:
         if size < 1:
             raise UsageError(f"a replay window of {size} counters")
         self._size = size
-        self._mask = (1 << size) - 1
         self._newest = -1
-        self._bitmap = 0
+        self._blocks = [0] * (-(-size // (1 << _BLOCK_SHIFT)) + 1)
+        """Bit i of block b, counted round: counter 64 b + i."""
 
     def verdict(self, counter: int) -> ReplayVerdict:
         """What `accept` would answer; nothing is recorded."""
@@ -44,20 +51,29 @@ class ReplayWindow:
             return ReplayVerdict.FRESH
         if age >= self._size:
             return ReplayVerdict.TOO_OLD
-        return ReplayVerdict.SEEN if self._bitmap >> age & 1 else ReplayVerdict.FRESH
+        blocks = self._blocks
+        seen = blocks[(counter >> _BLOCK_SHIFT) % len(blocks)] >> (counter & _BLOCK_MASK) & 1
+        return ReplayVerdict.SEEN if seen else ReplayVerdict.FRESH
 
     def accept(self, counter: int) -> ReplayVerdict:
         """Records `counter` (not negative) if it is FRESH. Only for packets whose ICV has been verified."""
-        advance = counter - self._newest
-        if advance > 0:
-            # A jump past the window must not shift by its distance: that may be 2**48 bits.
-            self._bitmap = (self._bitmap << advance & self._mask) | 1 if advance < self._size else 1
+        newest = self._newest
+        blocks = self._blocks
+        count = len(blocks)
+        block = counter >> _BLOCK_SHIFT
+        bit = 1 << (counter & _BLOCK_MASK)
+        if counter > newest:
+            latest = newest >> _BLOCK_SHIFT
+            if block != latest:
+                # A jump past the window may be one of 2**48 counters.
+                for stale in range(max(latest, block - count) + 1, block + 1):
+                    blocks[stale % count] = 0
+            blocks[block % count] |= bit
             self._newest = counter
-            return ReplayVerdict.FRESH
-        if advance <= -self._size:
+            return _FRESH
+        if newest - counter >= self._size:
             return ReplayVerdict.TOO_OLD
-        bit = 1 << -advance
-        if self._bitmap & bit:
+        if blocks[block % count] & bit:
             return ReplayVerdict.SEEN
-        self._bitmap |= bit
-        return ReplayVerdict.FRESH
+        blocks[block % count] |= bit
+        return _FRESH

@@ -37,11 +37,8 @@ import struct
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING
 
-from testbed.transport.uet.covered_header import (
-    MAX_UDP_PAYLOAD_BYTES,
-    covered_addresses,
-    covered_udp_header,
-)
+from testbed.transport.uet.codes import UDP_HEADER_BYTES, UDP_PORT
+from testbed.transport.uet.covered_header import MAX_UDP_PAYLOAD_BYTES, covered_addresses
 from testbed.transport.uet.errors import DecodeError, UetError, UsageError
 from testbed.transport.uet.key_derivation import DerivedKey, DomainKey, derive_cluster_key
 from testbed.transport.uet.replay import DEFAULT_WINDOW, ReplayVerdict, ReplayWindow
@@ -75,7 +72,15 @@ _COUNTER_ORIGIN_NS = 1_735_689_600_000_000_000
 """2025-01-01, UTC."""
 _COUNTER_TICK_BITS = 10
 
-_TSC = struct.Struct(">Q")
+_pack_iv = struct.Struct(">IQ").pack
+_unpack_short = SHORT.unpack_from
+_unpack_long = LONG.unpack_from
+_FRESH = ReplayVerdict.FRESH
+_COVERED = {
+    (size, ssi): struct.Struct(f">{size}sHHHH{'IIQ' if ssi else 'IQ'}") for size in (8, 32) for ssi in (False, True)
+}
+"""What is authenticated: addresses, UDP header, TSS header. By the bytes of both addresses, and whether there is an
+SSI."""
 
 
 class SecurityMode(Enum):
@@ -128,14 +133,19 @@ def first_counter(now: int) -> int:
 class _Association:
     """What protects the packets between one pair of addresses under one key and epoch."""
 
-    __slots__ = ("aead", "key", "mask", "prefix", "window")
+    __slots__ = ("addresses", "cover", "decrypt", "encrypt", "key", "mask", "prefix", "window")
 
-    def __init__(self, key: DomainKey, aead: AESGCM, iv_mask: int, identity: bytes, window: int) -> None:
+    def __init__(
+        self, key: DomainKey, aead: AESGCM, iv_mask: int, identity: bytes, addresses: bytes, ssi: bool, window: int
+    ) -> None:
         self.key = key
-        self.aead = aead
-        self.prefix = (int.from_bytes(identity, "big") ^ iv_mask >> 64).to_bytes(4, "big")
-        """First 4 bytes of the IV, masked already."""
+        self.encrypt = aead.encrypt
+        self.decrypt = aead.decrypt
+        self.prefix = int.from_bytes(identity, "big") ^ iv_mask >> 64
+        """First 32 bits of the IV, masked already."""
         self.mask = iv_mask & 0xFFFF_FFFF_FFFF_FFFF
+        self.addresses = addresses
+        self.cover = _COVERED[len(addresses), ssi].pack
         self.window = ReplayWindow(window)
 
 
@@ -204,7 +214,7 @@ class SecureDomain:
         self._aeads: list[AESGCM | None] = [None, None]
         self._next_counters = [first_counter, first_counter]
         self._fingerprints: set[bytes] = set()
-        self._sending: dict[bytes, _Association] = {}
+        self._sending: dict[tuple[str, str], _Association] = {}
         self._receiving: dict[tuple[int, int, int | None, bytes], _Association] = {}
         self.install_key(an, key)
 
@@ -271,18 +281,19 @@ class SecureDomain:
         self._receiving = {place: value for place, value in self._receiving.items() if not self._is_stale(place[1])}
 
     def seal(self, source_ip: str, destination_ip: str, source_port: int, plain: bytes | memoryview) -> bytes:
-        """The UDP payload that carries `plain` (PDS header and what follows).
+        """The UDP payload that carries `plain` (PDS header and what follows). Raises as `seal_apart` does."""
+        header, sealed = self.seal_apart(source_ip, destination_ip, source_port, plain)
+        return header + sealed
+
+    def seal_apart(
+        self, source_ip: str, destination_ip: str, source_port: int, plain: bytes | memoryview
+    ) -> tuple[bytes, bytes]:
+        """TSS header, and what follows it (ciphertext and ICV), of the packet that carries `plain`.
 
         SecurityError COUNTER_EXHAUSTED when the counter has come to its end: only another key helps. SecurityError
         SSI_MISSING over IPv6 in direct mode without an SSI. UsageError for addresses, ports and lengths that are none.
         """
-        addresses = covered_addresses(source_ip, destination_ip)
-        association = self._sending.get(addresses)
-        if association is None:
-            association = self._associate(self._active, self._epoch, self._ssi, addresses)
-            if len(self._sending) >= _MAX_SENDING:
-                self._sending.clear()
-            self._sending[addresses] = association
+        association = self._sending.get((source_ip, destination_ip)) or self._begin_sending(source_ip, destination_ip)
         an = self._active
         counter = self._next_counters[an]
         if counter > MAX_COUNTER:
@@ -290,17 +301,29 @@ class SecureDomain:
         tsc = self._epoch << COUNTER_BITS | counter
         word = TYPE_BITS | an << AN_SHIFT | self.sdi
         ssi = self._ssi
-        header = SHORT.pack(word, tsc) if ssi is None else LONG.pack(word | SP, ssi, tsc)
-        length = len(header) + len(plain) + ICV_BYTES
-        if length > MAX_UDP_PAYLOAD_BYTES:
-            raise UsageError(f"{length} bytes do not fit into a UDP datagram")
-        covered = addresses + covered_udp_header(source_port, length) + header
+        size = self._header_bytes
+        length = UDP_HEADER_BYTES + size + len(plain) + ICV_BYTES
+        if length > 0xFFFF:
+            raise UsageError(f"{length - UDP_HEADER_BYTES} bytes do not fit into a UDP datagram")
+        if not 0 <= source_port <= 0xFFFF:
+            raise UsageError(f"no UDP header holds port {source_port}")
+        if ssi is None:
+            covered = association.cover(association.addresses, source_port, UDP_PORT, length, 0, word, tsc)
+        else:
+            covered = association.cover(association.addresses, source_port, UDP_PORT, length, 0, word | SP, ssi, tsc)
         # Counted before the cipher runs: whatever happens in there, this IV is spent.
         self._next_counters[an] = counter + 1
-        iv = association.prefix + _TSC.pack(tsc ^ association.mask)
-        sealed = header + association.aead.encrypt(iv, plain, covered)
+        sealed = association.encrypt(_pack_iv(association.prefix, tsc ^ association.mask), plain, covered)
         self.sealed += 1
-        return sealed
+        return covered[-size:], sealed
+
+    def _begin_sending(self, source_ip: str, destination_ip: str) -> _Association:
+        addresses = covered_addresses(source_ip, destination_ip)
+        association = self._associate(self._active, self._epoch, self._ssi, addresses)
+        if len(self._sending) >= _MAX_SENDING:
+            self._sending.clear()
+        self._sending[source_ip, destination_ip] = association
+        return association
 
     def open(self, source_ip: str, destination_ip: str, source_port: int, data: bytes | memoryview) -> bytes:
         """What was sealed into the UDP payload `data`, which arrived whole from `source_ip`.
@@ -308,27 +331,34 @@ class SecureDomain:
         SecurityError with the reason, which is counted; DecodeError if the packet is too short to be one.
         """
         size = self._header_bytes
-        if len(data) < size + ICV_BYTES:
+        length = len(data)
+        if length < size + ICV_BYTES:
             self._admit(data)
-            raise DecodeError(len(data), "the ICV is cut short")
+            raise DecodeError(length, "the ICV is cut short")
         ssi: int | None = None
         if size == SHORT_BYTES:
-            word, tsc = SHORT.unpack_from(data)
+            word, tsc = _unpack_short(data)
         else:
-            word, ssi, tsc = LONG.unpack_from(data)
+            word, ssi, tsc = _unpack_long(data)
         addresses = covered_addresses(source_ip, destination_ip)
         place = (word & ~RESERVED, tsc >> COUNTER_BITS, ssi, addresses)
         # What is in the table has been admitted, and leaves it with its key or epoch: no need to ask again.
         known = self._receiving.get(place)
         association = known or self._candidate(self._admit(data), addresses)
-        covered = addresses + covered_udp_header(source_port, len(data)) + bytes(data[:size])
-        iv = association.prefix + _TSC.pack(tsc ^ association.mask)
+        if not 0 <= source_port <= 0xFFFF or length > MAX_UDP_PAYLOAD_BYTES:
+            raise UsageError(f"no UDP header holds port {source_port} and {length} bytes of payload")
+        length += UDP_HEADER_BYTES
+        if ssi is None:
+            covered = association.cover(addresses, source_port, UDP_PORT, length, 0, word, tsc)
+        else:
+            covered = association.cover(addresses, source_port, UDP_PORT, length, 0, word, ssi, tsc)
+        iv = _pack_iv(association.prefix, tsc ^ association.mask)
         try:
-            plain = association.aead.decrypt(iv, data[size:], covered)
+            plain = association.decrypt(iv, data[size:], covered)
         except _invalid_tag():
             raise self._refuse(SecurityReason.BAD_ICV) from None
         verdict = association.window.accept(tsc & MAX_COUNTER)
-        if verdict is not ReplayVerdict.FRESH:
+        if verdict is not _FRESH:
             raise self._refuse(_REPLAYS[verdict])
         if known is None:
             # Only now: nobody without the key can fill this table.
@@ -354,7 +384,7 @@ class SecureDomain:
         verdict = association.window.verdict(header.counter)
         if verdict is not ReplayVerdict.FRESH:
             raise self._refuse(_REPLAYS[verdict])
-        iv = association.prefix + _TSC.pack((header.epoch << COUNTER_BITS | header.counter) ^ association.mask)
+        iv = _pack_iv(association.prefix, (header.epoch << COUNTER_BITS | header.counter) ^ association.mask)
         # GCM encrypts the tag with block counter 1 and the text from block counter 2 on (NIST SP 800-38D, section 7.1).
         decryptor = Cipher(AES(association.key.reveal()), CTR(iv + b"\0\0\0\2")).decryptor()
         return decryptor.update(bytes(data[header.size :])) + decryptor.finalize()
@@ -405,7 +435,7 @@ class SecureDomain:
             derived = DerivedKey(domain_key, 0)
             aead = self._aeads[an] or AESGCM(domain_key.reveal())
             self._aeads[an] = aead
-        return _Association(derived.key, aead, derived.iv_mask, identity, self._window)
+        return _Association(derived.key, aead, derived.iv_mask, identity, addresses, ssi is not None, self._window)
 
     def _refuse(self, reason: SecurityReason) -> SecurityError:
         self.counters[reason] += 1

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...datagram import Incoming, Outgoing, Priority
-from ..acks import Ack, CreditState, Nack, NsccState
+from ..acks import ACK_CC, Nack
 from ..codes import (
     NOMINAL_OVERHEAD_BYTES,
     UDP_HEADER_BYTES,
     AckFlag,
+    CcType,
     ControlFlag,
     Mode,
     NackCode,
@@ -40,6 +41,11 @@ _NACK_RETX = int(NackFlag.RETX)
 _REQ_AR = int(RequestFlag.AR)
 _REQ_RETX = int(RequestFlag.RETX)
 _NOMINAL = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES
+_CONTROL = Priority.CONTROL
+_ACK_CC = PdsType.ACK_CC << 11
+_CC_CREDIT = CcType.CREDIT << 4
+_pack_ack_cc = ACK_CC.pack
+_new = tuple.__new__  # a named tuple in half the time that its own constructor takes
 _OLDEST = -0x8000
 """An ACK cannot name a PSN further behind, and no sender has one under way that is."""
 
@@ -201,40 +207,44 @@ class Receiver:
         if pdc.close_wanted:
             flags |= _ACK_REQ_CLOSE
             flags &= ~_ACK_REQ_CLEAR
-        offset = psn_distance(psn, cack)
         if probe_opaque is not None:
             flags |= _ACK_PROBE
             offset = probe_opaque - 0x10000 if probe_opaque & 0x8000 else probe_opaque
-        elif not -0x8000 <= offset <= 0x7FFF:
+        elif psn == cack:
             offset = 0
+        else:
+            offset = psn_distance(psn, cack)
+            if not -0x8000 <= offset <= 0x7FFF:
+                offset = 0
+        base_offset = bitmap = disorder = 0
         if tracker.bitmap or cack != tracker.contiguous:
             base, bitmap = tracker.sack(psn)
             base_offset = psn_distance(base, cack)
-        else:
-            base_offset = bitmap = 0
-        disorder = min(tracker.out_of_order, 0xFFFE)
+            disorder = min(tracker.out_of_order, 0xFFFE)
         credit = pdc.granted_credit()
-        state: NsccState | CreditState
         if credit is None:
-            state = NsccState(0, False, 0, (self.rcvd_bytes + 255) >> 8 & 0xFF_FFFF, disorder)
+            kind = first = 0
+            middle = (self.rcvd_bytes + 255) >> 8 & 0xFF_FFFF
         else:
-            state = CreditState(credit, disorder)
-        ack = Ack(
-            type=PdsType.ACK_CC,
-            next_header=NextHeader.NONE if answer is None else answer.next_header,
-            flags=flags,
-            ack_psn_offset=offset,
-            cack_psn=cack,
-            spdcid=pdc.local_pdcid,
-            dpdcid=pdc.remote_pdcid,
-            mpr=pdc.config.mpr,
-            sack_psn_offset=base_offset,
-            sack_bitmap=bitmap,
-            cc_state=state,
+            kind, first, middle = _CC_CREDIT, credit >> 8 & 0xFFFF, (credit & 0xFF) << 24
+        header = _pack_ack_cc(
+            (_ACK_CC if answer is None else _ACK_CC | answer.next_header << 7) | flags,
+            offset,
+            cack,
+            pdc.local_pdcid,
+            pdc.remote_pdcid,
+            kind,
+            pdc.config.mpr,
+            base_offset,
+            bitmap,
+            first,
+            middle,
+            disorder,
         )
         self._ack_bytes = 0
-        body = b"" if answer is None else answer.body
-        pdc.emit(Outgoing(pdc.remote, incoming.entropy, Priority.CONTROL, ack.encode() + body, b""))
+        if answer is not None:
+            header += answer.body
+        pdc.emit(_new(Outgoing, (pdc.remote, incoming.entropy, _CONTROL, header, b"")))
 
     def nack(self, code: NackCode, request: Request, incoming: Incoming, payload: int | None = None) -> None:
         """Refuse a request's packet."""

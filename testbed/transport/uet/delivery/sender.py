@@ -31,7 +31,7 @@ from ..psn import psn_add, psn_distance
 from ..trace import Trace
 from .demand import CreditDemand
 from .nacks import NACK_ACTIONS, NackAction
-from .window import PacketSource, PacketState, SendWindow, TxPacket
+from .window import NOMINAL_HEADER_BYTES, PacketSource, PacketState, SendWindow, TxPacket
 
 if TYPE_CHECKING:
     from .pdc import Pdc
@@ -59,6 +59,8 @@ _SYN_RANGE = 0xFFF
 _RCVD_BYTES_MASK = 0xFF_FFFF
 _RCVD_BYTES_UNIT = 256
 _SERVICE_UNIT_NS = 128
+_SHORT_BYTES = NOMINAL_HEADER_BYTES + 1024
+"""Nominal size of a message that counts as short: it takes the time of a few acknowledgements."""
 LONGEST_RTO_NS = 8_000_000_000
 """Section 3.5.12: a time-out doubles up to 8 s."""
 _IN_FLIGHT = PacketState.IN_FLIGHT
@@ -158,6 +160,12 @@ class Sender:
     def has_work(self) -> bool:
         """Something waits to be sent, whether or not it may be now."""
         return bool(self._again or self._sources)
+
+    @property
+    def next_is_short(self) -> bool:
+        """Whether what is to be sent next is the end of a message, or all of it, and short."""
+        sources = self._sources
+        return False if self._again or not sources else sources[0].remaining_bytes <= _SHORT_BYTES
 
     @property
     def sources(self) -> Iterable[PacketSource]:
@@ -329,7 +337,6 @@ class Sender:
             self._found(acked)
             acked.state = _DONE
             self._done(acked, NextHeader.NONE, b"", now)
-        window.advance()
         if ack.sack_bitmap:
             self._take_sack(psn_add(cack, ack.sack_psn_offset), ack.sack_bitmap)
             if self._pdc.config.loss_inference and not self._pdc.config.trimming:

@@ -149,9 +149,13 @@ class SendWindow:
         return behind <= self._sent and behind < 0x8000_0000
 
     def cumulative(self, cack_psn: int) -> list[TxPacket]:
-        """Take CACK_PSN; the packets that it acknowledges and nothing had before, for the caller to make done."""
+        """Take CACK_PSN; the packets that it acknowledges and nothing had before, for the caller to make done.
+
+        `clear_psn` moves on, over all packets that are done already.
+        """
         newly: list[TxPacket] = []
-        if psn_distance(cack_psn, self.cack_psn) <= 0:
+        if cack_psn == self.cack_psn or psn_distance(cack_psn, self.cack_psn) < 0:
+            self.advance()
             return newly
         self.cack_psn = cack_psn
         psn = self.clear_psn

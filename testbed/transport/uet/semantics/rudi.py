@@ -221,7 +221,7 @@ class RudiChannel:
             self._fep.count("stray-response")
             return
         header, at = decode_ses(packet.next_header, data, offset)
-        if not isinstance(header, Response | ResponseData):
+        if not isinstance(header, (Response, ResponseData)):
             raise DecodeError(offset, "a RUDI response that is no response")
         good = header.return_code in (ReturnCode.OK, ReturnCode.NULL)
         if good and request.reads:

@@ -51,6 +51,8 @@ _UNTAGGED = frozenset({Opcode.SEND, Opcode.RENDEZVOUS_SEND, Opcode.DEFERRABLE_SE
 _TAGGED = frozenset({Opcode.TAGGED_SEND, Opcode.RENDEZVOUS_TSEND, Opcode.DEFERRABLE_TSEND})
 _SENDS = _UNTAGGED | _TAGGED
 _RESPONSE_HEADER = NextHeader.RESPONSE
+_DEFAULT_RESPONSE = int(ResponseList.EXPECTED) << 6 | int(ResponseOpcode.DEFAULT_RESPONSE)
+_OK = int(ReturnCode.OK)
 _new = tuple.__new__  # a named tuple in half the time that its own constructor takes
 _NOTHING = Answer(NextHeader.NONE, b"")
 
@@ -60,6 +62,11 @@ Request = StandardRequest | MediumRequest | SmallRequest
 @lru_cache(maxsize=4096)
 def _address_number(remote: str) -> int:
     return int(ip_address(remote))
+
+
+@lru_cache(maxsize=4096)
+def _initiator_address(remote: str, initiator: int, job_id: int) -> FepAddress:
+    return FepAddress(remote, initiator >> 12 & 0xFFF, initiator & 0xFFF, job_id)
 
 
 def encode_response(
@@ -118,7 +125,7 @@ class TargetSemantics:
             if opcode == Opcode.NO_OP:
                 return self._plain(header, header.message_id)
             return self._error(ReturnCode.UNSUPPORTED_OP, header, header.message_id)
-        if isinstance(header, MediumRequest | SmallRequest):
+        if isinstance(header, (MediumRequest, SmallRequest)):
             if len(payload) != header.request_length and header.opcode != Opcode.READ:
                 raise DecodeError(offset + 2, f"{len(payload)} bytes follow, not {header.request_length}")
             return self._single(pdc, transfers, header, psn, payload, now)
@@ -130,7 +137,7 @@ class TargetSemantics:
                 transfers.expect(now)
                 waiting.on_data(header.message_offset, payload, ReturnCode(header.return_code), now)
             return _NOTHING
-        if isinstance(header, Response | ResponseDataSmall):
+        if isinstance(header, (Response, ResponseDataSmall)):
             return _NOTHING  # its request was a small one, and we send none that data comes back for
         raise AssertionError(f"no such header: {header}")
 
@@ -141,18 +148,12 @@ class TargetSemantics:
         header, _ = decode_ses(next_header, data, offset)
         if isinstance(header, StandardRequest):
             return self._plain(header, header.message_id)
-        if isinstance(header, MediumRequest | SmallRequest):
+        if isinstance(header, (MediumRequest, SmallRequest)):
             return self._plain(header, 0)
         return _NOTHING
 
     def _plain(self, header: Request, message_id: int) -> Answer:
-        body = encode_response(
-            ReturnCode.OK,
-            message_id,
-            header.job_id,
-            header.request_length,
-            opcode=ResponseOpcode.DEFAULT_RESPONSE,
-        )
+        body = _RESPONSE.pack(_DEFAULT_RESPONSE, _OK, message_id, header.job_id, header.request_length)
         return Answer(NextHeader.RESPONSE, body)
 
     @staticmethod
@@ -273,9 +274,7 @@ class TargetSemantics:
         """The first packet of a message that arrives decides where its data goes."""
         total = header.request_length
         message_id = header.message_id if isinstance(header, StandardRequest) else 0
-        answer = encode_response(
-            ReturnCode.OK, message_id, header.job_id, total, opcode=ResponseOpcode.DEFAULT_RESPONSE
-        )
+        answer = _RESPONSE.pack(_DEFAULT_RESPONSE, _OK, message_id, header.job_id, total)
         message = IncomingMessage(total, None, None, answer)
         message.opcode = header.opcode
         message.job_id = header.job_id
@@ -344,8 +343,7 @@ class TargetSemantics:
 
     @staticmethod
     def _source(remote: str, header: Request) -> FepAddress:
-        initiator = 0 if isinstance(header, SmallRequest) else header.initiator
-        return FepAddress(remote, initiator >> 12 & 0xFFF, initiator & 0xFFF, header.job_id)
+        return _initiator_address(remote, 0 if isinstance(header, SmallRequest) else header.initiator, header.job_id)
 
     def _complete(self, message: IncomingMessage, now: int) -> None:
         """All of a message has arrived."""
@@ -447,7 +445,7 @@ class TargetSemantics:
         if isinstance(extension, CswapExtension):
             operand = extension.swap[: header.request_length]
             compare = extension.compare[: header.request_length]
-        if not isinstance(extension, AtomicExtension | CswapExtension) or len(operand) != header.request_length:
+        if not isinstance(extension, (AtomicExtension, CswapExtension)) or len(operand) != header.request_length:
             return self._error(ReturnCode.AMO_UNSUPPORTED_SIZE, header, header.message_id)
         try:
             target = self._fep.memory.resolve(

@@ -16,7 +16,7 @@ _DROPPED_KEPT = 256
 def check_response(next_header: NextHeader, data: bytes | memoryview, offset: int) -> None:
     """Raises `DecodeError` where an ACK's response is none: to take it for an acknowledgement would lose the answer."""
     header, at = decode_ses(next_header, data, offset)
-    if isinstance(header, ResponseData | ResponseDataSmall) and len(data) - at != header.payload_length:
+    if isinstance(header, (ResponseData, ResponseDataSmall)) and len(data) - at != header.payload_length:
         raise DecodeError(at, f"{len(data) - at} bytes follow, not {header.payload_length}")
 
 
@@ -91,7 +91,7 @@ class PdcTransfers:
         if isinstance(header, Response):
             if header.return_code not in (ReturnCode.OK, ReturnCode.NULL):
                 message.refuse(ReturnCode(header.return_code))
-        elif isinstance(header, ResponseData | ResponseDataSmall):
+        elif isinstance(header, (ResponseData, ResponseDataSmall)):
             waiting = self.pending.get(message.message_id)
             if waiting is not None:
                 at = header.message_offset if isinstance(header, ResponseData) else 0
