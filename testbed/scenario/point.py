@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -39,7 +41,7 @@ from testbed.scenario.predictions import predict_point
 from testbed.scenario.progress import Phase, Progress, ProgressListener
 from testbed.scenario.run_metrics import RunData, compute_metrics
 from testbed.scenario.sweep import Point
-from testbed.scenario.traffic import Marking, RunTraffic, choose_marking, make_traffic
+from testbed.scenario.traffic import RunTraffic, make_traffic
 from testbed.scenario.trust import (
     check_backlogs,
     check_idle_rtt,
@@ -99,14 +101,13 @@ class PointRunner:
     def run(self) -> PointOutcome:
         """Every repeat, until one fails or somebody interrupts. Raises `ScenarioError` where the lab cannot."""
         traffic = [make_traffic(self.scenario, self.lab, seed=seed) for seed in self.scenario.repeat.seeds]
-        marking = choose_marking(self.scenario, self.lab.plan)
         ideals = PointIdeals.of(self.scenario, self.lab, traffic)
         runs: list[RunResult] = []
         failure: TestbedError | None = None
         interrupted = False
         idle = self._idle_rtt()
         for index, one in enumerate(traffic, start=1):
-            result, failure, interrupted = self._measure(index, one, marking, ideals)
+            result, failure, interrupted = self._measure(index, one, ideals)
             if result is not None:
                 runs.append(result)
             self._tell(Phase.RUN, index, index, len(traffic))
@@ -146,15 +147,15 @@ class PointRunner:
         return predict_point(self.scenario, self.lab, done, framing=ideals.framing, base_rtt_s=ideals.base_rtt_s)
 
     def _measure(
-        self, index: int, traffic: RunTraffic, marking: Marking, ideals: PointIdeals
+        self, index: int, traffic: RunTraffic, ideals: PointIdeals
     ) -> tuple[RunResult | None, TestbedError | None, bool]:
         started = datetime.now(UTC)
         measured = _Measured()
         try:
             if self.scenario.workload.duration is not None:
-                self._run_iperf(index, traffic, marking, measured)
+                self._run_iperf(index, traffic, ideals, measured)
             else:
-                self._run_workers(index, traffic, marking, measured)
+                self._run_workers(index, traffic, measured)
         except (FlowFailed, DriverError) as error:
             measured.failure = error
         observation = measured.observation
@@ -203,7 +204,7 @@ class PointRunner:
         )
         return result, measured.failure, measured.interrupted
 
-    def _run_iperf(self, index: int, traffic: RunTraffic, marking: Marking, measured: _Measured) -> None:
+    def _run_iperf(self, index: int, traffic: RunTraffic, ideals: PointIdeals, measured: _Measured) -> None:
         assert self.scenario.workload.duration is not None
         flows = plan_flows(traffic.workload, traffic.placement, seed=traffic.seed)
         if not flows:
@@ -213,7 +214,7 @@ class PointRunner:
             lab=self.lab,
             transport=self.scenario.transport,
             duration=self.scenario.workload.duration,
-            tos=marking.dscp << 2,
+            tos=ideals.dscp << 2,
             interrupt=self.interrupt,
             around=lambda: self._watched(measured),
             on_listening=lambda count: self._tell(Phase.SERVERS, index, count, len(flows)),
@@ -227,14 +228,13 @@ class PointRunner:
             starts = [item.started_s for item in result.measurements]
             measured.checks = check_start_skew(starts, [channel.seconds for channel in measured.channels])
 
-    def _run_workers(self, index: int, traffic: RunTraffic, marking: Marking, measured: _Measured) -> None:
+    def _run_workers(self, index: int, traffic: RunTraffic, measured: _Measured) -> None:
         executors = self.executors(self.lab, self.scenario)
         result = executors.run(
             traffic.workload,
             traffic.placement.nics,
             k=self.lab.plan.k,
             seed=traffic.seed,
-            dscp=marking.dscp,
             limit_s=self.scenario.workload.time_limit.seconds,
             inside_bps=round(SCALE_UP_BPS / self.lab.plan.k),
             interrupt=self.interrupt,
@@ -276,7 +276,9 @@ class PointRunner:
             raise ScenarioError("faults need a lab that is really there")
 
         def kill_mover(host: str) -> None:
-            self.executors(self.lab, self.scenario).kill(host)
+            pid = self.executors(self.lab, self.scenario).pid(host)
+            if pid is not None:
+                os.kill(pid, signal.SIGKILL)
 
         return stack.enter_context(FaultTimeline(self.lab, self.scenario.faults, kill_mover=kill_mover))
 

@@ -12,11 +12,11 @@ from testbed.plan.operations import PortPlan
 from testbed.plan.wire import WirePaths
 from testbed.results import MetricSummary, RunResult
 from testbed.scenario.fabric_graph import fabric_graph
-from testbed.scenario.framing import framing_of
 from testbed.scenario.lab import LiveLab
 from testbed.scenario.placement import Placement
 from testbed.scenario.predictions import is_pattern
 from testbed.scenario.traffic import RunTraffic
+from testbed.scenario.transport_settings import TransportSettings
 from testbed.workload.metrics import CATALOGUE
 from testbed.workload.oracles.ecmp import UPLINKS
 from testbed.workload.oracles.fabric_graph import DirectedLink
@@ -34,6 +34,7 @@ class PointIdeals:
     """Lab rates and lab times."""
 
     framing: Framing
+    dscp: int
     nic_bps: float
     base_rtt_s: float
     """The longest between two ranks that talk, modelled."""
@@ -48,8 +49,10 @@ class PointIdeals:
         first = traffic[0]
         nic = min(first.placement.nics, key=lambda one: one.rate_bps)
         graph = fabric_graph(lab.model, lab.plan)
+        settings = TransportSettings(lab, scenario.transport)
         return cls(
-            framing=framing_of(scenario.transport, min(one.mtu_bytes for one in first.placement.nics)),
+            framing=settings.ideals().framing(nic),
+            dscp=settings.dscp,
             nic_bps=float(nic.rate_bps),
             base_rtt_s=_base_rtt_s(lab, traffic),
             k=lab.plan.k,

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from testbed.errors import ScenarioError, WorkloadError
 from testbed.fabric import model_base_rtt
-from testbed.model.scenario import Scenario, TransportKind
-from testbed.plan.operations import LabPlan
+from testbed.model.scenario import Scenario
 from testbed.scenario.lab import LiveLab
 from testbed.scenario.placement import Placement, place_ranks
 from testbed.workload.registry import build_workload, workload_kind
@@ -97,40 +96,3 @@ def _check_reachable(lab: LiveLab, placement: Placement, workload: Workload) -> 
                 f" rails of {lab.model.name} do not reach each other",
                 hint="ranks: {per_rail: true}, {rails: [1]}, or a hierarchical algorithm",
             )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Marking:
-    """How the packets of a run are marked. `priority` is the class's, None without `qos:`."""
-
-    dscp: int
-    class_name: str
-    priority: int | None
-
-
-def choose_marking(scenario: Scenario, plan: LabPlan) -> Marking:
-    """The class that the scenario names; else the lossless one, the first with ECN, or the default. Raises
-    `ScenarioError` for one that the lab does not have."""
-    wanted = scenario.transport.traffic_class
-    if plan.qos is None:
-        if wanted is not None:
-            raise ScenarioError(f"traffic_class {wanted}: the lab has no qos, so no classes")
-        return Marking(dscp=0, class_name="", priority=None)
-    profile = plan.qos.profiles[0]
-    found: dict[int, int] = {}
-    for dscp in range(63, -1, -1):
-        found[profile.class_of_dscp[dscp]] = dscp  # the lowest DSCP of each class
-    classes = [item for item in profile.classes if item.priority in found]
-    if wanted is not None:
-        named = next((item for item in classes if item.name == wanted), None)
-        if named is None:
-            known = ", ".join(item.name for item in classes)
-            raise ScenarioError(f"the lab has no traffic class {wanted!r}", hint=f"one of {known}")
-        return Marking(dscp=found[named.priority], class_name=named.name, priority=named.priority)
-    rdma_like = scenario.transport.kind is not TransportKind.TCP
-    preferred = [item for item in classes if item.lossless] or [
-        item for item in classes if item.kmin_bytes is not None and not item.strict
-    ]
-    default = next(item for item in profile.classes if item.priority == profile.class_of_dscp[0])
-    chosen = preferred[0] if preferred and rdma_like else default
-    return Marking(dscp=found.get(chosen.priority, 0), class_name=chosen.name, priority=chosen.priority)
