@@ -50,7 +50,7 @@ class AttachedLab:
         self.handle: int | None = self._native.lab_new(self.core.handle, self._wire.handle, *memory, ring.size)
         if not self.handle:
             raise MemoryError(f"no memory for the lab {attachment.lab}")
-        self._finalizer = weakref.finalize(self, self._native.lab_free, self.handle)
+        weakref.finalize(self, self._native.lab_free, self.handle)
         self.core.take_over(time.monotonic_ns())
         self._perform()
 
@@ -65,10 +65,9 @@ class AttachedLab:
         self.tell()
 
     def close(self) -> None:
-        """Resume the peers, open the gates, let go of the maps."""
+        """Resume the peers, open the gates, let go of ports and maps. What was counted stays."""
         self.core.stop()
         self._perform()
-        self._finalizer()
         self._wire.close()
         self._maps.close()
 

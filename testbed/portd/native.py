@@ -143,6 +143,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
         c_void_p,
         (POINTER(AttachedPort), c_uint32, c_uint32, POINTER(c_char_p), c_uint32, POINTER(GateMessages), c_uint32),
     ),
+    ("wire_close", None, (c_void_p,)),
     ("wire_free", None, (c_void_p,)),
     ("wire_send_frame", c_int, (c_void_p, c_uint32, c_uint32, _QUANTA)),
     ("wire_change_gates", c_int, (c_void_p, c_uint32, c_uint32, c_bool)),

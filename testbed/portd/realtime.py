@@ -7,8 +7,9 @@ import gc
 import os
 
 AGENT_PRIORITY = 50
-KICKER_PRIORITY = 49
-"""Of the agent's thread that makes opened queues run."""
+KICKER_PRIORITY = AGENT_PRIORITY
+"""Of the agent's thread that makes opened queues run. It is in the kernel's network stack most of the time, where nobody
+can take the CPU from it: a waking agent of the same priority goes to another CPU, one of a higher would wait here."""
 GUARD_PRIORITY = 49
 _MCL_CURRENT, _MCL_FUTURE, _MCL_ONFAULT = 1, 2, 4
 _libc = ctypes.CDLL(None, use_errno=True)

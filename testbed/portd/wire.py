@@ -57,10 +57,10 @@ class Wire:
         )
         if not self.handle:
             raise MemoryError(f"no memory for {len(ports)} ports")
-        self._finalizer = weakref.finalize(self, self._native.wire_free, self.handle)
+        weakref.finalize(self, self._native.wire_free, self.handle)
 
     def close(self) -> None:
-        self._finalizer()
+        self._native.wire_close(self.handle)
 
     def open_gates(self, port: int, vector: int) -> int:
         """Open the gates of the priorities in `vector`, and let the queue run."""

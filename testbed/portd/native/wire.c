@@ -282,14 +282,19 @@ struct wire *wire_new(const struct attached_port *ports, __u32 count, __u32 port
 	return NULL;
 }
 
+void wire_close(struct wire *wire)
+{
+	for (__u32 i = 0; i < wire->namespace_count; i++)
+		close_sockets(&wire->namespaces[i]);
+}
+
 void wire_free(struct wire *wire)
 {
 	if (!wire)
 		return;
-	for (__u32 i = 0; i < wire->namespace_count; i++) {
-		close_sockets(&wire->namespaces[i]);
+	wire_close(wire);
+	for (__u32 i = 0; i < wire->namespace_count; i++)
 		free(wire->namespaces[i].path);
-	}
 	free(wire->namespaces);
 	free(wire->ports);
 	free(wire->gates);

@@ -39,6 +39,7 @@ struct wire {
 /* NULL: no memory, or a port that names what is not there. Ports are numbered below `port_count`. */
 API struct wire *wire_new(const struct attached_port *ports, __u32 count, __u32 port_count, const char *const *namespaces,
 			  __u32 namespace_count, const struct gate_messages *gates, __u32 gates_count);
+API void wire_close(struct wire *wire); /* its sockets; used again, it opens them again */
 API void wire_free(struct wire *wire);
 
 API int wire_send_frame(struct wire *wire, __u32 port, __u32 vector, const __u16 *quanta);
