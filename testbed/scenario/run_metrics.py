@@ -6,7 +6,7 @@ for it (no flow ended, nothing was sent) is None.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -97,9 +97,8 @@ def _of_channels(run: RunData) -> dict[str, float | None]:
     packets: list[int] = [channel.packets for channel in channels if channel.packets is not None]
     resent = [float(channel.retransmits) for channel in channels]
     compute = {name: CATALOGUE[name].compute for name in CATALOGUE}
-    shared = _shared_ideal(channels)
     found = {
-        "aggregate_share": compute["aggregate_share"](rates, shared),
+        "aggregate_share": compute["aggregate_share"](rates, ideal),
         "slowest_share": compute["slowest_share"](rates, ideal),
         "aggregate_goodput": compute["aggregate_goodput"](rates),
         "jain_flows": compute["jain_flows"](rates),
@@ -111,20 +110,6 @@ def _of_channels(run: RunData) -> dict[str, float | None]:
     if late and sum(packets):
         found["reordered_ratio"] = sum(late) / sum(packets)
     return found
-
-
-def _shared_ideal(channels: Sequence[Channel]) -> list[float]:
-    """Ideals of channels, where several have one NIC in common divided among them."""
-    sending = Counter((channel.source.node, channel.source.interface) for channel in channels)
-    receiving = Counter((channel.destination.node, channel.destination.interface) for channel in channels)
-    return [
-        channel.ideal_bps
-        / max(
-            sending[channel.source.node, channel.source.interface],
-            receiving[channel.destination.node, channel.destination.interface],
-        )
-        for channel in channels
-    ]
 
 
 def _of_collectives(run: RunData) -> dict[str, float | None]:

@@ -115,24 +115,6 @@ def test_a_run_cut_short_says_nothing_about_its_length() -> None:
     assert found["fct_slowdown_p50"] == 1.0
 
 
-def test_an_incast_shares_its_receiver() -> None:
-    one = channel(0, [(1.0, 500_000)], destination=end("z"))
-    other = channel(1, [(1.0, 500_000)], destination=end("z"))
-    both = Transfers(
-        number=[0, 1],
-        source=[0, 1],
-        destination=[2, 2],
-        size_bytes=[500_000, 500_000],
-        channel=[0, 1],
-        start_s=[0.0, 0.0],
-        end_s=[1.0, 1.0],
-        ideal_s=[0.5, 0.5],
-    )
-    found = compute_metrics(data(channels=[one, other], transfers=both))
-    assert found["aggregate_share"] == pytest.approx(1.0)
-    assert found["slowest_share"] == pytest.approx(0.5)
-
-
 def test_collectives_have_the_mean_time_of_the_largest() -> None:
     def collective(size: int, seconds: float, wrong: int | None) -> CollectiveResult:
         rate = 8 * size / seconds
