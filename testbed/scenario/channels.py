@@ -1,0 +1,151 @@
+"""Which transfers share a channel, and the ports of each: decided before a run, so that oracles can follow every hash.
+
+Source ports are drawn from the run's seed, below the ephemeral range, so that the same seed hashes the same way each
+time and another seed another way.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from testbed.errors import ScenarioError
+from testbed.model.scenario import TransportKind
+from testbed.plan.operations import PortPlan
+from testbed.worker.program import Channel
+from testbed.workload.draws import draw_below
+from testbed.workload.steps import Transfer, Workload
+
+TCP_PORT = 18_515
+"""Where receivers listen: perftest's default."""
+UET_PORT = 4793
+"""Of both ends' receiving sockets (UE Specification 1.0; IANA has it as `uet`)."""
+SOURCE_PORTS = (20_000, 32_000)
+"""Below Linux's ephemeral range (ip_local_port_range)."""
+_LOOK_BACK = 64
+"""Steps that are looked through for one before a transfer on the same way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelPlan:
+    """`of_step` has the index of every transfer over the fabric; those inside a host have no channel."""
+
+    channels: tuple[Channel, ...]
+    of_step: Mapping[int, int]
+
+
+def plan_channels(
+    workload: Workload, ranks: Sequence[PortPlan], *, kind: TransportKind, seed: int, single_path: bool = False
+) -> ChannelPlan:
+    """The channels of one run; `ranks[i]` is the NIC of rank i.
+
+    A collective's transfers from one rank to another share a channel, as they do a connection of NCCL. Of traffic
+    patterns, a transfer that waits for nothing has one of its own (a permutation's flows, each of the front-end's
+    mice), and one that waits for a transfer of the same way follows it. UET has one for each pair: it sprays, or with
+    `single_path` keeps to the source port given. Transfers between ranks of one host stay inside.
+
+    Raises `ScenarioError` where the ranks do not fit.
+    """
+    if len(ranks) < workload.ranks:
+        raise ScenarioError(f"{workload.name} has {workload.ranks} ranks, and {len(ranks)} NICs are given")
+    for rank, nic in enumerate(ranks):
+        if nic.address is None:
+            raise ScenarioError(f"rank {rank} cannot be {nic.node}:{nic.name}: it has no address")
+    pairs = _Assignment(workload)
+    of_step: dict[int, int] = {}
+    for step in workload.steps:
+        if isinstance(step, Transfer) and ranks[step.source].node != ranks[step.destination].node:
+            share = step.piece is not None or kind is TransportKind.UET
+            of_step[step.number] = pairs.shared(step) if share else pairs.own(step)
+    rng = random.Random(f"ports {seed}")
+    ports = _uet_ports(rng, ranks, single_path) if kind is TransportKind.UET else None
+    taken: set[tuple[str, str, int]] = set()
+    channels = []
+    for index, (source, destination) in enumerate(pairs.ends):
+        source_port = _draw_port(rng, ranks[source], ranks[destination], taken) if ports is None else ports[source]
+        channels.append(
+            Channel(
+                index=index,
+                source=source,
+                destination=destination,
+                source_port=source_port,
+                destination_port=TCP_PORT if ports is None else UET_PORT,
+            )
+        )
+    return ChannelPlan(channels=tuple(channels), of_step=of_step)
+
+
+class _Assignment:
+    """Channels by their ends, and which step was the last on each."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.ends: list[tuple[int, int]] = []
+        self._workload = workload
+        self._shared: dict[tuple[int, int], int] = {}
+        self._last: dict[int, int] = {}
+        """The channel on which a step is the last."""
+        self._first: dict[tuple[int, int], int] = {}
+
+    def shared(self, step: Transfer) -> int:
+        """The one channel of collectives between these ranks."""
+        ends = step.source, step.destination
+        if ends not in self._shared:
+            self._shared[ends] = self._open(ends)
+        return self._shared[ends]
+
+    def own(self, step: Transfer) -> int:
+        """The channel of a transfer before it; for one that waits for nothing, one of its own."""
+        ends = step.source, step.destination
+        channel = self._before(step) if step.after else None
+        if channel is None:
+            channel = self._first.get(ends) if step.after else None
+        if channel is None:
+            channel = self._open(ends)
+            self._first.setdefault(ends, channel)
+        self._last[step.number] = channel
+        return channel
+
+    def _open(self, ends: tuple[int, int]) -> int:
+        self.ends.append(ends)
+        return len(self.ends) - 1
+
+    def _before(self, step: Transfer) -> int | None:
+        """The channel of a transfer on the same way that has ended when this one begins, and is the last of it."""
+        seen = set(step.after)
+        queue = sorted(seen)
+        for number in queue:
+            channel = self._last.get(number)
+            if channel is not None and self.ends[channel] == (step.source, step.destination):
+                del self._last[number]
+                return channel
+            for before in self._workload.steps[number].after:
+                if before not in seen and len(seen) < _LOOK_BACK:
+                    seen.add(before)
+                    queue.append(before)
+        return None
+
+
+def _uet_ports(rng: random.Random, ranks: Sequence[PortPlan], single_path: bool) -> list[int]:
+    """By rank; one for each address, since a FEP has one set of entropy values. 0: it varies from packet to packet."""
+    by_address: dict[str, int] = {}
+    for nic in ranks:
+        by_address.setdefault(str(nic.address), _port(rng) if single_path else 0)
+    return [by_address[str(nic.address)] for nic in ranks]
+
+
+def _draw_port(rng: random.Random, source: PortPlan, to: PortPlan, taken: set[tuple[str, str, int]]) -> int:
+    """One that no other channel between these addresses has."""
+    least, most = SOURCE_PORTS
+    for _ in range(most - least):
+        port = _port(rng)
+        key = (str(source.address), str(to.address), port)
+        if key not in taken:
+            taken.add(key)
+            return port
+    raise ScenarioError(f"{source.node}:{source.name} needs more than {most - least} channels to {to.node}:{to.name}")
+
+
+def _port(rng: random.Random) -> int:
+    least, most = SOURCE_PORTS
+    return least + draw_below(rng, most - least)

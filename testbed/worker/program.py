@@ -1,0 +1,127 @@
+"""A program: the part of a workload that one host executes, resolved to addresses, ports and lab time. Plain data.
+
+Every step's `after` names only steps in which its rank takes part, so that a host needs nobody to execute its part
+(`workload.builder.check_local`). Times are in ns of lab time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from testbed.workload.datatype import DataType
+from testbed.workload.steps import Collective, Combine
+
+VERSION = 1
+"""Of the shape of a program as JSON (`wire`). A worker refuses any other."""
+LARGEST_TRANSFER = (1 << 32) - 1
+"""Bytes; UET's `request_length` has 32 bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A rank and the NIC that it sends from."""
+
+    rank: int
+    host: str
+    interface: str
+    address: str
+    """IPv4."""
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} ({self.host}:{self.interface})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """What carries transfers from one rank to another, one after another: a TCP connection, or a pair of endpoints.
+
+    `source_port` is the source's; 0 where a transport chooses it from packet to packet.
+    """
+
+    index: int
+    source: int
+    destination: int
+    source_port: int
+    destination_port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Part of a collective's arrays that a transfer carries: elements from `offset` at the source, to `target`."""
+
+    collective: int
+    """Index in `Program.collectives`."""
+    offset: int
+    length: int
+    target: int
+    combine: Combine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A transfer, or a rank's computing (`destination` None)."""
+
+    number: int
+    source: int
+    destination: int | None = None
+    size_bytes: int = 0
+    duration_ns: int = 0
+    """Of computing."""
+    start_ns: int = 0
+    """Not before this time after the begin."""
+    after: tuple[int, ...] = ()
+    channel: int | None = None
+    """Index of a channel; None of a transfer: inside the host."""
+    piece: Piece | None = None
+    """None: it is traffic alone."""
+    acknowledged: bool = False
+    """A later step of the source waits for its end, so that the receiver tells of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TcpSettings:
+    """`tos` is the TOS byte without its ECN bits, which are the kernel's."""
+
+    congestion_control: str | None = None
+    tos: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UetSettings:
+    """`config` has fields of `transport.uet.config.UetConfig` other than `entropies`."""
+
+    config: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    mode: str = "RUD"
+    dscp: int = 26
+    control_dscp: int = 48
+    delays_ns: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By own address: what datagrams from a peer's address are held for."""
+    job_id: int = 1
+    security_key: str = ""
+    """Of TSS, hexadecimal; "": none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """Raises nothing: `wire.decode_program` is what checks one that comes from elsewhere."""
+
+    transport: TcpSettings | UetSettings
+    endpoints: tuple[Endpoint, ...]
+    """Own ranks and those with which they exchange anything."""
+    own: frozenset[int]
+    """The ranks that this host executes."""
+    channels: tuple[Channel, ...]
+    """Those that begin or end here."""
+    steps: tuple[Step, ...]
+    """Those in which an own rank takes part, in order of their numbers."""
+    collectives: tuple[Collective, ...] = ()
+    """Those whose data is carried, and checked at the end. `steps` of them has no meaning here."""
+    datatypes: tuple[DataType, ...] = ()
+    """Of each collective's elements."""
+    seed: int = 0
+    """Of the collectives' data, and of a transport's random numbers."""
+    inside_bps: int = 0
+    """Rate of transfers inside the host, each way of each rank; 0: they take no time."""
+    sample_ns: int = 25_000_000
+    """How often a channel's state is sampled."""

@@ -1,0 +1,78 @@
+"""Which step begins when: counting down what each waits for. No I/O and no clock: time comes in with every call."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Set
+
+from testbed.worker.program import Step
+
+
+class Schedule:
+    """The steps of one host. Times are ns of any clock; a step that is due late begins at the time it was due.
+
+    A transfer between two own ranks ends once. `started_ns` tells when each step that begins here began.
+    """
+
+    def __init__(self, steps: Iterable[Step], own: Set[int]) -> None:
+        self.started_ns: dict[int, int] = {}
+        self.latest_ns = 0
+        """How late a timer was noticed, at most."""
+        self._steps: dict[int, Step] = {}
+        self._waiting: dict[int, int] = {}
+        self._followers: dict[int, list[int]] = {}
+        self._open: set[int] = set()
+        self._timers: list[tuple[int, int]] = []
+        self._begin_ns = 0
+        for step in steps:
+            self._open.add(step.number)
+            if step.source in own:
+                self._steps[step.number] = step
+                self._waiting[step.number] = len(step.after)
+                for before in step.after:
+                    self._followers.setdefault(before, []).append(step.number)
+
+    @property
+    def left(self) -> int:
+        """Steps that have not ended."""
+        return len(self._open)
+
+    def begin(self, now: int) -> None:
+        """The workload begins; `take` tells what is due."""
+        self._begin_ns = now
+        for number, waiting in self._waiting.items():
+            if waiting == 0:
+                heapq.heappush(self._timers, (now + self._steps[number].start_ns, number))
+
+    def end(self, number: int, now: int) -> None:
+        """A step has ended, as far as a rank of this host can see. Raises `KeyError` if it is none, or has already."""
+        self._open.remove(number)
+        for follower in self._followers.pop(number, ()):
+            self._waiting[follower] -= 1
+            if self._waiting[follower] == 0:
+                due = max(now, self._begin_ns + self._steps[follower].start_ns)
+                heapq.heappush(self._timers, (due, follower))
+
+    def take(self, now: int) -> list[Step]:
+        """The transfers that begin by `now`. Computing begins and ends in here."""
+        timers = self._timers
+        begun: list[Step] = []
+        while timers and timers[0][0] <= now:
+            due, number = heapq.heappop(timers)
+            self.latest_ns = max(self.latest_ns, now - due)
+            step = self._steps[number]
+            if number in self.started_ns:  # computing that ends
+                self.end(number, due)
+                continue
+            self.started_ns[number] = due
+            if step.destination is not None:
+                begun.append(step)
+            elif step.duration_ns:
+                heapq.heappush(timers, (due + step.duration_ns, number))
+            else:
+                self.end(number, due)
+        return begun
+
+    def next_due(self) -> int | None:
+        """When to call `take` again; None: nothing is timed."""
+        return self._timers[0][0] if self._timers else None

@@ -1,0 +1,76 @@
+"""What a worker asks of a transport, and what it hears from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from testbed.worker.curves import ChannelState
+from testbed.worker.program import Step
+
+
+class Listener(Protocol):
+    """Who is told. None of these calls back into the transport."""
+
+    def on_sent(self, step: Step, now: int) -> None:
+        """A transfer has ended as far as its source must know: it is acknowledged where somebody waits for that."""
+
+    def on_bytes(self, count: int) -> None:
+        """So many more bytes of transfers have arrived here."""
+
+    def on_arrived(self, step: Step, now: int) -> None:
+        """The last byte of a transfer has arrived, and its data is where it belongs."""
+
+    def on_failed(self, reason: str) -> None:
+        """Traffic cannot go on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelEnd:
+    """What this host knows of a channel that begins or ends here. None: this end cannot tell.
+
+    `counters` are the transport's own.
+    """
+
+    channel: int
+    sent_bytes: int | None = None
+    retransmits: int | None = None
+    packets: int | None = None
+    min_rtt_us: float | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+
+class Traffic(Protocol):
+    """A transport for one program. Every method but `close` may raise `TrafficError`."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether every channel is there."""
+
+    def listen(self) -> None:
+        """Be reachable. Peers may connect from now on."""
+
+    def connect(self) -> None:
+        """Begin to set up what begins here."""
+
+    def send(self, step: Step) -> None:
+        """Begin a transfer."""
+
+    def turn(self, now: int) -> None:
+        """Look at what has ended: to be called after every turn of the loop."""
+
+    def sample(self) -> Iterable[tuple[int, ChannelState]]:
+        """The state of each channel that begins here and has something under way."""
+
+    def ends(self) -> list[ChannelEnd]:
+        """What is known of all channels."""
+
+    def counters(self) -> Mapping[str, int]:
+        """What else was counted, of all channels together."""
+
+    def halt(self) -> None:
+        """Move nothing any more, so that what is known stays as it is."""
+
+    def close(self) -> None:
+        """Leave nothing behind, whatever the state. Nothing is told any more."""

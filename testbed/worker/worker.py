@@ -1,0 +1,274 @@
+"""A worker: it is given a program, sets up its traffic, runs it from a common start on, and reports what happened.
+
+Commands come in and events go out, one JSON object a line:
+
+    prepare   program -> listening: it has checked the program, filled its buffers and can be reached
+    connect   -> ready: every channel from and to here is there
+    start     at_ns (CLOCK_MONOTONIC) -> progress (bytes arrived so far), ..., done
+    stop      -> report: what it has measured, the check of its data included; nothing moves any more
+    release   -> released: sockets and buffers are gone, and it can be given another program
+
+At its beginning it says `hello`. `failed` (with a reason) comes whenever it cannot go on; what it has measured can
+still be asked for by `stop`. A command that makes no sense is `refused` (with a reason) and changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from testbed.agent.loop import Loop
+from testbed.version import __version__
+from testbed.worker.buffers import CollectiveBuffers
+from testbed.worker.copies import InsideCopies
+from testbed.worker.curves import Curves
+from testbed.worker.errors import ProgramError, TrafficError
+from testbed.worker.program import Program, Step, TcpSettings
+from testbed.worker.schedule import Schedule
+from testbed.worker.tcp import TcpTraffic
+from testbed.worker.traffic import Traffic
+from testbed.worker.wire import decode_program
+
+PROGRESS_NS = 200_000_000
+Event = dict[str, Any]
+
+
+class Worker:
+    """Driven by `loop`: call `turn` after each of its turns, and have the next end at `deadline` at the latest."""
+
+    def __init__(self, loop: Loop, tell: Callable[[Event], None]) -> None:
+        self.loop = loop
+        self._tell = tell
+        self._run: _Run | None = None
+
+    def greet(self) -> None:
+        self._tell({"event": "hello", "version": __version__, "pid": os.getpid()})
+
+    def execute(self, command: object) -> None:
+        """Carry out a command. Raises nothing, whatever it is."""
+        try:
+            self._execute(command)
+        except ProgramError as error:
+            self._tell({"event": "refused", "reason": str(error)})
+
+    def _execute(self, command: object) -> None:
+        if not isinstance(command, dict):
+            raise ProgramError("", "a command is an object")
+        run = self._run
+        match command.get("do"):
+            case "prepare" if run is None:
+                program = decode_program(command.get("program"))
+                self._run = _Run(program, self.loop, self._tell)
+                self._run.prepare()
+            case "connect" if run is not None:
+                run.connect()
+            case "start" if run is not None:
+                at_ns = command.get("at_ns")
+                if type(at_ns) is not int or not 0 <= at_ns < 1 << 63:
+                    raise ProgramError("at_ns", f"{at_ns!r} is no time")
+                run.start(at_ns)
+            case "stop" if run is not None:
+                self._tell({"event": "report", **run.stop()})
+            case "release":
+                self.close()
+                self._tell({"event": "released"})
+            case other:
+                raise ProgramError("do", f"{str(other)[:40]!r} cannot be done now")
+
+    def turn(self) -> None:
+        if self._run is not None:
+            self._run.turn()
+
+    def deadline(self) -> int | None:
+        """When `turn` is to be called, though nothing has happened by then (ns of CLOCK_MONOTONIC)."""
+        return None if self._run is None else self._run.deadline()
+
+    def fail(self, reason: str) -> None:
+        """Say that it cannot go on."""
+        self._tell({"event": "failed", "reason": reason})
+
+    def close(self) -> None:
+        """Let go of whatever it is doing."""
+        if self._run is not None:
+            self._run.close()
+            self._run = None
+
+
+class _Run:
+    """One program, from its preparation to its release."""
+
+    def __init__(self, program: Program, loop: Loop, tell: Callable[[Event], None]) -> None:
+        self._program = program
+        self._loop = loop
+        self._tell = tell
+        self._schedule = Schedule(program.steps, program.own)
+        self._inside = InsideCopies(program.inside_bps, self._deliver)
+        self._curves = Curves(program.sample_ns)
+        self._buffers: CollectiveBuffers | None = None
+        self._traffic: Traffic | None = None
+        self._arrived_ns: dict[int, int] = {}
+        self._arrived_bytes = 0
+        self._told_bytes = 0
+        self._begin_ns = 0
+        self._sample_at = 0
+        self._progress_at = 0
+        self._announce_ready = False
+        self._running = False
+        self._over = False
+        """It has failed, or was stopped: nothing begins any more."""
+
+    # --- commands ----------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        try:
+            if self._program.collectives:
+                self._buffers = CollectiveBuffers(self._program)
+            self._traffic = self._make_traffic()
+            self._traffic.listen()
+        except (TrafficError, MemoryError) as error:
+            self.on_failed(str(error) or "there is not enough memory")
+        else:
+            self._tell({"event": "listening"})
+
+    def _make_traffic(self) -> Traffic:
+        if isinstance(self._program.transport, TcpSettings):
+            return TcpTraffic(self._program, self._loop, self._buffers, self)
+        from testbed.worker.uet import UetTraffic  # a worker of TCP alone is smaller, and sooner there
+
+        return UetTraffic(self._program, self._loop, self._buffers, self)
+
+    def connect(self) -> None:
+        if self._traffic is None or self._over or self._announce_ready or self._begin_ns:
+            raise ProgramError("do", "there is nothing to connect")
+        self._announce_ready = True
+        try:
+            self._traffic.connect()
+        except TrafficError as error:
+            self.on_failed(error.message)
+
+    def start(self, at_ns: int) -> None:
+        if self._traffic is None or not self._traffic.ready or self._over or self._begin_ns:
+            raise ProgramError("do", "it is not ready")
+        self._begin_ns = at_ns
+        self._sample_at = self._progress_at = at_ns
+        self._running = True
+        self._schedule.begin(at_ns)
+
+    def stop(self) -> Event:
+        """What was measured."""
+        self._over = True
+        self._running = False
+        if self._traffic is not None and self._begin_ns:
+            self._take_sample(time.monotonic_ns())
+        if self._traffic is not None:
+            self._traffic.halt()
+        ends = [] if self._traffic is None else self._traffic.ends()
+        started, arrived = self._schedule.started_ns, self._arrived_ns
+        return {
+            "steps_left": self._schedule.left,
+            "started": [list(started), [at_ns - self._begin_ns for at_ns in started.values()]],
+            "arrived": [list(arrived), [at_ns - self._begin_ns for at_ns in arrived.values()]],
+            "arrived_bytes": self._arrived_bytes,
+            "wrong": [] if self._buffers is None or self._schedule.left else self._buffers.wrong(),
+            "channels": [
+                {
+                    "channel": end.channel,
+                    "sent_bytes": end.sent_bytes,
+                    "retransmits": end.retransmits,
+                    "packets": end.packets,
+                    "min_rtt_us": end.min_rtt_us,
+                    "counters": dict(end.counters),
+                }
+                for end in ends
+            ],
+            "samples": {
+                str(end.channel): self._curves.columns(end.channel) for end in ends if end.sent_bytes is not None
+            },
+            "counters": {} if self._traffic is None else dict(self._traffic.counters()),
+            "latest_timer_ns": self._schedule.latest_ns,
+        }
+
+    def close(self) -> None:
+        self._over = True
+        if self._traffic is not None:
+            self._traffic.close()
+
+    # --- turns -------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        traffic = self._traffic
+        if traffic is None or self._over:
+            return
+        now = time.monotonic_ns()
+        try:
+            traffic.turn(now)
+            if self._announce_ready and traffic.ready:
+                self._announce_ready = False
+                self._tell({"event": "ready"})
+            if self._running:
+                self._advance(traffic, now)
+        except TrafficError as error:
+            self.on_failed(error.message)
+
+    def _advance(self, traffic: Traffic, now: int) -> None:
+        self._inside.turn(now)
+        while begun := self._schedule.take(now):
+            for step in begun:
+                if step.channel is None:
+                    self._inside.send(step, self._schedule.started_ns[step.number])
+                else:
+                    traffic.send(step)
+            self._inside.turn(now)
+        if now >= self._sample_at:
+            self._take_sample(now)
+            self._sample_at = now + self._curves.interval_ns
+        if self._over:
+            return
+        if not self._schedule.left:
+            self._running = False
+            self._tell({"event": "progress", "bytes": self._arrived_bytes})
+            self._tell({"event": "done"})
+        elif now >= self._progress_at:
+            self._progress_at = now + PROGRESS_NS
+            if self._arrived_bytes != self._told_bytes:
+                self._told_bytes = self._arrived_bytes
+                self._tell({"event": "progress", "bytes": self._arrived_bytes})
+
+    def deadline(self) -> int | None:
+        if not self._running:
+            return None
+        times = [self._sample_at, self._progress_at]
+        times += [due for due in (self._schedule.next_due(), self._inside.next_due()) if due is not None]
+        return min(times)
+
+    def _take_sample(self, now: int) -> None:
+        if self._traffic is not None and now >= self._begin_ns:
+            self._curves.add(now - self._begin_ns, self._traffic.sample())
+
+    def _deliver(self, step: Step, now: int) -> None:
+        """A transfer inside the host has ended."""
+        if step.piece is not None:
+            assert self._buffers is not None
+            self._buffers.deliver(step, self._buffers.outgoing(step))
+        self._arrived_ns[step.number] = now
+        self._schedule.end(step.number, now)
+
+    # --- what traffic tells ------------------------------------------------------------------------------
+
+    def on_sent(self, step: Step, now: int) -> None:
+        self._schedule.end(step.number, now)
+
+    def on_bytes(self, count: int) -> None:
+        self._arrived_bytes += count
+
+    def on_arrived(self, step: Step, now: int) -> None:
+        self._arrived_ns[step.number] = now
+        self._schedule.end(step.number, now)
+
+    def on_failed(self, reason: str) -> None:
+        if not self._over:
+            self._over = True
+            self._running = False
+            self._tell({"event": "failed", "reason": reason})
