@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -13,17 +11,9 @@ from testbed.deploy.live import RunningLab
 from testbed.deploy.scale import resolve_scale
 from testbed.deploy.state import StateDirectory
 from testbed.deploy.steps import StepCallback
-from testbed.model import Lab
 from testbed.model.scenario import TopologyRef
 from testbed.scenario.sweep import topology_key
-from testbed.spec import load_topology
-
-Loader = Callable[[TopologyRef], Lab]
-
-
-def load_lab(topology: TopologyRef) -> Lab:
-    """The resolved model of a scenario's topology. Raises `SpecError`."""
-    return load_topology(Path(topology.file), overrides=topology.set)
+from testbed.spec.scenario_file import load_scenario_topology
 
 
 class ScenarioLabs:
@@ -45,7 +35,7 @@ class ScenarioLabs:
         if self._lab is not None and key == self._key:
             return self._lab
         self._remove()
-        model = load_lab(topology)
+        model = load_scenario_topology(topology)
         scale = resolve_scale(model, self._state)
         if scale.warning:
             print(f"warning: {scale.warning}", file=sys.stderr)

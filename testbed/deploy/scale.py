@@ -26,12 +26,16 @@ class ScaleResolution:
     warning: str = ""
 
 
-def machine_profile(state: StateDirectory) -> MachineProfile:
-    """This machine's forwarding capacity, measured once a boot and kept in the state directory."""
+def machine_profile(state: StateDirectory, *, measure: bool = True) -> MachineProfile:
+    """This machine's forwarding capacity, measured once a boot and kept in the state directory.
+
+    Without `measure` what is kept is taken, or the reference; nothing is written.
+    """
     cores = len(os.sched_getaffinity(0))
     if os.geteuid() != 0:
         return REFERENCE
-    state.prepare(run=False)
+    if measure:
+        state.prepare(run=False)
     key = f"{boot_id()} {platform.release()} {cores} shaped"
     path = state.state / "calibration.json"
     try:
@@ -40,6 +44,8 @@ def machine_profile(state: StateDirectory) -> MachineProfile:
             return _profile(cores, float(kept["forwarding_bps"]))
     except (OSError, ValueError, KeyError):
         pass  # never measured, or not by this version: measure
+    if not measure:
+        return REFERENCE
     measured = measure_forwarding()
     write_durably(path, json.dumps({"key": key, "forwarding_bps": measured}))
     return _profile(cores, measured)
@@ -49,10 +55,13 @@ def _profile(cores: int, forwarding_bps: float) -> MachineProfile:
     return MachineProfile(cores=cores, forwarding_bps=forwarding_bps, mtu_bytes=MTU_BYTES)
 
 
-def resolve_scale(lab: Lab, state: StateDirectory) -> ScaleResolution:
-    """The k of a lab on this machine. A running lab keeps its k, so that deploying twice changes nothing."""
+def resolve_scale(lab: Lab, state: StateDirectory, *, measure: bool = True) -> ScaleResolution:
+    """The k of a lab on this machine. A running lab keeps its k, so that deploying twice changes nothing.
+
+    `measure` as of `machine_profile`.
+    """
     if lab.scale.time is not None:
-        choice = judge_scale(lab, machine_profile(state), lab.scale.time)
+        choice = judge_scale(lab, machine_profile(state, measure=measure), lab.scale.time)
         if choice.k > lab.scale.time:
             return ScaleResolution(
                 k=lab.scale.time,
@@ -64,5 +73,5 @@ def resolve_scale(lab: Lab, state: StateDirectory) -> ScaleResolution:
     if state.exists(lab.name):
         running = state.read(lab.name)
         return ScaleResolution(k=running.k, reason="as deployed")
-    choice = choose_scale(lab, machine_profile(state))
+    choice = choose_scale(lab, machine_profile(state, measure=measure))
     return ScaleResolution(k=choice.k, reason=choice.reason)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.errors import ScenarioError
-from testbed.model.scenario import Scalar, Scenario, TopologyRef
+from testbed.model.scenario import Expectation, Scalar, Scenario, TopologyRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,18 +65,31 @@ def select_points(points: Sequence[Point], only: Mapping[str, object]) -> tuple[
         if not any(names_key(key, one) for one in keys):
             known = f"its keys are {', '.join(keys)}" if keys else "the scenario has no matrix"
             raise ScenarioError(f"--only {key}: the matrix has no such key", hint=known)
-    chosen = tuple(
-        point
-        for point in points
-        if all(
-            any(names_key(key, one) and same_value(value, wanted) for one, value in point.values.items())
-            for key, wanted in only.items()
-        )
-    )
+    chosen = tuple(point for point in points if _is(point, only))
     if not chosen:
         wanted = " ".join(f"{key}={show_value(value)}" for key, value in only.items())
         raise ScenarioError(f"no point has {wanted}", hint=f"there are: {'; '.join(point.name for point in points)}")
     return chosen
+
+
+def judgeable(expect: Iterable[Expectation], points: Sequence[Point]) -> tuple[Expectation, ...]:
+    """The expectations of which these points are enough: not those that compare with a point left out."""
+    return tuple(item for item in expect if not item.over or _has_both(item, points))
+
+
+def _has_both(item: Expectation, points: Sequence[Point]) -> bool:
+    about = [point for point in points if _is(point, item.where)]
+    others = [point for point in points if _is(point, item.over)]
+    changed = [key for point in points[:1] for key in point.values if any(names_key(word, key) for word in item.over)]
+    rest = [{key: value for key, value in point.values.items() if key not in changed} for point in others]
+    return all({key: value for key, value in point.values.items() if key not in changed} in rest for point in about)
+
+
+def _is(point: Point, wanted: Mapping[str, object]) -> bool:
+    return all(
+        any(names_key(word, key) and same_value(value, one) for key, value in point.values.items())
+        for word, one in wanted.items()
+    )
 
 
 def names_key(word: str, key: str) -> bool:

@@ -82,11 +82,22 @@ class ScenarioFile:
         document = self.document_at(point)
         tree = document.tree(("topology", "inline"))
         if tree is None:
-            topology = read_document(FilePath(point.topology.file))
+            try:
+                topology = read_document(FilePath(point.topology.file))
+            except SpecError as error:
+                raise SpecError([_at_reference(document, problem) for problem in error.problems]) from error
         else:
             topology = Document(file=self.document.file, root=tree)
         written = {key: document.tree(("topology", "set", key)) for key in point.topology.set}
         return resolve_lab(topology.with_trees({key: tree for key, tree in written.items() if tree is not None}))
+
+
+def _at_reference(document: Document, problem: Problem) -> Problem:
+    """A file that cannot be read is a problem of whoever names it."""
+    if problem.code != "unreadable":
+        return problem
+    message = f"{problem.file}: {problem.message}"
+    return document.problem(problem.code, ("topology", "file"), message, hint="a path relative to this file")
 
 
 def _resolve_file(written: Document, directory: FilePath, overrides: Mapping[str, object]) -> ScenarioFile:
