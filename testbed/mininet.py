@@ -31,7 +31,7 @@ from testbed.deploy.steps import StepCallback, ignore_steps
 from testbed.drivers.mininet_objects import LOOPBACK_PORT, FrrSwitch, LabCLI, LabHost, LabIntf, LabLink
 from testbed.model import Lab, NodeKind
 from testbed.names import namespace_name
-from testbed.plan.operations import AddAddress, CreateNode, CreateVeth, Operation
+from testbed.plan.operations import AddAddress, CreateNode, CreateVeth, Operation, StartContainer
 from testbed.spec import load_topology, load_topology_text
 
 from mininet.net import Mininet  # isort: skip - the line above has found it
@@ -81,7 +81,7 @@ class LabNet(Mininet):  # type: ignore[misc]
         """Make the objects of what these operations have made; those of which Mininet has no notion are passed over."""
         for operation in operations:
             match operation:
-                case CreateNode():
+                case CreateNode() | StartContainer():
                     self._add_node(operation.node)
                 case CreateVeth(a=a, b=b):
                     self.addLink(

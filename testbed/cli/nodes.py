@@ -63,7 +63,7 @@ def capture(name: str | None, port: str, write: str | None, count: int | None, e
         argv += ["-U", "-w", write, "-Z", "root"]
     if count is not None:
         argv += ["-c", str(count)]
-    process = lab.spawn(node, [*argv, *expression])
+    process = lab.spawn_tool(node, [*argv, *expression])
     with _terminal_handed_over():
         return process.wait()
 

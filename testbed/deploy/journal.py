@@ -1,7 +1,8 @@
 """The journal of a lab: what was created, written before it becomes visible, read by `destroy`.
 
 JSON lines, synced to disk. Kinds: `state` (where the life cycle stands), `nodes` (identity of each
-namespace, with the boot it belongs to), `path` (a file or directory outside the state directory).
+namespace, with the boot it belongs to), `path` (a file or directory outside the state directory), `containers` (the
+engine that makes them and the label they have), `container` (identity of each once it runs, and its FRR's version).
 """
 
 from __future__ import annotations
@@ -29,12 +30,27 @@ class LabState(StrEnum):
 
 
 @dataclass(slots=True, kw_only=True)
+class JournalledContainers:
+    """The containers of a lab: `engine` is the URL of the engine that has them, `deployment` the value of their label.
+
+    `ids` are those that were started, by node: all of the lab's if the deploy came that far. `frr` are the versions
+    of switches' FRR.
+    """
+
+    engine: str
+    deployment: str
+    ids: dict[str, str] = field(default_factory=dict)
+    frr: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
 class JournalContent:
     """What a journal adds up to. `identities` are namespaces of this boot, by node."""
 
     state: LabState | None = None
     identities: dict[str, int] = field(default_factory=dict)
     paths: list[Path] = field(default_factory=list)
+    containers: JournalledContainers | None = None
 
 
 class StateError(TestbedError):
@@ -71,6 +87,13 @@ class Journal:
 
     def nodes(self, identities: Mapping[str, int]) -> None:
         self._append({"kind": "nodes", "boot": boot_id(), "identities": dict(identities)})
+
+    def containers(self, engine: str, deployment: str) -> None:
+        """Before the first of them is made."""
+        self._append({"kind": "containers", "engine": engine, "deployment": deployment})
+
+    def started_containers(self, ids: Mapping[str, str], frr: Mapping[str, str]) -> None:
+        self._append({"kind": "container", "ids": dict(ids), "frr": dict(frr)})
 
     def path(self, path: Path) -> None:
         self._append({"kind": "path", "path": str(path)})
@@ -113,6 +136,11 @@ class Journal:
                     content.identities |= {
                         node: identity if current else 0 for node, identity in entry["identities"].items()
                     }
+                case "containers":
+                    content.containers = JournalledContainers(engine=entry["engine"], deployment=entry["deployment"])
+                case "container" if content.containers is not None:
+                    content.containers.ids |= entry["ids"]
+                    content.containers.frr |= entry["frr"]
                 case "path":
                     content.paths.append(Path(entry["path"]))
         return content

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from testbed.datapath import pins
+from testbed.deploy.containers import ContainersRemain, LabContainers, remove_containers, require_engine
 from testbed.deploy.converge import ConvergenceWatch
 from testbed.deploy.journal import Journal, LabState, StateError
 from testbed.deploy.labdir import remove_paths, write_lab_directory
@@ -39,7 +40,15 @@ from testbed.model import DelayBy, Lab
 from testbed.model.codec import encode_lab
 from testbed.names import namespace_name
 from testbed.plan import plan_lab, slot_for
-from testbed.plan.operations import CreateNode, CreateVeth, InstallPort, LabPlan, Operation, StartRouting
+from testbed.plan.operations import (
+    CreateNode,
+    CreateVeth,
+    InstallPort,
+    LabPlan,
+    Operation,
+    StartContainer,
+    StartRouting,
+)
 from testbed.portd.errors import PauseAgentError
 from testbed.version import __version__
 
@@ -113,7 +122,7 @@ def deploy_lab(
     leaves the lab up for inspection. After any other error nothing of it is left.
     """
     require_root()
-    frr = find_frr() if lab.switches else None
+    frr = find_frr() if any(switch.container is None for switch in lab.switches) else None
     require_rdma(lab)
     with state.lock_lab(lab.name):
         if state.exists(lab.name):
@@ -124,9 +133,14 @@ def deploy_lab(
                     _complete(running, state)
                 return DeployOutcome(lab=running, changed=False)
             _destroy_locked(lab.name, state, notify)
+        engine = require_engine(lab)
         try:
             plan, record = _register(lab, state, options, frr)
-            _bring_up(lab, plan, record, state, options, frr=frr, notify=notify)
+            containers = None
+            if engine is not None:
+                run = state.run_directory(lab.name)
+                containers = LabContainers(lab, engine, run, Journal(state.lab_directory(lab.name)))
+            _bring_up(lab, plan, record, state, options, frr=frr, containers=containers, notify=notify)
         except ConvergenceError:
             Journal(state.lab_directory(lab.name)).state(LabState.FAILED)
             raise
@@ -135,6 +149,9 @@ def deploy_lab(
                 with _uninterrupted():
                     _destroy_locked(lab.name, state, notify)
             raise
+        finally:
+            if engine is not None:
+                engine.close()
         return DeployOutcome(lab=RunningLab(record, state), changed=True)
 
 
@@ -220,6 +237,7 @@ def _bring_up(
     options: DeployOptions,
     *,
     frr: FrrInstallation | None,
+    containers: LabContainers | None,
     notify: StepCallback,
 ) -> None:
     journal = Journal(state.lab_directory(lab.name))
@@ -229,19 +247,17 @@ def _bring_up(
     watch: ConvergenceWatch | None = None
     launcher: DaemonLauncher | None = None
     try:
-        with step("nodes", notify, f"{len(lab.nodes)} namespaces"):
-            creations = [item for item in plan.operations if isinstance(item, CreateNode)]
-            journal.nodes(kernel.create_nodes(creations))
-            kernel.publish()
-            realised(creations)
+        realised(_create_nodes(plan, kernel, journal, containers, notify))
         # What needs no lock of the kernel is done beside the links, which are made on one CPU. It has ended when the
         # pool is left, whatever happens.
         with ThreadPoolExecutor(3, thread_name_prefix="deploy") as pool:
             with _signals_later():
                 loading = pool.submit(_load_data_path, plan, run) if plan.qos is not None else None
                 beside = [pool.submit(write_lab_directory, lab, plan, Path(record.directory), journal)]
-                routed = frr is not None and plan.switches and options.routing
-                sets = pool.submit(daemon_sets, lab, plan, run, frr) if frr is not None and routed else None
+                elsewhere = {} if containers is None else containers.elsewhere
+                sets = None
+                if plan.switches and options.routing:
+                    sets = pool.submit(daemon_sets, lab, plan, run, frr, elsewhere=elsewhere)
             links, ports = _links_and_ports(plan)
             with step("links", notify, f"{len(lab.links)} links"):
                 kernel.apply(links)
@@ -254,7 +270,7 @@ def _bring_up(
             with step("ports", notify, f"{len(plan.ports)} ports"):
                 kernel.apply(ports)
                 realised(ports)
-            if frr is not None and sets is not None:
+            if sets is not None:
                 with step("routing", notify, f"{len(plan.switches)} switches"):
                     watch = ConvergenceWatch(plan, run)
                     launcher = DaemonLauncher(frr)
@@ -264,6 +280,8 @@ def _bring_up(
         if watch is not None and launcher is not None and options.wait:
             with step("converge", notify):
                 watch.wait(options.timeout_s, notify, launcher.check_alive)
+        if containers is not None and options.wait:
+            containers.wait_healthy(options.timeout_s, notify)
         _run_node_commands(lab, RunningLab(record, state))
         journal.state(LabState.RUNNING)
     finally:
@@ -272,6 +290,18 @@ def _bring_up(
         if watch is not None:
             watch.close()
         kernel.close()
+
+
+def _create_nodes(
+    plan: LabPlan, kernel: NetnsKernel, journal: Journal, containers: LabContainers | None, notify: StepCallback
+) -> list[Operation]:
+    """Make all namespaces and containers, under their names; what was done comes back."""
+    creations = [item for item in plan.operations if isinstance(item, CreateNode)]
+    with step("nodes", notify, f"{len(creations)} namespaces"):
+        journal.nodes(kernel.create_nodes(creations))
+    started = () if containers is None else containers.start(plan, kernel, notify)
+    kernel.publish()
+    return [*creations, *started]
 
 
 def _load_data_path(plan: LabPlan, run: Path) -> PortInstaller:
@@ -286,7 +316,9 @@ def _load_data_path(plan: LabPlan, run: Path) -> PortInstaller:
 
 def _links_and_ports(plan: LabPlan) -> tuple[list[Operation], list[Operation]]:
     """The operations up to the links, all of them down, and those that follow."""
-    operations: list[Operation] = [item for item in plan.operations if not isinstance(item, CreateNode | StartRouting)]
+    operations: list[Operation] = [
+        item for item in plan.operations if not isinstance(item, CreateNode | StartContainer | StartRouting)
+    ]
     end = max((index for index, item in enumerate(operations, 1) if isinstance(item, CreateVeth)), default=0)
     return operations[:end], operations[end:]
 
@@ -334,10 +366,18 @@ def _destroy_locked(name: str, state: StateDirectory, notify: StepCallback) -> D
     with step("destroy", notify, f"{len(content.identities)} nodes"):
         with suppress(PauseAgentError):  # one that hangs must not keep the lab
             detach(name, state.run)  # the agent has sockets in the namespaces
+        remain: ContainersRemain | None = None
+        try:
+            remove_containers(content)
+        except ContainersRemain as error:
+            remain = error  # all the rest can go
         removal = NetnsKernel(name).remove(content.identities)
         pins.unmount(pins.lab_directory(state.run_directory(name)))
-        remove_crash_directories(state.run_directory(name), removal.processes)
+        contained = content.containers.ids if content.containers is not None else ()
+        remove_crash_directories(state.run_directory(name), removal.processes, contained)
         remove_paths(content.paths)
+    if remain is not None:
+        raise remain
     with state.lock_machine():
         state.forget(name)
         state.restore_machine()

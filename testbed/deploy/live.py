@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from testbed.datapath.pins import lab_directory
-from testbed.deploy.journal import Journal, LabState
+from testbed.deploy.containers import container_states
+from testbed.deploy.journal import Journal, JournalledContainers, LabState
 from testbed.deploy.sessions import Session, read_sessions
 from testbed.deploy.state import LabRecord, StateDirectory
-from testbed.drivers import namespaces, processes, syscalls
+from testbed.drivers import container_exec, namespaces, processes, syscalls
 from testbed.drivers.counters import read_counters
 from testbed.drivers.namespaces import enter_namespace
 from testbed.drivers.routes import KernelRoute, RouteKey, all_routes, bgp_routes
 from testbed.drivers.rtnetlink import RouteSocket, set_link_state
-from testbed.errors import LabNotFound, TestbedError
+from testbed.errors import CapabilityError, DriverError, LabNotFound, TestbedError
 from testbed.model import DelayBy, Lab, Node, NodeKind
 from testbed.model.codec import decode_lab
 from testbed.model.counters import PortCounters
@@ -48,7 +49,11 @@ class NoDataPath(TestbedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """State of a node: "running", "degraded" (a daemon is missing) or "gone" (no namespace)."""
+    """State of a node: "running", "degraded" (a daemon is missing) or "gone" (no namespace, or no container).
+
+    That of a container is also the engine's word where it does not run ("exited", "paused", ...), "unhealthy" by its
+    health check, or "unknown" where the engine does not answer. `image` is "" for a namespace.
+    """
 
     name: str
     kind: str
@@ -57,6 +62,8 @@ class NodeStatus:
     missing_daemons: tuple[str, ...]
     pids: Mapping[str, int]
     addresses: tuple[str, ...]
+    runtime: str = "netns"
+    image: str = ""
 
 
 class RunningLab:
@@ -157,8 +164,34 @@ class RunningLab:
             found.setdefault(port.node, {})[port.name] = port
         return found
 
+    @cached_property
+    def containers(self) -> JournalledContainers | None:
+        """The lab's containers, as journalled; None for a lab without."""
+        return Journal(self._state.lab_directory(self.name)).read().containers
+
+    def container_id(self, node: str) -> str:
+        """The engine's name of a container. Raises `NoSuchNode`, `DriverError` where it was not started."""
+        if self.node(node).container is None:
+            raise NoSuchNode(f"{node} is no container")
+        found = self.containers.ids.get(node) if self.containers is not None else None
+        if found is None:
+            raise DriverError(f"{node}: its container was not started", hint="`testbed destroy` removes what is left")
+        return found
+
     def spawn(self, node: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        """Start a command in a node; `options` are those of `subprocess.Popen`, and `own_sysfs`."""
+        """Start a command in a node; `options` are those of `subprocess.Popen`, and `own_sysfs`.
+
+        In a container the command, its environment (to which `env` is added) and its privileges are the container's.
+        """
+        if self.node(node).container is not None:
+            options.pop("own_sysfs", None)  # a container has its own anyway
+            container, containers = self.container_id(node), self.containers
+            assert containers is not None
+            return container_exec.spawn(containers.engine.removeprefix("unix://"), container, argv, **options)
+        return self.spawn_tool(node, argv, **options)
+
+    def spawn_tool(self, node: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """As `spawn`, for a program of this machine that is to see a node's network, whatever the node is."""
         options.setdefault("env", processes.clean_environment(self.node(node).env))
         return processes.spawn(self.namespace(node), argv, **options)
 
@@ -265,10 +298,14 @@ class RunningLab:
     @cached_property
     def daemons(self) -> Mapping[str, tuple[str, ...]]:
         """The daemons that each switch should run."""
-        if not self._record.frr:
-            return {}
-        version = FrrVersion.parse(self._record.frr)
-        return {switch.node: daemons_of(switch, version) for switch in self.plan.switches}
+        found = {}
+        for switch in self.plan.switches:
+            version = self._record.frr
+            if self.node(switch.node).container is not None:
+                version = self.containers.frr.get(switch.node, "") if self.containers is not None else ""
+            if version:
+                found[switch.node] = daemons_of(switch, FrrVersion.parse(version))
+        return found
 
     def status(self) -> list[NodeStatus]:
         """State of every node, from the processes that are really there."""
@@ -281,25 +318,42 @@ class RunningLab:
                 addresses.setdefault(port.node, []).append(str(port.address))
         loopbacks = {switch.node: str(switch.loopback) for switch in self.plan.switches}
         present = set(namespaces.published(namespace_name(self.name, node.name) for node in self.model.nodes))
+        words = self._container_words()
         found = []
         for node in self.model.nodes:
             running = by_identity.get(self.identities.get(node.name, 0), {})
             expected = self.daemons.get(node.name, ())
             lacking = tuple(daemon for daemon in expected if daemon not in running)
             gone = namespace_name(self.name, node.name) not in present
+            state = "gone" if gone else "degraded" if lacking else "running"
+            if node.container is not None and not gone and words.get(node.name, "gone") != "running":
+                state = words.get(node.name, "gone")
             own = [loopbacks[node.name]] if node.name in loopbacks else addresses.get(node.name, [])
             found.append(
                 NodeStatus(
                     name=node.name,
                     kind=node.kind.value,
                     role=node.role.value if node.role else "",
-                    state="gone" if gone else "degraded" if lacking else "running",
+                    state=state,
                     missing_daemons=() if gone else lacking,
                     pids={daemon: running[daemon] for daemon in expected if daemon in running},
                     addresses=tuple(own),
+                    runtime="netns" if node.container is None else "docker",
+                    image="" if node.container is None else node.container.image,
                 )
             )
         return found
+
+    def _container_words(self) -> Mapping[str, str]:
+        """The state of each container, by node, in a word. A container that is not ours any more is gone."""
+        containers = self.containers
+        if containers is None:
+            return {}
+        try:
+            states = container_states(containers)
+        except (CapabilityError, DriverError):
+            return dict.fromkeys(containers.ids, "unknown")
+        return {node: state.word for node, state in states.items() if containers.ids.get(node) == state.id}
 
     @property
     def hosts(self) -> tuple[str, ...]:

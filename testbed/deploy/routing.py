@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from pathlib import Path
 
 from testbed.deploy.live import RunningLab
-from testbed.drivers.frr import DaemonLauncher, DaemonSet, prepare_run_directory, remove_crash_directories
+from testbed.drivers.frr import DaemonLauncher, DaemonSet, Elsewhere, prepare_run_directory, remove_crash_directories
 from testbed.drivers.machine import FrrInstallation, find_frr
 from testbed.drivers.processes import Process, processes_in, terminate
+from testbed.errors import CapabilityError, TestbedError
 from testbed.model import Lab
 from testbed.names import namespace_name
 from testbed.plan.operations import LabPlan
@@ -16,15 +17,27 @@ from testbed.render import FrrVersion, render_switch
 
 
 def daemon_sets(
-    lab: Lab, plan: LabPlan, run: Path, frr: FrrInstallation, only: Container[str] | None = None
+    lab: Lab,
+    plan: LabPlan,
+    run: Path,
+    frr: FrrInstallation | None,
+    only: Container[str] | None = None,
+    elsewhere: Mapping[str, Elsewhere] | None = None,
 ) -> list[DaemonSet]:
-    """The daemons of all switches, or of `only` those, with their run directories under `run` written."""
-    version = FrrVersion(*frr.version[:2])
+    """The daemons of all switches, or of `only` those, with their run directories under `run` written.
+
+    `frr` is this machine's, which those not in `elsewhere` are started with.
+    """
     sets = []
     for switch in plan.switches:
         if only is not None and switch.node not in only:
             continue
         directory = run / switch.node
+        other = (elsewhere or {}).get(switch.node)
+        theirs = frr if other is None else other.frr
+        if theirs is None:
+            raise CapabilityError(f"{switch.node} needs FRR", missing="frr", hint="apt-get install frr")
+        version = FrrVersion(*theirs.version[:2])
         config = render_switch(switch, lab=lab.name, version=version, log_directory=str(directory))
         sets.append(
             DaemonSet(
@@ -33,6 +46,7 @@ def daemon_sets(
                 directory=directory,
                 configurations=config.daemons,
                 integrated=config.integrated,
+                elsewhere=other,
             )
         )
     for item in sets:
@@ -52,6 +66,8 @@ def start_routing(lab: RunningLab, node: str) -> bool:
 
     Returns when they answer, not when routing has converged. Raises `NoSuchNode`, `DriverError`, `CapabilityError`.
     """
+    if lab.node(node).container is not None:
+        raise TestbedError(f"{node} is a container: its daemons are started with the lab alone")
     running = running_daemons(lab, node)
     if len(running) >= len(lab.daemons.get(node, ())):
         return False

@@ -31,6 +31,7 @@ from testbed.plan.operations import (
     SetSysctl,
     SetUp,
     ShapePort,
+    StartContainer,
     StartRouting,
     VethEnd,
 )
@@ -124,7 +125,7 @@ class FakeKernel:
     def _apply(self, operation: Operation) -> int:
         """Carry out one operation; the errno of a refusal, 0 for none."""
         match operation:
-            case CreateNode() | StartRouting():
+            case CreateNode() | StartContainer() | StartRouting():
                 kind = type(operation).__name__
                 raise DriverError(f"the namespace driver does not apply {kind}", operation=kind)
             case CreateVeth():

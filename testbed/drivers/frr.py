@@ -16,10 +16,11 @@ import pwd
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from testbed.drivers import syscalls
 from testbed.drivers.inotify import DirectoryWatch
@@ -38,11 +39,43 @@ OWN_CONFIGURATION = Path("/etc/frr")
 """FRR's own directories, where mgmtd looks for its files and other daemons for mgmtd's sockets."""
 
 
+class Daemon(Protocol):
+    """A daemon that was started."""
+
+    returncode: int | None
+
+    def poll(self) -> int | None:
+        """Its status if it has ended."""
+
+    def release(self) -> None:
+        """Let it live on without us."""
+
+
+class _Child(subprocess.Popen[bytes]):
+    """A daemon that is a child of ours."""
+
+    def release(self) -> None:
+        disown(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """How daemons are started that are not this machine's: `frr` is theirs, `owner` the user and group it drops to.
+
+    `start` is given a command line and the file for what it prints.
+    """
+
+    frr: FrrInstallation
+    owner: tuple[int, int]
+    start: Callable[[Sequence[str], Path], Daemon]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSet:
     """The daemons of one switch: `configurations` maps a daemon to its configuration file's text.
 
-    `integrated` is the whole configuration as vtysh shows it, kept beside them for people.
+    `integrated` is the whole configuration as vtysh shows it, kept beside them for people. `elsewhere` None: they are
+    this machine's, and children of ours.
     """
 
     node: str
@@ -50,6 +83,7 @@ class DaemonSet:
     directory: Path
     configurations: Mapping[str, str]
     integrated: str
+    elsewhere: Elsewhere | None = None
 
 
 def daemon_arguments(frr: FrrInstallation, daemon: str, directory: Path) -> list[str]:
@@ -84,30 +118,37 @@ def _see_own_directory(directory: Path) -> None:
 
 def prepare_run_directory(item: DaemonSet) -> None:
     """Write a switch's files; raises `DriverError` when the disk does not take them."""
+    user, group = _user() if item.elsewhere is None else item.elsewhere.owner
     try:
-        user = pwd.getpwnam(FRR_USER)
-    except KeyError as error:
-        raise CapabilityError("there is no user frr", missing="FRR", hint="apt-get install frr") from error
-    try:
-        shutil.rmtree(item.directory, ignore_errors=True)
-        item.directory.mkdir(parents=True, mode=0o755)
         directories = [item.directory]
+        if item.elsewhere is None:
+            shutil.rmtree(item.directory, ignore_errors=True)
+            item.directory.mkdir(parents=True, mode=0o755)
         if "mgmtd" in item.configurations:
             directories.append(own_directory(item.directory))
-            directories[-1].mkdir(mode=0o755)
-            if not OWN_RUN_DIRECTORY.exists():  # until FRR has been started once; its daemons make it just so
-                OWN_RUN_DIRECTORY.mkdir(mode=0o755)
-                os.chown(OWN_RUN_DIRECTORY, user.pw_uid, user.pw_gid)
+            directories[-1].mkdir(mode=0o755, exist_ok=item.elsewhere is not None)
+            if item.elsewhere is None and not OWN_RUN_DIRECTORY.exists():
+                OWN_RUN_DIRECTORY.mkdir(mode=0o755)  # until FRR has been started once; its daemons make it just so
+                os.chown(OWN_RUN_DIRECTORY, user, group)
         files = {configuration_file(item.directory, d): content for d, content in item.configurations.items()}
         files[item.directory / "frr.conf"] = item.integrated
         for path, content in files.items():
             path.write_text(content)
         for path in (*files, *directories):
-            os.chown(path, user.pw_uid, user.pw_gid)
+            os.chown(path, user, group)
     except OSError as error:
         raise DriverError(
             f"cannot write the files of {item.node}: {error.strerror}", operation="write", errno=error.errno or 0
         ) from error
+
+
+def _user() -> tuple[int, int]:
+    """The user of this machine that FRR drops to, and its group."""
+    try:
+        user = pwd.getpwnam(FRR_USER)
+    except KeyError as error:
+        raise CapabilityError("there is no user frr", missing="FRR", hint="apt-get install frr") from error
+    return user.pw_uid, user.pw_gid
 
 
 class DaemonLauncher:
@@ -117,9 +158,10 @@ class DaemonLauncher:
     terminal does not reach them.
     """
 
-    def __init__(self, frr: FrrInstallation) -> None:
+    def __init__(self, frr: FrrInstallation | None) -> None:
+        """`frr` is this machine's, None where all daemons are started elsewhere."""
         self._frr = frr
-        self._started: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
+        self._started: dict[tuple[str, str], Daemon] = {}
         self._directories: dict[str, Path] = {}
 
     def start(self, sets: list[DaemonSet], *, timeout_s: float = START_TIMEOUT_S) -> None:
@@ -156,26 +198,37 @@ class DaemonLauncher:
             watch.close()
 
     def _launch(self, items: list[tuple[DaemonSet, str]]) -> None:
-        def launch() -> None:
-            for item, daemon in items:
-                self._start(item, daemon)
+        here: list[tuple[DaemonSet, str]] = []
+        for item, daemon in items:
+            self._directories[item.node] = item.directory
+            if (elsewhere := item.elsewhere) is not None:
+                arguments = daemon_arguments(elsewhere.frr, daemon, item.directory)
+                self._started[item.node, daemon] = elsewhere.start(arguments, item.directory / f"{daemon}.out")
+            else:
+                here.append((item, daemon))
+        frr = self._frr
+        if frr is None or not here:
+            return
 
-        if self._frr.managed:
-            for item, daemon in items:  # a view of the machine is for one node: a thread for each
-                syscalls.in_thread(partial(self._start, item, daemon))
-        elif items:
+        def launch() -> None:
+            for item, daemon in here:
+                self._start(frr, item, daemon)
+
+        if frr.managed:
+            for item, daemon in here:  # a view of the machine is for one node: a thread for each
+                syscalls.in_thread(partial(self._start, frr, item, daemon))
+        else:
             syscalls.in_thread(launch)
 
-    def _start(self, item: DaemonSet, daemon: str) -> None:
+    def _start(self, frr: FrrInstallation, item: DaemonSet, daemon: str) -> None:
         """Start a daemon from the calling thread, which is not to be used for anything else."""
         enter_namespace(item.namespace)
-        self._directories[item.node] = item.directory
         output = os.open(item.directory / f"{daemon}.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            if self._frr.managed:
+            if frr.managed:
                 _see_own_directory(item.directory)
-            self._started[item.node, daemon] = subprocess.Popen(
-                daemon_arguments(self._frr, daemon, item.directory),
+            self._started[item.node, daemon] = _Child(
+                daemon_arguments(frr, daemon, item.directory),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -199,23 +252,26 @@ class DaemonLauncher:
     def ended(self) -> list[tuple[str, str, int]]:
         """(node, daemon, status) of the daemons that are not running any more."""
         return [
-            (node, daemon, process.returncode)
+            (node, daemon, status)
             for (node, daemon), process in self._started.items()
-            if process.poll() is not None
+            if (status := process.poll()) is not None
         ]
 
     def release(self) -> None:
         """Let the daemons live on without us."""
         for process in self._started.values():
-            disown(process)
+            process.release()
 
 
-def remove_crash_directories(run: Path, killed: Iterable[Process]) -> None:
+def remove_crash_directories(run: Path, killed: Iterable[Process], contained: Collection[str] = ()) -> None:
     """Remove what daemons left in FRR's crash directory: those whose pid files lie under `run`, and `killed` ones.
+
+    Pid files of nodes that are containers (`contained`) have numbers that only mean something in there.
 
     A daemon makes its crash directory before its pid file, so one that was killed in between has only the former.
     """
-    left = [(pid_file.stem, pid_file.read_text().strip()) for pid_file in run.glob("*/*.pid")]
+    files = [pid_file for pid_file in run.glob("*/*.pid") if pid_file.parent.name not in contained]
+    left = [(pid_file.stem, pid_file.read_text().strip()) for pid_file in files]
     left += [(process.command, str(process.pid)) for process in killed]
     for daemon, pid in left:
         if daemon in KNOWN_DAEMONS and pid.isdigit():

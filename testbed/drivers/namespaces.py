@@ -84,6 +84,38 @@ def open_namespaces(names: Iterable[str]) -> dict[str, Namespace]:
     return syscalls.in_thread(enter)
 
 
+def adopt_namespaces(pids: Mapping[str, int], cpu_masks: Mapping[str, int]) -> dict[str, Namespace]:
+    """The namespaces that processes of somebody else's making live in, by the names in `pids`; steered as new ones.
+
+    Raises `DriverError` for a process that has ended.
+    """
+
+    def enter() -> dict[str, Namespace]:
+        found: dict[str, Namespace] = {}
+        steering = Path(RPS_DEFAULT_MASK).exists()
+        try:
+            for name, pid in pids.items():
+                fd = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    syscalls.setns(fd, syscalls.CLONE_NEWNET)
+                finally:
+                    os.close(fd)
+                if steering:
+                    _write(RPS_DEFAULT_MASK, f"{cpu_masks[name]:x}")
+                found[name] = _open_current(name)
+        except OSError as error:
+            for namespace in found.values():
+                namespace.close()
+            raise DriverError(
+                f"cannot enter the network namespace of {name} (process {pid}): {error.strerror}",
+                operation="enter",
+                errno=error.errno or 0,
+            ) from error
+        return found
+
+    return syscalls.in_thread(enter)
+
+
 def enter_namespace(name: str) -> None:
     """Move the calling thread into the published namespace `name`."""
     try:

@@ -30,6 +30,7 @@ from testbed.plan.operations import (
     SetSysctl,
     SetUp,
     ShapePort,
+    StartContainer,
     StartRouting,
     VethEnd,
 )
@@ -55,9 +56,13 @@ class NetnsKernel:
         self._installer = installer
 
     def create_nodes(self, operations: Sequence[CreateNode]) -> Mapping[str, int]:
-        cpus = sorted(os.sched_getaffinity(0))
-        masks = {operation.node: 1 << cpus[operation.cpu_slot % len(cpus)] for operation in operations}
-        made = namespaces.create_namespaces([operation.node for operation in operations], masks)
+        return self._take(namespaces.create_namespaces([item.node for item in operations], _steering(operations)))
+
+    def adopt_nodes(self, operations: Sequence[StartContainer], pids: Mapping[str, int]) -> Mapping[str, int]:
+        """As `create_nodes`, for nodes whose namespaces somebody else made: each is that of a process in `pids`."""
+        return self._take(namespaces.adopt_namespaces(pids, _steering(operations)))
+
+    def _take(self, made: Mapping[str, Namespace]) -> Mapping[str, int]:
         for node, namespace in made.items():
             namespace.name = namespace_name(self._lab, node)
         self._namespaces |= made
@@ -211,6 +216,12 @@ class NetnsKernel:
             self._installer = None
 
 
+def _steering(operations: Sequence[CreateNode | StartContainer]) -> dict[str, int]:
+    """The CPUs (as a mask) that handle what each node receives."""
+    cpus = sorted(os.sched_getaffinity(0))
+    return {operation.node: 1 << cpus[operation.cpu_slot % len(cpus)] for operation in operations}
+
+
 class _Descriptions(Sequence[str]):
     """Texts of operations, made only when one failed."""
 
@@ -238,7 +249,7 @@ def _stage(operation: Operation) -> str:
             CreateBridge() | ShapePort() | InstallPort() | DelayPort() | SetUp() | AddAddress() | AddRoute() | AddRule()
         ):
             return "local"
-        case CreateNode() | StartRouting():
+        case CreateNode() | StartContainer() | StartRouting():
             return type(operation).__name__
 
 

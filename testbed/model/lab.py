@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from ipaddress import IPv4Network
 
+from testbed.model.container import Container
 from testbed.model.qos import QosPolicy
 from testbed.units import Duration, Rate
 
@@ -88,6 +89,8 @@ class Node:
     """Commands (argument lists) run in the node once routing has converged."""
     rdma: Rdma | None = None
     """What a host's GPU NICs have: an rxe device each, or none."""
+    container: Container | None = None
+    """None: a network namespace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from testbed.plan.operations import (
     SetSysctl,
     SetUp,
     ShapePort,
+    StartContainer,
     StartRouting,
 )
 from testbed.units import ByteCount, Duration, Rate
@@ -31,6 +32,8 @@ def describe_operation(operation: Operation) -> str:
     match operation:
         case CreateNode(node=node):
             return f"create node {node}"
+        case StartContainer(node=node, container=container):
+            return f"start container {node} of {container.image}"
         case SetSysctl(node=node, key=key, value=value, optional=optional):
             return f"set {node} {key.replace('/', '.')} = {value}{' (if present)' if optional else ''}"
         case CreateBridge(node=node, name=name, mtu_bytes=mtu):
@@ -85,10 +88,14 @@ def summarize_plan(plan: LabPlan) -> str:
         f"routing: {sessions} BGP sessions, {routes} routes when converged",
         f"operations: {len(plan.operations)}",
     ]
+    images = Counter(item.container.image for item in plan.operations if isinstance(item, StartContainer))
+    if images:
+        shown = ", ".join(f"{count} of {image}" for image, count in sorted(images.items()))
+        lines.insert(1, f"containers: {shown}")
     rates = sorted({(port.line_rate_bps, port.rate_bps) for port in plan.ports})
     if rates:
         scaled = ", ".join(f"{Rate(line)} as {Rate(rate)}" for line, rate in rates)
-        lines.insert(2, f"rates: {scaled}")
+        lines.insert(lines.index(f"time scale: k = {plan.k:g}") + 1, f"rates: {scaled}")
     if plan.qos is not None:
         lines.append(_qos_line(plan.qos))
     return "\n".join(lines)

@@ -48,6 +48,7 @@ from testbed.plan.operations import (
     SetSysctl,
     SetUp,
     ShapePort,
+    StartContainer,
     StartRouting,
     SwitchPlan,
     VethEnd,
@@ -384,7 +385,20 @@ class _Planner:
         rails_on: dict[str, int] = defaultdict(int)
         for switch, _ in self.rails:
             rails_on[switch] += 1
-        operations: list[Operation] = [CreateNode(node=n.name, cpu_slot=_cpu_slot(n)) for n in self.lab.nodes]
+        operations: list[Operation] = [
+            CreateNode(node=node.name, cpu_slot=_cpu_slot(node)) for node in self.lab.nodes if node.container is None
+        ]
+        operations += [
+            StartContainer(
+                node=node.name,
+                kind=node.kind,
+                cpu_slot=_cpu_slot(node),
+                container=node.container,
+                env=tuple(node.env.items()),
+            )
+            for node in self.lab.nodes
+            if node.container is not None
+        ]
         opening: list[SetSysctl] = []
         for node in self.lab.nodes:
             if node.kind is NodeKind.HOST:

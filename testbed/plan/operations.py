@@ -11,16 +11,28 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
-from testbed.model import Bfd, DelayBy, Protocol, Role
+from testbed.model import Bfd, DelayBy, NodeKind, Protocol, Role
+from testbed.model.container import Container
 from testbed.model.qos import BalancingMode, HashEngine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateNode:
-    """A network namespace (or a container) for a node. `cpu_slot` spreads receive steering over CPUs."""
+    """A network namespace for a node. `cpu_slot` spreads receive steering over CPUs."""
 
     node: str
     cpu_slot: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartContainer:
+    """A container without networks for a node, started: its network namespace is the node's. `cpu_slot` as above."""
+
+    node: str
+    kind: NodeKind
+    cpu_slot: int
+    container: Container
+    env: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +199,7 @@ class StartRouting:
 
 Operation = (
     CreateNode
+    | StartContainer
     | SetSysctl
     | CreateBridge
     | CreateVeth

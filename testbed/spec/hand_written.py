@@ -1,20 +1,22 @@
 """The `topology:` section resolved: nodes and links as written, added to what the fabric generated.
 
 Settings of a node come from itself, its group, its kind and the defaults, in this order; labels and
-environment are joined key by key, commands run from the outermost to the innermost.
+environment are joined key by key, commands run from the outermost to the innermost. Nodes of the fabric take from here
+how they are realised (runtime, image, ..., environment): from the defaults, their kind, and an entry under their name.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network
 from typing import Any
 
 from testbed.errors import Problem
 from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind, Rdma, Role
 from testbed.names import nearest
+from testbed.spec.container_spec import KEYS, resolve_container
 from testbed.spec.document import Document
 from testbed.spec.fabric_spec import DEFAULT_MTU
 from testbed.spec.paths import Path, format_path
@@ -33,6 +35,8 @@ _RESERVED = {
     "link-local addresses (RFC 3927)": IPv4Network("169.254.0.0/16"),
     "multicast and reserved addresses (RFC 5771, RFC 1112)": IPv4Network("224.0.0.0/3"),
 }
+_REALISATION = frozenset({"runtime", *KEYS, "env"})
+"""What may be said of a node that the fabric generates: how it is realised, not what it is."""
 _BRIDGE = re.compile(r"br-rail\d+")
 """The bridge of a rail on a rail switch."""
 
@@ -58,7 +62,8 @@ class HandWritten:
         self._nodes = {node.name: node for node in self.generated.nodes}
         for existing in self.generated.links:
             self._ports[existing.a] = self._ports[existing.b] = f"the fabric's link {existing.a} to {existing.b}"
-        written = [node for name, spec in self.spec.nodes.items() if (node := self._node(name, spec)) is not None]
+        new = {name: spec for name, spec in self.spec.nodes.items() if not self._is_of_fabric(name, spec)}
+        written = [node for name, spec in new.items() if (node := self._node(name, spec)) is not None]
         for node in written:
             self._nodes.setdefault(node.name, node)
         links = [link for i, spec in enumerate(self.spec.links) if (link := self._link(i, spec)) is not None]
@@ -66,13 +71,42 @@ class HandWritten:
         self._check_prefixes()
         return tuple(written), tuple(links)
 
+    def realise_generated(self) -> tuple[Node, ...]:
+        """The fabric's nodes, with what the section says of how they are realised."""
+        defaults: list[tuple[Path, NodeSettings]] = [(("topology", "defaults"), self.spec.defaults)]
+        kinds: dict[NodeKind, tuple[Path, NodeSettings]] = {
+            NodeKind.HOST: (("topology", "kinds", "host"), self.spec.kinds.host),
+            NodeKind.SWITCH: (("topology", "kinds", "switch"), self.spec.kinds.switch),
+        }
+        nodes = []
+        for node in self.generated.nodes:
+            spec = self.spec.nodes.get(node.name)
+            own = spec if spec is not None and self._is_of_fabric(node.name, spec) else NodeSpec()
+            settings = [*defaults, kinds[node.kind], (("topology", "nodes", node.name), own)]
+            container = resolve_container(node.name, node.kind, settings, self._refuse)
+            env = _joined(layer.env for _, layer in settings)
+            nodes.append(replace(node, container=container, env=env) if container or env else node)
+        return tuple(nodes)
+
     # ------------------------------------------------------------------ nodes
+
+    def _is_of_fabric(self, name: str, spec: NodeSpec) -> bool:
+        """Whether an entry says how a node of the fabric is realised, and nothing else."""
+        said = spec.model_fields_set
+        return bool(said) and said <= _REALISATION and self._is_generated(name)
+
+    def _is_generated(self, name: str) -> bool:
+        return any(node.name == name for node in self.generated.nodes)
 
     def _node(self, name: str, spec: NodeSpec) -> Node | None:
         path: Path = ("topology", "nodes", name)
         if name in self._nodes:
             self._refuse(
-                "name-taken", path, f"the fabric generates a node {name!r} already", "choose another name", key=True
+                "name-taken",
+                path,
+                f"the fabric generates a node {name!r} already",
+                "choose another name; of the fabric's nodes only runtime, image and the like can be said",
+                key=True,
             )
             return None
         layers = self._layers(path, spec)
@@ -118,6 +152,7 @@ class HandWritten:
             env=_joined(layer.env for _, layer in settings),
             exec=tuple(command for _, layer in settings for command in layer.exec),
             rdma=None if rdma is None else Rdma(rdma[0]),
+            container=resolve_container(name, kind, settings, self._refuse),
         )
 
     def _layers(self, path: Path, spec: NodeSpec) -> tuple[NodeKind, list[tuple[Path, NodeSettings]]] | None:
@@ -265,7 +300,7 @@ class HandWritten:
     def _check_linked(self) -> None:
         named = {end.node for spec in self.spec.links for end in spec.endpoints}
         for name in self.spec.nodes:
-            if name not in named:
+            if name not in named and not self._is_generated(name):
                 self._refuse(
                     "no-links",
                     ("topology", "nodes", name),

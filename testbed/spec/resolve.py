@@ -33,8 +33,9 @@ def resolve_lab(document: Document) -> Lab:
         mtu_bytes = DEFAULT_MTU if fabric.mtu is None else fabric.mtu
         written = HandWritten(document=document, spec=spec.topology, generated=generated, mtu_bytes=mtu_bytes)
         nodes, links = written.resolve()
+        generated_nodes = written.realise_generated()
         _raise_any(written.problems)
-        lab = replace(lab, nodes=(*lab.nodes, *nodes), links=(*lab.links, *links))
+        lab = replace(lab, nodes=(*generated_nodes, *nodes), links=(*lab.links, *links))
         sessions = sum(link.kind is LinkKind.FABRIC for link in lab.links)
         bfd = resolve_bfd(fabric.routing.params(), sessions)
         lab = replace(lab, routing=replace(lab.routing, bfd=bfd))

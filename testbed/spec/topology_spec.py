@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Annotated
@@ -13,6 +12,8 @@ from pydantic.json_schema import JsonSchemaValue
 
 from testbed.model import End, NodeKind, Role
 from testbed.names import check_interface_name, check_node_name
+from testbed.spec.commands import CommandField
+from testbed.spec.container_spec import ContainerSettings
 from testbed.spec.fabric_spec import DelayField, FabricSpec, LossField, Mtu, RdmaKind
 from testbed.spec.fields import (
     Checked,
@@ -102,46 +103,14 @@ class _Prefix(Checked):
         return {"type": "string", "pattern": r"^\d+\.\d+\.\d+\.\d+/\d+$"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Command(Checked):
-    """A command as text, split like a shell does but run without one, or as a list of arguments."""
-
-    def check(self, value: object) -> tuple[str, ...]:
-        if isinstance(value, list) and all(isinstance(argument, str) for argument in value):
-            arguments = tuple(value)
-        elif isinstance(value, str):
-            try:
-                arguments = tuple(shlex.split(value))
-            except ValueError as error:
-                raise refusal("bad-command", f"{quote(value)}: {str(error).lower()}", "close the quotes") from error
-        else:
-            raise refusal("bad-command", f"must be a command such as 'ip route', not {quote(value)}")
-        if not arguments or not arguments[0]:
-            raise refusal("bad-command", "the command is empty", "remove it or write a command such as 'ip route'")
-        return arguments
-
-    def json_schema(self) -> JsonSchemaValue:
-        return {
-            "anyOf": [
-                {"type": "string", "minLength": 1},
-                {"type": "array", "items": {"type": "string"}, "minItems": 1},
-            ]
-        }
-
-
 EndpointField = Annotated[End, _Endpoint()]
 Labels = Section[dict[LabelName, Annotated[str, Text(256)]]]
 
-_RUNTIME = "other runtimes than network namespaces are not built yet"
 
-
-class NodeSettings(SpecModel):
+class NodeSettings(ContainerSettings):
     """What a node may say, and a group, a kind or the defaults for it."""
 
     LATER = {  # noqa: RUF012  # a ClassVar of the base
-        "image": "container images are not built yet; every node is a network namespace",
-        "runtime": _RUNTIME,
-        "binds": "bind mounts are not built yet; a node sees the files of the machine",
         "startup-config": "own configurations are not built yet; a switch's is rendered from the plan",
     }
 
@@ -157,7 +126,7 @@ class NodeSettings(SpecModel):
     env: Section[dict[EnvName, ShortText]] = Field(
         default={}, description="environment of commands, inherited key by key"
     )
-    exec: Entries[list[Annotated[tuple[str, ...], _Command()]]] = Field(
+    exec: Entries[list[CommandField]] = Field(
         default=[], description="commands to run once routing has converged; those inherited run first"
     )
 
