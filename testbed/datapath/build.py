@@ -36,9 +36,17 @@ def program_object(cache: Path | None = None) -> Path:
 
 
 def compiled(
-    name: str, suffix: str, sources: Mapping[str, bytes], flags: Sequence[str], cache: Path | None = None
+    name: str,
+    suffix: str,
+    sources: Mapping[str, bytes],
+    flags: Sequence[str],
+    cache: Path | None = None,
+    *,
+    what: str = "the data path",
 ) -> Path:
     """What clang makes of the `.c` files among `sources`, from the cache where it was made before.
+
+    `what` it is, in a message.
 
     Raises `CapabilityError` where clang or a header is missing, `DriverError` for other failures.
     """
@@ -53,17 +61,19 @@ def compiled(
         for file, text in sources.items():
             (directory / file).write_bytes(text)
         units = [directory / file for file in sorted(sources) if file.endswith(".c")]
-        compile_c(units, directory / "out", flags)
+        compile_c(units, directory / "out", flags, what=what)
         (directory / "out").replace(target)
     return target
 
 
-def compile_c(sources: Sequence[Path], target: Path, flags: Sequence[str] = _FLAGS) -> None:
+def compile_c(
+    sources: Sequence[Path], target: Path, flags: Sequence[str] = _FLAGS, *, what: str = "the data path"
+) -> None:
     """Compile `sources` into one file; eBPF unless `flags` say something else."""
     clang = shutil.which("clang")
     if clang is None:
         raise CapabilityError(
-            "qos: needs clang to compile the data path and the pause agent",
+            f"qos: needs clang to compile {what}",
             missing="clang",
             hint="apt-get install clang libbpf-dev libbpf1 (./lab does it)",
         )
@@ -72,11 +82,11 @@ def compile_c(sources: Sequence[Path], target: Path, flags: Sequence[str] = _FLA
     if result.returncode:
         if "file not found" in result.stderr:
             raise CapabilityError(
-                f"the data path does not compile: {_first_error(result.stderr)}",
+                f"{what} does not compile: {_first_error(result.stderr)}",
                 missing="libbpf-dev",
                 hint="apt-get install libbpf-dev linux-libc-dev libc6-dev",
             )
-        raise DriverError(f"the data path does not compile: {_first_error(result.stderr)}", operation="clang")
+        raise DriverError(f"{what} does not compile: {_first_error(result.stderr)}", operation="clang")
 
 
 def _first_error(text: str) -> str:

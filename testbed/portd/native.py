@@ -171,7 +171,7 @@ def build(cache: Path | None = None) -> Path:
     names = sorted(item.name for item in directory.iterdir() if item.name.endswith((".c", ".h")))
     sources = source_texts("testbed.portd", "native", names)
     sources |= source_texts("testbed.datapath", "programs", ("layout.h",))
-    return compiled("portd", ".so", sources, _FLAGS, cache)
+    return compiled("portd", ".so", sources, _FLAGS, cache, what="the pause agent")
 
 
 @functools.cache

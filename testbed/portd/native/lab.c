@@ -65,8 +65,12 @@ static bool read_events(struct lab *lab)
 static void kick(struct lab *lab, __u32 port)
 {
 	struct kick *kick = &lab->kicks[port];
-	int error = lab->kicker ? wire_kick_target(lab->wire, port, &kick->target) : wire_kick(lab->wire, port);
+	int error = 0;
 
+	if (!lab->kicker)
+		error = wire_kick(lab->wire, port);
+	else if (!kick->target.ifindex) /* set once: the thread may look at it any time from then on */
+		error = wire_kick_target(lab->wire, port, &kick->target);
 	if (error)
 		failed(lab, port, FAILED_KICK, error);
 	else if (lab->kicker)

@@ -42,9 +42,10 @@ FREED_WITHIN_S = 30
 @pytest.fixture(scope="module")
 def vm(debian: ForeignRoot, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FullKernel]:
     version = install_kernel(debian, "trixie")
-    # While commands are fast: bytecode, and the data path, in the Debian's own clang.
+    # While commands are fast: bytecode, and the data path and the pause agent, in the Debian's own clang.
     debian.check(".venv/bin/python", "-m", "compileall", "-q", "-j2", "testbed", ".venv/lib")
     debian.check(".venv/bin/python", "-c", "from testbed.datapath import build; build.program_object()")
+    debian.check(".venv/bin/python", "-c", "from testbed.portd import native; native.build()")
     with FullKernel(debian, version, tmp_path_factory.mktemp("vm")) as machine:
         assert machine.check("uname", "-r").strip() == version
         yield machine
