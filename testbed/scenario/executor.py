@@ -192,7 +192,7 @@ class Executors:
             return lambda host: tcp
         self._runs += 1  # what is left of the last run's packets must not be taken for this one's
         job_id = 1 + (self._runs - 1) % (_JOBS - 1)
-        key = secrets.token_hex(16) if self.settings.secured else ""
+        key = secrets.token_hex(32) if self.settings.secured else ""
         return lambda host: self.settings.uet(host, placement.ranks, placement.channels, job_id=job_id, key=key)
 
 

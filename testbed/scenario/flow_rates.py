@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Sequence
 
 from testbed.results import Channel, Transfers
@@ -53,21 +52,19 @@ def _acked(channel: Channel, at_s: float) -> float | None:
 
 
 def goodput_curve(channels: Sequence[Channel], window_s: float) -> tuple[list[float], list[float]]:
-    """Ends of windows and the goodput of all channels together in each, bit/s."""
-    last = max((channel.samples.at_s[-1] for channel in channels if channel.samples.at_s), default=0.0)
-    count = int(last / window_s)
-    if count < 1:
-        return [], []
-    bytes_in: defaultdict[int, float] = defaultdict(float)
-    for channel in channels:
-        if not channel.samples.at_s:
-            continue
-        before = 0.0
-        for window in range(count):
-            now = _acked(channel, (window + 1) * window_s)
+    """Ends of windows and the goodput of all channels together in each, bit/s; from when all of them are measured."""
+    sampled = [channel for channel in channels if channel.samples.at_s]
+    last = max((channel.samples.at_s[-1] for channel in sampled), default=0.0)
+    first = max((channel.samples.at_s[0] for channel in sampled if not channel.samples.acked_bytes[0]), default=0.0)
+    begin = -int(-first // window_s)
+    ends = range(begin + 1, int(last / window_s + 1e-6) + 1)
+    carried = [0.0] * len(ends)
+    for channel in sampled:
+        before = _acked(channel, begin * window_s) or 0.0
+        for place, window in enumerate(ends):
+            now = _acked(channel, window * window_s)
             if now is None:
                 now = float(channel.samples.acked_bytes[-1])
-            bytes_in[window] += now - before
+            carried[place] += now - before
             before = now
-    times = [(window + 1) * window_s for window in range(count)]
-    return times, [8 * bytes_in[window] / window_s for window in range(count)]
+    return [round(window * window_s, 9) for window in ends], [8 * size / window_s for size in carried]

@@ -71,20 +71,23 @@ def ideal_goodput_bps(flow: IperfFlow) -> float:
     return rate * tcp_framing(min(flow.source.mtu_bytes, flow.destination.mtu_bytes)).efficiency
 
 
-def channel_of(flow: IperfFlow, report: Iperf3Report) -> Channel:
-    """A sender's report as the record keeps it. An interrupted flow counts what it had sent."""
+def channel_of(flow: IperfFlow, report: Iperf3Report, *, measured_from_s: float) -> Channel:
+    """A sender's report as the record keeps it. An interrupted flow counts what it had sent.
+
+    `measured_from_s`: when its own measurement began, after its warm-up, in the time of the run.
+    """
     if report.received_bytes is None:
         payload, seconds = report.sent_bytes, report.sent_s
     else:
         payload, seconds = report.received_bytes, report.received_s
     samples = report.samples
-    acked, resent, sent_again = [], [], 0
-    total = 0
-    for size, again in zip(samples.bytes, samples.retransmits, strict=True):
-        total += size
-        sent_again += again
-        acked.append(total)
-        resent.append(sent_again)
+    at_s, acked, resent = [measured_from_s], [0], [0]
+    for start, took, size, again in zip(
+        samples.start_s, samples.seconds, samples.bytes, samples.retransmits, strict=True
+    ):
+        at_s.append(measured_from_s + start + took)
+        acked.append(acked[-1] + size)
+        resent.append(resent[-1] + again)
     return Channel(
         source_rank=flow.source_rank,
         destination_rank=flow.destination_rank,
@@ -103,10 +106,10 @@ def channel_of(flow: IperfFlow, report: Iperf3Report) -> Channel:
         packets=-(-report.sent_bytes // report.mss_bytes) + report.retransmits if report.mss_bytes > 0 else None,
         min_rtt_us=min((rtt for rtt in samples.rtt_us if rtt > 0), default=None),
         samples=ChannelSamples(
-            at_s=[start + took for start, took in zip(samples.start_s, samples.seconds, strict=True)],
+            at_s=at_s,
             acked_bytes=acked,
-            cwnd_bytes=list(samples.cwnd_bytes),
-            rtt_us=[float(rtt) for rtt in samples.rtt_us],
+            cwnd_bytes=[*samples.cwnd_bytes[:1], *samples.cwnd_bytes],
+            rtt_us=[float(rtt) for rtt in (*samples.rtt_us[:1], *samples.rtt_us)],
             retransmits=resent,
         ),
         counters={"mss_bytes": report.mss_bytes},

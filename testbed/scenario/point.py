@@ -32,7 +32,7 @@ from testbed.scenario.executor import Executors
 from testbed.scenario.faults import FaultTimeline
 from testbed.scenario.interrupt import Interrupt
 from testbed.scenario.iperf_flows import channel_of, plan_flows
-from testbed.scenario.iperf_traffic import FlowFailed, IperfResult, IperfTraffic
+from testbed.scenario.iperf_traffic import SAMPLE_S, WARM_UP_S, FlowFailed, IperfResult, IperfTraffic
 from testbed.scenario.lab import LiveLab
 from testbed.scenario.observation import Observation, observe
 from testbed.scenario.point_ideals import SCALE_UP_BPS, PointIdeals, summarise
@@ -70,6 +70,7 @@ class _Measured:
     lateness: Lateness | None = None
     softnet: tuple[SoftnetCounts, SoftnetCounts] = (SoftnetCounts(dropped=0, squeezed=0),) * 2
     counters: dict[str, float] = field(default_factory=dict)
+    window_s: float = 0.05
     interrupted: bool = False
     failure: TestbedError | None = None
 
@@ -171,6 +172,7 @@ class PointRunner:
                 events=measured.events,
                 observation=observation,
                 nic_bps=ideals.nic_bps,
+                window_s=measured.window_s,
                 pattern_ideal_s=ideals.pattern_ideal_s(traffic),
                 roofline_s=ideals.roofline_s(traffic),
                 fabric_bytes=sum(step.size_bytes for step in traffic.workload.transfers if not step.scale_up),
@@ -224,7 +226,11 @@ class PointRunner:
             generator.run(flows, result)
         finally:
             measured.interrupted = result.interrupted
-            measured.channels = [channel_of(item.flow, item.report) for item in result.measurements]
+            measured.window_s = SAMPLE_S
+            measured.channels = [
+                channel_of(item.flow, item.report, measured_from_s=item.started_s + WARM_UP_S)
+                for item in result.measurements
+            ]
             starts = [item.started_s for item in result.measurements]
             measured.checks = check_start_skew(starts, [channel.seconds for channel in measured.channels])
 

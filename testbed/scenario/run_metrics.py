@@ -194,15 +194,26 @@ def _of_faults(run: RunData) -> dict[str, float | None]:
     if times and times[0] < event_s:
         for name in ("blackhole_time_rate", "recovery_time", "dip_depth"):
             found[name] = CATALOGUE[name].compute(times, rates, event_s)
-    for event in run.events:
-        if event.kind == "detected" and "detection_time" not in found:
-            found["detection_time"] = event.at_s - event_s
-        if event.kind == "converged":
-            found["convergence_time"] = event.at_s - event_s
+    detected = _detected_s(run, faults[0])
+    if detected is not None:
+        found["detection_time"] = CATALOGUE["detection_time"].compute(event_s, [detected])
     lost = _lost_packets(run)
     if lost is not None:
         found["blackhole_time_loss"] = lost
     return found
+
+
+def _detected_s(run: RunData, fault: RunEvent) -> float | None:
+    """When the last of a failed link's ends knew; of another fault, when the first neighbour did."""
+    first: dict[str, float] = {}
+    for event in run.events:
+        if event.kind == "detected" and event.at_s >= fault.at_s:
+            first.setdefault(f"{event.target}:{event.detail.partition(' ')[0]}", event.at_s)
+    peers = {f"{port.node}:{port.interface}": port.peer for port in run.ports}
+    ends = [first[end] for end in (fault.target, peers.get(fault.target, "")) if end in first]
+    if ends:
+        return max(ends)
+    return min(first.values(), default=None) if ":" not in fault.target else None
 
 
 def _lost_packets(run: RunData) -> float | None:

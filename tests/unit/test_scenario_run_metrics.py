@@ -167,8 +167,8 @@ def test_links_of_the_uplink_tier() -> None:
 def test_a_fault_is_seen_in_the_curve() -> None:
     steps = [(0.05 * step, 50_000 * (step if step <= 20 else 20 if step <= 40 else step - 20)) for step in range(1, 81)]
     event = RunEvent(at_s=1.0, kind="link-set", target="a:b", detail="silent=True")
-    seen = RunEvent(at_s=1.9, kind="detected", target="a", detail="bgp")
-    found = compute_metrics(data(channels=[channel(0, steps)], events=[event, seen]))
+    seen = [RunEvent(at_s=at_s, kind="detected", target="a", detail="b BGP") for at_s in (1.9, 2.5)]
+    found = compute_metrics(data(channels=[channel(0, steps)], events=[event, *seen]))
     assert found["blackhole_time_rate"] == pytest.approx(1.0, abs=0.11)
     assert found["dip_depth"] == pytest.approx(1.0)
     assert found["detection_time"] == pytest.approx(0.9)
