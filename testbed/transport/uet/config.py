@@ -17,6 +17,8 @@ PSNS_PER_MPR = 128
 LARGEST_PAYLOAD = (1 << 14) - 1
 """`payload_length` has 14 bits."""
 _MS = 1_000_000
+PSNS_OF_SECURE_PDC = 1 << 31
+"""An encrypted PDC must end before it has used so many PSNs (section 3.7)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,9 @@ class UetConfig:
     ack_per_packet: bool = False
     max_ack_data_bytes: int = 16
     """Data of reads and fetching atomics up to this rides in the ACK (0 to 8192)."""
+    secure_pdc_packets: int = PSNS_OF_SECURE_PDC - (1 << 27)
+    """Under TSS: how many PSNs a PDC has used when it takes no more messages and is closed. What is left until
+    `PSNS_OF_SECURE_PDC` is for the messages that it has taken already; the longest one has 2**26 packets."""
     max_pdcs: int = 65_535
     max_messages: int = 65_535
     """Incoming messages of one PDC at a time."""
@@ -88,6 +93,7 @@ class UetConfig:
             ("mpr", 1, 255),
             ("max_ack_data_bytes", 0, 8192),
             ("max_pdcs", 1, 65_535),
+            ("secure_pdc_packets", 1, PSNS_OF_SECURE_PDC - (1 << 27)),
         ):
             value = getattr(self, name)
             if not low <= value <= high:

@@ -79,7 +79,8 @@ class Fep:
         self._protection = Protection(address, security) if config.crc or security is not None else None
         self.overhead_bytes = 0 if self._protection is None else self._protection.overhead_bytes
         """What TSS or a CRC adds to each packet."""
-        self._encrypts = security is not None
+        self.encrypts = security is not None
+        """By TSS: what it has not proven genuine is believed nowhere, and no PDC of it lives for ever."""
         self.payload_bytes = config.payload_bytes - self.overhead_bytes
         """Of a full packet: so much less than configured that packets do not become longer."""
         self._random = random
@@ -268,7 +269,7 @@ class Fep:
                 if protection is not None:
                     if incoming.length and incoming.trimmed:
                         data = protection.open_trimmed(incoming)
-                        if self._encrypts:
+                        if self.encrypts:
                             self._on_hint(incoming, data, now)
                             continue
                     else:
@@ -322,7 +323,7 @@ class Fep:
             start_psn = psn_add(request.psn, -request.psn_offset)
             if pdc is not None and pdc.start_psn != start_psn:
                 # Under TSS no SYN is forged.
-                if not self._encrypts and not self._targets.has_begun_anew(pdc, now):
+                if not self.encrypts and not self._targets.has_begun_anew(pdc, now):
                     self._refuse(NackCode.NO_PDC_AVAIL, request, incoming)
                     return
                 pdc.fail("its initiator has begun anew", now)

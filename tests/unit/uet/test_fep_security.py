@@ -8,10 +8,13 @@ from random import Random
 import pytest
 from wire_pair import JOB, MS, WirePair
 
-from testbed.transport.datagram import Incoming, Outgoing
+from testbed.transport.datagram import Incoming, Outgoing, Priority
 from testbed.transport.uet.codes import Mode, ReturnCode
+from testbed.transport.uet.config import PSNS_OF_SECURE_PDC
 from testbed.transport.uet.key_derivation import DomainKey
 from testbed.transport.uet.memory import Access
+from testbed.transport.uet.psn import psn_add
+from testbed.transport.uet.semantics.operations import Operation
 from testbed.transport.uet.tss import SecureDomain, SecurityMode
 from testbed.transport.uet.tss_header import MAX_COUNTER
 
@@ -259,3 +262,66 @@ def test_no_secret_is_printed() -> None:
     shown = " ".join(map(repr, (pair.a.config, pair.da, SECRET, vars(pair.a)))) + str(pair.a.counters)
     material = SECRET.reveal()
     assert material.hex() not in shown and repr(material) not in shown and str(list(material)) not in shown
+
+
+@pytest.mark.parametrize("mode", [Mode.RUD, Mode.ROD])
+def test_a_context_is_closed_before_its_packet_numbers_are_used_up(mode: Mode) -> None:
+    """By Start_PSN + 2**31; here after 20 packets. What comes after that goes over another one."""
+    pair = Secure(secure_pdc_packets=20)
+    seen: dict[int, set[int]] = {}
+    used: list[Operation] = []
+    for _ in range(30):
+        data = Random(len(used)).randbytes(5000)
+        write = pair.ea.write(pair.to_b, data, KEY, 0, pair.now, mode=mode)
+        used.append(write)
+        for pdc in pair.a.pdcs:
+            seen.setdefault(pdc.local_pdcid, set()).add(pdc.start_psn)
+        pair.pass_time(MS)
+    pair.run(*used)
+    assert all(write.ok for write in used) and pair.memory[:5000] == Random(29).randbytes(5000)
+    assert 5 <= len(seen) <= 8  # 150 packets, and the close of each
+    pair.pass_time(100 * MS)
+    assert len(pair.a.pdcs) <= 1 and len(pair.b.pdcs) <= 1
+    assert not pair.a.counters["pdc-failed"] and not pair.b.counters["pdc-failed"]
+
+
+def test_messages_that_wait_when_a_context_is_closing_are_still_sent() -> None:
+    pair = Secure(secure_pdc_packets=20)
+    writes = [pair.ea.write(pair.to_b, bytes(5000), KEY, 0, pair.now) for _ in range(20)]
+    writes += [pair.ea.write(pair.to_b, bytes(5000), KEY, 0, pair.now + MS) for _ in range(20)]
+    pair.run(*writes)
+    assert all(write.ok for write in writes)
+
+
+def test_a_plain_context_lives_on() -> None:
+    pair = WirePair(payload_bytes=1024, secure_pdc_packets=20)
+    pair.b.register(bytearray(SIZE), ALL, JOB, KEY)
+    for _ in range(3):
+        pair.run(pair.ea.write(pair.to_b, bytes(SIZE), KEY, 0, pair.now))
+    (pdc,) = pair.a.pdcs
+    assert pdc.open
+
+
+def test_no_packet_has_a_number_2_31_after_the_first_one() -> None:
+    """If a sender has come so far all the same: what is under way ends in an error."""
+    pair = Secure()
+    pair.run(pair.ea.write(pair.to_b, b"x", KEY, 0, pair.now))
+    (pdc,) = pair.a.pdcs
+    pdc.sender.window.sent = PSNS_OF_SECURE_PDC - 3
+    write = pair.ea.write(pair.to_b, bytes(5000), KEY, 0, pair.now)
+    sent = [packet for packet in pair.take(pair.a) if packet.priority is Priority.DATA]
+    assert len(sent) == 2 and write.status is ReturnCode.UNDELIVERABLE and "used up" in write.error
+    again = pair.ea.write(pair.to_b, bytes(5000), KEY, 0, pair.now)
+    pair.run(again)
+    assert again.ok
+
+
+def test_a_peer_that_goes_on_beyond_2_31_is_not_listened_to() -> None:
+    pair = Secure()
+    pair.run(pair.ea.write(pair.to_b, b"x", KEY, 0, pair.now))
+    (target,) = pair.b.pdcs
+    target.start_psn = psn_add(target.receiver.tracker.contiguous, 1 - PSNS_OF_SECURE_PDC)
+    write = pair.ea.write(pair.to_b, b"y", KEY, 1, pair.now)
+    pair.run(write)
+    assert write.status is ReturnCode.UNDELIVERABLE and pair.memory[:2] == b"x\0"
+    assert pair.b.counters["pdc-failed"] == 1

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from wire_pair import JOB, MS, WirePair
+from wire_pair import JOB, MS, WirePair, header
 
 from testbed.transport.datagram import Outgoing
 from testbed.transport.uet.addressing import FepAddress
-from testbed.transport.uet.codes import AmoOpcode, AmoType, Mode, ReturnCode
+from testbed.transport.uet.codes import AmoOpcode, AmoType, Mode, PdsType, ReturnCode
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.memory import Access
@@ -375,3 +375,69 @@ def test_an_offer_ends_when_its_target_has_begun_anew(how: SendKind) -> None:
     pair.b = Fep(pair.b.address, pair.b.config, Random(5), pair.now)
     pair.pass_time(20_000 * MS)
     assert sent.status is ReturnCode.UNDELIVERABLE
+
+
+@pytest.mark.parametrize("how", [SendKind.RENDEZVOUS, SendKind.DEFERRABLE])
+def test_an_offer_ends_though_its_target_has_met_us_since_it_began_anew(how: SendKind) -> None:
+    """On a fresh PDC the new one looks alive; but it does not know the offer."""
+    pair = WirePair(payload_bytes=1024)
+    sent = pair.ea.tsend(pair.to_b, pattern(SIZE), 8, pair.now, how=how)
+    pair.pass_time(100 * MS)
+    pair.b = Fep(pair.b.address, pair.b.config, Random(5), pair.now)
+    pair.eb = pair.b.endpoint(job_id=JOB)
+    for _ in range(2):  # the first ends with the old PDC
+        met = pair.ea.tsend(pair.to_b, b"x", 9, pair.now)
+        pair.run(met)
+    assert met.ok and not sent.done
+    pair.pass_time(3 * pair.a.config.patience_ns + 100 * MS)
+    assert sent.status is ReturnCode.UNDELIVERABLE and "knows" in sent.error
+    assert len(pair.a.memory) == 0 and pair.a.next_timer() is None
+
+
+@pytest.mark.parametrize("how", [SendKind.RENDEZVOUS, SendKind.DEFERRABLE])
+def test_an_offer_ends_when_the_endpoint_that_it_waits_for_is_closed(how: SendKind) -> None:
+    pair = WirePair(payload_bytes=1024)
+    sent = pair.ea.tsend(pair.to_b, pattern(SIZE), 8, pair.now, how=how)
+    pair.pass_time(10_000 * MS)
+    assert not sent.done
+    pair.eb.close(pair.now)
+    pair.pass_time(3 * pair.a.config.patience_ns)
+    assert sent.status is ReturnCode.UNDELIVERABLE
+
+
+def test_a_receive_does_not_wait_for_a_restart_by_one_that_has_begun_anew() -> None:
+    """Neither if it is asked for the restart itself, nor if it began anew when it had been asked."""
+    for asked_before in (False, True):
+        pair = WirePair(payload_bytes=1024)
+        pair.ea.tsend(pair.to_b, pattern(SIZE), 8, pair.now, how=SendKind.DEFERRABLE)
+        pair.pass_time(100 * MS)
+        received = None
+        if asked_before:
+            received = pair.eb.trecv(bytearray(SIZE), 8, pair.now)
+            for packet in pair.take(pair.b):
+                pair.give(packet)
+            answers = pair.take(pair.a)
+            assert len(answers) > 1
+            pair.give(next(item for item in answers if header(item).type is PdsType.ACK_CC))
+        pair.a = Fep(pair.a.address, pair.a.config, Random(5), pair.now)
+        pair.ea = pair.a.endpoint(job_id=JOB)
+        pair.run(pair.ea.tsend(pair.to_b, b"x", 9, pair.now))
+        if received is None:
+            received = pair.eb.trecv(bytearray(SIZE), 8, pair.now)
+        pair.pass_time(4 * pair.b.config.patience_ns)
+        assert received.done and not received.ok
+        assert pair.b.semantics.deferred.next_timer() is None
+
+
+def test_a_long_deferral_outlives_many_questions() -> None:
+    pair = WirePair(payload_bytes=1024)
+    operations = [
+        pair.ea.tsend(pair.to_b, pattern(SIZE), tag, pair.now, how=how)
+        for tag, how in enumerate((SendKind.RENDEZVOUS, SendKind.DEFERRABLE))
+    ]
+    pair.pass_time(20 * pair.a.config.patience_ns)
+    buffers = [bytearray(SIZE) for _ in operations]
+    operations += [pair.eb.trecv(buffer, tag, pair.now) for tag, buffer in enumerate(buffers)]
+    pair.run(*operations)
+    assert all(operation.ok for operation in operations)
+    assert all(buffer == pattern(SIZE) for buffer in buffers)

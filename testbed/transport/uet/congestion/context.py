@@ -62,11 +62,26 @@ class CongestionContext:
     the destination.
     """
 
-    __slots__ = ("_backlog", "_inflight", "_retransmit", "_state", "credit", "nscc")
+    __slots__ = (
+        "_backlog",
+        "_inflight",
+        "_retransmit",
+        "_state",
+        "credit",
+        "latest_rtt_ns",
+        "least_rtt_ns",
+        "nscc",
+        "sends",
+    )
 
     def __init__(self, nscc: Nscc | None, credit: CreditSource | None) -> None:
         self.nscc = nscc
         self.credit = credit
+        self.sends: int = 0
+        """Packets sent so far, those sent again included."""
+        self.latest_rtt_ns: int = 0
+        """0: none was measured."""
+        self.least_rtt_ns: int = 0
         self._inflight: int = 0
         self._backlog: int = 0
         self._retransmit: int = 0
@@ -129,6 +144,7 @@ class CongestionContext:
 
     def on_send(self, now: int, size: int) -> None:
         """A request was sent, the first time or again. `now` is for algorithms to come."""
+        self.sends += 1
         self._inflight += size
         if self.nscc is not None:
             self.nscc.on_send(size)
@@ -146,6 +162,10 @@ class CongestionContext:
     ) -> None:
         """An ACK arrived; see `Nscc.on_ack`. `rtt_ns` is -1 where it is not valid."""
         self._inflight -= newly_received_bytes
+        if rtt_ns > 0:
+            self.latest_rtt_ns = rtt_ns
+            if rtt_ns < self.least_rtt_ns or not self.least_rtt_ns:
+                self.least_rtt_ns = rtt_ns
         if self.credit is not None:
             self.credit.on_feedback()
         if self.nscc is not None:

@@ -20,7 +20,7 @@ from ..codes import (
     NextHeader,
     PdsType,
 )
-from ..config import UetConfig
+from ..config import PSNS_OF_SECURE_PDC, UetConfig
 from ..congestion.context import CongestionContext
 from ..congestion.rccc import CREDIT_SHIFT
 from ..paths import PathSelector
@@ -43,6 +43,9 @@ class PdcOwner(Protocol):
 
     overhead_bytes: int
     """What TSS or a CRC adds to each packet."""
+
+    encrypts: bool
+    """Its PDCs must end before Start_PSN + 2**31."""
 
     @property
     def target(self) -> Semantics:
@@ -104,10 +107,12 @@ class Pdc:
         "control_flags",
         "creating",
         "deadline",
+        "encrypted",
         "initiator",
         "last_used",
         "local_pdcid",
         "mode",
+        "most_packets",
         "overhead_bytes",
         "queued",
         "receiver",
@@ -142,6 +147,9 @@ class Pdc:
         self.trace = owner.trace
         self.overhead_bytes = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES + owner.overhead_bytes
         """What is around a packet in congestion control's arithmetic (section 3.6.12)."""
+        self.encrypted = owner.encrypts
+        self.most_packets = PSNS_OF_SECURE_PDC - 1 if self.encrypted else 1 << 63
+        """PSNs that it may use: those of its own direction, and the peer those of the other one."""
         self.initiator = initiator
         self.mode = mode
         self.remote = remote
@@ -233,7 +241,13 @@ class Pdc:
         if self.state is PdcState.CLOSED:
             self._enter(PdcEvent.SEND_SYN, now)
         self.sender.submit(source)
+        if self.encrypted and self.initiator and self.sender.window.sent >= self.config.secure_pdc_packets:
+            self.close(now)  # the next message finds it closing, and goes to another
         self._owner.wake(self)
+
+    def wear_out(self, now: int) -> None:
+        """All PSNs are used, though there was time to close it before."""
+        self.fail("its packet sequence numbers are used up", now)
 
     def transmit(self, now: int, out: list[Outgoing], limit: int) -> None:
         self.sender.transmit(now, out, limit)

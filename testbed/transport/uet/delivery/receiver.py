@@ -116,6 +116,9 @@ class Receiver:
             pdc.count("out-of-window")
             self.nack(NackCode.PSN_OOR_WINDOW, request, incoming)
             return
+        if pdc.encrypted and (psn - pdc.start_psn) & 0xFFFF_FFFF >= pdc.most_packets:
+            pdc.wear_out(now)
+            return
         if tracker.holds and psn_distance(psn, tracker.cack_psn) > pdc.config.mp_range:
             # The window counts from CACK_PSN, which waits for CLEAR: so it bounds the responses that are kept.
             pdc.count("no-room-for-responses")

@@ -197,6 +197,9 @@ class Sender:
             outstanding = (window.next_psn - 1 - window.cack_psn) & 0xFFFF_FFFF
             if (outstanding >= self._peer_range or not congestion.can_send()) and self._blocked(now):
                 return
+            if window.sent >= self._pdc.most_packets:
+                self._pdc.wear_out(now)
+                return
             source = sources[0]
             fresh = source.next_packet()
             if fresh is None:

@@ -102,7 +102,7 @@ class TxPacket:
 class SendWindow:
     """Packets above CLEAR_PSN. `clear_psn`: all packets up to it are acknowledged."""
 
-    __slots__ = ("_packets", "_sent", "cack_psn", "clear_psn", "next_psn", "start_psn")
+    __slots__ = ("_packets", "cack_psn", "clear_psn", "next_psn", "sent", "start_psn")
 
     def __init__(self, start_psn: int) -> None:
         self.start_psn = start_psn
@@ -111,7 +111,7 @@ class SendWindow:
         self.cack_psn = self.clear_psn
         """The highest CACK_PSN heard."""
         self._packets: dict[int, TxPacket] = {}
-        self._sent = 0
+        self.sent = 0
         """How many PSNs were given, more than 2**32 perhaps."""
 
     def __len__(self) -> int:
@@ -126,7 +126,7 @@ class SendWindow:
         psn = self.next_psn
         packet.psn = psn
         self._packets[psn] = packet
-        self._sent += 1
+        self.sent += 1
         self.next_psn = (psn + 1) & 0xFFFF_FFFF
 
     @property
@@ -141,12 +141,12 @@ class SendWindow:
     def was_sent(self, psn: int) -> bool:
         """Whether some packet has had this PSN, of the latest 2**31."""
         behind = (self.next_psn - 1 - psn) & 0xFFFF_FFFF
-        return behind < self._sent and behind < 0x8000_0000
+        return behind < self.sent and behind < 0x8000_0000
 
     def may_be_cumulative(self, psn: int) -> bool:
         """Whether it can be a CACK_PSN: that of a packet, or the one before Start_PSN."""
         behind = (self.next_psn - 1 - psn) & 0xFFFF_FFFF
-        return behind <= self._sent and behind < 0x8000_0000
+        return behind <= self.sent and behind < 0x8000_0000
 
     def cumulative(self, cack_psn: int) -> list[TxPacket]:
         """Take CACK_PSN; the packets that it acknowledges and nothing had before, for the caller to make done.

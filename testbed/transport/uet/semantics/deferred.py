@@ -6,12 +6,19 @@ without a matching receive answers DROPPED, remembers the message without its da
 restart tokens when a receive is posted; the initiator, which stopped at the answer, then sends the message once more,
 with both tokens in the place of the buffer offset. A rendezvous send ends at the initiator when the target has read
 the rest.
+
+An offer may wait as long as the target likes, and so may a receive that has asked for a restart; but not for a peer
+that knows of it no more, because it began anew or gave up. So who waits asks now and then, by a NO_OP with a `Question`
+in the place of the buffer offset and what it is about in that of the match bits. NO_MATCH says that the peer does not
+know it; said twice, with no progress in between, that is the end. (A peer of another make takes it for a plain NO_OP,
+which tells at least that it lives.)
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from ..addressing import FepAddress
@@ -34,6 +41,17 @@ _SES_REL = int(RequestBit.REL)
 _TOKEN_MASK = 0xFFFF_FFFF
 
 
+class Question(IntEnum):
+    """What a peer is asked whether it still knows."""
+
+    RENDEZVOUS = 1
+    """Of the target: the rendezvous send whose rest has this key."""
+    DEFERRABLE = 2
+    """Of the target: the deferrable send with this token of the initiator (upper half)."""
+    RESTART = 3
+    """Of the initiator: the restart that was asked for with these tokens."""
+
+
 class Step(Operation):
     """An operation of our own making, part of a user's: its end is told to a function."""
 
@@ -51,35 +69,79 @@ class Step(Operation):
             self._then(self, now)
 
 
+Identity = tuple[str, int, int, int]
+"""What a deferral is known by: address and job of its initiator, `Question`, subject."""
+
+
 class Deferral:
     """What a target remembers of a rendezvous or deferrable send."""
 
-    __slots__ = ("eager", "extension", "header", "mode", "remote")
+    __slots__ = ("eager", "endpoint", "extension", "header", "identity", "known", "mode", "remote")
 
-    def __init__(self, header: StandardRequest, extension: RendezvousExtension | None, remote: str, mode: Mode) -> None:
+    def __init__(
+        self,
+        header: StandardRequest,
+        extension: RendezvousExtension | None,
+        remote: str,
+        mode: Mode,
+        endpoint: Endpoint,
+        known: dict[Identity, Deferral],
+    ) -> None:
         self.header = header
         self.extension = extension
         self.remote = remote
         self.mode = mode
+        self.endpoint = endpoint
+        self.known = known
+        if extension is not None:
+            self.identity = (remote, header.job_id, Question.RENDEZVOUS, extension.read_key)
+        else:
+            self.identity = (remote, header.job_id, Question.DEFERRABLE, header.buffer_offset & ~_TOKEN_MASK)
+        known[self.identity] = self
         self.eager = bytearray()
         """Room for the eager part, once it is known that there may be so much."""
 
+    def forget(self) -> None:
+        """It has come to its end, whichever."""
+        if self.known.get(self.identity) is self:
+            del self.known[self.identity]
 
-class _Offer:
-    """Initiator: a rendezvous or deferrable send that waits for its target."""
 
-    __slots__ = ("asked", "key", "left", "mode", "operation", "remote", "restart", "restarted_by", "target")
+class _Wait:
+    """An operation that waits for a peer, which is asked now and then whether it still knows why."""
 
-    def __init__(self, operation: Operation, remote: str, target: Target, mode: Mode, key: int, left: int) -> None:
+    __slots__ = ("asked", "doubted", "mode", "operation", "question", "remote", "settled", "subject", "target")
+
+    def __init__(
+        self, operation: Operation, remote: str, target: Target, mode: Mode, question: Question, subject: int
+    ) -> None:
         self.operation = operation
         self.remote = remote
         self.target = target
         self.mode = mode
+        self.question = question
+        self.subject = subject
+        self.settled = False
+        """The peer has acknowledged what it is to know."""
+        self.asked = False
+        """It is being asked at present."""
+        self.doubted = False
+        """It did not know when it was asked the last time, and nothing has come of it since."""
+
+
+class _Offer(_Wait):
+    """Initiator: a rendezvous or deferrable send that waits for its target."""
+
+    __slots__ = ("key", "left", "restart", "restarted_by")
+
+    def __init__(
+        self, operation: Operation, remote: str, target: Target, mode: Mode, key: int, left: int, token: int = 0
+    ) -> None:
+        question = Question.DEFERRABLE if token else Question.RENDEZVOUS
+        super().__init__(operation, remote, target, mode, question, token << 32 if token else key)
         self.key = key
         """Of the memory that is offered; 0 for a deferrable send."""
         self.left = left
-        self.asked = False
-        """Its peer is being asked whether it lives."""
         self.restarted_by = 0
         """The target's token of the latest restart."""
         self.restart: Callable[[int, int], None] | None = None
@@ -96,12 +158,14 @@ class DeferredSends:
 
     def __init__(self, fep: Fep) -> None:
         self._fep = fep
-        self._next_token = 0
+        self._next_token = fep.random.getrandbits(32)  # what begins anew must not take up what the one before left
         self._offers: dict[int, _Offer] = {}
         self._read_offers: dict[int, _Offer] = {}
         self._check_at = 0
-        self._accepted: dict[int, tuple[str, int, Operation]] = {}
-        """Receives that wait for a restart, by our token, with the address and the job that have it."""
+        self._accepted: dict[int, tuple[_Wait, Deferral]] = {}
+        """Receives that wait for a restart, by our token."""
+        self._known: dict[Identity, Deferral] = {}
+        """What peers have offered, and has not come to an end."""
 
     # --- initiator ---------------------------------------------------------------------------------------
 
@@ -138,6 +202,7 @@ class DeferredSends:
                 self._withdraw(offer, step.status or ReturnCode.UNDELIVERABLE, at, step.error)
             elif offer.left == 0:
                 self._withdraw(offer, ReturnCode.OK, at, "")
+            offer.settled = True
 
         pdc = self._fep.submit(to.ip, endpoint.address.job_id, mode, now)
         opcode = Opcode.RENDEZVOUS_SEND if tag is None else Opcode.RENDEZVOUS_TSEND
@@ -168,6 +233,7 @@ class DeferredSends:
         offer = self._read_offers.get(key)
         if offer is not None:
             offer.left -= length
+            offer.doubted = False
             if offer.left <= 0:
                 self._withdraw(offer, ReturnCode.OK, now, "")
 
@@ -191,14 +257,16 @@ class DeferredSends:
     ) -> None:
         """Send, but be ready to send again when the target has a receive for it."""
         token = self._token()
-        offer = self._offers[token] = _Offer(operation, to.ip, target, mode, 0, len(payload))
+        offer = self._offers[token] = _Offer(operation, to.ip, target, mode, 0, len(payload), token)
         self._watch(now)
         opcode = Opcode.DEFERRABLE_SEND if tag is None else Opcode.DEFERRABLE_TSEND
 
         def send(target_token: int, at: int) -> None:
+            offer.settled = offer.doubted = False
+
             def sent(step: Operation, finished: int) -> None:
-                deferred = step.status is ReturnCode.DROPPED
-                if not deferred:
+                offer.settled = step.status is ReturnCode.DROPPED
+                if not offer.settled:
                     self._offers.pop(token, None)
                     operation.complete(step.status or ReturnCode.OK, step.length, finished, step.error)
 
@@ -218,8 +286,8 @@ class DeferredSends:
         offer.restart = send
         send(0, now)
 
-    def restart(self, remote: str, header: StandardRequest, now: int) -> None:
-        """DEFERRABLE_RTR has arrived: its tokens are in the place of the match bits.
+    def restart(self, remote: str, header: StandardRequest, now: int) -> bool:
+        """DEFERRABLE_RTR has arrived: its tokens are in the place of the match bits. False: there is no such message.
 
         Only the peer that the message was sent to may ask for it, and once with each of its tokens.
         """
@@ -233,56 +301,92 @@ class DeferredSends:
             or token in (0, offer.restarted_by)
         ):
             self._fep.count("stray-restart")
-            return
+            return False
         offer.restarted_by = token
         try:
             offer.restart(token, now)
         except UsageError as error:  # no PDC is free
-            offer.operation.complete(ReturnCode.UNDELIVERABLE, 0, now, str(error))
+            self._give_up(offer, now, str(error))
+        return True
 
-    # --- initiator: does the target of an offer still live? ------------------------------------------------
+    # --- does the peer still know? -----------------------------------------------------------------------
 
     def _watch(self, now: int) -> None:
         if self._check_at == 0:
             self._check_at = now + self._fep.config.patience_ns
 
     def next_timer(self) -> int | None:
-        """When targets are to be asked; None while nothing is offered."""
-        return (self._check_at or None) if self._offers or self._read_offers else None
+        """When peers are to be asked; None while nothing waits for one."""
+        return (self._check_at or None) if self._offers or self._read_offers or self._accepted else None
 
     def handle_timer(self, now: int) -> None:
-        """Ask the targets of all offers: an offer may wait as long as it likes, but not for a target that is gone."""
+        """Ask the peers of all that waits."""
         due = self.next_timer()
         if due is None:
             self._check_at = 0
         elif due <= now:
             self._check_at = now + self._fep.config.patience_ns
-            for offer in [*self._offers.values(), *self._read_offers.values()]:
-                if not offer.asked and not offer.operation.done:
-                    self._ask(offer, now)
+            restarts = [wait for wait, _ in self._accepted.values()]
+            for wait in [*self._offers.values(), *self._read_offers.values(), *restarts]:
+                if wait.settled and not wait.asked and not wait.operation.done:
+                    self._ask(wait, now)
 
-    def _ask(self, offer: _Offer, now: int) -> None:
-        """A NO_OP: a target that is gone does not acknowledge it, one that began anew refuses it."""
-
+    def _ask(self, wait: _Wait, now: int) -> None:
         def answered(step: Operation, at: int) -> None:
-            offer.asked = False
-            if step.status is not ReturnCode.OK:
-                self._give_up(offer, at, step.error)
+            wait.asked = False
+            if step.status is ReturnCode.NO_MATCH and not wait.doubted:
+                wait.doubted = True  # it may have come to its end there just now: then we shall hear of it
+            elif step.status is ReturnCode.NO_MATCH:
+                self._give_up(wait, at, "the peer knows of it no more")
+            elif step.status is not ReturnCode.OK:
+                self._give_up(wait, at, step.error)
+            else:
+                wait.doubted = False
 
         try:
-            pdc = self._fep.submit(offer.remote, offer.target.job_id, offer.mode, now)
+            pdc = self._fep.submit(wait.remote, wait.target.job_id, wait.mode, now)
         except UsageError as error:
-            self._give_up(offer, now, str(error))
+            self._give_up(wait, now, str(error))
             return
-        offer.asked = True
-        step = Step(offer.operation.kind, now, answered)
-        message = Message(self._fep.transfers(pdc), step, offer.target, Opcode.NO_OP, memoryview(b""))
+        wait.asked = True
+        step = Step(wait.operation.kind, now, answered)
+        transfers = self._fep.transfers(pdc)
+        nothing = memoryview(b"")
+        message = Message(
+            transfers, step, wait.target, Opcode.NO_OP, nothing, match=wait.subject, address=wait.question
+        )
         self._fep.start(pdc, message, now)
 
-    def _give_up(self, offer: _Offer, now: int, reason: str) -> None:
-        for token in [token for token, other in self._offers.items() if other is offer]:
+    def knows(self, remote: str, header: StandardRequest) -> bool:
+        """Whether what a NO_OP asks about is known here; one that asks about nothing is always right."""
+        subject = header.memory_key
+        if header.buffer_offset == Question.RESTART:
+            offer = self._offers.get(subject >> 32)
+            return (
+                offer is not None
+                and (offer.remote, offer.target.job_id) == (remote, header.job_id)
+                and offer.restarted_by == subject & _TOKEN_MASK
+            )
+        if header.buffer_offset in (Question.RENDEZVOUS, Question.DEFERRABLE):
+            return (remote, header.job_id, header.buffer_offset, subject) in self._known
+        return True
+
+    def _give_up(self, wait: _Wait, now: int, reason: str) -> None:
+        for token in [token for token, other in self._offers.items() if other is wait]:
             del self._offers[token]
-        self._withdraw(offer, ReturnCode.UNDELIVERABLE, now, reason)
+        for token, (other, deferral) in list(self._accepted.items()):
+            if other is wait:
+                del self._accepted[token]
+                deferral.forget()
+        if isinstance(wait, _Offer):
+            self._withdraw(wait, ReturnCode.UNDELIVERABLE, now, reason)
+        else:
+            wait.operation.complete(ReturnCode.UNDELIVERABLE, 0, now, reason)
+
+    def closed(self, endpoint: Endpoint) -> None:
+        """What waits for a receive of this endpoint will never meet one."""
+        for deferral in [deferral for deferral in self._known.values() if deferral.endpoint is endpoint]:
+            deferral.forget()
 
     def _token(self) -> int:
         self._next_token = self._next_token % _TOKEN_MASK + 1
@@ -307,18 +411,17 @@ class DeferredSends:
         operation = None
         if not rendezvous and header.buffer_offset & _TOKEN_MASK:
             accepted = self._accepted.get(header.buffer_offset & _TOKEN_MASK)
-            if accepted is None or accepted[:2] != (pdc.remote, header.job_id):
+            if accepted is None or (accepted[1].remote, accepted[1].header.job_id) != (pdc.remote, header.job_id):
                 message.status = ReturnCode.CANCELLED
                 return message
             del self._accepted[header.buffer_offset & _TOKEN_MASK]
-            operation = accepted[2]
+            accepted[1].forget()
+            operation = accepted[0].operation
         else:
             posted = queue.match(tag, number)
             if posted is not None:
                 assert isinstance(posted.context, Operation)
                 operation = posted.context
-        deferral = Deferral(header, extension, pdc.remote, pdc.mode)
-        message.deferral = deferral if rendezvous or operation is None else None
         eager = 0 if extension is None else extension.eager_length
         if operation is not None:
             if not rendezvous:
@@ -326,15 +429,16 @@ class DeferredSends:
                 return message
             assert operation.buffer is not None
             if eager > len(operation.buffer):
-                message.deferral = None
                 semantics.meet(message, operation)
                 message.total = eager
                 return message
+            deferral = message.deferral = Deferral(header, extension, pdc.remote, pdc.mode, endpoint, self._known)
             message.operation = self._rendezvous_step(message, operation, now)
         else:
             message.unexpected = queue.add_unexpected(tag, number, eager, message)
             if message.unexpected is None:
                 return semantics.no_room()
+            deferral = message.deferral = Deferral(header, extension, pdc.remote, pdc.mode, endpoint, self._known)
             if not rendezvous:
                 message.status = ReturnCode.DROPPED
                 return message
@@ -362,24 +466,27 @@ class DeferredSends:
     def _ask_to_restart(self, message: IncomingMessage, deferral: Deferral, operation: Operation, now: int) -> None:
         token = self._token()
         header = deferral.header
-        self._accepted[token] = (deferral.remote, header.job_id, operation)
         operation.source = message.source
         endpoint = message.endpoint
         assert endpoint is not None and message.source is not None
         tokens = (header.buffer_offset >> 32) << 32 | token
+        to = message.source
+        target = Target(endpoint.address.job_id, to.pid_on_fep, to.resource_index, True, endpoint.initiator)
+        wait = _Wait(operation, to.ip, target, deferral.mode, Question.RESTART, tokens)
+        self._accepted[token] = (wait, deferral)
+        self._watch(now)
 
         def sent(step: Operation, at: int) -> None:
+            wait.settled = True
             if step.status is not ReturnCode.OK and self._accepted.pop(token, None) is not None:
+                deferral.forget()
                 operation.complete(step.status or ReturnCode.UNDELIVERABLE, 0, at, step.error)
 
-        to = message.source
         try:
             pdc = self._fep.submit(to.ip, endpoint.address.job_id, deferral.mode, now)
         except UsageError as error:  # no PDC is free
-            del self._accepted[token]
-            operation.complete(ReturnCode.UNDELIVERABLE, 0, now, str(error))
+            self._give_up(wait, now, str(error))
             return
-        target = Target(endpoint.address.job_id, to.pid_on_fep, to.resource_index, True, endpoint.initiator)
         step = Step(operation.kind, now, sent)
         empty = memoryview(b"")
         message_out = Message(self._fep.transfers(pdc), step, target, Opcode.DEFERRABLE_RTR, empty, match=tokens)
@@ -395,17 +502,20 @@ class DeferredSends:
 
         def eager_arrived(step: Operation, at: int) -> None:
             if step.status is not ReturnCode.OK:
+                deferral.forget()
                 operation.complete(step.status or ReturnCode.UNDELIVERABLE, 0, at, step.error)
                 return
             buffer = operation.buffer
             assert buffer is not None
             if total > len(buffer):
+                deferral.forget()
                 operation.complete(ReturnCode.TOO_LONG, 0, at)
                 return
             operation.header_data = message.header_data
             eager = len(deferral.eager)
             buffer[:eager] = deferral.eager
             if eager == total:
+                deferral.forget()
                 operation.complete(ReturnCode.OK, total, at)
                 return
             self._read_rest(message, deferral, extension, operation, buffer[eager:total], at)
@@ -424,6 +534,7 @@ class DeferredSends:
         total = deferral.header.request_length
 
         def read(step: Operation, at: int) -> None:
+            deferral.forget()
             status = step.status or ReturnCode.UNDELIVERABLE
             operation.complete(status, total if status is ReturnCode.OK else 0, at, step.error)
 
@@ -434,6 +545,7 @@ class DeferredSends:
         try:
             pdc = self._fep.submit(deferral.remote, job_id, deferral.mode, now)
         except UsageError as error:
+            deferral.forget()
             operation.complete(ReturnCode.UNDELIVERABLE, 0, now, str(error))
             return
         transfers = self._fep.transfers(pdc)

@@ -316,4 +316,5 @@ class Endpoint:
                 operation = posted.context
                 assert isinstance(operation, Operation)
                 operation.complete(ReturnCode.CANCELLED, 0, now)
+        self._fep.semantics.deferred.closed(self)
         self._fep.remove_endpoint(self)

@@ -155,6 +155,8 @@ class IncomingMessage:
     def abort(self, status: ReturnCode, reason: str, now: int) -> None:
         """No more of it will arrive."""
         self.status = status
+        if self.deferral is not None:
+            self.deferral.forget()
         if self.operation is not None:
             self.operation.complete(status, 0, now, reason)
         elif self.unexpected is not None and self.endpoint is not None:

@@ -120,9 +120,12 @@ class TargetSemantics:
             if opcode == Opcode.MSG_ERROR:
                 return self._message_error(transfers, header, now)
             if opcode == Opcode.DEFERRABLE_RTR:
-                self.deferred.restart(pdc.remote, header, now)
+                if not self.deferred.restart(pdc.remote, header, now):
+                    return self._error(ReturnCode.INITIATOR_ERR, header, header.message_id)
                 return self._plain(header, header.message_id)
             if opcode == Opcode.NO_OP:
+                if not self.deferred.knows(pdc.remote, header):
+                    return self._error(ReturnCode.NO_MATCH, header, header.message_id)
                 return self._plain(header, header.message_id)
             return self._error(ReturnCode.UNSUPPORTED_OP, header, header.message_id)
         if isinstance(header, (MediumRequest, SmallRequest)):
