@@ -25,11 +25,13 @@ CLOSE_PATIENCE_NS = 2_000_000_000
 class Agent:
     """Several FEPs in one process and thread. A context manager: leaving it closes everything, in order.
 
-    `seed`: of the random numbers of its FEPs (Start_PSNs, paths, keys); by default the machine's own.
+    `seed`: of the random numbers of its FEPs (Start_PSNs, paths, keys); by default the machine's own. `loop`: one that
+    drives other things too, and that its owner closes.
     """
 
-    def __init__(self, *, seed: int | None = None, spin_ns: int = 0) -> None:
-        self.loop = Loop(spin_ns=spin_ns)
+    def __init__(self, *, seed: int | None = None, spin_ns: int = 0, loop: Loop | None = None) -> None:
+        self.loop = Loop(spin_ns=spin_ns) if loop is None else loop
+        self._owns_loop = loop is None
         self._random = Random(int.from_bytes(os.urandom(16), "big") if seed is None else seed)
         self._feps: dict[str, tuple[Fep, SocketGroup]] = {}
 
@@ -107,7 +109,8 @@ class Agent:
             self.drive(self._all_closed, patience_ns)
         for address in list(self._feps):
             self.forget(address)
-        self.loop.close()
+        if self._owns_loop:
+            self.loop.close()
 
     def _all_closed(self) -> bool:
         return not any(fep.pdcs for fep, _ in self._feps.values())
