@@ -14,6 +14,7 @@ import typer
 
 from testbed.cli.format_option import Form, parse_format
 from testbed.cli.record_verbs import record_app, results_app
+from testbed.cli.scenario_verbs import scenario_app
 from testbed.cli.signals import stand_by_the_outcome
 from testbed.errors import TestbedError
 from testbed.version import __version__
@@ -34,6 +35,7 @@ pfc_app = typer.Typer(help="Show pausing, and provoke it.", no_args_is_help=True
 app.add_typer(pfc_app, name="pfc")
 uet_app = typer.Typer(help="Look at the UET transport.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(uet_app, name="uet")
+app.add_typer(scenario_app)
 app.add_typer(record_app)
 app.add_typer(results_app, name="results")
 
@@ -264,11 +266,16 @@ def check(
 
 
 @app.command()
-def validate(topology: Topology = None, set: Settings = None, format: Form = "table") -> None:
-    """Check a topology file and report its sizing. Touches nothing, needs no root."""
+def validate(
+    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE...]", help="Topologies and scenarios.")] = None,
+    topology: Topology = None,
+    set: Settings = None,
+    format: Form = "table",
+) -> None:
+    """Check topology files and report their sizing, or scenario files. Touches nothing, needs no root."""
     from testbed.cli import offline
 
-    offline.validate(topology, set or [], parse_format(format))
+    offline.validate(topology, set or [], parse_format(format), files=files or [])
 
 
 @app.command()
@@ -318,36 +325,6 @@ def doctor(
     from testbed.cli import machine
 
     raise typer.Exit(machine.doctor(parse_format(format), refresh=refresh))
-
-
-@app.command()
-def run(
-    files: Annotated[list[Path], typer.Argument(metavar="SCENARIO.yml...")],
-    set: Settings = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the first repeat.")] = None,
-    repeat: Annotated[int | None, typer.Option("--repeat", help="How many repeats.")] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the lab deployed.")] = False,
-    results: Annotated[Path | None, typer.Option("--results", help="Directory of results; default results/.")] = None,
-    timeout: Timeout = 120.0,
-    format: Form = "table",
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
-) -> None:
-    """Run scenarios: deploy, drive traffic, measure, judge, report. Exit 0 pass, 1 fail, 2 invalid."""
-    from testbed.cli import scenario
-
-    raise typer.Exit(
-        scenario.run(
-            files,
-            set or [],
-            seed=seed,
-            repeat=repeat,
-            keep=keep,
-            results=results,
-            timeout_s=timeout,
-            form=parse_format(format),
-            quiet=quiet,
-        )
-    )
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,22 @@ from testbed.names import nearest
 from testbed.units import Rate
 
 
-def validate(topology: str | None, settings: list[str], form: Format) -> None:
-    """Read a topology file, generate it, size it; problems raise `SpecError`."""
+def validate(topology: str | None, settings: list[str], form: Format, *, files: Sequence[Path] = ()) -> None:
+    """Read topology files, generate and size them, and scenario files; problems raise `SpecError`."""
+    if files:
+        from testbed.cli.scenario_files import is_scenario
+
+        scenarios = [path for path in files if is_scenario(path)]
+        for path in files:
+            if path not in scenarios:
+                _validate_topology(str(path), settings, form)
+        if scenarios:
+            _validate_scenarios(scenarios, settings, form)
+    if topology is not None or not files:
+        _validate_topology(topology, settings, form)
+
+
+def _validate_topology(topology: str | None, settings: list[str], form: Format) -> None:
     lab = read_topology(topology, None, settings)
     if form is Format.TABLE:
         print(
@@ -25,6 +40,19 @@ def validate(topology: str | None, settings: list[str], form: Format) -> None:
             f" {len(lab.hosts)} hosts, {len(lab.switches)} switches, {len(lab.links)} links"
         )
     emit_sizing(lab, form)
+
+
+def _validate_scenarios(files: list[Path], settings: list[str], form: Format) -> None:
+    from testbed.cli.dry_run import describe_sweep, foresee, print_dry_run
+    from testbed.cli.scenario_files import read_sweeps
+
+    sweeps = read_sweeps(files, settings)
+    if form is not Format.TABLE:
+        print_dry_run(sweeps, form)
+        return
+    for sweep in sweeps:
+        foresee(sweep)
+        print(describe_sweep(sweep))
 
 
 def emit_sizing(lab: Lab, form: Format) -> None:

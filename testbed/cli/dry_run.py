@@ -1,0 +1,127 @@
+"""`run --dry-run` and `validate` of a scenario: what it is going to be, without touching anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from testbed.cli.output import Format, emit_rows
+from testbed.cli.scenario_files import Sweep
+from testbed.deploy.scale import resolve_scale
+from testbed.deploy.state import StateDirectory
+from testbed.errors import PlanError, Problem, ScenarioError, SpecError, WorkloadError
+from testbed.plan import plan_lab
+from testbed.plan.operations import LabPlan
+from testbed.scenario.outlook import PointOutlook, deploy_estimate_s, foresee_point
+from testbed.scenario.sweep import topology_key
+from testbed.spec.scenario_check import workload_problem
+from testbed.units import ByteCount
+
+COLUMNS = (
+    "scenario", "point", "lab", "nodes", "k", "workload", "ranks", "transfers", "bytes", "fabric_bytes", "ideal",
+    "runs", "estimate",
+)  # fmt: skip
+
+
+def print_dry_run(sweeps: Sequence[Sweep], form: Format) -> None:
+    """Points, labs, ranks, transfers, bytes and times. Raises `SpecError` where a lab cannot carry its workload."""
+    foreseen = [(sweep, foresee(sweep)) for sweep in sweeps]
+    rows = [_row(sweep, one) for sweep, points in foreseen for one in points]
+    emit_rows(rows, COLUMNS, form, json_document=[_document(sweep, points) for sweep, points in foreseen])
+    if form is Format.TABLE:
+        points = sum(len(ones) for _, ones in foreseen)
+        labs = sum(len(sweep.labs) for sweep in sweeps)
+        runs = sum(one.runs for _, ones in foreseen for one in ones)
+        total_s = sum(estimate_s(sweep, ones) for sweep, ones in foreseen)
+        print(
+            f"{_count(points, 'point')} on {_count(labs, 'lab')}, {_count(runs, 'run')}, about {duration(total_s)}"
+            " where the fabric is as good as ideal; nothing was touched"
+        )
+
+
+def foresee(sweep: Sweep) -> list[PointOutlook]:
+    """Every point as it is going to be. Raises `SpecError` with the problems of all points."""
+    state = StateDirectory()
+    plans: dict[str, LabPlan] = {}
+    found: list[PointOutlook] = []
+    problems: list[Problem] = []
+    for point in sweep.points:
+        lab, key = sweep.lab_of(point), topology_key(point.topology)
+        try:
+            if key not in plans:
+                plans[key] = plan_lab(lab, k=resolve_scale(lab, state, measure=False).k)
+            found.append(foresee_point(point, lab, plans[key]))
+        except ScenarioError as error:
+            if not isinstance(error.__cause__, WorkloadError):
+                raise
+            problems.append(workload_problem(sweep.file, point.scenario, error.__cause__))
+        except PlanError as error:
+            problem = sweep.file.document.problem(error.code, ("topology",), error.message, hint=error.hint, key=True)
+            problems.append(problem)
+    if problems:
+        raise SpecError(list(dict.fromkeys(problems)))
+    return found
+
+
+def estimate_s(sweep: Sweep, points: Sequence[PointOutlook]) -> float:
+    """Wall-clock time of a whole scenario, its labs included."""
+    return sum(one.estimated_s for one in points) + sum(deploy_estimate_s(lab) for lab in sweep.labs.values())
+
+
+def describe_sweep(sweep: Sweep) -> str:
+    """One line for `validate`."""
+    scenario = sweep.scenario
+    runs = sum(point.scenario.repeat.runs for point in sweep.points)
+    return (
+        f"{scenario.source}: valid: {scenario.workload.kind} over {scenario.transport.kind},"
+        f" {_count(len(sweep.points), 'point')} on {_count(len(sweep.labs), 'lab')}, {_count(runs, 'run')},"
+        f" {_count(len(scenario.expect), 'expectation')}"
+    )
+
+
+def duration(seconds: float) -> str:
+    """As people say it: "40 s", "12 min"."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _row(sweep: Sweep, one: PointOutlook) -> dict[str, Any]:
+    timed = sweep.scenario.workload.duration is not None
+    return {
+        "scenario": sweep.scenario.name,
+        "point": one.name,
+        "lab": one.lab,
+        "nodes": f"{one.hosts} + {one.switches}",
+        "k": f"{one.k:g}",
+        "workload": one.workload,
+        "ranks": one.ranks,
+        "transfers": one.transfers,
+        "bytes": "timed" if timed else str(ByteCount(one.bytes)),
+        "fabric_bytes": "timed" if timed else str(ByteCount(one.fabric_bytes)),
+        "ideal": "" if one.traffic_s is None else f"{one.traffic_s:.3g} s",
+        "runs": one.runs,
+        "estimate": duration(one.estimated_s),
+    }
+
+
+def _document(sweep: Sweep, points: Sequence[PointOutlook]) -> dict[str, Any]:
+    return {
+        "scenario": sweep.scenario.name,
+        "file": sweep.scenario.source,
+        "labs": [
+            {
+                "name": lab.name,
+                "hosts": len(lab.hosts),
+                "switches": len(lab.switches),
+                "links": len(lab.links),
+                "deploy_s": deploy_estimate_s(lab),
+            }
+            for lab in sweep.labs.values()
+        ],
+        "points": [one.as_json() for one in points],
+        "runs": sum(one.runs for one in points),
+        "estimated_s": estimate_s(sweep, points),
+    }
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
