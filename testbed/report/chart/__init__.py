@@ -1,6 +1,6 @@
 """Drawings of numbers as SVG that takes its colours and fonts from the page it stands in."""
 
-from testbed.report.chart.axis import Axis, linear_axis, log_axis
+from testbed.report.chart.axis import Axis, linear_axis, log_axis, numbered_axis
 from testbed.report.chart.heat_map import Cell, draw_heat_map
 from testbed.report.chart.rows import Row, draw_rows
 from testbed.report.chart.svg import Drawing
@@ -16,5 +16,6 @@ __all__ = [
     "draw_rows",
     "linear_axis",
     "log_axis",
+    "numbered_axis",
     "thin",
 ]

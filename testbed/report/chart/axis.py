@@ -11,6 +11,8 @@ _LARGEST = 1e300
 _SMALLEST = 1e-300
 _WANTED_TICKS = 5
 _MOST_LOG_TICKS = 7
+_LOG_FROM = 4.0
+"""Ratio of the ends from which chosen numbers are spread by their ratios."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +24,8 @@ class Axis:
     high: float
     ticks: tuple[tuple[float, str], ...]
     log: bool = False
+    word: str = ""
+    """The unit of the ticks' labels."""
 
     def place(self, value: float) -> float:
         """0 at the low end, 1 at the high one; what lies outside is put at the end."""
@@ -32,9 +36,18 @@ class Axis:
 
 
 def linear_axis(
-    title: str, unit: str, values: Iterable[float], *, from_zero: bool = True, least: float | None = None
+    title: str,
+    unit: str,
+    values: Iterable[float],
+    *,
+    from_zero: bool = True,
+    least: float | None = None,
+    tight: bool = False,
 ) -> Axis:
-    """An axis that holds `values`. `least` is a value it reaches at least (an ideal, say)."""
+    """An axis that holds `values`. `least` is a value it reaches at least (an ideal, say).
+
+    It ends at a tick, or, where `tight`, with the values.
+    """
     known = [value for value in values if abs(value) < _LARGEST]
     low = min(known, default=0.0)
     high = max([*known, *([] if least is None else [least])], default=1.0)
@@ -52,7 +65,10 @@ def linear_axis(
     ticks = tuple(
         (number * step / factor, f"{number * step:,.{min(places, 12)}f}") for number in range(first, last + 1)
     )
-    return Axis(title=_titled(title, word), low=ticks[0][0], high=ticks[-1][0], ticks=ticks)
+    if tight:
+        ticks = tuple(tick for tick in ticks if low - step * 1e-6 / factor <= tick[0] <= high + step * 1e-6 / factor)
+        return Axis(title=_titled(title, word), low=low, high=high, ticks=ticks, word=word)
+    return Axis(title=_titled(title, word), low=ticks[0][0], high=ticks[-1][0], ticks=ticks, word=word)
 
 
 def log_axis(title: str, unit: str, values: Iterable[float]) -> Axis:
@@ -73,6 +89,16 @@ def log_axis(title: str, unit: str, values: Iterable[float]) -> Axis:
         lowest, highest = 10.0**first, 10.0**last
     ticks = tuple((value / factor, f"{value:,g}") for value in shown if lowest <= value <= highest)
     return Axis(title=_titled(title, word), low=lowest / factor, high=highest / factor, ticks=ticks, log=True)
+
+
+def numbered_axis(title: str, values: Iterable[float]) -> Axis:
+    """An axis of a few numbers that were chosen: those are its ticks. Logarithmic where they are far apart."""
+    known = sorted({value for value in values if abs(value) < _LARGEST}) or [0.0, 1.0]
+    low, high = known[0], known[-1]
+    log = low > _SMALLEST and high / low >= _LOG_FROM
+    if low == high:
+        low, high = low - 1, high + 1
+    return Axis(title=title, low=low, high=high, ticks=tuple((value, f"{value:g}") for value in known), log=log)
 
 
 def display_unit(unit: str, largest: float) -> tuple[float, str]:
@@ -118,4 +144,4 @@ def _step(rough: float) -> float:
 
 
 def _titled(title: str, word: str) -> str:
-    return f"{title}, {word}" if word else title
+    return f"{title}, {word}" if title and word else title or word

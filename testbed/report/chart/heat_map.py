@@ -32,7 +32,7 @@ def draw_heat_map(
     left = min(left, 240.0)
     slanted = max((len(column) for column in columns), default=0) * _CHARACTER > max(_WRITTEN_CELL, 520 / len(columns))
     top = 26.0 if not slanted else 14 + 0.9 * _CHARACTER * max(len(column) for column in columns)
-    cell = max(14.0, min(110.0, (640 - left) / max(1, len(columns))))
+    cell = max(14.0, min(120.0, (760 - left) / max(1, len(columns))))
     width, height = left + cell * len(columns) + (40 if slanted else 2), top + _CELL_HEIGHT * len(rows) + 4
     inside = []
     for number, column in enumerate(columns):
@@ -51,7 +51,7 @@ def draw_heat_map(
             found = cells.get((row, column))
             if found is not None:
                 inside.append(_cell(found, left + number * cell, y, cell))
-    return Drawing(svg=document(inside, width=width, height=height, described=described))
+    return Drawing(svg=document(inside, width=width, height=height, described=described, natural=True))
 
 
 def _cell(found: Cell, x: float, y: float, width: float) -> str:

@@ -9,7 +9,8 @@ from testbed.report.chart.axis import Axis
 from testbed.report.chart.svg import Drawing, document, element, hover, path, text, tone
 
 WIDTH = 560
-_LEFT, _RIGHT, _TOP, _FOOT = 4, 108, 26, 46
+_LEFT, _RIGHT, _TOP, _FOOT = 4, 108, 8, 26
+_TITLE = 20
 _ROW = 46
 
 
@@ -30,14 +31,18 @@ class Row:
 
 def draw_rows(rows: Sequence[Row], axis: Axis, *, described: str, bars: bool = True) -> Drawing:
     """A chart as high as it has rows. Without `bars` the value is a tick among the dots."""
-    height = _TOP + _ROW * len(rows) + _FOOT
-    floor = height - _FOOT
+    titled = axis.title != axis.word
+    floor = _TOP + _ROW * len(rows)
+    height = floor + _FOOT + (_TITLE if titled else 0)
     inside = []
-    for value, label in axis.ticks:
+    for number, (value, label) in enumerate(axis.ticks, start=1):
         x = _x(axis, value)
+        if not titled and number == len(axis.ticks):
+            label = f"{label}{axis.word}" if axis.word == "%" else f"{label} {axis.word}".rstrip()  # noqa: PLW2901
         inside.append(element("path", d=path([(x, _TOP - 4), (x, floor)]), cls="grid"))
         inside.append(text(label, x, floor + 18, "tick", anchor="start" if x < _LEFT + 12 else "middle"))
-    inside.append(text(axis.title, float(WIDTH - 2), height - 6.0, "title", anchor="end"))
+    if titled:
+        inside.append(text(axis.title, float(WIDTH - 2), height - 6.0, "title", anchor="end"))
     for index, row in enumerate(rows):
         inside.append(_row(row, axis, _TOP + _ROW * index, bars=bars))
     legend = [("band", "predicted")] if any(row.band for row in rows) else []

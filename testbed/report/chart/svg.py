@@ -47,8 +47,8 @@ def path(points: Iterable[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{number(x)} {number(y)}" for x, y in points)
 
 
-def document(inside: Iterable[str], *, width: float, height: float, described: str) -> str:
-    """The `<svg>` element. It has no size of its own: the page's column decides."""
+def document(inside: Iterable[str], *, width: float, height: float, described: str, natural: bool = False) -> str:
+    """The `<svg>` element. The page's column decides how wide it is; a `natural` one is no wider than it is drawn."""
     return element(
         "svg",
         *inside,
@@ -57,6 +57,7 @@ def document(inside: Iterable[str], *, width: float, height: float, described: s
         role="img",
         aria_label=described,
         cls="chart",
+        style=f"max-width:{number(width)}px" if natural else None,
     )
 
 

@@ -54,11 +54,13 @@ class XYChart:
         if label and listed:
             self._list(cls, label)
 
-    def dot(self, point: Point, *, series: int = 0, label: str = "", remark: str = "") -> None:
-        """One point; `label` stands beside it."""
+    def dot(self, point: Point, *, series: int = 0, label: str = "", beside: bool = True, remark: str = "") -> None:
+        """One point; `label` stands beside it, or in the legend."""
         x, y = self._at(point)
         self._painted.append(element("circle", hover(remark or label), cx=x, cy=y, r=5.0, cls=f"dot {tone(series)}"))
-        if label:
+        if label and not beside:
+            self._list(tone(series), label)
+        elif label:
             end = x > self.width * 0.7
             self._above.append(text(label, x - 8 if end else x + 8, y - 7, "note", anchor="end" if end else None))
 

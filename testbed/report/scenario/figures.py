@@ -100,7 +100,10 @@ def format_prediction(prediction: PredictedMetric | None, unit: str) -> str:
     if prediction is None:
         return MISSING
     mean = format_value(prediction.mean, unit)
-    return f"{mean} ± {format_value(prediction.stdev, unit)}" if prediction.stdev else mean
+    if not prediction.stdev:
+        return mean
+    spread = f"{prediction.stdev * 100:.1f}" if unit == "share" else format_value(prediction.stdev, unit)
+    return f"{mean} ± {spread}"
 
 
 def predictions_of(point: PointResult) -> dict[str, PredictedMetric]:

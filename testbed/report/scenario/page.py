@@ -39,7 +39,7 @@ from testbed.results import RECORD_FILE, MetricSummary, Outcome, PointResult, Re
 
 MAX_FLOWS = 256
 """Rows of a flow table, slowest first; the record has them all."""
-MAX_COLUMNS = 7
+MAX_COLUMNS = 6
 """Metrics side by side in the table of points."""
 MAX_ROWS = 200
 """Points, expectations, collectives and events in their tables."""

@@ -93,7 +93,7 @@ def _cumulative(times: Iterable[float]) -> list[tuple[float, float]]:
     ordered = sorted(times)
     steps = [(ordered[0], 0.0)]
     for number, value in enumerate(ordered, start=1):
-        steps.append((value, number / len(ordered)))
+        steps += [(value, (number - 1) / len(ordered)), (value, number / len(ordered))]
     return steps
 
 

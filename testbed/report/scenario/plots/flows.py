@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from testbed.report.chart import XYChart, linear_axis
 from testbed.report.scenario.plots.plot import Curve, Plot, curves, which_runs
-from testbed.report.scenario.senders import Sender, senders_of
+from testbed.report.scenario.senders import senders_of
 from testbed.results import Record
 
 
@@ -15,7 +15,7 @@ def plot_ranks(record: Record) -> Plot | None:
     if not drawn:
         return None
     widest = max(len(shares) for _, shares in drawn)
-    x = linear_axis("flow, slowest first", "count", [1, widest], from_zero=False)
+    x = linear_axis("flow, slowest first", "count", [1, widest], from_zero=False, tight=True)
     y = linear_axis("goodput of ideal", "share", [share for _, shares in drawn for share in shares], least=1.08)
     chart = XYChart(x=x, y=y)
     for curve, shares in drawn:
@@ -38,8 +38,7 @@ def plot_ranks(record: Record) -> Plot | None:
 
 
 def _shares(curve: Curve) -> list[float]:
-    return sorted(sender.share for sender in senders_of(curve.run) if _counts(sender))
-
-
-def _counts(sender: Sender) -> bool:
-    return sender.ideal_bps > 0
+    """Of runs in which shares mean something: in an open loop or a chain of dependencies senders idle by design."""
+    if curve.run.metrics.get("aggregate_share") is None:
+        return []
+    return sorted(sender.share for sender in senders_of(curve.run) if sender.ideal_bps > 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from testbed.report.scenario.plots.busbw import plot_busbw
 from testbed.report.scenario.plots.completion import plot_completion, plot_slowdown
 from testbed.report.scenario.plots.flows import plot_ranks
@@ -24,9 +26,24 @@ def draw_overview(record: Record) -> list[Plot]:
         plot_slowdown(record),
         *([plot_repeatability(record, record.points[0])] if len(record.points) == 1 else []),
     ]
-    return [plot for plot in plots if plot is not None]
+    return _arranged([plot for plot in plots if plot is not None])
 
 
 def draw_run(run: RunResult) -> list[Plot]:
     """Pictures of one run: what happened over time, and where."""
-    return [*plot_timelines(run), *plot_links(run), *plot_histograms(run)]
+    return _arranged([*plot_timelines(run), *plot_links(run), *plot_histograms(run)])
+
+
+def _arranged(plots: list[Plot]) -> list[Plot]:
+    """In rows of two; one that would stand alone in its row becomes wide."""
+    placed: list[Plot] = []
+    waiting: Plot | None = None
+    for plot in plots:
+        if plot.wide:
+            placed.append(plot)
+        elif waiting is None:
+            waiting = plot
+        else:
+            placed += [waiting, plot]
+            waiting = None
+    return placed if waiting is None else [*placed, dataclasses.replace(waiting, wide=True)]

@@ -36,7 +36,7 @@ def _histogram(distribution: Distribution, number: int) -> Plot | None:
     x = (
         log_axis(title, distribution.unit, reach)
         if spread
-        else linear_axis(title, distribution.unit, reach, from_zero=False)
+        else linear_axis(title, distribution.unit, reach, from_zero=False, tight=True)
     )
     shares = [count / total for count in counts]
     steps = [(edges[first], 0.0)]

@@ -19,6 +19,7 @@ class Plot:
     caption: str
     drawing: Drawing
     wide: bool = False
+    """It takes the page's whole width, its words beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

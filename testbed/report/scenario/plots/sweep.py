@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from testbed.report.chart import Row, XYChart, draw_rows, linear_axis, log_axis
+from testbed.report.chart import Row, XYChart, draw_rows, linear_axis, numbered_axis
 from testbed.report.scenario.figures import (
     foremost_metrics,
     format_prediction,
@@ -20,6 +20,8 @@ from testbed.results import MetricSummary, PointResult, Record
 MAX_METRICS = 4
 MAX_ROWS = 24
 _FEWEST_FOR_A_CURVE = 3
+_MOST_BESIDE = 5
+"""Points named beside their dots; more are named in the legend."""
 
 
 def plot_sweep(record: Record) -> list[Plot]:
@@ -84,11 +86,10 @@ def _curve(key: str, name: str, points: list[tuple[PointResult, MetricSummary]])
         lines.setdefault(rest, []).append((float(point.values[key]), point, found))
     lines = dict(list(lines.items())[:MAX_SERIES])
     numbers = [at for line in lines.values() for at, _, _ in line]
-    wide = min(numbers) > 0 and max(numbers) / min(numbers) >= 8
-    x = log_axis(_last_word(key), "", numbers) if wide else linear_axis(_last_word(key), "", numbers, from_zero=False)
     reach = [value for _, found in points for value in (*found.values, found.ideal) if value is not None]
     reach += [item.mean for point, _ in points for item in point.predictions if item.metric == name]
-    chart = XYChart(x=x, y=linear_axis(metric.title.lower(), metric.unit, reach))
+    y = linear_axis(metric.title, metric.unit, reach, from_zero=_from_zero(reach))
+    chart = XYChart(x=numbered_axis(_last_word(key), numbers), y=y)
     for series, (label, line) in enumerate(lines.items()):
         ordered = sorted(line, key=lambda item: item[0])
         for at, _, found in ordered:
@@ -103,7 +104,7 @@ def _curve(key: str, name: str, points: list[tuple[PointResult, MetricSummary]])
         chart.ideal_line(ideal, "ideal")
     return Plot(
         name=f"sweep-{_ident(name)}",
-        title=f"{metric.title} over {_last_word(key)}",
+        title=f"{metric.title}, by {_last_word(key)}",
         caption="Medians of each point's runs; the bar through a point is their range.",
         drawing=chart.draw(f"{metric.title} against {_last_word(key)}"),
     )
@@ -122,13 +123,15 @@ def _trade(record: Record) -> Plot | None:
         if queue and gained and queue.median is not None and gained.median is not None:
             pairs.append((point, queue.median, gained.median))
     title = _title(record, gain)
+    shares = [share for _, _, share in pairs]
     chart = XYChart(
         x=linear_axis("queue depth P99", "byte", [depth for _, depth, _ in pairs]),
-        y=linear_axis(title.lower(), "share", [share for _, _, share in pairs], least=1.0),
+        y=linear_axis(title, "share", shares, least=1.0, from_zero=_from_zero(shares)),
     )
     for number, (point, depth, share) in enumerate(pairs):
         remark = f"{point.name}: {format_value(share, 'share')} at {format_value(depth, 'byte')}"
-        chart.dot((depth, share), series=number, label=point.name, remark=remark)
+        beside = len(pairs) <= _MOST_BESIDE
+        chart.dot((depth, share), series=number, label=point.name, beside=beside, remark=remark)
     return Plot(
         name="trade",
         title="Throughput against queue",
@@ -136,6 +139,11 @@ def _trade(record: Record) -> Plot | None:
         " fills queues.",
         drawing=chart.draw(f"{title} against the 99th percentile of the queue depth"),
     )
+
+
+def _from_zero(values: Sequence[float]) -> bool:
+    """A curve whose values are near each other is drawn where they are; a bar always begins at zero."""
+    return min(values, default=0.0) < 0.5 * max(values, default=0.0)
 
 
 def _number_key(record: Record) -> str | None:

@@ -44,7 +44,7 @@ def _goodput(run: RunResult, senders: Sequence[Sender]) -> Plot | None:
         return None
     ideal = _ideal_total(senders)
     chart = XYChart(
-        x=linear_axis("time (lab)", "s", [at for at, _ in total]),
+        x=linear_axis("time (lab)", "s", [at for at, _ in total], tight=True),
         y=linear_axis("goodput (lab)", "bit/s", [rate for _, rate in total], least=(ideal or 0.0) * 1.08),
         height=320,
     )
@@ -98,8 +98,8 @@ def _sampled(run: RunResult) -> list[Plot]:
         title = _NAMES.get(kind, top[0].title if len(items) == 1 else kind.capitalize())
         values = [value for item in top for _, value in _points(item)]
         chart = XYChart(
-            x=linear_axis("time (lab)", "s", [at for item in top for at, _ in _points(item)]),
-            y=linear_axis(title.lower(), unit, values, least=1.0 if kind == "utilisation" else None),
+            x=linear_axis("time (lab)", "s", [at for item in top for at, _ in _points(item)], tight=True),
+            y=linear_axis(title, unit, values, least=1.0 if kind == "utilisation" else None),
         )
         for series, item in enumerate(top):
             chart.line(_points(item), series=series, label=_line_name(item, kind))
@@ -147,7 +147,7 @@ def _of_senders(
         return None
     values = [value for _, points in lines for _, value in points]
     chart = XYChart(
-        x=linear_axis("time (lab)", "s", [at for _, points in lines for at, _ in points]),
+        x=linear_axis("time (lab)", "s", [at for _, points in lines for at, _ in points], tight=True),
         y=linear_axis(axis, unit, values),
     )
     named = len(lines) <= MAX_NAMED
@@ -166,8 +166,9 @@ def _of_senders(
     return Plot(name=name, title=title, caption=caption, drawing=chart.draw(f"{title} of each sender over time"))
 
 
-def _middle(lines: Sequence[Sequence[Point]], bins: int = 80) -> list[Point]:
-    """The median over lines in each of `bins` stretches of time."""
+def _middle(lines: Sequence[Sequence[Point]], most: int = 80) -> list[Point]:
+    """The median over lines in stretches of time in which each of them has a point or two."""
+    bins = max(1, min(most, int(statistics.median(len(points) for points in lines)) // 2))
     end = max(at for points in lines for at, _ in points)
     if end <= 0:
         return []
