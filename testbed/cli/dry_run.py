@@ -15,6 +15,7 @@ from testbed.plan.operations import LabPlan
 from testbed.scenario.outlook import PointOutlook, deploy_estimate_s, foresee_point
 from testbed.scenario.sweep import topology_key
 from testbed.spec.scenario_check import workload_problem
+from testbed.spec.validation import in_file_order
 from testbed.units import ByteCount
 
 COLUMNS = (
@@ -59,7 +60,7 @@ def foresee(sweep: Sweep) -> list[PointOutlook]:
             problem = sweep.file.document.problem(error.code, ("topology",), error.message, hint=error.hint, key=True)
             problems.append(problem)
     if problems:
-        raise SpecError(list(dict.fromkeys(problems)))
+        raise SpecError(in_file_order(dict.fromkeys(problems)))
     return found
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from testbed.cli.labs import parse_settings
-from testbed.errors import Problem, SpecError, TestbedError
+from testbed.errors import Problem, SpecError
 from testbed.model import Lab
 from testbed.model.scenario import Scenario
 from testbed.scenario.sweep import Point, judgeable, plan_points, select_points, topology_key
 from testbed.spec.scenario_check import check_against
 from testbed.spec.scenario_file import ScenarioFile, read_scenario
+from testbed.spec.validation import in_file_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,5 @@ def _read_sweep(path: Path, overrides: Mapping[str, object], only: Mapping[str, 
             continue
         problems.extend(check_against(file, point.scenario, labs[key]))
     if problems:
-        raise SpecError(list(dict.fromkeys(problems)))
-    if not points:
-        raise TestbedError(f"{path}: there is nothing to run")
+        raise SpecError(in_file_order(dict.fromkeys(problems)))
     return Sweep(file=file, scenario=scenario, points=points, labs=labs)

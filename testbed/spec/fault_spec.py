@@ -82,7 +82,7 @@ class StormSpec(SpecModel):
 class FaultSpec(SpecModel):
     """An entry of `faults:`."""
 
-    at: _Time = Field(description="when, from the begin of traffic, in lab time")
+    at: _Time = Field(description="time from the begin of traffic, in lab time")
     until: Written[_Time] = Field(default=None, description="when it is mended; default: when the run ends")
     link: Written[EndpointField] = Field(default=None, description="port that it happens to, as node:interface")
     node: Written[NodeName] = Field(default=None, description="switch that it happens to")

@@ -23,6 +23,8 @@ T = TypeVar("T")
 MAX_RATE = Rate.parse("1000T")
 MAX_DURATION = Duration.parse("24h")
 _LONGEST_QUANTITY = 32
+_MOST_LISTED = 15
+"""Of words where one of them was probably meant: more are no help."""
 _PERCENT = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%\s*")
 
 
@@ -84,7 +86,9 @@ class OneOf(Checked):
         words = [known for known in self.values if isinstance(known, str)]
         meant = nearest(value, words) if isinstance(value, str) else None
         if self.noun and isinstance(value, str):
-            hint = (f"did you mean {meant}? " if meant else "") + f"known are {self._listed()}"
+            hint = f"did you mean {meant}?" if meant else ""
+            if not meant or len(self.values) <= _MOST_LISTED:
+                hint = f"{hint} known are {self._listed()}".lstrip()
             raise refusal(f"unknown-{self.noun.split()[-1]}", f"there is no {self.noun} {quote(value)}", hint)
         raise refusal(
             "unknown-value",

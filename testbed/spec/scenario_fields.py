@@ -165,7 +165,8 @@ def parse_bound(value: Scalar, unit: MetricUnit) -> float:
             try:
                 quantity = kind.parse(value)
             except ValueError as error:
-                raise refusal("bad-quantity", str(error)) from error
+                message = f"{quote(value)} is no number of {unit.value} and no quantity such as {examples[unit]}"
+                raise refusal("bad-quantity", message) from error
             return quantity.value / 1e9 if isinstance(quantity, Duration) else float(quantity.value)
     what = "a number or a percentage" if dimensionless else "a number"
     if unit in examples:

@@ -101,7 +101,7 @@ class ExpectationSpec(SpecModel):
     tolerance: Written[_Value] = Field(
         default=None, description="how far from the oracle: 8% of what it says, 8pp of a share, or in the metric's unit"
     )
-    source: Annotated[str, Text(500)] = Field(description="where the band comes from: a formula, a figure, an oracle")
+    source: Annotated[str, Text(500)] = Field(description="origin of the band: a formula, a figure, an oracle")
 
 
 class ScenarioSpec(SpecModel):
@@ -109,7 +109,7 @@ class ScenarioSpec(SpecModel):
 
     name: Annotated[str, Name(check_lab_name, r"^[a-z][a-z0-9-]{0,23}$")] = Field(description="name of the scenario")
     description: Annotated[str, Text(2000)] = Field(default="", description="what it shows, for the report")
-    topology: TopologyRefSpec = Field(description="the lab it runs on")
+    topology: TopologyRefSpec = Field(description="lab it runs on")
     transport: Annotated[
         Any,
         _Later({"anyOf": [TRANSPORT_SECTION.json_schema({}, "how bytes are moved, default tcp"), {"type": "null"}]}),

@@ -84,7 +84,7 @@ def read_workload(reader: ParameterReader) -> Workload | None:
         hint = f"only pairs can send for a duration: {timed}"
         message = f"the workload {kind} has no duration"
         reader.problems.append(document.problem("contradiction", (*path, "duration"), message, hint=hint, key=True))
-    elif duration is not None:
+    elif "duration" in data:
         for key in _BY_BYTES:
             if key in data:
                 message = f"both duration and {key} are given"

@@ -98,7 +98,7 @@ class Parameter:
                 return str(ByteCount(int(bound)))
             case ParameterType.DURATION:
                 return str(Duration(int(bound)))
-        return f"{bound:g}"
+        return f"{bound:g}" if abs(bound) < 1e-3 or bound != int(bound) else str(int(bound))
 
 
 def shown(value: Any) -> Any:

@@ -13,14 +13,18 @@ HERE = Path(__file__).parent
 
 def main() -> None:
     sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+    from test_bad_scenarios import BAD_SCENARIOS, text_of
     from test_bad_topologies import FILES, problems_of
 
-    from testbed.spec.schema import SCHEMA_FILE, schema_text, topology_schema
+    from testbed.spec.schema import SCENARIO_SCHEMA_FILE, SCHEMA_FILE, scenario_schema, schema_text, topology_schema
 
     for path in FILES:
         path.with_suffix(".txt").write_text(f"{problems_of(path)}\n")
+    for path in BAD_SCENARIOS:
+        path.with_suffix(".txt").write_text(text_of(path))
     SCHEMA_FILE.write_text(schema_text(topology_schema()))
-    print(f"wrote the texts of {len(FILES)} bad topologies, and {SCHEMA_FILE.name}")
+    SCENARIO_SCHEMA_FILE.write_text(schema_text(scenario_schema()))
+    print(f"wrote the texts of {len(FILES)} bad topologies and {len(BAD_SCENARIOS)} bad scenarios, and both schemas")
 
 
 if __name__ == "__main__":

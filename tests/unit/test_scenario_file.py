@@ -93,7 +93,7 @@ def test_bad_overrides(text: str, code: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("kind: permutation", "kind: permutatoin", "hint: did you mean permutation? known are point-to-point"),
+        ("kind: permutation", "kind: permutatoin", "hint: did you mean permutation?"),
         ("kind: permutation, ", "", "missing-key: workload.kind: the key 'kind' is missing in this section"),
         ("scope: inter-leaf", "scope: inter-segment", "must be one of any, inter-leaf, not 'inter-segment'"),
         ("scope: inter-leaf", "scop: inter-leaf", "unknown-key: workload.scop: unknown key 'scop'"),

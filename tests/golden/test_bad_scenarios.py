@@ -1,0 +1,59 @@
+"""Bad scenario files: bad_scenarios/NAME.yml, and beside it NAME.txt, the exact text a user gets.
+
+`python tests/golden/regenerate.py` rewrites the texts; review the difference.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.errors import Problem, SpecError
+from testbed.spec.scenario_check import check_against
+from testbed.spec.scenario_file import read_scenario
+from testbed.spec.validation import in_file_order
+
+SCENARIOS = Path(__file__).with_name("bad_scenarios")
+BAD_SCENARIOS = sorted(SCENARIOS.glob("*.yml"))
+
+
+def scenario_problems_of(path: Path) -> SpecError:
+    """What a file of the corpus is told: of itself, else of its points' topologies, else of itself on those."""
+    try:
+        file = read_scenario(path)
+    except SpecError as error:
+        return error
+    found: list[Problem] = []
+    for point in file.scenario.variants or (file.scenario,):
+        try:
+            found += check_against(file, point, file.load_lab(point))
+        except SpecError as error:
+            found += error.problems
+    assert found, f"{path.name} loads, but it belongs to the bad files"
+    return SpecError(in_file_order(dict.fromkeys(found)))
+
+
+def text_of(path: Path) -> str:
+    return f"{scenario_problems_of(path)}\n".replace(f"{path.parent}/", "")
+
+
+@pytest.mark.parametrize("path", BAD_SCENARIOS, ids=lambda path: path.stem)
+def test_the_text_is_as_reviewed(path: Path) -> None:
+    assert text_of(path) == path.with_suffix(".txt").read_text()
+
+
+@pytest.mark.parametrize("path", BAD_SCENARIOS, ids=lambda path: path.stem)
+def test_every_problem_has_a_place_in_the_file_and_a_code(path: Path) -> None:
+    lines = path.read_bytes().count(b"\n") + 1
+    for problem in scenario_problems_of(path).problems:
+        assert problem.file == str(path), "what a scenario sets of a topology is wrong in the scenario"
+        assert problem.code.replace("-", "").isalnum()
+        assert problem.position is not None
+        assert 1 <= problem.position.line <= lines
+        assert problem.position.column >= 1
+
+
+def test_the_corpus_is_whole() -> None:
+    assert len(BAD_SCENARIOS) >= 40
+    assert {path.stem for path in SCENARIOS.glob("*.txt")} == {path.stem for path in BAD_SCENARIOS}

@@ -1,0 +1,94 @@
+"""The shipped JSON Schema of scenario files is the generated one, and agrees with the loader."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from testbed.errors import SpecError
+from testbed.spec import load_document
+from testbed.spec.scenario_file import load_scenario
+from testbed.spec.schema import SCENARIO_SCHEMA_FILE, scenario_schema, schema_text
+from testbed.spec.strict_yaml import read_text
+from testbed.workload.registry import KINDS
+
+SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios").glob("*.yml"))
+BAD = sorted((Path(__file__).parent / "bad_scenarios").glob("*.yml"))
+
+REFUSED_BY_SCHEMA = frozenset({"unknown-key", "unknown-workload", "unknown-transport", "unknown-metric", "no-unit"})
+"""Codes of problems that an editor with the schema shows too."""
+BY_MEANING = frozenset({"matrix-keys"})
+"""Keys of a matrix are dotted: which of them mean something, no schema can say."""
+
+
+@pytest.fixture(scope="module")
+def validator() -> Draft202012Validator:
+    schema = json.loads(SCENARIO_SCHEMA_FILE.read_text())
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)
+
+
+def data_of(path: Path) -> dict[str, Any]:
+    return load_document(read_text(path), path.name).data
+
+
+def test_the_shipped_schema_is_the_generated_one() -> None:
+    assert SCENARIO_SCHEMA_FILE.read_text() == schema_text(scenario_schema()), "run python tests/golden/regenerate.py"
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_shipped_scenarios_are_valid(path: Path, validator: Draft202012Validator) -> None:
+    assert [error.message for error in validator.iter_errors(data_of(path))] == []
+
+
+def test_every_kind_with_its_defaults_written_out_is_valid(validator: Draft202012Validator) -> None:
+    for kind in KINDS.values():
+        written = {
+            one["name"]: one["default"]
+            for one in kind.as_json()["parameters"]
+            if one["default"] is not None and not one["description"].startswith("with a model")
+        }
+        if kind.name == "trace":
+            written["file"] = "a.cm"
+        data = {"name": "x", "topology": {"file": "x.yml"}, "workload": {"kind": kind.name, **written}}
+        assert [error.message for error in validator.iter_errors(data)] == [], kind.name
+
+
+@pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
+def test_bad_files_that_a_schema_can_refuse_are_refused(path: Path, validator: Draft202012Validator) -> None:
+    try:
+        load_scenario(path)
+    except SpecError as error:
+        codes = {problem.code for problem in error.problems if not problem.path.startswith(("matrix", "expect"))}
+    else:
+        codes = set()
+    if codes & REFUSED_BY_SCHEMA and path.stem not in BY_MEANING:
+        assert not validator.is_valid(data_of(path))
+
+
+def test_enough_bad_files_are_refused_by_the_schema(validator: Draft202012Validator) -> None:
+    assert sum(not validator.is_valid(data_of(path)) for path in BAD) >= 20
+
+
+def test_every_key_is_described_for_the_editor() -> None:
+    def undescribed(schema: Any, at: str) -> list[str]:
+        found = []
+        if isinstance(schema, list):
+            for index, entry in enumerate(schema):
+                found += undescribed(entry, f"{at}[{index}]")
+        if isinstance(schema, dict):
+            for key, value in schema.items():
+                if key == "properties":
+                    for name, entry in value.items():
+                        if not entry.get("description"):
+                            found.append(f"{at}.{name}")
+                        found += undescribed(entry, f"{at}.{name}")
+                else:
+                    found += undescribed(value, f"{at}.{key}")
+        return found
+
+    assert undescribed(scenario_schema(), "") == []
