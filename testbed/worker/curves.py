@@ -28,10 +28,12 @@ class Curves:
         self._samples: dict[int, list[tuple[int, ChannelState]]] = {}
 
     def add(self, at_ns: int, states: Iterable[tuple[int, ChannelState]]) -> None:
-        """A sample of the channels given."""
+        """A sample of the channels given; nothing of those that stand still."""
         longest = 0
         for channel, state in states:
             samples = self._samples.setdefault(channel, [])
+            if samples and samples[-1][1] == state:
+                continue
             samples.append((at_ns, state))
             longest = max(longest, len(samples))
         if longest > MOST_SAMPLES:

@@ -14,15 +14,18 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from testbed.agent.loop import Loop
-from testbed.worker.buffers import CollectiveBuffers
 from testbed.worker.curves import MOST_CHANNELS, ChannelState
 from testbed.worker.errors import TrafficError
 from testbed.worker.program import Channel, Program, Step, TcpSettings
 from testbed.worker.tcp_info import read_tcp_info
 from testbed.worker.tcp_streams import CHUNK_BYTES, ReceivingEnd, SendingEnd
 from testbed.worker.traffic import ChannelEnd, Listener
+
+if TYPE_CHECKING:
+    from testbed.worker.buffers import CollectiveBuffers
 
 MOST_CONNECTING = 64
 """Connections that are set up at once, so that no listener's backlog overflows."""
@@ -217,14 +220,10 @@ class TcpTraffic:
     def sample(self) -> Iterable[tuple[int, ChannelState]]:
         for channel in self._outgoing[:MOST_CHANNELS]:
             end = self._sending.get(channel.index)
-            if end is None:
-                continue
-            info = read_tcp_info(end.connection)
-            if end.waiting or info.acked_bytes <= end.written_bytes:  # it counts the SYN too
-                yield (
-                    channel.index,
-                    ChannelState(max(0, info.acked_bytes - 1), info.cwnd_bytes, info.rtt_us, info.retransmits),
-                )
+            if end is not None:
+                info = read_tcp_info(end.connection)
+                acked_bytes = max(0, info.acked_bytes - 1)  # without the SYN
+                yield channel.index, ChannelState(acked_bytes, info.cwnd_bytes, info.rtt_us, info.retransmits)
 
     def ends(self) -> list[ChannelEnd]:
         found = []

@@ -12,12 +12,15 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from struct import Struct
+from typing import TYPE_CHECKING
 
-from testbed.worker.buffers import CollectiveBuffers
 from testbed.worker.errors import TrafficError
 from testbed.worker.program import Endpoint, Step
 from testbed.worker.traffic import Listener
 from testbed.workload.steps import Combine
+
+if TYPE_CHECKING:
+    from testbed.worker.buffers import CollectiveBuffers
 
 HEADER = Struct("!II")
 ACKNOWLEDGEMENT = Struct("!I")
@@ -45,8 +48,6 @@ class SendingEnd:
         self.connection = connection
         self.peer = to
         self.sent_bytes = 0
-        self.written_bytes = 0
-        """With headers."""
         self._traffic = traffic
         self._buffers = buffers
         self._listener = listener
@@ -64,10 +65,6 @@ class SendingEnd:
         """Whether there is something to be written."""
         return bool(self._queue or self._left or self._header)
 
-    @property
-    def under_way(self) -> bool:
-        return self.waiting or bool(self._answers)
-
     def put(self, step: Step) -> None:
         self._queue.append(step)
 
@@ -82,7 +79,6 @@ class SendingEnd:
                 written = self.connection.sendmsg((self._header, data[: min(self._left, CHUNK_BYTES)]))
             except BlockingIOError:
                 return
-            self.written_bytes += written
             of_header = min(written, len(self._header))
             self._header = self._header[of_header:]
             written -= of_header

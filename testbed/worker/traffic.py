@@ -61,7 +61,7 @@ class Traffic(Protocol):
         """Look at what has ended: to be called after every turn of the loop."""
 
     def sample(self) -> Iterable[tuple[int, ChannelState]]:
-        """The state of each channel that begins here and has something under way."""
+        """The state of the first `MOST_CHANNELS` channels that begin here."""
 
     def ends(self) -> list[ChannelEnd]:
         """What is known of all channels."""

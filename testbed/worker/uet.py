@@ -204,7 +204,7 @@ class UetTraffic:
             self._estimate_progress(nic)
         for channel in self._outgoing[:MOST_CHANNELS]:
             pdcs = self._pdcs(channel)
-            if not any(len(pdc.sender.window) or pdc.sender.has_work for pdc in pdcs):
+            if not pdcs:
                 continue
             yield (
                 channel.index,

@@ -17,11 +17,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.agent.loop import Loop
 from testbed.version import __version__
-from testbed.worker.buffers import CollectiveBuffers
 from testbed.worker.copies import InsideCopies
 from testbed.worker.curves import Curves
 from testbed.worker.errors import ProgramError, TrafficError
@@ -30,6 +29,9 @@ from testbed.worker.schedule import Schedule
 from testbed.worker.tcp import TcpTraffic
 from testbed.worker.traffic import Traffic
 from testbed.worker.wire import decode_program
+
+if TYPE_CHECKING:
+    from testbed.worker.buffers import CollectiveBuffers
 
 PROGRESS_NS = 200_000_000
 Event = dict[str, Any]
@@ -124,6 +126,8 @@ class _Run:
     def prepare(self) -> None:
         try:
             if self._program.collectives:
+                from testbed.worker.buffers import CollectiveBuffers  # numpy is half of a worker's start
+
                 self._buffers = CollectiveBuffers(self._program)
             self._traffic = self._make_traffic()
             self._traffic.listen()
@@ -135,7 +139,7 @@ class _Run:
     def _make_traffic(self) -> Traffic:
         if isinstance(self._program.transport, TcpSettings):
             return TcpTraffic(self._program, self._loop, self._buffers, self)
-        from testbed.worker.uet import UetTraffic  # a worker of TCP alone is smaller, and sooner there
+        from testbed.worker.uet import UetTraffic  # so is UET, with its cryptography
 
         return UetTraffic(self._program, self._loop, self._buffers, self)
 
