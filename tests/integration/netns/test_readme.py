@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from testbed.drivers.mininet_package import find_mininet
+from testbed.scenario.sweep import plan_points
 from testbed.spec import load_topology_text
+from testbed.spec.scenario_file import load_scenario
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text()
@@ -75,6 +77,32 @@ def test_the_first_lab(newcomer: Path) -> None:
         assert (newcomer / "demo.html").stat().st_size > 1000
     finally:
         subprocess.run([sys.executable, "-m", "testbed", "destroy", "-n", "demo"], capture_output=True, check=False)
+
+
+def test_scenarios(newcomer: Path) -> None:
+    (block,) = blocks("sh", "Scenarios")
+    commands = [shlex.split(line, comments=True)[1:] for line in block.splitlines()]
+    assert {words[0] for words in commands} == {"workloads", "run", "results", "metrics"}
+    measured = 0
+    for words in commands:
+        if words[0] != "run" or "--dry-run" in words:
+            command(*words, cwd=newcomer)
+            continue
+        # what it measures is judged elsewhere: here it ends with a record and a report, whatever the machine is like
+        done = subprocess.run([sys.executable, "-m", "testbed", *words], cwd=newcomer, check=False, timeout=200)
+        assert done.returncode in (0, 1, 2)
+        measured += 1
+        assert len(list(newcomer.glob("results/*/report.html"))) == measured
+
+
+def test_the_scenario_file(tmp_path: Path) -> None:
+    (block,) = blocks("yaml", "Scenarios")
+    for name in ("scenarios", "topologies"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "topologies/uec-spray.yml").write_bytes((ROOT / "topologies/uec-spray.yml").read_bytes())
+    file = tmp_path / "scenarios/readme.yml"
+    file.write_text(block)
+    assert len(plan_points(load_scenario(file))) == 3
 
 
 def test_switch_ports(newcomer: Path) -> None:
