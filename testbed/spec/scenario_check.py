@@ -57,7 +57,7 @@ def _ranks(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
         and (not ranks.hosts or any(fnmatchcase(end.node, pattern) for pattern in ranks.hosts))
         and (not ranks.rails or link.rail in ranks.rails)
     ]
-    if ranks.count is not None and ranks.count > len(chosen):
+    if ranks.count is not None and 0 < len(chosen) < ranks.count:
         message = f"{ranks.count} ranks are asked for; there are {len(chosen)} NICs"
         yield document.problem("out-of-range", (*path, "count"), message, hint="fewer, or a larger topology")
 
