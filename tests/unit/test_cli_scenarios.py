@@ -95,7 +95,7 @@ def test_problems_of_all_files_come_together(sweep: Path, tmp_path: Path) -> Non
     with pytest.raises(SpecError) as caught:
         read_sweeps([sweep, other])
     assert f"{sweep}:5:76: unknown-mode: qos.load_balancing.mode" in str(caught.value)
-    assert f"{other}:4:61: unknown-rail: workload.ranks.rails[0]: rail-qos has no rail 7" in str(caught.value)
+    assert f"{other}:4:58: unknown-rail: workload.ranks.rails[0]: rail-qos has no rail 7" in str(caught.value)
 
 
 def test_a_workload_that_the_lab_cannot_carry_is_found_at_its_parameter(sweep: Path) -> None:
