@@ -101,7 +101,10 @@ class Agent:
         group.close()
 
     def close(self, patience_ns: int = CLOSE_PATIENCE_NS) -> None:
-        """Close PDCs as the protocol has it, as far as that is possible in the time, then the sockets."""
+        """Close PDCs as the protocol has it, as far as that is possible in the time, then the sockets.
+
+        A second time does nothing.
+        """
         if patience_ns and self._feps:
             now = time.monotonic_ns()
             for fep, _ in self._feps.values():

@@ -199,6 +199,10 @@ class Domain:
         """Close a memory region again."""
         self.fep.retire(region.key)
 
+    def touch(self) -> None:
+        """One of its endpoints has been given work."""
+        self.fabric.touch()
+
     async def close(self, patience_s: float = CLOSE_PATIENCE_S) -> None:
         """Take back posted receives, let other operations end, close the PDCs; what is not done in time fails."""
         if self._closing:

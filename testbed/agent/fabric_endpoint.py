@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from testbed.agent.completions import CompletionError, CompletionQueue, Depth
 from testbed.transport.uet.addressing import FepAddress
@@ -14,12 +14,17 @@ from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.semantics.endpoint import Buffer, Endpoint, SendKind
 from testbed.transport.uet.semantics.operations import Operation, OpKind
 
-if TYPE_CHECKING:
-    from testbed.agent.fabric import Domain
-
 Peer = FepAddress | str
 """`10.0.0.2` (process 0, resource index 1) or `ip/pid/ri`, of the endpoint's own job; or any address."""
 WritableBuffer = bytearray | memoryview
+
+
+class EndpointDomain(Protocol):
+    """What an endpoint belongs to."""
+
+    def touch(self) -> None:
+        """It has been given work."""
+        ...
 
 
 class _UnderWay:
@@ -47,9 +52,9 @@ class FabricEndpoint:
     and a receive that has met its message already, goes on to its end and is told by the completion queue.
     """
 
-    def __init__(self, domain: Domain, core: Endpoint, transmit_depth: int, receive_depth: int) -> None:
+    def __init__(self, domain: EndpointDomain, core: Endpoint, transmit_depth: int, receive_depth: int) -> None:
         self.address = core.address
-        self.domain = domain
+        self._domain = domain
         self.completion_queue = CompletionQueue()
         """Of posted operations, and of peers' writes with header data."""
         self.is_closed = False
@@ -152,7 +157,7 @@ class FabricEndpoint:
     def cancel(self, operation: Operation) -> bool:
         """Take back a posted receive, which ends with CANCELLED; False if it has met a message."""
         cancelled = self._core.cancel(operation, time.monotonic_ns())
-        self.domain.fabric.touch()
+        self._domain.touch()
         return cancelled
 
     # --- remote memory -----------------------------------------------------------------------------------
@@ -328,7 +333,7 @@ class FabricEndpoint:
             depth.give()
             raise
         self._under_way[operation] = _UnderWay(depth, future)
-        self.domain.fabric.touch()
+        self._domain.touch()
         return operation
 
     def _abandon(self, operation: Operation) -> None:
@@ -366,7 +371,7 @@ class FabricEndpoint:
             return
         self.is_closed = True
         self._core.close(time.monotonic_ns())
-        self.domain.fabric.touch()
+        self._domain.touch()
 
     def give_up(self, reason: str) -> None:
         """End every operation at once, with CANCELLED."""

@@ -305,7 +305,9 @@ class Loop:
             self._epoll.unregister(fd)
 
     def close(self) -> None:
-        """Close what belongs to the loop; sockets of endpoints and watched descriptors do not."""
+        """Close what belongs to the loop; sockets of endpoints and watched descriptors do not. Once is enough."""
+        if self._epoll.closed:
+            return
         self._epoll.close()
         self._timer.close()
         os.close(self._wakeup)

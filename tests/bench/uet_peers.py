@@ -160,7 +160,7 @@ def contexts(count: int) -> None:
         far.register(far_memory, Access.REMOTE_WRITE, job, key=job)
         endpoint = near.endpoint(job_id=job)
         for _ in range(min(64, count // 2 - (job - 1) * 64)):
-            endpoint.write(FepAddress(far.address, 0, 0, job), b"x" * 8, job, 0, now)
+            endpoint.write(FepAddress(far.address, job_id=job), b"x" * 8, job, 0, now)
         while not all(fep.idle for fep in (near, far)):
             now += 1000
             for source, target in ((near, far), (far, near)):

@@ -109,13 +109,13 @@ class Fep:
 
     # --- local objects -----------------------------------------------------------------------------------
 
-    def endpoint(self, *, job_id: int, pid_on_fep: int = 0, resource_index: int = 0) -> Endpoint:
+    def endpoint(self, *, job_id: int, pid_on_fep: int = 0, resource_index: int = 1) -> Endpoint:
         """Open an endpoint, as a process of a job would. Raises `UsageError` if there is one of this name."""
         address = FepAddress(self.address, pid_on_fep, resource_index, job_id)
         key = (job_id, pid_on_fep, resource_index)
         if key in self._endpoints:
             raise UsageError(f"{address} is in use")
-        endpoint = self._endpoints[key] = Endpoint(self, address)
+        endpoint = self._endpoints[key] = Endpoint(self, self.semantics, address)
         return endpoint
 
     def find_endpoint(self, job_id: int, pid_on_fep: int, resource_index: int) -> Endpoint | None:

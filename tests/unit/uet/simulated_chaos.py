@@ -219,7 +219,7 @@ class Chaos:
         mode = random.choice(RELIABLE)
         life, peer = self.lives[source][-1], self.lives[target][-1]
         at = now + life.ahead
-        to = FepAddress(peer.address, 0, 0, JOB)
+        to = FepAddress(peer.address, job_id=JOB)
         endpoint = life.endpoint
         issued = Issued(kind, life, peer, Operation.__new__(Operation), source, target, number, size, mode)
         data = pattern(number, size)

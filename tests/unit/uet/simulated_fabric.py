@@ -74,7 +74,7 @@ class Fabric:
             for index in range(hosts)
         ]
         self.endpoints: list[Endpoint] = [fep.endpoint(job_id=JOB) for fep in self.feps]
-        self.addresses = [FepAddress(fep.address, 0, 0, JOB) for fep in self.feps]
+        self.addresses = [FepAddress(fep.address, job_id=JOB) for fep in self.feps]
         self.transfers: list[Transfer] = []
         self.seed = seed
         self._awaited = 0

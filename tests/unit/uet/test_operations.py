@@ -154,8 +154,8 @@ def test_memory_that_is_not_ours_to_write(change: dict[str, int], status: Return
 @pytest.mark.parametrize(
     ("to", "status"),
     [
-        (FepAddress("10.0.0.2", 1, 0, JOB), ReturnCode.BAD_PID),
-        (FepAddress("10.0.0.2", 0, 1, JOB), ReturnCode.BAD_INDEX),
+        (FepAddress("10.0.0.2", 1, 1, JOB), ReturnCode.BAD_PID),
+        (FepAddress("10.0.0.2", 0, 2, JOB), ReturnCode.BAD_INDEX),
     ],
 )
 def test_nobody_has_this_address(to: FepAddress, status: ReturnCode) -> None:

@@ -39,8 +39,8 @@ class WirePair:
         self.b = Fep("10.0.0.2", config, Random(random.random()), 0, trace=self.traces.get("b"), security=domain_b)
         self.ea: Endpoint = self.a.endpoint(job_id=JOB)
         self.eb: Endpoint = self.b.endpoint(job_id=JOB)
-        self.to_a = FepAddress("10.0.0.1", 0, 0, JOB)
-        self.to_b = FepAddress("10.0.0.2", 0, 0, JOB)
+        self.to_a = FepAddress("10.0.0.1", job_id=JOB)
+        self.to_b = FepAddress("10.0.0.2", job_id=JOB)
 
     def peer(self, fep: Fep) -> Fep:
         return self.b if fep is self.a else self.a

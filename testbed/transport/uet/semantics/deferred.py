@@ -30,12 +30,13 @@ from ..ses_extensions import RendezvousExtension
 from .incoming import IncomingMessage
 from .messages import Message, ReadMessage, Target
 from .operations import Operation, OpKind
+from .owner import SemanticsOwner
 
 if TYPE_CHECKING:
     from ..delivery.pdc import Pdc
     from ..delivery.receiver import Answer
-    from ..fep import Fep
     from .endpoint import Endpoint
+    from .target import TargetSemantics
 
 _SES_REL = int(RequestBit.REL)
 _TOKEN_MASK = 0xFFFF_FFFF
@@ -156,9 +157,10 @@ class DeferredSends:
     _RENDEZVOUS = frozenset({Opcode.RENDEZVOUS_SEND, Opcode.RENDEZVOUS_TSEND})
     _TAGGED = frozenset({Opcode.RENDEZVOUS_TSEND, Opcode.DEFERRABLE_TSEND})
 
-    def __init__(self, fep: Fep) -> None:
+    def __init__(self, fep: SemanticsOwner, semantics: TargetSemantics) -> None:
         self._fep = fep
-        self._next_token = fep.random.getrandbits(32)  # what begins anew must not take up what the one before left
+        self._semantics = semantics
+        self._next_token = 0
         self._offers: dict[int, _Offer] = {}
         self._read_offers: dict[int, _Offer] = {}
         self._check_at = 0
@@ -389,6 +391,8 @@ class DeferredSends:
             deferral.forget()
 
     def _token(self) -> int:
+        if self._next_token == 0:  # the first one: who begins anew must not take up what the one before has left
+            self._next_token = self._fep.random.getrandbits(31)
         self._next_token = self._next_token % _TOKEN_MASK + 1
         return self._next_token
 
@@ -396,7 +400,7 @@ class DeferredSends:
 
     def begin(self, pdc: Pdc, header: StandardRequest, message: IncomingMessage, now: int) -> IncomingMessage | Answer:
         """The first packet of such a send: it meets a receive, or waits in the unexpected list without the bulk."""
-        semantics = self._fep.semantics
+        semantics = self._semantics
         endpoint = message.endpoint
         assert endpoint is not None
         tagged = header.opcode in self._TAGGED

@@ -15,9 +15,10 @@ from ..errors import UsageError
 from ..matching import ReceiveQueue
 from .messages import FetchedValue, Message, ReadMessage, Target, atomic_extension
 from .operations import Operation, OpKind
+from .owner import SemanticsOwner
 
 if TYPE_CHECKING:
-    from ..fep import Fep
+    from .target import TargetSemantics
 
 LONGEST_MESSAGE = (1 << 32) - 1
 """`request_length` has 32 bits."""
@@ -50,11 +51,12 @@ def _view(buffer: Buffer) -> memoryview:
 class Endpoint:
     """Made by `Fep.endpoint`. Every operation raises `UsageError` for what can never work, having done nothing."""
 
-    def __init__(self, fep: Fep, address: FepAddress) -> None:
+    def __init__(self, fep: SemanticsOwner, semantics: TargetSemantics, address: FepAddress) -> None:
         self.address = address
         self.completions: deque[Operation] = deque()
         """Operations that have ended, oldest first: the completion queue."""
         self._fep = fep
+        self._semantics = semantics
         config = fep.config
         limits = {"max_unexpected": config.max_unexpected, "max_unexpected_bytes": config.max_unexpected_bytes}
         self.untagged = ReceiveQueue(**limits)
@@ -114,11 +116,11 @@ class Endpoint:
         operation.tag = match if kind is OpKind.TSEND else 0
         target = self._target(to)
         if mode == Mode.UUD:
-            self._fep.semantics.send_datagram(operation, to, target, opcode, payload, match, header_data, now)
+            self._semantics.send_datagram(operation, to, target, opcode, payload, match, header_data, now)
         elif mode == Mode.RUDI:
             if opcode is not Opcode.WRITE:
                 raise UsageError("RUDI is for idempotent operations: WRITE and READ")
-            self._fep.semantics.rudi.write(operation, to.ip, target, payload, match, address, now)
+            self._semantics.rudi.write(operation, to.ip, target, payload, match, address, now)
         else:
             pdc = self._fep.submit(to.ip, self.address.job_id, mode, now)
             message = Message(
@@ -150,7 +152,7 @@ class Endpoint:
         payload = _view(data)
         operation = Operation(kind, self.completions, context, now, payload)
         operation.tag = tag or 0
-        deferred = self._fep.semantics.deferred
+        deferred = self._semantics.deferred
         if how is SendKind.RENDEZVOUS:
             eager = self._fep.payload_bytes
             deferred.rendezvous(self, operation, to, self._target(to), payload, tag, eager, mode, now)
@@ -179,7 +181,7 @@ class Endpoint:
         initiator = None
         if source is not None:
             name = source.pid_on_fep << 12 | source.resource_index
-            initiator = self._fep.semantics.initiator_number(source.ip, name)
+            initiator = self._semantics.initiator_number(source.ip, name)
         return self._receive(OpKind.TRECV, self.tagged, buffer, tag, ignore, initiator, now, context)
 
     def _receive(
@@ -200,7 +202,7 @@ class Endpoint:
         operation.tag = tag
         unexpected = queue.post(view, operation, tag, ignore, initiator)
         if unexpected is not None:
-            self._fep.semantics.take_unexpected(unexpected, operation, now)
+            self._semantics.take_unexpected(unexpected, operation, now)
         return operation
 
     def cancel(self, operation: Operation, now: int) -> bool:
@@ -244,7 +246,7 @@ class Endpoint:
         operation = Operation(OpKind.READ, self.completions, context, now, view)
         target = self._target(to)
         if mode == Mode.RUDI:
-            self._fep.semantics.rudi.read(operation, to.ip, target, view, key, offset, now)
+            self._semantics.rudi.read(operation, to.ip, target, view, key, offset, now)
         elif mode == Mode.UUD:
             raise UsageError("UUD has no READ: nothing would come back")
         else:
@@ -316,5 +318,5 @@ class Endpoint:
                 operation = posted.context
                 assert isinstance(operation, Operation)
                 operation.complete(ReturnCode.CANCELLED, 0, now)
-        self._fep.semantics.deferred.closed(self)
+        self._semantics.deferred.closed(self)
         self._fep.remove_endpoint(self)

@@ -31,9 +31,9 @@ from ..responses import Response, ResponseData
 from ..ses import StandardRequest, decode_ses
 from .messages import Target
 from .operations import Operation
+from .owner import SemanticsOwner
 
 if TYPE_CHECKING:
-    from ..fep import Fep
     from .target import TargetSemantics
 
 _NACK_RUDI = int(NackFlag.RUDI)
@@ -79,7 +79,7 @@ class _Transfer:
 class RudiChannel:
     """Both sides of RUDI at one FEP."""
 
-    def __init__(self, fep: Fep, semantics: TargetSemantics) -> None:
+    def __init__(self, fep: SemanticsOwner, semantics: TargetSemantics) -> None:
         self._fep = fep
         self._semantics = semantics
         self._next_id = fep.random.getrandbits(32)  # not to be guessed by who cannot see our packets

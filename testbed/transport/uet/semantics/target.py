@@ -35,12 +35,12 @@ from .deferred import DeferredSends
 from .incoming import IncomingMessage, ReadResponses
 from .messages import Target
 from .operations import Operation, OpKind
+from .owner import SemanticsOwner
 from .rudi import RudiChannel
 from .transfers import PdcTransfers
 
 if TYPE_CHECKING:
     from ..delivery.pdc import Pdc
-    from ..fep import Fep
 
 _SES_EOM = int(RequestBit.EOM)
 _SES_HD = int(RequestBit.HD)
@@ -85,10 +85,10 @@ def encode_response(
 class TargetSemantics:
     """Executes what peers ask of one FEP."""
 
-    def __init__(self, fep: Fep) -> None:
+    def __init__(self, fep: SemanticsOwner) -> None:
         self._fep = fep
         self.rudi = RudiChannel(fep, self)
-        self.deferred = DeferredSends(fep)
+        self.deferred = DeferredSends(fep, self)
 
     @staticmethod
     def initiator_number(remote: str, initiator: int) -> int:
