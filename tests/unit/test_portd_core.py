@@ -278,6 +278,32 @@ def test_pause_and_resume_in_one_go_are_nothing() -> None:
     assert bench.flush() == []
 
 
+def test_the_most_urgent_comes_first() -> None:
+    """What stops packets before what lets them go, whatever came in first."""
+    bench = Bench(*(port(number, number ^ 1) for number in range(2, 6)))
+    bench.pfc({3: MAX_QUANTA}, at=2)
+    bench.xoff(3, 4)
+    bench.flush()
+    bench.pfc({3: 0}, at=2)
+    bench.xon(3, 4)
+    bench.xoff(4, 3)
+    bench.pfc({4: MAX_QUANTA}, at=5)
+    assert bench.flush() == [CloseGate(5, 1 << 4), frame(4, p3=MAX_QUANTA), frame(3, p4=0), OpenGate(2, 1 << 3)]
+
+
+def test_gate_that_is_closed_again_before_it_has_opened_stays_closed_in_the_map() -> None:
+    bench = Bench()
+    bench.pfc({3: MAX_QUANTA})
+    bench.flush()
+    bench.pfc({3: 0})
+    opening = bench.core.flush(bench.now)
+    bench.pfc({3: MAX_QUANTA})
+    closing = bench.core.flush(bench.now)
+    assert (opening, closing) == ([OpenGate(SENDER, 1 << 3)], [CloseGate(SENDER, 1 << 3)])
+    bench.core.opened(OpenGate(SENDER, 1 << 3), bench.now)
+    assert bench.pauses(SENDER)["closed"] == 1, "the guard must know of it"
+
+
 # --- the watchdog ------------------------------------------------------------------------------------
 
 GUARDED = (
