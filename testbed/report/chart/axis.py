@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_LARGEST = 1e300
-"""What is beyond is not drawn: differences of such numbers are not finite."""
-_SMALLEST = 1e-300
+_LARGEST = 1e18
+"""What is beyond is drawn at the end: nothing that a fabric does is as large, and differences stay exact enough."""
+_SMALLEST = 1e-12
+"""What is below is nothing."""
 _WANTED_TICKS = 5
 _MOST_LOG_TICKS = 7
 _LOG_FROM = 4.0
@@ -48,12 +49,13 @@ def linear_axis(
 
     It ends at a tick, or, where `tight`, with the values.
     """
-    known = [value for value in values if abs(value) < _LARGEST]
-    low = min(known, default=0.0)
-    high = max([*known, *([] if least is None else [least])], default=1.0)
+    known = [0.0 if abs(value) < _SMALLEST else value for value in values if abs(value) < _LARGEST]
+    low, high = min(known, default=0.0), max(known, default=1.0)
+    if least is not None:
+        high = max(high, min(least, _LARGEST))
     if from_zero:
         low, high = min(0.0, low), max(0.0, high)
-    if high - low < max(abs(high), abs(low)) * 1e-9 or high == low:
+    if high - low <= max(abs(high), abs(low)) * 1e-9:
         spare = max(abs(high), abs(low)) * 0.5 or 0.5
         low, high = (low, high + 2 * spare) if from_zero else (low - spare, high + spare)
     factor, word = display_unit(unit, max(abs(low), abs(high)))
@@ -96,8 +98,9 @@ def numbered_axis(title: str, values: Iterable[float]) -> Axis:
     known = sorted({value for value in values if abs(value) < _LARGEST}) or [0.0, 1.0]
     low, high = known[0], known[-1]
     log = low > _SMALLEST and high / low >= _LOG_FROM
-    if low == high:
-        low, high = low - 1, high + 1
+    if high - low <= max(abs(high), abs(low)) * 1e-9:
+        spare = max(1.0, abs(high) * 0.5)
+        low, high, log = low - spare, high + spare, False
     return Axis(title=title, low=low, high=high, ticks=tuple((value, f"{value:g}") for value in known), log=log)
 
 

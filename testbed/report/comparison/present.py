@@ -28,7 +28,7 @@ _ORDER = (Change.WORSE, Change.BETTER, Change.UNSURE, Change.DIFFERENT, Change.S
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """What was judged first, the worst on top."""
+    """What was judged first, the worst on top; what was not only where it differs."""
     from rich import box
     from rich.table import Table
 
@@ -42,15 +42,15 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     names = ["Point"] if several else []
     for index, name in enumerate((*names, "Metric", "base", "other", "change", "p (Holm)", "outcome")):
         table.add_column(name, justify="right" if len(names) < index < len(names) + 5 else "left")
-    rows = ordered(comparison.changes)
+    rows = [change for change in ordered(comparison.changes) if change.judged or change.change is not Change.SAME]
     for change in rows[:MAX_ROWS]:
         head = [_plain(change.point)] if several else []
         table.add_row(
             *head,
             _plain(change.title),
-            format_value(change.base_median, change.unit),
-            format_value(change.other_median, change.unit),
-            format_change(change),
+            _plain(format_value(change.base_median, change.unit)),
+            _plain(format_value(change.other_median, change.unit)),
+            _plain(format_change(change)),
             format_p(change),
             _plain(outcome_word(change), _STYLES[change.change] if change.judged else "dim"),
             style="" if change.judged else "dim",
@@ -58,6 +58,9 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     if len(rows) > MAX_ROWS:
         table.add_row(f"and {len(rows) - MAX_ROWS} more", style="dim")
     console.print(table)
+    same = len(comparison.changes) - len(rows)
+    if same:
+        console.print(_plain(f"{same} others that are not judged and do not differ", "dim"))
     for line in remarks(comparison):
         console.print(_plain(line, "yellow"), soft_wrap=True)
     console.print(_plain(sentence(comparison), _STYLES[comparison.verdict]), soft_wrap=True)

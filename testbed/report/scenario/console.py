@@ -69,9 +69,7 @@ def _flow_table(record: Record, point: PointResult, run: RunResult) -> Table:
     most = MAX_FLOWS if len(senders) <= MAX_FLOWS else MAX_FLOWS // 2
     slowest = sorted(senders, key=lambda item: item[1].share)[:most]
     for _, sender in sorted(slowest):
-        table.add_row(
-            _plain(sender.name), f"{sender.goodput_bps / 1e9:.4f}", f"{sender.share:.1%}", f"{sender.retransmits:,}"
-        )
+        _row(table, sender.name, f"{sender.goodput_bps / 1e9:.4f}", f"{sender.share:.1%}", f"{sender.retransmits:,}")
     hidden = len(senders) - len(slowest)
     if hidden:
         table.add_row(_plain(f"and {hidden:,} faster ones"), "", "", "", style="dim")
@@ -92,7 +90,7 @@ def _metric_table(record: Record, point: PointResult) -> Table:
             format_ratio(metric),
             format_spread(metric) or MISSING,
         ]
-        table.add_row(_plain(metric.title), *cells)
+        _row(table, metric.title, *cells)
     real = next((item.median for item in point.metrics if item.name == "aggregate_goodput"), None)
     if real is not None:
         cells = ["", "", *([""] if predicted else []), ""]
@@ -116,7 +114,7 @@ def _point_table(record: Record) -> Table:
             if expected is not None and metric is not None:
                 cell += f" ({format_prediction(expected, metric.unit)})"
             cells.append(cell)
-        table.add_row(_plain(point_label(point)), f"{len(point.runs)}", *cells)
+        _row(table, point_label(point), f"{len(point.runs)}", *cells)
     if len(record.points) > MAX_POINTS:
         rest = len(record.points) - MAX_POINTS
         table.add_row(f"and {rest} more points in the report", "", *("" for _ in names), style="dim")
@@ -149,8 +147,7 @@ def _collective_table(rows: list[CollectiveRow]) -> Table:
             f"{row.real_busbw / 1e9:,.2f}",
             "N/A" if row.wrong is None else f"{row.wrong}",
         ]
-        head = [_plain(row.point)] if several else []
-        table.add_row(*head, _plain(f"{row.kind} {row.algorithm} x{row.ranks}"), *(_plain(cell) for cell in cells))
+        _row(table, *([row.point] if several else []), f"{row.kind} {row.algorithm} x{row.ranks}", *cells)
     if len(rows) > MAX_COLLECTIVES:
         table.add_row(f"and {len(rows) - MAX_COLLECTIVES} more in the report", style="dim")
     return table
@@ -162,21 +159,22 @@ def _verdict(record: Record) -> Text:
     outcome = record.verdict.outcome
     text = Text()
     text.append(outcome.value.upper(), style=_STYLES[outcome])
-    text.append("  " + "; ".join(_compact(record.verdict.reasons)))
+    text.append("  " + _shown("; ".join(_compact(record.verdict.reasons))))
     if record.incomplete:
-        text.append(f"\n  partial: {record.incomplete}", style="yellow")
+        text.append(f"\n  partial: {_shown(record.incomplete)}", style="yellow")
     for item in _worst_first(record.expectations)[:MAX_EXPECTATIONS]:
         unit = unit_of(record, item.metric)
         text.append(f"\n  {item.outcome.value:<7}", style=_STYLES[item.outcome])
         where = f" at {item.point}" if item.point else ""
-        text.append(f" {item.metric}{where} {format_value(item.measured, unit)}, expected {format_band(item, unit)}")
-        text.append(f" ({item.source})", style="dim")
+        said = f" {item.metric}{where} {format_value(item.measured, unit)}, expected {format_band(item, unit)}"
+        text.append(_shown(said))
+        text.append(_shown(f" ({item.source})"), style="dim")
     hidden = len(record.expectations) - MAX_EXPECTATIONS
     if hidden > 0:
         text.append(f"\n  and {hidden} more expectations in the report", style="dim")
     for line in broken_checks(record):
         text.append("\n  broken ", style="yellow")
-        text.append(line)
+        text.append(_shown(line))
     return text
 
 
@@ -210,6 +208,10 @@ def _columns(table: Table, *names: str) -> None:
         table.add_column(_plain(name), justify=justify)
 
 
+def _row(table: Table, *cells: str) -> None:
+    table.add_row(*(_plain(cell) for cell in cells))
+
+
 def _table(title: str | None) -> Table:
     from rich import box
     from rich.table import Table
@@ -220,7 +222,12 @@ def _table(title: str | None) -> Table:
 
 
 def _plain(text: str) -> Text:
-    """Text from a record: never markup, never a control sequence for the terminal."""
+    """Text from a record: never markup."""
     from rich.text import Text
 
-    return Text("".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text))
+    return Text(_shown(text))
+
+
+def _shown(text: str) -> str:
+    """Without control sequences for the terminal."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -1,0 +1,173 @@
+"""A record as files for other programs."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import os
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from testbed.errors import RecordError
+from testbed.report import write_report_files
+from testbed.report.scenario.counters import reconcile
+from testbed.report.scenario.nccl_table import collective_rows
+from testbed.report.scenario.senders import senders_of, total_rate
+from testbed.report.scenario.tables import junit_xml, metrics_csv, summary_json, transfers_csv
+from testbed.report.scenario.trust import trust_rows
+from testbed.results import Outcome, Record, load_record
+
+RECORDS = Path(__file__).parents[2] / "data" / "records"
+
+
+def load(name: str) -> Record:
+    return load_record(RECORDS / f"{name}.json")
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_metrics_have_a_line_for_each_run_and_the_matrix_in_columns() -> None:
+    record = load("incast-senders")
+    found = rows(metrics_csv(record))
+    assert len(found) == sum(len(run.metrics) for point in record.points for run in point.runs)
+    first = found[0]
+    assert (first["transport.cc"], first["workload.senders"], first["run"], first["metric"], first["unit"]) == (
+        "nscc", "2", "1", "tail_fct_ratio", "ratio",
+    )  # fmt: skip
+    assert float(first["value"]) == record.points[0].runs[0].metrics["tail_fct_ratio"]
+
+
+def test_transfers_have_their_completion_time_and_slowdown() -> None:
+    found = rows(transfers_csv(load("silent-failure")))
+    assert len(found) == 16
+    assert found[0]["source"] == "p1-s1-h1:rail1"
+    assert found[0]["end_s"] == found[0]["fct_s"] == found[0]["slowdown"] == "", "it did not end"
+    assert float(found[1]["slowdown"]) == pytest.approx(4.0 / (40e6 * 8 / 98.5e6 + 0.004), rel=1e-4)
+    flows = rows(transfers_csv(load("permutation")))
+    assert flows[0]["size_bytes"] == "48030816" and flows[0]["ideal_s"] == ""
+
+
+def test_cells_are_no_formulas() -> None:
+    record = load("incast-senders")
+    points = [dataclasses.replace(record.points[0], name='=HYPERLINK("http://x","y")')]
+    found = rows(metrics_csv(dataclasses.replace(record, points=points)))
+    assert found[0]["point"] == '\'=HYPERLINK("http://x","y")'
+
+
+def test_junit_has_a_case_for_each_expectation_and_check() -> None:
+    record = load("silent-failure")
+    suites = ElementTree.fromstring(junit_xml(record))
+    cases = list(suites.iter("testcase"))
+    checks = [check for point in record.points for run in point.runs for check in run.checks]
+    assert len(cases) == len(record.expectations) + len(checks) + 1
+    assert (suites.get("tests"), suites.get("failures"), suites.get("errors")) == (str(len(cases)), "0", "2")
+    broken = [case for case in cases if case.find("error") is not None]
+    assert [case.get("name") for case in broken] == ["run 2: cpu", "ran to its end"]
+
+
+def test_junit_tells_a_missed_expectation_from_one_that_was_not_measured() -> None:
+    record = load("incast-senders")
+    missed = [
+        case for case in ElementTree.fromstring(junit_xml(record)).iter("testcase") if case.find("failure") is not None
+    ]
+    assert [case.get("classname") for case in missed] == [
+        "incast-senders.cc=none senders=8", "incast-senders.cc=none senders=16",
+    ]  # fmt: skip
+    unmeasured = dataclasses.replace(record.expectations[0], measured=None, outcome=Outcome.INVALID)
+    text = junit_xml(dataclasses.replace(record, expectations=[unmeasured]))
+    assert ElementTree.fromstring(text).get("errors") == "1"
+
+
+def test_junit_of_a_stranger_is_xml() -> None:
+    record = load("silent-failure")
+    evil = dataclasses.replace(
+        record, scenario=dataclasses.replace(record.scenario, name="]]><x>\x00\x1b\ud800"), incomplete="\x07&"
+    )
+    ElementTree.fromstring(junit_xml(evil))
+
+
+def test_summary_is_json_without_samples() -> None:
+    record = load("permutation-lb")
+    found = json.loads(json.dumps(summary_json(record), allow_nan=False))
+    assert found["verdict"] == "pass"
+    assert [point["values"] for point in found["points"]][2] == {"qos.load_balancing.mode": "spray"}
+    assert found["points"][0]["metrics"]["aggregate_share"]["ideal"] == 1.0
+    assert found["points"][0]["predictions"]["aggregate_share"]["mean"] == 0.684
+    assert "channels" not in json.dumps(found)
+
+
+def test_all_files_are_written_and_each_is_whole(tmp_path: Path) -> None:
+    page = write_report_files(load("permutation"), tmp_path)
+    assert page == tmp_path / "report.html"
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "report.html", "summary.json", "metrics.csv", "transfers.csv", "junit.xml",
+    }  # fmt: skip
+
+
+def test_a_full_disk_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "report.html").write_text("old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RecordError, match="No space left on device"):
+        write_report_files(load("permutation"), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    assert (tmp_path / "report.html").read_text() == "old"
+
+
+def test_collectives_are_medians_over_operations_of_one_size() -> None:
+    found = collective_rows(load("allreduce-rail").points[0])
+    assert [row.size_bytes for row in found] == [2**power for power in range(16, 25)]
+    last = found[-1]
+    assert last.operations == 6 and last.wrong == 0 and last.root is None
+    assert last.busbw == pytest.approx(last.algbw * 14 / 8)
+    assert last.algbw == pytest.approx(last.size_bytes / last.seconds, rel=1e-4)
+    assert last.real_busbw == pytest.approx(last.busbw * 4000)
+    assert last.share == pytest.approx(last.busbw * 8 / 100e6)
+
+
+def test_counters_that_do_not_add_up_are_told() -> None:
+    run = load("permutation-lb").points[0].runs[0]
+    assert all(line.ok is not False for line in reconcile(run))
+    channel = dataclasses.replace(run.channels[0], received_bytes=run.channels[0].sent_bytes + 5)
+    lines = {line.what: line for line in reconcile(dataclasses.replace(run, channels=[channel, *run.channels[1:]]))}
+    assert lines["Payload received"].ok is False
+    assert "5 B too much" in lines["Payload received"].remark
+    lost = [dataclasses.replace(channel, received_bytes=0) for channel in run.channels]
+    lines = {line.what: line for line in reconcile(dataclasses.replace(run, channels=lost))}
+    assert lines["Bytes of ended transfers"].ok is False
+
+
+def test_unended_transfers_are_told_apart() -> None:
+    run = load("silent-failure").points[0].runs[0]
+    starts: list[float | None] = [None, *run.transfers.start_s[1:]]
+    transfers = dataclasses.replace(run.transfers, start_s=starts)
+    lines = reconcile(dataclasses.replace(run, transfers=transfers))
+    assert lines[0].remark == "0 were under way at the end, 1 never began"
+    assert lines[0].ok is False
+
+
+def test_trust_shows_the_worst_of_all_runs_and_broken_ones_first() -> None:
+    record = load("silent-failure")
+    found = trust_rows(record)
+    assert [row.name for row in found] == ["cpu", "canary", "conservation"]
+    assert (found[0].broken, found[0].runs, found[0].where) == (1, 2, "run 2")
+    assert found[0].worst.value == 0.93
+
+
+def test_rates_of_senders_add_up_to_what_was_sent() -> None:
+    run = load("silent-failure").points[0].runs[0]
+    senders = senders_of(run)
+    total = total_rate(senders, bins=40)
+    width = total[1][0] - total[0][0]
+    sent = sum(channel.samples.acked_bytes[-1] for channel in run.channels)
+    assert sum(rate * width for _, rate in total) / 8 == pytest.approx(sent, rel=1e-3)
+    assert min(rate for at, rate in total if 1.1 < at < 1.8) < 0.8 * max(rate for _, rate in total)
