@@ -16,6 +16,7 @@ from testbed.cli.format_option import Form, parse_format
 from testbed.cli.record_verbs import record_app, results_app
 from testbed.cli.scenario_verbs import scenario_app
 from testbed.cli.signals import stand_by_the_outcome
+from testbed.cli.vm import vm_app
 from testbed.errors import TestbedError
 from testbed.version import __version__
 
@@ -35,6 +36,7 @@ pfc_app = typer.Typer(help="Show pausing, and provoke it.", no_args_is_help=True
 app.add_typer(pfc_app, name="pfc")
 uet_app = typer.Typer(help="Look at the UET transport.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(uet_app, name="uet")
+app.add_typer(vm_app, name="vm")
 app.add_typer(scenario_app)
 app.add_typer(record_app)
 app.add_typer(results_app, name="results")
@@ -61,8 +63,11 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
+    on: Annotated[str | None, typer.Option("--on", help="Run the verb there: vm, or ssh://user@host.")] = None,
+    clock: Annotated[str, typer.Option("--clock", help="Of --on vm: wall, or virtual (for run).")] = "wall",
 ) -> None:
     """A scale model of an AI data-centre fabric on one Linux machine."""
     import logging
@@ -71,6 +76,13 @@ def root(
     if level is None:
         raise TestbedError(f"--log-level {log_level}: expected debug, info, warning or error")
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    if on is not None and context.invoked_subcommand != "vm":
+        from testbed.cli import vm
+
+        verb = sys.argv[-len(context.args) - 1 :]  # the group has read what is before it
+        raise typer.Exit(vm.run_elsewhere(on, clock, verb))
+    if clock != "wall":
+        raise TestbedError("--clock virtual: time is virtual in the lab VM only: --on vm")
 
 
 @app.command()

@@ -1,0 +1,69 @@
+"""`--on vm --clock virtual run`: the verb runs in a machine of its own, and its records are finished here."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from testbed.errors import TestbedError
+from testbed.results import RECORD_FILE, load_record, write_record
+
+VERBS = frozenset({"run", "doctor", "validate"})
+TIMEOUT_S = 4 * 3600.0
+MARK = "TESTBED_VIRTUAL_TIME"
+
+
+def run_in_virtual_time(arguments: Sequence[str]) -> int:
+    """Run the verb there; its exit code. The reports are drawn here, which takes no time of the guest."""
+    from testbed.report import write_report_files
+    from testbed.vm.emulator import build_emulator
+    from testbed.vm.image import build_image
+    from testbed.vm.recipe import load_recipe
+    from testbed.vm.virtual import run_job
+
+    if not arguments or arguments[0] not in VERBS:
+        raise TestbedError(
+            f"--clock virtual: {' '.join(arguments[:1])} cannot run in virtual time",
+            hint="the machine does one job and powers off: run SCENARIO.yml",
+        )
+    recipe = load_recipe()
+    image, _ = build_image(recipe, lambda step: print(f"building the image: {step}", file=sys.stderr, flush=True))
+    emulator = build_emulator(recipe)
+    running = arguments[0] == "run"
+    reporting = running and "--no-report" not in arguments
+    outcome = run_job(
+        emulator,
+        image,
+        [*arguments, "--no-report"] if reporting else arguments,
+        Path.cwd(),
+        variables={key: value for key, value in os.environ.items() if _is_ours(key)},
+        stdout=_write(1),
+        stderr=_write(2),
+        timeout_s=TIMEOUT_S,
+    )
+    for path in outcome.files:
+        if path.name == RECORD_FILE and running:
+            record = dataclasses.replace(load_record(path), wall_s=round(outcome.wall_s, 1))
+            write_record(record, path)
+            if reporting:
+                print(f"report {write_report_files(record, path.parent)}")
+    print(
+        f"virtual time: the guest's clock came to {outcome.guest_s:.1f} s in {outcome.wall_s:.0f} s of wall-clock time",
+        file=sys.stderr,
+    )
+    return outcome.status
+
+
+def _is_ours(name: str) -> bool:
+    """Defaults of options go along; directories of this machine do not."""
+    return name.startswith("TESTBED_") and not name.endswith(("_DIR", "_QEMU", "_MIRROR", "_ON", "_CLOCK", "_CACHE"))
+
+
+def _write(descriptor: int) -> Callable[[bytes], object]:
+    def write(content: bytes) -> None:
+        os.write(descriptor, content)
+
+    return write

@@ -1,0 +1,201 @@
+"""Building the lab VM's image with mmdebstrap: a disk, a kernel and what starts it, in the cache.
+
+Needs root: the files of the image belong to its own root.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import CapabilityError
+from testbed.vm import cache, checkout
+from testbed.vm.errors import ImageError
+from testbed.vm.recipe import KEYRING, Recipe, version_numbers
+
+KIND, BASE_KIND = "vm", "debian"
+BASE = "base.tar"
+DISK, KERNEL, INITRAMFS = "disk.raw", "vmlinuz", "initramfs.cpio"
+LABEL = "testbed"
+UUID = "7e57bed0-0000-4000-8000-000000000001"
+EPOCH = 1_767_225_600
+"""What the image's files say of when they were made: 1 January 2026."""
+SOURCES_ONLY = ("mininet",)
+LEFT_OUT = ("doc", "man", "locale", "info")
+BUILD_TIMEOUT_S = 1800
+MMDEBSTRAP = (
+    *("setpriv", "--pdeathsig", "KILL", "--"),
+    *("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc", "--"),
+    *("mmdebstrap", "--quiet", "--mode=root"),
+)
+"""It mounts our /dev and /sys in what it builds. In namespaces of its own, that ends when it is killed, or we are."""
+TOOLS = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """A finished image: files, and the version of its kernel."""
+
+    directory: Path
+    kernel_version: str
+
+    @property
+    def disk(self) -> Path:
+        return self.directory / DISK
+
+    @property
+    def kernel(self) -> Path:
+        return self.directory / KERNEL
+
+    @property
+    def initramfs(self) -> Path:
+        return self.directory / INITRAMFS
+
+
+def find_image(recipe: Recipe) -> Image:
+    """The image of this recipe from the cache. Raises `ImageError` where there is none, or a damaged one."""
+    entry = cache.whole(KIND, recipe.fingerprint)
+    if entry is None:
+        raise ImageError("the image of the lab VM is not built, or its recipe has changed", hint="testbed vm build")
+    return Image(directory=entry, kernel_version=cache.manifest(entry)["kernel"])
+
+
+def build_image(recipe: Recipe, tell: Callable[[str], None], *, rebuild: bool = False) -> tuple[Image, bool]:
+    """The image of this recipe, built if the cache does not have it whole; whether it was built."""
+    entry, built = cache.cached(
+        KIND, recipe.fingerprint, lambda directory: _build(recipe, directory, tell), rebuild=rebuild
+    )
+    return Image(directory=entry, kernel_version=cache.manifest(entry)["kernel"]), built
+
+
+def require_tools() -> None:
+    """Raise `CapabilityError` where this machine cannot build images."""
+    if os.geteuid() != 0:
+        raise CapabilityError("building an image needs root", missing="root", hint="run the same with sudo")
+    missing = [package for tool, package in TOOLS.items() if shutil.which(tool) is None]
+    if not KEYRING.exists():
+        missing.append("debian-archive-keyring")
+    if missing:
+        raise CapabilityError(
+            f"building an image needs {', '.join(missing)}",
+            missing=missing[0],
+            hint=f"apt-get install {' '.join(missing)}",
+        )
+
+
+def _build(recipe: Recipe, directory: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+    require_tools()
+    tell(f"Debian {recipe.suite}")
+    base, _ = cache.cached(BASE_KIND, recipe.base_fingerprint, lambda target: _debootstrap(recipe, target))
+    work = directory / "work"
+    root = work / "root"
+    root.mkdir(parents=True)
+    tell("Python packages")
+    wheels = _fetch_wheels(recipe, work / "wheels")
+    with tarfile.open(fileobj=io.BytesIO(checkout.archive())) as tar:
+        tar.extractall(work / "checkout", filter="tar")
+    tell("files")
+    run_tool(["tar", "-x", "--numeric-owner", "--xattrs", "-f", str(base / BASE), "-C", str(root)], {})
+    environment = {"TESTBED_CHECKOUT": str(work / "checkout"), "TESTBED_WHEELS": str(work / "wheels")}
+    run_tool([str(recipe.directory / "install-packages"), str(root)], environment)
+    kernel = (root / "boot/testbed-kernel").read_text().strip()
+    tell("disk")
+    shutil.copyfile(root / f"boot/vmlinuz-{kernel}", directory / KERNEL)
+    shutil.copyfile(root / "boot/testbed-initramfs.cpio", directory / INITRAMFS)
+    _make_disk(root, directory / DISK, recipe.size)
+    shutil.rmtree(work)
+    return {"kernel": kernel, "packages": cache.manifest(base)["packages"], "wheels": wheels}
+
+
+def _debootstrap(recipe: Recipe, directory: Path) -> dict[str, Any]:
+    """Debian's packages as an archive."""
+    sources, status = directory / "sources.list", directory / "status"
+    sources.write_text(recipe.sources)
+    packages = [*recipe.packages, f"{recipe.kernel_package}/{recipe.kernel_suite}"]
+    run_tool(
+        [
+            *MMDEBSTRAP,
+            *("--variant=minbase", f"--include={','.join(packages)}"),
+            *debootstrap_options(),
+            f"--essential-hook={recipe.directory / 'before-packages'}",
+            "--dpkgopt=force-confold",
+            f"--customize-hook=download /var/lib/dpkg/status {status}",
+            *(recipe.suite, str(directory / BASE), str(sources)),
+        ],
+        {"SOURCE_DATE_EPOCH": str(EPOCH)},
+    )
+    installed = dict(re.findall(r"^Package: (\S+)\n(?:[^\n]+\n)*?Version: (\S+)$", status.read_text(), re.MULTILINE))
+    kernels = [name.removeprefix("linux-image-") for name in installed if re.match(r"linux-image-\d", name)]
+    if not kernels or version_numbers(kernels[0]) < recipe.oldest_kernel:
+        raise ImageError(f"{recipe.kernel_suite} has Linux {kernels}, too old", hint="see images/versions.toml")
+    return {"packages": installed}
+
+
+def _fetch_wheels(recipe: Recipe, target: Path) -> list[str]:
+    """Fetch the Python packages for the image's Python, with this machine's own pip and its settings."""
+    target.mkdir()
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
+    # No wheels of these are published; they are pure Python.
+    if unbuilt := [line for line in recipe.requirements if line.startswith(SOURCES_ONLY)]:
+        run_tool([*pip, "wheel", "--no-deps", "--wheel-dir", str(target), *unbuilt], {})
+    compact = recipe.python.replace(".", "")
+    options = ["--only-binary=:all:", "--python-version", compact, "--implementation", "cp"]
+    for abi in (f"cp{compact}", "abi3", "none"):
+        options += ["--abi", abi]
+    for platform in (*recipe.platforms, "any"):
+        options += ["--platform", platform]
+    run_tool([*pip, "download", *options, "--find-links", str(target), "--dest", str(target), *recipe.requirements], {})
+    return sorted(path.name for path in target.iterdir())
+
+
+def debootstrap_options() -> list[str]:
+    """Options of mmdebstrap that all our systems share."""
+    options = [f"--keyring={KEYRING}", "--aptopt=Acquire::Languages none", "--aptopt=Acquire::Retries 3"]
+    options.append("--aptopt=APT::Install-Recommends false")
+    return options + [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in LEFT_OUT]
+
+
+def _make_disk(root: Path, disk: Path, size: str) -> None:
+    """One file system without a partition table, the same for the same files."""
+    options = f"hash_seed={UUID},lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0"
+    run_tool(
+        [
+            *("mke2fs", "-q", "-t", "ext4", "-b", "4096", "-L", LABEL, "-U", UUID, "-E", options, "-m", "0"),
+            *("-d", str(root), str(disk), size),
+        ],
+        {"E2FSPROGS_FAKE_TIME": str(EPOCH), "SOURCE_DATE_EPOCH": str(EPOCH)},
+    )
+
+
+def run_tool(argv: Sequence[str], environment: Mapping[str, str]) -> str:
+    """What a tool prints. Raises `ImageError` with its last words if it fails."""
+    try:
+        done = subprocess.run(
+            list(argv),
+            env={**os.environ, "LC_ALL": "C.UTF-8", **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_TIMEOUT_S,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise CapabilityError(f"{argv[0]} is not installed", missing=argv[0]) from error
+    except subprocess.TimeoutExpired as error:
+        raise ImageError(f"{argv[0]} did not end within {BUILD_TIMEOUT_S} s") from error
+    if done.returncode:
+        said = done.stderr.strip() or done.stdout.strip()
+        if "No space left on device" in said:
+            raise cache.disk_full(cache.cache_directory())
+        hint = "is Debian's registry reachable?" if "Temporary failure" in said or "Could not resolve" in said else None
+        raise ImageError(f"{Path(argv[0]).name} failed: {said[-1500:]}", hint=hint)
+    return done.stdout

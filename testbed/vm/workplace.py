@@ -1,0 +1,150 @@
+"""Running a verb of ours on another machine as if it were here: which files go along, and how their names change.
+
+The far end has a directory that stands for our root: `/a/b` here is `BASE/a/b` there. Relative names stay as they
+are, because the verb runs in `BASE` + our working directory; absolute ones get `BASE` before them. What the verb
+writes or changes below `BASE` comes back to the same place here.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed.vm.checkout import add
+
+RAW_VERBS = frozenset({"exec", "shell"})
+"""What follows these is for a node to interpret: no names of files."""
+YAML_SUFFIXES = frozenset({".yml", ".yaml"})
+LARGEST_BYTES = 1 << 20
+"""A file that nobody named is sent only up to this size."""
+
+
+def files_to_send(arguments: Sequence[str], directory: Path) -> list[Path]:
+    """Every file that the verb may read: those it names, the YAML files of `directory`, and what any YAML file names.
+
+    Missing files are no error: the verb itself says what it misses. Paths are absolute.
+    """
+    found: dict[Path, None] = {}
+    if arguments[:1] and arguments[0] in RAW_VERBS:
+        return []
+    for word in _file_words(arguments):
+        path = directory / word
+        if path.is_file():
+            found[_absolute(path)] = None
+        elif (path / "record.json").is_file():
+            found |= dict.fromkeys(_absolute(inside) for inside in sorted(path.iterdir()) if inside.is_file())
+    for path in sorted(directory.iterdir()):
+        if path.suffix in YAML_SUFFIXES and path.is_file() and path.stat().st_size <= LARGEST_BYTES:
+            found[_absolute(path)] = None
+    waiting = list(found)
+    while waiting:
+        file = waiting.pop()
+        if file.suffix in YAML_SUFFIXES and file.stat().st_size <= LARGEST_BYTES:
+            for path in _named_in(file):
+                if path not in found:
+                    found[path] = None
+                    waiting.append(path)
+    return list(found)
+
+
+def far_arguments(arguments: Sequence[str], base: str) -> list[str]:
+    """The arguments as they are to be there. An absolute path is one of ours if its directory exists here."""
+    if arguments[:1] and arguments[0] in RAW_VERBS:
+        return list(arguments)
+    changed: list[str] = []
+    words = list(arguments)
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            return [*changed, word, *words]
+        key, separator, value = word.rpartition("=")
+        if value.startswith("/") and Path(value).parent.is_dir():
+            word = f"{key}{separator}{base}{value}"
+        changed.append(word)
+    return changed
+
+
+def directories_of(arguments: Sequence[str]) -> list[str]:
+    """Directories that absolute arguments speak of: a verb may write there."""
+    if arguments[:1] and arguments[0] in RAW_VERBS:
+        return []
+    paths = [Path(word) for word in _file_words(arguments) if word.startswith("/")]
+    return [str(path.parent) for path in paths if path.parent.is_dir()]
+
+
+def pack(files: Sequence[Path], directory: Path, more: Sequence[str] = (), *, prefix: str = "") -> bytes:
+    """A tar archive of files by their absolute names below `prefix`, with `directory` and `more`, even if empty."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name in dict.fromkeys([str(directory), *more]):
+            info = tarfile.TarInfo(prefix + name.lstrip("/"))
+            info.type, info.mode, info.mtime = tarfile.DIRTYPE, 0o755, 1_000_000_000
+            tar.addfile(info)
+        for path in files:
+            add(tar, prefix + str(path).lstrip("/"), path.read_bytes())
+    return buffer.getvalue()
+
+
+def unpack(archive: bytes, root: Path = Path("/"), *, prefix: str = "") -> list[Path]:
+    """Put files that came back where they belong; directories that are missing are made. Returns the files."""
+    written = []
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        for member in tar:
+            name = member.name.removeprefix("./")
+            if not member.isfile() or not name.startswith(prefix):
+                continue
+            relative = Path(name.removeprefix(prefix))
+            if relative.is_absolute() or ".." in relative.parts:
+                continue
+            content = tar.extractfile(member)
+            assert content is not None
+            path = root / relative
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.read())
+            written.append(path)
+    return written
+
+
+def _absolute(path: Path) -> Path:
+    """Without links resolved: names are to mean the same there."""
+    parts: list[str] = []
+    for part in path.absolute().parts:
+        if part == "..":
+            parts.pop()
+        else:
+            parts.append(part)
+    return Path(*parts)
+
+
+def _file_words(arguments: Sequence[str]) -> Iterator[str]:
+    for word in arguments:
+        if word == "--":
+            return
+        yield word.rpartition("=")[2] or "/"
+
+
+def _named_in(file: Path) -> Iterator[Path]:
+    import yaml
+
+    try:
+        document = yaml.safe_load(file.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return  # the verb will say so
+    for text in _strings(document):
+        if len(text) < 4096 and "\n" not in text and "\0" not in text and (file.parent / text).is_file():
+            yield _absolute(file.parent / text)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for item in value.values():
+                yield from _strings(item)
+        case list():
+            for item in value:
+                yield from _strings(item)
