@@ -14,6 +14,7 @@ import struct
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 from testbed.drivers import syscalls
@@ -21,7 +22,7 @@ from testbed.drivers.machine_probe import RXE_IN_NAMESPACES, kernel_version
 from testbed.drivers.modules import ModuleState, module_state
 from testbed.drivers.namespaces import enter_namespace
 from testbed.drivers.rtnetlink import NLM_F_DUMP, RouteSocket, attributes, message, text, u32
-from testbed.errors import CapabilityError
+from testbed.errors import CapabilityError, DriverError
 from testbed.plan.operations import CreateRdma
 
 NETLINK_RDMA = 20
@@ -142,6 +143,34 @@ def devices_here(route: RouteSocket) -> list[RdmaDevice]:
                 interface = fields[NDEV_NAME].rstrip(b"\0").decode()
                 found.append(RdmaDevice(index=index, name=name, interface=interface))
     return found
+
+
+def gid_index(device: str, address: IPv4Address, devices: Path = DEVICES) -> int:
+    """The index of the RoCEv2 GID of `address` in a device's table. Raises `DriverError` where it has none.
+
+    Read in the machine's own namespace, where mode shared shows every device.
+    """
+    wanted = IPv6Address(f"::ffff:{address}")
+    port = devices / device / "ports/1"
+    for entry in port.glob("gids/*"):
+        with contextlib.suppress(OSError, ValueError):  # unused entries have no type
+            kind = (port / "gid_attrs/types" / entry.name).read_text().strip()
+            if kind == "RoCE v2" and IPv6Address(entry.read_text().strip()) == wanted:
+                return int(entry.name)
+    raise DriverError(f"the RDMA device {device} has no RoCEv2 GID of {address}", operation="gid")
+
+
+def counters(device: str, devices: Path = DEVICES) -> dict[str, int]:
+    """A device's own counters since it was made, such as `completer_retry_err`. Empty where it is gone."""
+    found = {}
+    for entry in (devices / device / "ports/1/hw_counters").glob("*"):
+        with contextlib.suppress(OSError, ValueError):
+            found[entry.name] = int(entry.read_text())
+    return found
+
+
+RETRANSMISSIONS = ("completer_retry_err", "rcvd_seq_err", "retry_exceeded_err", "retry_rnr_exceeded_err")
+"""Counters of rxe that grow where a request is sent again or given up (drivers/infiniband/sw/rxe/rxe_hw_counters.c)."""
 
 
 def remove_devices(namespaces: Iterable[str]) -> list[str]:
