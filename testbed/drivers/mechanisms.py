@@ -178,22 +178,26 @@ def _rdma(machine: _Machine) -> Mechanism:
     return _ok(feature, "rxe in each node, perftest")
 
 
+_VM_REMEDY = "apt-get install mmdebstrap debian-archive-keyring e2fsprogs; then testbed vm build"
+
+
 def _vm(machine: _Machine) -> Mechanism:
-    if not machine.has("qemu-system-x86_64"):
-        return _missing("lab VM", "no QEMU", "apt-get install qemu-system-x86")
+    """QEMU comes with the image, out of Debian's registry."""
+    if not machine.has("mmdebstrap"):
+        return _missing("lab VM", "nothing to build its image with", _VM_REMEDY)
     if why := machine.capabilities.why("vm.KVM"):
         return _degraded(
             "lab VM",
-            f"QEMU emulation, 10 to 15 times slower ({why})",
+            f"testbed vm up: QEMU emulation, 10 to 15 times slower ({why})",
             "enable virtualisation in the firmware, or nested virtualisation in the hypervisor",
         )
-    return _ok("lab VM", "QEMU with KVM")
+    return _ok("lab VM", "testbed vm up: QEMU with KVM, if a kernel starts under it")
 
 
 def _virtual_time(machine: _Machine) -> Mechanism:
-    if not machine.has("qemu-system-x86_64"):
-        return _missing("virtual time", "no QEMU", "apt-get install qemu-system-x86")
-    return _ok("virtual time", "QEMU counting instructions (TCG, icount)")
+    if not machine.has("mmdebstrap"):
+        return _missing("virtual time", "nothing to build the lab VM's image with", _VM_REMEDY)
+    return _ok("virtual time", "testbed --on vm --clock virtual: QEMU counting instructions (TCG, icount)")
 
 
 def _docker(machine: _Machine) -> Mechanism:
@@ -239,5 +243,5 @@ _FEATURES: tuple[Callable[[_Machine], Mechanism], ...] = (
     _vm,
     _virtual_time,
 )
-_NOT_BUILT = frozenset({_docker, _vm, _virtual_time})
+_NOT_BUILT = frozenset({_docker})
 """What the machine offers, and testbed does not use yet."""

@@ -40,7 +40,7 @@ PROGRAMS = (
     # tshark takes half a second to say its version.
     Program(name="tshark", package="tshark", needed_for="captures with protocol detail", question=None),
     Program(name="ethtool", package="ethtool", needed_for="looking at offloads by hand", question=None),
-    Program(name="qemu-system-x86_64", package="qemu-system-x86", needed_for="the lab VM"),
+    Program(name="mmdebstrap", package="mmdebstrap", needed_for="building the lab VM (QEMU is in what it builds)"),
     Program(name="docker", package="docker.io", needed_for="nodes of runtime docker", question=("--version",)),
     Program(
         name="mn",
