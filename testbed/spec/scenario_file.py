@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from testbed.errors import Problem, SpecError
 from testbed.model import Lab
-from testbed.model.scenario import Expectation, Fault, Repeat, Scalar, Scenario, TopologyRef
+from testbed.model.scenario import Expectation, Fault, Repeat, Scalar, Scenario, TopologyRef, TransportKind
 from testbed.spec.document import Document
 from testbed.spec.expectation_spec import ExpectationReader
 from testbed.spec.fault_spec import FaultSpec, fault_problems, resolve_fault
@@ -174,6 +174,11 @@ class _Resolver:
         transport = read_transport(reader)
         workload = read_workload(reader) if document.has("workload") else None
         problems.extend(_topology_problems(document))
+        if workload is not None and workload.duration is not None and transport.kind is not TransportKind.TCP:
+            message = f"iperf3, which sends for a duration, has no transport {transport.kind}"
+            hint = "bytes: 64bdp, or transport: {kind: tcp}"
+            path = ("workload", "duration")
+            problems.append(document.problem("contradiction", path, message, hint=hint, key=True))
         faults = self._faults(document, problems)
         expect = self._expectations(document, problems)
         if spec is None or workload is None:

@@ -6,12 +6,14 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from testbed.errors import WorkloadError
 from testbed.units import Duration
 from testbed.workload.draws import draw_below
-from testbed.workload.formats import Format, ImportOptions, load_workload
+from testbed.workload.formats import Format, ImportOptions, load_workload, parse_comm_groups
+from testbed.workload.formats.source import decode_text, read_bytes
 from testbed.workload.kinds.kind import Fabric, WorkloadKind
 from testbed.workload.parameters import (
     Parameter,
@@ -116,9 +118,13 @@ def _same_host(step: Transfer, per_host: int) -> bool:
 def _trace(values: Values, fabric: Fabric) -> Workload:
     unbounded = values.given("unbounded_bytes")
     operations = values.optional_whole("peak_ops_per_s")
+    groups = values.optional_text("groups")
     options = ImportOptions(
         ranks_per_host=fabric.ranks_per_host,
         ranks=fabric.ranks,
+        groups=None
+        if groups is None
+        else parse_comm_groups(decode_text(read_bytes(Path(groups)), groups), file=groups),
         unbounded_bytes=values.bytes("unbounded_bytes") if unbounded else None,
         peak_ops_per_s=operations,
         scale=Fraction(values.number("scale")).limit_denominator(10**6),
@@ -168,6 +174,11 @@ KINDS = (
             ),
             choice("format", None, tuple(Format), "default: by its name and beginning"),
             size("unbounded_bytes", None, "htsim: size of flows that never end; default: they are refused"),
+            Parameter(
+                name="groups",
+                type=ParameterType.FILE,
+                description="Chakra: a JSON file with the ranks of each process group; default: all ranks",
+            ),
             whole("peak_ops_per_s", None, "Chakra: operations per second of a rank", high=10**18),
             number("scale", 1, "nccl-tests' matrix: what every value is multiplied with", low=1e-6, high=1e9),
             whole("passes", 1, "SimAI: passes over the layers", high=10_000),

@@ -8,7 +8,7 @@ from testbed.errors import WorkloadError
 from testbed.workload.collectives import Algorithm
 from testbed.workload.kinds.collectives import WINDOW, algorithm_of, hyphenated
 from testbed.workload.kinds.kind import Fabric, WorkloadKind
-from testbed.workload.language_models import MODELS, UTILISATION, TrainingVolumes, training_volumes
+from testbed.workload.language_models import H100_BF16_FLOPS, MODELS, UTILISATION, TrainingVolumes, training_volumes
 from testbed.workload.layout import ParallelLayout
 from testbed.workload.moe import generate_moe
 from testbed.workload.parameters import Parameter, Values, choice, duration, flag, number, size, whole
@@ -32,6 +32,7 @@ _VOLUMES = (
 _OF_MODELS = (
     whole("micro_batch", 1, "with a model: sequences of a micro-batch", high=4096),
     whole("sequence", None, "with a model: tokens of a sequence; default: as it was trained"),
+    number("peak_flops", H100_BF16_FLOPS, "with a model: FLOP/s of a GPU, an H100's in bf16", low=1e9, high=1e18),
     number(
         "utilisation", UTILISATION, "with a model: share of the GPU's peak that computing reaches", low=0.01, high=1
     ),
@@ -94,6 +95,7 @@ def _training_volumes(values: Values, layout: ParallelLayout) -> tuple[TrainingV
         layout,
         micro_batch=values.whole("micro_batch"),
         sequence=values.optional_whole("sequence"),
+        peak_flops=values.number("peak_flops"),
         utilisation=values.number("utilisation"),
         recompute=values.flag("recompute"),
     )

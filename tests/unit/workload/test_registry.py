@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from testbed.errors import WorkloadError
+from testbed.errors import SpecError, WorkloadError
 from testbed.units import ByteCount, Duration
 from testbed.workload.builder import check_local
 from testbed.workload.parameters import Parameter, ParameterType
@@ -185,3 +185,16 @@ def test_a_trace_of_fewer_ranks_leaves_some_idle_and_one_of_more_is_refused() ->
     assert nodes == 1000
     with pytest.raises(WorkloadError, match="the trace has"):
         build("trace", ranks=2)
+
+
+def test_a_trace_with_process_groups(tmp_path: Path) -> None:
+    groups = tmp_path / "groups.json"
+    groups.write_text('{"0": [0, 1]}')
+    written = {"file": str(TRACE / "pipeline.0.et"), "groups": str(groups)}
+    assert build("trace", written).transfers
+    groups.write_text('{"0": [0, 1, 2, 3]}')
+    with pytest.raises(SpecError, match="has no partner in the collectives of group '0'"):
+        build("trace", written)
+    groups.write_text("[]")
+    with pytest.raises(SpecError, match="no object of groups"):
+        build("trace", written)
