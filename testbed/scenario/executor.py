@@ -24,7 +24,7 @@ from testbed.scenario.channels import ChannelPlan, plan_channels
 from testbed.scenario.crew import Answers, Crew, Event, WorkerFailed
 from testbed.scenario.interrupt import Interrupt
 from testbed.scenario.lab import LiveLab
-from testbed.scenario.measured import put_together
+from testbed.scenario.measured import put_together, settle_digests
 from testbed.scenario.point_ideals import SCALE_UP_BPS
 from testbed.scenario.programs import DATA_LIMIT_BYTES, Placement, choose_checked, compile_programs
 from testbed.scenario.transport_settings import TransportSettings
@@ -277,8 +277,20 @@ class _Run:
         if answers.late:
             self._crew.discard(answers.late)
             answers.failure = WorkerFailed(answers.late[0], f"it has not answered for {REPORT_TIMEOUT_S:.0f} s")
+        self._settle_checks()
         if self.failure is None or (answers.failure is not None and answers.failure.is_death):
             self.failure = answers.failure  # whatever else broke, a death found late is the reason
+
+    def _settle_checks(self) -> None:
+        """Have counted what digests alone do not settle."""
+        open_questions = settle_digests(self.reports)
+        if not open_questions:
+            return
+        self._crew.tell({host: {"do": "count", "of": pairs} for host, pairs in open_questions.items()})
+        hosts = list(open_questions)
+        answers = self._crew.wait(hosts, "counted", time.monotonic() + REPORT_TIMEOUT_S, None, tolerant=True)
+        for host, event in answers.events.items():
+            self.reports[host]["wrong"] += event["wrong"]
 
     def _note(self, answers: Answers) -> bool:
         self.failure = self.failure or answers.failure

@@ -71,6 +71,30 @@ def put_together(
     )
 
 
+def settle_digests(reports: Mapping[str, dict[str, Any]]) -> dict[str, list[tuple[int, int]]]:
+    """Where all ranks should have the same array and one was checked, count those that have it as right.
+
+    Adds to the reports' `wrong`. Returns what must be counted: (collective, rank) by host.
+    """
+    counted = {(index, rank): wrong for report in reports.values() for index, rank, wrong in report["wrong"]}
+    right = {
+        (index, digest)
+        for report in reports.values()
+        for index, rank, digest in report["digests"]
+        if counted.get((index, rank)) == 0
+    }
+    questions: dict[str, list[tuple[int, int]]] = {}
+    for host, report in reports.items():
+        for index, rank, digest in report["digests"]:
+            if (index, rank) in counted:
+                continue
+            if (index, digest) in right:
+                report["wrong"].append([index, rank, 0])
+            else:
+                questions.setdefault(host, []).append((index, rank))
+    return questions
+
+
 def _transfers(placement: Placement, started: dict[int, int], arrived: dict[int, int], ideals: Ideals) -> Transfers:
     ranks, of_step = placement.ranks, placement.channels.of_step
     steps = [step for step in placement.workload.steps if isinstance(step, Transfer) and step.number in of_step]

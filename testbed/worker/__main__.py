@@ -72,6 +72,7 @@ class CommandLine:
 
 
 def main() -> None:
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy would start threads for each CPU
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for whoever started us
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -6,15 +6,25 @@ on whole elements as they arrive.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
 
 from testbed.worker.program import Piece, Program, Step
 from testbed.workload.arithmetic import Array, add, storage
-from testbed.workload.correctness import count_wrong, make_input
+from testbed.workload.collectives import Kind
+from testbed.workload.correctness import count_different, expected_output, make_input
 from testbed.workload.datatype import DataType
-from testbed.workload.steps import Combine
+from testbed.workload.steps import Combine, Slice
+
+_Shape = tuple[Hashable, ...]
+
+
+SAME_EVERYWHERE = frozenset({Kind.ALL_REDUCE, Kind.ALL_GATHER})
+"""Kinds after which all ranks have the same array: one rank checks it, the others tell a digest of theirs."""
+_DIGEST_BYTES = 16
 
 
 class CollectiveBuffers:
@@ -25,11 +35,14 @@ class CollectiveBuffers:
         self._types: list[np.dtype[Any]] = [storage(datatype) for datatype in program.datatypes]
         self._arrays: dict[tuple[int, int], Array] = {}
         self._bytes: dict[tuple[int, int], memoryview] = {}
+        made: dict[_Shape, Array] = {}
         for index, collective in enumerate(program.collectives):
             for rank in collective.ranks:
                 if rank in program.own:
-                    array = make_input(collective, rank, program.datatypes[index], seed=program.seed)
-                    self._arrays[index, rank] = array
+                    shape = self._shape(index, rank)
+                    if shape not in made:  # iterations of one collective begin alike
+                        made[shape] = make_input(collective, rank, program.datatypes[index], seed=program.seed)
+                    array = self._arrays[index, rank] = made[shape].copy()
                     self._bytes[index, rank] = memoryview(array.data).cast("B")
 
     def outgoing(self, step: Step) -> memoryview:
@@ -67,17 +80,41 @@ class CollectiveBuffers:
         else:
             self.landing(step)[:] = data
 
-    def wrong(self) -> list[list[int]]:
-        """For each collective of the program and own rank in it: [index, rank, elements that are wrong]."""
-        program = self._program
+    def digests(self) -> list[tuple[int, int, str]]:
+        """(collective, rank, digest of its array) of own ranks, where all ranks should have the same."""
         return [
-            [
-                index,
-                rank,
-                count_wrong(program.collectives[index], rank, array, program.datatypes[index], seed=program.seed),
-            ]
-            for (index, rank), array in self._arrays.items()
+            (index, rank, hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest())
+            for (index, rank), data in self._bytes.items()
+            if self._program.collectives[index].kind in SAME_EVERYWHERE
         ]
+
+    def check(self) -> list[tuple[int, int, int]]:
+        """(collective, rank, wrong elements) of own ranks; of arrays that all ranks share, the first rank's alone."""
+        collectives = self._program.collectives
+        return self.count_wrong(
+            (index, rank)
+            for index, rank in self._arrays
+            if collectives[index].kind not in SAME_EVERYWHERE or collectives[index].ranks[0] == rank
+        )
+
+    def count_wrong(self, which: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
+        """The same of these (collective, rank). Raises `KeyError` for what is not here."""
+        program = self._program
+        expected: dict[_Shape, tuple[Slice, Array]] = {}
+        found = []
+        for index, rank in which:
+            shape = self._shape(index, rank)
+            if shape not in expected:
+                collective, datatype = program.collectives[index], program.datatypes[index]
+                expected[shape] = expected_output(collective, rank, datatype, seed=program.seed)
+            found.append((index, rank, count_different(self._arrays[index, rank], *expected[shape])))
+        return found
+
+    def _shape(self, index: int, rank: int) -> _Shape:
+        """What a rank's input and output follow from."""
+        collective = self._program.collectives[index]
+        members = (collective.ranks, collective.root, collective.elements)
+        return collective.kind, members, self._program.datatypes[index], rank
 
     def _slice(self, piece: Piece, rank: int, offset: int) -> memoryview:
         size = self._types[piece.collective].itemsize

@@ -23,7 +23,7 @@ class Schedule:
         self._followers: dict[int, list[int]] = {}
         self._open: set[int] = set()
         self._timers: list[tuple[int, int]] = []
-        self._begin_ns = 0
+        self._begin_ns: int | None = None
         for step in steps:
             self._open.add(step.number)
             if step.source in own:
@@ -45,11 +45,14 @@ class Schedule:
                 heapq.heappush(self._timers, (now + self._steps[number].start_ns, number))
 
     def end(self, number: int, now: int) -> None:
-        """A step has ended, as far as a rank of this host can see. Raises `KeyError` if it is none, or has already."""
+        """A step has ended, as far as a rank of this host can see. Raises `KeyError` if it is none, or has already.
+
+        What another host has sent may arrive before `begin` is called here: it was told a little later.
+        """
         self._open.remove(number)
         for follower in self._followers.pop(number, ()):
             self._waiting[follower] -= 1
-            if self._waiting[follower] == 0:
+            if self._waiting[follower] == 0 and self._begin_ns is not None:
                 due = max(now, self._begin_ns + self._steps[follower].start_ns)
                 heapq.heappush(self._timers, (due, follower))
 

@@ -5,7 +5,9 @@ Commands come in and events go out, one JSON object a line:
     prepare   program -> listening: it has checked the program, filled its buffers and can be reached
     connect   -> ready: every channel from and to here is there
     start     at_ns (CLOCK_MONOTONIC) -> progress (bytes arrived so far), ..., done
-    stop      -> report: what it has measured, the check of its data included; nothing moves any more
+    stop      -> report: what it has measured, the check of its data included; nothing moves any more. Of arrays that
+                 all ranks share, the first rank's is checked, and the others' digests are told
+    count     of (pairs of collective and rank) -> counted: the wrong elements of each, after `stop`
     release   -> released: sockets and buffers are gone, and it can be given another program
 
 At its beginning it says `hello`. `failed` (with a reason) comes whenever it cannot go on; what it has measured can
@@ -73,6 +75,8 @@ class Worker:
                 run.start(at_ns)
             case "stop" if run is not None:
                 self._tell({"event": "report", **run.stop()})
+            case "count" if run is not None:
+                self._tell({"event": "counted", "wrong": run.count(command.get("of"))})
             case "release":
                 self.close()
                 self._tell({"event": "released"})
@@ -169,13 +173,15 @@ class _Run:
         if self._traffic is not None:
             self._traffic.halt()
         ends = [] if self._traffic is None else self._traffic.ends()
+        buffers = None if self._schedule.left else self._buffers  # what is not whole is not checked
         started, arrived = self._schedule.started_ns, self._arrived_ns
         return {
             "steps_left": self._schedule.left,
             "started": [list(started), [at_ns - self._begin_ns for at_ns in started.values()]],
             "arrived": [list(arrived), [at_ns - self._begin_ns for at_ns in arrived.values()]],
             "arrived_bytes": self._arrived_bytes,
-            "wrong": [] if self._buffers is None or self._schedule.left else self._buffers.wrong(),
+            "wrong": [] if buffers is None else buffers.check(),
+            "digests": [] if buffers is None else buffers.digests(),
             "channels": [
                 {
                     "channel": end.channel,
@@ -193,6 +199,16 @@ class _Run:
             "counters": {} if self._traffic is None else dict(self._traffic.counters()),
             "latest_timer_ns": self._schedule.latest_ns,
         }
+
+    def count(self, of: object) -> list[tuple[int, int, int]]:
+        """The wrong elements of some ranks' arrays."""
+        pairs: list[Any] = of if isinstance(of, list) else [of]
+        if self._buffers is None or not self._over:
+            raise ProgramError("do", "there is nothing to count")
+        try:
+            return self._buffers.count_wrong((index, rank) for index, rank in pairs)
+        except (KeyError, TypeError, ValueError):
+            raise ProgramError("of", "is no list of collectives and ranks of this host") from None
 
     def close(self) -> None:
         self._over = True

@@ -32,7 +32,7 @@ def make_input(collective: Collective, rank: int, datatype: DataType, *, seed: i
     kind, index = Kind(collective.kind), collective.ranks.index(rank)
     if kind in _SUMS:
         whole = Slice(offset=0, length=collective.elements)
-        return _repeated(encode(_summand(collective, index, datatype, seed), datatype), whole)
+        return _repeated(encode(_summand(collective, index, datatype, seed, whole), datatype), whole)
     array = np.full(collective.elements, _nan(datatype), dtype=storage(datatype))
     for piece in _contributes(collective, index):
         array[piece.offset : piece.end] = _pattern(piece, index, datatype, seed)
@@ -55,7 +55,7 @@ def expected_output(collective: Collective, rank: int, datatype: DataType, *, se
             if kind is Kind.REDUCE and index != root:
                 return nowhere, np.empty(0, dtype=storage(datatype))
             where = blocks[index] if kind is Kind.REDUCE_SCATTER else whole
-            total = sum(_summand(collective, other, datatype, seed) for other in range(n))
+            total = sum(_summand(collective, other, datatype, seed, where) for other in range(n))
             return where, _repeated(encode(np.asarray(total), datatype), where)
         case Kind.ALL_GATHER | Kind.GATHER:
             if kind is Kind.GATHER and index != root:
@@ -81,7 +81,12 @@ def expected_output(collective: Collective, rank: int, datatype: DataType, *, se
 def count_wrong(collective: Collective, rank: int, array: Array, datatype: DataType, *, seed: int) -> int:
     """How many elements of `rank`'s result differ, in any bit, from what they should be."""
     where, expected = expected_output(collective, rank, datatype, seed=seed)
-    bits = np.dtype(f"u{datatype.size_bytes}")
+    return count_different(array, where, expected)
+
+
+def count_different(array: Array, where: Slice, expected: Array) -> int:
+    """How many elements of a slice of `array` differ, in any bit, from `expected`."""
+    bits = np.dtype(f"u{expected.dtype.itemsize}")
     result = np.ascontiguousarray(array[where.offset : where.end])
     return int(np.count_nonzero(result.view(bits) != expected.view(bits)))
 
@@ -108,13 +113,13 @@ def _nan(datatype: DataType) -> float | int:
     return float("nan") if datatype is DataType.FLOAT32 else 0x7FC0
 
 
-def _summand(collective: Collective, index: int, datatype: DataType, seed: int) -> Array:
+def _summand(collective: Collective, index: int, datatype: DataType, seed: int, piece: Slice) -> Array:
     """float64 values of one rank, exact in `datatype`; magnitudes over all ranks sum to 2^significand at most.
 
-    Those of the first `PERIOD` elements.
+    Those of the first `PERIOD` elements of `piece`.
     """
     n = len(collective.ranks)
-    elements = np.arange(min(PERIOD, collective.elements), dtype=np.uint64)
+    elements = _period(piece)
     shared = _mixed(elements, seed, 0)
     own = _mixed(elements, seed, index + 1)
     most = 1 << datatype.significand_bits
@@ -131,7 +136,7 @@ def _summand(collective: Collective, index: int, datatype: DataType, seed: int) 
 
 def _pattern(piece: Slice, index: int, datatype: DataType, seed: int) -> Array:
     """Finite numbers of many sizes in `piece` of the rank with `index`, as nccl-tests' copies (`ReduceNil`)."""
-    bits = _mixed(np.arange(min(PERIOD, piece.end), dtype=np.uint64), seed, index + 1)
+    bits = _mixed(_period(piece), seed, index + 1)
     width = 8 * datatype.size_bytes
     fraction = datatype.significand_bits - 1
     sign = bits >> np.uint64(63) << np.uint64(width - 1)
@@ -141,11 +146,14 @@ def _pattern(piece: Slice, index: int, datatype: DataType, seed: int) -> Array:
     return _repeated(words.view(storage(datatype)), piece)
 
 
+def _period(piece: Slice) -> Array:
+    """The elements of `piece` up to where its data repeats, by their place in the first period of the array."""
+    return np.arange(piece.offset, piece.offset + min(PERIOD, piece.length), dtype=np.uint64) % np.uint64(PERIOD)
+
+
 def _repeated(period: Array, piece: Slice) -> Array:
-    """The elements of `piece` in an array that repeats `period`, or is `period` if it is shorter than one."""
-    if piece.end <= len(period):
-        return period[piece.offset : piece.end].copy()
-    return np.resize(np.roll(period, -(piece.offset % PERIOD)), piece.length)
+    """All of `piece`, given the data of its `_period`."""
+    return period if len(period) == piece.length else np.resize(period, piece.length)
 
 
 def _mixed(elements: Array, seed: int, stream: int) -> Array:
