@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic.json_schema import DEFAULT_REF_TEMPLATE
 
-from testbed.spec.scenario_spec import ScenarioSpec
 from testbed.spec.topology_spec import LabSpec
 from testbed.spec.validation import SpecModel
 
@@ -24,6 +23,8 @@ def topology_schema() -> dict[str, Any]:
 
 def scenario_schema() -> dict[str, Any]:
     """The schema of scenario files."""
+    from testbed.spec.scenario_spec import ScenarioSpec  # and with it every workload: topologies need none
+
     return model_schema(ScenarioSpec, "A scenario of the testbed")
 
 
