@@ -16,6 +16,7 @@ that is deployed. Importing this module needs Mininet, Debian's or PyPI's, and r
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,8 @@ from mininet.net import Mininet  # isort: skip - the line above has found it
 
 RUNTIME = "mininet"
 CLI = LabCLI
+OPEN_FILES = 16384
+"""As Mininet itself raises it (mininet.util.fixLimits)."""
 
 __all__ = ["CLI", "RUNTIME", "LabNet", "attach", "build"]
 
@@ -64,6 +67,9 @@ class LabNet(Mininet):  # type: ignore[misc]
         self._owner = owner
         self._shells = {"tag": tag, "outlive": outlive}
         self._timeout_s = timeout_s
+        self._lab: RunningLab | None = None
+        self._whole: frozenset[str] = frozenset()
+        _raise_file_limit()
         # Mininet would raise limits of the machine and leave them so (mininet.util.fixLimits).
         before, Mininet.inited = Mininet.inited, True
         try:
@@ -74,8 +80,10 @@ class LabNet(Mininet):  # type: ignore[misc]
 
     @property
     def lab(self) -> RunningLab:
-        """The lab as the rest of testbed sees it. Raises `LabNotFound` where it is gone."""
-        return RunningLab.open(self._model.name, self._state)
+        """The lab as the rest of testbed sees it. Raises `LabNotFound` before there is one."""
+        if self._lab is None:
+            self._lab = RunningLab.open(self._model.name, self._state)
+        return self._lab
 
     def realise(self, operations: Sequence[Operation]) -> None:
         """Make the objects of what these operations have made; those of which Mininet has no notion are passed over."""
@@ -119,7 +127,8 @@ class LabNet(Mininet):  # type: ignore[misc]
 
     def _route(self, node: str, on: bool) -> None:
         if on:
-            start_routing(self.lab, node)
+            if node not in self._whole:
+                start_routing(self.lab, node)
         else:
             stop_routing(self.lab, node)
 
@@ -131,8 +140,12 @@ class LabNet(Mininet):  # type: ignore[misc]
 
         Raises `ConvergenceError`, which leaves the network as it is.
         """
-        super().start()
         lab = self.lab
+        self._whole = frozenset(item.name for item in lab.status() if item.state == "running")
+        try:
+            super().start()
+        finally:
+            self._whole = frozenset()
         if lab.daemons:
             watch = ConvergenceWatch(lab.plan, self._state.run_directory(lab.name))
             try:
@@ -164,6 +177,17 @@ class LabNet(Mininet):  # type: ignore[misc]
             return CLI(self)
         finally:
             self.stop()
+
+
+def _raise_file_limit() -> None:
+    """Room for two descriptors of each shell beside three of each namespace, in this process, as far as it may.
+
+    No more than that: daemons inherit it, and FRR makes its tables as large.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def build(
