@@ -13,6 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from testbed.cli.format_option import Form, parse_format
+from testbed.cli.images import images_app
 from testbed.cli.record_verbs import record_app, results_app
 from testbed.cli.scenario_verbs import scenario_app
 from testbed.cli.signals import stand_by_the_outcome
@@ -37,6 +38,7 @@ app.add_typer(pfc_app, name="pfc")
 uet_app = typer.Typer(help="Look at the UET transport.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(uet_app, name="uet")
 app.add_typer(vm_app, name="vm")
+app.add_typer(images_app, name="images")
 app.add_typer(scenario_app)
 app.add_typer(record_app)
 app.add_typer(results_app, name="results")

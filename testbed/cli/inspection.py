@@ -52,6 +52,8 @@ def _nodes(lab: RunningLab, patterns: list[str], form: Format) -> None:
             "name": status.name,
             "kind": status.kind,
             "role": status.role,
+            "runtime": status.runtime,
+            "image": status.image,
             "state": status.state,
             "ipv4_address": status.addresses[0] if status.addresses else "",
             "addresses": list(status.addresses),
@@ -61,7 +63,8 @@ def _nodes(lab: RunningLab, patterns: list[str], form: Format) -> None:
         for status in lab.status()
         if _wanted(status.name, patterns)
     ]
-    columns = ["name", "kind", "role", "state", "ipv4_address"]
+    contained = ["image"] if any(row["image"] for row in rows) else []
+    columns = ["name", "kind", "role", *contained, "state", "ipv4_address"]
     if any(row["missing"] for row in rows):
         columns.append("missing")
     emit_rows(rows, columns, form, title=_title(lab), json_document={lab.name: rows})

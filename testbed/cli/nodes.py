@@ -41,9 +41,13 @@ def _terminal_handed_over() -> Iterator[None]:
 def shell(name: str | None, node: str) -> int:
     """An interactive shell whose prompt names the node."""
     lab = open_lab(name)
+    prompt = {"PS1": f"{lab.name}/{node}# ", "TESTBED_NODE": node}
+    if lab.node(node).container is not None:
+        # Of a container it is only known that it has a shell, if it has any.
+        with _terminal_handed_over():
+            return lab.spawn(node, ["/bin/sh"], env=prompt).wait()
     program = os.environ.get("SHELL") or "/bin/sh"
-    environment = {**os.environ, "PATH": search_path(), **lab.node(node).env}
-    environment |= {"PS1": f"{lab.name}/{node}# ", "TESTBED_NODE": node}
+    environment = {**os.environ, "PATH": search_path(), **lab.node(node).env, **prompt}
     argv = [program, "--norc"] if program.endswith("bash") else [program]
     process = lab.spawn(node, argv, own_sysfs=True, env=environment)
     with _terminal_handed_over():
@@ -69,10 +73,15 @@ def capture(name: str | None, port: str, write: str | None, count: int | None, e
 
 
 def logs(name: str | None, node: str, daemon: str | None, *, follow: bool) -> None:
-    """Print the log files of a switch's daemons, then what is added."""
+    """Print the log files of a switch's daemons, or what a container without them printed, then what is added."""
     lab = open_lab(name)
     directory = lab.run_directory(node)
     daemons = lab.daemons.get(node, ())
+    if not daemons and lab.node(node).container is not None:
+        for data in lab.container_logs(node, follow=follow):
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        return
     if not daemons:
         raise NoSuchNode(f"{node} runs no daemons", hint="switches do; `testbed inspect` lists them")
     if daemon is not None and daemon not in daemons:

@@ -83,6 +83,10 @@ _STATE_STYLES = {
     "gone": "red",
     "down": "red",
     "unknown": "yellow",
+    "unhealthy": "red",
+    "exited": "red",
+    "current": "green",
+    "outdated": "yellow",
 }
 
 

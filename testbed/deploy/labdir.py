@@ -42,6 +42,8 @@ def topology_data(lab: Lab, plan: LabPlan) -> dict[str, Any]:
             "kind": node.kind.value,
             "role": node.role.value if node.role else None,
             "namespace": namespace_name(lab.name, node.name),
+            "runtime": "netns" if node.container is None else "docker",
+            "image": None if node.container is None else node.container.image,
             "labels": dict(node.labels),
             "interfaces": ports.get(node.name, []),
         }
@@ -86,6 +88,13 @@ def ansible_inventory(lab: Lab, plan: LabPlan) -> dict[str, Any]:
             "ansible_host": addresses.get(node.name, ""),
             "testbed_namespace": namespace_name(lab.name, node.name),
         }
+        if node.container is not None:
+            # That connection's address is the container's name.
+            container = {
+                "ansible_connection": "community.docker.docker",
+                "ansible_host": namespace_name(lab.name, node.name),
+            }
+            members[node.name] |= container
     return {"all": {"vars": {"testbed_lab": lab.name}, "children": groups}}
 
 

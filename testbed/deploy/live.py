@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,7 @@ from testbed.deploy.journal import Journal, JournalledContainers, LabState
 from testbed.deploy.sessions import Session, read_sessions
 from testbed.deploy.state import LabRecord, StateDirectory
 from testbed.drivers import container_exec, namespaces, processes, syscalls
+from testbed.drivers.containers import ContainerEngine
 from testbed.drivers.counters import read_counters
 from testbed.drivers.namespaces import enter_namespace
 from testbed.drivers.routes import KernelRoute, RouteKey, all_routes, bgp_routes
@@ -181,14 +183,26 @@ class RunningLab:
     def spawn(self, node: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """Start a command in a node; `options` are those of `subprocess.Popen`, and `own_sysfs`.
 
-        In a container the command, its environment (to which `env` is added) and its privileges are the container's.
+        In a container the command, its environment (to which `env` is added) and its privileges are the container's;
+        this process's interpreter stands for the one in there.
         """
         if self.node(node).container is not None:
             options.pop("own_sysfs", None)  # a container has its own anyway
+            argv = ["python3", *argv[1:]] if argv[0] == sys.executable else argv
             container, containers = self.container_id(node), self.containers
             assert containers is not None
             return container_exec.spawn(containers.engine.removeprefix("unix://"), container, argv, **options)
         return self.spawn_tool(node, argv, **options)
+
+    def container_logs(self, node: str, *, follow: bool = False) -> Iterator[bytes]:
+        """What a container's own process printed, in pieces; with `follow` until it ends. Raises as `container_id`."""
+        container, containers = self.container_id(node), self.containers
+        assert containers is not None
+        engine = ContainerEngine.connect(containers.engine)
+        try:
+            yield from engine.logs(container, follow=follow)
+        finally:
+            engine.close()
 
     def spawn_tool(self, node: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """As `spawn`, for a program of this machine that is to see a node's network, whatever the node is."""

@@ -142,7 +142,7 @@ class ContainerEngine:
         missing = []
         for image in sorted(set(images)):
             try:
-                with _answers(f"image {image}"):
+                with answers(f"image {image}"):
                     self._client.images.get(image)
             except ImageNotFound:
                 missing.append(image)
@@ -206,7 +206,7 @@ class ContainerEngine:
             options["mem_limit"] = options["memswap_limit"] = container.memory_bytes
         if container.health_check is not None:
             options["healthcheck"] = _health_option(container.health_check)
-        with _answers(f"{operation.node}: the engine refuses its container", name):
+        with answers(f"{operation.node}: the engine refuses its container", name):
             made = self._client.containers.create(
                 container.image,
                 list(container.command) if container.command is not None else None,
@@ -247,7 +247,7 @@ class ContainerEngine:
 
         def one(container: DockerContainer) -> None:
             # Gone already, or somebody else is removing it: the next look tells.
-            with contextlib.suppress(NotFound), _answers(f"{container.name}: cannot be removed", gone=True):
+            with contextlib.suppress(NotFound), answers(f"{container.name}: cannot be removed", gone=True):
                 container.remove(force=True, v=True)
 
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="containers") as pool:
@@ -256,7 +256,7 @@ class ContainerEngine:
         return len(found)
 
     def _list(self, deployment: str, **filters: str) -> list[DockerContainer]:
-        with _answers("containers"):
+        with answers("containers"):
             wanted: dict[str, Any] = {"label": f"{LABEL}={deployment}", **filters}
             return list(self._client.containers.list(all=True, filters=wanted, ignore_removed=True, sparse=True))
 
@@ -297,12 +297,12 @@ class ContainerEngine:
         """Events of these kinds, as they happen and from the past, between two times of the clock."""
         filters = {"label": f"{LABEL}={deployment}", "event": kinds}
         events: Any = self._client.events  # takes fractions of a second, too
-        with _answers("events"):
+        with answers("events"):
             yield from events(since=f"{since_s:.9f}", until=f"{until_s:.9f}", filters=filters)
 
     def _last_words(self, state: ContainerState) -> str:
         """What its health check said, or else what it printed, to end a message with."""
-        with contextlib.suppress(DriverError), _answers("inspect"):
+        with contextlib.suppress(DriverError), answers("inspect"):
             container = self._client.containers.get(state.id)
             log = container.attrs["State"].get("Health", {}).get("Log") or []
             said = log[-1]["Output"] if log else container.logs(tail=5).decode(errors="replace")
@@ -312,12 +312,12 @@ class ContainerEngine:
 
     def logs(self, container: str, *, follow: bool) -> Iterator[bytes]:
         """What the container's own process printed, in pieces; with `follow` what it prints until it ends, too."""
-        with _answers("logs"):
+        with answers("logs"):
             yield from self._client.containers.get(container).logs(stream=True, follow=follow)
 
     def run(self, container: str, argv: Sequence[str]) -> tuple[int, str]:
         """Run a command in a container to its end: its status, and what it printed."""
-        with _answers(f"exec {argv[0]}"):
+        with answers(f"exec {argv[0]}"):
             api: Any = self._client.api
             command = api.exec_create(container, list(argv))["Id"]
             output: bytes = api.exec_start(command)
@@ -329,7 +329,7 @@ def _running(node: str, container: DockerContainer) -> StartedContainer:
     state = container.attrs["State"]
     pid = int(state["Pid"])
     if not state["Running"] or not pid:
-        with _answers(f"{node}: logs"):
+        with answers(f"{node}: logs"):
             said = container.logs(tail=5).decode(errors="replace").strip()
         raise DriverError(
             f"{node}: its container ended at once with status {state['ExitCode']}" + (f": {said}" if said else ""),
@@ -363,7 +363,7 @@ def _health_option(check: HealthCheck) -> dict[str, Any]:
 
 
 @contextmanager
-def _answers(what: str, name: str = "", *, gone: bool = False) -> Iterator[None]:
+def answers(what: str, name: str = "", *, gone: bool = False) -> Iterator[None]:
     """Docker's errors as ours. `name`: a conflict is about that name. `gone`: NotFound and a removal under way pass."""
     from docker.errors import APIError, DockerException, ImageNotFound, NotFound
     from requests.exceptions import RequestException

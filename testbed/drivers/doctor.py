@@ -246,7 +246,7 @@ def docker_engine() -> str:
     """ "" where the engine answers on its socket (the client alone would say nothing about it), else why not."""
     path = docker_socket(os.environ.get("DOCKER_HOST", ""))
     if path is None:
-        return ""
+        return "$DOCKER_HOST names an engine on another machine"
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as engine:
             engine.settimeout(_DOCKER_TIMEOUT_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from testbed.drivers import mininet_package
 from testbed.drivers.capabilities import Capabilities
@@ -47,13 +47,7 @@ class _Machine:
 def choose_mechanisms(capabilities: Capabilities, *, frr: FrrInstallation | None, docker: str) -> tuple[Mechanism, ...]:
     """All features. `docker` is why the engine cannot be used, "" if it can."""
     machine = _Machine(capabilities, frr, docker)
-    found = []
-    for choose in _FEATURES:
-        mechanism = choose(machine)
-        if choose in _NOT_BUILT:
-            mechanism = replace(mechanism, uses=f"not used by this version; here: {mechanism.uses}")
-        found.append(mechanism)
-    return tuple(found)
+    return tuple(choose(machine) for choose in _FEATURES)
 
 
 def _ok(feature: str, uses: str) -> Mechanism:
@@ -203,7 +197,9 @@ def _virtual_time(machine: _Machine) -> Mechanism:
 def _docker(machine: _Machine) -> Mechanism:
     if machine.docker:
         return _missing("docker nodes", machine.docker, "apt-get install docker.io, and start it")
-    return _ok("docker nodes", "the engine answers")
+    return _ok(
+        "docker nodes", "the engine of this machine, through its socket; `testbed images build` makes the images"
+    )
 
 
 def _mininet(machine: _Machine) -> Mechanism:
@@ -243,5 +239,3 @@ _FEATURES: tuple[Callable[[_Machine], Mechanism], ...] = (
     _vm,
     _virtual_time,
 )
-_NOT_BUILT = frozenset({_docker})
-"""What the machine offers, and testbed does not use yet."""
