@@ -22,9 +22,12 @@ from testbed.errors import CapabilityError
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 ALONE = IN_CI or os.environ.get("TESTBED_TEST_ALONE") == "1"
-PRIVILEGED = ("netns", "frr")
+PRIVILEGED = ("netns", "frr", "docker")
 TOOLS = ("tshark",)
 """Programs that are markers too, of tests that run them."""
+
+ENGINE = ("dockerd", "containerd", "runc")
+"""What tests of containers start an engine of their own with."""
 
 _privileged_ran = pytest.StashKey[bool]()
 
@@ -42,6 +45,8 @@ def missing(capability: str) -> str:
         require_root()
         if capability == "frr":
             find_frr()
+        if capability == "docker" and (lacking := [name for name in ENGINE if shutil.which(name) is None]):
+            return f"{', '.join(lacking)} not installed: apt-get install docker.io"
     except CapabilityError as error:
         return error.message
     kernel = probe_kernel()

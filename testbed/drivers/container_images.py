@@ -75,7 +75,7 @@ class ImageStatus:
 
 
 def load_recipe(name: str, checkout: Path = CHECKOUT) -> Recipe:
-    """The recipe of `IMAGES[name]`. Raises `CapabilityError` where there is no checkout: an installed wheel has none."""
+    """The recipe of `IMAGES[name]`. Raises `CapabilityError` without a checkout: an installed wheel has none."""
     directory, versions_file = checkout / "images" / name, checkout / "images/versions.toml"
     if not directory.is_dir() or not versions_file.is_file():
         raise CapabilityError(
@@ -87,9 +87,8 @@ def load_recipe(name: str, checkout: Path = CHECKOUT) -> Recipe:
     docker = versions["docker"]
     files = {str(path.relative_to(directory)): path for path in _files(directory)}
     for module in docker[name].get("modules", ()):
-        files |= {
-            f"testbed/{path.relative_to(checkout / 'testbed')}": path for path in _files(checkout / "testbed" / module)
-        }
+        sources = _files(checkout / "testbed" / module)
+        files |= {str(path.relative_to(checkout)): path for path in sources}
     packages, suite = tuple(docker[name]["packages"]), versions["debian"]["suite"]
     digest = hashlib.sha256(repr((docker["base"], suite, packages)).encode())
     for file, path in sorted(files.items()):

@@ -1,0 +1,57 @@
+"""An engine for all tests of containers, with our images built in it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from docker_engine import TestEngine, running_engine
+
+from testbed.drivers.container_images import IMAGES, build_image
+from testbed.drivers.containers import ContainerEngine
+
+
+@pytest.fixture(scope="session")
+def bare_engine(machine: None) -> Iterator[TestEngine]:
+    """An engine that $DOCKER_HOST names; whether it has images is not known."""
+    before = os.environ.get("DOCKER_HOST")
+    with running_engine() as engine:
+        os.environ["DOCKER_HOST"] = engine.url
+        try:
+            yield engine
+        finally:
+            if before is None:
+                del os.environ["DOCKER_HOST"]
+            else:
+                os.environ["DOCKER_HOST"] = before
+
+
+@pytest.fixture(scope="session", autouse=True)
+def engine(bare_engine: TestEngine) -> TestEngine:
+    """An engine with `testbed/host` and `testbed/switch`. First of all: sandboxes hand $DOCKER_HOST on."""
+    client = ContainerEngine.connect(bare_engine.url)
+    try:
+        for name in IMAGES:
+            build_image(client, name)
+    finally:
+        client.close()
+    return bare_engine
+
+
+@pytest.fixture
+def client(engine: TestEngine) -> Iterator[ContainerEngine]:
+    """A connection of the test's own; no container may be left at the end."""
+    connection = ContainerEngine.connect(engine.url)
+    try:
+        yield connection
+        left = [container.name for container in connection.client.containers.list(all=True, ignore_removed=True)]
+        assert left == []
+    finally:
+        for container in connection.client.containers.list(all=True, ignore_removed=True):
+            container.remove(force=True)
+        connection.close()
