@@ -8,9 +8,12 @@ from pathlib import PurePath
 from typing import Any
 
 from testbed.model import Bfd, LinkKind
-from testbed.model.scenario import Expectation, Fault, Parameter, Scenario
+from testbed.model.scenario import Expectation, Fault, Scenario, TopologyRef
+from testbed.model.scenario import Parameter as Value
 from testbed.results import LabSummary, ScenarioAsRun
 from testbed.scenario.lab import LiveLab
+from testbed.workload.parameters import Parameter, ParameterType
+from testbed.workload.registry import KINDS
 
 
 def scenario_as_run(scenario: Scenario) -> ScenarioAsRun:
@@ -18,7 +21,7 @@ def scenario_as_run(scenario: Scenario) -> ScenarioAsRun:
     return ScenarioAsRun(
         name=scenario.name,
         # the name alone: where a file lies on somebody's machine is nobody else's business
-        topology={"file": PurePath(scenario.topology.file).name, "set": dict(scenario.topology.set)},
+        topology=_topology(scenario.topology),
         transport=transport_as_run(scenario),
         workload=workload_as_run(scenario),
         repeat={"runs": scenario.repeat.runs, "seed": scenario.repeat.seed},
@@ -43,7 +46,10 @@ def transport_as_run(scenario: Scenario) -> dict[str, Any]:
 def workload_as_run(scenario: Scenario) -> dict[str, Any]:
     workload = scenario.workload
     written: dict[str, Any] = {"kind": workload.kind}
-    written |= {key: _plain(value) for key, value in workload.parameters.items() if value is not None}
+    kind = KINDS.get(workload.kind)
+    for key, value in workload.parameters.items():
+        if value is not None:
+            written[key] = _plain(value, None if kind is None else kind.parameter(key))
     ranks = workload.ranks
     chosen = {
         "hosts": list(ranks.hosts),
@@ -58,12 +64,30 @@ def workload_as_run(scenario: Scenario) -> dict[str, Any]:
     return written
 
 
-def _plain(value: Parameter) -> Any:
+def _topology(topology: TopologyRef) -> dict[str, Any]:
+    written: dict[str, Any] = {"file": PurePath(topology.file).name, "set": dict(topology.set)}
+    return written if topology.inline is None else {"inline": dict(topology.inline), "set": written["set"]}
+
+
+def _plain(value: Value, declared: Parameter | None) -> Any:
+    """As JSON has it; of a file its name."""
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [_plain(item, None if declared is None else declared.item) for item in value]
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _plain(item, _inner(value, declared, key)) for key, item in value.items()}
+    if declared is not None and declared.type is ParameterType.FILE:
+        return PurePath(str(value)).name
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+def _inner(value: Mapping[str, Value], declared: Parameter | None, key: str) -> Parameter | None:
+    """What a key of a section, or of a workload within one, is declared as."""
+    if declared is None:
+        return None
+    if declared.type is ParameterType.WORKLOAD:
+        kind = KINDS.get(str(value.get("kind")))
+        return None if kind is None else kind.parameter(key)
+    return next((one for one in declared.fields if one.name == key), None)
 
 
 def _fault(item: Fault) -> dict[str, Any]:

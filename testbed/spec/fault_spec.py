@@ -160,6 +160,9 @@ def fault_problems(spec: FaultSpec, document: Document, path: Path) -> Iterator[
     if spec.until is not None and spec.until <= spec.at:
         message = f"until {spec.until} is not after at {spec.at}"
         yield document.problem("contradiction", (*path, "until"), message)
+    if spec.flap is not None and spec.until is None:
+        message = "a link that flaps does so until some time"
+        yield document.problem("missing-key", (*path, "until"), message, hint="until: 2s", key=True)
     if spec.set is not None and not set(spec.set.settings()) - {"both"}:
         hint = f"its keys are {', '.join(LinkSetSpec.model_fields)}"
         yield document.problem("missing-key", (*path, "set"), "nothing is set", hint=hint, key=True)

@@ -344,6 +344,7 @@ def test_every_fault() -> None:
         ("at: 1s, agent: a, down: true", "'down' does not happen to an agent"),
         ("at: 1s, link: 'a:b', down: false", "down: false is no fault"),
         ("at: 1s, link: 'a:b', down: true, until: 1s", "until 1 s is not after at 1 s"),
+        ("at: 1s, link: 'a:b', flap: {period: 1s}", "missing-key: faults[0].until: a link that flaps does so until"),
         ("at: 1s, link: 'a:b', set: {both: true}", "missing-key: faults[0].set: nothing is set"),
         ("at: 1s, link: 'a:b', set: {rate: 0%}", "a rate of 0% is no rate"),
         ("at: 1s, link: 'a:b', set: {rate: fast}", "bad-quantity: faults[0].set.rate"),

@@ -21,7 +21,7 @@ def facts(record: Record, point: PointResult) -> list[Fact]:
         ("Fabric", f"{lab.design or 'hand-written'}: {lab.nics:,} NICs in {lab.hosts:,} hosts, {_switches(lab)}"),
         ("Links", f"{lab.links:,}"),
         ("Routing", lab.routing),
-        ("Topology", _with_settings(str(scenario.topology.get("file", "")), scenario.topology.get("set"))),
+        ("Topology", _with_settings(str(scenario.topology.get("file", "inline")), scenario.topology.get("set"))),
         ("Transport", written(scenario.transport)),
         ("Workload", written(scenario.workload)),
     ]
