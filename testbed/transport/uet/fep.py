@@ -164,7 +164,7 @@ class Fep:
         self.counters[what] += 1
 
     def wake(self, pdc: Pdc) -> None:
-        if not pdc.queued:
+        if not pdc.queued and not pdc.held:
             pdc.queued = True
             self._ready.append(pdc)
 
@@ -187,6 +187,9 @@ class Fep:
             pdcs.remove(pdc)
             if not pdcs:
                 del self._initiators[key]
+            elif pdcs[0].held:
+                pdcs[0].held = False
+                self.wake(pdcs[0])
         else:
             self._targets.close(pdc, now)
         if self._credits is not None:
@@ -212,7 +215,10 @@ class Fep:
         usable = [pdc for pdc in usable if pdc.open]
         if len(usable) < most:
             pdc = self._open(remote, mode, now)
-            self._initiators.setdefault(key, []).append(pdc)
+            before = self._initiators.setdefault(key, [])
+            # Order is that of one PDC: the next one waits for the end of one that is closing.
+            pdc.held = mode == Mode.ROD and most == 1 and len(before) > 0
+            before.append(pdc)
             self._keys[pdc.local_pdcid] = key
             return pdc
         self._turn[key] += 1

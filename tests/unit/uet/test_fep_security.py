@@ -325,3 +325,20 @@ def test_a_peer_that_goes_on_beyond_2_31_is_not_listened_to() -> None:
     pair.run(write)
     assert write.status is ReturnCode.UNDELIVERABLE and pair.memory[:2] == b"x\0"
     assert pair.b.counters["pdc-failed"] == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_order_is_kept_from_one_context_to_the_next(seed: int) -> None:
+    pair = Secure(secure_pdc_packets=20, max_rto_retx=12)
+    buffers = [bytearray(3000) for _ in range(40)]
+    receives = [pair.eb.recv(buffer, pair.now) for buffer in buffers]
+    wire = lossy(seed)
+    sends = []
+    for number in range(40):
+        sends.append(pair.ea.send(pair.to_b, bytes([number]) * 3000, pair.now, mode=Mode.ROD))
+        if number % 7 == 0:
+            pair.pass_time(MS, wire)
+    while not all(operation.done for operation in sends + receives):
+        pair.pass_time(50 * MS, wire)
+    assert all(operation.ok for operation in sends + receives)
+    assert [buffer[0] for buffer in buffers] == list(range(40))

@@ -108,6 +108,7 @@ class Pdc:
         "creating",
         "deadline",
         "encrypted",
+        "held",
         "initiator",
         "last_used",
         "local_pdcid",
@@ -165,6 +166,8 @@ class Pdc:
         self.close_deadline = 0
         self.deadline = 0
         """When `handle_timer` is to be called; 0 for never."""
+        self.held = False
+        """It sends nothing before another one has ended."""
         self.queued = False
         """The owner will call `transmit`."""
         self.last_used = now
