@@ -208,8 +208,16 @@ def test_overload_into_a_lossless_class(tmp_path: Path, senders: int, saturated:
         assert qos is not None
         trusted, planned_ms = reaction.max_ns <= qos.reaction_ns, qos.reaction_ns / 1e6
         hosts = [lab.number(f"h{number}", "eth1") for number in range(1, senders + 1)]
+        doubt = doubt_of(late_ms)
         figures = [
-            Figure(what=f"{case}: lossless drops", measured=lab.lossless_drops(RDMA), limit=0, unit="", ratio=True),
+            Figure(
+                what=f"{case}: lossless drops",
+                measured=lab.lossless_drops(RDMA),
+                limit=0,
+                unit="",
+                ratio=True,
+                doubt=doubt,
+            ),
             Figure(
                 what=f"{case}: throughput of the bottleneck",
                 measured=sent[RDMA] / 50e6 * 100,
@@ -217,9 +225,15 @@ def test_overload_into_a_lossless_class(tmp_path: Path, senders: int, saturated:
                 unit="%",
                 at_least=True,
                 ratio=True,
+                doubt=doubt,
             ),
             Figure(
-                what=f"{case}: overshoot above XOFF, of the headroom", measured=overshoot, limit=1, unit="x", ratio=True
+                what=f"{case}: overshoot above XOFF, of the headroom",
+                measured=overshoot,
+                limit=1,
+                unit="x",
+                ratio=True,
+                doubt=doubt,
             ),
         ]
         # Of the machine, not of us: shown, because the next figure cannot be better.
@@ -232,7 +246,7 @@ def test_overload_into_a_lossless_class(tmp_path: Path, senders: int, saturated:
                 measured=reaction.p99_ns / 1e6,
                 limit=1,
                 unit="ms",
-                doubt=doubt_of(late_ms),
+                doubt=doubt,
             )
         )
         if not trusted and saturated:
