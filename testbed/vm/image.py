@@ -106,7 +106,8 @@ def _build(recipe: Recipe, directory: Path, tell: Callable[[str], None]) -> dict
     tell("files")
     run_tool(["tar", "-x", "--numeric-owner", "--xattrs", "-f", str(base / BASE), "-C", str(root)], {})
     environment = {"TESTBED_CHECKOUT": str(work / "checkout"), "TESTBED_WHEELS": str(work / "wheels")}
-    run_tool([str(recipe.directory / "install-packages"), str(root)], environment)
+    shutil.copytree(recipe.directory, work / "recipe")  # a shell reads its script while it runs
+    run_tool([str(work / "recipe/install-packages"), str(root)], environment)
     kernel = (root / "boot/testbed-kernel").read_text().strip()
     tell("disk")
     shutil.copyfile(root / f"boot/vmlinuz-{kernel}", directory / KERNEL)

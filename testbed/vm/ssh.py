@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import select
 import shlex
@@ -28,6 +29,8 @@ from testbed.errors import TestbedError
 from testbed.vm import errand
 from testbed.vm.errors import ConnectionLost
 
+# It tells of every connection that fails, with a traceback, before it raises what we report.
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 CONNECT_TIMEOUT_S = 60.0
 KEEPALIVE_S = 15
 CHUNK = 65536

@@ -10,6 +10,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import full_kernel
 from foreign_root import ForeignRoot, build_root, lacking
+from lab_vm import LabVm
+
+from testbed.errors import CapabilityError
+from testbed.vm.image import require_tools
 
 SUITE = "trixie"
 PACKAGES = (
@@ -41,3 +45,14 @@ def debian() -> Iterator[ForeignRoot]:
             finally:
                 machine.run("./lab", "destroy", "--all")
         assert not [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(CACHE) in line]
+
+
+@pytest.fixture(scope="session")
+def lab_vm() -> Iterator[LabVm]:
+    """The lab VM, booted once for all tests."""
+    try:
+        require_tools()
+    except CapabilityError as error:
+        pytest.skip(error.message)
+    with LabVm(f"test-{os.getpid()}") as machine:
+        yield machine

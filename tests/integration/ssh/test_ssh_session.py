@@ -1,0 +1,151 @@
+"""Commands and files over SSH: what comes back, and what happens when the connection does not hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from ssh_server import SshServer
+
+from testbed.errors import TestbedError
+from testbed.vm import errand
+from testbed.vm.errors import ConnectionLost
+from testbed.vm.keys import make_keys
+from testbed.vm.remote import Target, run_there
+from testbed.vm.ssh import Session
+
+ERRAND = str(errand.__file__)
+ENDED_WITHIN_S = 20.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[SshServer]:
+    directory = tmp_path / "keys"
+    directory.mkdir()
+    with SshServer(directory) as running:
+        yield running
+
+
+@pytest.fixture
+def session(server: SshServer) -> Iterator[Session]:
+    with Session(server.login) as connected:
+        yield connected
+
+
+def test_output_and_exit_code_come_back(session: Session, tmp_path: Path) -> None:
+    output, errors = bytearray(), bytearray()
+    status = session.run(
+        ["sh", "-c", "pwd; echo words >&2; exit 7"],
+        errand_path=ERRAND,
+        directory=str(tmp_path),
+        stdout=output.extend,
+        stderr=errors.extend,
+    )
+    assert (status, output.decode(), errors.decode()) == (7, f"{tmp_path}\n", "words\n")
+
+
+def test_input_reaches_the_command_and_ends(session: Session) -> None:
+    output = bytearray()
+    words = bytes(range(256)) * 1000
+    status = session.run(["cat"], errand_path=ERRAND, stdin=io.BytesIO(words), stdout=output.extend)
+    assert (status, bytes(output)) == (0, words)
+
+
+def test_a_command_that_is_not_there(session: Session) -> None:
+    errors = bytearray()
+    assert session.run(["/no/such"], errand_path=ERRAND, stdout=bytes, stderr=errors.extend) == 127
+    assert "/no/such" in errors.decode()
+
+
+def test_files_go_and_come_back(session: Session, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "sub").mkdir(parents=True)
+    (source / "sub/file").write_text("content")
+    session.put(source, f"{tmp_path}/far/copy")
+    session.get(f"{tmp_path}/far/copy", tmp_path / "back")
+    assert (tmp_path / "back/sub/file").read_text() == "content"
+    session.get(f"{tmp_path}/far/copy/sub/file", tmp_path)
+    assert (tmp_path / "file").read_text() == "content"
+
+
+def test_another_host_key_is_refused(server: SshServer, tmp_path: Path) -> None:
+    other = make_keys(tmp_path)
+    with pytest.raises(ConnectionLost, match="host key differs"):
+        Session(dataclasses.replace(server.login, host_key=other.host))
+
+
+def test_an_unknown_host_is_refused(server: SshServer) -> None:
+    with pytest.raises(ConnectionLost, match="known_hosts"):
+        Session(dataclasses.replace(server.login, host_key=None))
+
+
+def test_a_key_that_may_not_enter(server: SshServer, tmp_path: Path) -> None:
+    other = make_keys(tmp_path)
+    with pytest.raises(ConnectionLost, match="no SSH connection"):
+        Session(dataclasses.replace(server.login, key=other.client))
+
+
+def test_nobody_listens(server: SshServer) -> None:
+    server.__exit__(None, None, None)
+    with pytest.raises(ConnectionLost, match="no SSH connection"):
+        Session(server.login)
+
+
+def test_a_broken_connection_is_an_error_here_and_an_interrupt_there(
+    server: SshServer, session: Session, tmp_path: Path
+) -> None:
+    """What runs there gets to undo its work: the trap of the shell stands for a lab that destroys itself."""
+    done = tmp_path / "undone"
+    script = f"trap 'echo undone >{done}; exit 1' INT; echo running; while :; do sleep 0.1; done"
+    started = threading.Event()
+
+    def heard(content: bytes) -> None:
+        started.set()
+
+    def cut() -> None:
+        started.wait(ENDED_WITHIN_S)
+        server.drop()
+
+    cutter = threading.Thread(target=cut)
+    cutter.start()
+    with pytest.raises(ConnectionLost, match="broke"):
+        session.run(["sh", "-c", script], errand_path=ERRAND, stdout=heard)
+    cutter.join()
+    server.commands[-1].wait(ENDED_WITHIN_S)
+    assert done.read_text() == "undone\n"
+
+
+def test_a_machine_that_is_not_prepared(server: SshServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(TestbedError, match="no testbed in"):
+        run_there(Target(login=server.login, path=str(tmp_path)), ["list"], tmp_path)
+
+
+def test_a_verb_on_another_machine(
+    server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its file goes along, its output streams, what it writes comes back, its exit code is ours."""
+    far = tmp_path / "far"
+    (far / ".venv/bin").mkdir(parents=True)
+    program = far / ".venv/bin/testbed"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m testbed "$@"\n')
+    program.chmod(0o755)
+    (far / "testbed").symlink_to(Path(ERRAND).parents[1])
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "small.yml").write_text("name: small\nfabric: {design: single-switch, hosts: 2}\n")
+    monkeypatch.setenv("PYTHONPATH", str(Path(ERRAND).parents[2]))
+    target = Target(login=server.login, path=str(far))
+    assert run_there(target, ["graph", "-t", "small.yml", "-k", "dot", "-o", "drawn.dot"], here) == 0
+    assert "graph" in (here / "drawn.dot").read_text()
+    (here / "small.yml").write_text("name: small\nfabrik: {}\n")
+    assert run_there(target, ["validate", "-t", "small.yml"], here) == 2
+    assert "small.yml:2:1" in capfd.readouterr().err
+    assert not list(tmp_path.rglob("*.sent"))

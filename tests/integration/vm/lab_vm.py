@@ -1,0 +1,73 @@
+"""The lab VM for tests: built if the cache does not have it, started by the command line, entered over SSH."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from testbed.vm.machine import Machine
+from testbed.vm.ssh import Session
+
+CHECKOUT = Path(__file__).parents[3]
+BUILD_TIMEOUT_S = 840.0
+COMMAND_TIMEOUT_S = 300.0
+ERRAND = "/srv/testbed/testbed/vm/errand.py"
+
+
+def testbed(
+    *arguments: str, cwd: Path = CHECKOUT, timeout_s: float = COMMAND_TIMEOUT_S
+) -> subprocess.CompletedProcess[str]:
+    """Our command line, out here."""
+    return subprocess.run(
+        [sys.executable, "-m", "testbed", *arguments],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+class LabVm:
+    """A lab VM of its own name. Leave the context and it is gone."""
+
+    def __init__(self, name: str) -> None:
+        self.machine = Machine(name)
+        self.up_s = 0.0
+
+    def __enter__(self) -> Self:
+        built = testbed("vm", "build", timeout_s=BUILD_TIMEOUT_S)
+        assert built.returncode == 0, built.stderr
+        self.machine.down()
+        began = time.monotonic()
+        up = testbed("vm", "up", "-n", self.machine.name, "--cpus", "2")
+        assert up.returncode == 0, up.stderr
+        self.up_s = time.monotonic() - began
+        self._session: Session = self.machine.connect()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._session.__exit__()
+        self.machine.down()
+
+    def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in the checkout in there."""
+        output, errors = bytearray(), bytearray()
+        status = self._session.run(
+            argv, errand_path=ERRAND, directory="/srv/testbed", stdout=output.extend, stderr=errors.extend
+        )
+        return subprocess.CompletedProcess(list(argv), status, output.decode(), errors.decode())
+
+    def check(self, *argv: str) -> str:
+        """What a command that must succeed prints."""
+        done = self.run(*argv)
+        assert done.returncode == 0, f"{shlex.join(argv)}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
