@@ -105,7 +105,7 @@ def compare(
         case Format.CSV:
             emit_rows([row for comparison in comparisons for row in comparison_rows(comparison)], COLUMNS, form)
     if html is not None:
-        write_atomically(render_comparison(comparisons).encode(), html)
+        write_atomically(render_comparison(comparisons).encode(errors="replace"), html)
         if form is Format.TABLE:
             console().print(f"report {html}", highlight=False, soft_wrap=True)
     codes = {comparison.exit_code for comparison in comparisons}

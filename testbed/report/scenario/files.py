@@ -26,12 +26,13 @@ def write_report_files(record: Record, directory: Path) -> Path:
 
     Each is written whole or not at all. Raises `RecordError` where the disk does not take one.
     """
+    # JSON can hold halves of surrogate pairs, which no encoding can write: a question mark stands for them
     contents = {
         SUMMARY_FILE: encode_summary(record),
-        METRICS_FILE: metrics_csv(record).encode(),
-        TRANSFERS_FILE: transfers_csv(record).encode(),
+        METRICS_FILE: metrics_csv(record).encode(errors="replace"),
+        TRANSFERS_FILE: transfers_csv(record).encode(errors="replace"),
         JUNIT_FILE: junit_xml(record),
-        REPORT_FILE: render_report(record).encode(),
+        REPORT_FILE: render_report(record).encode(errors="replace"),
     }
     for name, content in contents.items():
         write_atomically(content, directory / name)

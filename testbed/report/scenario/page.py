@@ -85,7 +85,7 @@ def render_report(record: Record) -> str:
     template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
     overview = draw_overview(record)
     first = record.points[0] if record.points else None
-    table = metrics_csv(record).encode()
+    table = metrics_csv(record).encode(errors="replace")
     return template.render(
         record=record,
         when=record.started[:16].replace("T", " ") + " UTC",

@@ -188,7 +188,9 @@ def _trust_cases(record: Record) -> Iterable[ElementTree.Element]:
 
 
 def encode_summary(record: Record) -> bytes:
-    return json.dumps(summary_json(record), indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    return (
+        json.dumps(summary_json(record), indent=1, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n"
+    )
 
 
 def _csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -101,7 +101,7 @@ def _heat_map(links: Sequence[_Link], tier: str) -> Plot | None:
         for link in links
     }
     drawing = draw_heat_map(rows, list(dict.fromkeys(column.values())), cells, described=f"Utilisation of every {tier}")
-    loads = [float(link.tx_bytes) for link in links]
+    loads = [max(0.0, float(link.tx_bytes)) for link in links]
     mmr, jain = max_mean_ratio(loads), jain_index(loads)
     numbers = "" if mmr is None or jain is None else f" Maximum over mean {mmr:.2f}, Jain's index {jain:.3f}."
     dropped = " A frame means that it dropped packets." if any(link.tx_dropped for link in links) else ""
