@@ -9,7 +9,7 @@ import pytest
 
 from testbed.errors import Position, SpecError
 from testbed.fabric import BfdParams, FabricParams, NicParams, RailParams, RoutingParams, UplinkParams, generate_fabric
-from testbed.model import Bfd, Delay, DelayBy, LinkKind, Protocol, Routing, Scale
+from testbed.model import Bfd, Delay, DelayBy, LinkKind, Protocol, Rdma, Routing, Scale
 from testbed.spec import load_document, load_topology_text, validate_model
 from testbed.spec.fabric_spec import FabricSpec
 from testbed.units import Duration, Rate
@@ -20,7 +20,7 @@ pods: 2
 segments: 3
 hosts: 4
 gpus: 8
-nic: {per: host, ports: 2, rate: 200G, count: 4, multihoming: subnets}
+nic: {per: host, ports: 2, rate: 200G, count: 4, multihoming: subnets, rdma: rxe}
 rails: {per_switch: 1, port_map: figure-13-6, prefix_length: 25}
 spines: 5
 super_spines: 6
@@ -51,7 +51,7 @@ def test_every_key_reaches_the_generator() -> None:
         segments=3,
         hosts=4,
         gpus=8,
-        nic=NicParams(per="host", ports=2, rate=Rate(200 * 10**9), count=4, multihoming="subnets"),
+        nic=NicParams(per="host", ports=2, rate=Rate(200 * 10**9), count=4, multihoming="subnets", rdma=Rdma.RXE),
         rails=RailParams(per_switch=1, port_map="figure-13-6", prefix_length=25),
         spines=5,
         super_spines=6,
