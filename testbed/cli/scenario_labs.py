@@ -11,6 +11,8 @@ from testbed.deploy.live import RunningLab
 from testbed.deploy.scale import resolve_scale
 from testbed.deploy.state import StateDirectory
 from testbed.deploy.steps import StepCallback
+from testbed.drivers.machine_probe import clock
+from testbed.errors import TestbedError
 from testbed.model.scenario import TopologyRef
 from testbed.scenario.sweep import topology_key
 from testbed.spec.scenario_file import load_scenario_topology
@@ -37,6 +39,9 @@ class ScenarioLabs:
         self._remove()
         model = load_scenario_topology(topology)
         scale = resolve_scale(model, self._state)
+        if scale.warning and clock() == "virtual":
+            # Its figures would be those of the processor, the same every time and wrong.
+            raise TestbedError(f"refused in virtual time: {scale.warning}", hint="scale: {time: auto} lets it be chosen")
         if scale.warning:
             print(f"warning: {scale.warning}", file=sys.stderr)
         outcome = deploy_lab(model, self._state, DeployOptions(k=scale.k, timeout_s=self._timeout_s), self._notify)

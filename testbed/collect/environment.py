@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from testbed.drivers.machine import find_frr
+from testbed.drivers.machine_probe import clock
 from testbed.errors import CapabilityError
 from testbed.results import Environment
 from testbed.version import __version__
@@ -30,6 +31,7 @@ def collect_environment(approximations: Sequence[str]) -> Environment:
         iperf3=parse_iperf3_version(_ask(["iperf3", "--version"])),
         frr=_frr_version(),
         git_commit=_git_commit(Path(__file__).parents[2]),
+        clock=clock(),
         approximations=list(approximations),
     )
 

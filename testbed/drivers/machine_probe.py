@@ -70,3 +70,8 @@ def kvm(device: Path = Path("/dev/kvm"), cpuinfo: Path = Path("/proc/cpuinfo")) 
 def rxe() -> str:
     """Whether the kernel has rdma_rxe, built in or as a module that loads on demand."""
     return "this kernel has no rdma_rxe" if module_state("rdma_rxe") is ModuleState.ABSENT else ""
+
+
+def clock() -> str:
+    """"virtual" where time is counted in instructions, in the lab VM that says so; else "wall"."""
+    return "virtual" if os.environ.get("TESTBED_VIRTUAL_TIME") == "1" else "wall"

@@ -1,0 +1,178 @@
+"""The lab VM from the command line: commands, files, verbs that run in it, and everything that can go wrong with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from lab_vm import LabVm, testbed
+
+from testbed.vm.machine import Machine
+
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200)]
+
+TOPOLOGY = "name: {name}\nscale: {{time: 100000}}\nfabric: {{design: single-switch, hosts: 2, gpus: 1}}\n"
+SSH_WITHIN_S = 60.0
+ALONE = os.environ.get("CI", "").lower() in {"1", "true"} or os.environ.get("TESTBED_TEST_ALONE") == "1"
+
+
+def on_vm(lab_vm: LabVm, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return testbed("--on", f"vm:{lab_vm.machine.name}", *arguments, cwd=cwd)
+
+
+def test_it_is_up_in_time_and_says_how(lab_vm: LabVm) -> None:
+    rows = json.loads(testbed("vm", "status", "-f", "json").stdout)
+    (row,) = (row for row in rows if row["name"] == lab_vm.machine.name)
+    assert row["state"] == "running"
+    assert row["accelerator"] in {"kvm", "emulation"}
+    if ALONE:
+        assert lab_vm.up_s < SSH_WITHIN_S
+
+
+def test_it_listens_on_the_loopback_alone(lab_vm: LabVm) -> None:
+    record = lab_vm.machine.record
+    assert record is not None
+    listening = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    addresses = {words[1].split(":")[0] for words in listening if int(words[1].split(":")[1], 16) == record.port}
+    assert addresses == {"0100007F"}
+    six = [line.split()[1] for line in Path("/proc/net/tcp6").read_text().splitlines()[1:]]
+    assert record.port not in {int(address.rpartition(":")[2], 16) for address in six}
+
+
+def test_a_command_and_its_exit_code(lab_vm: LabVm) -> None:
+    done = testbed("vm", "exec", "-n", lab_vm.machine.name, "--", "sh", "-c", "uname -r; echo words >&2; exit 5")
+    assert (done.returncode, done.stderr) == (5, "words\n")
+    record = lab_vm.machine.record
+    assert record is not None and done.stdout.strip() == record.kernel
+
+
+def test_files_go_and_come_back(lab_vm: LabVm, tmp_path: Path) -> None:
+    (tmp_path / "there/sub").mkdir(parents=True)
+    (tmp_path / "there/sub/file").write_text("content")
+    name = ("-n", lab_vm.machine.name)
+    assert testbed("vm", "cp", *name, str(tmp_path / "there"), "vm:/tmp/copied").returncode == 0
+    assert testbed("vm", "cp", *name, "vm:/tmp/copied", str(tmp_path / "back")).returncode == 0
+    assert (tmp_path / "back/sub/file").read_text() == "content"
+
+
+def test_verbs_run_in_it_as_if_it_were_here(lab_vm: LabVm, tmp_path: Path) -> None:
+    (tmp_path / "small.yml").write_text(TOPOLOGY.format(name="vmverbs"))
+    deployed = on_vm(lab_vm, "deploy", "-t", "small.yml", cwd=tmp_path)
+    assert deployed.returncode == 0, deployed.stderr
+    assert "vmverbs" not in testbed("list").stdout
+    listed = on_vm(lab_vm, "list", "-f", "json", cwd=tmp_path)
+    assert [item["name"] for item in json.loads(listed.stdout)] == ["vmverbs"]
+    drawn = on_vm(lab_vm, "graph", "-n", "vmverbs", "-k", "dot", "-o", str(tmp_path / "drawn.dot"), cwd=tmp_path)
+    assert drawn.returncode == 0, drawn.stderr
+    assert "graph" in (tmp_path / "drawn.dot").read_text()
+    assert on_vm(lab_vm, "exec", "h1", "--", "sh", "-c", "exit 9", cwd=tmp_path).returncode in {1, 9}
+    assert on_vm(lab_vm, "destroy", "-n", "vmverbs", cwd=tmp_path).returncode == 0
+    assert lab_vm.check("sh", "-c", "ls -A /root/.testbed-work").strip() == ""
+
+
+def test_a_mistake_in_a_file_is_told_with_its_place(lab_vm: LabVm, tmp_path: Path) -> None:
+    (tmp_path / "bad.yml").write_text("name: bad\nfabrik: {}\n")
+    done = on_vm(lab_vm, "validate", "-t", "bad.yml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "bad.yml:2:1" in done.stderr
+
+
+def test_its_disk_is_full(lab_vm: LabVm, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(1 << 20))
+    lab_vm.check("mount", "-t", "tmpfs", "-o", "size=64k", "full", "/mnt")
+    done = testbed("vm", "cp", "-n", lab_vm.machine.name, str(tmp_path / "file"), "vm:/mnt/file")
+    lab_vm.check("umount", "/mnt")
+    assert done.returncode == 1
+    assert "full" in done.stderr
+
+
+def test_it_cannot_be_up_twice(lab_vm: LabVm) -> None:
+    done = testbed("vm", "up", "-n", lab_vm.machine.name)
+    assert done.returncode == 2
+    assert "is up already" in done.stderr
+
+
+def test_a_port_in_use() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = testbed("vm", "up", "-n", f"test-port-{os.getpid()}", "--port", str(port))
+    assert done.returncode == 2
+    assert f"port {port} of 127.0.0.1 is in use" in done.stderr
+    assert not Machine(f"test-port-{os.getpid()}").directory.exists()
+
+
+def test_no_qemu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESTBED_QEMU", "/no/such/qemu")
+    done = testbed("vm", "up", "-n", f"test-qemu-{os.getpid()}")
+    assert done.returncode == 2
+    assert "no QEMU" in done.stderr
+
+
+def test_an_interrupted_start_leaves_nothing() -> None:
+    name = f"test-int-{os.getpid()}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "testbed", "vm", "up", "-n", name], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    machine = Machine(name)
+    while machine.record is None:
+        assert process.poll() is None
+        time.sleep(0.05)
+    record = machine.record
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert not machine.directory.exists()
+    assert not Path(f"/proc/{record.pid}").exists()
+
+
+class TestKilled:
+    """QEMU dies while a verb runs in it."""
+
+    def test_what_ran_says_so_and_the_next_start_works(self) -> None:
+        name = f"test-kill-{os.getpid()}"
+        machine = Machine(name)
+        try:
+            assert testbed("vm", "up", "-n", name).returncode == 0
+            process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-u",
+                    "-m",
+                    "testbed",
+                    "vm",
+                    "exec",
+                    "-n",
+                    name,
+                    "--",
+                    "sh",
+                    "-c",
+                    "echo on; sleep 600",
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            assert process.stdout is not None
+            assert process.stdout.readline() == "on\n"
+            record = machine.record
+            assert record is not None
+            os.kill(record.pid, signal.SIGKILL)
+            _, errors = process.communicate(timeout=60)
+            assert process.returncode == 2
+            assert "broke" in errors
+            asked = testbed("vm", "exec", "-n", name, "--", "true")
+            assert asked.returncode == 2
+            assert "has ended" in asked.stderr
+            assert testbed("vm", "up", "-n", name).returncode == 0
+            assert testbed("vm", "exec", "-n", name, "--", "true").returncode == 0
+        finally:
+            assert testbed("vm", "down", "-n", name).returncode == 0
+        assert not machine.directory.exists()
