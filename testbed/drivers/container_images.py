@@ -21,13 +21,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import testbed
 from testbed.drivers.containers import ContainerEngine, answers
 from testbed.errors import CapabilityError, DriverError
 from testbed.model.container import HOST_IMAGE, SWITCH_IMAGE
 from testbed.version import __version__
 
-CHECKOUT = Path(testbed.__file__).resolve().parents[1]
+CHECKOUT = Path(__file__).resolve().parents[2]
 IMAGES: Mapping[str, str] = {"host": HOST_IMAGE, "switch": SWITCH_IMAGE}
 """Name of each recipe below `images/`, and of the image it makes."""
 BASE_IMAGE = "testbed/base"
