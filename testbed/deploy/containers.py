@@ -19,7 +19,7 @@ from testbed.drivers.container_frr import (
 from testbed.drivers.containers import LABEL, ContainerEngine, ContainerState, StartedContainer
 from testbed.drivers.frr import Elsewhere
 from testbed.drivers.netns import NetnsKernel
-from testbed.errors import TestbedError
+from testbed.errors import CapabilityError, DriverError, TestbedError
 from testbed.model import Lab, NodeKind
 from testbed.plan.operations import LabPlan, StartContainer
 
@@ -73,8 +73,12 @@ class LabContainers:
             self._journal.containers(self._engine.url, self._deployment)
             found = self._engine.start(self._lab.name, self._deployment, operations, mounts, started)
             pids = {node: container.pid for node, container in found.items()}
-            self._journal.nodes(kernel.adopt_nodes(operations, pids))
-            versions = find_each_frr(self._engine, [(found[item.node], item.container.image) for item in switches])
+            try:
+                self._journal.nodes(kernel.adopt_nodes(operations, pids))
+                versions = find_each_frr(self._engine, [(found[item.node], item.container.image) for item in switches])
+            except (CapabilityError, DriverError):
+                self._engine.require_alive(found.values())  # that it ended is what there is to tell
+                raise
             self._journal.started_containers(
                 {node: container.id for node, container in found.items()},
                 {node: frr.version_text for node, frr in versions.items()},

@@ -260,6 +260,16 @@ class ContainerEngine:
             wanted: dict[str, Any] = {"label": f"{LABEL}={deployment}", **filters}
             return list(self._client.containers.list(all=True, filters=wanted, ignore_removed=True, sparse=True))
 
+    def require_alive(self, started: Iterable[StartedContainer]) -> None:
+        """Raise `DriverError` for the first of these containers that has ended, with what it said."""
+        for item in started:
+            if not Path(f"/proc/{item.pid}").exists():
+                with answers(f"{item.node}: its container"):
+                    container = self._client.containers.get(item.id)
+                    container.wait(timeout=TIMEOUT_S)  # the engine may be the last to know
+                    container.reload()
+                raise _ended(item.node, container)
+
     # ------------------------------------------------------------------ looking
 
     def states(self, deployment: str) -> dict[str, ContainerState]:
@@ -329,13 +339,7 @@ def _running(node: str, container: DockerContainer) -> StartedContainer:
     state = container.attrs["State"]
     pid = int(state["Pid"])
     if not state["Running"] or not pid:
-        with answers(f"{node}: logs"):
-            said = container.logs(tail=5).decode(errors="replace").strip()
-        raise DriverError(
-            f"{node}: its container ended at once with status {state['ExitCode']}" + (f": {said}" if said else ""),
-            operation="start",
-            hint="cmd: sleep infinity keeps an image alive that has nothing to do",
-        )
+        raise _ended(node, container)
     try:
         # Its files are mounted from a directory of its name: so it is our kernel's, and not that of a VM.
         ours = str(container.id) in Path(f"/proc/{pid}/mountinfo").read_text()
@@ -348,6 +352,18 @@ def _running(node: str, container: DockerContainer) -> StartedContainer:
             hint="links need Docker Engine here, without a virtual machine around it",
         )
     return StartedContainer(node=node, id=str(container.id), pid=pid)
+
+
+def _ended(node: str, container: DockerContainer) -> DriverError:
+    """That a container, as last looked at, ended where it should run on."""
+    with answers(f"{node}: logs"):
+        said = container.logs(tail=5).decode(errors="replace").strip()
+    status = container.attrs["State"]["ExitCode"]
+    return DriverError(
+        f"{node}: its container ended at once with status {status}" + (f": {said}" if said else ""),
+        operation="start",
+        hint="cmd: sleep infinity keeps an image alive that has nothing to do",
+    )
 
 
 def _health_option(check: HealthCheck) -> dict[str, Any]:
