@@ -5,6 +5,7 @@ from __future__ import annotations
 from testbed.model import DelayBy, HashEngine
 from testbed.model.scenario import Scenario, TransportKind
 from testbed.scenario.lab import LiveLab
+from testbed.scenario.transport_settings import TransportSettings
 
 
 def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
@@ -33,6 +34,13 @@ def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
             "Link delays are realised by our own transports, which hold received packets: kernel TCP and kernel RDMA"
             " get none and meet only the machine's own latency."
         )
+    if scenario.transport.kind is TransportKind.UET:
+        pipeline_ns = TransportSettings(lab, scenario.transport).pipeline_ns
+        if pipeline_ns:
+            found.append(
+                "Of the declared base RTT, what links do not have (NICs, switch pipelines:"
+                f" {pipeline_ns / 1e6:.3g} ms each way in lab time) is added by the receiving endpoint, behind all queues."
+            )
     if scenario.transport.kind is TransportKind.TCP:
         cc = scenario.transport.cc or "the machine's default congestion control"
         found.append(

@@ -54,7 +54,7 @@ class PointIdeals:
             framing=settings.ideals().framing(nic),
             dscp=settings.dscp,
             nic_bps=float(nic.rate_bps),
-            base_rtt_s=_base_rtt_s(lab, traffic),
+            base_rtt_s=_base_rtt_s(lab, traffic) + 2 * settings.pipeline_ns / 1e9,
             k=lab.plan.k,
             tiers={link.name: link.tier for link in graph.links},
             metrics=_metric_ideals([(one.workload, one.placement) for one in traffic], graph_uplinks(graph.links)),

@@ -56,7 +56,17 @@ class TransportSettings:
 
     @cached_property
     def base_rtt_ns(self) -> int:
-        return max(1000, model_base_rtt(self._lab.model).scaled(self._lab.plan.k).ns)
+        modelled_ns = model_base_rtt(self._lab.model).scaled(self._lab.plan.k).ns
+        return max(1000, modelled_ns + 2 * self.pipeline_ns)
+
+    @cached_property
+    def pipeline_ns(self) -> int:
+        """What our own endpoints add to every path, each way: the part of the base RTT that the topology's `qos:`
+        declares and its links do not have (NICs, switch pipelines). Kernel TCP gets none."""
+        if self.kind is not TransportKind.UET or self._lab.model.qos is None:
+            return 0
+        declared_ns = max((item.base_rtt.ns for item in self._lab.model.qos.profiles if item.base_rtt), default=0)
+        return max(0, round((declared_ns - model_base_rtt(self._lab.model).ns) * self._lab.plan.k / 2))
 
     @property
     def single_path(self) -> bool:
@@ -77,7 +87,7 @@ class TransportSettings:
                 a, b = ranks[near], ranks[far]
                 if a.node == host:
                     own = own or a
-                    delay_ns = self._path(b, a).endpoint_ns
+                    delay_ns = self._path(b, a).endpoint_ns + self.pipeline_ns
                     if delay_ns:
                         delays.setdefault(_address(a), {})[_address(b)] = delay_ns
         return UetSettings(
@@ -126,7 +136,7 @@ class TransportSettings:
         packet = min(wire, framing.payload_bytes + framing.overhead_bytes)
         slowest = min(path.rates_bps)
         others_ns = path.serialisation_ns(packet) - 8 * packet * 1_000_000_000 // slowest
-        delay_ns = path.kernel_ns + (path.endpoint_ns if self.kind is TransportKind.UET else 0)
+        delay_ns = path.kernel_ns + (path.endpoint_ns + self.pipeline_ns if self.kind is TransportKind.UET else 0)
         return serialisation_s(wire, slowest) + (others_ns + delay_ns) / 1e9
 
     def _path(self, a: PortPlan, b: PortPlan) -> PathModel:
