@@ -251,7 +251,13 @@ class _Run:
         return self._note(answers)
 
     def _move(self) -> None:
-        """The traffic itself."""
+        """The traffic itself. What goes wrong around it ends the run, and loses nothing of what was measured."""
+        try:
+            self._move_inside()
+        except TestbedError as error:
+            self.failure = self.failure or error
+
+    def _move_inside(self) -> None:
         with self._around():
             lead_s = LEAD_S + LEAD_PER_HOST_S * len(self._hosts)
             self.begin_ns = time.monotonic_ns() + round(lead_s * 1e9)

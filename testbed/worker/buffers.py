@@ -45,6 +45,10 @@ class CollectiveBuffers:
                     array = self._arrays[index, rank] = made[shape].copy()
                     self._bytes[index, rank] = memoryview(array.data).cast("B")
 
+    def array(self, index: int, rank: int) -> Array:
+        """Of a collective and an own rank."""
+        return self._arrays[index, rank]
+
     def outgoing(self, step: Step) -> memoryview:
         """What a transfer with a piece sends."""
         piece = _piece(step)

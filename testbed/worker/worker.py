@@ -47,6 +47,11 @@ class Worker:
         self._tell = tell
         self._run: _Run | None = None
 
+    @property
+    def buffers(self) -> CollectiveBuffers | None:
+        """Of its program's collectives, if it has any."""
+        return None if self._run is None else self._run.buffers
+
     def greet(self) -> None:
         self._tell({"event": "hello", "version": __version__, "pid": os.getpid()})
 
@@ -112,7 +117,7 @@ class _Run:
         self._schedule = Schedule(program.steps, program.own)
         self._inside = InsideCopies(program.inside_bps, self._deliver)
         self._curves = Curves(program.sample_ns)
-        self._buffers: CollectiveBuffers | None = None
+        self.buffers: CollectiveBuffers | None = None
         self._traffic: Traffic | None = None
         self._arrived_ns: dict[int, int] = {}
         self._arrived_bytes = 0
@@ -132,7 +137,7 @@ class _Run:
             if self._program.collectives:
                 from testbed.worker.buffers import CollectiveBuffers  # numpy is half of a worker's start
 
-                self._buffers = CollectiveBuffers(self._program)
+                self.buffers = CollectiveBuffers(self._program)
             self._traffic = self._make_traffic()
             self._traffic.listen()
         except (TrafficError, MemoryError) as error:
@@ -142,10 +147,10 @@ class _Run:
 
     def _make_traffic(self) -> Traffic:
         if isinstance(self._program.transport, TcpSettings):
-            return TcpTraffic(self._program, self._loop, self._buffers, self)
+            return TcpTraffic(self._program, self._loop, self.buffers, self)
         from testbed.worker.uet import UetTraffic  # so is UET, with its cryptography
 
-        return UetTraffic(self._program, self._loop, self._buffers, self)
+        return UetTraffic(self._program, self._loop, self.buffers, self)
 
     def connect(self) -> None:
         if self._traffic is None or self._over or self._announce_ready or self._begin_ns:
@@ -173,7 +178,7 @@ class _Run:
         if self._traffic is not None:
             self._traffic.halt()
         ends = [] if self._traffic is None else self._traffic.ends()
-        buffers = None if self._schedule.left else self._buffers  # what is not whole is not checked
+        buffers = None if self._schedule.left else self.buffers  # what is not whole is not checked
         started, arrived = self._schedule.started_ns, self._arrived_ns
         return {
             "steps_left": self._schedule.left,
@@ -203,10 +208,10 @@ class _Run:
     def count(self, of: object) -> list[tuple[int, int, int]]:
         """The wrong elements of some ranks' arrays."""
         pairs: list[Any] = of if isinstance(of, list) else [of]
-        if self._buffers is None or not self._over:
+        if self.buffers is None or not self._over:
             raise ProgramError("do", "there is nothing to count")
         try:
-            return self._buffers.count_wrong((index, rank) for index, rank in pairs)
+            return self.buffers.count_wrong((index, rank) for index, rank in pairs)
         except (KeyError, TypeError, ValueError):
             raise ProgramError("of", "is no list of collectives and ranks of this host") from None
 
@@ -270,8 +275,8 @@ class _Run:
     def _deliver(self, step: Step, now: int) -> None:
         """A transfer inside the host has ended."""
         if step.piece is not None:
-            assert self._buffers is not None
-            self._buffers.deliver(step, self._buffers.outgoing(step))
+            assert self.buffers is not None
+            self.buffers.deliver(step, self.buffers.outgoing(step))
         self._arrived_ns[step.number] = now
         self._schedule.end(step.number, now)
 

@@ -1,0 +1,223 @@
+"""Any collective that workers execute over sockets gives what the reference in memory gives; patterns lose nothing.
+
+The workers are in this process and share a loop, in an order of turns that is drawn: nothing but their sockets joins
+them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from ipaddress import IPv4Interface
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from testbed.agent.loop import Loop
+from testbed.model.scenario import TransportKind
+from testbed.plan.operations import PortPlan
+from testbed.scenario.channels import plan_channels
+from testbed.scenario.fake_lab import small_lab
+from testbed.scenario.programs import Placement, choose_checked, compile_programs, datatype_of
+from testbed.worker.program import Program, TcpSettings, UetSettings
+from testbed.worker.wire import encode_program
+from testbed.worker.worker import Event, Worker
+from testbed.workload.collectives import ALGORITHMS, Algorithm, Kind, generate_collective
+from testbed.workload.correctness import make_input
+from testbed.workload.datatype import DataType
+from testbed.workload.patterns import generate_background, generate_permutation
+from testbed.workload.reference import run_reference
+from testbed.workload.steps import Workload
+
+PATIENCE_S = 60.0
+UET = {"link_rate_bps": 10**9, "base_rtt_ns": 20_000_000, "paths": "oblivious"}
+
+
+def loopback_nics(hosts: int, per_host: int) -> list[PortPlan]:
+    """NICs with addresses that no other process of a test run has; ranks of one host stand side by side."""
+    _, plan = small_lab(segments=1, hosts=hosts, rails=per_host)
+    pid = os.getpid()
+    found = [nic for host in plan.hosts for nic in host.nics]
+    return [
+        replace(nic, address=IPv4Interface(f"127.{64 + pid // 256 % 128}.{pid % 256}.{number}/8"))
+        for number, nic in enumerate(found, start=1)
+    ]
+
+
+class Crew:
+    """The workers of all hosts, in one loop."""
+
+    def __init__(self, programs: dict[str, Program], rng: random.Random) -> None:
+        self.events: dict[str, list[Event]] = {host: [] for host in programs}
+        self._loop = Loop()
+        self._rng = rng
+        self.workers = {host: Worker(self._loop, self.events[host].append) for host in programs}
+        self._programs = programs
+
+    def execute(self) -> None:
+        for host, program in self._programs.items():
+            self.workers[host].execute({"do": "prepare", "program": _as_read(program)})
+        self._until("listening")
+        for worker in self.workers.values():
+            worker.execute({"do": "connect"})
+        self._until("ready")
+        begin = time.monotonic_ns()
+        for worker in self.workers.values():
+            worker.execute({"do": "start", "at_ns": begin})
+        self._until("done")
+
+    def reports(self) -> dict[str, Event]:
+        for worker in self.workers.values():
+            worker.execute({"do": "stop"})
+        return {host: events[-1] for host, events in self.events.items()}
+
+    def _until(self, wanted: str) -> None:
+        end = time.monotonic() + PATIENCE_S
+        order = list(self.workers.values())
+        while not all(any(event["event"] == wanted for event in events) for events in self.events.values()):
+            assert time.monotonic() < end, self.events
+            self._rng.shuffle(order)
+            due = [at for worker in order if (at := worker.deadline()) is not None]
+            self._loop.run_once(min([*due, time.monotonic_ns() + 10_000_000]))
+            for worker in order:
+                worker.turn()
+            assert not any(event["event"] == "failed" for events in self.events.values() for event in events), (
+                self.events
+            )
+
+    def close(self) -> None:
+        for worker in self.workers.values():
+            worker.close()
+        self._loop.close()
+
+
+def _as_read(program: Program) -> dict[str, object]:
+    import json
+
+    document: dict[str, object] = json.loads(json.dumps(encode_program(program)))
+    return document
+
+
+@contextmanager
+def crew_of(workload: Workload, nics: list[PortPlan], kind: TransportKind, seed: int) -> Iterator[Crew]:
+    channels = plan_channels(workload, nics, kind=kind, seed=seed)
+    placement = Placement(workload=workload, ranks=nics, channels=channels, k=1.0, seed=seed)
+    transport = TcpSettings() if kind is TransportKind.TCP else UetSettings(config=UET)
+    programs = compile_programs(placement, lambda host: transport, checked=choose_checked(workload))
+    crew = Crew(programs, random.Random(seed))
+    try:
+        crew.execute()
+        yield crew
+    finally:
+        crew.close()
+
+
+PAIRS = [(kind, algorithm) for kind, algorithms in ALGORITHMS.items() for algorithm in algorithms]
+
+
+@pytest.mark.parametrize("kind", [TransportKind.TCP, TransportKind.UET])
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    pair=st.sampled_from(PAIRS),
+    hosts=st.integers(2, 5),
+    per_host=st.sampled_from([1, 1, 2]),
+    blocks=st.integers(1, 3000),
+    datatype=st.sampled_from(DataType),
+    chunks=st.integers(1, 3),
+    iterations=st.integers(1, 2),
+    seed=st.integers(0, 1000),
+)
+def test_a_collective_is_what_the_reference_gives(
+    kind: TransportKind,
+    pair: tuple[Kind, Algorithm],
+    hosts: int,
+    per_host: int,
+    blocks: int,
+    datatype: DataType,
+    chunks: int,
+    iterations: int,
+    seed: int,
+) -> None:
+    ranks = hosts * per_host
+    workload = generate_collective(
+        pair[0],
+        ranks=ranks,
+        size_bytes=(blocks + ranks) * datatype.size_bytes,
+        datatype=datatype,
+        algorithm=pair[1],
+        root=seed % ranks if pair[0] in ("broadcast", "reduce", "gather", "scatter") else 0,
+        chunks=chunks,
+        iterations=iterations,
+        ranks_per_host=per_host if per_host > 1 else 0,
+    )
+    nics = loopback_nics(hosts, per_host)
+    with crew_of(workload, nics, kind, seed) as crew:
+        reports = crew.reports()
+        for index, collective in enumerate(workload.collectives):
+            assert datatype_of(collective) is datatype
+            inputs = {rank: make_input(collective, rank, datatype, seed=seed) for rank in collective.ranks}
+            expected = run_reference(workload, inputs, datatype, collective=index)
+            for rank in collective.ranks:
+                buffers = crew.workers[nics[rank].node].buffers
+                assert buffers is not None
+                bits = np.dtype(f"u{datatype.size_bytes}")
+                np.testing.assert_array_equal(buffers.array(index, rank).view(bits), expected[rank].view(bits))
+    assert all(wrong == 0 for report in reports.values() for _, _, wrong in report["wrong"])
+    assert all(report["steps_left"] == 0 for report in reports.values())
+
+
+@pytest.mark.parametrize("kind", [TransportKind.TCP, TransportKind.UET])
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    hosts=st.integers(2, 6),
+    size_bytes=st.integers(1, 400_000),
+    flows=st.integers(1, 3),
+    timed=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_every_transfer_of_a_pattern_arrives_once(
+    kind: TransportKind, hosts: int, size_bytes: int, flows: int, timed: bool, seed: int
+) -> None:
+    rng = random.Random(seed)
+    if timed:
+        workload = generate_background(
+            ranks=hosts,
+            size_bytes=min(size_bytes, 5000),
+            pairs=3,
+            duration_ns=30_000_000,
+            rate_bps=10**8,
+            load=0.1,
+            rng=rng,
+        )
+    else:
+        workload = generate_permutation(ranks=hosts, size_bytes=size_bytes, rng=rng, flows=flows)
+    with crew_of(workload, loopback_nics(hosts, 1), kind, seed) as crew:
+        reports = crew.reports()
+    started = {n: at for report in reports.values() for n, at in zip(*report["started"], strict=True)}
+    arrived = {n: at for report in reports.values() for n, at in zip(*report["arrived"], strict=True)}
+    steps = {step.number: step for step in workload.transfers}
+    assert started.keys() == arrived.keys() == steps.keys()
+    assert all(steps[number].start_ns <= started[number] <= arrived[number] for number in steps)
+    sent = sum(end["sent_bytes"] or 0 for report in reports.values() for end in report["channels"])
+    assert sent == sum(step.size_bytes for step in steps.values())
+    if kind is TransportKind.TCP:
+        assert sum(report["arrived_bytes"] for report in reports.values()) == sent
+
+
+def test_a_byte_that_changes_on_the_way_is_counted() -> None:
+    workload = generate_collective("all_gather", ranks=3, size_bytes=3000)
+    nics = loopback_nics(3, 1)
+    with crew_of(workload, nics, TransportKind.TCP, 1) as crew:
+        buffers = crew.workers[nics[0].node].buffers
+        assert buffers is not None
+        buffers.array(0, 0).view(np.uint8)[1501] ^= 4
+        (checked,) = buffers.check()
+        assert checked == (0, 0, 1)
+        digests = {host: crew.workers[host].buffers.digests()[0][2] for host in crew.workers}  # type: ignore[union-attr]
+        assert len(set(digests.values())) == 2
