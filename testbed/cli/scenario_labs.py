@@ -41,7 +41,9 @@ class ScenarioLabs:
         scale = resolve_scale(model, self._state)
         if scale.warning and clock() == "virtual":
             # Its figures would be those of the processor, the same every time and wrong.
-            raise TestbedError(f"refused in virtual time: {scale.warning}", hint="scale: {time: auto} lets it be chosen")
+            raise TestbedError(
+                f"refused in virtual time: {scale.warning}", hint="scale: {time: auto} lets it be chosen"
+            )
         if scale.warning:
             print(f"warning: {scale.warning}", file=sys.stderr)
         outcome = deploy_lab(model, self._state, DeployOptions(k=scale.k, timeout_s=self._timeout_s), self._notify)

@@ -345,6 +345,12 @@ def _running(node: str, container: DockerContainer) -> StartedContainer:
         ours = str(container.id) in Path(f"/proc/{pid}/mountinfo").read_text()
     except OSError:
         ours = False
+        with contextlib.suppress(DriverError), answers(f"{node}: its container"):
+            container.wait(timeout=LAST_WISHES_S)
+            container.reload()
+            ours = True
+        if ours:
+            raise _ended(node, container) from None
     if not ours:
         raise DriverError(
             f"{node}: its container does not run on this machine's kernel",

@@ -73,5 +73,5 @@ def rxe() -> str:
 
 
 def clock() -> str:
-    """"virtual" where time is counted in instructions, in the lab VM that says so; else "wall"."""
+    """ "virtual" where time is counted in instructions, in the lab VM that says so; else "wall"."""
     return "virtual" if os.environ.get("TESTBED_VIRTUAL_TIME") == "1" else "wall"
