@@ -7,10 +7,15 @@ the bandwidths follow from it.
 
 from __future__ import annotations
 
+import re
 import statistics
 from dataclasses import dataclass
 
 from testbed.results import CollectiveResult, PointResult
+
+_TURN = re.compile(r"\[\d+\]")
+_NCCL_TYPES = {"float32": "float", "float64": "double", "float16": "half"}
+"""Where nccl-tests has another name (src/common.cu, test_typenames)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +71,12 @@ def collective_rows(point: PointResult) -> list[CollectiveRow]:
 
 
 def _key(item: CollectiveResult) -> tuple[object, ...]:
-    return item.kind, item.algorithm, item.label, item.ranks, item.size_bytes, item.datatype, item.redop, item.root
+    return item.kind, item.algorithm, _label(item), item.ranks, item.size_bytes, item.datatype, item.redop, item.root
+
+
+def _label(item: CollectiveResult) -> str:
+    """What tells it from others of its kind, without the number of its turn: `group1` of `all_reduce[0].group1`."""
+    return _TURN.sub("", item.label).removeprefix(item.kind).strip(".")
 
 
 def _row(point: PointResult, group: list[CollectiveResult]) -> CollectiveRow:
@@ -80,11 +90,11 @@ def _row(point: PointResult, group: list[CollectiveResult]) -> CollectiveRow:
         point=point.name,
         kind=one.kind,
         algorithm=one.algorithm,
-        label=one.label,
+        label=_label(one),
         ranks=one.ranks,
         size_bytes=one.size_bytes,
         elements=one.elements,
-        datatype=one.datatype,
+        datatype=_NCCL_TYPES.get(one.datatype, one.datatype),
         redop=one.redop,
         root=one.root,
         operations=len(group),

@@ -9,6 +9,9 @@ from testbed.results import Channel, FlowResult, RunResult
 
 Point = tuple[float, float]
 
+MOST_RATES = 200
+"""Of a channel over its time."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
@@ -88,8 +91,9 @@ def _flow(flow: FlowResult) -> Sender:
 def _channel(channel: Channel) -> Sender:
     samples = channel.samples
     rate, before_s, before = [], 0.0, 0
+    shortest = max(samples.at_s, default=0.0) / MOST_RATES  # what a burst does in less is no rate
     for at, acked in zip(samples.at_s, samples.acked_bytes, strict=False):
-        if at > before_s:
+        if at - before_s >= shortest and at > before_s:
             rate.append(((before_s + at) / 2, (acked - before) * 8 / (at - before_s)))
             before_s, before = at, acked
     return Sender(

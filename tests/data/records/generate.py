@@ -350,7 +350,7 @@ def all_reduce() -> Record:
                 found.append(
                     CollectiveResult(
                         kind="all_reduce", algorithm="ring", ranks=8, size_bytes=size, elements=size // 4,
-                        datatype="float", redop="sum", root=None, start_s=round(at, 5), seconds=round(seconds, 6),
+                        datatype="float32", redop="sum", root=None, start_s=round(at, 5), seconds=round(seconds, 6),
                         algbw_bps=round(algbw), busbw_bps=round(algbw * busbw_factor("all_reduce", 8)),
                         ideal_busbw_bps=NIC_BPS, wrong=0,
                     )

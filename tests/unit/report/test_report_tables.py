@@ -171,3 +171,24 @@ def test_rates_of_senders_add_up_to_what_was_sent() -> None:
     sent = sum(channel.samples.acked_bytes[-1] for channel in run.channels)
     assert sum(rate * width for _, rate in total) / 8 == pytest.approx(sent, rel=1e-3)
     assert min(rate for at, rate in total if 1.1 < at < 1.8) < 0.8 * max(rate for _, rate in total)
+
+
+def test_turns_of_one_collective_are_one_row_and_groups_are_not() -> None:
+    point = load("allreduce-rail").points[0]
+    run = point.runs[0]
+    largest = [item for item in run.collectives if item.size_bytes == 2**24][:1]
+    labels = ["all_reduce[0]", "all_reduce[1]", "all_reduce[0].group1", "all_reduce[1].group1"]
+    several = [dataclasses.replace(item, label=label) for item in largest for label in labels]
+    changed = dataclasses.replace(point, runs=[dataclasses.replace(run, collectives=several)])
+    assert [(row.label, row.operations, row.datatype) for row in collective_rows(changed)] == [
+        ("", 2, "float"), ("group1", 2, "float"),
+    ]  # fmt: skip
+
+
+def test_a_burst_between_two_samples_is_no_rate() -> None:
+    run = load("allreduce-rail").points[0].runs[0]
+    channel = run.channels[0]
+    at_s, acked = [0.00001, *channel.samples.at_s], [50_000, *channel.samples.acked_bytes]
+    samples = dataclasses.replace(channel.samples, at_s=at_s, acked_bytes=acked)
+    (sender,) = senders_of(dataclasses.replace(run, channels=[dataclasses.replace(channel, samples=samples)]))
+    assert max(rate for _, rate in sender.rate) < 100e6

@@ -85,8 +85,8 @@ def _links(run: RunResult) -> list[_Link]:
 
 
 def _heat_map(links: Sequence[_Link], tier: str) -> Plot | None:
-    """A row for each switch, a column for each it leads to; None where none of them carried anything."""
-    if not any(link.tx_bytes for link in links):
+    """A row for each switch, a column for each it leads to; None where there is one alone, or nothing was carried."""
+    if len(links) < 2 or not any(link.tx_bytes for link in links):
         return None
     rows = list(dict.fromkeys(link.node for link in links))
     by_peer = len({(link.node, link.to) for link in links}) == len(links)

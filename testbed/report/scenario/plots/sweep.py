@@ -29,13 +29,14 @@ def plot_sweep(record: Record) -> list[Plot]:
     if len(record.points) < 2:
         return []
     found = []
-    for name in foremost_metrics(record, MAX_METRICS):
+    for name in foremost_metrics(record, 2 * MAX_METRICS):
         points = [(point, metric) for point in record.points if (metric := _metric(point, name)) is not None]
         known = [(point, metric) for point, metric in points if metric.median is not None]
-        if len(known) < 2:
-            continue
+        if len(known) < 2 or not any(value for _, metric in known for value in metric.values):
+            continue  # nothing to compare, or nothing but zeros
         key = _number_key(record)
         found.append(_curve(key, name, known) if key is not None else _bars(name, points))
+    found = found[:MAX_METRICS]
     trade = _trade(record)
     return [*found, trade] if trade is not None else found
 

@@ -88,7 +88,7 @@ def _sampled(run: RunResult) -> list[Plot]:
     """Curves of the record by their kind: the word before the first colon."""
     kinds: dict[tuple[str, str], list[Series]] = {}
     for item in run.series:
-        if item.name != "goodput" and len(_points(item)) > 1:
+        if item.name != "goodput" and len(_points(item)) > 1 and any(value for _, value in _points(item)):
             kinds.setdefault((item.name.partition(":")[0], item.unit), []).append(item)
     found = []
     for number, ((kind, unit), items) in enumerate(kinds.items()):
