@@ -1,0 +1,34 @@
+"""Bring-up and removal of a fabric whose hosts are containers, against promised seconds."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from figures import Figure, judge
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "integration/docker")]
+from docker_engine import running_engine
+from test_bring_up import deploy_and_destroy
+
+from testbed.drivers.container_images import build_image
+from testbed.drivers.containers import ContainerEngine
+
+pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.frr, pytest.mark.timeout(900)]
+
+
+def test_32_containers_and_6_switches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_engine() as engine:
+        client = ContainerEngine.connect(engine.url)
+        build_image(client, "host")
+        monkeypatch.setitem(os.environ, "DOCKER_HOST", engine.url)
+        deploy, destroy, used = deploy_and_destroy("topologies/containers.yml", "dkbench", tmp_path)
+        assert client.client.containers.list(all=True) == []
+        client.close()
+    judge(
+        Figure(what="32 Docker hosts + 6 switches: deploy until converged", measured=deploy, limit=25, unit="s"),
+        Figure(what="32 Docker hosts + 6 switches: destroy", measured=destroy, limit=10, unit="s"),
+        Figure(what="32 Docker hosts + 6 switches: memory", measured=used, limit=1.5, unit="GB"),
+    )
