@@ -1,0 +1,74 @@
+"""Reports as a browser shows them: nothing sticks out at the width of a phone, and dark is dark."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import statistics
+import subprocess
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from testbed.report import render_report
+from testbed.report.comparison import compare_records, render_comparison
+from testbed.results import load_record
+
+RECORDS = Path(__file__).parents[1] / "data" / "records"
+BROWSER = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
+POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
+MEASURE = """<script>
+const wide = [...document.querySelectorAll("section, figure, svg.chart, p, h1, h2, h3, summary, dd, li")]
+  .filter(one => one.getBoundingClientRect().right > innerWidth + 1 && !one.closest(".scroll, .plot"));
+document.title = "measured " + document.documentElement.scrollWidth + " " + innerWidth + " " + wide.length;
+</script></body>"""
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.may_skip,
+    pytest.mark.skipif(BROWSER is None, reason="no browser: apt-get install chromium-headless-shell"),
+]
+
+
+def page(name: str) -> str:
+    if name == "comparison":
+        record = load_record(RECORDS / "permutation-lb.json")
+        return render_comparison([compare_records(record, record)])
+    return render_report(load_record(RECORDS / f"{name}.json"))
+
+
+def browse(*arguments: str) -> str:
+    assert BROWSER is not None
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+@pytest.mark.parametrize("name", [*sorted(path.stem for path in RECORDS.glob("*.json")), "comparison"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_sticks_out(name: str, width: int, tmp_path: Path) -> None:
+    text = page(name).replace("<details", "<details open")
+    text, replaced = POLICY.subn("", text)  # which forbids the script that measures, as it should
+    assert replaced == 1
+    (tmp_path / "page.html").write_text(text.replace("</body>", MEASURE))
+    shown = browse(f"--window-size={width},800", "--dump-dom", (tmp_path / "page.html").as_uri())
+    found = re.search(r"<title>measured (\d+) (\d+) (\d+)</title>", shown)
+    assert found is not None
+    scrolled, inner, wide = map(int, found.groups())
+    assert scrolled <= inner and not wide
+
+
+@pytest.mark.parametrize(("scheme", "setting"), [("dark", 0), ("light", 1)])
+def test_dark_is_dark_and_light_is_light(scheme: str, setting: int, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(page("permutation-lb"))
+    picture = tmp_path / "page.png"
+    browse(
+        f"--blink-settings=preferredColorScheme={setting}",
+        "--window-size=1280,3000",
+        f"--screenshot={picture}",
+        (tmp_path / "page.html").as_uri(),
+    )
+    with Image.open(picture) as image:
+        grey = image.convert("L").resize((64, 64)).tobytes()
+    brightness = statistics.median(grey)
+    assert brightness < 60 if scheme == "dark" else brightness > 220
