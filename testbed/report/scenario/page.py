@@ -35,10 +35,14 @@ from testbed.report.scenario.plots import Plot, draw_overview, draw_run
 from testbed.report.scenario.senders import Sender, senders_of
 from testbed.report.scenario.tables import METRICS_FILE, SUMMARY_FILE, TRANSFERS_FILE, metrics_csv
 from testbed.report.scenario.trust import trust_rows
-from testbed.results import RECORD_FILE, MetricSummary, Outcome, PointResult, Record, RunResult
+from testbed.results import RECORD_FILE, Check, MetricSummary, Outcome, PointResult, Record, RunResult
 
 MAX_FLOWS = 256
 """Rows of a flow table, slowest first; the record has them all."""
+MAX_FLOW_ROWS = 1024
+"""Of all flow tables; where there would be more, each point has that of its typical run alone, and shorter."""
+MAX_CHECK_ROWS = 1000
+"""Of the table of all checks of all runs."""
 MAX_COLUMNS = 6
 """Metrics side by side in the table of points."""
 MAX_ROWS = 200
@@ -85,6 +89,7 @@ def render_report(record: Record) -> str:
     template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
     overview = draw_overview(record)
     first = record.points[0] if record.points else None
+    many = sum(min(MAX_FLOWS, len(run.flows) + len(run.channels)) for _, run in every_run(record)) > MAX_FLOW_ROWS
     table = metrics_csv(record).encode(errors="replace")
     return template.render(
         record=record,
@@ -108,7 +113,9 @@ def render_report(record: Record) -> str:
         metrics_table=base64.b64encode(table).decode() if len(table) <= MAX_EMBEDDED else "",
         files=(RECORD_FILE, SUMMARY_FILE, METRICS_FILE, TRANSFERS_FILE),
         max_rows=MAX_ROWS,
-        max_flows=MAX_FLOWS,
+        max_flows=min(MAX_FLOWS, max(8, MAX_FLOW_ROWS // max(1, len(record.points)))) if many else MAX_FLOWS,
+        typical_alone=many,
+        all_checks=_all_checks(record),
         value=format_value,
         band=format_band,
         ratio=format_ratio,
@@ -235,6 +242,14 @@ def _views(record: Record, budget: int) -> list[PointView]:
             )
         )
     return views
+
+
+def _all_checks(record: Record) -> list[tuple[str, int, Check]]:
+    """(point, run, check), broken ones first if not all of them have room."""
+    found = [(point_label(point), run.index, check) for point, run in every_run(record) for check in run.checks]
+    if len(found) > MAX_CHECK_ROWS:
+        found.sort(key=lambda item: item[2].ok)
+    return found[:MAX_CHECK_ROWS]
 
 
 def _slowest(run: RunResult) -> list[Sender]:

@@ -366,3 +366,16 @@ def test_quantities() -> None:
     assert format_time(4.5e-8) == "45 ns"
     assert format_time(0) == "0 s"
     assert format_time(2.5) == "2.5 s"
+
+
+def test_a_page_of_a_large_sweep_is_still_a_page() -> None:
+    record = load("permutation-lb")
+    point = record.points[0]
+    run = dataclasses.replace(point.runs[0], channels=point.runs[0].channels * 12)
+    points = [
+        dataclasses.replace(point, name=f"k={number}", values={"k": number}, runs=[run] * 3) for number in range(30)
+    ]
+    page = render_report(dataclasses.replace(record, points=points))
+    structure(page)
+    assert len(page) < 2_000_000
+    assert "faster flows are in the record alone" in page
