@@ -11,7 +11,8 @@
 
 `build` carries out the plan of the file, as `testbed deploy` does, and makes Mininet's objects of it: hosts, FRR
 switches, links and interfaces, whose queues, addresses and routes are those of the plan. `attach` makes them of a lab
-that is deployed. Importing this module needs Mininet, Debian's or PyPI's, and raises `CapabilityError` without it.
+that is deployed. The shell of a node that is a container has the container's network and the machine's files: Mininet
+knows no containers. Importing this module needs Mininet, Debian's or PyPI's, and raises `CapabilityError` without it.
 """
 
 from __future__ import annotations

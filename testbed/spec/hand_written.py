@@ -15,6 +15,7 @@ from typing import Any
 
 from testbed.errors import Problem
 from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind, Rdma, Role
+from testbed.model.container import Container
 from testbed.names import nearest
 from testbed.spec.container_spec import KEYS, resolve_container
 from testbed.spec.document import Document
@@ -35,7 +36,7 @@ _RESERVED = {
     "link-local addresses (RFC 3927)": IPv4Network("169.254.0.0/16"),
     "multicast and reserved addresses (RFC 5771, RFC 1112)": IPv4Network("224.0.0.0/3"),
 }
-_REALISATION = frozenset({"runtime", *KEYS, "env"})
+_REALISATION = frozenset({"runtime", *KEYS, "env", "rdma"})
 """What may be said of a node that the fabric generates: how it is realised, not what it is."""
 _BRIDGE = re.compile(r"br-rail\d+")
 """The bridge of a rail on a rail switch."""
@@ -56,6 +57,8 @@ class HandWritten:
     _nodes: dict[str, Node] = field(default_factory=dict)
     _ports: dict[End, str] = field(default_factory=dict)
     _prefixes: list[tuple[IPv4Network, Path]] = field(default_factory=list)
+    _refused_rdma: set[Path] = field(default_factory=set)
+    """Settings that many nodes inherit are refused once."""
 
     def resolve(self) -> tuple[tuple[Node, ...], tuple[Link, ...]]:
         """The nodes and links of the section alone. They are sound only if `problems` stays empty."""
@@ -85,7 +88,10 @@ class HandWritten:
             settings = [*defaults, kinds[node.kind], (("topology", "nodes", node.name), own)]
             container = resolve_container(node.name, node.kind, settings, self._refuse)
             env = _joined(layer.env for _, layer in settings)
-            nodes.append(replace(node, container=container, env=env) if container or env else node)
+            rdma = self._rdma(node.name, node.kind, settings, container) or node.rdma
+            if node.rdma is not None and container is not None:
+                self._refuse_rdma_of_container(node.name, ("fabric", "nic"))
+            nodes.append(replace(node, container=container, env=env, rdma=rdma) if container or env or rdma else node)
         return tuple(nodes)
 
     # ------------------------------------------------------------------ nodes
@@ -115,15 +121,8 @@ class HandWritten:
         kind, settings = layers
         role = _innermost(settings, "role")
         asn = _innermost(settings, "asn")
-        rdma = _innermost(settings, "rdma")
-        if rdma is not None and kind is NodeKind.SWITCH:
-            self._refuse(
-                "rdma-of-switch",
-                (*rdma[1], "rdma"),
-                f"the switch {name!r} gets rdma, which only hosts have",
-                "say it in topology.kinds.host, in a group of hosts or at the hosts",
-                key=True,
-            )
+        container = resolve_container(name, kind, settings, self._refuse)
+        rdma = self._rdma(name, kind, settings, container)
         if kind is NodeKind.HOST:
             for key, noun, found in (("role", "a role", role), ("asn", "an AS number", asn)):
                 if found is not None:
@@ -151,8 +150,43 @@ class HandWritten:
             labels=self._labels(path, settings),
             env=_joined(layer.env for _, layer in settings),
             exec=tuple(command for _, layer in settings for command in layer.exec),
-            rdma=None if rdma is None else Rdma(rdma[0]),
-            container=resolve_container(name, kind, settings, self._refuse),
+            rdma=rdma,
+            container=container,
+        )
+
+    def _rdma(
+        self, name: str, kind: NodeKind, settings: list[tuple[Path, NodeSettings]], container: Container | None
+    ) -> Rdma | None:
+        """What RDMA these settings give a node."""
+        found = _innermost(settings, "rdma")
+        if found is None:
+            return None
+        value, path = found
+        if path in self._refused_rdma:
+            return None
+        if kind is NodeKind.SWITCH:
+            self._refused_rdma.add(path)
+            self._refuse(
+                "rdma-of-switch",
+                (*path, "rdma"),
+                f"the switch {name!r} gets rdma, which only hosts have",
+                "say it in topology.kinds.host, in a group of hosts or at the hosts",
+                key=True,
+            )
+        elif container is not None:
+            self._refuse_rdma_of_container(name, path)
+        return Rdma(value)
+
+    def _refuse_rdma_of_container(self, name: str, path: Path) -> None:
+        if path in self._refused_rdma:
+            return
+        self._refused_rdma.add(path)
+        self._refuse(
+            "rdma-of-container",
+            (*path, "rdma"),
+            f"the container {name!r} gets rdma; containers are not given the machine's RDMA devices",
+            "let it be a network namespace: runtime: netns",
+            key=True,
         )
 
     def _layers(self, path: Path, spec: NodeSpec) -> tuple[NodeKind, list[tuple[Path, NodeSettings]]] | None:

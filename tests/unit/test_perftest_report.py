@@ -159,7 +159,7 @@ def test_a_completion_with_error_is_explained() -> None:
 
 
 def job(test: PerftestTest, **settings: int) -> PerftestJob:
-    return PerftestJob(test=test, client=CLIENT, server=SERVER, **settings)  # type: ignore[arg-type]
+    return PerftestJob(test=test, client=CLIENT, server=SERVER, **settings)
 
 
 def test_arguments() -> None:

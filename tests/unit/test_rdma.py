@@ -71,6 +71,19 @@ def test_a_port_of_a_generated_host_that_is_on_no_rail_gets_none() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("said", "hosts"),
+    [
+        ("kinds: {host: {rdma: rxe}}", ["p1-s1-h1", "p1-s1-h2"]),
+        ("nodes: {p1-s1-h2: {rdma: rxe}}", ["p1-s1-h2"]),
+    ],
+)
+def test_it_may_be_said_of_the_fabrics_hosts(said: str, hosts: list[str]) -> None:
+    text = f"name: rd\nfabric: {{design: single-switch, hosts: 2, gpus: 1}}\ntopology: {{{said}}}\n"
+    plan = plan_lab(load_topology_text(text, file="x.yml"), k=1000)
+    assert [item.node for item in devices(plan)] == hosts
+
+
 def test_every_nic_of_a_written_host_gets_a_device() -> None:
     lab = load_topology_text(WRITTEN.format(name="rw"), file="x.yml")
     assert [item.device for item in devices(plan_lab(lab, k=1000))] == ["rw-h1-eth1", "rw-h1-eth2"]
