@@ -109,6 +109,7 @@ def running_engine() -> Iterator[TestEngine]:
             client = ContainerEngine.connect(engine.url)
             for container in client.client.containers.list(all=True, ignore_removed=True):
                 container.remove(force=True)
+            client.client.images.prune({"dangling": True})  # those that a newer build has replaced
             client.close()
             yield engine
         finally:

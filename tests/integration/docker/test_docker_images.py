@@ -1,0 +1,75 @@
+"""Our own images: built once, again when their inputs change, with the build's own words where it fails."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.drivers.container_images import Base, build_image, image_status
+from testbed.drivers.containers import ContainerEngine
+from testbed.errors import CapabilityError, DriverError
+
+ROOT = Path(__file__).parents[3]
+
+pytestmark = [pytest.mark.docker, pytest.mark.netns, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of what images are made from."""
+    shutil.copytree(ROOT / "images", tmp_path / "images", ignore=shutil.ignore_patterns("vm", "wireshark"))
+    for name in ("agent", "transport", "worker", "workload"):
+        shutil.copytree(ROOT / "testbed" / name, tmp_path / "testbed" / name)
+    for name in ("__init__.py", "version.py", "errors.py", "names.py", "units.py"):
+        shutil.copy(ROOT / "testbed" / name, tmp_path / "testbed" / name)
+    return tmp_path
+
+
+def test_what_is_up_to_date_is_not_built_again(client: ContainerEngine, sandbox: Any) -> None:
+    assert not build_image(client, "host")
+    done = sandbox.cli("images", "build")
+    assert done.stdout == "testbed/host: up to date\ntestbed/switch: up to date\n"
+    listed = json.loads(sandbox.cli("images", "list", "-f", "json").stdout)
+    assert [(row["image"], row["state"]) for row in listed] == [
+        ("testbed/host", "current"),
+        ("testbed/switch", "current"),
+    ]
+
+
+def test_a_change_of_any_input_is_seen(client: ContainerEngine, checkout: Path) -> None:
+    assert image_status(client, "host", checkout).state == "current"
+    assert image_status(client, "switch", checkout).state == "current"
+    source = checkout / "testbed/agent/agent.py"
+    source.write_text(source.read_text() + "\n")
+    assert image_status(client, "host", checkout).state == "outdated"
+    assert image_status(client, "switch", checkout).state == "current"
+    (checkout / "images/switch/Dockerfile").write_text("FROM scratch\n")
+    assert image_status(client, "switch", checkout).state == "outdated"
+
+
+def test_a_build_that_fails_says_what_the_step_said(client: ContainerEngine, checkout: Path) -> None:
+    recipe = checkout / "images/switch/Dockerfile"
+    recipe.write_text("ARG BASE\nFROM ${BASE}\nRUN echo oh dear; exit 3\n")
+    before = image_status(client, "switch").id
+    with pytest.raises(DriverError, match=r"(?s)building testbed/switch failed: .*3.*oh dear"):
+        build_image(client, "switch", checkout=checkout)
+    assert image_status(client, "switch").id == before
+
+
+def test_what_is_missing_is_named(client: ContainerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CapabilityError, match="no recipe of the image host"):
+        build_image(client, "host", checkout=tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CapabilityError, match="mmdebstrap is not installed"):
+        build_image(client, "host", base=Base.MMDEBSTRAP, rebuild=True)
+
+
+def test_names_and_bases_that_do_not_exist(sandbox: Any) -> None:
+    unknown = sandbox.cli("images", "build", "router")
+    assert (unknown.returncode, "there is no image 'router'" in unknown.stderr) == (2, True)
+    nowhere = sandbox.cli("images", "build", "--base", "moon")
+    assert (nowhere.returncode, "--base moon: expected auto" in nowhere.stderr) == (1, True)
