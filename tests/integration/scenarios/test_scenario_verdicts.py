@@ -1,7 +1,7 @@
 """Every shipped scenario is run as a user would, and passes.
 
-A run on a machine that was overrun is invalid and says nothing; one that fails may have met a moment that no trust check
-knows of. Either is run once more; what fails twice fails here, what is invalid twice is shown.
+A run on a machine that was overrun is invalid and says nothing; one that fails may have met a moment that no trust
+check knows of. Either is run once more; what fails twice fails here, what is invalid twice is shown.
 """
 
 from __future__ import annotations
