@@ -39,7 +39,8 @@ def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
         if pipeline_ns:
             found.append(
                 "Of the declared base RTT, what links do not have (NICs, switch pipelines:"
-                f" {pipeline_ns / 1e6:.3g} ms each way in lab time) is added by the receiving endpoint, behind all queues."
+                f" {pipeline_ns / 1e6:.3g} ms each way in lab time) is added by the receiving endpoint, behind all"
+                " queues."
             )
     if scenario.transport.kind is TransportKind.TCP:
         cc = scenario.transport.cc or "the machine's default congestion control"
