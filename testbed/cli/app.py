@@ -18,11 +18,13 @@ from testbed.cli.record_verbs import record_app, results_app
 from testbed.cli.scenario_verbs import scenario_app
 from testbed.cli.signals import stand_by_the_outcome
 from testbed.cli.vm import vm_app
+from testbed.cli.words import WORDS, RootGroup
 from testbed.errors import TestbedError
 from testbed.version import __version__
 
 app = typer.Typer(
     name="testbed",
+    cls=RootGroup,
     help="A scale model of an AI data-centre fabric on one Linux machine: real FRR, real kernel, real packets.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -81,8 +83,7 @@ def root(
     if on is not None and context.invoked_subcommand != "vm":
         from testbed.cli import vm
 
-        verb = sys.argv[-len(context.args) - 1 :]  # the group has read what is before it
-        raise typer.Exit(vm.run_elsewhere(on, clock, verb))
+        raise typer.Exit(vm.run_elsewhere(on, clock, context.meta[WORDS]))
     if clock != "wall":
         raise TestbedError("--clock virtual: time is virtual in the lab VM only: --on vm")
 

@@ -16,9 +16,9 @@ GUEST_CHECKOUT = "/srv/testbed"
 _LEFT_OUT = frozenset({"__pycache__", "results", "build", "dist", "node_modules"})
 
 
-def checkout_files(checkout: Path = CHECKOUT) -> Iterator[tuple[str, Path]]:
-    """Name and path of each file, in the order of their names."""
-    for directory, folders, names in os.walk(checkout):
+def checkout_files(checkout: Path = CHECKOUT, folder: str = "") -> Iterator[tuple[str, Path]]:
+    """Name and path of each file, of one folder alone if it is given, in the order of their names."""
+    for directory, folders, names in os.walk(checkout / folder):
         folders[:] = sorted(
             name for name in folders if not name.startswith(".") and name not in _LEFT_OUT and ".egg-" not in name
         )
@@ -36,11 +36,11 @@ def fingerprint(checkout: Path = CHECKOUT) -> str:
     return digest.hexdigest()[:16]
 
 
-def archive(checkout: Path = CHECKOUT, *, prefix: str = "") -> bytes:
-    """All the files, their names below `prefix`."""
+def archive(checkout: Path = CHECKOUT, *, prefix: str = "", folder: str = "") -> bytes:
+    """All the files, or those of one folder, their names below `prefix`."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for name, path in checkout_files(checkout):
+        for name, path in checkout_files(checkout, folder):
             add(tar, prefix + name, path.read_bytes(), executable=os.access(path, os.X_OK))
     return buffer.getvalue()
 

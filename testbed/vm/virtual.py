@@ -136,7 +136,7 @@ def _write_job(disk: Path, arguments: Sequence[str], directory: Path, variables:
     files = workplace.pack(sent, directory, workplace.directories_of(arguments), prefix=FILES)
     with disk.open("wb") as file:
         # Archives one after another are one archive if no end is left between them.
-        for part in (buffer.getvalue(), files, checkout.archive(prefix="checkout/")):
+        for part in (buffer.getvalue(), files, checkout.archive(prefix="checkout/", folder="testbed")):
             file.write(_without_end(part))
         file.write(bytes(1024))
         if file.tell() > JOB_DISK_BYTES:
