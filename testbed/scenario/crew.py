@@ -92,8 +92,15 @@ class WorkerProcess:
         *lines, rest = chunk.split(b"\n")
         events: list[Event] = []
         for line in lines:
-            events.append(json.loads(b"".join((*self._incoming, line))))
+            try:
+                event = json.loads(b"".join((*self._incoming, line)))
+            except (ValueError, RecursionError):
+                event = None
             self._incoming = []
+            if not isinstance(event, dict):
+                self.process.kill()  # whatever runs there is no worker; its end comes next
+                return events
+            events.append(event)
         if rest:
             self._incoming.append(rest)
         return events
