@@ -12,6 +12,8 @@ _SMALLEST = 1e-12
 """What is below is nothing."""
 _WANTED_TICKS = 5
 _MOST_LOG_TICKS = 7
+_ONE_UNIT = 1e4
+"""Ratio of the ends above which no single unit suits both."""
 _LOG_FROM = 4.0
 """Ratio of the ends from which chosen numbers are spread by their ratios."""
 
@@ -89,8 +91,13 @@ def log_axis(title: str, unit: str, values: Iterable[float]) -> Axis:
     highest = min((value for value in shown if value >= high * factor * (1 - 1e-9)), default=10.0**last)
     if highest <= lowest:
         lowest, highest = 10.0**first, 10.0**last
-    ticks = tuple((value / factor, f"{value:,g}") for value in shown if lowest <= value <= highest)
-    return Axis(title=_titled(title, word), low=lowest / factor, high=highest / factor, ticks=ticks, log=True)
+    kept = [value for value in shown if lowest <= value <= highest]
+    low, high = lowest / factor, highest / factor
+    if word and high / low > _ONE_UNIT:  # each tick in the unit that suits it
+        named = tuple((value / factor, _in_its_unit(value / factor, unit)) for value in kept)
+        return Axis(title=title, low=low, high=high, ticks=named, log=True)
+    ticks = tuple((value / factor, f"{value:,g}") for value in kept)
+    return Axis(title=_titled(title, word), low=low, high=high, ticks=ticks, log=True)
 
 
 def numbered_axis(title: str, values: Iterable[float]) -> Axis:
@@ -122,6 +129,11 @@ def display_unit(unit: str, largest: float) -> tuple[float, str]:
                     return 1 / size, prefix + word
             return 1.0, word
     return 1.0, unit
+
+
+def _in_its_unit(value: float, unit: str) -> str:
+    factor, word = display_unit(unit, value * (1 + 1e-9))
+    return f"{value * factor:,g} {word}"
 
 
 def binary_size(value: float) -> str:

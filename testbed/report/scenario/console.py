@@ -11,6 +11,7 @@ from testbed.report.scenario.figures import (
     foremost_metrics,
     format_band,
     format_prediction,
+    format_rate,
     format_ratio,
     format_spread,
     format_value,
@@ -64,12 +65,12 @@ def _print_point(record: Record, point: PointResult, console: Console) -> None:
 def _flow_table(record: Record, point: PointResult, run: RunResult) -> Table:
     which = f", run {run.index} of {len(point.runs)}" if len(point.runs) > 1 else ""
     table = _table(f"{record.scenario.name} on {point.lab.name}, k = {point.lab.k:g}{which}")
-    _columns(table, "Flow", "Gbit/s (lab)", "Share of ideal", "Retransmits")
+    _columns(table, "Flow", "Goodput (lab)", "Share of ideal", "Retransmits")
     senders = list(enumerate(senders_of(run)))
     most = MAX_FLOWS if len(senders) <= MAX_FLOWS else MAX_FLOWS // 2
     slowest = sorted(senders, key=lambda item: item[1].share)[:most]
     for _, sender in sorted(slowest):
-        _row(table, sender.name, f"{sender.goodput_bps / 1e9:.4f}", f"{sender.share:.1%}", f"{sender.retransmits:,}")
+        _row(table, sender.name, format_rate(sender.goodput_bps), f"{sender.share:.1%}", f"{sender.retransmits:,}")
     hidden = len(senders) - len(slowest)
     if hidden:
         table.add_row(_plain(f"and {hidden:,} faster ones"), "", "", "", style="dim")

@@ -32,7 +32,7 @@ def format_value(value: float | None, unit: str) -> str:
         case "s":
             return format_time(value)
         case "ratio":
-            return f"{value:.3f}"
+            return f"{value:.3f}" if abs(value) < 100 else f"{value:.1f}" if abs(value) < 1000 else f"{value:,.0f}"
         case "count" | "packet":
             return f"{value:,.0f}" if value == round(value) or abs(value) >= 100 else f"{value:,.1f}"
     return f"{value:.4g} {unit}".rstrip()
@@ -85,7 +85,7 @@ def format_ratio(metric: MetricSummary) -> str:
     """Measured over ideal, where that means something."""
     if metric.median is None or not metric.ideal:
         return MISSING
-    return f"{metric.median / metric.ideal:.3f}"
+    return format_value(metric.median / metric.ideal, "ratio")
 
 
 def format_spread(metric: MetricSummary) -> str:

@@ -233,7 +233,7 @@ def _views(record: Record, budget: int) -> list[PointView]:
                 point=point,
                 label=point.name or f"point {number + 1}",
                 run=run,
-                headline=[metric for metric in point.metrics if metric.headline],
+                headline=[metric for metric in point.metrics if metric.headline and metric.median is not None],
                 plots=[] if cut else plots,
                 cut=cut,
                 balances=[] if run is None else reconcile(run),

@@ -159,3 +159,9 @@ def test_rows_show_band_runs_and_ideal() -> None:
     assert ">100%<" in drawing.svg, "the unit stands at the last tick where the axis has no title"
     missing = draw_rows([Row(label="x", value=None, written="–")], linear_axis("t", "", [1]), described="d")
     assert 'class="bar' not in missing.svg
+
+
+def test_many_decades_have_a_unit_each() -> None:
+    axis = log_axis("completion time", "s", [3e-6, 0.9])
+    assert axis.title == "completion time"
+    assert labels(axis) == ["1 µs", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s"]

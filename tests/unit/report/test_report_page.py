@@ -344,6 +344,7 @@ def test_no_bullet_without_a_value_or_a_band() -> None:
         (0.0021, "share", "0.21%"),
         (0.0, "share", "0.0%"),
         (1.46, "ratio", "1.460"),
+        (28863.3, "ratio", "28,863"),
         (123456.0, "count", "123,456"),
         (7.5, "count", "7.5"),
         (80e6, "bit/s", "80 Mbit/s"),

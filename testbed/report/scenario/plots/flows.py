@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import statistics
+
 from testbed.report.chart import XYChart, linear_axis
 from testbed.report.scenario.plots.plot import Curve, Plot, curves, which_runs
 from testbed.report.scenario.senders import senders_of
 from testbed.results import Record
+
+_BUSY = 0.25
+"""Share of the longest channel's time in which the middle one sends, at least, where shares say something."""
 
 
 def plot_ranks(record: Record) -> Plot | None:
@@ -39,6 +44,10 @@ def plot_ranks(record: Record) -> Plot | None:
 
 def _shares(curve: Curve) -> list[float]:
     """Of runs in which shares mean something: in an open loop or a chain of dependencies senders idle by design."""
-    if curve.run.metrics.get("aggregate_share") is None:
+    run = curve.run
+    if run.metrics.get("aggregate_share") is None:
         return []
-    return sorted(sender.share for sender in senders_of(curve.run) if sender.ideal_bps > 0)
+    busy = [channel.busy_s for channel in run.channels]
+    if busy and statistics.median(busy) < _BUSY * max(channel.seconds for channel in run.channels):
+        return []
+    return sorted(sender.share for sender in senders_of(run) if sender.ideal_bps > 0)
