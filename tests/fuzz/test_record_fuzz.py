@@ -138,7 +138,7 @@ def make_everything(record: Record) -> None:
     Plain().feed(render_comparison([comparison]))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_mutated_records(data: st.DataObject) -> None:
     document = json.loads(seed(data.draw(st.sampled_from(NAMES))))
