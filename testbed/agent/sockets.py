@@ -224,8 +224,9 @@ class SocketGroup:
 
     @property
     def overflows(self) -> int:
-        """Datagrams that the kernel dropped because this process did not receive them in time."""
-        return options.dropped_datagrams(self._receiver)
+        """Datagrams, whole and trimmed, that the kernel dropped because this process did not receive them in time."""
+        trimmed = 0 if self._trimmed is None else self._trimmed.overflows
+        return options.dropped_datagrams(self._receiver) + trimmed
 
     # --- receiving ------------------------------------------------------------------------------------
 

@@ -11,11 +11,20 @@ import socket
 import struct
 
 from testbed.agent.mmsg import CE, ECN_MASK, ReceiveRing
-from testbed.agent.options import attach_filter, open_socket, receive_tos, set_receive_buffer
+from testbed.agent.options import (
+    attach_filter,
+    dropped_datagrams,
+    open_socket,
+    receive_tos,
+    set_receive_buffer,
+)
 from testbed.transport.datagram import Incoming
 from testbed.transport.uet.codes import UDP_HEADER_BYTES
 
 _UDP = struct.Struct("!HHHH")
+RECEIVE_BUFFER_BYTES = 1 << 24
+"""A trimmed packet occupies as much of it as the whole one did, and an incast's first round trip is trimmed nearly
+whole: what does not fit is found missing by time-outs alone. It is a limit, and no memory until then."""
 _SLOTS = 64
 _STALE_READS = 256
 
@@ -89,7 +98,7 @@ class TrimmedReceiver:
         port: int,
         interface: str = "",
         last_hop_dscp: int | None = None,
-        receive_buffer_bytes: int = 1 << 20,
+        receive_buffer_bytes: int = RECEIVE_BUFFER_BYTES,
     ) -> None:
         self._ipv6 = ":" in address
         self._port = port
@@ -111,6 +120,11 @@ class TrimmedReceiver:
 
     def fileno(self) -> int:
         return self._socket.fileno()
+
+    @property
+    def overflows(self) -> int:
+        """Packets that the kernel dropped because this process did not receive them in time."""
+        return dropped_datagrams(self._socket)
 
     def receive(self) -> list[Incoming]:
         """The trimmed datagrams that have arrived. Valid until the next call."""

@@ -145,7 +145,7 @@ class PointRunner:
         self, traffic: Sequence[RunTraffic], runs: Sequence[RunResult], ideals: PointIdeals
     ) -> list[PredictedMetric]:
         done = [(one.workload, one.placement, run.channels) for one, run in zip(traffic, runs, strict=False)]
-        return predict_point(self.scenario, self.lab, done, framing=ideals.framing, base_rtt_s=ideals.base_rtt_s)
+        return predict_point(self.scenario, self.lab, done, framing=ideals.framing, base_rtt_s=ideals.base_rtt_s / 2)
 
     def _measure(
         self, index: int, traffic: RunTraffic, ideals: PointIdeals

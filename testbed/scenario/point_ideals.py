@@ -61,13 +61,14 @@ class PointIdeals:
         )
 
     def pattern_ideal_s(self, traffic: RunTraffic) -> float | None:
-        """Until the last byte has arrived, if all begins at once and the fabric between the NICs is no limit."""
+        """Until the last byte has arrived, half a base RTT after it was sent, if all begins at once and the fabric
+        between the NICs is no limit."""
         if not is_pattern(traffic.workload) or not traffic.workload.steps:
             return None
         return pattern_ideal_s(
             ((step.source, step.destination, step.size_bytes) for step in traffic.workload.transfers),
             {rank: float(nic.rate_bps) for rank, nic in enumerate(traffic.placement.nics)},
-            base_rtt_s=self.base_rtt_s,
+            base_rtt_s=self.base_rtt_s / 2,
             framing=self.framing,
         )
 

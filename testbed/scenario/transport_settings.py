@@ -26,6 +26,9 @@ from testbed.worker.program import TcpSettings, UetSettings
 from testbed.workload.oracles.serialisation import Framing, serialisation_s, tcp_framing
 
 CONTROL_DSCP = 48
+RTO_RTTS = 16
+"""A packet may wait in its own NIC for 1.5 BDP, at each switch for one, and be trimmed and sent again: with less, an
+incast ends in time-outs that nothing was lost for."""
 _ETHERNET_BYTES, _IPV4_BYTES, _UDP_BYTES = 14, 20, 8
 """A shaped port of the lab counts Ethernet headers and no gap."""
 _UET_HEADER_BYTES = 12 + 44
@@ -216,6 +219,7 @@ class TransportSettings:
         config: dict[str, Scalar] = {
             "link_rate_bps": nic.rate_bps,
             "base_rtt_ns": self.base_rtt_ns,
+            "rto_min_ns": RTO_RTTS * self.base_rtt_ns,
             "time_scale": self._lab.plan.k,
             "payload_bytes": self._uet_payload(nic.mtu_bytes),
             "trimming": profile is not None and profile.trimming,
