@@ -116,6 +116,9 @@ def _point_table(record: Record) -> Table:
                 cell += f" ({format_prediction(expected, metric.unit)})"
             cells.append(cell)
         _row(table, point_label(point), f"{len(point.runs)}", *cells)
+    ideals = [_common_ideal(record, name) for name in names]
+    if any(ideals):
+        table.add_row("ideal", "", *(_plain(ideal) for ideal in ideals), style="dim")
     if len(record.points) > MAX_POINTS:
         rest = len(record.points) - MAX_POINTS
         table.add_row(f"and {rest} more points in the report", "", *("" for _ in names), style="dim")
@@ -123,6 +126,13 @@ def _point_table(record: Record) -> Table:
         table.caption = "in brackets: what the oracle predicts, mean ± standard deviation over its seeds"
         table.caption_justify = "left"
     return table
+
+
+def _common_ideal(record: Record, name: str) -> str:
+    """The ideal of a metric where it is the same at all points; "" otherwise."""
+    found = {(item.ideal, item.unit) for point in record.points for item in point.metrics if item.name == name}
+    (ideal, unit), *others = found or {(None, "")}
+    return "" if others or ideal is None else format_value(ideal, unit)
 
 
 def _collective_table(rows: list[CollectiveRow]) -> Table:
