@@ -13,14 +13,16 @@ from pathlib import Path
 from testbed.vm.recipe import CHECKOUT
 
 GUEST_CHECKOUT = "/srv/testbed"
-_LEFT_OUT = frozenset({"__pycache__", "results", "build", "dist", "node_modules"})
+_LEFT_OUT = frozenset({"__pycache__", "node_modules"})
+_LEFT_OUT_AT_THE_TOP = frozenset({"results", "build", "dist"})
 
 
 def checkout_files(checkout: Path = CHECKOUT, folder: str = "") -> Iterator[tuple[str, Path]]:
     """Name and path of each file, of one folder alone if it is given, in the order of their names."""
     for directory, folders, names in os.walk(checkout / folder):
+        left_out = _LEFT_OUT | (_LEFT_OUT_AT_THE_TOP if Path(directory) == checkout else frozenset())
         folders[:] = sorted(
-            name for name in folders if not name.startswith(".") and name not in _LEFT_OUT and ".egg-" not in name
+            name for name in folders if not name.startswith(".") and name not in left_out and ".egg-" not in name
         )
         for name in sorted(names):
             path = Path(directory, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import secrets
 import sys
 from collections.abc import Sequence
@@ -68,8 +69,8 @@ def synchronise(session: Session) -> bool:
     ours = checkout.fingerprint()
     if session.check(["sh", "-c", 'cat "$1" 2>/dev/null || true', "sh", _SYNCHRONISED]).decode() == ours:
         return False
-    archive = checkout.archive(prefix="checkout/")
-    session.check(["python3", "/usr/lib/testbed/unpack-job", "-", "/run"], stdin=archive)
+    archive = gzip.compress(checkout.archive(prefix="checkout/"), compresslevel=6)
+    session.check(["sh", "-c", "gunzip | python3 /usr/lib/testbed/unpack-job - /run"], stdin=archive)
     session.check(["tee", _SYNCHRONISED], stdin=ours.encode())
     return True
 
