@@ -36,6 +36,9 @@ _UET_HEADER_BYTES = 12 + 44
 _UET_LARGEST_PAYLOAD = 4096
 _TSS_BYTES = 12 + 16
 """Security header and the tag of AES-GCM (UE Specification 1.0, section 3.7)."""
+_MAX_RTO_RETX = 12
+"""More than the specification's 5: a hold timer of BGP (9 s) or a busy machine is no reason to give a peer up, since
+the run's own time limit is there, and with time-outs that double this is half a minute."""
 _BTH_BYTES, _RETH_BYTES, _ICRC_BYTES = 12, 16, 4
 _ROCE_MTUS = (4096, 2048, 1024, 512, 256)
 _OWN_OPTIONS = {"mode", "tss"}
@@ -223,6 +226,7 @@ class TransportSettings:
             "time_scale": self._lab.plan.k,
             "payload_bytes": self._uet_payload(nic.mtu_bytes),
             "trimming": profile is not None and profile.trimming,
+            "max_rto_retx": _MAX_RTO_RETX,
         }
         if self._transport.cc is not None:
             config["cc"] = self._transport.cc

@@ -62,7 +62,7 @@ def rounds(lab: RunningLab, kind: TransportKind, workload: Workload) -> tuple[li
 
 @pytest.mark.parametrize("kind", [TransportKind.TCP, TransportKind.UET])
 def test_a_run_on_an_unchanged_lab(lab: RunningLab, kind: TransportKind) -> None:
-    workload = generate_collective("all_reduce", ranks=8, size_bytes=(4 if kind is TransportKind.TCP else 1) * MB)
+    workload = generate_collective("all_reduce", ranks=8, size_bytes=4 * MB if kind is TransportKind.TCP else MB // 4)
     beyond, _ = rounds(lab, kind, workload)
     what = f"runner: beyond the traffic, 8 hosts, checked AllReduce over {kind}"
     judge(Figure(what=what, measured=statistics.median(beyond), limit=0.5, unit="s"))
