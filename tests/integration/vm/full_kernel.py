@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from foreign_root import CHECKOUT, COMMAND_TIMEOUT_S, ForeignRoot, mirror
 
-PACKAGES = ("busybox-static", "ibverbs-providers", "kmod", "perftest", "qemu-system-x86", "rdma-core")
+PACKAGES = ("busybox-static", "kmod", "qemu-system-x86")
 """What a root needs beyond its own purpose to be the disk of a machine, and to run it.
 
 Its own QEMU: one before 8.1 loses races with a kernel that rewrites its code (jump labels) when cores are emulated by
