@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,33 @@ def remove_tree(directory: Path) -> None:
         raise ImageError(f"something is mounted in {directory}: {', '.join(inside)}", hint="umount it first")
     if directory.exists():
         shutil.rmtree(directory)
+
+
+@contextlib.contextmanager
+def scratch(kind: str) -> Iterator[Path]:
+    """A directory on the cache's disk while the context lasts. Those that somebody who was killed left behind go."""
+    parent = cache_directory()
+    parent.mkdir(parents=True, exist_ok=True)
+    for old in parent.glob(f"scratch-{kind}-*"):
+        with contextlib.suppress(OSError), _held(old):
+            remove_tree(old)
+    directory = Path(tempfile.mkdtemp(dir=parent, prefix=f"scratch-{kind}-"))
+    try:
+        with _held(directory):
+            yield directory
+    finally:
+        remove_tree(directory)
+
+
+@contextlib.contextmanager
+def _held(directory: Path) -> Iterator[None]:
+    """Hold a lock on a directory. Raises `BlockingIOError` if somebody else does."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def whole(kind: str, fingerprint: str) -> Path | None:

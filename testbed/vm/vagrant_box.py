@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shutil
 import tarfile
-import tempfile
 from pathlib import Path
 
 from testbed.vm import cache
@@ -35,9 +34,7 @@ end
 def write_box(emulator: Emulator, image: Image, target: Path) -> None:
     """Write the box. It is there whole or not at all."""
     size = image.disk.stat().st_size
-    parent = cache.cache_directory()
-    with tempfile.TemporaryDirectory(dir=parent, prefix="box-") as name:
-        scratch = Path(name)
+    with cache.scratch("box") as scratch:
         run_tool(
             [*emulator.image_tool, "convert", "-f", "raw", "-O", "qcow2", str(image.disk), str(scratch / DISK)], {}
         )

@@ -14,7 +14,6 @@ import io
 import json
 import subprocess
 import tarfile
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -61,16 +60,14 @@ def run_job(
 
     Raises `MachineError` if the guest dies, is killed, or takes longer than `timeout_s` of wall-clock time.
     """
-    scratch_parent = cache.cache_directory()
-    scratch_parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(dir=scratch_parent, prefix="job-") as name:
-        scratch = Path(name)
+    with cache.scratch("job") as scratch:
         disk = scratch / "job.tar"
         _write_job(disk, arguments, directory, variables or {})
         files = [scratch / "console", scratch / "stdout", scratch / "stderr"]
         process = subprocess.Popen(
-            [*emulator.program, *machine_options(image, disk, files)],
+            # It ends with us, however we end.
+            ["setpriv", "--pdeathsig", "KILL", "--", *emulator.program, *machine_options(image, disk, files)],
             env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -104,3 +104,15 @@ def test_nothing_behind_a_mount_is_removed(own_cache: Path, monkeypatch: pytest.
     with pytest.raises(ImageError, match="mounted"):
         cache.cached("vm", "abc", make)
     assert (inside / "somebody's").exists()
+
+
+def test_scratch_of_somebody_who_was_killed_goes(own_cache: Path) -> None:
+    own_cache.mkdir()
+    left = own_cache / "scratch-job-left"
+    left.mkdir()
+    with cache.scratch("job") as first:
+        assert not left.exists()
+        with cache.scratch("job") as second:
+            assert first.exists()  # it is held
+        assert not second.exists()
+    assert list(own_cache.iterdir()) == []
