@@ -18,6 +18,8 @@ _HOST = (
     ("net/ipv4/conf/all/arp_ignore", "1"),  # a NIC answers for its own address only: rails stay apart
     ("net/ipv4/conf/all/arp_announce", "2"),
     ("net/ipv6/conf/all/disable_ipv6", "1"),  # sets `default` and what exists too (addrconf_disable_ipv6)
+    # A connection begins without what an earlier one to the same host has learnt (ssthresh, RTT): runs are alike.
+    ("net/ipv4/tcp_no_metrics_save", "1"),
 )
 
 _SWITCH = (
