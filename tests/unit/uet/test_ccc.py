@@ -48,6 +48,16 @@ def test_every_kind_counts_what_is_in_flight(kind: CcKind) -> None:
         assert context.nscc.inflight == 3000
 
 
+@pytest.mark.parametrize("kind", CcKind)
+def test_every_kind_counts_what_it_sends_and_keeps_round_trips(kind: CcKind) -> None:
+    context = make_context(kind, CONFIG, now=0)
+    for _ in range(4):
+        context.on_send(0, 1000)
+    for rtt_ns in (15_000, -1, 13_000, 14_000):
+        context.on_ack(100, 1000, False, rtt_ns)
+    assert (context.sends, context.latest_rtt_ns, context.least_rtt_ns) == (4, 14_000, 13_000)
+
+
 def test_what_both_permit_may_be_sent() -> None:
     context = make_context(CcKind.BOTH, CONFIG, now=0)
     assert context.nscc is not None
