@@ -1,0 +1,63 @@
+"""What an image is made from, and that its name changes with it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from testbed.errors import CapabilityError
+from testbed.vm.recipe import CHECKOUT, load_recipe, version_numbers
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    shutil.copytree(CHECKOUT / "images", tmp_path / "images")
+    shutil.copyfile(CHECKOUT / "pyproject.toml", tmp_path / "pyproject.toml")
+    return tmp_path
+
+
+def change(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_the_same_inputs_have_the_same_name(tree: Path) -> None:
+    assert load_recipe(tree).fingerprint == load_recipe(CHECKOUT).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "base_too"),
+    [
+        ("images/versions.toml", '"nvme-cli", ', "", True),
+        ("images/versions.toml", 'size = "6G"', 'size = "8G"', False),
+        ("images/vm/root/etc/inittab", "respawn", "once", False),
+        ("pyproject.toml", "jinja2>=3.1", "jinja2>=3.2", False),
+    ],
+)
+def test_every_input_changes_the_name(tree: Path, file: str, old: str, new: str, base_too: bool) -> None:
+    before = load_recipe(tree)
+    change(tree / file, old, new)
+    after = load_recipe(tree)
+    assert after.fingerprint != before.fingerprint
+    assert (after.base_fingerprint != before.base_fingerprint) == base_too
+    assert after.qemu_fingerprint == before.qemu_fingerprint
+
+
+def test_what_only_docker_images_need_does_not(tree: Path) -> None:
+    before = load_recipe(tree).fingerprint
+    (tree / "images/versions.toml").open("a").write('\n[other]\nx = "y"\n')
+    assert load_recipe(tree).fingerprint == before
+
+
+def test_without_a_checkout(tmp_path: Path) -> None:
+    with pytest.raises(CapabilityError, match="no recipe"):
+        load_recipe(tmp_path)
+
+
+def test_the_kernel_is_new_enough_for_rxe_in_namespaces() -> None:
+    assert load_recipe().oldest_kernel >= (7, 1)
+    assert version_numbers("7.3.4+deb13-amd64") == (7, 3, 4)
+    assert version_numbers("unknown") == ()

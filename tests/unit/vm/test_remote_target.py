@@ -1,0 +1,64 @@
+"""What `--on` takes, and that the verb is handed on as it was written."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from testbed.cli import app as command_line
+from testbed.cli import vm
+from testbed.errors import TestbedError
+from testbed.vm.remote import Target, parse_target
+from testbed.vm.ssh import Login
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("vm", Target(machine="vm")),
+        ("vm:mine", Target(machine="mine")),
+        ("ssh://host", Target(login=Login(host="host"))),
+        ("ssh://root@host:2222", Target(login=Login(host="host", user="root", port=2222))),
+        ("ssh://host/opt/testbed/", Target(login=Login(host="host"), path="/opt/testbed")),
+        ("ssh://[::1]:2222", Target(login=Login(host="::1", port=2222))),
+    ],
+)
+def test_targets(text: str, target: Target) -> None:
+    assert parse_target(text) == target
+
+
+@pytest.mark.parametrize("text", ["", "host", "http://host", "ssh://", "ssh://host:port", "ssh://host:99999999"])
+def test_what_is_none(text: str) -> None:
+    with pytest.raises(TestbedError, match="--on"):
+        parse_target(text)
+
+
+def handed_on(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, list[object]]:
+    calls: list[object] = []
+
+    def elsewhere(on: str, clock: str, words: list[str]) -> int:
+        calls.extend([on, clock, words])
+        return 7
+
+    monkeypatch.setattr(vm, "run_elsewhere", elsewhere)
+    result = CliRunner().invoke(command_line.app, list(arguments))
+    return result.exit_code, calls
+
+
+def test_the_verb_is_handed_on_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["exec", "h1", "-n", "x", "--", "sh", "-c", "exit 3", "--on", "vm"]
+    assert handed_on(monkeypatch, "--on", "vm", *words) == (7, ["vm", "wall", words])
+
+
+def test_an_option_that_the_verb_does_not_have_is_for_the_other_machine_to_judge(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert handed_on(monkeypatch, "--on", "vm", "--clock", "virtual", "run", "--new", "x.yml") == (
+        7,
+        ["vm", "virtual", ["run", "--new", "x.yml"]],
+    )
+
+
+def test_verbs_of_the_lab_vm_are_for_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, calls = handed_on(monkeypatch, "--on", "vm", "vm", "--help")
+    assert (code, calls) == (0, [])
