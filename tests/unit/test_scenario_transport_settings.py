@@ -83,7 +83,7 @@ def test_uet_gets_the_labs_numbers() -> None:
     ranks, found = uet_of_first_host(settings(UET, where, cc="rccc", paths="oblivious", options={"mpr": 4}), where)
     config = UetConfig(**found.config)
     assert config.link_rate_bps == ranks[0].rate_bps
-    assert config.base_rtt_ns == model_base_rtt(where.model).scaled(K).ns
+    assert config.base_rtt_ns == where.plan.qos.base_rtt_ns * K
     assert (config.cc, config.paths, config.trimming, config.mpr, config.time_scale) == (
         "rccc",
         "oblivious",
@@ -98,6 +98,7 @@ def test_uet_gets_the_labs_numbers() -> None:
 def test_uet_holds_datagrams_for_what_endpoints_delay() -> None:
     where = lab()
     ranks, found = uet_of_first_host(settings(UET, where), where)
+    assert found.config["base_rtt_ns"] == model_base_rtt(where.model).scaled(K).ns
     here, there = (str(nic.address.ip) for nic in ranks)
     assert found.delays_ns == {here: {there: 2 * 500 * 1000}}  # two links of 500 ns between the segments
     by_kernel = tuple(replace(port, delay_by=DelayBy.KERNEL) for port in where.plan.ports)
