@@ -16,6 +16,7 @@ from testbed.scenario.channels import plan_channels
 from testbed.scenario.fake_lab import small_lab
 from testbed.scenario.transport_settings import TransportSettings
 from testbed.transport.uet.config import UetConfig
+from testbed.units import Duration
 from testbed.workload.patterns import generate_point_to_point
 
 K = 1000.0
@@ -43,13 +44,7 @@ def lab_with_classes(*classes: Any, trimming: bool = False) -> Any:
         if item.priority:
             table[10 * item.priority] = item.priority
     profile = SimpleNamespace(
-        switch=True,
-        classes=classes,
-        class_of_dscp=tuple(table),
-        trimming=trimming,
-        control_class=6,
-        rate_bps=400_000_000,
-        bdp_bytes=600_000,
+        switch=True, classes=classes, class_of_dscp=tuple(table), trimming=trimming, control_class=6
     )
     table[48] = 6
     profile.class_of_dscp = tuple(table)
@@ -89,7 +84,7 @@ def test_uet_gets_the_labs_numbers() -> None:
     ranks, found = uet_of_first_host(settings(UET, where, cc="rccc", paths="oblivious", options={"mpr": 4}), where)
     config = UetConfig(**found.config)
     assert config.link_rate_bps == ranks[0].rate_bps
-    assert config.base_rtt_ns == 12_000 * K  # what the thresholds were made with
+    assert config.base_rtt_ns == model_base_rtt(where.model).scaled(K).ns
     assert (config.cc, config.paths, config.trimming, config.mpr, config.time_scale) == (
         "rccc",
         "oblivious",
@@ -110,6 +105,19 @@ def test_uet_holds_datagrams_for_what_endpoints_delay() -> None:
     by_kernel = tuple(replace(port, delay_by=DelayBy.KERNEL) for port in where.plan.ports)
     where = lab(ports=by_kernel)
     assert uet_of_first_host(settings(UET, where), where)[1].delays_ns == {}
+
+
+def test_a_declared_round_trip_is_made_up_by_the_endpoints() -> None:
+    """12 us are declared, of which the links have less: the rest is held at both ends, and UET's own RTT has it all."""
+    where = lab_with_classes(BULK)
+    declared = SimpleNamespace(profiles=(SimpleNamespace(base_rtt=Duration.parse("12us")),))
+    where.model = SimpleNamespace(qos=declared, **{name: getattr(where.model, name) for name in ("nodes", "links")})
+    subject = settings(UET, where)
+    assert subject.base_rtt_ns == pytest.approx(12_000 * K, abs=2)
+    assert settings(TCP, where).pipeline_ns == 0
+    ranks, found = uet_of_first_host(subject, where)
+    ((_, held),) = found.delays_ns[str(ranks[0].address.ip)].items()
+    assert held == pytest.approx(2 * 500 * 1000 + subject.pipeline_ns, abs=2)
 
 
 def test_packets_fit_into_the_mtu() -> None:
