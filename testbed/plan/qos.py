@@ -36,10 +36,8 @@ QUEUE_PACKETS = 32_767
 
 Newer kernels refuse a longer queue (7.2 does: "integer out of range").
 """
-HOST_FRAMES = 200
-"""A NIC's lossy queue; its sockets wait when it is full."""
-HOST_LOSSLESS_BYTES = 64_000_000
-"""A NIC's lossless queue while it is paused: more than sockets may have in flight, so that they wait."""
+HOST_QUEUE_BYTES = 64_000_000
+"""A NIC's queues: more than sockets may have in flight, so that they wait: a NIC drops nothing of its own host."""
 MOST_QUANTUM_BYTES = 200_000
 """A class sends no more than this in its turn (HTB's own bound for a quantum)."""
 CONTROL_DSCP = 48
@@ -353,7 +351,7 @@ def _nic_profile(shape: PortShape, policy: QosPolicy, k: float) -> PortProfile:
             weight=item.weight,
             quantum_bytes=quantum,
             lossless=item.lossless,
-            limit_bytes=HOST_LOSSLESS_BYTES if item.lossless else HOST_FRAMES * frame,
+            limit_bytes=HOST_QUEUE_BYTES,
             reserved_bytes=RESERVED_FRAMES * frame,
             alpha=0.0,
         )

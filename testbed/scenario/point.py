@@ -192,7 +192,7 @@ class PointRunner:
                 *check_lateness(measured.lateness),
                 *check_backlogs(*measured.softnet),
                 *measured.checks,
-                *check_rates(observation, [0, *(port.mtu_bytes for port in self.lab.plan.ports)]),
+                *check_rates(observation, [0, *(port.mtu_bytes for port in self.lab.plan.ports)], self._disturbed()),
                 *measured.ports.checks,
             ],
             complete=complete,
@@ -287,6 +287,16 @@ class PointRunner:
                 os.kill(pid, signal.SIGKILL)
 
         return stack.enter_context(FaultTimeline(self.lab, self.scenario.faults, kill_mover=kill_mover))
+
+    def _disturbed(self) -> frozenset[str]:
+        """Ports that faults befall: both ends of links, all of a node's."""
+        targets = {fault.target for fault in self.scenario.faults}
+        found: set[str] = set()
+        for port in self.lab.plan.ports:
+            place = f"{port.node}:{port.name}"
+            if targets & {place, port.peer, port.node, port.peer.partition(":")[0]}:
+                found.add(place)
+        return frozenset(found)
 
     def _tell(self, phase: Phase, run: int, done: float, total: float) -> None:
         self.on_progress(

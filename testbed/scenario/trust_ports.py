@@ -5,7 +5,7 @@ Network Experiments Using Container-Based Emulation", CoNEXT 2012.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,11 @@ LEAST_WINDOWS = 3
 LEAST_BACKLOG_PACKETS = 2
 
 
-def check_rates(seen: Observation, mtu_of: Sequence[int]) -> list[Check]:
+def check_rates(seen: Observation, mtu_of: Sequence[int], disturbed: Collection[str] = ()) -> list[Check]:
     """The port whose rate deviated most while packets waited in it; nothing where none ever had a backlog.
 
-    `mtu_of` is each port's MTU, by number. Ports that were paused meanwhile are not judged.
+    `mtu_of` is each port's MTU, by number. Ports that were paused meanwhile are not judged, nor are those that faults
+    befell (`disturbed`, as "node:interface").
     """
     if seen.samples is None or seen.table is None or seen.growth is None or len(seen.samples) < 2:
         return []
@@ -39,7 +40,7 @@ def check_rates(seen: Observation, mtu_of: Sequence[int]) -> list[Check]:
     paused = seen.growth.pauses["paused_ns"].sum(axis=1)
     worst, place, judged = 0.0, "", 0
     for port, backlog in depth.items():
-        if paused[port]:
+        if paused[port] or table.place(port) in disturbed:
             continue
         deviation = _deviation(times, backlog, sent[port], table.rate_bps[port], LEAST_BACKLOG_PACKETS * mtu_of[port])
         if deviation is None:
