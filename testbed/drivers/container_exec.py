@@ -30,6 +30,8 @@ API = "/v1.40"
 CANNOT_RUN = 126
 KILL = signal.SIGUSR2
 """Sent to the child where SIGKILL is meant for the command: the child itself must live to tell of its end."""
+_RETRY_S = 0.05
+"""After which it is asked again whether a command that is to be signalled has been started."""
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, KILL)
 
 
@@ -144,6 +146,7 @@ class _Command:
         self._wants_input = bool(request["stdin"])
         self._id = _ask(self._socket, "POST", f"/containers/{request['container']}/exec", body)["Id"]
         self._frames = b""
+        self._undelivered: list[int] = []
 
     def run(self) -> int:
         """Until its end; its status."""
@@ -176,7 +179,7 @@ class _Command:
                     self._send_file(stream)
             self._print(rest)
             while True:
-                for key, _ in selector.select():
+                for key, _ in selector.select(_RETRY_S if self._undelivered else None):
                     match key.data:
                         case "output":
                             data = stream.recv(65536)
@@ -185,13 +188,18 @@ class _Command:
                             self._print(data)
                         case "signals":
                             for number in os.read(signals, 64):
-                                self._signal(number)
+                                if number == signal.SIGWINCH:
+                                    self._resize()
+                                else:
+                                    self._undelivered.append(number)
                         case "input":
                             if data := os.read(0, 65536):
                                 stream.sendall(data)
                             else:
                                 selector.unregister(0)
                                 stream.shutdown(socket.SHUT_WR)
+                if self._undelivered:
+                    self._deliver()
 
     def _send_file(self, stream: socket.socket) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -212,14 +220,16 @@ class _Command:
             _write(2 if source == 2 else 1, self._frames[8 : 8 + length])
             self._frames = self._frames[8 + length :]
 
-    def _signal(self, number: int) -> None:
-        if number == signal.SIGWINCH:
-            self._resize()
+    def _deliver(self) -> None:
+        """Hand signals on. One that comes before the engine has started the command waits for it."""
+        state = _ask(self._socket, "GET", f"/exec/{self._id}/json")
+        if not state["Running"] and state["ExitCode"] is None:
             return
-        pid = _ask(self._socket, "GET", f"/exec/{self._id}/json")["Pid"]
-        with contextlib.suppress(ProcessLookupError):
-            if pid:
-                os.kill(pid, signal.SIGKILL if number == KILL else number)
+        for number in self._undelivered:
+            if state["Running"] and state["Pid"]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(state["Pid"], signal.SIGKILL if number == KILL else number)
+        self._undelivered.clear()
 
     def _resize(self) -> None:
         if self._tty:

@@ -152,6 +152,16 @@ class TestExec:
         process.stdout.close()
         assert mixed.run("p1-s1-h1", ["pgrep", "-fx", "sleep 300"]).stdout == ""
 
+    def test_a_signal_right_after_the_start_is_not_lost(self, mixed: RunningLab) -> None:
+        processes = [mixed.spawn("p1-s1-h1", ["sleep", "301"], stdin=subprocess.DEVNULL) for _ in range(4)]
+        for number, process in enumerate(processes):
+            if number % 2:  # after a moment in which the engine starts it, or has just done so
+                with pytest.raises(subprocess.TimeoutExpired):
+                    process.wait(number * 0.05)
+            process.kill()
+        assert {process.wait(30) for process in processes} <= {137, -12}  # -12: before it had asked the engine
+        assert mixed.run("p1-s1-h1", ["pgrep", "-fx", "sleep 301"]).stdout == ""
+
     def test_a_command_that_is_not_there(self, mixed: RunningLab, shared_sandbox: Any) -> None:
         done = shared_sandbox.cli("exec", "p1-s1-h1", "--", "no-such-command")
         assert done.returncode in {126, 127}
