@@ -87,7 +87,9 @@ def deploy(
     if lab.routing.bfd_auto and lab.switches:
         sessions = sum(link.kind == "fabric" for link in lab.links)
         choice = f"{bfd.interval} x {bfd.multiplier}" if bfd else "off"
-        console().print(f"BFD auto: {choice} for {sessions} sessions", highlight=False)
+        images = {switch.container.image if switch.container else "" for switch in lab.switches}
+        why = ": its switches may run different releases of FRR" if len(images) > 1 else ""
+        console().print(f"BFD auto: {choice} for {sessions} sessions{why}", highlight=False)
     if sentence := mechanism_text(outcome.lab.plan.ports):
         console().print(sentence, highlight=False)
 

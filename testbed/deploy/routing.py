@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from pathlib import Path
 
 from testbed.deploy.live import RunningLab
@@ -49,9 +49,24 @@ def daemon_sets(
                 elsewhere=other,
             )
         )
+    if any(switch.bfd is not None for switch in plan.switches):
+        _check_bfd({item.elsewhere.frr if item.elsewhere else frr for item in sets})
     for item in sets:
         prepare_run_directory(item)
     return sets
+
+
+def _check_bfd(installations: Collection[FrrInstallation | None]) -> None:
+    """Raise `CapabilityError` where releases meet whose BGP and BFD wait for each other (`testbed.fabric.bfd`)."""
+    versions = {item.version[:3] for item in installations if item is not None}
+    waits = {version for version in versions if (10, 2) <= version < (10, 3, 1)}
+    if waits and any(version < (10, 2) for version in versions):
+        listed = " and ".join(".".join(map(str, version)) for version in sorted(versions))
+        raise CapabilityError(
+            f"FRR {listed} side by side can lock up with BFD (FRR pull request 18562)",
+            missing="one FRR for all switches",
+            hint="fabric: {routing: {bfd: off}}, or the same image for all switches",
+        )
 
 
 def running_daemons(lab: RunningLab, node: str) -> list[Process]:

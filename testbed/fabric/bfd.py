@@ -16,8 +16,11 @@ SLOW_SESSIONS = 256
 """Up to this many it takes 1 s; above, BFD is off."""
 
 
-def resolve_bfd(params: FabricParams | RoutingParams | BfdParams, sessions: int) -> Bfd | None:
+def resolve_bfd(params: FabricParams | RoutingParams | BfdParams, sessions: int, *, mixed: bool = False) -> Bfd | None:
     """The BFD of a lab with `sessions` switch-to-switch links (one session each); None: off.
+
+    `mixed`: FRR may differ from switch to switch. "auto" is off then: a release that waits for BFD before BGP (FRR
+    10.2 to 10.3, pull request 18562) and one that has no BFD before BGP is up wait for each other for ever.
 
     Raises `ValueError` for a mode that is not "auto", "on" or "off".
     """
@@ -29,6 +32,8 @@ def resolve_bfd(params: FabricParams | RoutingParams | BfdParams, sessions: int)
             return None
         case "on":
             return Bfd(interval=bfd.interval, multiplier=bfd.multiplier)
+        case "auto" if mixed:
+            return None
         case "auto":
             if sessions <= FAST_SESSIONS:
                 return Bfd(interval=Duration.parse("300ms"))

@@ -37,7 +37,7 @@ def resolve_lab(document: Document) -> Lab:
         _raise_any(written.problems)
         lab = replace(lab, nodes=(*generated_nodes, *nodes), links=(*lab.links, *links))
         sessions = sum(link.kind is LinkKind.FABRIC for link in lab.links)
-        bfd = resolve_bfd(fabric.routing.params(), sessions)
+        bfd = resolve_bfd(fabric.routing.params(), sessions, mixed=_mixed_switches(lab))
         lab = replace(lab, routing=replace(lab.routing, bfd=bfd))
     _raise_any(_located(document, check_sizing(lab)))
     if spec.qos is None:
@@ -48,6 +48,11 @@ def resolve_lab(document: Document) -> Lab:
         _raise_any(resolver.problems)
         lab = replace(lab, qos=policy)
     return lab
+
+
+def _mixed_switches(lab: Lab) -> bool:
+    """Whether some switches are containers and others are not, or have other images: FRR may differ between them."""
+    return len({switch.container.image if switch.container else "" for switch in lab.switches}) > 1
 
 
 def _generate(document: Document, spec: LabSpec) -> Lab:

@@ -116,7 +116,8 @@ def test_a_default_runtime_makes_all_of_them_containers() -> None:
 
 
 def test_the_plan_starts_containers_and_differs_in_nothing_else() -> None:
-    plain, mixed = load(FABRIC.partition("topology:")[0]), load(FABRIC)
+    text = FABRIC.replace("spines: 2}", "spines: 2, routing: {bfd: off}}")
+    plain, mixed = load(text.partition("topology:")[0]), load(text)
     plans: list[Any] = [plan_lab(lab, slot=1, k=1000) for lab in (plain, mixed)]
     started = {item.node: item for item in plans[1].operations if isinstance(item, StartContainer)}
     assert set(started) == {"p1-s1-h2", "p1-spine2"}
@@ -127,6 +128,16 @@ def test_the_plan_starts_containers_and_differs_in_nothing_else() -> None:
     assert rest[0] == rest[1]
     assert "containers: 1 of frr:10, 1 of mine:2" in summarize_plan(plans[1]).splitlines()
     assert "containers" not in summarize_plan(plans[0])
+
+
+def test_bfd_is_off_by_itself_where_releases_of_frr_may_meet() -> None:
+    bare = FABRIC.partition("topology:")[0]
+    everywhere = bare + "topology: {kinds: {switch: {runtime: docker}}}\n"
+    assert load(bare).routing.bfd is not None
+    assert load(everywhere).routing.bfd is not None
+    assert load(FABRIC).routing.bfd is None
+    asked = FABRIC.replace("spines: 2}", "spines: 2, routing: {bfd: {interval: 300ms}}}")
+    assert load(asked).routing.bfd is not None
 
 
 @pytest.mark.parametrize("text", [WRITTEN, FABRIC])

@@ -12,6 +12,7 @@ import pytest
 from testbed.deploy.containers import ContainersRemain
 from testbed.deploy.live import RunningLab
 from testbed.drivers.containers import LABEL, ContainerEngine
+from testbed.drivers.machine import find_frr
 from testbed.errors import CapabilityError, DriverError, LabNotFound, NameInUse, TestbedError
 from testbed.model import Lab
 from testbed.names import namespace_name
@@ -80,6 +81,18 @@ def test_what_the_engine_refuses_is_told_and_undone(sandbox: Any, what: str) -> 
 def test_a_switch_without_frr(sandbox: Any) -> None:
     text = CLOS.format(name=sandbox.name()) + "  kinds: {switch: {image: testbed/host}}\n"
     with pytest.raises(CapabilityError, match="the image testbed/host has no FRR"):
+        sandbox.deploy(load_topology_text(text, file="clos.yml"))
+    nothing_left(sandbox)
+
+
+@pytest.mark.may_skip
+def test_releases_of_frr_that_lock_up_with_bfd(sandbox: Any) -> None:
+    """FRR 8.4 here and 10.3 in the image; where both are the same there is nothing to refuse."""
+    if find_frr().version >= (10, 2):
+        pytest.skip("this machine's FRR is as new as the image's")
+    text = CLOS.format(name=sandbox.name()).replace("spines: 1}", "spines: 1, routing: {bfd: {interval: 300ms}}}")
+    text += "  nodes: {p1-spine1: {runtime: netns}}\n"
+    with pytest.raises(CapabilityError, match="side by side can lock up with BFD"):
         sandbox.deploy(load_topology_text(text, file="clos.yml"))
     nothing_left(sandbox)
 
