@@ -1,8 +1,8 @@
 """Does the job of a lab VM in virtual time, in there: runs one verb, then writes what it made over the job's disk.
 
-`python -m testbed.vm.job DIRECTORY DISK`. The directory has `job.json` and, below `files/`, our files by their
-absolute names. Output goes to the second and third serial port as it comes; the first is the console.
-"""
+`python -m testbed.vm.job DIRECTORY DISK`. The directory has `job.json` and, below `files/`, the files that came along,
+`python -m testbed.vm.job DIRECTORY DISK`. The directory has `job.json` and, below `files/`, the files that came along, by the
+absolute names they have outside. Output goes to the second and third serial port as it comes; the first is the console.
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ import time
 import tty
 from pathlib import Path
 
-from testbed.vm import workplace
 from testbed.vm.checkout import add
 
 JOB, FILES, OUTCOME = "job.json", "files/", "outcome.json"
+BASE = "/run/job/files"
+"""Where the files are in there: `virtual-init` unpacks the job into /run/job."""
 START_GRID_S = 10
 """Jobs start at a multiple of this after the boot, so that what the boot took does not move them. Idle time is free."""
 PORTS = ("/dev/ttyS1", "/dev/ttyS2")
@@ -28,15 +29,14 @@ PORTS = ("/dev/ttyS1", "/dev/ttyS2")
 def main(directory: Path, disk: str) -> None:
     """Run the verb and write an archive: its outcome first, then the files that are new or changed."""
     job = json.loads((directory / JOB).read_text())
-    base = f"{directory}/{FILES.rstrip('/')}"
-    arguments = workplace.far_arguments(job["arguments"], base)
-    before = _times(Path(base))
+    base = directory / FILES
+    before = _times(base)
     begin = (time.monotonic() // START_GRID_S + 1) * START_GRID_S
     time.sleep(begin - time.monotonic())
     ports = [_raw(port) for port in PORTS]
     done = subprocess.run(
-        [sys.executable, "-m", "testbed", *arguments],
-        cwd=base + job["directory"],
+        [sys.executable, "-m", "testbed", *job["arguments"]],
+        cwd=job["directory"],
         env={**os.environ, **job["environment"]},
         stdin=subprocess.DEVNULL,
         stdout=ports[0],
@@ -52,7 +52,7 @@ def main(directory: Path, disk: str) -> None:
     }
     with open(disk, "r+b") as device, tarfile.open(fileobj=device, mode="w|") as tar:  # noqa: PTH123
         add(tar, OUTCOME, json.dumps(outcome).encode())
-        for path, at in _times(Path(base)).items():
+        for path, at in _times(base).items():
             if before.get(path) != at:
                 add(tar, f"{FILES}{path.relative_to(base)}", path.read_bytes())
 

@@ -24,7 +24,7 @@ from testbed.vm.checkout import add
 from testbed.vm.emulator import Emulator, environment
 from testbed.vm.errors import MachineError
 from testbed.vm.image import Image
-from testbed.vm.job import FILES, JOB, OUTCOME
+from testbed.vm.job import BASE, FILES, JOB, OUTCOME
 from testbed.vm.machine import kernel_line
 
 MEMORY_MIB = 3072
@@ -126,7 +126,11 @@ def machine_options(image: Image, job: Path, serial: Sequence[Path]) -> list[str
 
 def _write_job(disk: Path, arguments: Sequence[str], directory: Path, variables: Mapping[str, str]) -> None:
     buffer = io.BytesIO()
-    job = {"arguments": list(arguments), "directory": str(directory), "environment": dict(variables)}
+    job = {
+        "arguments": workplace.far_arguments(arguments, BASE),
+        "directory": BASE + str(directory),
+        "environment": dict(variables),
+    }
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         add(tar, JOB, json.dumps(job).encode())
     sent = workplace.files_to_send(arguments, directory)

@@ -1,0 +1,83 @@
+"""The job's disk of a lab VM in virtual time: what goes in, what comes out, and what is no outcome."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from testbed.vm import virtual, workplace
+from testbed.vm.checkout import add
+from testbed.vm.errors import MachineError
+from testbed.vm.image import Image
+from testbed.vm.job import BASE, FILES, JOB, OUTCOME
+
+
+def written(tmp_path: Path, *arguments: str) -> tuple[dict[str, object], list[str]]:
+    disk = tmp_path / "job.tar"
+    virtual._write_job(disk, arguments, tmp_path, {"TESTBED_RUN_REPEAT": "2"})
+    with tarfile.open(disk) as tar:
+        content = tar.extractfile(JOB)
+        assert content is not None
+        return json.loads(content.read()), tar.getnames()
+
+
+def test_a_job_has_its_words_its_files_and_our_code(tmp_path: Path) -> None:
+    (tmp_path / "small.yml").write_text("name: small\n")
+    job, names = written(tmp_path, "run", "small.yml", "--results", str(tmp_path / "out"))
+    assert job == {
+        "arguments": ["run", "small.yml", "--results", f"{BASE}{tmp_path}/out"],
+        "directory": f"{BASE}{tmp_path}",
+        "environment": {"TESTBED_RUN_REPEAT": "2"},
+    }
+    assert f"{FILES}{str(tmp_path / 'small.yml').lstrip('/')}" in names
+    assert "checkout/testbed/vm/job.py" in names
+    assert "checkout/testbed/results/record.py" in names
+
+
+def test_the_same_job_is_the_same_disk(tmp_path: Path) -> None:
+    (tmp_path / "small.yml").write_text("name: small\n")
+    disks = []
+    for name in ("first", "second"):
+        virtual._write_job(tmp_path / name, ["run", "small.yml"], tmp_path, {})
+        disks.append((tmp_path / name).read_bytes()[: 64 << 20])
+    assert disks[0] == disks[1]
+
+
+def test_a_job_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(virtual, "JOB_DISK_BYTES", 1 << 20)
+    with pytest.raises(MachineError, match="larger than its disk"):
+        virtual._write_job(tmp_path / "job.tar", ["run"], tmp_path, {})
+
+
+def test_an_outcome_is_read_from_over_the_job(tmp_path: Path) -> None:
+    disk = tmp_path / "job.tar"
+    virtual._write_job(disk, ["run"], tmp_path, {})
+    assert virtual._read_outcome(disk) == (None, b"")
+    with disk.open("r+b") as device, tarfile.open(fileobj=device, mode="w|") as tar:
+        add(tar, OUTCOME, json.dumps({"status": 1, "guest_s": 20.5, "verb_s": 9.0}).encode())
+        add(tar, f"{FILES}results/record.json", b"{}")
+    outcome, archive = virtual._read_outcome(disk)
+    assert outcome == {"status": 1, "guest_s": 20.5, "verb_s": 9.0}
+    assert workplace.unpack(archive, tmp_path / "back", prefix=FILES) == [tmp_path / "back/results/record.json"]
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage" * 1000, bytes(10_000)])
+def test_what_is_no_outcome(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "disk").write_bytes(content)
+    assert virtual._read_outcome(tmp_path / "disk") == (None, b"")
+
+
+def test_nothing_can_reach_the_guest(tmp_path: Path) -> None:
+    """No network, no disk that interrupts, one core, a fixed seed and date."""
+    for name in ("disk.raw", "vmlinuz", "initramfs.cpio"):
+        (tmp_path / name).touch()
+    image = Image(directory=tmp_path, kernel_version="7.3")
+    options = virtual.machine_options(image, tmp_path / "job", [tmp_path / "console"])
+    line = " ".join(options)
+    for words in ("-nic none", "-smp 1", "-icount shift=0,sleep=off,align=off", "-seed 1", "clock=vm", "nokaslr"):
+        assert words in line
+    for word in ("-drive", "-netdev", "virtio-blk", "-virtfs", "hostfwd"):
+        assert word not in line
