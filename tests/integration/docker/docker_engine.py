@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from testbed.drivers import syscalls
 from testbed.drivers.containers import ContainerEngine
 from testbed.drivers.inotify import IN_CREATE, DirectoryWatch
 
@@ -95,6 +96,14 @@ class TestEngine:
             away.rename(self.socket)
 
 
+def _unmount_below(directory: Path) -> None:
+    """The engine leaves the name that it gave to its own network namespace."""
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for point in reversed(points):
+        if point.startswith(f"{directory}/"):
+            syscalls.umount(point)
+
+
 @contextmanager
 def running_engine() -> Iterator[TestEngine]:
     """One engine for whoever is first; containers that a killed run left are removed."""
@@ -114,7 +123,8 @@ def running_engine() -> Iterator[TestEngine]:
             yield engine
         finally:
             engine.stop()
+            _unmount_below(run)
             for group in [*Path("/sys/fs/cgroup").glob(f"*/{CGROUP_PARENT}"), Path("/sys/fs/cgroup") / CGROUP_PARENT]:
                 with contextlib.suppress(OSError):
                     group.rmdir()
-            shutil.rmtree(run, ignore_errors=True)
+            shutil.rmtree(run)
