@@ -1,8 +1,9 @@
 """Does the job of a lab VM in virtual time, in there: runs one verb, then writes what it made over the job's disk.
 
 `python -m testbed.vm.job DIRECTORY DISK`. The directory has `job.json` and, below `files/`, the files that came along,
-`python -m testbed.vm.job DIRECTORY DISK`. The directory has `job.json` and, below `files/`, the files that came along, by the
-absolute names they have outside. Output goes to the second and third serial port as it comes; the first is the console.
+by the absolute names they have outside. Output goes to the second and third serial port as it comes; the first is the
+console.
+"""
 
 from __future__ import annotations
 
