@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
-from figures import Figure, judge
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "integration/docker")]
 from docker_engine import running_engine
+from figures import Figure, judge
 from test_bring_up import deploy_and_destroy
 
 from testbed.drivers.container_images import build_image
