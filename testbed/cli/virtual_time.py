@@ -12,8 +12,8 @@ from testbed.errors import TestbedError
 from testbed.results import RECORD_FILE, load_record, write_record
 
 VERBS = frozenset({"run", "doctor", "validate"})
+RESULTS_OPTIONS = ("--results", "-o")
 TIMEOUT_S = 4 * 3600.0
-MARK = "TESTBED_VIRTUAL_TIME"
 
 
 def run_in_virtual_time(arguments: Sequence[str]) -> int:
@@ -22,7 +22,7 @@ def run_in_virtual_time(arguments: Sequence[str]) -> int:
     from testbed.vm.emulator import build_emulator
     from testbed.vm.image import build_image
     from testbed.vm.recipe import load_recipe
-    from testbed.vm.virtual import run_job
+    from testbed.vm.virtual import RESULTS, run_job
 
     if not arguments or arguments[0] not in VERBS:
         raise TestbedError(
@@ -34,11 +34,13 @@ def run_in_virtual_time(arguments: Sequence[str]) -> int:
     emulator = build_emulator(recipe)
     running = arguments[0] == "run"
     reporting = running and "--no-report" not in arguments
+    words, results = results_aside(arguments, RESULTS) if running else (list(arguments), Path("results"))
     outcome = run_job(
         emulator,
         image,
-        [*arguments, "--no-report"] if reporting else arguments,
+        [*words, "--no-report"] if reporting else words,
         Path.cwd(),
+        results=results,
         variables={key: value for key, value in os.environ.items() if _is_ours(key)},
         stdout=_write(1),
         stderr=_write(2),
@@ -55,6 +57,22 @@ def run_in_virtual_time(arguments: Sequence[str]) -> int:
         file=sys.stderr,
     )
     return outcome.status
+
+
+def results_aside(arguments: Sequence[str], there: str) -> tuple[list[str], Path]:
+    """The arguments of `run` with the directory of results replaced by `there`, and the one that was asked for."""
+    results, rest, words = Path("results"), [], list(arguments)
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            rest += [word, *words]
+            break
+        name, separator, value = word.partition("=")
+        if name in RESULTS_OPTIONS and (separator or words):
+            results = Path(value if separator else words.pop(0))
+        else:
+            rest.append(word)
+    return [rest[0], RESULTS_OPTIONS[0], there, *rest[1:]], results
 
 
 def _is_ours(name: str) -> bool:

@@ -29,6 +29,9 @@ from testbed.vm.machine import kernel_line
 
 MEMORY_MIB = 3072
 JOB_DISK_BYTES = 512 << 20
+_RESULTS = ".results"
+RESULTS = f"{BASE}/{_RESULTS}"
+"""Directory of results in there."""
 DATE = "2026-01-01T00:00:00"
 SEED = 1
 _POLL_S = 0.2
@@ -51,6 +54,7 @@ def run_job(
     arguments: Sequence[str],
     directory: Path,
     *,
+    results: Path,
     variables: Mapping[str, str] | None = None,
     stdout: Callable[[bytes], object],
     stderr: Callable[[bytes], object],
@@ -58,6 +62,7 @@ def run_job(
 ) -> JobOutcome:
     """Run a verb of ours in virtual time; `directory` is where it runs, and its files come back to where they belong.
 
+    What it writes to `RESULTS` comes to `results`, whose name it never learns: it must not matter to a figure.
     Raises `MachineError` if the guest dies, is killed, or takes longer than `timeout_s` of wall-clock time.
     """
     began = time.monotonic()
@@ -90,7 +95,8 @@ def run_job(
         if outcome is None:
             words = _tail([scratch / "complaints", *files[:1]])
             raise MachineError("the lab VM ended before its job did", console=words)
-        written = workplace.unpack(archive, prefix=FILES)
+        written = workplace.unpack(archive, results, prefix=f"{FILES}{_RESULTS}/")
+        written += workplace.unpack(archive, prefix=FILES, but=f"{FILES}{_RESULTS}/")
     return JobOutcome(
         status=int(outcome["status"]),
         files=tuple(written),

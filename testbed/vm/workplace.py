@@ -88,13 +88,16 @@ def pack(files: Sequence[Path], directory: Path, more: Sequence[str] = (), *, pr
     return buffer.getvalue()
 
 
-def unpack(archive: bytes, root: Path = Path("/"), *, prefix: str = "") -> list[Path]:
-    """Put files that came back where they belong; directories that are missing are made. Returns the files."""
+def unpack(archive: bytes, root: Path = Path("/"), *, prefix: str = "", but: str | None = None) -> list[Path]:
+    """Put files that came back where they belong; directories that are missing are made. Returns the files.
+
+    Only names with `prefix`, which is taken off, and not those that begin with `but`.
+    """
     written = []
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         for member in tar:
             name = member.name.removeprefix("./")
-            if not member.isfile() or not name.startswith(prefix):
+            if not member.isfile() or not name.startswith(prefix) or (but is not None and name.startswith(but)):
                 continue
             relative = Path(name.removeprefix(prefix))
             if relative.is_absolute() or ".." in relative.parts:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.cli.virtual_time import results_aside
 from testbed.vm import virtual, workplace
 from testbed.vm.checkout import add
 from testbed.vm.errors import MachineError
@@ -81,3 +82,16 @@ def test_nothing_can_reach_the_guest(tmp_path: Path) -> None:
         assert words in line
     for word in ("-drive", "-netdev", "virtio-blk", "-virtfs", "hostfwd"):
         assert word not in line
+
+
+@pytest.mark.parametrize(
+    ("words", "rest", "results"),
+    [
+        (["run", "x.yml"], ["x.yml"], "results"),
+        (["run", "x.yml", "--results", "/tmp/a"], ["x.yml"], "/tmp/a"),
+        (["run", "--results=b", "x.yml", "--seed", "2"], ["x.yml", "--seed", "2"], "b"),
+        (["run", "-o", "c", "--", "-o", "x.yml"], ["--", "-o", "x.yml"], "c"),
+    ],
+)
+def test_where_results_go_is_not_for_the_guest_to_know(words: list[str], rest: list[str], results: str) -> None:
+    assert results_aside(words, "/there") == (["run", "--results", "/there", *rest], Path(results))
