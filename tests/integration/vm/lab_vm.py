@@ -19,7 +19,7 @@ COMMAND_TIMEOUT_S = 300.0
 ERRAND = "/srv/testbed/testbed/vm/errand.py"
 
 
-def testbed(
+def command_line(
     *arguments: str, cwd: Path = CHECKOUT, timeout_s: float = COMMAND_TIMEOUT_S
 ) -> subprocess.CompletedProcess[str]:
     """Our command line, out here."""
@@ -42,11 +42,11 @@ class LabVm:
         self.up_s = 0.0
 
     def __enter__(self) -> Self:
-        built = testbed("vm", "build", timeout_s=BUILD_TIMEOUT_S)
+        built = command_line("vm", "build", timeout_s=BUILD_TIMEOUT_S)
         assert built.returncode == 0, built.stderr
         self.machine.down()
         began = time.monotonic()
-        up = testbed("vm", "up", "-n", self.machine.name, "--cpus", "2")
+        up = command_line("vm", "up", "-n", self.machine.name, "--cpus", "2")
         assert up.returncode == 0, up.stderr
         self.up_s = time.monotonic() - began
         self._session: Session = self.machine.connect()
