@@ -33,6 +33,8 @@ from testbed.vm.errors import ConnectionLost
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 CONNECT_TIMEOUT_S = 60.0
 KEEPALIVE_S = 15
+DISK_FULL = ("No space left on device", "Wrote only")
+"""What tools say of a full disk; the second is tar, of the last block that fitted in part."""
 CHUNK = 65536
 Sink = Callable[[bytes], object]
 
@@ -145,7 +147,7 @@ class Session:
         reader.join()
         if status := self._status(channel):
             words = said.getvalue().decode(errors="replace").strip()
-            if "No space left on device" in words:
+            if any(sign in words for sign in DISK_FULL):
                 raise TestbedError(f"the disk of {self.login} is full: {words[-300:]}")
             raise TestbedError(f"{self.login}: {line[0]} ended with status {status}: {words[-1000:]}")
         return output.getvalue()
