@@ -194,11 +194,11 @@ class TestOfTests:
         done = run(copy, "test")
         assert done.returncode == 0, done.stderr
         assert (
-            "args: -m pytest --color=no -m not (docker or vm or soak or bench or scenarios or netns or frr) -n "
+            "args: -m pytest --color=no -m not (docker or vm or labvm or soak or bench or scenarios or netns or frr) -n "
             in done.stdout
         )
         assert (
-            "args: -m pytest --color=no -m (netns or frr) and not (docker or vm or soak or bench or scenarios)"
+            "args: -m pytest --color=no -m (netns or frr) and not (docker or vm or labvm or soak or bench or scenarios)"
             in done.stdout
         )
         for check in ("ruff: ok", "ruff format: ok", "mypy: ok", "lint-imports: ok"):

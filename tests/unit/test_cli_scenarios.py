@@ -64,8 +64,8 @@ def test_a_dry_run_foresees_every_point_and_touches_nothing(
         assert (point["ranks"], point["runs"], point["k"]) == (4, 2, 4000)
         # an AllReduce moves 2 (n - 1) S in all
         assert point["bytes"] == point["fabric_bytes"] == 6_000_000
-        # 2 (n - 1) / n S at 100 Mbit/s, headers beside it
-        assert 0.12 < point["traffic_s"] < 0.2
+        # 2 (n - 1) / n S at 100 Mbit/s, headers and round trips beside it
+        assert 0.12 < point["traffic_s"] < 0.4
     assert {point["transfers"] for point in document["points"][::2]} == {24}
     assert document["estimated_s"] > sum(point["estimated_s"] for point in document["points"])
     assert [path.name for path in tmp_path.iterdir()] == ["sweep.yml"]

@@ -6,24 +6,28 @@ from collections import Counter
 from ipaddress import IPv4Address
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from testbed.errors import ScenarioError
 from testbed.fabric import equal_cost_paths
 from testbed.model import End, Lab, LinkKind, NodeKind
-from testbed.model.scenario import Scope
+from testbed.model.scenario import Ranks
 from testbed.plan import plan_lab
 from testbed.plan.operations import LabPlan
 from testbed.scenario.fabric_graph import fabric_graph
 from testbed.scenario.fake_lab import small_lab
-from testbed.scenario.permutation import Transfer, plan_permutation
+from testbed.scenario.iperf_flows import IperfFlow, plan_flows
+from testbed.scenario.placement import place_ranks
 from testbed.scenario.port_hash import FiveTuple, lab_hash, port_hash
 from testbed.spec import load_topology
 from testbed.workload.oracles.ecmp import hashed_choice, place_flows, predict_ecmp
 from testbed.workload.oracles.fabric_graph import NoPath
 from testbed.workload.oracles.prediction import Flow
 from testbed.workload.oracles.spraying import predict_spraying
+from testbed.workload.patterns import Scope, generate_permutation
+from testbed.workload.tenants import Tenant, mix_tenants
 
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 
@@ -35,7 +39,27 @@ def planned(name: str, k: float = 1000, **overrides: object) -> tuple[Lab, LabPl
     return lab, plan_lab(lab, k=k)
 
 
-def flows_of(transfers: tuple[Transfer, ...]) -> list[Flow]:
+def permutation(lab: Lab, plan: LabPlan, *, scope: Scope) -> tuple[IperfFlow, ...]:
+    """Each rail's NICs among themselves."""
+    placement = place_ranks(lab, plan, Ranks(), seed=1)
+    tenants = [
+        Tenant(
+            name=f"rail{number}",
+            workload=generate_permutation(
+                ranks=len(ranks),
+                size_bytes=1_000_000,
+                rng=Random(number),
+                scope=scope,
+                leaf_of=[placement.leaf(rank) for rank in ranks],
+            ),
+            ranks=ranks,
+        )
+        for number, ranks in enumerate(placement.rails)
+    ]
+    return plan_flows(mix_tenants(tenants, ranks=len(placement.nics)), placement, seed=1)
+
+
+def flows_of(transfers: tuple[IperfFlow, ...]) -> list[Flow]:
     return [
         Flow(
             source=f"{transfer.source.node}:{transfer.source.name}",
@@ -58,7 +82,7 @@ def end(name: str) -> End:
 def test_its_paths_are_those_of_the_fabric(name: str) -> None:
     lab, plan = planned(name)
     graph = fabric_graph(lab, plan)
-    for flow in flows_of(plan_permutation(lab, plan, scope=Scope.ANY, seed=1))[:12]:
+    for flow in flows_of(permutation(lab, plan, scope=Scope.ANY))[:12]:
         paths = graph.paths(flow.source, flow.destination)
         assert len(paths) == equal_cost_paths(lab, end(flow.source), end(flow.destination))
         for path in paths:
@@ -101,7 +125,7 @@ def test_isolated_rails_do_not_reach_each_other() -> None:
 def test_a_narrow_ecmp_uses_as_many_paths_as_are_installed() -> None:
     lab, plan = planned("rail-qos", fabric__routing__ecmp=1)
     graph = fabric_graph(lab, plan)
-    flow = flows_of(plan_permutation(lab, plan, scope=Scope.INTER_SEGMENT, seed=1))[0]
+    flow = flows_of(permutation(lab, plan, scope=Scope.INTER_LEAF))[0]
     assert len(graph.paths(flow.source, flow.destination)) == 1
     assert equal_cost_paths(lab, end(flow.source), end(flow.destination)) > 1
 
@@ -109,14 +133,14 @@ def test_a_narrow_ecmp_uses_as_many_paths_as_are_installed() -> None:
 def test_a_lab_without_planned_routes_has_shortest_paths() -> None:
     lab, plan = small_lab(spines=4)
     graph = fabric_graph(lab, plan)
-    flow = flows_of(plan_permutation(lab, plan, scope=Scope.INTER_SEGMENT, seed=1))[0]
+    flow = flows_of(permutation(lab, plan, scope=Scope.INTER_LEAF))[0]
     assert len(graph.paths(flow.source, flow.destination)) == 4
 
 
 def test_a_withdrawn_link_leaves_the_planned_routes() -> None:
     lab, plan = planned("rail-qos")
     graph = fabric_graph(lab, plan)
-    flow = flows_of(plan_permutation(lab, plan, scope=Scope.INTER_SEGMENT, seed=1))[0]
+    flow = flows_of(permutation(lab, plan, scope=Scope.INTER_LEAF))[0]
     paths = graph.paths(flow.source, flow.destination)
     into_last_switch = graph.links[paths[0][-2]]
     after = graph.without([into_last_switch.name])
@@ -126,7 +150,7 @@ def test_a_withdrawn_link_leaves_the_planned_routes() -> None:
 def test_every_spraying_of_an_even_lab_is_ideal() -> None:
     lab, plan = planned("uec-spray")
     graph = fabric_graph(lab, plan)
-    flows = flows_of(plan_permutation(lab, plan, scope=Scope.INTER_SEGMENT, seed=1))
+    flows = flows_of(permutation(lab, plan, scope=Scope.INTER_LEAF))
     for adaptive in (False, True):
         assert predict_spraying(graph, flows, adaptive=adaptive).metrics["aggregate_share"].mean == pytest.approx(1)
     assert predict_ecmp(graph, flows, seeds=range(20)).metrics["aggregate_share"].maximum < 1
@@ -152,7 +176,7 @@ def test_the_hash_is_the_ports() -> None:
 def test_the_labs_own_hash_places_flows() -> None:
     lab, plan = planned("rail-qos")
     graph = fabric_graph(lab, plan)
-    transfers = plan_permutation(lab, plan, scope=Scope.INTER_SEGMENT, seed=1)
+    transfers = permutation(lab, plan, scope=Scope.INTER_LEAF)
     tuples = [
         five(str(t.source.address.ip), str(t.destination.address.ip), t.source_port, t.destination_port, 6)
         for t in transfers

@@ -16,7 +16,7 @@ from lab_vm import LabVm, command_line
 
 from testbed.vm.machine import Machine
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.labvm, pytest.mark.timeout(1200)]
 
 TOPOLOGY = "name: {name}\nscale: {{time: 100000}}\nfabric: {{design: single-switch, hosts: 2, gpus: 1}}\n"
 SSH_WITHIN_S = 60.0

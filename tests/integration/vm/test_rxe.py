@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from lab_vm import LabVm
 
-pytestmark = [pytest.mark.vm, pytest.mark.netns, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.labvm, pytest.mark.netns, pytest.mark.timeout(1200)]
 
 HERE = Path(__file__).parent.relative_to(Path(__file__).parents[3])
 TESTBED = ".venv/bin/testbed"

@@ -21,7 +21,7 @@ import pytest
 from testbed.errors import CapabilityError
 from testbed.vm.image import require_tools
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.labvm, pytest.mark.timeout(1800)]
 
 HERE = Path(__file__).parent
 SCENARIO = "two-tier-permutation.yml"

@@ -66,8 +66,8 @@ def test_nothing_was_sent() -> None:
 def test_acks_are_understood_after_more_packets_than_there_are_psns() -> None:
     window = SendWindow(5)
     # As after 2**31 + 100 packets, all of them acknowledged: nobody waits for that many.
-    window._sent = (1 << 31) + 100
-    window.next_psn = psn_add(5, window._sent)
+    window.sent = (1 << 31) + 100
+    window.next_psn = psn_add(5, window.sent)
     window.clear_psn = window.cack_psn = psn_add(window.next_psn, -1)
     packet = TxPacket(None, NextHeader.NONE, b"")
     window.add(packet)
