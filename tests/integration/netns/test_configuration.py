@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy import lifecycle
+from testbed.deploy import routing
 from testbed.deploy.live import RunningLab
 from testbed.drivers import vty
 from testbed.drivers.frr import configuration_file
@@ -72,7 +72,7 @@ def test_a_refused_line_is_seen_in_every_daemon(sandbox: Any, monkeypatch: pytes
         config = render_switch(*arguments, **options)
         return replace(config, daemons={name: f"{text}no-such-thing\n" for name, text in config.daemons.items()})
 
-    monkeypatch.setattr(lifecycle, "render_switch", render)
+    monkeypatch.setattr(routing, "render_switch", render)
     lab = sandbox.deploy(sandbox.model(segments=1, gpus=1, spines=1, routing=RoutingParams(bfd=SECOND))).lab
     found = refusals(lab)
     for node, daemons in lab.daemons.items():

@@ -142,7 +142,8 @@ def test_bandwidth_through_a_lab_is_that_of_its_links(
     words = ("write_bw", "-s", "16k", "-n", "150", "-t", "16", "--report_gbits", *fabric, *options)
     average = measure(*hosts, tmp_path / "out.json", *words)["results"]["BW_average"]
     directions = 2 if "-b" in options else 1
-    assert 0.012 < average / directions < 0.02, "of 20 Mbit/s"
+    # more than the link carries is impossible; how near to it a busy machine comes is a figure of the benchmarks
+    assert 0.008 < average / directions < 0.02, "of 20 Mbit/s"
 
 
 @pytest.mark.frr
