@@ -31,6 +31,7 @@ from ..psn import psn_add, psn_distance
 from ..trace import Trace
 from .demand import CreditDemand
 from .nacks import NACK_ACTIONS, NackAction
+from .round_trips import LONGEST_RTO_NS, RoundTrips
 from .window import NOMINAL_HEADER_BYTES, PacketSource, PacketState, SendWindow, TxPacket
 
 if TYPE_CHECKING:
@@ -61,8 +62,6 @@ _RCVD_BYTES_UNIT = 256
 _SERVICE_UNIT_NS = 128
 _SHORT_BYTES = NOMINAL_HEADER_BYTES + 1024
 """Nominal size of a message that counts as short: it takes the time of a few acknowledgements."""
-LONGEST_RTO_NS = 8_000_000_000
-"""Section 3.5.12: a time-out doubles up to 8 s."""
 _IN_FLIGHT = PacketState.IN_FLIGHT
 _LOST = PacketState.LOST
 _WAITING = PacketState.WAITING
@@ -90,11 +89,9 @@ class Sender:
         "_probe_sent_at",
         "_rcvd_units",
         "_rewound_at",
-        "_rto_floor",
-        "_rttvar",
+        "_round_trips",
         "_sent_bytes",
         "_sources",
-        "_srtt",
         "_type_bits",
         "_unasked",
         "clear_due",
@@ -114,9 +111,7 @@ class Sender:
         self._again: deque[TxPacket] | None = None
         self._later: list[tuple[int, int, TxPacket]] = []
         self._peer_range = min(pdc.config.mp_range, _SYN_RANGE)
-        self._rto_floor = pdc.config.rto_ns
-        self._srtt = 0
-        self._rttvar = 0
+        self._round_trips = RoundTrips(pdc.config.rto_ns)
         self._rcvd_units = 0
         """Rcvd_Bytes as last heard, without its wrapping."""
         self._sent_bytes = 0
@@ -221,7 +216,7 @@ class Sender:
             self.congestion.on_nothing_in_flight()
             if self.window.outstanding >= self._peer_range:
                 self.probe(now)
-                self._pdc.arm(now + self._rto_floor)
+                self._pdc.arm(now + self._pdc.config.rto_ns)
                 return True
             if self.congestion.can_send():
                 return False
@@ -280,7 +275,7 @@ class Sender:
         packet.transmissions += 1
         packet.state = _IN_FLIGHT
         out.append(_new(Outgoing, (pdc.remote, entropy, _RETRANSMISSION if again else _DATA, header, payload)))
-        due = now + self._rto(packet)
+        due = now + self._round_trips.timeout(packet.timeouts)
         if due < pdc.deadline or pdc.deadline == 0:
             pdc.arm(due)
         trace = pdc.trace
@@ -330,7 +325,7 @@ class Sender:
                 elapsed = now - packet.sent_at
                 if service == 0 or service < elapsed:  # else it claims to have kept the packet longer than it had it
                     rtt = max(elapsed - service, 1)
-                    self._smooth(rtt)
+                    self._round_trips.take(rtt)
             acked_bytes = packet.size
             self._found(packet)
             packet.state = _DONE
@@ -405,15 +400,6 @@ class Sender:
             cwnd_bytes=self.congestion.cwnd_bytes,
             inflight_bytes=self.congestion.inflight_bytes,
         )
-
-    def _smooth(self, rtt: int) -> None:
-        """Jacobson's estimator, as in RFC 6298."""
-        if self._srtt == 0:
-            self._srtt = rtt
-            self._rttvar = rtt // 2
-        else:
-            self._rttvar += (abs(rtt - self._srtt) - self._rttvar) // 4
-            self._srtt += (rtt - self._srtt) // 8
 
     def _take_sack(self, base: int, bitmap: int) -> None:
         window = self.window
@@ -528,12 +514,6 @@ class Sender:
 
     # --- time --------------------------------------------------------------------------------------------
 
-    def _rto(self, packet: TxPacket) -> int:
-        base = self._srtt + 4 * self._rttvar
-        base = max(base, self._rto_floor)
-        longer = base << packet.timeouts
-        return longer if longer < LONGEST_RTO_NS else LONGEST_RTO_NS
-
     def handle_timer(self, now: int) -> int:
         """Do what is due; when to come again, 0 for never."""
         later = self._later
@@ -547,7 +527,7 @@ class Sender:
             state = packet.state
             if state not in (_IN_FLIGHT, _SACKED):
                 continue
-            due = packet.sent_at + self._rto(packet)
+            due = packet.sent_at + self._round_trips.timeout(packet.timeouts)
             if due <= now:
                 if packet.timeouts >= self._pdc.config.max_rto_retx:
                     self._pdc.fail(f"no acknowledgement after {packet.timeouts + 1} time-outs", now)
@@ -563,7 +543,7 @@ class Sender:
                 packet.timeouts += 1
                 packet.sent_at = now
                 self._pdc.send_control(ControlType.ACK_REQ, packet.psn, now, acknowledge=True)
-                due = now + self._rto(packet)
+                due = now + self._round_trips.timeout(packet.timeouts)
             elif state == _SACKED and asked:
                 continue
             asked = asked or state == _SACKED
