@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import re
 import shutil
 import subprocess
 import tarfile
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.drivers.containers import ContainerEngine, answers
+from testbed.drivers.debian_mirror import mirror
 from testbed.errors import CapabilityError, DriverError
 from testbed.model.container import HOST_IMAGE, SWITCH_IMAGE
 from testbed.version import __version__
@@ -37,7 +37,6 @@ BOOTSTRAP_TIMEOUT_S = 840
 BUILD_TIMEOUT_S = 1200
 LEFT_OUT = ("doc", "man", "locale", "info")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-DEFAULT_MIRROR = "http://deb.debian.org/debian"
 
 Tell = Callable[[str], None]
 
@@ -263,19 +262,6 @@ def _bootstrap(engine: ContainerEngine, suite: str, image: str) -> None:
         api: Any = engine.client.api
         with answers(f"importing {image}"):
             api.import_image(src=str(root), repository=repository, tag=tag, changes=['CMD ["/bin/sh"]'])
-
-
-def mirror() -> str:
-    """The Debian mirror: $TESTBED_MIRROR, or the one that this machine's own apt uses, or Debian's own."""
-    if given := os.environ.get("TESTBED_MIRROR"):
-        return given
-    apt = Path("/etc/apt")
-    for path in (apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))):
-        if path.suffix in {".list", ".sources"} and path.is_file():
-            for line in path.read_text().splitlines():
-                if found := re.match(r"(?:URIs:|deb\s(?:\[.*\])?)\s*(https?://\S+/debian)/?(?:\s|$)", line):
-                    return found[1]
-    return DEFAULT_MIRROR
 
 
 def known_names(names: Sequence[str]) -> tuple[str, ...]:

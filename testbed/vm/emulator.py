@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.drivers.debian_mirror import mirror
 from testbed.errors import CapabilityError
 from testbed.vm import cache
 from testbed.vm.errors import ImageError
 from testbed.vm.image import MMDEBSTRAP, Image, debootstrap_options, require_tools, run_tool
-from testbed.vm.recipe import Recipe, mirror
+from testbed.vm.recipe import Recipe
 
 KIND = "qemu"
 _LOADER = "usr/lib64/ld-linux-x86-64.so.2"

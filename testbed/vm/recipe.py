@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import testbed
+from testbed.drivers.debian_mirror import mirror, security_mirror
 from testbed.errors import CapabilityError
 
 CHECKOUT = Path(testbed.__file__).resolve().parents[1]
-DEFAULT_MIRROR = "http://deb.debian.org/debian"
-DEFAULT_SECURITY_MIRROR = "http://deb.debian.org/debian-security"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 FORMAT = 1
 """Counts up when the code that builds images makes something else of the same recipe."""
@@ -100,25 +99,3 @@ def version_numbers(text: str) -> tuple[int, ...]:
     """The leading numbers of a version: "7.3.4+deb13-amd64" is (7, 3, 4)."""
     found = re.match(r"\d+(?:\.\d+)*", text)
     return tuple(int(number) for number in found[0].split(".")) if found else ()
-
-
-def mirror() -> str:
-    """The Debian mirror: $TESTBED_MIRROR, or the one that this machine's own apt uses, or Debian's own."""
-    if given := os.environ.get("TESTBED_MIRROR"):
-        return given
-    return _from_apt("debian") or DEFAULT_MIRROR
-
-
-def security_mirror() -> str:
-    """The mirror of security updates that this machine's own apt uses, or Debian's own."""
-    return _from_apt("debian-security") or DEFAULT_SECURITY_MIRROR
-
-
-def _from_apt(archive: str, directory: Path = Path("/etc/apt")) -> str:
-    for path in (directory / "sources.list", *sorted((directory / "sources.list.d").glob("*"))):
-        if path.suffix in {".list", ".sources"} and path.is_file():
-            for line in path.read_text().splitlines():
-                found = re.match(rf"(?:URIs:|deb\s(?:\[.*\])?)\s*(https?://\S+/{archive})/?(?:\s|$)", line)
-                if found:
-                    return found[1]
-    return ""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -21,7 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-DEFAULT_MIRROR = "http://deb.debian.org/debian"
+from testbed.drivers.debian_mirror import mirror
+
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 TOOLS = ("mmdebstrap", "unshare", "nsenter", "pivot_root")
@@ -63,18 +63,6 @@ def lacking() -> str:
     if not KEYRING.exists():
         missing.append("debian-archive-keyring")
     return ", ".join(missing)
-
-
-def mirror() -> str:
-    """The Debian mirror that this machine's own apt uses, or Debian's own."""
-    sources = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
-    for path in sources:
-        if path.suffix in {".list", ".sources"} and path.is_file():
-            for line in path.read_text().splitlines():
-                found = re.match(r"(?:URIs:|deb\s(?:\[.*\])?)\s*(https?://\S+/debian)/?(?:\s|$)", line)
-                if found:
-                    return found[1]
-    return DEFAULT_MIRROR
 
 
 @contextmanager

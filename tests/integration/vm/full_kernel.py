@@ -18,7 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from foreign_root import CHECKOUT, COMMAND_TIMEOUT_S, ForeignRoot, mirror
+from foreign_root import CHECKOUT, COMMAND_TIMEOUT_S, ForeignRoot
+
+from testbed.drivers.debian_mirror import mirror
 
 PACKAGES = ("busybox-static", "kmod", "qemu-system-x86")
 """What a root needs beyond its own purpose to be the disk of a machine, and to run it.
