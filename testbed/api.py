@@ -22,6 +22,17 @@ from testbed.plan.operations import LabPlan, PortPlan
 from testbed.spec import load_topology, load_topology_text
 
 
+def load_model(topology: str | Path, *, name: str | None, overrides: Mapping[str, object] | None) -> LabModel:
+    """The lab of a topology file, or of YAML text if it has a line break; `name` replaces the file's. Raises
+    `SpecError`."""
+    chosen = dict(overrides or {})
+    if name is not None:
+        chosen["name"] = name
+    if "\n" in str(topology):
+        return load_topology_text(str(topology), file="<text>", overrides=chosen)
+    return load_topology(Path(topology), overrides=chosen)
+
+
 class CommandFailed(TestbedError):
     """A command in a node ended with another status than 0. `result` has what it printed."""
 
@@ -91,13 +102,7 @@ class Lab:
 
         `overrides` replaces keys of the file ({"fabric.hosts": 4}). Raises the errors of `testbed.errors`.
         """
-        chosen = dict(overrides or {})
-        if name is not None:
-            chosen["name"] = name
-        if "\n" in str(topology):
-            model = load_topology_text(str(topology), file="<text>", overrides=chosen)
-        else:
-            model = load_topology(Path(topology), overrides=chosen)
+        model = load_model(topology, name=name, overrides=overrides)
         return cls.deploy_model(
             model, timeout_s=timeout_s, reconfigure=reconfigure, directory=directory, state=state, notify=notify
         )

@@ -23,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from testbed.api import load_model
 from testbed.deploy.converge import ConvergenceWatch
 from testbed.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, DeployOutcome, deploy_lab, destroy_lab
 from testbed.deploy.live import RunningLab
@@ -34,7 +35,6 @@ from testbed.drivers.mininet_objects import LOOPBACK_PORT, FrrSwitch, LabCLI, La
 from testbed.model import Lab, NodeKind
 from testbed.names import namespace_name
 from testbed.plan.operations import AddAddress, CreateNode, CreateVeth, Operation, StartContainer
-from testbed.spec import load_topology, load_topology_text
 
 from mininet.net import Mininet  # isort: skip - the line above has found it
 
@@ -208,13 +208,7 @@ def build(
     script that was killed, is used as it stands. `overrides` replaces keys of the file ({"fabric.hosts": 4}). Raises
     the errors of `testbed.errors`; after them nothing of the lab is left.
     """
-    chosen = dict(overrides or {})
-    if name is not None:
-        chosen["name"] = name
-    if "\n" in str(topology):
-        model = load_topology_text(str(topology), file="<text>", overrides=chosen)
-    else:
-        model = load_topology(Path(topology), overrides=chosen)
+    model = load_model(topology, name=name, overrides=overrides)
     place = state or StateDirectory()
     net = LabNet(model, place, owner=True, timeout_s=timeout_s)
     options = DeployOptions(
