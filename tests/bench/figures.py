@@ -38,6 +38,16 @@ STOLEN = StolenTime()
 """Of the test that is running; begun anew by a fixture."""
 
 
+MOST_LATE_MS = 0.3
+"""At the 99th percentile, of a real-time thread that sleeps (`testbed.collect.canary`). Where the machine wakes it
+later, what reacts to events cannot show how fast it is itself."""
+
+
+def doubt_of(late_ms: float) -> str:
+    """Why a reaction measured meanwhile is not to be trusted; "" where it is."""
+    return f"the machine wakes a real-time thread {late_ms:.2g} ms late" if late_ms > MOST_LATE_MS else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
     """`measured` and `limit` in `unit`; `at_least` turns the comparison round; `ratio` figures allow no noise."""

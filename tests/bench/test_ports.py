@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from figures import FIGURES, Figure, judge
+from figures import FIGURES, MOST_LATE_MS, Figure, doubt_of, judge
 from port_lab import PIPES, PortLab, busy_cores, deployed, finish
-from wakeups import MOST_LATE_MS, Wakeups, doubt_of
+
+from testbed.collect.canary import Canary
 
 pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(600)]
 
@@ -191,7 +192,7 @@ def test_overload_into_a_lossless_class(tmp_path: Path, senders: int, saturated:
         deployed(lossless(f"benchpfc{senders}", senders), tmp_path) as lab,
         lab.sink("z1"),
         busy_cores(2) if saturated else nullcontext(),
-        Wakeups() as wakeups,
+        Canary() as canary,
     ):
         lab.running.pause_agent.reset()
         flows = [
@@ -201,7 +202,9 @@ def test_overload_into_a_lossless_class(tmp_path: Path, senders: int, saturated:
         time.sleep(1)
         sent = lab.rates_bps(lab.number("s2", "eth1"), seconds - 2)
         finish(flows)
-        late_ms = wakeups.end()
+        late = canary.read()
+        assert late is not None
+        late_ms = late.p99_ns / 1e6
         overshoot = lab.overshoot(RDMA)
         reaction = lab.running.pause_agent.status().labs[lab.running.name].reaction
         qos = lab.running.plan.qos
