@@ -230,23 +230,27 @@ class FaultTimeline:
 
 def link_change(settings: Mapping[str, Scalar]) -> LinkChange:
     """The words of a scenario file as a change. Raises `ValueError` for what is none."""
-    words = {key: value for key, value in settings.items() if key != "both"}
-    rate = str(words.pop("rate")) if "rate" in words else None
-    share = float(rate.rstrip("% ")) / 100 if rate is not None and rate.rstrip().endswith("%") else None
-    durations = {key: Duration.parse(str(words.pop(key))) if key in words else None for key in ("delay", "jitter")}
+    rate = None if settings.get("rate") is None else str(settings["rate"]).strip()
+    is_share = rate is not None and rate.endswith("%")
+    every = settings.get("loss_every")
     return LinkChange(
-        rate=Rate.parse(rate) if rate is not None and share is None else None,
-        rate_share=share,
-        delay=durations["delay"],
-        jitter=durations["jitter"],
-        loss=_share(words.get("loss")),
-        loss_every=int(words["loss_every"]) if "loss_every" in words else None,
-        corruption=_share(words.get("corrupt", words.get("corruption"))),
-        silent=bool(words["silent"]) if "silent" in words else None,
+        rate=Rate.parse(rate) if rate is not None and not is_share else None,
+        rate_share=_share(rate) if is_share else None,
+        delay=_duration(settings.get("delay")),
+        jitter=_duration(settings.get("jitter")),
+        loss=_share(settings.get("loss")),
+        loss_every=None if every is None else int(every),
+        corruption=_share(settings.get("corruption")),
+        silent=None if settings.get("silent") is None else bool(settings["silent"]),
     )
 
 
+def _duration(value: Scalar | None) -> Duration | None:
+    return None if value is None else Duration.parse(str(value))
+
+
 def _share(value: Scalar | None) -> float | None:
+    """A number, or a percentage as text."""
     if value is None:
         return None
     text = str(value).strip()

@@ -44,7 +44,6 @@ class Observation:
     growth: Snapshot | None = None
     samples: Samples | None = None
     table: PortTable | None = None
-    missed_samples: int = 0
 
     def loads(self, lab: LiveLab, tiers: Mapping[str, str]) -> list[PortLoad]:
         """Every port; `tiers` says what its link is to the fabric, by "node:interface"."""
@@ -173,7 +172,7 @@ def observe(lab: LiveLab) -> Iterator[Observation]:
             found.elapsed_s = (time.monotonic_ns() - found.begin_ns) / 1e9
             if sampler is not None:
                 sampler.stop()
-                found.samples, found.missed_samples = sampler.since(), sampler.missed
+                found.samples = sampler.since()
             found.cpu = cpu_use(cpu, read_cpu_times())
             after = lab.counters()
             none = PortCounters()

@@ -36,7 +36,7 @@ from testbed.scenario.iperf_traffic import SAMPLE_S, WARM_UP_S, FlowFailed, Iper
 from testbed.scenario.lab import LiveLab
 from testbed.scenario.observation import Observation, observe
 from testbed.scenario.point_ideals import SCALE_UP_BPS, PointIdeals, summarise
-from testbed.scenario.port_trust import PortFindings, watch_ports
+from testbed.scenario.port_trust import check_ports, reset_reactions
 from testbed.scenario.predictions import predict_point
 from testbed.scenario.progress import Phase, Progress, ProgressListener
 from testbed.scenario.run_metrics import RunData, compute_metrics
@@ -66,7 +66,7 @@ class _Measured:
     events: list[RunEvent] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     observation: Observation = field(default_factory=Observation)
-    ports: PortFindings = field(default_factory=PortFindings)
+    port_checks: list[Check] = field(default_factory=list)
     lateness: Lateness | None = None
     softnet: tuple[SoftnetCounts, SoftnetCounts] = (SoftnetCounts(dropped=0, squeezed=0),) * 2
     counters: dict[str, float] = field(default_factory=dict)
@@ -193,7 +193,7 @@ class PointRunner:
                 *check_backlogs(*measured.softnet),
                 *measured.checks,
                 *check_rates(observation, [0, *(port.mtu_bytes for port in self.lab.plan.ports)], self._disturbed()),
-                *measured.ports.checks,
+                *measured.port_checks,
             ],
             complete=complete,
             transfers=measured.transfers,
@@ -258,16 +258,17 @@ class PointRunner:
     def _watched(self, measured: _Measured) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             timeline = self._faults(stack)
-            measured.ports = stack.enter_context(watch_ports(self.lab))
-            measured.observation = stack.enter_context(observe(self.lab))
-            if timeline is not None:
-                timeline.begin(measured.observation.begin_ns)
-            self.canary.read()
-            softnet = read_softnet()
-            try:
-                yield
-            finally:
-                measured.lateness, measured.softnet = self.canary.read(), (softnet, read_softnet())
+            reset_reactions(self.lab)
+            with observe(self.lab) as measured.observation:
+                if timeline is not None:
+                    timeline.begin(measured.observation.begin_ns)
+                self.canary.read()
+                softnet = read_softnet()
+                try:
+                    yield
+                finally:
+                    measured.lateness, measured.softnet = self.canary.read(), (softnet, read_softnet())
+            measured.port_checks = check_ports(self.lab, measured.observation)
         if timeline is not None:
             measured.events = timeline.events()
             if timeline.error is not None:

@@ -3,59 +3,55 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 
+from testbed.plan.operations import LabPlan
 from testbed.portd.client import LabStatus
 from testbed.results import Check
 from testbed.scenario.lab import LiveLab
+from testbed.scenario.observation import Observation
 
 
-@dataclass(slots=True)
-class PortFindings:
-    """The checks of one run; filled when the watch ends, empty for a lab without `qos:`."""
+def reset_reactions(lab: LiveLab) -> None:
+    """Measure the pauses of a run alone."""
+    if _lossless_priorities(lab.plan):
+        lab.pause_agent.reset()
 
-    checks: list[Check] = field(default_factory=list)
 
-
-@contextlib.contextmanager
-def watch_ports(lab: LiveLab) -> Iterator[PortFindings]:
-    """Watch the ports while the traffic of a run flows."""
-    findings = PortFindings()
+def check_ports(lab: LiveLab, seen: Observation) -> list[Check]:
+    """The checks of the run that `seen` watched; none for a lab without `qos:`."""
     qos = lab.plan.qos
-    if qos is None:
-        yield findings
-        return
-    from testbed.collect.port_table import tabulate_ports
+    if qos is None or seen.growth is None or seen.table is None:
+        return []
     from testbed.collect.reconcile import Balance, reconcile
-    from testbed.collect.telemetry import QUEUE_DROPS, take_snapshot
+    from testbed.collect.telemetry import QUEUE_DROPS
 
-    lossless = sorted({item.priority for profile in qos.profiles for item in profile.classes if item.lossless})
-    maps = lab.maps()
-    try:
-        before = take_snapshot(maps)
-        if lossless:
-            lab.pause_agent.reset()
-        yield findings
-        growth = take_snapshot(maps).since(before)
-        if lossless:
-            dropped = sum(int(growth.queues[f"{name}_packets"][:, lossless].sum()) for name in QUEUE_DROPS.values())
-            findings.checks.append(_no_drops(dropped))
-            findings.checks.append(_reaction(lab.pause_agent.status().labs[lab.name], qos.reaction_ns))
-        result = reconcile(maps, tabulate_ports(lab.plan))
-        broken = sum(item.state is Balance.BROKEN for item in result.imbalances)
-        findings.checks.append(
-            Check(
-                name="reconcile",
-                title="Counters of the ports add up",
-                value=broken,
-                limit=0,
-                ok=not broken,
-                message=str(result),
-            )
+    checks = []
+    lossless = _lossless_priorities(lab.plan)
+    if lossless:
+        queues = seen.growth.queues
+        dropped = sum(int(queues[f"{name}_packets"][:, lossless].sum()) for name in QUEUE_DROPS.values())
+        checks.append(_no_drops(dropped))
+        checks.append(_reaction(lab.pause_agent.status().labs[lab.name], qos.reaction_ns))
+    with contextlib.closing(lab.maps()) as maps:
+        result = reconcile(maps, seen.table)
+    broken = sum(item.state is Balance.BROKEN for item in result.imbalances)
+    checks.append(
+        Check(
+            name="reconcile",
+            title="Counters of the ports add up",
+            value=broken,
+            limit=0,
+            ok=not broken,
+            message=str(result),
         )
-    finally:
-        maps.close()
+    )
+    return checks
+
+
+def _lossless_priorities(plan: LabPlan) -> list[int]:
+    if plan.qos is None:
+        return []
+    return sorted({item.priority for profile in plan.qos.profiles for item in profile.classes if item.lossless})
 
 
 def _no_drops(packets: int) -> Check:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -58,6 +59,10 @@ def compute_metrics(run: RunData) -> dict[str, float | None]:
     return {name: found[name] for name in CATALOGUE if name in found}
 
 
+def _compute(name: str, *samples: Any, **named: Any) -> float | None:
+    return CATALOGUE[name].compute(*samples, **named)
+
+
 def _of_transfers(run: RunData) -> dict[str, float | None]:
     table = run.transfers
     ended = [
@@ -70,20 +75,19 @@ def _of_transfers(run: RunData) -> dict[str, float | None]:
     fct = [end - start for start, end, _ in ended]
     alone = [ideal for _, _, ideal in ended]
     whole = len(ended) == len(table.start_s)
-    compute = {name: CATALOGUE[name].compute for name in CATALOGUE}
     found: dict[str, float | None] = {
-        name: compute[name](fct_s=fct, standalone_s=alone)
+        name: _compute(name, fct_s=fct, standalone_s=alone)
         for name in ("fct_slowdown_p50", "fct_slowdown_p95", "fct_slowdown_p99")
     }
-    found["tail_fct"] = compute["tail_fct"](fct)
-    found["fct_spread"] = compute["fct_spread"](fct)
+    found["tail_fct"] = _compute("tail_fct", fct)
+    found["fct_spread"] = _compute("fct_spread", fct)
     took = max(end for _, end, _ in ended) - min(start for start, _, _ in ended)
     if whole:  # a run that was cut short says nothing about how long it takes
         found["jct"] = took
         if run.roofline_s:
-            found["jct_ratio"] = compute["jct_ratio"](took, run.roofline_s)
+            found["jct_ratio"] = _compute("jct_ratio", took, run.roofline_s)
         if run.pattern_ideal_s:
-            found["tail_fct_ratio"] = compute["tail_fct_ratio"]([took], run.pattern_ideal_s)
+            found["tail_fct_ratio"] = _compute("tail_fct_ratio", [took], run.pattern_ideal_s)
             found["goodput_share"] = run.pattern_ideal_s / took if took > 0 else None
     return found
 
@@ -96,16 +100,15 @@ def _of_channels(run: RunData) -> dict[str, float | None]:
     ideal = [channel.ideal_bps for channel in channels]
     packets: list[int] = [channel.packets for channel in channels if channel.packets is not None]
     resent = [float(channel.retransmits) for channel in channels]
-    compute = {name: CATALOGUE[name].compute for name in CATALOGUE}
     found = {
-        "aggregate_share": compute["aggregate_share"](rates, ideal),
-        "slowest_share": compute["slowest_share"](rates, ideal),
-        "aggregate_goodput": compute["aggregate_goodput"](rates),
-        "jain_flows": compute["jain_flows"](rates),
-        "retransmits": compute["retransmits"](resent),
+        "aggregate_share": _compute("aggregate_share", rates, ideal),
+        "slowest_share": _compute("slowest_share", rates, ideal),
+        "aggregate_goodput": _compute("aggregate_goodput", rates),
+        "jain_flows": _compute("jain_flows", rates),
+        "retransmits": _compute("retransmits", resent),
     }
     if len(packets) == len(channels):
-        found["retransmit_ratio"] = compute["retransmit_ratio"](sum(resent), sum(packets) - sum(resent))
+        found["retransmit_ratio"] = _compute("retransmit_ratio", sum(resent), sum(packets) - sum(resent))
     late = [channel.counters["out_of_order"] for channel in channels if "out_of_order" in channel.counters]
     if late and sum(packets):
         found["reordered_ratio"] = sum(late) / sum(packets)
@@ -126,10 +129,8 @@ def _of_collectives(run: RunData) -> dict[str, float | None]:
             rates = [item.algbw_bps if name == "algbw" else item.busbw_bps for item in largest]
             # mean of the times, not of the rates; several at once (one for each rail) have the same time
             found[name] = len(rates) / sum(1 / rate for rate in rates) / 8 if all(rates) else None
-        found["busbw_share"] = CATALOGUE["busbw_share"].compute(
-            one.kind, one.ranks, one.size_bytes, mean_s, run.nic_bps
-        )
-    found["step_p99"] = CATALOGUE["step_p99"].compute([item.seconds for item in largest])
+        found["busbw_share"] = _compute("busbw_share", one.kind, one.ranks, one.size_bytes, mean_s, run.nic_bps)
+    found["step_p99"] = _compute("step_p99", [item.seconds for item in largest])
     checked = [item.wrong for item in run.collectives if item.wrong is not None]
     if checked:
         found["wrong"] = float(sum(checked))
@@ -147,14 +148,14 @@ def _of_links(run: RunData) -> dict[str, float | None]:
     used = [port.utilisation for port in uplinks]
     active = [group for group in by_switch.values() if sum(group)]
     return {
-        "mmr_uplinks": CATALOGUE["mmr_uplinks"].compute(loads),
-        "mmr_worst_switch": CATALOGUE["mmr_worst_switch"].compute(by_switch),
-        "jain_links": CATALOGUE["jain_links"].compute(loads),
+        "mmr_uplinks": _compute("mmr_uplinks", loads),
+        "mmr_worst_switch": _compute("mmr_worst_switch", by_switch),
+        "jain_links": _compute("jain_links", loads),
         "link_utilisation": max(used),
-        "link_imbalance": CATALOGUE["link_imbalance"].compute(used),
-        "link_deviation": CATALOGUE["link_deviation"].compute(used),
-        "effective_paths": _mean([CATALOGUE["effective_paths"].compute(group) for group in active]),
-        "paths_used": _mean([CATALOGUE["paths_used"].compute(group) for group in active]),
+        "link_imbalance": _compute("link_imbalance", used),
+        "link_deviation": _compute("link_deviation", used),
+        "effective_paths": _mean([_compute("effective_paths", group) for group in active]),
+        "paths_used": _mean([_compute("paths_used", group) for group in active]),
     }
 
 
@@ -179,8 +180,8 @@ def _of_queues(run: RunData) -> dict[str, float | None]:
     if depths:
         deepest = max(depths.values(), key=lambda depth: (int(depth.max()), float(depth.mean())))
         samples = deepest.astype(np.float64).tolist()
-        found["queue_p50"] = CATALOGUE["queue_p50"].compute(samples)
-        found["queue_p99"] = CATALOGUE["queue_p99"].compute(samples)
+        found["queue_p50"] = _compute("queue_p50", samples)
+        found["queue_p99"] = _compute("queue_p99", samples)
     return found
 
 
@@ -193,13 +194,10 @@ def _of_faults(run: RunData) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     if times and times[0] < event_s:
         for name in ("blackhole_time_rate", "recovery_time", "dip_depth"):
-            found[name] = CATALOGUE[name].compute(times, rates, event_s)
+            found[name] = _compute(name, times, rates, event_s)
     detected = _detected_s(run, faults[0])
     if detected is not None:
-        found["detection_time"] = CATALOGUE["detection_time"].compute(event_s, [detected])
-    lost = _lost_packets(run)
-    if lost is not None:
-        found["blackhole_time_loss"] = lost
+        found["detection_time"] = _compute("detection_time", event_s, [detected])
     return found
 
 
@@ -214,13 +212,6 @@ def _detected_s(run: RunData, fault: RunEvent) -> float | None:
     if ends:
         return max(ends)
     return min(first.values(), default=None) if ":" not in fault.target else None
-
-
-def _lost_packets(run: RunData) -> float | None:
-    """Loss-derived blackhole time: of open-loop channels, which say how many packets they sent and lost."""
-    lost = sum(channel.counters.get("lost_packets", 0) for channel in run.channels)
-    rate = sum(channel.counters.get("offered_packets_per_s", 0) for channel in run.channels)
-    return CATALOGUE["blackhole_time_loss"].compute(lost, rate) if rate else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
