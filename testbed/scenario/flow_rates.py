@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 
@@ -51,10 +52,28 @@ def _acked(channel: Channel, at_s: float) -> float | None:
     return acked[index - 1] + share * (acked[index] - acked[index - 1])
 
 
-def goodput_curve(channels: Sequence[Channel], window_s: float) -> tuple[list[float], list[float]]:
+def first_done_after(channels: Sequence[Channel], transfers: Transfers, event_s: float) -> float | None:
+    """When the first channel after the event had nothing left to send, s; None where none came so far.
+
+    A channel without transfers sent for a given time, until its last sample.
+    """
+    ends: dict[int, float] = {}
+    for index, end_s in zip(transfers.channel, transfers.end_s, strict=True):
+        ends[index] = max(ends.get(index, 0.0), math.inf if end_s is None else end_s)
+    for index, channel in enumerate(channels):
+        if index not in ends and channel.samples.at_s:
+            ends[index] = channel.samples.at_s[-1]
+    return min((end_s for end_s in ends.values() if event_s < end_s < math.inf), default=None)
+
+
+def goodput_curve(
+    channels: Sequence[Channel], window_s: float, until_s: float | None = None
+) -> tuple[list[float], list[float]]:
     """Ends of windows and the goodput of all channels together in each, bit/s; from when all of them are measured."""
     sampled = [channel for channel in channels if channel.samples.at_s]
     last = max((channel.samples.at_s[-1] for channel in sampled), default=0.0)
+    if until_s is not None:
+        last = min(last, until_s)
     first = max((channel.samples.at_s[0] for channel in sampled if not channel.samples.acked_bytes[0]), default=0.0)
     begin = -int(-first // window_s)
     ends = range(begin + 1, int(last / window_s + 1e-6) + 1)

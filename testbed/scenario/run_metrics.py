@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from testbed.results import Channel, CollectiveResult, PortLoad, RunEvent, Transfers
-from testbed.scenario.flow_rates import goodput_curve, rates_together
+from testbed.scenario.flow_rates import first_done_after, goodput_curve, rates_together
 from testbed.scenario.observation import Observation
 from testbed.workload.metrics import CATALOGUE
 from testbed.workload.oracles.ecmp import UPLINKS
@@ -190,7 +190,8 @@ def _of_faults(run: RunData) -> dict[str, float | None]:
     if not faults:
         return {}
     event_s = faults[0].at_s
-    times, rates = goodput_curve(run.channels, run.window_s)
+    # A channel that has sent all it had is no dip.
+    times, rates = goodput_curve(run.channels, run.window_s, first_done_after(run.channels, run.transfers, event_s))
     found: dict[str, float | None] = {}
     if times and times[0] < event_s:
         for name in ("blackhole_time_rate", "recovery_time", "dip_depth"):

