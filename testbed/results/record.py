@@ -16,7 +16,6 @@ from testbed.results.samples import (
     CollectiveResult,
     Count,
     Distribution,
-    FlowEnd,
     Number,
     PortLoad,
     RunEvent,
@@ -24,7 +23,7 @@ from testbed.results.samples import (
     Transfers,
 )
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of the record's shape. A reader refuses a newer one; `results.older` reads older ones."""
 
 
@@ -99,56 +98,6 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Samples:
-    """Columns of equal length; `start_s` counts from the end of the flow's own warm-up."""
-
-    start_s: list[Number]
-    seconds: list[Number]
-    bytes: list[Count]
-    retransmits: list[Count]
-    cwnd_bytes: list[Count]
-    rtt_us: list[Count]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlowResult:
-    """One transfer. `goodput_bps` is payload at the receiver; `share` is goodput over ideal."""
-
-    id: Count
-    source: FlowEnd
-    destination: FlowEnd
-    rail: Count
-    source_port: Count
-    destination_port: Count
-    ideal_bps: Number
-    sent_bytes: Count
-    received_bytes: Count | None
-    seconds: Number
-    goodput_bps: Number
-    share: Number
-    retransmits: Count
-    mss_bytes: Count
-    congestion: str
-    started_s: Number
-    """When its client was started, from the start of the first one of the run."""
-    samples: Samples
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UplinkLoad:
-    """What a rail switch sent on one uplink while traffic ran, warm-up included."""
-
-    switch: str
-    interface: str
-    peer: str
-    rate_bps: Count
-    tx_bytes: Count
-    tx_dropped: Count
-    utilisation: Number
-    """Share of the lab rate over the whole time traffic ran."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """One trust check: was the emulation itself able to do what it claims?"""
 
@@ -164,15 +113,13 @@ class Check:
 class RunResult:
     """One repeat. `metrics` maps names of `workload.metrics.CATALOGUE` to values.
 
-    `flows` are those of iperf3; a workload that our own executors ran has `transfers` and `channels` instead.
+    Timed flows, those of iperf3, are `channels` without `transfers`.
     """
 
     index: Count
     seed: Count
     started: str
     elapsed_s: Number
-    flows: list[FlowResult]
-    uplinks: list[UplinkLoad]
     metrics: dict[str, Number | None]
     checks: list[Check]
     complete: bool = True
@@ -180,7 +127,7 @@ class RunResult:
     channels: list[Channel] = field(default_factory=list)
     collectives: list[CollectiveResult] = field(default_factory=list)
     ports: list[PortLoad] = field(default_factory=list)
-    """All ports of switches and hosts; `uplinks` are those of rail switches that lead up."""
+    """All of switches and hosts; the tier `uplink` is rail switches' towards their spines."""
     events: list[RunEvent] = field(default_factory=list)
     series: list[Series] = field(default_factory=list)
     distributions: list[Distribution] = field(default_factory=list)
@@ -294,4 +241,6 @@ class Record:
     scale_proof: list[ScaleComparison] = field(default_factory=list)
     """What `run --prove-scale` found; empty where it was not asked for."""
     comparability: dict[str, Any] = field(default_factory=dict)
-    """What two records must share for their figures to be compared: topology, k, transport, workload, clock, ..."""
+    """What two records must share for their figures to be compared: topology, k, transport, workload, clock, ...
+
+    Not the seed: another one is a repetition."""

@@ -60,8 +60,9 @@ class ChannelSamples:
 class Channel:
     """A connection (TCP), a pair of endpoints (UET) or a queue pair (RDMA) between two ranks, with all it carried."""
 
-    source_rank: Count
-    destination_rank: Count
+    source_rank: Count | None
+    """None: an older version did not write it down."""
+    destination_rank: Count | None
     source: FlowEnd
     destination: FlowEnd
     rail: Count

@@ -20,12 +20,10 @@ from testbed.results import (
     Check,
     CollectiveResult,
     PointResult,
-    PortLoad,
     PredictedMetric,
     RunEvent,
     RunResult,
     Transfers,
-    UplinkLoad,
 )
 from testbed.scenario.as_run import lab_summary, transport_as_run, workload_as_run
 from testbed.scenario.executor import Executors
@@ -50,7 +48,6 @@ from testbed.scenario.trust import (
     check_start_skew,
 )
 from testbed.scenario.trust_ports import check_rates
-from testbed.workload.oracles.ecmp import UPLINKS
 
 IDLE_PROBES = 10
 """Of each path, before and after the runs of a point."""
@@ -184,8 +181,6 @@ class PointRunner:
             seed=traffic.seed,
             started=stamp(started),
             elapsed_s=observation.elapsed_s,
-            flows=[],
-            uplinks=[_uplink(port) for port in ports if port.tier == UPLINKS],
             metrics=metrics,
             checks=[
                 *check_machine(observation.cpu),
@@ -311,18 +306,6 @@ class PointRunner:
                 message=self.point.name,
             )
         )
-
-
-def _uplink(port: PortLoad) -> UplinkLoad:
-    return UplinkLoad(
-        switch=port.node,
-        interface=port.interface,
-        peer=port.peer,
-        rate_bps=port.rate_bps,
-        tx_bytes=port.tx_bytes,
-        tx_dropped=port.tx_dropped,
-        utilisation=port.utilisation,
-    )
 
 
 def stamp(moment: datetime) -> str:

@@ -176,14 +176,13 @@ def _identity(scenario: Any) -> tuple[Any, ...]:
 
 
 def comparability(scenario: Scenario, points: Sequence[PointResult], environment: Environment) -> dict[str, Any]:
-    """What two records must share for their figures to be compared."""
+    """What two records must share for their figures to be compared; another seed is a repetition of the same."""
     as_run = scenario_as_run(scenario)
     return {
         "topology": as_run.topology,
         "transport": as_run.transport,
         "workload": as_run.workload,
         "faults": as_run.faults,
-        "seed": as_run.repeat["seed"],
         "clock": environment.clock,
         "k": sorted({point.lab.k for point in points}),
         "nic_real_bps": sorted({point.lab.nic_real_bps for point in points}),

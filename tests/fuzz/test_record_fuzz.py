@@ -22,7 +22,10 @@ from testbed.report.scenario.tables import encode_summary, junit_xml, metrics_cs
 from testbed.results import Record, decode_record
 
 RECORDS = Path(__file__).parents[1] / "data" / "records"
-NAMES = ["allreduce-rail", "frontend-mice", "incast-senders", "permutation", "permutation-lb", "silent-failure"]
+NAMES = [
+    *("allreduce-rail", "frontend-mice", "incast-senders", "permutation", "permutation-lb", "silent-failure"),
+    "older/incast-trimming",
+]
 FEW = 3
 """Elements that are kept of a list, so that a mutation meets something that matters."""
 WHOLE = st.sampled_from([0, 1, -1, 2**31, 2**63 - 1, -(2**63)]) | st.integers(-(2**63), 2**63 - 1)

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from testbed.cli.app import app
 from testbed.errors import RecordError, TestbedError
-from testbed.results import BROKEN, encode_record, list_results, load_record
-from testbed.results.older import modernise
+from testbed.results import BROKEN, list_results
 
 RECORDS = Path(__file__).parents[1] / "data" / "records"
 
@@ -137,24 +136,3 @@ def test_compare_exits_with_1_for_worse(results: Path) -> None:
     assert json.loads(text)[0]["verdict"] == "worse"
     code, text = run("compare", results / "permutation-lb", slower, "-f", "csv")
     assert text.count("\n") == 1 + 3 * 14
-
-
-def test_schema_1_is_read_as_a_single_point() -> None:
-    content = json.loads((RECORDS / "permutation.json").read_text())
-    assert content["schema"] == 1
-    record = load_record(RECORDS / "permutation.json")
-    assert record.schema == 2
-    (point,) = record.points
-    assert (point.name, point.values, point.lab.nics) == ("", {}, 16)
-    assert point.workload["kind"] == "permutation" and len(point.runs[0].flows) == 16
-    assert [metric.name for metric in point.metrics] == [metric["name"] for metric in content["metrics"]]
-    again = json.loads(encode_record(record))
-    assert modernise(again) == again, "what is of today is left as it is"
-
-
-def test_schema_1_without_its_parts_is_refused_by_name(tmp_path: Path) -> None:
-    content = json.loads((RECORDS / "permutation.json").read_text())
-    del content["lab"]
-    (tmp_path / "record.json").write_text(json.dumps(content))
-    with pytest.raises(RecordError, match=r"not a valid record: points\.0\.lab"):
-        load_record(tmp_path)

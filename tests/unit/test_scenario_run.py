@@ -7,12 +7,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from testbed.errors import CapabilityError, DriverError, ScenarioError
 from testbed.model.scenario import Expectation, Repeat, Scenario, TopologyRef, Transport, Workload
+from testbed.report.comparison import compare_records
 from testbed.results import Outcome, Record, decode_record, encode_record
 from testbed.scenario import Phase, Progress, ScenarioStopped, run_sweep
 from testbed.scenario.fake_lab import FakeLab, small_lab
@@ -84,7 +86,7 @@ def test_a_run_measures_every_flow_and_uplink() -> None:
     assert all(channel.goodput_bps == pytest.approx(11996256 * 8 / 1.028741) for channel in run.channels)
     assert run.metrics["mmr_uplinks"] == pytest.approx(2.0)
     assert run.metrics["mmr_worst_switch"] == pytest.approx(2.0)
-    assert [load.tx_bytes for load in run.uplinks] == [24_000_000, 0, 12_000_000, 12_000_000]
+    assert [port.tx_bytes for port in run.ports if port.tier == "uplink"] == [24_000_000, 0, 12_000_000, 12_000_000]
     assert point.lab.nic_bps == 100_000_000 and point.lab.nic_real_bps == 400_000_000_000
     assert record.scenario.topology == {"file": "fake.yml", "set": {}}
     assert "Link delays are realised by our own transports" in " ".join(record.environment.approximations)
@@ -271,8 +273,18 @@ def test_results_of_another_scenario_are_not_gone_on_with() -> None:
         run_scenario(scenario(repeat=Repeat(runs=2)), lab_with(timed), previous=first)
 
 
-def test_record_is_json_of_schema_2() -> None:
+def test_record_is_json_of_schema_3() -> None:
     document = json.loads(encode_record(run_scenario(scenario(), lab_with(timed))))
-    assert document["schema"] == 2
+    assert document["schema"] == 3
     assert {"name", "topology", "transport", "workload", "repeat", "expect"} <= set(document["scenario"])
     assert document["points"][0]["runs"][0]["channels"][0]["samples"]["acked_bytes"]
+
+
+def test_runs_of_other_seeds_can_be_compared() -> None:
+    base, other = (run_scenario(scenario(repeat=Repeat(runs=2, seed=seed)), lab_with(timed)) for seed in (1, 7))
+    assert compare_records(base, other, force=True).differing == {}
+    assert [record.scenario.repeat["seed"] for record in (base, other)] == [1, 7]
+    slower = run_scenario(
+        scenario(workload=replace(scenario().workload, duration=Duration.parse("2s"))), lab_with(timed)
+    )
+    assert set(compare_records(base, slower, force=True).differing) == {"workload.duration"}

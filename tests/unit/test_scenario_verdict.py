@@ -55,9 +55,7 @@ def summary(name: str, median: float | None) -> MetricSummary:
 
 def run(*, ok: bool) -> RunResult:
     check = Check(name="cpu", title="CPU", value=0.95, limit=0.9, ok=ok, message="the machine was 95% busy")
-    return RunResult(
-        index=1, seed=1, started="", elapsed_s=1.0, flows=[], uplinks=[], metrics={}, checks=[check], complete=True
-    )
+    return RunResult(index=1, seed=1, started="", elapsed_s=1.0, metrics={}, checks=[check], complete=True)
 
 
 def point(

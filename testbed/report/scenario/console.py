@@ -56,7 +56,7 @@ def print_record(record: Record, console: Console) -> None:
 
 def _print_point(record: Record, point: PointResult, console: Console) -> None:
     run = typical_run(point)
-    if run is not None and not run.collectives and (run.flows or run.channels):
+    if run is not None and not run.collectives and run.channels:
         console.print(_flow_table(record, point, run))
     if point.metrics:
         console.print(_metric_table(record, point))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.report.scenario.figures import MISSING, format_bytes, format_time
+from testbed.report.scenario.figures import format_bytes, format_time
 from testbed.results import RunResult
 
 
@@ -42,23 +42,16 @@ def _transfers(run: RunResult) -> list[Balance]:
 
 
 def _payload(run: RunResult) -> list[Balance]:
-    if run.flows:
-        sent = sum(flow.sent_bytes for flow in run.flows)
-        got = [flow.received_bytes for flow in run.flows if flow.received_bytes is not None]
-        received = sum(got) if len(got) == len(run.flows) else None
-    elif run.channels:
-        sent = sum(channel.sent_bytes for channel in run.channels)
-        received = sum(channel.received_bytes for channel in run.channels)
-    else:
+    if not run.channels:
         return []
+    sent = sum(channel.sent_bytes for channel in run.channels)
+    received = sum(channel.received_bytes for channel in run.channels)
     lines = [Balance(what="Payload handed to the transports", counted=format_bytes(sent))]
-    if received is None:
-        return [*lines, Balance(what="Payload received", counted=MISSING, remark="not every receiver said")]
     rest = sent - received
     said = "all of it" if not rest else f"{format_bytes(abs(rest))} {'still under way' if rest > 0 else 'too much'}"
     lines.append(Balance(what="Payload received", counted=format_bytes(received), remark=said, ok=rest >= 0))
     asked = [size for size, end in zip(run.transfers.size_bytes, run.transfers.end_s, strict=False) if end is not None]
-    if run.channels and asked:
+    if asked:
         missing = sum(asked) - received
         said = "covered by what was received" if missing <= 0 else f"{format_bytes(missing)} more than was received"
         lines.append(
@@ -70,12 +63,12 @@ def _payload(run: RunResult) -> list[Balance]:
 def _packets(run: RunResult) -> list[Balance]:
     lines = []
     packets = [channel.packets for channel in run.channels if channel.packets is not None]
-    resent = sum(channel.retransmits for channel in run.channels) + sum(flow.retransmits for flow in run.flows)
+    resent = sum(channel.retransmits for channel in run.channels)
     if packets and len(packets) == len(run.channels):
         lines.append(Balance(what="Packets sent by the transports", counted=f"{sum(packets):,}"))
         resent_ok = resent <= sum(packets)
         lines.append(Balance(what="Of them sent again", counted=f"{resent:,}", ok=resent_ok))
-    elif run.flows or run.channels:
+    elif run.channels:
         lines.append(Balance(what="Packets sent again", counted=f"{resent:,}"))
     return lines
 

@@ -89,7 +89,7 @@ def render_report(record: Record) -> str:
     template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
     overview = draw_overview(record)
     first = record.points[0] if record.points else None
-    many = sum(min(MAX_FLOWS, len(run.flows) + len(run.channels)) for _, run in every_run(record)) > MAX_FLOW_ROWS
+    many = sum(min(MAX_FLOWS, len(run.channels)) for _, run in every_run(record)) > MAX_FLOW_ROWS
     table = metrics_csv(record).encode(errors="replace")
     return template.render(
         record=record,

@@ -1,11 +1,11 @@
-"""Who sent, in one view: the flows of iperf3, and the channels of our own executors."""
+"""Who sent, as reports show it: the channels of a run, with their rates over time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from testbed.results import Channel, FlowResult, RunResult
+from testbed.results import Channel, RunResult
 
 Point = tuple[float, float]
 
@@ -22,7 +22,7 @@ class Sender:
     rail: int
     ideal_bps: float
     goodput_bps: float
-    received_bytes: int | None
+    received_bytes: int
     retransmits: int
     rate: Sequence[Point]
     cwnd: Sequence[Point]
@@ -40,7 +40,7 @@ class Sender:
 
 
 def senders_of(run: RunResult) -> list[Sender]:
-    return [*(_flow(flow) for flow in run.flows), *(_channel(channel) for channel in run.channels)]
+    return [_sender(channel) for channel in run.channels]
 
 
 def total_rate(senders: Sequence[Sender], bins: int = 120) -> list[Point]:
@@ -70,25 +70,7 @@ def _intervals(rate: Sequence[Point]) -> list[tuple[float, float, float]]:
     return found
 
 
-def _flow(flow: FlowResult) -> Sender:
-    samples = flow.samples
-    columns = list(zip(samples.start_s, samples.seconds, samples.bytes, strict=False))
-    middles = [start + seconds / 2 for start, seconds, _ in columns]
-    return Sender(
-        source=f"{flow.source.node}:{flow.source.interface}",
-        destination=f"{flow.destination.node}:{flow.destination.interface}",
-        rail=flow.rail,
-        ideal_bps=flow.ideal_bps,
-        goodput_bps=flow.goodput_bps,
-        received_bytes=flow.received_bytes,
-        retransmits=flow.retransmits,
-        rate=[(start + seconds / 2, sent * 8 / seconds) for start, seconds, sent in columns if seconds > 0],
-        cwnd=[(at, float(value)) for at, value in zip(middles, samples.cwnd_bytes, strict=False)],
-        rtt=[(at, value / 1e6) for at, value in zip(middles, samples.rtt_us, strict=False) if value > 0],
-    )
-
-
-def _channel(channel: Channel) -> Sender:
+def _sender(channel: Channel) -> Sender:
     samples = channel.samples
     rate, before_s, before = [], 0.0, 0
     shortest = max(samples.at_s, default=0.0) / MOST_RATES  # what a burst does in less is no rate
@@ -110,5 +92,5 @@ def _channel(channel: Channel) -> Sender:
     )
 
 
-def _end(node: str, interface: str, rank: int) -> str:
-    return f"{rank} ({node}:{interface})"
+def _end(node: str, interface: str, rank: int | None) -> str:
+    return f"{node}:{interface}" if rank is None else f"{rank} ({node}:{interface})"

@@ -13,7 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from testbed.report.scenario.figures import every_run, format_band, format_value, predictions_of, unit_of
-from testbed.results import MetricSummary, Outcome, PointResult, Record, RunResult
+from testbed.results import Channel, MetricSummary, Outcome, PointResult, Record, RunResult
 
 SUMMARY_FILE = "summary.json"
 METRICS_FILE = "metrics.csv"
@@ -94,13 +94,17 @@ def metrics_csv(record: Record) -> str:
 
 
 def transfers_csv(record: Record) -> str:
-    """A line for each transfer of each run, in lab seconds and bytes; flows of iperf3 are transfers without an end of
-    their own, so that their size is what arrived."""
+    """A line for each transfer of each run, in lab seconds and bytes. A timed flow has no size of its own: what arrived
+    while it was measured stands for it."""
     columns = [
         "point", "run", "transfer", "source", "destination", "size_bytes", "start_s", "end_s", "fct_s", "ideal_s",
         "slowdown",
     ]  # fmt: skip
-    rows = (row for point, run in every_run(record) for row in [*_of_steps(point, run), *_of_flows(point, run)])
+    rows = (
+        row
+        for point, run in every_run(record)
+        for row in (_of_steps if run.transfers.number else _of_timed)(point, run)
+    )
     return _csv(columns, rows)
 
 
@@ -113,29 +117,25 @@ def _of_steps(point: PointResult, run: RunResult) -> Iterable[Sequence[Any]]:
     for number, source, destination, size, channel, start, end, ideal in zip(*columns, strict=False):
         ends: tuple[Any, Any] = (source, destination)
         if 0 <= channel < len(run.channels):
-            one = run.channels[channel]
-            ends = (f"{one.source.node}:{one.source.interface}", f"{one.destination.node}:{one.destination.interface}")
+            ends = _ends(run.channels[channel])
         took = end - start if start is not None and end is not None else None
         slowdown = took / ideal if took is not None and ideal > 0 else None
         yield [point.name, run.index, number, *ends, size, start, end, took, ideal, slowdown]
 
 
-def _of_flows(point: PointResult, run: RunResult) -> Iterable[Sequence[Any]]:
-    for flow in run.flows:
-        ends = [f"{flow.source.node}:{flow.source.interface}", f"{flow.destination.node}:{flow.destination.interface}"]
-        end = flow.started_s + flow.seconds
-        yield [
-            point.name,
-            run.index,
-            flow.id,
-            *ends,
-            flow.received_bytes,
-            flow.started_s,
-            end,
-            flow.seconds,
-            None,
-            None,
-        ]
+def _of_timed(point: PointResult, run: RunResult) -> Iterable[Sequence[Any]]:
+    """Channels of a run without transfers."""
+    for number, channel in enumerate(run.channels):
+        at_s = channel.samples.at_s
+        start = at_s[0] if at_s else None
+        end = None if start is None else start + channel.seconds
+        size = channel.received_bytes
+        yield [point.name, run.index, number, *_ends(channel), size, start, end, channel.seconds, None, None]
+
+
+def _ends(channel: Channel) -> tuple[str, str]:
+    a, b = channel.source, channel.destination
+    return f"{a.node}:{a.interface}", f"{b.node}:{b.interface}"
 
 
 def junit_xml(record: Record) -> bytes:

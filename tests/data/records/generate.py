@@ -1,8 +1,8 @@
 """Writes the made-up records of this directory: `python tests/data/records/generate.py`.
 
-No lab ran for them. They have the shape of real ones (schema 2) with figures drawn from a seed, so that reports and
-comparisons have a sweep with an oracle, collectives, a fault, an incast over a number and mice to show.
-`permutation.json` is none of them: it was measured, in schema 1.
+No lab ran for them. They have the shape of real ones of the present schema with figures drawn from a seed, so that
+reports and comparisons have a sweep with an oracle, collectives, a fault, an incast over a number and mice to show.
+`permutation.json` (schema 1) and those in `older/` are none of them: they were measured.
 """
 
 from __future__ import annotations
@@ -180,8 +180,8 @@ def run_result(
 ) -> RunResult:
     rounded: dict[str, float | None] = {name: round(value, 6) for name, value in metrics.items()}
     return RunResult(
-        index=index, seed=index, started=f"2026-11-21T15:02:{index:02d}.000Z", elapsed_s=elapsed_s, flows=[],
-        uplinks=[], metrics=rounded, checks=run_checks, **more,
+        index=index, seed=index, started=f"2026-11-21T15:02:{index:02d}.000Z", elapsed_s=elapsed_s,
+        metrics=rounded, checks=run_checks, **more,
     )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def test_the_scenario_of_the_demo(debian: ForeignRoot) -> None:
     assert done.returncode in {0, 1, 2}, done.stderr
     directory = json.loads(done.stdout)["directory"]
     record = json.loads(debian.check("cat", f"{directory}/record.json"))
-    assert record["schema"] == 2
+    assert record["schema"] == 3
     assert "rail-permutation" in debian.check("cat", f"{directory}/report.html")
     assert left_behind(debian) == []
 

@@ -213,11 +213,10 @@ def test_a_strangers_record_is_text(record: Record) -> None:
             runs.append(
                 dataclasses.replace(
                     run,
-                    flows=[
-                        dataclasses.replace(flow, source=dataclasses.replace(flow.source, node=HOSTILE))
-                        for flow in run.flows
+                    channels=[
+                        dataclasses.replace(channel, source=dataclasses.replace(channel.source, node=HOSTILE))
+                        for channel in run.channels
                     ],
-                    uplinks=[dataclasses.replace(load, switch=HOSTILE, peer=f"{HOSTILE}:x") for load in run.uplinks],
                     ports=[
                         dataclasses.replace(port, node=HOSTILE + port.node, peer=HOSTILE, tier=f"{HOSTILE}uplink")
                         for port in run.ports
@@ -302,9 +301,9 @@ def test_columns_of_unequal_length_and_zero_time_break_nothing() -> None:
     record = load("permutation")
     point = record.points[0]
     run = point.runs[0]
-    samples = dataclasses.replace(run.flows[0].samples, seconds=[0.0, 0.25], bytes=[1])
-    flows = [dataclasses.replace(flow, samples=samples, ideal_bps=0.0) for flow in run.flows]
-    changed = dataclasses.replace(point, runs=[dataclasses.replace(run, flows=flows)])
+    samples = dataclasses.replace(run.channels[0].samples, at_s=[0.0, 0.25], acked_bytes=[1])
+    channels = [dataclasses.replace(channel, samples=samples, ideal_bps=0.0) for channel in run.channels]
+    changed = dataclasses.replace(point, runs=[dataclasses.replace(run, channels=channels)])
     structure(render_report(dataclasses.replace(record, points=[changed])))
 
 
