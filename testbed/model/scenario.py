@@ -139,6 +139,20 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Probes:
+    """Small UDP packets beside the traffic, at a fixed rate; None leaves a figure to the runner, which keeps them few.
+
+    `enabled` False: none are sent, so that nothing is known of loss-derived times and of order.
+    """
+
+    enabled: bool = True
+    rate_pps: float | None = None
+    """Of each stream, in lab time."""
+    ports: int | None = None
+    """Streams from a NIC to another, each with a source port of its own, so that ECMP spreads them over the paths."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
     """Run n (1-based) draws its permutation from seed `seed + n - 1`."""
 
@@ -187,6 +201,7 @@ class Scenario:
     workload: Workload
     faults: tuple[Fault, ...] = ()
     repeat: Repeat = field(default_factory=Repeat)
+    probes: Probes = field(default_factory=Probes)
     matrix: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
     """By dotted key: of this file where it begins with `transport.`, `workload.`, `faults` or `repeat.` or is
     `topology.file`, of the topology otherwise. The points are all combinations, the first key changing slowest."""

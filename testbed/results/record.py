@@ -53,6 +53,7 @@ class ScenarioAsRun:
     source: str = ""
     matrix: dict[str, list[Any]] = field(default_factory=dict)
     faults: list[dict[str, Any]] = field(default_factory=list)
+    probes: dict[str, Any] = field(default_factory=dict)
     description: str = ""
 
 

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from testbed.model import Bfd, LinkKind
-from testbed.model.scenario import Expectation, Fault, Scenario, TopologyRef
+from testbed.model.scenario import Expectation, Fault, Probes, Scenario, TopologyRef
 from testbed.model.scenario import Parameter as Value
 from testbed.results import LabSummary, ScenarioAsRun
 from testbed.scenario.lab import LiveLab
@@ -30,6 +30,7 @@ def scenario_as_run(scenario: Scenario) -> ScenarioAsRun:
         source=PurePath(scenario.source).name,
         matrix={key: list(values) for key, values in scenario.matrix.items()},
         faults=[_fault(item) for item in scenario.faults],
+        probes=_probes(scenario.probes),
         description=scenario.description,
     )
 
@@ -88,6 +89,12 @@ def _inner(value: Mapping[str, Value], declared: Parameter | None, key: str) -> 
         kind = KINDS.get(str(value.get("kind")))
         return None if kind is None else kind.parameter(key)
     return next((one for one in declared.fields if one.name == key), None)
+
+
+def _probes(probes: Probes) -> dict[str, Any]:
+    """What is written of them; nothing where all is left to the runner."""
+    written = {"rate": probes.rate_pps, "ports": probes.ports}
+    return {"enabled": False} if not probes.enabled else {key: one for key, one in written.items() if one is not None}
 
 
 def _fault(item: Fault) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 
 from testbed.collect.canary import Canary, Lateness
 from testbed.collect.cpu import SoftnetCounts, read_softnet
+from testbed.collect.probe_ledger import ProbeReport
+from testbed.collect.probe_traffic import ProbeTraffic
 from testbed.deploy.live import RunningLab
 from testbed.deploy.rtt import RttReport, measure_rtt
 from testbed.errors import DriverError, ScenarioError, TestbedError
@@ -36,6 +38,8 @@ from testbed.scenario.observation import Observation, observe
 from testbed.scenario.point_ideals import SCALE_UP_BPS, PointIdeals, summarise
 from testbed.scenario.port_trust import check_ports, reset_reactions
 from testbed.scenario.predictions import predict_point
+from testbed.scenario.probe_findings import probe_findings
+from testbed.scenario.probes import plan_probes
 from testbed.scenario.progress import Phase, Progress, ProgressListener
 from testbed.scenario.run_metrics import RunData, compute_metrics
 from testbed.scenario.sweep import Point
@@ -67,6 +71,7 @@ class _Measured:
     lateness: Lateness | None = None
     softnet: tuple[SoftnetCounts, SoftnetCounts] = (SoftnetCounts(dropped=0, squeezed=0),) * 2
     counters: dict[str, float] = field(default_factory=dict)
+    probes: ProbeReport | None = None
     window_s: float = 0.05
     interrupted: bool = False
     failure: TestbedError | None = None
@@ -153,13 +158,14 @@ class PointRunner:
             if self.scenario.workload.duration is not None:
                 self._run_iperf(index, traffic, ideals, measured)
             else:
-                self._run_workers(index, traffic, measured)
+                self._run_workers(index, traffic, ideals, measured)
         except (FlowFailed, DriverError) as error:
             measured.failure = error
         observation = measured.observation
         if not measured.channels and not measured.transfers.number:
             return None, measured.failure, measured.interrupted
         ports = observation.loads(self.lab, ideals.tiers)
+        probed = probe_findings(measured.probes, self.scenario, self.lab, measured.events, observation.elapsed_s)
         metrics = compute_metrics(
             RunData(
                 transfers=measured.transfers,
@@ -170,6 +176,7 @@ class PointRunner:
                 observation=observation,
                 nic_bps=ideals.nic_bps,
                 window_s=measured.window_s,
+                probes=measured.probes,
                 pattern_ideal_s=ideals.pattern_ideal_s(traffic),
                 roofline_s=ideals.roofline_s(traffic),
                 fabric_bytes=sum(step.size_bytes for step in traffic.workload.transfers if not step.scale_up),
@@ -189,6 +196,7 @@ class PointRunner:
                 *measured.checks,
                 *check_rates(observation, [0, *(port.mtu_bytes for port in self.lab.plan.ports)], self._disturbed()),
                 *measured.port_checks,
+                *probed.checks,
             ],
             complete=complete,
             transfers=measured.transfers,
@@ -196,8 +204,9 @@ class PointRunner:
             collectives=measured.collectives,
             ports=ports,
             events=measured.events,
-            series=observation.series(),
-            counters=measured.counters,
+            series=[*observation.series(), *probed.series],
+            distributions=probed.distributions,
+            counters=measured.counters | probed.counters,
         )
         return result, measured.failure, measured.interrupted
 
@@ -213,7 +222,7 @@ class PointRunner:
             duration=self.scenario.workload.duration,
             tos=ideals.dscp << 2,
             interrupt=self.interrupt,
-            around=lambda: self._watched(measured),
+            around=lambda: self._watched(measured, traffic, ideals),
             on_listening=lambda count: self._tell(Phase.SERVERS, index, count, len(flows)),
             on_elapsed=lambda elapsed: self._tell(Phase.TRAFFIC, index, elapsed, generator.planned_s),
         )
@@ -229,7 +238,7 @@ class PointRunner:
             starts = [item.started_s for item in result.measurements]
             measured.checks = check_start_skew(starts, [channel.seconds for channel in measured.channels])
 
-    def _run_workers(self, index: int, traffic: RunTraffic, measured: _Measured) -> None:
+    def _run_workers(self, index: int, traffic: RunTraffic, ideals: PointIdeals, measured: _Measured) -> None:
         executors = self.executors(self.lab, self.scenario)
         result = executors.run(
             traffic.workload,
@@ -239,7 +248,7 @@ class PointRunner:
             limit_s=self.scenario.workload.time_limit.seconds,
             inside_bps=round(SCALE_UP_BPS / self.lab.plan.k),
             interrupt=self.interrupt,
-            around=lambda: self._watched(measured),
+            around=lambda: self._watched(measured, traffic, ideals),
             on_progress=lambda share: self._tell(Phase.TRAFFIC, index, share, 1.0),
         )
         measured.transfers = result.transfers
@@ -250,19 +259,25 @@ class PointRunner:
         measured.counters = result.counters
 
     @contextlib.contextmanager
-    def _watched(self, measured: _Measured) -> Iterator[None]:
+    def _watched(self, measured: _Measured, traffic: RunTraffic, ideals: PointIdeals) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             timeline = self._faults(stack)
+            probes = self._probes(stack, traffic, ideals)
             reset_reactions(self.lab)
             with observe(self.lab) as measured.observation:
                 if timeline is not None:
                     timeline.begin(measured.observation.begin_ns)
                 self.canary.read()
                 softnet = read_softnet()
+                if probes is not None:
+                    probes.begin(measured.observation.begin_ns)
                 try:
                     yield
                 finally:
+                    if probes is not None:
+                        probes.halt()
                     measured.lateness, measured.softnet = self.canary.read(), (softnet, read_softnet())
+            measured.probes = None if probes is None else probes.report()
             measured.port_checks = check_ports(self.lab, measured.observation)
         if timeline is not None:
             measured.events = timeline.events()
@@ -283,6 +298,16 @@ class PointRunner:
                 os.kill(pid, signal.SIGKILL)
 
         return stack.enter_context(FaultTimeline(self.lab, self.scenario.faults, kill_mover=kill_mover))
+
+    def _probes(self, stack: contextlib.ExitStack, traffic: RunTraffic, ideals: PointIdeals) -> ProbeTraffic | None:
+        """Of the traffic's own class; none on a lab without wires."""
+        plan = plan_probes(self.scenario, self.lab, traffic) if isinstance(self.lab, RunningLab) else None
+        if plan is None:
+            return None
+        tos = ideals.dscp << 2
+        return stack.enter_context(
+            ProbeTraffic(self.lab.name, plan.flows, rate_pps=plan.rate_pps, train=plan.train, tos=tos)
+        )
 
     def _disturbed(self) -> frozenset[str]:
         """Ports that faults befall: both ends of links, all of a node's."""

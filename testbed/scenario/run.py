@@ -172,6 +172,7 @@ def _identity(scenario: Any) -> tuple[Any, ...]:
         scenario.repeat,
         scenario.matrix,
         scenario.faults,
+        scenario.probes,
     )
 
 

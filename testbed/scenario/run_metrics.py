@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from testbed.collect.probe_ledger import ProbeReport
 from testbed.results import Channel, CollectiveResult, PortLoad, RunEvent, Transfers
 from testbed.scenario.flow_rates import first_done_after, goodput_curve, rates_together
 from testbed.scenario.observation import Observation
@@ -42,6 +43,7 @@ class RunData:
     """Payload that enters the fabric."""
     window_s: float = 0.05
     """Of the curve that faults are judged by."""
+    probes: ProbeReport | None = None
 
 
 def compute_metrics(run: RunData) -> dict[str, float | None]:
@@ -57,6 +59,11 @@ def compute_metrics(run: RunData) -> dict[str, float | None]:
     found["cpu_busy"] = run.observation.cpu.busy
     found["cpu_steal"] = run.observation.cpu.steal
     return {name: found[name] for name in CATALOGUE if name in found}
+
+
+def first_fault_s(events: Sequence[RunEvent]) -> float | None:
+    """When the first fault of a run was done; None where none was."""
+    return next((event.at_s for event in events if event.kind.startswith(DISTURBING)), None)
 
 
 def _compute(name: str, *samples: Any, **named: Any) -> float | None:
@@ -196,6 +203,10 @@ def _of_faults(run: RunData) -> dict[str, float | None]:
     if times and times[0] < event_s:
         for name in ("blackhole_time_rate", "recovery_time", "dip_depth"):
             found[name] = _compute(name, times, rates, event_s)
+    if run.probes is not None and run.probes.streams:
+        # the worst stream's: that which the fault befell
+        lost = max(item.lost_since(event_s) for item in run.probes.streams)
+        found["blackhole_time_loss"] = _compute("blackhole_time_loss", lost, run.probes.rate_pps)
     detected = _detected_s(run, faults[0])
     if detected is not None:
         found["detection_time"] = _compute("detection_time", event_s, [detected])

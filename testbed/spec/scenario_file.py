@@ -17,6 +17,7 @@ from testbed.spec.fault_spec import FaultSpec, fault_problems, resolve_fault
 from testbed.spec.matrix import apply_settings, at_point, combinations, matrix_problems, same_value
 from testbed.spec.parameter_reader import ParameterReader
 from testbed.spec.paths import Path, parse_path
+from testbed.spec.probe_spec import resolve_probes
 from testbed.spec.resolve import resolve_lab
 from testbed.spec.scenario_fields import MatrixValues
 from testbed.spec.scenario_spec import ExpectationSpec, ScenarioSpec
@@ -195,6 +196,7 @@ class _Resolver:
             workload=workload,
             faults=tuple(faults),
             repeat=Repeat(runs=spec.repeat.runs, seed=spec.repeat.seed),
+            probes=resolve_probes(spec.probes),
             expect=tuple(expect),
             overrides=self.overrides,
             source=document.file,

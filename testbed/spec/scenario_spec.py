@@ -14,6 +14,7 @@ from testbed.names import check_lab_name
 from testbed.spec.fault_spec import FaultSpec
 from testbed.spec.fields import Checked, Entries, Name, OneOf, Section, Text, Whole, Written
 from testbed.spec.paths import parse_path, quote
+from testbed.spec.probe_spec import ProbesField
 from testbed.spec.scenario_fields import MatrixValues, Value
 from testbed.spec.topology_spec import LabSpec
 from testbed.spec.transport_spec import TRANSPORT_SECTION
@@ -122,4 +123,7 @@ class ScenarioSpec(SpecModel):
     )
     faults: Entries[list[FaultSpec]] = Field(default=[], description="what goes wrong, and when")
     repeat: Section[RepeatSpec] = Field(default=RepeatSpec(), description="runs and seeds")
+    probes: ProbesField = Field(
+        default="auto", description="packets beside the traffic that tell loss and order: auto, off, or {rate: 50}"
+    )
     expect: Entries[list[ExpectationSpec]] = Field(default=[], description="what must be measured for a pass")

@@ -10,7 +10,8 @@ MISSING = "–"
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _FAVOURITES = (
     "busbw_share", "busbw", "tail_fct_ratio", "jct_ratio", "aggregate_share", "slowest_share", "jain_flows",
-    "mmr_uplinks", "fct_slowdown_p99", "goodput_share", "recovery_time", "detection_time", "wrong", "ecn_mark_ratio",
+    "mmr_uplinks", "fct_slowdown_p99", "goodput_share", "recovery_time", "detection_time",
+    "blackhole_time_loss", "blackhole_time_rate", "wrong", "ecn_mark_ratio",
     "pause_fraction", "queue_p99", "retransmit_ratio", "reordered_ratio", "tail_fct", "jct",
 )  # fmt: skip
 """What one looks at first, where nothing was expected."""

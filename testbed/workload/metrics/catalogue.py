@@ -510,9 +510,10 @@ _TIMES = (
     ),
     MetricDefinition(
         name="blackhole_time_loss",
+        headline=True,
         title="Blackhole time from loss",
         unit=MetricUnit.SECONDS,
-        formula="packets lost / packets offered per second",
+        formula="probes lost after the first fault / probes sent per second, of the stream that lost most",
         source=_FAILURE + " (loss-derived)",
         better=Better.LESS,
         compute=timeline.blackhole_time_loss,

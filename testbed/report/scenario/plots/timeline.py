@@ -16,7 +16,13 @@ MAX_NAMED = 6
 """Lines that get a colour and a name each; more are drawn alike."""
 MAX_OTHER = 4
 MAX_EVENTS = 24
-_NAMES = {"queue": "Queue depth", "utilisation": "Link utilisation", "cpu": "CPU of the machine", "pause": "Pausing"}
+_NAMES = {
+    "queue": "Queue depth",
+    "utilisation": "Link utilisation",
+    "cpu": "CPU of the machine",
+    "pause": "Pausing",
+    "probes": "Probes lost",
+}
 
 
 def plot_timelines(run: RunResult) -> list[Plot]:
@@ -126,6 +132,8 @@ def _explained(kind: str) -> str:
             return "Bytes waiting in a queue; each sample is the deepest of its interval."
         case "utilisation":
             return "What links between switches carried, of their rate."
+        case "probes":
+            return "Probes that never arrived, by when they were sent: of the streams that lost most."
         case "cpu":
             return "An emulation on a machine without idle time measures the machine."
     return "As sampled while traffic ran."

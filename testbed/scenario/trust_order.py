@@ -1,0 +1,44 @@
+"""Did packets of a flow overtake each other where a switch gives each flow one path? Then the machine reordered them.
+
+A veth whose receive steering is not pinned does so; what was measured of a transport is then about this machine.
+Source: RFC 4737 for what counts as reordered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from testbed.collect.probe_ledger import ProbeReport
+from testbed.results import Check, RunEvent
+
+MOVED = frozenset({"detected", "carrier-lost", "daemon-ended"})
+"""What was seen of a lab whose flows may have moved."""
+
+
+def check_order(report: ProbeReport, events: Sequence[RunEvent]) -> list[Check]:
+    """Inversions within streams of probes; nothing where none had two that arrived, or routing moved flows meanwhile.
+
+    For runs in which each flow keeps to one path (`probes.is_single_path`).
+    """
+    judged = [item for item in report.streams if item.arrived > 1]
+    if not judged or any(event.kind in MOVED for event in events):
+        return []
+    total = sum(item.inversions for item in judged)
+    worst = max(judged, key=lambda item: item.inversions)
+    arrived = sum(item.arrived for item in judged)
+    message = f"{arrived} probes of {len(judged)} flows arrived in the order in which they were sent"
+    if total:
+        message = (
+            f"{total} of {arrived} probes were overtaken by later ones of their flow, though it has one path;"
+            f" most ({worst.inversions}) of {worst.stream}"
+        )
+    return [
+        Check(
+            name="ordering",
+            title="No packet overtook another of its flow",
+            value=total,
+            limit=0,
+            ok=not total,
+            message=message,
+        )
+    ]
