@@ -432,6 +432,7 @@ class Commands:
         answer: Answer = {}
         for fep in feps.values():
             group = self._agent.sockets(fep.address)
+            fep.peers.settle()
             answer[fep.address] = {
                 "fep": dict(fep.counters),
                 "sockets": asdict(group.counters),

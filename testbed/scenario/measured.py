@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -155,7 +155,7 @@ def _channels(
                 packets=_only(reported, "packets"),
                 min_rtt_us=_only(reported, "min_rtt_us"),
                 samples=_samples(samples.get(plan.index)),
-                counters={name: value for end in reported for name, value in end["counters"].items()},
+                counters=_sum(end["counters"] for end in reported),
             )
         )
     return found
@@ -163,6 +163,14 @@ def _channels(
 
 def _only(reported: Iterable[Mapping[str, Any]], name: str) -> Any:
     return next((end[name] for end in reported if end[name] is not None), None)
+
+
+def _sum(counted: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Of both ends. What either counts of the other's packets has names that the other does not use, or adds up."""
+    total: Counter[str] = Counter()
+    for counters in counted:
+        total.update(counters)
+    return dict(total)
 
 
 def _end(nic: PortPlan) -> FlowEnd:

@@ -64,6 +64,7 @@ class UetTraffic:
         self._agent = Agent(seed=_agent_seed(program), loop=loop)
         self._addresses = {endpoint.rank: endpoint.address for endpoint in program.endpoints}
         self._outgoing = [channel for channel in program.channels if channel.source in program.own]
+        self._incoming = [channel for channel in program.channels if channel.destination in program.own]
         self._names = {endpoint.rank: str(endpoint) for endpoint in program.endpoints}
         self._nics: dict[str, _Nic] = {}
         self._sent_bytes: Counter[int] = Counter()
@@ -232,30 +233,43 @@ class UetTraffic:
         for channel in self._outgoing:
             pdcs = self._pdcs(channel)
             least = [ns for pdc in pdcs if (ns := pdc.sender.congestion.least_rtt_ns)]
+            counters = self._counted(channel.source, channel.destination, initiator=True)
             found.append(
                 ChannelEnd(
                     channel=channel.index,
                     sent_bytes=self._sent_bytes[channel.index],
-                    retransmits=sum(map(_resent, pdcs)),
-                    packets=sum(pdc.sender.congestion.sends for pdc in pdcs),
+                    retransmits=counters.pop("packets_again", 0),
+                    packets=counters.pop("packets", 0),
                     min_rtt_us=min(least) / 1e3 if least else None,
-                    counters={"contexts": len(pdcs)},
+                    counters={"contexts": len(pdcs), **counters},
                 )
             )
+        for channel in self._incoming:
+            counters = self._counted(channel.destination, channel.source, initiator=False)
+            counters.setdefault("out_of_order", 0)
+            for of_the_return in ("packets", "packets_again"):
+                counters.pop(of_the_return, None)
+            found.append(ChannelEnd(channel=channel.index, counters=counters))
         return found
 
+    def _counted(self, here: int, there: int, *, initiator: bool) -> dict[str, int]:
+        """What the FEP of a rank has counted of another rank's, in a record's way of writing names."""
+        peers = self._nics[self._addresses[here]].fep.peers
+        return _named(peers.of(self._addresses[there], initiator=initiator))
+
     def counters(self) -> Mapping[str, int]:
-        """Those of the FEPs by their names, and `socket-overflows`: datagrams that this process was too slow for."""
+        """Those of the FEPs by their names, and `socket_overflows`: datagrams that this process was too slow for."""
         total: Counter[str] = Counter()
         for nic in self._nics.values():
-            total.update(nic.fep.counters)
+            nic.fep.peers.settle()
+            total.update(_named(nic.fep.counters))
             group = self._agent.sockets(nic.fep.address)
             total.update(
                 {
-                    "socket-overflows": group.overflows,
-                    "socket-drops": group.counters.dropped,
-                    "datagrams-received": group.counters.received,
-                    "datagrams-sent": group.counters.sent,
+                    "socket_overflows": group.overflows,
+                    "socket_drops": group.counters.dropped,
+                    "datagrams_received": group.counters.received,
+                    "datagrams_sent": group.counters.sent,
                 }
             )
         return dict(total)
@@ -274,6 +288,10 @@ class UetTraffic:
 
 def _resent(pdc: Pdc) -> int:
     return max(0, pdc.sender.congestion.sends - ((pdc.sender.window.next_psn - pdc.start_psn) & 0xFFFF_FFFF))
+
+
+def _named(counters: Mapping[str, int]) -> dict[str, int]:
+    return {name.replace("-", "_"): count for name, count in counters.items() if count}
 
 
 def _agent_seed(program: Program) -> int:

@@ -36,6 +36,7 @@ from .errors import DecodeError, UsageError
 from .memory import Access, MemoryRegion, MemoryTable
 from .paths import PathKind, make_paths
 from .pds import ControlPacket, Request, RudiPacket, Uud, decode_pds
+from .peers import PeerCounters
 from .protection import Protection, count_refusal
 from .psn import psn_add, psn_distance
 from .semantics.endpoint import Endpoint
@@ -89,6 +90,7 @@ class Fep:
         self._now = now
         self._endpoints: dict[tuple[int, int, int], Endpoint] = {}
         self._pdcs: dict[int, Pdc] = {}
+        self.peers = PeerCounters(self.counters, self._pdcs)
         self._targets = TargetTable(config)
         self._initiators: dict[tuple[str, int, Mode], list[Pdc]] = {}
         self._keys: dict[int, tuple[str, int, Mode]] = {}
@@ -163,6 +165,9 @@ class Fep:
     def count(self, what: str) -> None:
         self.counters[what] += 1
 
+    def count_of(self, pdc: Pdc, what: str, number: int) -> None:
+        self.peers.count(what, (pdc.remote, pdc.initiator), number)
+
     def wake(self, pdc: Pdc) -> None:
         if not pdc.queued and not pdc.held:
             pdc.queued = True
@@ -179,7 +184,8 @@ class Fep:
 
     def ended(self, pdc: Pdc, reason: str, now: int) -> None:
         """Forget a PDC; its identity is kept for a while, so that a late SYN does not open it again."""
-        self._pdcs.pop(pdc.local_pdcid, None)
+        if self._pdcs.pop(pdc.local_pdcid, None) is not None:
+            self.peers.end(pdc)
         pdc.deadline = 0  # no timer of it counts any more
         if pdc.initiator:
             key = self._keys.pop(pdc.local_pdcid)
@@ -309,7 +315,7 @@ class Fep:
             if header.flags & _REQ_SYN:
                 pdc = self._targets.get((incoming.remote, header.spdcid))
                 if pdc is None:
-                    self.count("trimmed")
+                    self.peers.count("trimmed", (incoming.remote, False))
                     code = NackCode.TRIMMED_LASTHOP if incoming.last_hop else NackCode.TRIMMED
                     self._refuse(code, header, incoming)
                     return
@@ -342,7 +348,7 @@ class Fep:
                     self._deliver(pdc, request, incoming, data, offset, now)
                 except DecodeError:
                     self._targets.remove(pdc)
-                    del self._pdcs[pdc.local_pdcid]
+                    self.peers.end(self._pdcs.pop(pdc.local_pdcid))
                     if self._credits is not None:
                         self._credits.remove(pdc)
                     raise
@@ -393,7 +399,7 @@ class Fep:
             return None
         if incoming.trimmed:
             code = NackCode.TRIMMED_LASTHOP if incoming.last_hop else NackCode.TRIMMED
-            self.count("trimmed")
+            self.peers.count("trimmed", (incoming.remote, False))
             self._refuse(code, request, incoming)
             return None
         if request.psn_offset > self.config.mp_range:

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +21,7 @@ from testbed.scenario.executor import ExecutionResult, Executors, TimeLimitReach
 from testbed.scenario.interrupt import Interrupt
 from testbed.workload.collectives import generate_collective
 from testbed.workload.datatype import DataType
-from testbed.workload.patterns import generate_permutation, generate_point_to_point
+from testbed.workload.patterns import generate_incast, generate_permutation, generate_point_to_point
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
@@ -86,6 +87,21 @@ def test_a_permutation_on_all_hosts(lab: RunningLab, kind: TransportKind) -> Non
         assert len({(c.source_rank, c.source_port) for c in result.channels}) == 32
         assert all(channel.samples.at_s for channel in result.channels)
     assert all(channel.min_rtt_us is not None and channel.packets for channel in result.channels)
+
+
+def test_what_uet_counts_by_channel_adds_up_to_what_it_counts(lab: RunningLab) -> None:
+    workload = generate_incast(ranks=8, senders=7, size_bytes=1 << 20)
+    with executors(lab, TransportKind.UET) as crew:
+        result = crew.run(workload, nics(lab, 8))
+    assert all_ended(result), result.failure
+    of_channels = Counter[str]()
+    for channel in result.channels:
+        of_channels.update(channel.counters)
+    assert of_channels.pop("contexts") == 7
+    assert of_channels == {name: result.counters.get(name, 0) for name in of_channels}
+    resent = sum(channel.retransmits for channel in result.channels)
+    # seven windows of 1.5 BDP are more than a queue of this lab holds
+    assert 0 < resent <= of_channels["timeout"] + of_channels["inferred_loss"]
 
 
 def test_the_ports_are_the_planned_ones(lab: RunningLab) -> None:

@@ -68,7 +68,9 @@ class PdcOwner(Protocol):
         """It is closed (no reason) or was given up."""
         ...
 
-    def count(self, what: str) -> None: ...
+    def count_of(self, pdc: Pdc, what: str, number: int) -> None:
+        """Something has happened, so many times."""
+        ...
 
     def granted_credit(self, pdc: Pdc) -> int | None:
         """Cumulative credit of this PDC's peer in units of 256 bytes; None without receiver credits."""
@@ -185,8 +187,8 @@ class Pdc:
     def emit(self, datagram: Outgoing) -> None:
         self._owner.emit(datagram)
 
-    def count(self, what: str) -> None:
-        self._owner.count(what)
+    def count(self, what: str, number: int = 1) -> None:
+        self._owner.count_of(self, what, number)
 
     def granted_credit(self) -> int | None:
         return self._owner.granted_credit(self)

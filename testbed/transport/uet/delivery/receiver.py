@@ -6,6 +6,7 @@ Source: UE Specification 1.0, sections 3.5.11 (ACK generation), 3.5.13 (response
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...datagram import Incoming, Outgoing, Priority
@@ -78,7 +79,17 @@ class Semantics(Protocol):
 class Receiver:
     """One direction's arrivals of a PDC."""
 
-    __slots__ = ("_ack_bytes", "_asked", "_first", "_nacked_at", "_pdc", "rcvd_bytes", "tracker")
+    __slots__ = (
+        "_ack_bytes",
+        "_asked",
+        "_ce_packets",
+        "_first",
+        "_late_packets",
+        "_nacked_at",
+        "_pdc",
+        "rcvd_bytes",
+        "tracker",
+    )
 
     def __init__(self, pdc: Pdc, start_psn: int) -> None:
         self._pdc = pdc
@@ -90,6 +101,18 @@ class Receiver:
         self._asked = -1
         """An ACK was asked for up to here, but there was a gap before it: another is due when that is filled."""
         self._nacked_at = -1
+        self._ce_packets = self._late_packets = 0
+
+    def take_counts(self) -> Iterable[tuple[str, int]]:
+        """What was counted since this was called the last time: packets with CE, and packets that arrived, not sent
+        again, after one of a higher PSN (the reordered ones of RFC 4737, section 4.2)."""
+        counts = [
+            (what, number)
+            for what, number in (("ce-marked", self._ce_packets), ("out-of-order", self._late_packets))
+            if number
+        ]
+        self._ce_packets = self._late_packets = 0
+        return counts
 
     def on_request(self, request: Request, incoming: Incoming, data: bytes | memoryview, offset: int, now: int) -> None:
         """Take a request of this PDC; `data[offset:]` is what follows its PDS header."""
@@ -102,11 +125,7 @@ class Receiver:
             pdc.count("out-of-window")
             return
         if incoming.length > len(incoming.data):
-            pdc.count("trimmed")
-            if tracker.has(psn):  # it was sent again, for its ACK was lost or late
-                self._repeat(psn, bool(flags & _REQ_RETX), incoming)
-                return
-            self.nack(NackCode.TRIMMED_LASTHOP if incoming.last_hop else NackCode.TRIMMED, request, incoming)
+            self._on_trimmed(request, incoming)
             return
         tracker.clear((psn + request.clear_psn_offset) & 0xFFFF_FFFF)
         if ahead <= 0 or (tracker.bitmap and tracker.has(psn)):
@@ -135,6 +154,10 @@ class Receiver:
             pdc.count("refused")
             self.nack(answer.nack, request, incoming)
             return
+        if ahead < tracker.bitmap.bit_length() and not flags & _REQ_RETX:
+            self._late_packets += 1
+        if incoming.ce:
+            self._ce_packets += 1
         tracker.add(psn)
         length = incoming.length or len(incoming.data)
         self.rcvd_bytes += length + _NOMINAL
@@ -158,6 +181,13 @@ class Receiver:
         elif self._asked >= 0 and psn_distance(tracker.contiguous, self._asked) >= 0:
             self._asked = -1
             self.acknowledge(psn, False, incoming, answer)
+
+    def _on_trimmed(self, request: Request, incoming: Incoming) -> None:
+        self._pdc.count("trimmed")
+        if self.tracker.has(request.psn):  # it was sent again, for its ACK was lost or late
+            self._repeat(request.psn, bool(request.flags & _REQ_RETX), incoming)
+            return
+        self.nack(NackCode.TRIMMED_LASTHOP if incoming.last_hop else NackCode.TRIMMED, request, incoming)
 
     def on_control(self, packet: ControlPacket, incoming: Incoming) -> bool:
         """Take a control packet that consumes a PSN. False if it had arrived before; it is acknowledged either way."""

@@ -62,6 +62,7 @@ _RCVD_BYTES_UNIT = 256
 _SERVICE_UNIT_NS = 128
 _SHORT_BYTES = NOMINAL_HEADER_BYTES + 1024
 """Nominal size of a message that counts as short: it takes the time of a few acknowledgements."""
+_NACKED = {code: f"nacked-{code.name.lower().replace('_', '-')}" for code in NackCode}
 _IN_FLIGHT = PacketState.IN_FLIGHT
 _LOST = PacketState.LOST
 _WAITING = PacketState.WAITING
@@ -475,6 +476,7 @@ class Sender:
         if action is NackAction.GO_BACK_N:
             self._go_back(packet, now)
             return
+        self._pdc.count(_NACKED[code])
         rtt = now - packet.sent_at if packet.transmissions == 1 else -1
         self.congestion.on_nack(now, code, packet.size, rtt, not self._pdc.creating)
         self.paths.feedback(entropy, judge_nack(code, marked), now)
@@ -503,13 +505,16 @@ class Sender:
             return  # it was sent before we went back the last time
         self._rewound_at = now
         again = []
+        rewound = 0
         for packet in self.window:
             if packet.state == _IN_FLIGHT:
+                rewound += 1
                 self.congestion.on_discarded(packet.size)
                 packet.state = _LOST
             if packet.state == _LOST:
                 again.append(packet)
         self._again = deque(again)
+        self._pdc.count("rewound", rewound)
         self.congestion.on_nack(now, NackCode.ROD_OOO, 0, -1, not self._pdc.creating)
 
     # --- time --------------------------------------------------------------------------------------------
