@@ -18,7 +18,7 @@ from rich.console import Console
 from testbed.errors import RecordError
 from testbed.report import print_record, render_report, write_report_files
 from testbed.report.comparison import compare_records, comparison_json, render_comparison
-from testbed.report.scenario.tables import encode_summary, junit_xml, metrics_csv, transfers_csv
+from testbed.report.scenario.tables import channels_csv, encode_summary, junit_xml, metrics_csv, transfers_csv
 from testbed.results import Record, decode_record
 
 RECORDS = Path(__file__).parents[1] / "data" / "records"
@@ -133,6 +133,7 @@ def make_everything(record: Record) -> None:
     ElementTree.fromstring(junit_xml(record))
     metrics_csv(record)
     transfers_csv(record)
+    channels_csv(record)
     try:
         comparison = compare_records(record, record, force=True)
     except RecordError:

@@ -95,7 +95,7 @@ def test_report_of_a_directory_of_a_file_and_elsewhere(results: Path, tmp_path: 
     code, _ = run("report", results / "permutation", "-o", tmp_path / "new" / "place")
     assert code == 0
     assert {path.name for path in (tmp_path / "new" / "place").iterdir()} == {
-        "report.html", "summary.json", "metrics.csv", "transfers.csv", "junit.xml",
+        "report.html", "summary.json", "metrics.csv", "transfers.csv", "channels.csv", "junit.xml",
     }  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from testbed.report.scenario.figures import (
     unit_of,
 )
 from testbed.report.scenario.nccl_table import CollectiveRow, collective_rows
+from testbed.report.scenario.packet_fates import fates_of
 from testbed.report.scenario.senders import senders_of
 from testbed.results import ExpectationResult, Outcome, PointResult, Record, RunResult
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 MAX_FLOWS = 16
 """Rows of the flow table: the slowest, because they are what one looks for."""
+MAX_FATES = 4
+"""Columns of what befell their packets."""
 MAX_METRICS = 10
 MAX_COLUMNS = 5
 """Metrics side by side where there are several points."""
@@ -65,15 +68,18 @@ def _print_point(record: Record, point: PointResult, console: Console) -> None:
 def _flow_table(record: Record, point: PointResult, run: RunResult) -> Table:
     which = f", run {run.index} of {len(point.runs)}" if len(point.runs) > 1 else ""
     table = _table(f"{record.scenario.name} on {point.lab.name}, k = {point.lab.k:g}{which}")
-    _columns(table, "Flow", "Goodput (lab)", "Share of ideal", "Retransmits")
     senders = list(enumerate(senders_of(run)))
+    fates = fates_of(sender.counters for _, sender in senders)[:MAX_FATES]
+    _columns(table, "Flow", "Goodput (lab)", "Share of ideal", "Retransmits", *(fate.title for fate in fates))
     most = MAX_FLOWS if len(senders) <= MAX_FLOWS else MAX_FLOWS // 2
     slowest = sorted(senders, key=lambda item: item[1].share)[:most]
     for _, sender in sorted(slowest):
-        _row(table, sender.name, format_rate(sender.goodput_bps), f"{sender.share:.1%}", f"{sender.retransmits:,}")
+        befell = [f"{fate.of(sender.counters):,}" for fate in fates]
+        rate, share = format_rate(sender.goodput_bps), f"{sender.share:.1%}"
+        _row(table, sender.name, rate, share, f"{sender.retransmits:,}", *befell)
     hidden = len(senders) - len(slowest)
     if hidden:
-        table.add_row(_plain(f"and {hidden:,} faster ones"), "", "", "", style="dim")
+        table.add_row(_plain(f"and {hidden:,} faster ones"), "", "", "", *("" for _ in fates), style="dim")
     return table
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.report.scenario.figures import format_bytes, format_time
+from testbed.report.scenario.packet_fates import fates_of, total
 from testbed.results import RunResult
 
 
@@ -23,7 +24,7 @@ class Balance:
 
 def reconcile(run: RunResult) -> list[Balance]:
     """Of one run; nothing that the record does not have."""
-    return [*_transfers(run), *_payload(run), *_packets(run), *_links(run)]
+    return [*_transfers(run), *_payload(run), *_packets(run), *_fates(run), *_links(run)]
 
 
 def _transfers(run: RunResult) -> list[Balance]:
@@ -70,6 +71,26 @@ def _packets(run: RunResult) -> list[Balance]:
         lines.append(Balance(what="Of them sent again", counted=f"{resent:,}", ok=resent_ok))
     elif run.channels:
         lines.append(Balance(what="Packets sent again", counted=f"{resent:,}"))
+    return lines
+
+
+def _fates(run: RunResult) -> list[Balance]:
+    """What befell packets: by channel, against what the transports' endpoints count in all."""
+    of_channels = total(run.channels)
+    lines = []
+    for fate in fates_of([of_channels]):
+        counted = fate.of(of_channels)
+        told = [name for name in fate.names if name in run.counters]
+        missing = fate.of(run.counters) - counted
+        said = f"{abs(missing):,} {'of no channel' if missing > 0 else 'more than the endpoints counted'}"
+        lines.append(
+            Balance(
+                what=f"{fate.title}, packets of all channels",
+                counted=f"{counted:,}",
+                remark=said if told and missing else "as the endpoints counted" if told else "",
+                ok=missing >= 0 if told else None,
+            )
+        )
     return lines
 
 

@@ -9,10 +9,12 @@ from pathlib import Path
 
 from testbed.report.scenario.page import render_report
 from testbed.report.scenario.tables import (
+    CHANNELS_FILE,
     JUNIT_FILE,
     METRICS_FILE,
     SUMMARY_FILE,
     TRANSFERS_FILE,
+    channels_csv,
     encode_summary,
     junit_xml,
     metrics_csv,
@@ -22,7 +24,7 @@ from testbed.results import REPORT_FILE, Record, write_atomically
 
 
 def write_report_files(record: Record, directory: Path) -> Path:
-    """Write report.html, summary.json, metrics.csv, transfers.csv and junit.xml; returns the report's path.
+    """Write report.html and the files of `tables`; returns the report's path.
 
     Each is written whole or not at all. Raises `RecordError` where the disk does not take one.
     """
@@ -31,6 +33,7 @@ def write_report_files(record: Record, directory: Path) -> Path:
         SUMMARY_FILE: encode_summary(record),
         METRICS_FILE: metrics_csv(record).encode(errors="replace"),
         TRANSFERS_FILE: transfers_csv(record).encode(errors="replace"),
+        CHANNELS_FILE: channels_csv(record).encode(errors="replace"),
         JUNIT_FILE: junit_xml(record),
         REPORT_FILE: render_report(record).encode(errors="replace"),
     }

@@ -31,9 +31,10 @@ from testbed.report.scenario.figures import (
     unit_of,
 )
 from testbed.report.scenario.nccl_table import collective_rows
+from testbed.report.scenario.packet_fates import fates_of
 from testbed.report.scenario.plots import Plot, draw_overview, draw_run
 from testbed.report.scenario.senders import Sender, senders_of
-from testbed.report.scenario.tables import METRICS_FILE, SUMMARY_FILE, TRANSFERS_FILE, metrics_csv
+from testbed.report.scenario.tables import CHANNELS_FILE, METRICS_FILE, SUMMARY_FILE, TRANSFERS_FILE, metrics_csv
 from testbed.report.scenario.trust import trust_rows
 from testbed.results import RECORD_FILE, Check, MetricSummary, Outcome, PointResult, Record, RunResult
 
@@ -111,7 +112,7 @@ def render_report(record: Record) -> str:
         definitions=_definitions(record),
         command=command_line(record),
         metrics_table=base64.b64encode(table).decode() if len(table) <= MAX_EMBEDDED else "",
-        files=(RECORD_FILE, SUMMARY_FILE, METRICS_FILE, TRANSFERS_FILE),
+        files=(RECORD_FILE, SUMMARY_FILE, METRICS_FILE, TRANSFERS_FILE, CHANNELS_FILE),
         max_rows=MAX_ROWS,
         max_flows=min(MAX_FLOWS, max(8, MAX_FLOW_ROWS // max(1, len(record.points)))) if many else MAX_FLOWS,
         typical_alone=many,
@@ -127,6 +128,7 @@ def render_report(record: Record) -> str:
         size=format_bytes,
         time=format_time,
         flows=_slowest,
+        fates=lambda senders: fates_of(sender.counters for sender in senders),
         bullet=lambda item: Markup(draw_bullet(item.minimum, item.maximum, item.measured)),
         unit=lambda metric: unit_of(record, metric),
         title=lambda metric: title_of(record, metric),

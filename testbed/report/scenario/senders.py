@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.results import Channel, RunResult
@@ -24,6 +24,8 @@ class Sender:
     goodput_bps: float
     received_bytes: int
     retransmits: int
+    counters: Mapping[str, int]
+    """The transport's own (`packet_fates`)."""
     rate: Sequence[Point]
     cwnd: Sequence[Point]
     """(s, bytes)."""
@@ -86,6 +88,7 @@ def _sender(channel: Channel) -> Sender:
         goodput_bps=channel.goodput_bps,
         received_bytes=channel.received_bytes,
         retransmits=channel.retransmits,
+        counters=channel.counters,
         rate=rate,
         cwnd=[(at, float(value)) for at, value in zip(samples.at_s, samples.cwnd_bytes, strict=False)],
         rtt=[(at, value / 1e6) for at, value in zip(samples.at_s, samples.rtt_us, strict=False) if value > 0],

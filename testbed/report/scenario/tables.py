@@ -1,4 +1,4 @@
-"""A record as files for other programs: summary.json, metrics.csv, transfers.csv, junit.xml.
+"""A record as files for other programs: summary.json, metrics.csv, transfers.csv, channels.csv, junit.xml.
 
 Cells that a spreadsheet would take for a formula get an apostrophe: a record may come from a stranger.
 """
@@ -13,11 +13,13 @@ from typing import Any
 from xml.etree import ElementTree
 
 from testbed.report.scenario.figures import every_run, format_band, format_value, predictions_of, unit_of
+from testbed.report.scenario.packet_fates import total
 from testbed.results import Channel, MetricSummary, Outcome, PointResult, Record, RunResult
 
 SUMMARY_FILE = "summary.json"
 METRICS_FILE = "metrics.csv"
 TRANSFERS_FILE = "transfers.csv"
+CHANNELS_FILE = "channels.csv"
 JUNIT_FILE = "junit.xml"
 
 
@@ -61,6 +63,7 @@ def _point_json(point: PointResult) -> dict[str, Any]:
         "values": point.values,
         "k": point.lab.k,
         "runs": len(point.runs),
+        "counters": total(channel for run in point.runs for channel in run.channels),
         "metrics": {metric.name: _metric_json(metric) for metric in point.metrics},
         "predictions": {
             name: {"mean": item.mean, "stdev": item.stdev, "oracle": item.oracle} for name, item in predicted.items()
@@ -136,6 +139,25 @@ def _of_timed(point: PointResult, run: RunResult) -> Iterable[Sequence[Any]]:
 def _ends(channel: Channel) -> tuple[str, str]:
     a, b = channel.source, channel.destination
     return f"{a.node}:{a.interface}", f"{b.node}:{b.interface}"
+
+
+def channels_csv(record: Record) -> str:
+    """A line for each channel of each run, with a column for whatever any of their transports counts."""
+    found = [(point, run, channel) for point, run in every_run(record) for channel in run.channels]
+    counted = sorted({name for _, _, channel in found for name in channel.counters})
+    columns = [
+        "point", "run", "source", "destination", "rail", "sent_bytes", "received_bytes", "goodput_bps", "ideal_bps",
+        "busy_s", "packets", "retransmits", "min_rtt_us",
+    ]  # fmt: skip
+    rows = (
+        [
+            point.name, run.index, *_ends(one), one.rail, one.sent_bytes, one.received_bytes, one.goodput_bps,
+            one.ideal_bps, one.busy_s, one.packets, one.retransmits, one.min_rtt_us,
+            *(one.counters.get(name) for name in counted),
+        ]
+        for point, run, one in found
+    )  # fmt: skip
+    return _csv([*columns, *counted], rows)
 
 
 def junit_xml(record: Record) -> bytes:

@@ -106,7 +106,7 @@ def test_all_files_are_written_and_each_is_whole(tmp_path: Path) -> None:
     page = write_report_files(load("permutation"), tmp_path)
     assert page == tmp_path / "report.html"
     assert {path.name for path in tmp_path.iterdir()} == {
-        "report.html", "summary.json", "metrics.csv", "transfers.csv", "junit.xml",
+        "report.html", "summary.json", "metrics.csv", "transfers.csv", "channels.csv", "junit.xml",
     }  # fmt: skip
 
 
