@@ -205,8 +205,9 @@ def _of_faults(run: RunData) -> dict[str, float | None]:
             found[name] = _compute(name, times, rates, event_s)
     if run.probes is not None and run.probes.streams:
         # the worst stream's: that which the fault befell
-        lost = max(item.lost_since(event_s) for item in run.probes.streams)
-        found["blackhole_time_loss"] = _compute("blackhole_time_loss", lost, run.probes.rate_pps)
+        lost = [item.lost_since(event_s) for item in run.probes.streams]
+        found["blackhole_time_loss"] = _compute("blackhole_time_loss", max(lost), run.probes.rate_pps)
+        found["streams_hit"] = _compute("streams_hit", lost)
     detected = _detected_s(run, faults[0])
     if detected is not None:
         found["detection_time"] = _compute("detection_time", event_s, [detected])

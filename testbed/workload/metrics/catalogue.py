@@ -519,6 +519,15 @@ _TIMES = (
         compute=timeline.blackhole_time_loss,
     ),
     MetricDefinition(
+        name="streams_hit",
+        title="Streams that the fault hit",
+        unit=MetricUnit.SHARE,
+        formula="streams of probes that lost at least half as many after the first fault as the worst / all streams",
+        source=_FAILURE + " (loss-derived)",
+        better=Better.LESS,
+        compute=timeline.streams_hit,
+    ),
+    MetricDefinition(
         name="recovery_time",
         headline=True,
         title="Recovery time",

@@ -66,6 +66,17 @@ def blackhole_time_loss(lost_packets: float, offered_packets_per_s: float) -> fl
     return lost_packets / offered_packets_per_s if offered_packets_per_s > 0 else None
 
 
+def streams_hit(lost_packets: Sequence[float]) -> float | None:
+    """Share of the streams, each with its lost packets, that lost at least half of what the worst one did.
+
+    0 where none lost any: queues that overflow now and then hit everybody a little, a fault some of all and all of some.
+    """
+    worst = max(lost_packets, default=0)
+    if not lost_packets or worst <= 0:
+        return 0.0 if lost_packets else None
+    return sum(2 * lost >= worst for lost in lost_packets) / len(lost_packets)
+
+
 def recovery_time(
     time_s: Sequence[float],
     rate_bps: Sequence[float],
