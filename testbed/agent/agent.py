@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from testbed.agent.loop import Loop
+from testbed.agent.pacing import Pacer
 from testbed.agent.sockets import SocketConfig, SocketGroup
 from testbed.agent.wire_delay import DelayLine
 from testbed.transport.uet.config import UetConfig
@@ -50,13 +51,16 @@ class Agent:
         *,
         sockets: SocketConfig | None = None,
         delay_ns: int | Mapping[str, int] = 0,
+        paced: bool = False,
         security: SecureDomain | None = None,
         trace: Trace | None = None,
     ) -> Fep:
         """Open a fabric endpoint on an address of this host.
 
-        `delay_ns`: what the kernel does not delay of the path to here, by source prefix or for all. Whether switches
-        trim is told by `config`; without the right to see trimmed packets (CAP_NET_RAW) losses are inferred instead.
+        `delay_ns`: what the kernel does not delay of the path to here, by source prefix or for all. `paced`: it keeps
+        to the link rate of `config`, which its NIC has, and chooses paths no earlier than that NIC needs them. Whether
+        switches trim is told by `config`; without the right to see trimmed packets (CAP_NET_RAW) losses are inferred
+        instead.
 
         Raises `OSError` if the address is not ours or its port is taken, `ValueError` if it is none, or a delay wrong.
         """
@@ -67,7 +71,8 @@ class Agent:
         now = time.monotonic_ns()
         fep = Fep(group.address, config, Random(self._random.getrandbits(64)), now, trace=trace, security=security)
         self._feps[fep.address] = (fep, group)
-        self.loop.add(fep, group, delay)
+        pacer = Pacer(config.link_rate_bps, config.packet_bytes) if paced else None
+        self.loop.add(fep, group, delay, pacer)
         return fep
 
     @property

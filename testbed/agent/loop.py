@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from testbed.agent.pacing import Pacer
 from testbed.agent.sockets import SocketGroup
 from testbed.agent.timer import Timer
 from testbed.agent.wire_delay import DelayLine
@@ -30,6 +31,10 @@ class Endpoint(Protocol):
 
     address: str
 
+    @property
+    def urgent(self) -> int:
+        """Datagrams that are there and go before all others: acknowledgements."""
+
     def receive(self, datagrams: Sequence[Incoming], now: int) -> None:
         """What has arrived. The data is valid during this call only. Raises nothing, whatever the bytes."""
 
@@ -45,12 +50,13 @@ class Endpoint(Protocol):
 class _Port:
     """An endpoint with its sockets, and what the loop remembers of it."""
 
-    __slots__ = ("delay", "endpoint", "more", "sockets", "touched", "waiting_fd", "wake_at")
+    __slots__ = ("delay", "endpoint", "more", "pacer", "sockets", "touched", "waiting_fd", "wake_at")
 
-    def __init__(self, endpoint: Endpoint, sockets: SocketGroup, delay: DelayLine | None) -> None:
+    def __init__(self, endpoint: Endpoint, sockets: SocketGroup, delay: DelayLine | None, pacer: Pacer | None) -> None:
         self.endpoint = endpoint
         self.sockets = sockets
         self.delay = delay
+        self.pacer = pacer
         self.touched = True
         """It must be asked what it has to send and when its timer is."""
         self.more = False
@@ -83,9 +89,16 @@ class Loop:
 
     # --- what is driven -------------------------------------------------------------------------------
 
-    def add(self, endpoint: Endpoint, sockets: SocketGroup, delay: DelayLine | None = None) -> None:
-        """Drive `endpoint` from the next turn on; `delay` is what its datagrams wait for after they were received."""
-        port = _Port(endpoint, sockets, delay)
+    def add(
+        self,
+        endpoint: Endpoint,
+        sockets: SocketGroup,
+        delay: DelayLine | None = None,
+        pacer: Pacer | None = None,
+    ) -> None:
+        """Drive `endpoint` from the next turn on; `delay` is what its datagrams wait for after they were received,
+        `pacer` what keeps it from running ahead of its NIC."""
+        port = _Port(endpoint, sockets, delay, pacer)
         self._ports.append(port)
         for fd in sockets.receivers:
             self._readers[fd] = port
@@ -259,6 +272,9 @@ class Loop:
         for _ in range(PULLS_PER_TURN):
             if sockets.blocked:
                 break
+            if port.pacer is not None:
+                self._pull_paced(port, port.pacer, now)
+                break
             datagrams = endpoint.transmit(now, PULL)
             if datagrams:
                 sockets.send(datagrams)
@@ -272,10 +288,23 @@ class Loop:
                 self._wait_for_room(port, sockets.blocked_fd)
         self._set_wake_up(port)
 
+    def _pull_paced(self, port: _Port, pacer: Pacer, now: int) -> None:
+        """What is urgent, and as many more as the NIC is to have."""
+        limit = min(PULL, port.endpoint.urgent + pacer.room(now))
+        datagrams = port.endpoint.transmit(now, limit) if limit else []
+        if datagrams:
+            pacer.sent(datagrams, now)
+            port.sockets.send(datagrams)
+        pacer.held_back = len(datagrams) == limit
+
     def _set_wake_up(self, port: _Port) -> None:
         wake_at = port.endpoint.next_timer()
         if port.delay is not None:
             due = port.delay.next_due()
+            if due is not None and (wake_at is None or due < wake_at):
+                wake_at = due
+        if port.pacer is not None and not port.sockets.blocked:
+            due = port.pacer.next_due()
             if due is not None and (wake_at is None or due < wake_at):
                 wake_at = due
         retry_at = port.sockets.retry_at

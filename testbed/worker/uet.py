@@ -109,6 +109,7 @@ class UetTraffic:
                 UetConfig(**settings.config, **entropies),  # type: ignore[arg-type]
                 sockets=SocketConfig(marking=marking),
                 delay_ns=settings.delays_ns.get(address, 0),
+                paced=True,
                 security=self._security(),
             )
             endpoint = fep.endpoint(job_id=settings.job_id, resource_index=_RESOURCE_INDEX)

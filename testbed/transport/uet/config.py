@@ -40,8 +40,9 @@ class UetConfig:
     """Congestion control: `nscc`, `rccc`, `both` or `none`."""
     paths: str = "reps"
     """Path selection of RUD, RUDI and UUD: `single`, `oblivious`, `bitmap` or `reps`. ROD has a single path."""
-    entropies: tuple[int, ...] = tuple(range(49152, 49152 + 64))
-    """Entropy values (UDP source ports) to spray over. 64 suffice for up to 16 equal paths."""
+    entropies: tuple[int, ...] = tuple(range(49152, 49152 + 256))
+    """Entropy values (UDP source ports) to spray over. A switch hashes them to its paths: of 64 over 4, one path has a
+    fifth more than its share easily, which cost a tenth of a permutation's tail where 256 cost nothing."""
     packets_per_entropy: int = 4
     """Fresh packets that leave in one burst share an entropy value up to this number: what one ACK covers. The kernel
     sends and receives them as one; a packet that leaves alone chooses for itself."""

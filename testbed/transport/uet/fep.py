@@ -484,6 +484,11 @@ class Fep:
 
     # --- what is to be sent ------------------------------------------------------------------------------
 
+    @property
+    def urgent(self) -> int:
+        """Acknowledgements and the like that wait to be sent: `transmit` has them first."""
+        return len(self._control)
+
     def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
         """What is to be sent now, at most `limit` datagrams; acknowledgements first, then PDCs in turn.
 

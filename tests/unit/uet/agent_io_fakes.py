@@ -49,6 +49,10 @@ class FakeEndpoint:
         self.timer_asked = 0
         self.on_receive: Callable[[Incoming], None] = lambda item: None
 
+    @property
+    def urgent(self) -> int:
+        return sum(item.priority is Priority.CONTROL for item in self.outbox)
+
     def receive(self, datagrams: Sequence[Incoming], now: int) -> None:
         for item in datagrams:
             self.inbox.append(item._replace(data=bytes(item.data)))
