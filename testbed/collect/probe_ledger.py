@@ -1,7 +1,8 @@
 """What became of the probes of a run: which were sent when, which arrived, which came too early or twice.
 
 No I/O and no clock: times come in with every call. Sources: RFC 6412 (loss-derived convergence time: packets lost over
-the rate they were offered at) and RFC 4737 (a packet is reordered when one with a higher number was there before it).
+the rate they were offered at, where one that takes longer than a threshold is lost, too) and RFC 4737 (a packet is
+reordered when one with a higher number was there before it).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 
 from testbed.collect.probe_packet import FRAME_BYTES, ProbeNumber
 from testbed.workload.metrics.timeline import blackhole_time_loss
+
+_IN_TIME, _LATE = 1, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +39,14 @@ class StreamResult:
     stream: ProbeStream
     sent: int
     arrived: int
-    """Different ones."""
+    """Different ones, those that came too late included."""
+    late: int
+    """Arrived after more than the threshold: held somewhere, such as where a neighbour was asked for its address."""
     duplicates: int
     inversions: int
     """Arrived behind one that was sent later (RFC 4737, section 4.1)."""
     lost_s: tuple[float, ...]
-    """When each of those that never arrived was sent, ascending."""
+    """When each of those was sent that never arrived or came too late, ascending."""
 
     def lost_since(self, since_s: float) -> int:
         return sum(at >= since_s for at in self.lost_s)
@@ -59,6 +64,8 @@ class ProbeReport:
     """What arrived and was no probe of this run."""
     latest_s: float = 0.0
     """How late a probe was sent, at most."""
+    skipped: int = 0
+    """Probes that were not sent, because the machine came to them far too late."""
 
     @property
     def sent(self) -> int:
@@ -81,8 +88,9 @@ class ProbeReport:
 class ProbeLedger:
     """Counts the probes of one run while they are sent and arrive. Not for several threads at once."""
 
-    def __init__(self, streams: Sequence[ProbeStream]) -> None:
+    def __init__(self, streams: Sequence[ProbeStream], *, threshold_ns: int) -> None:
         self.foreign = 0
+        self._threshold_ns = threshold_ns
         self._streams = tuple(streams)
         self._sent_ns = [array("q") for _ in streams]
         self._seen = [bytearray() for _ in streams]
@@ -97,8 +105,8 @@ class ProbeLedger:
         self._seen[stream].append(0)
         return ProbeNumber(stream, sequence)
 
-    def receive(self, number: ProbeNumber | None) -> None:
-        """A datagram has arrived; None: it is no probe of this run. One that was never sent is none either."""
+    def receive(self, number: ProbeNumber | None, now: int) -> None:
+        """A datagram has arrived at `now`; None: it is no probe of this run. One that was never sent is none either."""
         if number is None or number.stream >= len(self._seen) or number.sequence >= len(self._seen[number.stream]):
             self.foreign += 1
             return
@@ -106,7 +114,8 @@ class ProbeLedger:
         if self._seen[stream][sequence]:
             self._duplicates[stream] += 1
             return
-        self._seen[stream][sequence] = 1
+        late = now - self._sent_ns[stream][sequence] > self._threshold_ns
+        self._seen[stream][sequence] = _LATE if late else _IN_TIME
         if sequence < self._highest[stream]:
             self._inversions[stream] += 1
         else:
@@ -122,7 +131,9 @@ class ProbeLedger:
                 count += not seen[place]
         return count
 
-    def report(self, *, begin_ns: int, rate_pps: float, train: int, latest_ns: int) -> ProbeReport:
+    def report(
+        self, *, begin_ns: int, rate_pps: float, train: int, latest_ns: int = 0, skipped: int = 0
+    ) -> ProbeReport:
         """What there is to tell; what has not arrived by now is lost."""
         return ProbeReport(
             rate_pps=rate_pps,
@@ -130,6 +141,7 @@ class ProbeLedger:
             streams=tuple(self._result(place, begin_ns) for place in range(len(self._streams))),
             foreign=self.foreign,
             latest_s=latest_ns / 1e9,
+            skipped=skipped,
         )
 
     def _result(self, place: int, begin_ns: int) -> StreamResult:
@@ -137,8 +149,9 @@ class ProbeLedger:
         return StreamResult(
             stream=self._streams[place],
             sent=len(times),
-            arrived=sum(seen),
+            arrived=len(seen) - seen.count(0),
+            late=seen.count(_LATE),
             duplicates=self._duplicates[place],
             inversions=self._inversions[place],
-            lost_s=tuple((at - begin_ns) / 1e9 for at, came in zip(times, seen, strict=True) if not came),
+            lost_s=tuple((at - begin_ns) / 1e9 for at, came in zip(times, seen, strict=True) if came != _IN_TIME),
         )

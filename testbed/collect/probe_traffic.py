@@ -2,7 +2,8 @@
 
 All sockets are this process's, each opened inside its host's namespace: a packet leaves and arrives as any of that host
 does, and no host needs a further process. One thread sends what is due, a few milliseconds' worth at a time, and now
-and then empties the receivers; that a probe waits there changes nothing, since the kernel keeps their order.
+and then empties the receivers; that a probe waits there changes nothing, since the kernel keeps their order and knows
+when each came.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import heapq
 import os
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Sequence
@@ -34,11 +36,18 @@ TICK_NS = 4_000_000
 """Probes due within so long are sent together: one wake-up for all of them."""
 DRAIN_NS = 50_000_000
 GRACE_S = 0.5
-"""In which a probe arrives or is lost: queues drain in less."""
+"""In which a probe arrives or is lost once the traffic has ended: queues drain in less."""
+THRESHOLD_S = 0.5
+"""What takes longer counts as lost (RFC 6412), unless a fabric's queues hold packets as long."""
+MOST_LATE_NS = 250_000_000
+"""What is not sent by then is left out, so that a machine that was stopped does not flood its lab."""
 RECEIVE_BUFFER_BYTES = 1 << 20
 MOST_AT_ONCE = 4096
 """Datagrams taken from a receiver before others have their turn, whoever floods it."""
 _LONGEST = 256
+_SO_TIMESTAMPNS = 35
+_TIMESPEC = struct.Struct("@qq")
+_CONTROL_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +74,16 @@ class ProbeTraffic:
     of service. Raises `DriverError` where a socket cannot be had.
     """
 
-    def __init__(self, lab: str, flows: Sequence[ProbeFlow], *, rate_pps: float, train: int = 1, tos: int = 0) -> None:
+    def __init__(
+        self,
+        lab: str,
+        flows: Sequence[ProbeFlow],
+        *,
+        rate_pps: float,
+        train: int = 1,
+        tos: int = 0,
+        threshold_s: float = THRESHOLD_S,
+    ) -> None:
         if rate_pps <= 0 or train < 1:
             raise ValueError(f"{rate_pps} probes a second in trains of {train} are none")
         self._lab = lab
@@ -74,7 +92,7 @@ class ProbeTraffic:
         self._train = train
         self._tos = tos
         self._key = os.urandom(KEY_BYTES)
-        self._ledger = ProbeLedger([flow.stream for flow in flows])
+        self._ledger = ProbeLedger([flow.stream for flow in flows], threshold_ns=round(threshold_s * 1e9))
         self._interval_ns = round(train * 1e9 / rate_pps)
         self._senders: list[tuple[socket.socket, tuple[str, int]]] = []
         self._receivers: dict[int, socket.socket] = {}
@@ -85,6 +103,9 @@ class ProbeTraffic:
         self._due: list[tuple[int, int]] = []
         self._begin_ns = 0
         self._latest_ns = 0
+        self._skipped = 0
+        self._clock_offset_ns = 0
+        """What CLOCK_REALTIME, by which the kernel stamps, is ahead of CLOCK_MONOTONIC."""
 
     # --- sockets -----------------------------------------------------------------------------------------
 
@@ -139,6 +160,7 @@ class ProbeTraffic:
         """Send from now on; the run began at `begin_ns` (CLOCK_MONOTONIC). Streams begin evenly spread over an
         interval, so that never many probes are under way at once."""
         self._begin_ns = begin_ns
+        self._clock_offset_ns = time.time_ns() - time.monotonic_ns()
         now = time.monotonic_ns()
         count = len(self._flows)
         self._due = [(now + self._interval_ns * place // count, place) for place in range(count)]
@@ -165,7 +187,11 @@ class ProbeTraffic:
                 break
             self._epoll.poll(min(left_ns, DRAIN_NS) / 1e9)
         return self._ledger.report(
-            begin_ns=self._begin_ns, rate_pps=self._rate_pps, train=self._train, latest_ns=self._latest_ns
+            begin_ns=self._begin_ns,
+            rate_pps=self._rate_pps,
+            train=self._train,
+            latest_ns=self._latest_ns,
+            skipped=self._skipped,
         )
 
     # --- the thread --------------------------------------------------------------------------------------
@@ -182,12 +208,15 @@ class ProbeTraffic:
             self._stop.wait(max(0, wake_at - time.monotonic_ns()) / 1e9)
 
     def _send_due(self, now: int) -> None:
-        """Every probe whose time has come, those that are late included: the rate is kept."""
+        """Every probe whose time has come, those that are somewhat late included: the rate is kept."""
         due = self._due
         while due and due[0][0] <= now:
             at, stream = due[0]
             heapq.heapreplace(due, (at + self._interval_ns, stream))
             self._latest_ns = max(self._latest_ns, now - at)
+            if now - at > MOST_LATE_NS:
+                self._skipped += self._train
+                continue
             sender, destination = self._senders[stream]
             for _ in range(self._train):
                 payload = encode_probe(self._key, self._ledger.send(stream, time.monotonic_ns()))
@@ -200,10 +229,19 @@ class ProbeTraffic:
             receiver = self._receivers[fd]
             for _ in range(MOST_AT_ONCE):
                 try:
-                    payload = receiver.recv(_LONGEST)
+                    payload, control, _, _ = receiver.recvmsg(_LONGEST, _CONTROL_BYTES)
                 except OSError:  # nothing is left
                     break
-                self._ledger.receive(decode_probe(self._key, payload))
+                self._ledger.receive(decode_probe(self._key, payload), self._stamp_ns(control))
+
+    def _stamp_ns(self, control: Sequence[tuple[int, int, bytes]]) -> int:
+        """When the kernel had it (CLOCK_MONOTONIC); now, where it does not say."""
+        for level, kind, data in control:
+            if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS) and len(data) == _TIMESPEC.size:
+                seconds, nanoseconds = _TIMESPEC.unpack(data)
+                stamp: int = seconds * 1_000_000_000 + nanoseconds
+                return stamp - self._clock_offset_ns
+        return time.monotonic_ns()
 
 
 def _udp_socket(nic: PortPlan, port: int, tos: int) -> socket.socket:
@@ -211,6 +249,7 @@ def _udp_socket(nic: PortPlan, port: int, tos: int) -> socket.socket:
     try:
         set_receive_buffer(item, RECEIVE_BUFFER_BYTES)
         set_tos(item, tos)
+        item.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         item.bind((_address(nic), port))
     except BaseException:
         item.close()

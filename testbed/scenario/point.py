@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from testbed.collect.canary import Canary, Lateness
 from testbed.collect.cpu import SoftnetCounts, read_softnet
 from testbed.collect.probe_ledger import ProbeReport
-from testbed.collect.probe_traffic import ProbeTraffic
+from testbed.collect.probe_traffic import THRESHOLD_S, ProbeTraffic
 from testbed.deploy.live import RunningLab
 from testbed.deploy.rtt import RttReport, measure_rtt
 from testbed.errors import DriverError, ScenarioError, TestbedError
@@ -39,7 +39,7 @@ from testbed.scenario.point_ideals import SCALE_UP_BPS, PointIdeals, summarise
 from testbed.scenario.port_trust import check_ports, reset_reactions
 from testbed.scenario.predictions import predict_point
 from testbed.scenario.probe_findings import probe_findings
-from testbed.scenario.probes import plan_probes
+from testbed.scenario.probes import QUEUED_RTTS, plan_probes
 from testbed.scenario.progress import Phase, Progress, ProgressListener
 from testbed.scenario.run_metrics import RunData, compute_metrics
 from testbed.scenario.sweep import Point
@@ -304,9 +304,15 @@ class PointRunner:
         plan = plan_probes(self.scenario, self.lab, traffic) if isinstance(self.lab, RunningLab) else None
         if plan is None:
             return None
-        tos = ideals.dscp << 2
         return stack.enter_context(
-            ProbeTraffic(self.lab.name, plan.flows, rate_pps=plan.rate_pps, train=plan.train, tos=tos)
+            ProbeTraffic(
+                self.lab.name,
+                plan.flows,
+                rate_pps=plan.rate_pps,
+                train=plan.train,
+                tos=ideals.dscp << 2,
+                threshold_s=max(THRESHOLD_S, QUEUED_RTTS * ideals.base_rtt_s),
+            )
         )
 
     def _disturbed(self) -> frozenset[str]:

@@ -49,6 +49,8 @@ def probe_counters(report: ProbeReport) -> dict[str, float]:
         "probe_rate_pps": round(report.rate_pps, 3),
         "probes_sent": float(report.sent),
         "probes_lost": float(report.lost),
+        "probes_late": float(sum(item.late for item in report.streams)),
+        "probes_skipped": float(report.skipped),
         "probes_duplicated": float(sum(item.duplicates for item in report.streams)),
         "probes_inverted": float(sum(item.inversions for item in report.streams)),
         "probes_foreign": float(report.foreign),

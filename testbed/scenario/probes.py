@@ -32,6 +32,8 @@ MOST_ORDERED = 16
 """Where order alone is watched."""
 MOST_OF_NIC = 0.005
 """Share of a NIC's rate that its probes may take; their rate is lowered to that."""
+QUEUED_RTTS = 8
+"""Base round trips that a packet may spend in queues: 1.5 BDP in its NIC, one at each switch, and pauses."""
 SOURCE_PORTS = (32_000, 32_768)
 """Between those of transfers and Linux's ephemeral range."""
 _LOSSES = frozenset({"loss", "loss_every", "corruption", "silent"})

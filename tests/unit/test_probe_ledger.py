@@ -17,16 +17,16 @@ BEGIN = 5_000 * MS
 
 def sent(count: int, *, every_ns: int = 50 * MS) -> ProbeLedger:
     """So many probes of both streams."""
-    ledger = ProbeLedger(STREAMS)
+    ledger = ProbeLedger(STREAMS, threshold_ns=500 * MS)
     for number in range(count):
         for stream in range(len(STREAMS)):
             assert ledger.send(stream, BEGIN + number * every_ns) == ProbeNumber(stream, number)
     return ledger
 
 
-def arrive(ledger: ProbeLedger, stream: int, sequences: Sequence[int]) -> None:
+def arrive(ledger: ProbeLedger, stream: int, sequences: Sequence[int], *, at_ns: int = BEGIN) -> None:
     for sequence in sequences:
-        ledger.receive(ProbeNumber(stream, sequence))
+        ledger.receive(ProbeNumber(stream, sequence), at_ns)
 
 
 def report(ledger: ProbeLedger) -> ProbeReport:
@@ -64,6 +64,15 @@ def test_one_that_was_overtaken_is_an_inversion() -> None:
     assert [item.inversions for item in report(ledger).streams] == [2, 2]
 
 
+def test_one_that_was_held_too_long_is_lost_all_the_same() -> None:
+    ledger = sent(4, every_ns=100 * MS)
+    arrive(ledger, 0, [0, 1, 2, 3], at_ns=BEGIN + 650 * MS)
+    hit, none = report(ledger).streams
+    assert (hit.arrived, hit.late, hit.inversions) == (4, 2, 0)
+    assert hit.lost_s == pytest.approx([0.0, 0.1]), "those of 450 ms and less are in time"
+    assert (none.arrived, none.late, len(none.lost_s)) == (0, 0, 4)
+
+
 def test_one_that_comes_twice_counts_once() -> None:
     ledger = sent(3)
     arrive(ledger, 0, [0, 0, 2, 1, 1])
@@ -74,7 +83,7 @@ def test_one_that_comes_twice_counts_once() -> None:
 def test_what_was_never_sent_is_foreign() -> None:
     ledger = sent(2)
     for number in (None, ProbeNumber(2, 0), ProbeNumber(0, 2), ProbeNumber(2**32 - 1, 2**32 - 1)):
-        ledger.receive(number)
+        ledger.receive(number, BEGIN)
     found = report(ledger)
     assert found.foreign == 4 and all(item.arrived == 0 for item in found.streams)
 
@@ -85,5 +94,5 @@ def test_the_missing_of_the_last_while() -> None:
     arrive(ledger, 1, range(10))
     assert ledger.missing(BEGIN) == 1
     assert ledger.missing(BEGIN + 901 * MS) == 0
-    ledger.receive(ProbeNumber(0, 9))
+    ledger.receive(ProbeNumber(0, 9), BEGIN)
     assert ledger.missing(0) == 0

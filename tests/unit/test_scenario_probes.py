@@ -190,6 +190,7 @@ def stream(number: int, *, lost_s: tuple[float, ...] = (), arrived: int = 60, in
         stream=ProbeStream(source="a:rail1", destination="b:rail1", source_port=32_000 + number),
         sent=arrived + len(lost_s),
         arrived=arrived,
+        late=0,
         duplicates=0,
         inversions=inversions,
         lost_s=lost_s,

@@ -69,7 +69,7 @@ def blackhole_time_loss(lost_packets: float, offered_packets_per_s: float) -> fl
 def streams_hit(lost_packets: Sequence[float]) -> float | None:
     """Share of the streams, each with its lost packets, that lost at least half of what the worst one did.
 
-    0 where none lost any: queues that overflow now and then hit everybody a little, a fault some of all and all of some.
+    0 where none lost any. Queues that overflow now and then hit everybody a little, a fault some streams hard.
     """
     worst = max(lost_packets, default=0)
     if not lost_packets or worst <= 0:

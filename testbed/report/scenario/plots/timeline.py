@@ -133,7 +133,7 @@ def _explained(kind: str) -> str:
         case "utilisation":
             return "What links between switches carried, of their rate."
         case "probes":
-            return "Probes that never arrived, by when they were sent: of the streams that lost most."
+            return "Probes that never arrived, or far too late, by when they were sent: of the streams that lost most."
         case "cpu":
             return "An emulation on a machine without idle time measures the machine."
     return "As sampled while traffic ran."
