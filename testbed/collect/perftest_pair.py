@@ -47,6 +47,10 @@ class PerftestJob:
     `iterations` counts messages of each queue pair; `traffic_class` is the IPv4 type of service of every packet
     (DSCP << 2 | ECN, RFC 2474 and RFC 3168); a queue pair waits 4.096 us * 2^`qp_timeout` for an acknowledgement
     (InfiniBand 9.7.6.1.3; the default is 1.07 s: labs are slow). Latency tests have one queue pair, atomics 8 bytes.
+
+    With `duration_s` messages are sent for so long instead, after `margin_s` and before another that are not measured.
+    `flow_labels` decide the packets' UDP source ports, one for each queue pair (`udp_source_port`). `path_mtu` and
+    `tx_depth` (messages under way) are perftest's and the port's where they are None.
     """
 
     test: PerftestTest
@@ -59,6 +63,11 @@ class PerftestJob:
     qp_timeout: int = 18
     port: int = PORT
     timeout_s: float = TIMEOUT_S
+    duration_s: int | None = None
+    margin_s: int = 1
+    flow_labels: tuple[int, ...] = ()
+    path_mtu: int | None = None
+    tx_depth: int | None = None
 
     def __post_init__(self) -> None:
         if self.test.is_latency and self.queue_pairs != 1:
@@ -70,13 +79,35 @@ class PerftestJob:
 
     def arguments(self, device: str, gid_index: int) -> list[str]:
         """The command line that both ends share."""
-        argv = [self.test.value, "-F", "-d", device, "-x", str(gid_index), "-n", str(self.iterations)]
+        argv = [self.test.value, "-F", "-d", device, "-x", str(gid_index)]
+        if self.duration_s is None:
+            argv += ["-n", str(self.iterations)]
+        else:
+            argv += ["-D", str(self.duration_s + 2 * self.margin_s), "-f", str(self.margin_s)]
         argv += ["-p", str(self.port), "-u", str(self.qp_timeout)]
         if self.test is not PerftestTest.ATOMIC_BW:
             argv += ["-s", str(self.size_bytes)]
         if not self.test.is_latency:
             argv += ["-q", str(self.queue_pairs), "--report_gbits"]
+        if self.path_mtu is not None:
+            argv += ["-m", str(self.path_mtu)]
+        if self.tx_depth is not None and not self.test.is_latency:
+            argv += ["-t", str(self.tx_depth)]
+        if self.flow_labels:
+            argv.append("--flow_label=" + ",".join(map(str, self.flow_labels)))
         return [*argv, f"--tclass={self.traffic_class}"] if self.traffic_class else argv
+
+
+ROCE_PORT = 4791
+"""UDP destination port of RoCEv2 (IANA)."""
+SOURCE_PORTS = (0xC000, 0x10000)
+"""What flow labels become (include/rdma/ib_verbs.h, IB_ROCE_UDP_ENCAP_VALID_PORT_MIN)."""
+
+
+def udp_source_port(flow_label: int) -> int:
+    """Of packets of a queue pair with this flow label, which is not 0 (ib_verbs.h, rdma_flow_label_to_udp_sport)."""
+    low, high = flow_label & 0x03FFF, flow_label & 0xFC000
+    return SOURCE_PORTS[0] | (low ^ high >> 14)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +155,12 @@ def _run(lab: RunningLab, job: PerftestJob, devices: Mapping[End, str], document
     assert server_port.address is not None and client_port.address is not None  # an RDMA device's port has one
     server_argv = job.arguments(devices[job.server], rdma.gid_index(devices[job.server], server_port.address.ip))
     client_argv = job.arguments(devices[job.client], rdma.gid_index(devices[job.client], client_port.address.ip))
-    client_argv += ["--out_json", f"--out_json_file={document}", str(server_port.address.ip)]
+    client_argv += [
+        f"--bind_source_ip={client_port.address.ip}",
+        "--out_json",
+        f"--out_json_file={document}",
+        str(server_port.address.ip),
+    ]
     server = _spawn(lab, job.server.node, server_argv)
     client: subprocess.Popen[bytes] | None = None
     try:
@@ -174,7 +210,7 @@ def _await_listening(server: subprocess.Popen[bytes], job: PerftestJob) -> None:
     try:
         poller = select.poll()
         poller.register(descriptor, select.POLLIN)
-        while not _listens(server.pid, job.port):
+        while not listens(server.pid, job.port):
             if poller.poll(_LOOK_MS):
                 _finish(server, job, job.server.node, STOP_TIMEOUT_S)
                 raise PerftestFailed(
@@ -193,7 +229,7 @@ _LISTEN = "0A"
 """TCP_LISTEN in /proc/net/tcp (proc(5))."""
 
 
-def _listens(pid: int, port: int) -> bool:
+def listens(pid: int, port: int) -> bool:
     """Whether something in the process's namespace listens on the TCP port."""
     for family in ("tcp", "tcp6"):
         try:

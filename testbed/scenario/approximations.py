@@ -48,6 +48,11 @@ def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
             f"Transport is the kernel's TCP ({cc}) in lab time: its timers (200 ms minimum RTO, delayed"
             " acknowledgements) are not scaled, and it stands in for RDMA, which has other loss recovery."
         )
+    if scenario.transport.kind is TransportKind.RDMA:
+        found.append(
+            "Transport is the kernel's soft RoCEv2 (rxe) in lab time: no congestion control (it neither sends nor heeds"
+            " CNPs), go-back-N after a loss, and time-outs that are not scaled."
+        )
     if qos is None or any(buffer.node and buffer.hash is HashEngine.KERNEL for buffer in qos.buffers):
         found.append(
             "ECMP picks by the kernel's flow hash, not by a switch ASIC's; its seed differs from boot to boot."

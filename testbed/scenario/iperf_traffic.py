@@ -9,44 +9,29 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
 from testbed.collect.iperf3 import Iperf3Error, Iperf3Report, parse_client_report
-from testbed.errors import CapabilityError, ScenarioError
+from testbed.errors import CapabilityError
 from testbed.model.scenario import Transport
 from testbed.plan.operations import PortPlan
+from testbed.scenario.flow_processes import (
+    LISTEN_TIMEOUT_S,
+    SAMPLE_S,
+    WARM_UP_S,
+    FlowFailed,
+    children,
+    wait_for_senders,
+)
 from testbed.scenario.interrupt import Interrupt
 from testbed.scenario.iperf_flows import IperfFlow
 from testbed.scenario.lab import LiveLab
 from testbed.units import Duration
-
-WARM_UP_S = 1
-"""Left out of a timed flow's figures: slow start, and the time in which the others start."""
-SAMPLE_S = 0.25
-LISTEN_TIMEOUT_S = 15.0
-STOP_TIMEOUT_S = 3.0
-GRACE_S = 20.0
-"""How much later than planned a flow may end."""
-_TICK_S = 0.2
-
-
-class FlowFailed(ScenarioError):
-    """A flow's iperf3 failed. `node` is where; `reason` is iperf3's own error."""
-
-    def __init__(self, flow: IperfFlow, node: str, reason: str) -> None:
-        super().__init__(
-            f"{flow} failed on {node}: {reason}",
-            hint="`testbed check` tells whether every NIC reaches every other of its rail",
-        )
-        self.flow = flow
-        self.node = node
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,16 +81,18 @@ class IperfTraffic:
         `result.interrupted` is set. Raises `FlowFailed` for the first flow that fails; `result` then
         holds those that had ended. No child outlives this call.
         """
-        with _children() as children:
-            if not self._start_servers(children, flows):
+        with children() as processes:
+            if not self._start_servers(processes, flows):
                 result.interrupted = True
                 return
             with self.around():
-                clients = self._start_clients(children, flows)
-                self._wait(clients, result)
+                clients = self._start_clients(processes, flows, result)
+                result.interrupted = wait_for_senders(
+                    clients, planned_s=self.planned_s, interrupt=self.interrupt, on_elapsed=self.on_elapsed
+                )
         result.measurements.sort(key=lambda item: item.flow.id)
 
-    def _start_servers(self, children: list[subprocess.Popen[bytes]], flows: Sequence[IperfFlow]) -> bool:
+    def _start_servers(self, processes: list[subprocess.Popen[bytes]], flows: Sequence[IperfFlow]) -> bool:
         """True once every server has said that it listens, False after an interrupt."""
         deadline = time.monotonic() + LISTEN_TIMEOUT_S
         with selectors.DefaultSelector() as selector:
@@ -113,7 +100,7 @@ class IperfTraffic:
             waiting: set[int] = set()
             for flow in flows:
                 process = self._spawn(flow.destination.node, server_arguments(flow), stdout=subprocess.PIPE)
-                children.append(process)
+                processes.append(process)
                 assert process.stdout is not None
                 selector.register(process.stdout, selectors.EVENT_READ, _Server(flow=flow, stdout=process.stdout))
                 waiting.add(flow.id)
@@ -131,7 +118,9 @@ class IperfTraffic:
                     raise FlowFailed(late, late.destination.node, f"not listening after {LISTEN_TIMEOUT_S:.0f} s")
         return True
 
-    def _start_clients(self, children: list[subprocess.Popen[bytes]], flows: Sequence[IperfFlow]) -> list[_Client]:
+    def _start_clients(
+        self, processes: list[subprocess.Popen[bytes]], flows: Sequence[IperfFlow], result: IperfResult
+    ) -> list[_Client]:
         clients: list[_Client] = []
         origin = time.monotonic()
         for flow in flows:
@@ -140,8 +129,10 @@ class IperfTraffic:
             started = time.monotonic()
             argv = client_arguments(flow, transport=self.transport, duration=self.duration, tos=self.tos)
             process = self._spawn(flow.source.node, argv, stdout=output)
-            children.append(process)
-            clients.append(_Client(flow=flow, process=process, output=output, started_s=started - origin))
+            processes.append(process)
+            clients.append(
+                _Client(flow=flow, process=process, output=output, started_s=started - origin, result=result)
+            )
         return clients
 
     def _spawn(self, node: str, argv: Sequence[str], *, stdout: int | IO[bytes]) -> subprocess.Popen[bytes]:
@@ -159,36 +150,6 @@ class IperfTraffic:
             raise CapabilityError(
                 f"{argv[0]} is not installed", missing=argv[0], hint=f"apt-get install {argv[0]}"
             ) from error
-
-    def _wait(self, clients: Sequence[_Client], result: IperfResult) -> None:
-        """Until every client has ended; each is parsed as it ends, so that a failure stops the rest."""
-        begin = time.monotonic()
-        deadline = begin + self.planned_s + GRACE_S
-        with selectors.DefaultSelector() as selector, contextlib.ExitStack() as descriptors:
-            running: dict[int, _Client] = {}
-            for client in clients:
-                descriptor = os.pidfd_open(client.process.pid)
-                descriptors.callback(os.close, descriptor)
-                running[descriptor] = client
-                selector.register(descriptor, selectors.EVENT_READ)
-            selector.register(self.interrupt, selectors.EVENT_READ)
-            while running:
-                for key, _ in selector.select(_TICK_S):
-                    selector.unregister(key.fileobj)
-                    ended = running.pop(key.fd, None)
-                    if ended is not None:
-                        ended.collect(result)
-                    else:
-                        result.interrupted = True
-                        _signal_all((client.process for client in running.values()), signal.SIGINT)
-                        deadline = time.monotonic() + STOP_TIMEOUT_S
-                now = time.monotonic()
-                self.on_elapsed(now - begin)
-                if now > deadline and running:
-                    if result.interrupted:
-                        return
-                    late = next(iter(running.values())).flow
-                    raise FlowFailed(late, late.source.node, f"not done after {now - begin:.0f} s")
 
 
 def server_arguments(flow: IperfFlow) -> list[str]:
@@ -239,43 +200,24 @@ class _Client:
     process: subprocess.Popen[bytes]
     output: IO[bytes]
     started_s: float
+    result: IperfResult
 
-    def collect(self, result: IperfResult) -> None:
+    @property
+    def node(self) -> str:
+        return self.flow.source.node
+
+    def collect(self, *, interrupted: bool) -> None:
         """Parse what an ended client printed. Raises `FlowFailed`, unless everything is being stopped."""
         status = self.process.wait()
         self.output.seek(0)
         try:
-            report = parse_client_report(self.output.read(), interrupted=result.interrupted)
+            report = parse_client_report(self.output.read(), interrupted=interrupted)
         except Iperf3Error as error:
-            if result.interrupted:
+            if interrupted:
                 return  # stopped before it had anything to say
             reason = f"iperf3 was killed by signal {-status}" if status < 0 else f"iperf3: {error}"
             raise FlowFailed(self.flow, self.flow.source.node, reason) from error
-        result.measurements.append(Measurement(flow=self.flow, report=report, started_s=self.started_s))
-
-
-@contextlib.contextmanager
-def _children() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """A list of children, none of which survives the context: asked first, then killed, all reaped."""
-    children: list[subprocess.Popen[bytes]] = []
-    try:
-        yield children
-    finally:
-        _signal_all(children, signal.SIGTERM)
-        deadline = time.monotonic() + STOP_TIMEOUT_S
-        for child in children:
-            try:
-                child.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
-            if child.stdout is not None:
-                child.stdout.close()
-
-
-def _signal_all(children: Iterable[subprocess.Popen[bytes]], number: signal.Signals) -> None:
-    for child in children:
-        child.send_signal(number)  # a no-op for one that has ended and been reaped
+        self.result.measurements.append(Measurement(flow=self.flow, report=report, started_s=self.started_s))
 
 
 def _address(nic: PortPlan) -> str:

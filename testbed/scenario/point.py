@@ -30,9 +30,8 @@ from testbed.results import (
 from testbed.scenario.as_run import lab_summary, transport_as_run, workload_as_run
 from testbed.scenario.executor import Executors
 from testbed.scenario.faults import FaultTimeline
+from testbed.scenario.flow_processes import FlowFailed
 from testbed.scenario.interrupt import Interrupt
-from testbed.scenario.iperf_flows import channel_of, plan_flows
-from testbed.scenario.iperf_traffic import SAMPLE_S, WARM_UP_S, FlowFailed, IperfResult, IperfTraffic
 from testbed.scenario.lab import LiveLab
 from testbed.scenario.observation import Observation, observe
 from testbed.scenario.point_ideals import SCALE_UP_BPS, PointIdeals, summarise
@@ -43,13 +42,13 @@ from testbed.scenario.probes import QUEUED_RTTS, plan_probes
 from testbed.scenario.progress import Phase, Progress, ProgressListener
 from testbed.scenario.run_metrics import RunData, compute_metrics
 from testbed.scenario.sweep import Point
+from testbed.scenario.timed_flows import TimedFlows, TimedResult
 from testbed.scenario.traffic import RunTraffic, make_traffic
 from testbed.scenario.trust import (
     check_backlogs,
     check_idle_rtt,
     check_lateness,
     check_machine,
-    check_start_skew,
 )
 from testbed.scenario.trust_ports import check_rates
 
@@ -73,6 +72,8 @@ class _Measured:
     counters: dict[str, float] = field(default_factory=dict)
     probes: ProbeReport | None = None
     window_s: float = 0.05
+    polling_s: float = 0.0
+    """CPU time of programs that wait for work without sleeping, and give way to all others."""
     interrupted: bool = False
     failure: TestbedError | None = None
 
@@ -156,7 +157,7 @@ class PointRunner:
         measured = _Measured()
         try:
             if self.scenario.workload.duration is not None:
-                self._run_iperf(index, traffic, ideals, measured)
+                self._run_timed(index, traffic, ideals, measured)
             else:
                 self._run_workers(index, traffic, ideals, measured)
         except (FlowFailed, DriverError) as error:
@@ -190,7 +191,7 @@ class PointRunner:
             elapsed_s=observation.elapsed_s,
             metrics=metrics,
             checks=[
-                *check_machine(observation.cpu),
+                *check_machine(observation.cpu, _share(measured.polling_s, observation.elapsed_s)),
                 *check_lateness(measured.lateness),
                 *check_backlogs(*measured.softnet),
                 *measured.checks,
@@ -210,33 +211,26 @@ class PointRunner:
         )
         return result, measured.failure, measured.interrupted
 
-    def _run_iperf(self, index: int, traffic: RunTraffic, ideals: PointIdeals, measured: _Measured) -> None:
-        assert self.scenario.workload.duration is not None
-        flows = plan_flows(traffic.workload, traffic.placement, seed=traffic.seed)
-        if not flows:
-            raise ScenarioError("this workload sends nothing over the fabric")
-        result = IperfResult()
-        generator = IperfTraffic(
+    def _run_timed(self, index: int, traffic: RunTraffic, ideals: PointIdeals, measured: _Measured) -> None:
+        result = TimedResult()
+        flows = TimedFlows(
             lab=self.lab,
-            transport=self.scenario.transport,
-            duration=self.scenario.workload.duration,
-            tos=ideals.dscp << 2,
+            scenario=self.scenario,
+            dscp=ideals.dscp,
+            framing=ideals.framing,
             interrupt=self.interrupt,
             around=lambda: self._watched(measured, traffic, ideals),
-            on_listening=lambda count: self._tell(Phase.SERVERS, index, count, len(flows)),
-            on_elapsed=lambda elapsed: self._tell(Phase.TRAFFIC, index, elapsed, generator.planned_s),
+            on_listening=lambda count, whole: self._tell(Phase.SERVERS, index, count, whole),
+            on_elapsed=lambda elapsed_s, whole_s: self._tell(Phase.TRAFFIC, index, elapsed_s, whole_s),
         )
         try:
-            generator.run(flows, result)
+            flows.run(traffic, result)
         finally:
             measured.interrupted = result.interrupted
-            measured.window_s = SAMPLE_S
-            measured.channels = [
-                channel_of(item.flow, item.report, measured_from_s=item.started_s + WARM_UP_S)
-                for item in result.measurements
-            ]
-            starts = [item.started_s for item in result.measurements]
-            measured.checks = check_start_skew(starts, [channel.seconds for channel in measured.channels])
+            measured.window_s = result.window_s
+            measured.channels = result.channels
+            measured.checks = result.checks
+            measured.polling_s = result.polling_s
 
     def _run_workers(self, index: int, traffic: RunTraffic, ideals: PointIdeals, measured: _Measured) -> None:
         executors = self.executors(self.lab, self.scenario)
@@ -337,6 +331,11 @@ class PointRunner:
                 message=self.point.name,
             )
         )
+
+
+def _share(cpu_s: float, elapsed_s: float) -> float:
+    """Of the time of all CPUs."""
+    return cpu_s / (elapsed_s * (os.cpu_count() or 1)) if elapsed_s > 0 else 0.0
 
 
 def stamp(moment: datetime) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from testbed.errors import ScenarioError, WorkloadError
 from testbed.fabric import model_base_rtt
-from testbed.model.scenario import Scenario
+from testbed.model.scenario import Scenario, TransportKind
 from testbed.scenario.lab import LiveLab
+from testbed.scenario.perftest_flows import devices_of
 from testbed.scenario.placement import Placement, place_ranks
 from testbed.workload.registry import build_workload, workload_kind
 from testbed.workload.steps import Transfer, Workload
@@ -39,6 +40,8 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
     except WorkloadError as error:
         raise ScenarioError(f"workload {scenario.workload.kind}: {error.message}", hint=error.hint) from error
     _check_reachable(lab, placement, workload)
+    if scenario.transport.kind is TransportKind.RDMA:
+        devices_of(lab.plan, placement.nics)
     return RunTraffic(workload=workload, placement=placement, seed=seed)
 
 

@@ -40,6 +40,8 @@ _MAX_RTO_RETX = 12
 """More than the specification's 5: a hold timer of BGP (9 s) or a busy machine is no reason to give a peer up, since
 the run's own time limit is there, and with time-outs that double this is half a minute."""
 _BTH_BYTES, _RETH_BYTES, _ICRC_BYTES = 12, 16, 4
+_RXE_HEADROOM_BYTES = 80
+"""What rxe takes off an interface's MTU before it chooses its own (rxe_param.h, RXE_MAX_HDR_LENGTH)."""
 _ROCE_MTUS = (4096, 2048, 1024, 512, 256)
 _OWN_OPTIONS = {"mode", "tss"}
 _SET_BY_LAB = {"link_rate_bps", "base_rtt_ns", "time_scale", "entropies", "cc", "paths"}
@@ -127,7 +129,8 @@ class TransportSettings:
                     payload_bytes=self._uet_payload(nic.mtu_bytes) - tss, overhead_bytes=below + _UET_HEADER_BYTES + tss
                 )
             case TransportKind.RDMA:
-                room = nic.mtu_bytes - _IPV4_BYTES - _UDP_BYTES - _BTH_BYTES - _RETH_BYTES - _ICRC_BYTES
+                room = int(self._transport.options.get("path_mtu", nic.mtu_bytes))
+                room = min(room, nic.mtu_bytes - _RXE_HEADROOM_BYTES)
                 payload = next((size for size in _ROCE_MTUS if size <= room), _ROCE_MTUS[-1])
                 return Framing(
                     payload_bytes=payload, overhead_bytes=below + _BTH_BYTES + _ICRC_BYTES, first_bytes=_RETH_BYTES

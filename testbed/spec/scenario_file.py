@@ -175,9 +175,9 @@ class _Resolver:
         transport = read_transport(reader)
         workload = read_workload(reader) if document.has("workload") else None
         problems.extend(_topology_problems(document))
-        if workload is not None and workload.duration is not None and transport.kind is not TransportKind.TCP:
-            message = f"iperf3, which sends for a duration, has no transport {transport.kind}"
-            hint = "bytes: 64bdp, or transport: {kind: tcp}"
+        if workload is not None and workload.duration is not None and transport.kind is TransportKind.UET:
+            message = f"iperf3 and perftest, which send for a duration, have no transport {transport.kind}"
+            hint = "bytes: 64bdp, or transport: {kind: tcp} or rdma"
             path = ("workload", "duration")
             problems.append(document.problem("contradiction", path, message, hint=hint, key=True))
         faults = self._faults(document, problems)

@@ -46,10 +46,11 @@ TRANSPORTS: dict[str, tuple[Parameter, ...]] = {
     ),
     TransportKind.RDMA.value: (
         _TRAFFIC_CLASS,
-        choice("verb", None, ("write", "read", "send"), "what carries a transfer; default: write"),
-        whole("qps", None, "queue pairs of each pair; default: 1", high=1024),
+        choice("verb", None, ("write", "read", "send"), "what carries a flow with a duration; default: write"),
+        whole("qps", None, "its queue pairs; default: 1", high=1024),
+        whole("message_bytes", None, "of its messages; default: 65536", high=8 << 20),
+        whole("tx_depth", None, "its messages under way; default: 128", high=8192),
         whole("path_mtu", None, "256, 512, 1024, 2048 or 4096 bytes; default: as the MTU allows", low=256, high=4096),
-        whole("tx_depth", None, "messages under way; default: 128", high=8192),
     ),
 }
 """By kind: its parameters. `cc`, `paths` and `traffic_class` are fields of `Transport`, the others its options."""

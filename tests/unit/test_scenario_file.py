@@ -115,7 +115,11 @@ def test_bad_overrides(text: str, code: str) -> None:
         ("workload: {kind: permutation, scope: inter-leaf, duration: 5s}", "workload: 5", "must be a mapping of keys"),
         ("kind: tcp", "kind: udp", "unknown-transport: transport.kind: there is no transport 'udp'"),
         ("kind: tcp", "kind: uet", "unknown-value: transport.cc: must be one of nscc, rccc, both, none, not 'cubic'"),
-        ("kind: tcp, cc: cubic", "kind: uet", "contradiction: workload.duration: iperf3, which sends for a duration"),
+        (
+            "kind: tcp, cc: cubic",
+            "kind: uet",
+            "contradiction: workload.duration: iperf3 and perftest, which send for a duration",
+        ),
         ("cc: cubic", "paths: reps", "hint: paths is a key of the transport uet"),
         ("cc: cubic", "traffic_class: RDMA!", "bad-name: transport.traffic_class"),
         ("cc: cubic", "cc: 'cubic; reboot'", "cannot name a congestion control"),

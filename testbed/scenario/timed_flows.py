@@ -1,0 +1,134 @@
+"""A workload whose flows send for a given time: over iperf3 (TCP) or perftest (RDMA), into the same channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from testbed.errors import ScenarioError
+from testbed.model.scenario import Scenario, TransportKind
+from testbed.results import Channel, Check
+from testbed.scenario import iperf_flows, perftest_flows
+from testbed.scenario.flow_processes import SAMPLE_S, WARM_UP_S
+from testbed.scenario.interrupt import Interrupt
+from testbed.scenario.iperf_traffic import IperfResult, IperfTraffic
+from testbed.scenario.lab import LiveLab
+from testbed.scenario.perftest_traffic import PerftestResult, PerftestTraffic
+from testbed.scenario.traffic import RunTraffic
+from testbed.scenario.trust import check_start_skew
+from testbed.workload.oracles.serialisation import Framing
+
+ECT0 = 2
+"""ECN-capable transport (RFC 3168): switches mark such packets where they would drop others."""
+
+
+@dataclass(slots=True)
+class TimedResult:
+    """What the flows of one run measured; filled whatever happens to them."""
+
+    channels: list[Channel] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    interrupted: bool = False
+    window_s: float = SAMPLE_S
+    polling_s: float = 0.0
+    """CPU time of programs that look for work without a pause, and give way to all others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedFlows:
+    """Whom to tell what, and how packets are marked and framed. `around` is entered while flows send."""
+
+    lab: LiveLab
+    scenario: Scenario
+    dscp: int
+    framing: Framing
+    interrupt: Interrupt
+    around: Callable[[], AbstractContextManager[None]]
+    on_listening: Callable[[int, int], None]
+    """Servers that listen, of how many."""
+    on_elapsed: Callable[[float, float], None]
+    """Seconds, of how many."""
+
+    def run(self, traffic: RunTraffic, result: TimedResult) -> None:
+        """Raises `FlowFailed`, and `ScenarioError` where there is nothing to send or a NIC cannot."""
+        if self.scenario.transport.kind is TransportKind.RDMA:
+            self._run_perftest(traffic, result)
+        else:
+            self._run_iperf(traffic, result)
+
+    def _run_iperf(self, traffic: RunTraffic, result: TimedResult) -> None:
+        assert self.scenario.workload.duration is not None
+        flows = iperf_flows.plan_flows(traffic.workload, traffic.placement, seed=traffic.seed)
+        _require_any(flows)
+        found = IperfResult()
+        generator = IperfTraffic(
+            lab=self.lab,
+            transport=self.scenario.transport,
+            duration=self.scenario.workload.duration,
+            tos=self.dscp << 2,
+            interrupt=self.interrupt,
+            around=self.around,
+            on_listening=lambda count: self.on_listening(count, len(flows)),
+            on_elapsed=lambda elapsed: self.on_elapsed(elapsed, generator.planned_s),
+        )
+        try:
+            generator.run(flows, found)
+        finally:
+            result.interrupted = found.interrupted
+            result.channels = [
+                iperf_flows.channel_of(item.flow, item.report, measured_from_s=item.started_s + WARM_UP_S)
+                for item in found.measurements
+            ]
+            result.checks = _skew([item.started_s for item in found.measurements], result.channels)
+
+    def _run_perftest(self, traffic: RunTraffic, result: TimedResult) -> None:
+        duration = self.scenario.workload.duration
+        assert duration is not None
+        options = self.scenario.transport.options
+        flows = perftest_flows.plan_perftest_flows(
+            traffic.workload,
+            traffic.placement,
+            seed=traffic.seed,
+            verb=str(options.get("verb", "write")),
+            queue_pairs=int(options.get("qps", 1)),
+        )
+        _require_any(flows)
+        found = PerftestResult()
+        generator = PerftestTraffic(
+            lab=self.lab,
+            devices=perftest_flows.devices_of(self.lab.plan, traffic.placement.nics),
+            options=options,
+            duration=duration,
+            traffic_class=self.dscp << 2 | ECT0,
+            framing=self.framing,
+            interrupt=self.interrupt,
+            around=self.around,
+            on_listening=lambda count: self.on_listening(count, len(flows)),
+            on_elapsed=lambda elapsed: self.on_elapsed(elapsed, generator.planned_s),
+        )
+        try:
+            generator.run(flows, found)
+        finally:
+            result.interrupted, result.polling_s = found.interrupted, found.polling_s
+            result.channels = [
+                perftest_flows.channel_of(
+                    item.flow,
+                    item.bandwidth,
+                    framing=self.framing,
+                    samples=found.samples.get(item.flow.id),
+                    duration_s=duration.seconds,
+                    counters=found.counters.get(item.flow.id, {}),
+                )
+                for item in found.measurements
+            ]
+            result.checks = _skew([item.started_s for item in found.measurements], result.channels)
+
+
+def _require_any(flows: tuple[object, ...]) -> None:
+    if not flows:
+        raise ScenarioError("this workload sends nothing over the fabric")
+
+
+def _skew(starts_s: list[float], channels: list[Channel]) -> list[Check]:
+    return check_start_skew(starts_s, [channel.seconds for channel in channels])
