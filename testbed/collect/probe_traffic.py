@@ -37,7 +37,7 @@ TICK_NS = 4_000_000
 DRAIN_NS = 50_000_000
 GRACE_S = 0.5
 """In which a probe arrives or is lost once the traffic has ended: queues drain in less."""
-THRESHOLD_S = 0.5
+THRESHOLD_S = 0.25
 """What takes longer counts as lost (RFC 6412), unless a fabric's queues hold packets as long."""
 MOST_LATE_NS = 250_000_000
 """What is not sent by then is left out, so that a machine that was stopped does not flood its lab."""

@@ -144,6 +144,7 @@ class FaultTimeline:
 
     def _do(self, order: int, fault: Fault) -> None:
         self._outstanding[order] = fault
+        began_ns = time.monotonic_ns()
         node = fault.target.partition(":")[0]
         match fault.kind:
             case FaultKind.LINK_DOWN | FaultKind.LINK_FLAP:
@@ -161,11 +162,12 @@ class FaultTimeline:
                 self._kill_mover(node)
             case FaultKind.PFC_STORM:
                 self._storm(fault)
-        self._note(fault.kind.value, fault)
+        self._note(began_ns, fault.kind.value, fault)
 
     def _undo(self, order: int, fault: Fault) -> None:
         if self._outstanding.pop(order, None) is None:
             return
+        began_ns = time.monotonic_ns()
         node = fault.target.partition(":")[0]
         match fault.kind:
             case FaultKind.LINK_DOWN | FaultKind.LINK_FLAP:
@@ -181,7 +183,7 @@ class FaultTimeline:
                 pass  # the next run starts it anew
             case FaultKind.PFC_STORM:
                 self._storm(fault, ended=True)
-        self._note(f"undone-{fault.kind.value}", fault)
+        self._note(began_ns, f"undone-{fault.kind.value}", fault)
 
     def _ports_up(self, node: str, *, up: bool) -> None:
         for port in self._lab.plan.ports:
@@ -198,9 +200,10 @@ class FaultTimeline:
                 self._lab.name, numbers[fault.target], int(fault.settings["priority"]), duration_ns
             )
 
-    def _note(self, kind: str, fault: Fault) -> None:
+    def _note(self, began_ns: int, kind: str, fault: Fault) -> None:
+        """What was done counts from when it was begun: its first effects are seen before the last of it is done."""
         detail = " ".join(f"{key}={value}" for key, value in fault.settings.items())
-        self._events.append((time.monotonic_ns(), kind, fault.target, detail))
+        self._events.append((began_ns, kind, fault.target, detail))
 
     # --- seeing ------------------------------------------------------------------------------------------
 
