@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from testbed.errors import TestbedError
@@ -35,6 +35,7 @@ def run_in_virtual_time(arguments: Sequence[str]) -> int:
     running = arguments[0] == "run"
     reporting = running and "--no-report" not in arguments
     words, results = results_aside(arguments, RESULTS) if running else (list(arguments), Path("results"))
+    out, err = (_Stream(number, {RESULTS: str(results)} if running else {}) for number in (1, 2))
     outcome = run_job(
         emulator,
         image,
@@ -42,10 +43,12 @@ def run_in_virtual_time(arguments: Sequence[str]) -> int:
         Path.cwd(),
         results=results,
         variables={key: value for key, value in os.environ.items() if _is_ours(key)},
-        stdout=_write(1),
-        stderr=_write(2),
+        stdout=out,
+        stderr=err,
         timeout_s=TIMEOUT_S,
     )
+    out.flush()
+    err.flush()
     for path in outcome.files:
         if path.name == RECORD_FILE and running:
             record = dataclasses.replace(load_record(path), wall_s=round(outcome.wall_s, 1))
@@ -80,8 +83,31 @@ def _is_ours(name: str) -> bool:
     return name.startswith("TESTBED_") and not name.endswith(("_DIR", "_QEMU", "_MIRROR", "_ON", "_CLOCK", "_CACHE"))
 
 
-def _write(descriptor: int) -> Callable[[bytes], object]:
-    def write(content: bytes) -> None:
-        os.write(descriptor, content)
+class _Stream:
+    """Writes what comes from there to a descriptor, with names of there replaced by those of here."""
 
-    return write
+    def __init__(self, descriptor: int, names: Mapping[str, str], write: Callable[[int, bytes], object] = os.write):
+        self._descriptor = descriptor
+        self._names = {there.encode(): here.encode() for there, here in names.items()}
+        self._write = write
+        self._kept = b""
+
+    def __call__(self, content: bytes) -> None:
+        """The end of `content` is kept where it may be the beginning of a name."""
+        content = self._kept + content
+        for there, here in self._names.items():
+            content = content.replace(there, here)
+        kept = max((_begun(content, there) for there in self._names), default=0)
+        self._kept = content[len(content) - kept :]
+        if whole := content[: len(content) - kept]:
+            self._write(self._descriptor, whole)
+
+    def flush(self) -> None:
+        if self._kept:
+            self._write(self._descriptor, self._kept)
+        self._kept = b""
+
+
+def _begun(content: bytes, name: bytes) -> int:
+    """How many bytes at the end of `content` are the first ones of `name`."""
+    return next((size for size in range(len(name) - 1, 0, -1) if content.endswith(name[:size])), 0)

@@ -61,7 +61,8 @@ def compiled(
         for file, text in sources.items():
             (directory / file).write_bytes(text)
         units = [directory / file for file in sorted(sources) if file.endswith(".c")]
-        compile_c(units, directory / "out", flags, what=what)
+        # Without the name of the directory in what is for a debugger, the same source gives the same file.
+        compile_c(units, directory / "out", [*flags, f"-ffile-prefix-map={directory}={name}"], what=what)
         (directory / "out").replace(target)
     return target
 

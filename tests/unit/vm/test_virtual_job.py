@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cli.virtual_time import results_aside
+from testbed.cli.virtual_time import _Stream, results_aside
 from testbed.vm import virtual, workplace
 from testbed.vm.checkout import add
 from testbed.vm.errors import MachineError
@@ -95,3 +95,29 @@ def test_nothing_can_reach_the_guest(tmp_path: Path) -> None:
 )
 def test_where_results_go_is_not_for_the_guest_to_know(words: list[str], rest: list[str], results: str) -> None:
     assert results_aside(words, "/there") == (["run", "--results", "/there", *rest], Path(results))
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 100])
+def test_names_of_there_become_those_of_here_however_they_come(size: int) -> None:
+    written = bytearray()
+    stream = _Stream(1, {"/run/job/.results": "out"}, lambda _, content: written.extend(content))
+    said = b"record /run/job/.results/a.json\nand /run/job/other /run/jo"
+    for at in range(0, len(said), size):
+        stream(said[at : at + size])
+    stream.flush()
+    assert bytes(written) == b"record out/a.json\nand /run/job/other /run/jo"
+
+
+def test_what_is_no_name_is_not_kept_back() -> None:
+    written = bytearray()
+    stream = _Stream(1, {"/run": "here"}, lambda _, content: written.extend(content))
+    stream(b"50 % /r")
+    assert bytes(written) == b"50 % "
+
+
+def test_the_idlest_cpu_is_one_that_may_be_used() -> None:
+    before = "cpu  9 9 9 300 9 9\ncpu0 5 0 5 100 1 0\ncpu1 5 0 5 100 1 0\ncpu2 5 0 5 100 1 0\nintr 1 2 3\n"
+    after = "cpu  9 9 9 435 9 9\ncpu0 25 0 5 110 1 0\ncpu1 5 0 5 130 1 0\ncpu2 5 0 5 195 1 0\nintr 1 2 3\n"
+    assert virtual.idlest_cpu(before, after, {0, 1}) == 1
+    assert virtual.idlest_cpu(before, after, {0, 1, 2}) == 2
+    assert virtual.idlest_cpu(before, before, {1, 2}) == 1
