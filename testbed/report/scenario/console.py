@@ -84,10 +84,12 @@ def _flow_table(record: Record, point: PointResult, run: RunResult) -> Table:
 
 
 def _metric_table(record: Record, point: PointResult) -> Table:
-    runs = f"median of {len(point.runs)} runs" if len(point.runs) > 1 else "measured"
+    several = len(point.runs) > 1
+    runs = f"median of {len(point.runs)} runs" if several else "measured"
     table = _table(None)
     predicted = predictions_of(point)
-    _columns(table, "Metric", runs, "ideal", *(["predicted"] if predicted else []), "measured / ideal", "range")
+    spread = ["range", "CV"] if several else []
+    _columns(table, "Metric", runs, "ideal", *(["predicted"] if predicted else []), "measured / ideal", *spread)
     names = foremost_metrics(record, MAX_METRICS)
     for metric in (item for item in point.metrics if item.name in names):
         cells = [
@@ -95,12 +97,15 @@ def _metric_table(record: Record, point: PointResult) -> Table:
             format_value(metric.ideal, metric.unit),
             *([format_prediction(predicted.get(metric.name), metric.unit)] if predicted else []),
             format_ratio(metric),
-            format_spread(metric) or MISSING,
+            *([format_spread(metric) or MISSING, format_value(metric.cv, "share")] if several else []),
         ]
         _row(table, metric.title, *cells)
+    if several:
+        table.caption = "CV: standard deviation over mean of the runs"
+        table.caption_justify = "left"
     real = next((item.median for item in point.metrics if item.name == "aggregate_goodput"), None)
     if real is not None:
-        cells = ["", "", *([""] if predicted else []), ""]
+        cells = ["", *([""] if predicted else []), "", *("" for _ in spread)]
         table.add_row("Aggregate in real time (x k)", format_value(real * point.lab.k, "bit/s"), *cells, style="dim")
     return table
 
