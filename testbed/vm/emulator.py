@@ -21,8 +21,9 @@ from testbed.drivers.debian_mirror import mirror
 from testbed.errors import CapabilityError
 from testbed.vm import cache
 from testbed.vm.errors import ImageError
-from testbed.vm.image import MMDEBSTRAP, Image, debootstrap_options, require_tools, run_tool
+from testbed.vm.image import MMDEBSTRAP, Image, debootstrap_options, require_tools
 from testbed.vm.recipe import Recipe
+from testbed.vm.tool import run_tool
 
 KIND = "qemu"
 _LOADER = "usr/lib64/ld-linux-x86-64.so.2"

@@ -9,36 +9,35 @@ import io
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import CapabilityError
 from testbed.vm import cache, checkout
+from testbed.vm.disk import TOOLS as DISK_TOOLS
+from testbed.vm.disk import make_disk
 from testbed.vm.errors import ImageError
-from testbed.vm.recipe import KEYRING, Recipe, version_numbers
+from testbed.vm.recipe import HOOK, KEYRING, Recipe, version_numbers
+from testbed.vm.tool import run_tool
 
 KIND, BASE_KIND = "vm", "debian"
 BASE = "base.tar"
 DISK, KERNEL, INITRAMFS = "disk.raw", "vmlinuz", "initramfs.cpio"
-LABEL = "testbed"
-UUID = "7e57bed0-0000-4000-8000-000000000001"
 EPOCH = 1_767_225_600
 """What the image's files say of when they were made: 1 January 2026."""
 SOURCES_ONLY = ("mininet",)
 LEFT_OUT = ("doc", "man", "locale", "info")
-BUILD_TIMEOUT_S = 1800
 MMDEBSTRAP = (
     *("setpriv", "--pdeathsig", "KILL", "--"),
     *("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc", "--"),
     *("mmdebstrap", "--quiet", "--mode=root"),
 )
 """It mounts our /dev and /sys in what it builds. In namespaces of its own, that ends when it is killed, or we are."""
-TOOLS = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs"}
+TOOLS = {"mmdebstrap": "mmdebstrap", **DISK_TOOLS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +80,7 @@ def require_tools() -> None:
     """Raise `CapabilityError` where this machine cannot build images."""
     if os.geteuid() != 0:
         raise CapabilityError("building an image needs root", missing="root", hint="run the same with sudo")
-    missing = [package for tool, package in TOOLS.items() if shutil.which(tool) is None]
+    missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
     if not KEYRING.exists():
         missing.append("debian-archive-keyring")
     if missing:
@@ -105,14 +104,18 @@ def _build(recipe: Recipe, directory: Path, tell: Callable[[str], None]) -> dict
         tar.extractall(work / "checkout", filter="tar")
     tell("files")
     run_tool(["tar", "-x", "--numeric-owner", "--xattrs", "-f", str(base / BASE), "-C", str(root)], {})
-    environment = {"TESTBED_CHECKOUT": str(work / "checkout"), "TESTBED_WHEELS": str(work / "wheels")}
+    environment = {
+        "TESTBED_CHECKOUT": str(work / "checkout"),
+        "TESTBED_WHEELS": str(work / "wheels"),
+        "SOURCE_DATE_EPOCH": str(EPOCH),
+    }
     shutil.copytree(recipe.directory, work / "recipe")  # a shell reads its script while it runs
     run_tool([str(work / "recipe/install-packages"), str(root)], environment)
     kernel = (root / "boot/testbed-kernel").read_text().strip()
     tell("disk")
     shutil.copyfile(root / f"boot/vmlinuz-{kernel}", directory / KERNEL)
     shutil.copyfile(root / "boot/testbed-initramfs.cpio", directory / INITRAMFS)
-    _make_disk(root, directory / DISK, recipe.size)
+    make_disk(root, directory / DISK, size=recipe.size, epoch=EPOCH)
     shutil.rmtree(work)
     return {"kernel": kernel, "packages": cache.manifest(base)["packages"], "wheels": wheels}
 
@@ -127,7 +130,7 @@ def _debootstrap(recipe: Recipe, directory: Path) -> dict[str, Any]:
             *MMDEBSTRAP,
             *("--variant=minbase", f"--include={','.join(packages)}"),
             *debootstrap_options(),
-            f"--essential-hook={recipe.directory / 'before-packages'}",
+            f"--essential-hook={recipe.directory / HOOK}",
             "--dpkgopt=force-confold",
             f"--customize-hook=download /var/lib/dpkg/status {status}",
             *(recipe.suite, str(directory / BASE), str(sources)),
@@ -163,40 +166,3 @@ def debootstrap_options() -> list[str]:
     options = [f"--keyring={KEYRING}", "--aptopt=Acquire::Languages none", "--aptopt=Acquire::Retries 3"]
     options.append("--aptopt=APT::Install-Recommends false")
     return options + [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in LEFT_OUT]
-
-
-def _make_disk(root: Path, disk: Path, size: str) -> None:
-    """One file system without a partition table, the same for the same files."""
-    options = f"hash_seed={UUID},lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0"
-    run_tool(
-        [
-            *("mke2fs", "-q", "-t", "ext4", "-b", "4096", "-L", LABEL, "-U", UUID, "-E", options, "-m", "0"),
-            *("-d", str(root), str(disk), size),
-        ],
-        {"E2FSPROGS_FAKE_TIME": str(EPOCH), "SOURCE_DATE_EPOCH": str(EPOCH)},
-    )
-
-
-def run_tool(argv: Sequence[str], environment: Mapping[str, str]) -> str:
-    """What a tool prints. Raises `ImageError` with its last words if it fails."""
-    try:
-        done = subprocess.run(
-            list(argv),
-            env={**os.environ, "LC_ALL": "C.UTF-8", **environment},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=BUILD_TIMEOUT_S,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise CapabilityError(f"{argv[0]} is not installed", missing=argv[0]) from error
-    except subprocess.TimeoutExpired as error:
-        raise ImageError(f"{argv[0]} did not end within {BUILD_TIMEOUT_S} s") from error
-    if done.returncode:
-        said = done.stderr.strip() or done.stdout.strip()
-        if "No space left on device" in said:
-            raise cache.disk_full(cache.cache_directory())
-        hint = "is Debian's registry reachable?" if "Temporary failure" in said or "Could not resolve" in said else None
-        raise ImageError(f"{Path(argv[0]).name} failed: {said[-1500:]}", hint=hint)
-    return done.stdout

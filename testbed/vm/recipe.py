@@ -16,6 +16,8 @@ from testbed.errors import CapabilityError
 
 CHECKOUT = Path(testbed.__file__).resolve().parents[1]
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+HOOK = "before-packages"
+"""What mmdebstrap runs before it installs packages."""
 FORMAT = 1
 """Counts up when the code that builds images makes something else of the same recipe."""
 
@@ -63,11 +65,13 @@ def load_recipe(checkout: Path = CHECKOUT) -> Recipe:
             hint="run testbed from a checkout of the project (./lab)",
         )
     versions = tomllib.loads(versions_file.read_text())
-    project = tomllib.loads((checkout / "pyproject.toml").read_text())
+    project_text = (checkout / "pyproject.toml").read_text()
+    project = tomllib.loads(project_text)
     requirements = (*project["project"]["dependencies"], *project["build-system"]["requires"])
     qemu = versions["qemu"]["packages"]
-    base = (FORMAT, versions["debian"], versions["linux"], versions["vm"]["packages"])
-    digest = hashlib.sha256(repr((base, versions["python"], versions["vm"], requirements)).encode())
+    hook = (directory / HOOK).read_bytes()
+    base = (FORMAT, versions["debian"], versions["linux"], versions["vm"]["packages"], hook)
+    digest = hashlib.sha256(repr((base, versions["python"], versions["vm"], _without_tools(project_text))).encode())
     for path, content in _files(directory):
         digest.update(repr((path, content)).encode())
     return Recipe(
@@ -87,6 +91,11 @@ def load_recipe(checkout: Path = CHECKOUT) -> Recipe:
         qemu_fingerprint=hashlib.sha256(repr((FORMAT, versions["debian"], qemu)).encode()).hexdigest()[:16],
         size=versions["vm"]["size"],
     )
+
+
+def _without_tools(pyproject: str) -> str:
+    """What `./lab` makes an environment anew for, and so the image depends on: `./lab` takes the one in it for made."""
+    return re.split(r"^\[tool\.", pyproject, maxsplit=1, flags=re.MULTILINE)[0]
 
 
 def _files(directory: Path) -> Iterator[tuple[str, bytes]]:

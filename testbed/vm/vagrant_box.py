@@ -13,7 +13,8 @@ from pathlib import Path
 
 from testbed.vm import cache
 from testbed.vm.emulator import Emulator
-from testbed.vm.image import INITRAMFS, KERNEL, Image, run_tool
+from testbed.vm.image import INITRAMFS, KERNEL, Image
+from testbed.vm.tool import run_tool
 
 DISK = "box.img"
 KERNEL_LINE = "console=ttyS0 quiet net.ifnames=0 testbed.root=/dev/vda testbed.vagrant"

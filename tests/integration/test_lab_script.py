@@ -44,7 +44,8 @@ def copy(tmp_path: Path) -> Path:
 
 
 def stamp(checkout: Path, extra: str) -> None:
-    digest = hashlib.sha256((checkout / "pyproject.toml").read_bytes()).hexdigest()[:32]
+    head = (checkout / "pyproject.toml").read_text().partition("[tool.")[0]
+    digest = hashlib.sha256(head.encode()).hexdigest()[:32]
     (checkout / ".venv/.stamp").write_text(f"{digest} {extra} {checkout}")
 
 
@@ -101,13 +102,19 @@ def test_a_complete_environment_is_not_touched(copy: Path) -> None:
 
 
 def test_a_changed_pyproject_installs_again(copy: Path) -> None:
-    with (copy / "pyproject.toml").open("a") as file:
-        file.write("# changed\n")
+    project = copy / "pyproject.toml"
+    project.write_text("# changed\n" + project.read_text())
     program(copy / ".venv/bin/python", '#!/bin/sh\n[ "$1" = -m ] && echo "$*" >>"$RECORD"\nexit 0\n')
     done = run(copy, "list", RECORD=str(copy / "record"))
     assert done.returncode == 0, done.stderr
     assert "installing Python packages" in done.stderr
     assert (copy / "record").read_text().rstrip().endswith(f"-e {copy}")
+    assert run(copy, "list").stderr == ""
+
+
+def test_changed_settings_of_tools_do_not(copy: Path) -> None:
+    with (copy / "pyproject.toml").open("a") as file:
+        file.write("[tool.other]\nline-length = 80\n")
     assert run(copy, "list").stderr == ""
 
 

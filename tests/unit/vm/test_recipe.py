@@ -34,7 +34,9 @@ def test_the_same_inputs_have_the_same_name(tree: Path) -> None:
         ("images/versions.toml", '"nvme-cli", ', "", True),
         ("images/versions.toml", 'size = "6G"', 'size = "8G"', False),
         ("images/vm/root/etc/inittab", "respawn", "once", False),
+        ("images/vm/before-packages", "set -eu", "set -e", True),
         ("pyproject.toml", "jinja2>=3.1", "jinja2>=3.2", False),
+        ("pyproject.toml", "uet_read_bw =", "uet_reads =", False),
     ],
 )
 def test_every_input_changes_the_name(tree: Path, file: str, old: str, new: str, base_too: bool) -> None:
@@ -44,6 +46,19 @@ def test_every_input_changes_the_name(tree: Path, file: str, old: str, new: str,
     assert after.fingerprint != before.fingerprint
     assert (after.base_fingerprint != before.base_fingerprint) == base_too
     assert after.qemu_fingerprint == before.qemu_fingerprint
+
+
+def test_settings_of_tools_do_not(tree: Path) -> None:
+    before = load_recipe(tree).fingerprint
+    change(tree / "pyproject.toml", "line-length = 120", "line-length = 100")
+    assert load_recipe(tree).fingerprint == before
+
+
+def test_the_image_says_that_nothing_is_left_to_install_as_lab_asks_it(tree: Path) -> None:
+    """A machine from the image has no network to install anything from."""
+    fingerprint = "sed '/^\\[tool\\./,$d' "
+    assert fingerprint in (CHECKOUT / "lab").read_text()
+    assert fingerprint in (tree / "images/vm/install-packages").read_text()
 
 
 def test_what_only_docker_images_need_does_not(tree: Path) -> None:

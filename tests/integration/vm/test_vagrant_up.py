@@ -1,0 +1,85 @@
+"""`vagrant up` with our own box: unattended, from a checkout to the demo's report, on a machine without a network.
+
+Debian's Vagrant, vagrant-libvirt and libvirt, under emulation. Beside other work it takes longer than it may.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lab_vm import CHECKOUT, command_line
+from private_libvirt import lacking, run_beside_libvirt
+
+from testbed.errors import CapabilityError
+from testbed.vm import checkout
+from testbed.vm.cache import cache_directory
+from testbed.vm.image import require_tools
+
+pytestmark = [pytest.mark.labvm, pytest.mark.timeout(3600)]
+
+FINISHED_WITHIN_S = 15 * 60.0
+TIMEOUT_S = 3000.0
+BUILD_TIMEOUT_S = 1200.0
+ALONE = os.environ.get("CI", "").lower() in {"1", "true"} or os.environ.get("TESTBED_TEST_ALONE") == "1"
+SCRIPT = """
+vagrant up --provider=libvirt --no-color
+vagrant ssh --no-color -c 'sudo /srv/testbed/lab list; cat /srv/testbed/results/*/record.json' >"$RECORD"
+vagrant destroy --force --no-color
+"""
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """Room on a disk: a box and the machine's disk take some gigabytes."""
+    try:
+        require_tools()
+    except CapabilityError as error:
+        pytest.skip(error.message)
+    if missing := lacking():
+        pytest.skip(f"apt-get install {missing}")
+    cache_directory().mkdir(parents=True, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="test-vagrant-", dir=cache_directory()))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory)
+
+
+def copy_of_the_checkout(target: Path) -> Path:
+    """The project as somebody has it who has just fetched it."""
+    with tarfile.open(fileobj=io.BytesIO(checkout.archive(CHECKOUT))) as tar:
+        tar.extractall(target, filter="tar")
+    return target
+
+
+def test_from_a_checkout_to_the_report_of_the_demo(scratch: Path) -> None:
+    box, log, record = scratch / "own.box", scratch / "log", scratch / "record"
+    built = command_line("vm", "build", "--box", str(box), timeout_s=BUILD_TIMEOUT_S)
+    assert built.returncode == 0, built.stderr
+    project = copy_of_the_checkout(scratch / "project")
+    began = time.monotonic()
+    code = run_beside_libvirt(
+        scratch,
+        project,
+        SCRIPT,
+        {"TESTBED_BOX": str(box), "TESTBED_BOX_EMULATION": "1", "RECORD": str(record)},
+        log=log,
+        timeout_s=TIMEOUT_S,
+    )
+    took_s = time.monotonic() - began
+    said = log.read_text(errors="replace")
+    assert code == 0, said[-6000:]
+    assert re.search(r"report: /srv/testbed/results/ecmp-against-spraying-\S+/report\.html", said)
+    assert "installing" not in said  # the box has it all: there is nowhere to fetch it from
+    assert '"ecmp-against-spraying"' in record.read_text()
+    if ALONE:
+        assert took_s < FINISHED_WITHIN_S
