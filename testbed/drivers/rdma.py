@@ -12,6 +12,7 @@ import platform
 import shutil
 import struct
 import subprocess
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
@@ -167,6 +168,38 @@ def counters(device: str, devices: Path = DEVICES) -> dict[str, int]:
         with contextlib.suppress(OSError, ValueError):
             found[entry.name] = int(entry.read_text())
     return found
+
+
+CONFIGFS = Path("/sys/kernel/config")
+
+
+def mark_connections(devices: Iterable[str], traffic_class: int) -> None:
+    """Set the IPv4 type of service of what rdma_cm connects from now on over these devices, for programs that do not
+    say. Raises `DriverError`.
+
+    Source: Documentation/ABI/testing/configfs-rdma_cm, `default_roce_tos`.
+    """
+    with tempfile.TemporaryDirectory(prefix="testbed-configfs-") as directory:
+        mounted = CONFIGFS / "rdma_cm"
+        root = mounted if mounted.is_dir() else Path(directory)
+        if root is not mounted:
+            syscalls.mount("configfs", directory, "configfs", 0)
+            root = Path(directory) / "rdma_cm"
+        try:
+            for device in devices:
+                entry = root / device
+                entry.mkdir(exist_ok=True)  # which opens the device's settings; they last without it
+                try:
+                    (entry / "ports/1/default_roce_tos").write_text(str(traffic_class))
+                finally:
+                    entry.rmdir()
+        except OSError as error:
+            raise DriverError(
+                f"the RDMA devices do not take a type of service: {error}", operation="default_roce_tos"
+            ) from error
+        finally:
+            if root is not mounted:
+                syscalls.umount(directory)
 
 
 RETRANSMISSIONS = ("completer_retry_err", "rcvd_seq_err", "retry_exceeded_err", "retry_rnr_exceeded_err")

@@ -149,8 +149,10 @@ class Answers:
 class Crew:
     """Workers by host; each is started when it is first needed, and again if it has died."""
 
-    def __init__(self, lab: LiveLab) -> None:
+    def __init__(self, lab: LiveLab, *, rdma: bool = False) -> None:
+        """`rdma`: workers are to move data over RDMA devices."""
         self._lab = lab
+        self._rdma = rdma
         self.workers: dict[str, WorkerProcess] = {}
 
     def start(self, hosts: Iterable[str], interrupt: Interrupt | None) -> Answers:
@@ -172,7 +174,8 @@ class Crew:
         try:
             process = self._lab.spawn(
                 host,
-                [sys.executable, "-m", "testbed.worker"],
+                [sys.executable, "-m", "testbed.worker", *(["--rdma"] if self._rdma else [])],
+                **({"own_sysfs": True} if self._rdma else {}),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -27,8 +27,9 @@ from testbed.scenario.lab import LiveLab
 from testbed.scenario.measured import put_together, settle_digests
 from testbed.scenario.point_ideals import SCALE_UP_BPS
 from testbed.scenario.programs import DATA_LIMIT_BYTES, Placement, choose_checked, compile_programs
+from testbed.scenario.rdma_devices import RdmaDevices
 from testbed.scenario.transport_settings import TransportSettings
-from testbed.worker.program import Program, TcpSettings, UetSettings
+from testbed.worker.program import Program, RdmaSettings, Settings
 from testbed.worker.wire import encode_program
 from testbed.workload.steps import Workload
 
@@ -91,10 +92,8 @@ class Executors:
         self, lab: LiveLab, transport: Transport, hosts: Sequence[str] = (), *, interrupt: Interrupt | None = None
     ) -> None:
         self.settings = TransportSettings(lab, transport)
-        if transport.kind not in (TransportKind.TCP, TransportKind.UET):
-            raise ScenarioError(f"workers do not move data over {transport.kind}")
         self._lab = lab
-        self._crew = Crew(lab)
+        self._crew = Crew(lab, rdma=transport.kind is TransportKind.RDMA)
         self._hosts = tuple(hosts)
         self._interrupt = interrupt
         self._runs = 0
@@ -162,6 +161,7 @@ class Executors:
         programs = compile_programs(
             placement, self._settings_of(placement), checked=checked, inside_bps=inside_bps, sample_ns=SAMPLE_NS
         )
+        devices = RdmaDevices(self._lab, ranks, self.settings) if self.settings.kind is TransportKind.RDMA else None
         run = _Run(
             crew=self._crew,
             programs=programs,
@@ -172,6 +172,8 @@ class Executors:
         )
         run.execute()
         measured = put_together(placement, run.reports, checked, self.settings.ideals())
+        if devices is not None:
+            measured = devices.add_to(measured)
         failure = run.failure
         if run.out_of_time:
             failure = TimeLimitReached(limit_s, {host: left for host, left in measured.steps_left.items() if left})
@@ -186,7 +188,9 @@ class Executors:
             elapsed_s=run.elapsed_s,
         )
 
-    def _settings_of(self, placement: Placement) -> Callable[[str], TcpSettings | UetSettings]:
+    def _settings_of(self, placement: Placement) -> Callable[[str], Settings]:
+        if self.settings.kind is TransportKind.RDMA:
+            return lambda host: RdmaSettings()
         if self.settings.kind is TransportKind.TCP:
             tcp = self.settings.tcp()
             return lambda host: tcp

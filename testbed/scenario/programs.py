@@ -10,7 +10,7 @@ from testbed.errors import ScenarioError
 from testbed.plan.operations import PortPlan
 from testbed.scenario.channels import ChannelPlan
 from testbed.worker import program
-from testbed.worker.program import LARGEST_TRANSFER, Endpoint, Piece, Program, TcpSettings, UetSettings
+from testbed.worker.program import LARGEST_TRANSFER, Endpoint, Piece, Program, Settings
 from testbed.workload.collectives import OUT_OF_PLACE
 from testbed.workload.datatype import DataType
 from testbed.workload.steps import Collective, Combine, Compute, Transfer, Workload
@@ -51,7 +51,7 @@ def choose_checked(workload: Workload, limit_bytes: int = DATA_LIMIT_BYTES) -> t
 
 def compile_programs(
     placement: Placement,
-    settings: Callable[[str], TcpSettings | UetSettings],
+    settings: Callable[[str], Settings],
     *,
     checked: Sequence[int] = (),
     inside_bps: int = 0,

@@ -16,11 +16,9 @@ from testbed.scenario.iperf_traffic import IperfResult, IperfTraffic
 from testbed.scenario.lab import LiveLab
 from testbed.scenario.perftest_traffic import PerftestResult, PerftestTraffic
 from testbed.scenario.traffic import RunTraffic
+from testbed.scenario.transport_settings import TransportSettings
 from testbed.scenario.trust import check_start_skew
 from testbed.workload.oracles.serialisation import Framing
-
-ECT0 = 2
-"""ECN-capable transport (RFC 3168): switches mark such packets where they would drop others."""
 
 
 @dataclass(slots=True)
@@ -100,7 +98,7 @@ class TimedFlows:
             devices=perftest_flows.devices_of(self.lab.plan, traffic.placement.nics),
             options=options,
             duration=duration,
-            traffic_class=self.dscp << 2 | ECT0,
+            traffic_class=TransportSettings(self.lab, self.scenario.transport).traffic_class,
             framing=self.framing,
             interrupt=self.interrupt,
             around=self.around,

@@ -26,6 +26,8 @@ from testbed.worker.program import TcpSettings, UetSettings
 from testbed.workload.oracles.serialisation import Framing, serialisation_s, tcp_framing
 
 CONTROL_DSCP = 48
+ECT0 = 2
+"""ECN-capable transport (RFC 3168)."""
 RTO_RTTS = 16
 """A packet may wait in its own NIC for 1.5 BDP, at each switch for one, and be trimmed and sent again: with less, an
 incast ends in time-outs that nothing was lost for."""
@@ -80,6 +82,11 @@ class TransportSettings:
     def single_path(self) -> bool:
         """Whether UET keeps to one entropy value for each NIC."""
         return self._transport.paths == "single" or self._mode is Mode.ROD
+
+    @property
+    def traffic_class(self) -> int:
+        """The TOS byte of RDMA's packets: switches mark them (ECT(0), RFC 3168) where they would drop others."""
+        return self.dscp << 2 | ECT0
 
     # --- for programs ------------------------------------------------------------------------------------
 

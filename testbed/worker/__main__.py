@@ -1,7 +1,8 @@
-"""`python -m testbed.worker`: a worker that is driven by lines on its standard input, and answers on its output.
+"""`python -m testbed.worker [--rdma]`: a worker, driven by lines on its standard input, that answers on its output.
 
 It ends when its input does. That is also how it learns of its starter's death: unlike PR_SET_PDEATHSIG, which is
-about the thread that started it (prctl(2)), the end of a pipe cannot be missed.
+about the thread that started it (prctl(2)), the end of a pipe cannot be missed. With `--rdma` it waits in a way that
+streams over RDMA need, and moves data over these, or TCP.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import signal
 import sys
 
 from testbed.agent.loop import Loop
+from testbed.worker.poll_loop import PollLoop
 from testbed.worker.worker import Event, Worker
 
+RDMA_FLAG = "--rdma"
 LONGEST_LINE = 1 << 28
 """Bytes: more than a program of `MAX_STEPS` steps has."""
 _CHUNK = 1 << 20
@@ -24,7 +27,7 @@ _CHUNK = 1 << 20
 class CommandLine:
     """Standard input as lines, and events to what standard output was."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop | PollLoop) -> None:
         self.ended = False
         # What anything else prints goes to standard error.
         self._output = os.dup(sys.stdout.fileno())
@@ -76,7 +79,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for whoever started us
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    loop = Loop()
+    loop = PollLoop() if RDMA_FLAG in sys.argv[1:] else Loop()
     line = CommandLine(loop)
     line.worker.greet()
     try:

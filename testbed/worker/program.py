@@ -88,6 +88,11 @@ class TcpSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RdmaSettings:
+    """Nothing: devices have what there is to set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UetSettings:
     """`config` has fields of `transport.uet.config.UetConfig` other than `entropies`."""
 
@@ -102,11 +107,15 @@ class UetSettings:
     """Of TSS, hexadecimal; "": none."""
 
 
+Settings = TcpSettings | UetSettings | RdmaSettings
+"""Of a transport."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """Raises nothing: `wire.decode_program` is what checks one that comes from elsewhere."""
 
-    transport: TcpSettings | UetSettings
+    transport: Settings
     endpoints: tuple[Endpoint, ...]
     """Own ranks and those with which they exchange anything."""
     own: frozenset[int]

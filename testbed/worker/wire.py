@@ -6,7 +6,7 @@ everything that does not fit together is a `ProgramError` with its place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from ipaddress import IPv4Address
 from typing import Any, TypeVar
@@ -19,6 +19,8 @@ from testbed.worker.program import (
     Endpoint,
     Piece,
     Program,
+    RdmaSettings,
+    Settings,
     Step,
     TcpSettings,
     UetSettings,
@@ -41,6 +43,7 @@ _COLUMNS = (
     "number", "source", "destination", "size_bytes", "duration_ns", "start_ns", "after", "channel", "acknowledged",
     *_PIECE,
 )  # fmt: skip
+_KINDS: Mapping[type, str] = {TcpSettings: "tcp", UetSettings: "uet", RdmaSettings: "rdma"}
 _T = TypeVar("_T")
 
 
@@ -64,7 +67,7 @@ def encode_program(program: Program) -> dict[str, Json]:
         "target": [-1 if piece is None else piece.target for piece in pieces],
         "combine": [-1 if piece is None else _COMBINES.index(piece.combine) for piece in pieces],
     }
-    kind = "tcp" if isinstance(program.transport, TcpSettings) else "uet"
+    kind = _KINDS[type(program.transport)]
     return {
         "version": VERSION,
         "transport": {"kind": kind, **asdict(program.transport)},
@@ -171,7 +174,7 @@ def _collective(item: Json, path: str) -> Collective:
     return found
 
 
-def _transport(value: Json) -> TcpSettings | UetSettings:
+def _transport(value: Json) -> Settings:
     settings = dict(_object(value, "transport"))
     kind = settings.pop("kind", None)
     if kind == "tcp":
@@ -183,7 +186,10 @@ def _transport(value: Json) -> TcpSettings | UetSettings:
         )
     if kind == "uet":
         return _uet(settings)
-    raise ProgramError("transport.kind", f"{kind!r} is neither tcp nor uet")
+    if kind == "rdma":
+        _same_keys(settings, "transport", [])
+        return RdmaSettings()
+    raise ProgramError("transport.kind", f"{kind!r} is none of tcp, uet and rdma")
 
 
 def _uet(settings: dict[str, Json]) -> UetSettings:

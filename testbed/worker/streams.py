@@ -1,4 +1,4 @@
-"""The two ends of a channel over TCP: what is written, what is read, and where it goes.
+"""The two ends of a channel over a stream: what is written, what is read, and where it goes.
 
 Each transfer is a header (step number, length) and its bytes. Where a later step of the source waits for a transfer's
 end, the receiver answers its last byte with the step's number; the kernel's own acknowledgement may be late by
@@ -10,9 +10,9 @@ from __future__ import annotations
 import socket
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from testbed.worker.errors import TrafficError
 from testbed.worker.program import Endpoint, Step
@@ -30,7 +30,26 @@ CHUNK_BYTES = 1 << 18
 _NOTHING = memoryview(b"")
 
 
-class SendingEnd:
+class Stream(Protocol):
+    """A connection whose calls never wait (`socket.socket`, `rsocket.RSocket`). All of them may raise `OSError`."""
+
+    def fileno(self) -> int: ...
+
+    def sendmsg(self, buffers: Iterable[memoryview], /) -> int: ...
+
+    def send(self, data: bytes, /) -> int: ...
+
+    def recv(self, most: int, /) -> bytes: ...
+
+    def recv_into(self, buffer: memoryview, nbytes: int = ..., flags: int = ...) -> int: ...
+
+    def close(self) -> None: ...
+
+
+S = TypeVar("S", bound=Stream)
+
+
+class SendingEnd(Generic[S]):
     """Writes transfers in the order in which they are given to it.
 
     `traffic` is sent, over and over, where a transfer has no data of its own.
@@ -38,7 +57,7 @@ class SendingEnd:
 
     def __init__(
         self,
-        connection: socket.socket,
+        connection: S,
         to: Endpoint,
         *,
         traffic: memoryview,
@@ -129,12 +148,12 @@ class SendingEnd:
         self._partial = data[whole:]
 
 
-class ReceivingEnd:
+class ReceivingEnd(Generic[S]):
     """Reads transfers and puts them where they belong. `scratch` may be shared by all ends of a process."""
 
     def __init__(
         self,
-        connection: socket.socket,
+        connection: S,
         origin: Endpoint,
         steps: Mapping[int, Step],
         *,
