@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from testbed.cli.output import Format, emit_rows
+from testbed.cli.output import Format, console, emit_rows
 from testbed.cli.scenario_files import Sweep
-from testbed.deploy.scale import resolve_scale
+from testbed.cli.scenario_scale import ScenarioScales
+from testbed.deploy.scale import ScaleResolution
 from testbed.deploy.state import StateDirectory
 from testbed.errors import PlanError, Problem, ScenarioError, SpecError, WorkloadError
 from testbed.plan import plan_lab
@@ -26,10 +27,15 @@ COLUMNS = (
 
 def print_dry_run(sweeps: Sequence[Sweep], form: Format) -> None:
     """Points, labs, ranks, transfers, bytes and times. Raises `SpecError` where a lab cannot carry its workload."""
-    foreseen = [(sweep, foresee(sweep)) for sweep in sweeps]
+    scales = [ScenarioScales(sweep.points, sweep.labs, StateDirectory(), measure=False) for sweep in sweeps]
+    foreseen = [(sweep, foresee(sweep, scale)) for sweep, scale in zip(sweeps, scales, strict=True)]
     rows = [_row(sweep, one) for sweep, points in foreseen for one in points]
-    emit_rows(rows, COLUMNS, form, json_document=[_document(sweep, points) for sweep, points in foreseen])
+    explained = [_scales_of(sweep, scale) for sweep, scale in zip(sweeps, scales, strict=True)]
+    document = [_document(sweep, points, whys) for (sweep, points), whys in zip(foreseen, explained, strict=True)]
+    emit_rows(rows, COLUMNS, form, json_document=document)
     if form is Format.TABLE:
+        for line in dict.fromkeys(_explanation(scale) for whys in explained for scale in whys.values()):
+            console().print(line, highlight=False, soft_wrap=True, markup=False)
         points = sum(len(ones) for _, ones in foreseen)
         labs = sum(len(sweep.labs) for sweep in sweeps)
         runs = sum(one.runs for _, ones in foreseen for one in ones)
@@ -40,9 +46,10 @@ def print_dry_run(sweeps: Sequence[Sweep], form: Format) -> None:
         )
 
 
-def foresee(sweep: Sweep) -> list[PointOutlook]:
+def foresee(sweep: Sweep, scales: ScenarioScales | None = None) -> list[PointOutlook]:
     """Every point as it is going to be. Raises `SpecError` with the problems of all points."""
-    state = StateDirectory()
+    if scales is None:
+        scales = ScenarioScales(sweep.points, sweep.labs, StateDirectory(), measure=False)
     plans: dict[str, LabPlan] = {}
     found: list[PointOutlook] = []
     problems: list[Problem] = []
@@ -50,7 +57,7 @@ def foresee(sweep: Sweep) -> list[PointOutlook]:
         lab, key = sweep.lab_of(point), topology_key(point.topology)
         try:
             if key not in plans:
-                plans[key] = plan_lab(lab, k=resolve_scale(lab, state, measure=False).k)
+                plans[key] = plan_lab(lab, k=scales(point.topology, lab).k)
             found.append(foresee_point(point, lab, plans[key]))
         except ScenarioError as error:
             if not isinstance(error.__cause__, WorkloadError):
@@ -104,7 +111,16 @@ def _row(sweep: Sweep, one: PointOutlook) -> dict[str, Any]:
     }
 
 
-def _document(sweep: Sweep, points: Sequence[PointOutlook]) -> dict[str, Any]:
+def _scales_of(sweep: Sweep, scales: ScenarioScales) -> dict[str, ScaleResolution]:
+    """By `topology_key`."""
+    return {topology_key(point.topology): scales(point.topology, sweep.lab_of(point)) for point in sweep.points}
+
+
+def _explanation(scale: ScaleResolution) -> str:
+    return f"warning: {scale.warning}" if scale.warning else f"k = {scale.k:g}: {scale.reason}"
+
+
+def _document(sweep: Sweep, points: Sequence[PointOutlook], scales: Mapping[str, ScaleResolution]) -> dict[str, Any]:
     return {
         "scenario": sweep.scenario.name,
         "file": sweep.scenario.source,
@@ -115,8 +131,11 @@ def _document(sweep: Sweep, points: Sequence[PointOutlook]) -> dict[str, Any]:
                 "switches": len(lab.switches),
                 "links": len(lab.links),
                 "deploy_s": deploy_estimate_s(lab),
+                "k": scales[key].k,
+                "k_reason": scales[key].reason,
+                "k_warning": scales[key].warning,
             }
-            for lab in sweep.labs.values()
+            for key, lab in sweep.labs.items()
         ],
         "points": [one.as_json() for one in points],
         "runs": sum(one.runs for one in points),

@@ -16,6 +16,7 @@ from testbed.cli.output import Format, console, emit_json
 from testbed.cli.progress import StepDisplay
 from testbed.cli.scenario_files import Sweep
 from testbed.cli.scenario_labs import ScenarioLabs
+from testbed.cli.scenario_scale import ScenarioScales
 from testbed.deploy.state import StateDirectory
 from testbed.deploy.steps import StepCallback, StepEvent
 from testbed.errors import TestbedError
@@ -72,7 +73,13 @@ def _run_one(sweep: Sweep, options: RunOptions) -> tuple[Record, bool]:
     failure: TestbedError | None = None
     with (
         StepDisplay(quiet=options.quiet) as display,
-        ScenarioLabs(state, timeout_s=options.timeout_s, keep=options.keep, notify=display) as labs,
+        ScenarioLabs(
+            state,
+            ScenarioScales(points, sweep.labs, state),
+            timeout_s=options.timeout_s,
+            keep=options.keep,
+            notify=display,
+        ) as labs,
     ):
         steps = SweepSteps(runs=sum(point.scenario.repeat.runs for point in points), show=display)
         command = ["testbed", *sys.argv[1:]]

@@ -6,9 +6,9 @@ import sys
 from types import TracebackType
 from typing import Self
 
+from testbed.cli.scenario_scale import ScenarioScales
 from testbed.deploy.lifecycle import DeployOptions, deploy_lab, destroy_lab
 from testbed.deploy.live import RunningLab
-from testbed.deploy.scale import resolve_scale
 from testbed.deploy.state import StateDirectory
 from testbed.deploy.steps import StepCallback
 from testbed.drivers.machine_probe import clock
@@ -21,8 +21,11 @@ from testbed.spec.scenario_file import load_scenario_topology
 class ScenarioLabs:
     """One lab at a time. A lab that was deployed before, unchanged, is used as it is and not removed at the end."""
 
-    def __init__(self, state: StateDirectory, *, timeout_s: float, keep: bool, notify: StepCallback) -> None:
+    def __init__(
+        self, state: StateDirectory, scales: ScenarioScales, *, timeout_s: float, keep: bool, notify: StepCallback
+    ) -> None:
         self._state = state
+        self._scales = scales
         self._timeout_s = timeout_s
         self._keep = keep
         self._notify = notify
@@ -38,8 +41,8 @@ class ScenarioLabs:
             return self._lab
         self._remove()
         model = load_scenario_topology(topology)
-        scale = resolve_scale(model, self._state)
-        if scale.warning and clock() == "virtual":
+        scale = self._scales(topology, model)
+        if scale.warning and not scale.slowest and clock() == "virtual":
             # Its figures would be those of the processor, the same every time and wrong.
             raise TestbedError(
                 f"refused in virtual time: {scale.warning}", hint="scale: {time: auto} lets it be chosen"

@@ -5,13 +5,21 @@ from __future__ import annotations
 import json
 import os
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from testbed.deploy.journal import boot_id
 from testbed.deploy.state import StateDirectory, write_durably
 from testbed.drivers.calibration import MTU_BYTES, measure_forwarding
 from testbed.model import Lab
-from testbed.plan import MachineProfile, choose_scale, judge_scale
+from testbed.plan import (
+    MachineProfile,
+    PacketDemand,
+    choose_packet_scale,
+    choose_scale,
+    judge_packet_scale,
+    judge_scale,
+)
 
 REFERENCE = MachineProfile(cores=2, forwarding_bps=7.8e9 * 3, mtu_bytes=9000)
 """Measured on two cores over three hops; used where this machine cannot be calibrated (no root)."""
@@ -19,11 +27,15 @@ REFERENCE = MachineProfile(cores=2, forwarding_bps=7.8e9 * 3, mtu_bytes=9000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleResolution:
-    """`k`, why, and a warning where a fixed k asks more of the machine than it has."""
+    """`k`, why, and a warning where it asks more of the machine than it has.
+
+    `slowest`: no larger k was to be chosen.
+    """
 
     k: float
     reason: str
     warning: str = ""
+    slowest: bool = False
 
 
 def machine_profile(state: StateDirectory, *, measure: bool = True) -> MachineProfile:
@@ -55,23 +67,47 @@ def _profile(cores: int, forwarding_bps: float) -> MachineProfile:
     return MachineProfile(cores=cores, forwarding_bps=forwarding_bps, mtu_bytes=MTU_BYTES)
 
 
-def resolve_scale(lab: Lab, state: StateDirectory, *, measure: bool = True) -> ScaleResolution:
+def resolve_scale(
+    lab: Lab, state: StateDirectory, *, measure: bool = True, demands: Sequence[PacketDemand | None] = (None,)
+) -> ScaleResolution:
     """The k of a lab on this machine. A running lab keeps its k, so that deploying twice changes nothing.
 
-    `measure` as of `machine_profile`.
+    `measure` as of `machine_profile`. `demands` are of what is going to run on it, one after the other: packets of a
+    transport in user space, or None for all NICs sending at once by the kernel. The one that asks for most decides.
     """
+    profile = machine_profile(state, measure=measure)
     if lab.scale.time is not None:
-        choice = judge_scale(lab, machine_profile(state, measure=measure), lab.scale.time)
-        if choice.k > lab.scale.time:
-            return ScaleResolution(
-                k=lab.scale.time,
-                reason="fixed by the file",
-                warning=f"this machine cannot carry k = {lab.scale.time:g}: {choice.reason};"
-                f" k = {choice.k:g} would fit",
-            )
-        return ScaleResolution(k=lab.scale.time, reason="fixed by the file")
+        return _given(lab, profile, demands, lab.scale.time, "fixed by the file", "this machine cannot carry")
     if state.exists(lab.name):
-        running = state.read(lab.name)
-        return ScaleResolution(k=running.k, reason="as deployed")
-    choice = choose_scale(lab, machine_profile(state, measure=measure))
-    return ScaleResolution(k=choice.k, reason=choice.reason)
+        k = state.read(lab.name).k
+        if all(demand is None for demand in demands):
+            return ScaleResolution(k=k, reason="as deployed")  # by this very rule, or another machine's
+        return _given(lab, profile, demands, k, "as deployed", f"{lab.name} is deployed, and this machine cannot carry")
+    choices = [
+        choose_scale(lab, profile) if demand is None else choose_packet_scale(lab, profile, demand)
+        for demand in demands
+    ]
+    choice = max(choices, key=lambda one: (one.k, one.fitting_k))
+    # that all NICs of a large fabric cannot send at once is known to who makes one; traffic that is going to run must
+    crowded = [one for one, demand in zip(choices, demands, strict=True) if demand is not None and not one.fits]
+    warning = f"this machine cannot carry k = {choice.k:g}: {crowded[0].reason}" if crowded else ""
+    return ScaleResolution(
+        k=choice.k, reason=choice.reason + _of_reference(profile), warning=warning, slowest=bool(crowded)
+    )
+
+
+def _given(
+    lab: Lab, profile: MachineProfile, demands: Sequence[PacketDemand | None], k: float, reason: str, complaint: str
+) -> ScaleResolution:
+    """A k that is not to be chosen, with a warning where it does not fit."""
+    choices = [
+        judge_scale(lab, profile, k) if demand is None else judge_packet_scale(lab, profile, demand, k)
+        for demand in demands
+    ]
+    worst = max(choices, key=lambda one: (not one.fits, one.fitting_k))
+    warning = "" if worst.fits else f"{complaint} k = {k:g}: {worst.reason}"
+    return ScaleResolution(k=k, reason=f"{reason}: {worst.reason}{_of_reference(profile)}", warning=warning)
+
+
+def _of_reference(profile: MachineProfile) -> str:
+    return " (of a reference machine: this one was not measured)" if profile is REFERENCE else ""

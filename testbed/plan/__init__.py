@@ -30,7 +30,15 @@ from testbed.plan.operations import (
     SwitchPlan,
     VethEnd,
 )
-from testbed.plan.scale import MachineProfile, ScaleChoice, choose_scale, judge_scale
+from testbed.plan.scale import (
+    MachineProfile,
+    PacketDemand,
+    ScaleChoice,
+    choose_packet_scale,
+    choose_scale,
+    judge_packet_scale,
+    judge_scale,
+)
 from testbed.plan.stable import SLOTS, slot_for
 
 __all__ = [
@@ -52,6 +60,7 @@ __all__ = [
     "MachineProfile",
     "Neighbor",
     "Operation",
+    "PacketDemand",
     "PortPlan",
     "PortProfile",
     "QosPlan",
@@ -63,8 +72,10 @@ __all__ = [
     "StartRouting",
     "SwitchPlan",
     "VethEnd",
+    "choose_packet_scale",
     "choose_scale",
     "describe_operation",
+    "judge_packet_scale",
     "judge_scale",
     "plan_lab",
     "slot_for",

@@ -4,6 +4,8 @@ A switch hop of a packet costs CPU time whatever the emulated rate. So the work 
 NICs times the hops of their packets, and a machine is known by the most of it that it does at full CPU.
 Half of that is planned for: the rest is for the hosts' own programs, for routing, and for what the
 calibration does not see.
+
+A transport in user space costs more than the hops, and by the packet: `PacketDemand` is what one asks for.
 """
 
 from __future__ import annotations
@@ -18,6 +20,13 @@ from testbed.units import Rate
 USABLE_SHARE = 0.5
 SLOWEST_PORT = Rate(1_000_000)
 """The automatic scale makes no port slower."""
+ENDPOINT_HOPS = 8
+"""What a packet of a transport in user space costs its two ends and its acknowledgement, in switch hops. Where packets
+are so far apart that each wakes somebody, which is what labs are, 200 to 400 us of CPU were measured on a machine on
+which a hop costs 35 us; in bulk it is 15 to 25 us (`tests/bench/test_uet.py`)."""
+BURST_SHARE = 2.0
+"""How much of the machine may be asked for while all senders begin at once. What is late then waits a round trip or
+two in a sender; more, and congestion control sees this machine's queues instead of the fabric's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +62,19 @@ class ScaleChoice:
     fitting_k: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacketDemand:
+    """What a workload asks of a transport in user space, in the time of the real fabric.
+
+    `packets_per_s` is the mean over the time that an ideal fabric needs; `burst_packets_per_s` what all `senders` send
+    together at the rates of their NICs.
+    """
+
+    packets_per_s: float
+    burst_packets_per_s: float
+    senders: int
+
+
 def choose_scale(lab: Lab, machine: MachineProfile) -> ScaleChoice:
     """The smallest k of the 1-2-5 series with which all NICs may send at once over their longest path.
 
@@ -81,6 +103,43 @@ def judge_scale(lab: Lab, machine: MachineProfile, k: float) -> ScaleChoice:
     return ScaleChoice(k=k, reason=reason, load=load, fits=fits, fitting_k=fitting)
 
 
+def choose_packet_scale(lab: Lab, machine: MachineProfile, demand: PacketDemand) -> ScaleChoice:
+    """The smallest k of one significant digit at which this machine carries the demand; bounded as `choose_scale`."""
+    slowest = min((link.rate.bps for link in lab.links), default=SLOWEST_PORT.bps)
+    bound = round_down_125(slowest / SLOWEST_PORT.bps)
+    return judge_packet_scale(lab, machine, demand, min(_fitting_packets(lab, machine, demand), bound))
+
+
+def judge_packet_scale(lab: Lab, machine: MachineProfile, demand: PacketDemand, k: float) -> ScaleChoice:
+    """Whether a demand suits this machine at `k`, and the k at which it would. `load` is that of the mean."""
+    load, burst = (share / k for share in _packet_shares(lab, machine, demand))
+    fitting = _fitting_packets(lab, machine, demand)
+    fits = load <= USABLE_SHARE * (1 + 1e-9) and burst <= BURST_SHARE * (1 + 1e-9)
+    hops = _demand(lab)[2]
+    reason = (
+        f"{demand.packets_per_s / k:,.0f} packets/s of a transport in user space over {hops} switch"
+        f" {'hop' if hops == 1 else 'hops'} use {load:.0%} of {machine.cores} cores, and {burst:.0%} while"
+        f" {demand.senders} {'sender begins' if demand.senders == 1 else 'senders begin'}"
+    )
+    if not fits:
+        reason += f"; k = {fitting:g} would stay within {USABLE_SHARE:.0%} and {BURST_SHARE:.0%}"
+    return ScaleChoice(k=k, reason=reason, load=load, fits=fits, fitting_k=fitting)
+
+
+def _fitting_packets(lab: Lab, machine: MachineProfile, demand: PacketDemand) -> float:
+    load, burst = _packet_shares(lab, machine, demand)
+    return round_up_digit(max(load / USABLE_SHARE, burst / BURST_SHARE))
+
+
+def _packet_shares(lab: Lab, machine: MachineProfile, demand: PacketDemand) -> tuple[float, float]:
+    """The shares of the machine that the mean and the burst would use at k = 1."""
+    _, _, hops, mtu = _demand(lab)
+    if not mtu:
+        return 0.0, 0.0
+    each = (hops + ENDPOINT_HOPS) * 8 * mtu / machine.capacity_bps(mtu)
+    return demand.packets_per_s * each, demand.burst_packets_per_s * each
+
+
 def _fitting(lab: Lab, machine: MachineProfile) -> float:
     nics, rate, hops, mtu = _demand(lab)
     if not nics:
@@ -94,6 +153,14 @@ def round_up_125(value: float) -> float:
         return 1.0
     decade = 10.0 ** (ceil(log10(value)) - 1)
     return next(step * decade for step in (1, 2, 5, 10) if step * decade >= value * (1 - 1e-9))
+
+
+def round_up_digit(value: float) -> float:
+    """The next number of one significant digit that is not below `value`; at least 1."""
+    if value <= 1:
+        return 1.0
+    decade = 10.0 ** floor(log10(value))
+    return ceil(value / decade * (1 - 1e-9)) * decade
 
 
 def round_down_125(value: float) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from testbed.model import Lab
 from testbed.model.counters import PortCounters
+from testbed.model.scenario import Scenario
 from testbed.plan.operations import LabPlan
 from testbed.scenario.point_ideals import PointIdeals
 from testbed.scenario.sweep import Point
@@ -91,7 +92,7 @@ def foresee_point(point: Point, lab: Lab, plan: LabPlan) -> PointOutlook:
     traffic = make_traffic(scenario, planned, seed=scenario.repeat.seed)
     transfers = traffic.workload.transfers
     timed = scenario.workload.duration
-    ideal_s = timed.seconds if timed is not None else _ideal_s(point, planned, traffic)
+    expected_s = timed.seconds if timed is not None else ideal_s(scenario, planned, traffic)
     overhead_s = RUN_OVERHEAD_S if timed is None else IPERF_OVERHEAD_S
     return PointOutlook(
         index=point.index,
@@ -107,9 +108,9 @@ def foresee_point(point: Point, lab: Lab, plan: LabPlan) -> PointOutlook:
         computations=sum(isinstance(step, Compute) for step in traffic.workload.steps),
         bytes=0 if timed is not None else sum(one.size_bytes for one in transfers),
         fabric_bytes=0 if timed is not None else sum(one.size_bytes for one in transfers if not one.scale_up),
-        traffic_s=ideal_s,
+        traffic_s=expected_s,
         runs=scenario.repeat.runs,
-        estimated_s=scenario.repeat.runs * ((ideal_s or 0.0) + overhead_s),
+        estimated_s=scenario.repeat.runs * ((expected_s or 0.0) + overhead_s),
     )
 
 
@@ -118,11 +119,11 @@ def deploy_estimate_s(lab: Lab) -> float:
     return DEPLOY_S + DEPLOY_S_PER_NODE * len(lab.nodes) + DEPLOY_S_PER_SWITCH * len(lab.switches)
 
 
-def _ideal_s(point: Point, lab: PlannedLab, traffic: RunTraffic) -> float | None:
-    """An ideal fabric's time, or the last start where that is later."""
+def ideal_s(scenario: Scenario, lab: PlannedLab, traffic: RunTraffic) -> float | None:
+    """An ideal fabric's time for this traffic, or the last start where that is later, in lab time."""
     if not traffic.workload.steps:
         return None
-    ideals = PointIdeals.of(point.scenario, lab, [traffic])
+    ideals = PointIdeals.of(scenario, lab, [traffic])
     found = [ideals.pattern_ideal_s(traffic), ideals.roofline_s(traffic)]
     last_start_s = max((one.start_ns for one in traffic.workload.transfers), default=0) * lab.plan.k / 1e9
     return max([one for one in found if one is not None] + [last_start_s]) or None

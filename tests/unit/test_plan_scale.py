@@ -6,8 +6,15 @@ import pytest
 
 from testbed.fabric import FabricParams, generate_fabric
 from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind
-from testbed.plan import MachineProfile, choose_scale, judge_scale
-from testbed.plan.scale import round_down_125, round_up_125
+from testbed.plan import (
+    MachineProfile,
+    PacketDemand,
+    choose_packet_scale,
+    choose_scale,
+    judge_packet_scale,
+    judge_scale,
+)
+from testbed.plan.scale import ENDPOINT_HOPS, round_down_125, round_up_125, round_up_digit
 from testbed.units import Rate
 
 REFERENCE = MachineProfile(cores=2, forwarding_bps=7.8e9 * 3)
@@ -86,3 +93,51 @@ def test_a_fabric_too_large_for_the_machine_keeps_a_megabit_a_port() -> None:
 )
 def test_rounding_down(value: float, down: float) -> None:
     assert round_down_125(value) == down
+
+
+# --- transports in user space ------------------------------------------------------------------------
+
+SHAPED = MachineProfile(cores=2, forwarding_bps=2 * 36_000 / 35e-6, mtu_bytes=4500)
+"""35 us of CPU for a hop of a packet of 4500 bytes."""
+LINE_RATE = 400e9 / 8 / 4194
+"""Packets/s of a 400G NIC."""
+
+
+def demand(mean: float, senders: int) -> PacketDemand:
+    """`mean` in NICs at line rate."""
+    return PacketDemand(packets_per_s=mean * LINE_RATE, burst_packets_per_s=senders * LINE_RATE, senders=senders)
+
+
+@pytest.mark.parametrize(
+    ("value", "rounded"), [(0.2, 1), (1, 1), (1.1, 2), (3364, 4000), (9001, 10_000), (9000, 9000), (100_000, 100_000)]
+)
+def test_one_significant_digit(value: float, rounded: float) -> None:
+    assert round_up_digit(value) == rounded
+
+
+def test_a_packet_costs_its_endpoints_and_its_hops() -> None:
+    """16 hosts at k = 60,000: 3,200 packets/s of 280 us at the ends and 105 us of three hops, on two cores."""
+    choice = judge_packet_scale(fabric(hosts=8, gpus=1, mtu=4500), SHAPED, demand(16, 16), 60_000)
+    assert choice.load == pytest.approx(16 * LINE_RATE / 60_000 * (ENDPOINT_HOPS + 3) * 35e-6 / 2)
+    assert not choice.fits and choice.fitting_k == 80_000
+    assert "3,179 packets/s" in choice.reason and "k = 80000 would" in choice.reason
+
+
+def test_the_packets_fit_and_at_the_next_smaller_digit_they_do_not() -> None:
+    lab = fabric(hosts=4, gpus=1, mtu=4500)
+    choice = choose_packet_scale(lab, SHAPED, demand(8, 8))
+    assert choice.k == 40_000 and choice.fits and choice.load <= 0.5
+    assert not judge_packet_scale(lab, SHAPED, demand(8, 8), 30_000).fits
+
+
+def test_an_incast_is_bounded_by_its_beginning() -> None:
+    """One NIC's rate in all, but eight senders begin at once."""
+    lab = fabric(hosts=9, gpus=1, segments=1, mtu=4500)
+    alone, incast = (choose_packet_scale(lab, SHAPED, demand(1, senders)) for senders in (1, 8))
+    assert (alone.k, incast.k) == (4000, 8000)
+    assert incast.load < 0.25, "the mean would let it be twice as fast"
+
+
+def test_no_port_is_made_slower_than_a_megabit_for_packets_either() -> None:
+    choice = choose_packet_scale(fabric(hosts=4, gpus=1, mtu=4500), SHAPED, demand(800, 800))
+    assert choice.k == 200_000 and not choice.fits

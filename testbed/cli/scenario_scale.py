@@ -1,0 +1,67 @@
+"""The time scale of a scenario's labs: as their topology says, or one at which this machine carries all its points.
+
+All labs whose scale is chosen have the same one, that of the point that asks for most, so that points compare: what
+is measured in seconds grows with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+
+from testbed.deploy.scale import ScaleResolution, resolve_scale
+from testbed.deploy.state import StateDirectory
+from testbed.errors import ScenarioError
+from testbed.model import Lab
+from testbed.model.scenario import TopologyRef, TransportKind
+from testbed.plan import plan_lab
+from testbed.plan.scale import PacketDemand
+from testbed.scenario.packet_demand import packet_demand
+from testbed.scenario.sweep import Point, topology_key
+
+
+class ScenarioScales:
+    """Of the labs of these points, by `topology_key`. `measure` as of `deploy.scale.machine_profile`."""
+
+    def __init__(
+        self, points: Sequence[Point], labs: Mapping[str, Lab], state: StateDirectory, *, measure: bool = True
+    ) -> None:
+        self._points = tuple(points)
+        self._labs = labs
+        self._state = state
+        self._measure = measure
+        self._known: dict[str, ScaleResolution] = {}
+
+    def __call__(self, topology: TopologyRef, lab: Lab) -> ScaleResolution:
+        """Of the lab of a topology, `lab`. Raises `PlanError` where there can be no such lab."""
+        if not self._known:
+            self._resolve_all()
+        key = topology_key(topology)
+        if key not in self._known:  # of a point that was made later: its topology says which
+            self._known[key] = resolve_scale(lab, self._state, measure=self._measure)
+        return self._known[key]
+
+    def _resolve_all(self) -> None:
+        chosen: list[str] = []
+        for key in dict.fromkeys(topology_key(point.topology) for point in self._points):
+            lab = self._labs[key]
+            if lab.scale.time is None and not self._state.exists(lab.name):
+                chosen.append(key)
+            self._known[key] = resolve_scale(lab, self._state, measure=self._measure, demands=self._demands(key, lab))
+        if chosen:
+            slowest = max((self._known[key] for key in chosen), key=lambda one: one.k)
+            self._known.update(dict.fromkeys(chosen, slowest))
+
+    def _demands(self, key: str, lab: Lab) -> Sequence[PacketDemand | None]:
+        scenarios = [point.scenario for point in self._points if topology_key(point.topology) == key]
+        by_user = [scenario for scenario in scenarios if scenario.transport.kind is TransportKind.UET]
+        found: list[PacketDemand | None] = []
+        if by_user:
+            # what is asked in the real fabric's time is the same at every scale: any will do for the plan
+            plan = plan_lab(lab, k=resolve_scale(lab, self._state, measure=self._measure).k)
+            for scenario in by_user:
+                with contextlib.suppress(ScenarioError):  # who runs or foresees that point says what is wrong with it
+                    found.append(packet_demand(scenario, lab, plan))
+        if len(by_user) < len(scenarios) or not found:
+            found.append(None)
+        return list(dict.fromkeys(found))
