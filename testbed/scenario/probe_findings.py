@@ -14,7 +14,8 @@ from testbed.scenario.probes import is_single_path
 from testbed.scenario.run_metrics import first_fault_s
 from testbed.scenario.trust_order import check_order
 
-MOST_SERIES = 6
+MOST_SERIES = 4
+"""Streams: those that lost most."""
 LEAST_WINDOW_S = 0.1
 BINS = 20
 
@@ -60,24 +61,34 @@ def probe_counters(report: ProbeReport) -> dict[str, float]:
 
 
 def probe_series(report: ProbeReport, until_s: float) -> list[Series]:
-    """Lost probes over time, by when they were sent: of the streams that lost most."""
-    window_s = max(0.1, 2 / report.rate_pps)
+    """Over time, by when probes were sent: how many streams were dark, and what those lost that lost most."""
+    window_s = max(LEAST_WINDOW_S, 2 / report.rate_pps)
     count = math.ceil(until_s / window_s)
     losers = sorted((item for item in report.streams if item.lost_s), key=lambda item: -len(item.lost_s))
-    found = []
-    for item in losers[:MOST_SERIES] if count > 1 else ():
-        lost = [0] * count
-        for at_s in item.lost_s:
-            lost[min(count - 1, max(0, int(at_s / window_s)))] += 1
+    if count < 2 or not losers:
+        return []
+    at_s = [round((place + 1) * window_s, 6) for place in range(count)]
+    lost = [_by_window(item.lost_s, window_s, count) for item in losers]
+    half = report.rate_pps * window_s / 2
+    dark: list[float | None] = [sum(one[place] >= half for one in lost) / len(report.streams) for place in range(count)]
+    found = [Series(name="dark:streams", title="Streams in the dark", unit="share", at_s=at_s, values=dark)]
+    for item, values in zip(losers[:MOST_SERIES], lost, strict=False):
         found.append(
             Series(
                 name=f"probes:{item.stream}",
                 title=f"Probes lost, {item.stream}",
                 unit="packet",
-                at_s=[round((place + 1) * window_s, 6) for place in range(count)],
-                values=[float(value) for value in lost],
+                at_s=at_s,
+                values=[float(value) for value in values],
             )
         )
+    return found
+
+
+def _by_window(times_s: Sequence[float], window_s: float, count: int) -> list[int]:
+    found = [0] * count
+    for time_s in times_s:
+        found[min(count - 1, max(0, int(time_s / window_s)))] += 1
     return found
 
 

@@ -241,7 +241,10 @@ def test_what_the_record_keeps() -> None:
     found = probe_findings(report, scenario(SILENT), lab(), [EVENT], 4.0)
     assert found.checks == []
     assert found.counters["probes_lost"] == 27 and found.counters["probe_streams"] == 3
-    worst, second = found.series
+    dark, worst, second = found.series
+    assert dark.unit == "share" and max(value or 0 for value in dark.values) == pytest.approx(2 / 3)
+    night = [at for at, value in zip(dark.at_s, dark.values, strict=True) if value]
+    assert night == pytest.approx([1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9])
     assert worst.name == "probes:a:rail1 -> b:rail1, port 32000"
     assert sum(value or 0 for value in worst.values) == 18 and sum(value or 0 for value in second.values) == 9
     assert len(worst.values) == 40 and all(

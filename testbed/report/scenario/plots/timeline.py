@@ -22,6 +22,7 @@ _NAMES = {
     "cpu": "CPU of the machine",
     "pause": "Pausing",
     "probes": "Probes lost",
+    "dark": "Streams in the dark",
 }
 
 
@@ -132,6 +133,8 @@ def _explained(kind: str) -> str:
             return "Bytes waiting in a queue; each sample is the deepest of its interval."
         case "utilisation":
             return "What links between switches carried, of their rate."
+        case "dark":
+            return "Streams of probes that lost at least half of what they sent just then, of all streams."
         case "probes":
             return "Probes that never arrived, or far too late, by when they were sent: of the streams that lost most."
         case "cpu":
