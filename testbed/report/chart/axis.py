@@ -64,8 +64,8 @@ def linear_axis(
     step = _step((high - low) * factor / _WANTED_TICKS)
     first, last = math.floor(low * factor / step + 1e-9), math.ceil(high * factor / step - 1e-9)
     places = max(0, -math.floor(math.log10(step) + 1e-9))
-    if places and round(step * 10**places, 6) != round(step * 10**places):
-        places += 1  # 0.25 needs two
+    if round(step * 10**places, 6) != round(step * 10**places):
+        places += 1  # 2.5 needs one, 0.25 two
     ticks = tuple(
         (number * step / factor, f"{number * step:,.{min(places, 12)}f}") for number in range(first, last + 1)
     )

@@ -32,6 +32,19 @@ def labels(axis: Axis) -> list[str]:
     return [label for _, label in axis.ticks]
 
 
+@pytest.mark.parametrize(
+    ("longest", "expected"),
+    [
+        (10.4, ["0.0", "2.5", "5.0", "7.5", "10.0"]),
+        (1.04, ["0.00", "0.25", "0.50", "0.75", "1.00"]),
+        (104.0, ["0", "25", "50", "75", "100"]),
+        (8.1, ["0", "2", "4", "6", "8"]),
+    ],
+)
+def test_ticks_are_labelled_with_what_they_are(longest: float, expected: list[str]) -> None:
+    assert labels(linear_axis("time", "count", [longest], tight=True)) == expected
+
+
 def test_a_linear_axis_ends_at_ticks_and_holds_its_values() -> None:
     axis = linear_axis("goodput", "share", [0.31, 0.97], least=1.08)
     assert labels(axis) == ["0", "25", "50", "75", "100", "125"]
