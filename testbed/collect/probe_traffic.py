@@ -100,6 +100,7 @@ class ProbeTraffic:
         self._epoll = select.epoll()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
         self._due: list[tuple[int, int]] = []
         self._begin_ns = 0
         self._latest_ns = 0
@@ -177,7 +178,12 @@ class ProbeTraffic:
             self._thread = None
 
     def report(self, grace_s: float = GRACE_S) -> ProbeReport:
-        """After `halt`: what arrived and what did not, within `grace_s` after it was sent."""
+        """After `halt`: what arrived and what did not, within `grace_s` after it was sent.
+
+        Raises `DriverError` where sending ended by itself.
+        """
+        if self._error is not None:
+            raise DriverError(f"the probes stopped: {self._error}", operation="probe") from self._error
         ended = time.monotonic_ns()
         while True:
             self._drain()
@@ -197,6 +203,12 @@ class ProbeTraffic:
     # --- the thread --------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        try:
+            self._send_until_halted()
+        except BaseException as error:  # told to whoever wants the report; a thread has nobody to raise to
+            self._error = error
+
+    def _send_until_halted(self) -> None:
         drain_at = 0
         while not self._stop.is_set():
             now = time.monotonic_ns()

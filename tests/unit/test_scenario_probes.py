@@ -23,6 +23,7 @@ from testbed.scenario.probes import (
     MOST_OF_NIC,
     MOST_ORDERED,
     MOST_STREAMS,
+    ORDERED_PPS,
     PORTS,
     RATE_PPS,
     SOURCE_PORTS,
@@ -90,7 +91,8 @@ def test_a_fault_that_may_lose_packets_is_timed_over_many_ports() -> None:
 
 def test_without_a_fault_short_trains_watch_the_order() -> None:
     found = certain(scenario())
-    assert found.train == TRAIN and len(found.flows) == 4
+    assert (found.rate_pps, found.train) == (ORDERED_PPS, TRAIN)
+    assert len(found.flows) == 4
 
 
 def test_none_are_sent_where_they_are_off_or_would_tell_nothing() -> None:
