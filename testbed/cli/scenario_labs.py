@@ -42,11 +42,10 @@ class ScenarioLabs:
         self._remove()
         model = load_scenario_topology(topology)
         scale = self._scales(topology, model)
-        if scale.warning and not scale.slowest and clock() == "virtual":
+        if scale.warning and clock() == "virtual":
             # Its figures would be those of the processor, the same every time and wrong.
-            raise TestbedError(
-                f"refused in virtual time: {scale.warning}", hint="scale: {time: auto} lets it be chosen"
-            )
+            hint = "fewer hosts, or slower NICs" if scale.slowest else "scale: {time: auto} lets it be chosen"
+            raise TestbedError(f"refused in virtual time: {scale.warning}", hint=hint)
         if scale.warning:
             print(f"warning: {scale.warning}", file=sys.stderr)
         outcome = deploy_lab(model, self._state, DeployOptions(k=scale.k, timeout_s=self._timeout_s), self._notify)

@@ -6,11 +6,12 @@ import json
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from testbed.deploy.journal import boot_id
 from testbed.deploy.state import StateDirectory, write_durably
 from testbed.drivers.calibration import MTU_BYTES, measure_forwarding
+from testbed.drivers.machine_probe import clock
 from testbed.model import Lab
 from testbed.plan import (
     MachineProfile,
@@ -20,9 +21,14 @@ from testbed.plan import (
     judge_packet_scale,
     judge_scale,
 )
+from testbed.units import Rate
 
 REFERENCE = MachineProfile(cores=2, forwarding_bps=7.8e9 * 3, mtu_bytes=9000)
 """Measured on two cores over three hops; used where this machine cannot be calibrated (no root)."""
+
+VIRTUAL_SHARE, VIRTUAL_BURST_SHARE = 0.2, 0.5
+VIRTUAL_SLOWEST_PORT = Rate(200_000)
+"""What a lab may use in virtual time, and how slow its ports may become for that (see `in_virtual_time`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +73,17 @@ def _profile(cores: int, forwarding_bps: float) -> MachineProfile:
     return MachineProfile(cores=cores, forwarding_bps=forwarding_bps, mtu_bytes=MTU_BYTES)
 
 
+def in_virtual_time(machine: MachineProfile) -> MachineProfile:
+    """What may be asked of a machine whose clock counts instructions.
+
+    One instruction takes a nanosecond there, so a packet costs ten times what it does elsewhere, and idle time is
+    skipped: a larger k costs nothing, and a packet's cost is kept small against its time on the wire.
+    """
+    return replace(
+        machine, usable_share=VIRTUAL_SHARE, burst_share=VIRTUAL_BURST_SHARE, slowest_port=VIRTUAL_SLOWEST_PORT
+    )
+
+
 def resolve_scale(
     lab: Lab, state: StateDirectory, *, measure: bool = True, demands: Sequence[PacketDemand | None] = (None,)
 ) -> ScaleResolution:
@@ -76,6 +93,8 @@ def resolve_scale(
     transport in user space, or None for all NICs sending at once by the kernel. The one that asks for most decides.
     """
     profile = machine_profile(state, measure=measure)
+    if clock() == "virtual":
+        profile = in_virtual_time(profile)
     if lab.scale.time is not None:
         return _given(lab, profile, demands, lab.scale.time, "fixed by the file", "this machine cannot carry")
     if state.exists(lab.name):

@@ -35,12 +35,16 @@ class MachineProfile:
 
     `forwarding_bps` is bit/s over one switch hop with packets of `mtu_bytes`, all CPUs together: a measured total of
     7.8 Gbit/s over three hops (2 cores, kernel TCP, MTU 9000) is 23.4e9. The cost is per packet, so a smaller MTU
-    carries proportionally less.
+    carries proportionally less. A lab may use `usable_share` of it, `burst_share` while all senders begin at once, and
+    no port is made slower than `slowest_port` to stay within.
     """
 
     cores: int
     forwarding_bps: float
     mtu_bytes: int = 9000
+    usable_share: float = USABLE_SHARE
+    burst_share: float = BURST_SHARE
+    slowest_port: Rate = SLOWEST_PORT
 
     def capacity_bps(self, mtu_bytes: int) -> float:
         """Hop-bits per second with packets of `mtu_bytes`."""
@@ -52,7 +56,7 @@ class ScaleChoice:
     """A time scale and what it means for the machine.
 
     `load` is the share of the machine that all NICs sending at once at line rate would use. `fits` says whether that is
-    at most half; `fitting_k` is the smallest k of the 1-2-5 series that does.
+    at most what may be used; `fitting_k` is the smallest k of the series that does.
     """
 
     k: float
@@ -78,11 +82,11 @@ class PacketDemand:
 def choose_scale(lab: Lab, machine: MachineProfile) -> ScaleChoice:
     """The smallest k of the 1-2-5 series with which all NICs may send at once over their longest path.
 
-    A fabric too large for that keeps `SLOWEST_PORT` instead: routing and probes share the ports, and nobody
+    A fabric too large for that keeps its slowest port instead: routing and probes share the ports, and nobody
     sends from a thousand NICs of a small machine at once. `fits` is then False.
     """
-    slowest = min((link.rate.bps for link in lab.links), default=SLOWEST_PORT.bps)
-    bound = round_down_125(slowest / SLOWEST_PORT.bps)
+    slowest = min((link.rate.bps for link in lab.links), default=machine.slowest_port.bps)
+    bound = round_down_125(slowest / machine.slowest_port.bps)
     return judge_scale(lab, machine, min(_fitting(lab, machine), bound))
 
 
@@ -91,7 +95,7 @@ def judge_scale(lab: Lab, machine: MachineProfile, k: float) -> ScaleChoice:
     nics, rate, hops, mtu = _demand(lab)
     fitting = _fitting(lab, machine)
     load = rate / k * hops / machine.capacity_bps(mtu) if nics else 0.0
-    fits = load <= USABLE_SHARE * (1 + 1e-9)
+    fits = load <= machine.usable_share * (1 + 1e-9)
     reason = (
         f"{nics} NICs sending {Rate(round(rate / k))} in all over {hops} switch hops"
         f" use {load:.0%} of {machine.cores} cores"
@@ -99,14 +103,14 @@ def judge_scale(lab: Lab, machine: MachineProfile, k: float) -> ScaleChoice:
         else "no NIC sends anything"
     )
     if not fits:
-        reason += f"; k = {fitting:g} would stay within {USABLE_SHARE:.0%}"
+        reason += f"; k = {fitting:g} would stay within {machine.usable_share:.0%}"
     return ScaleChoice(k=k, reason=reason, load=load, fits=fits, fitting_k=fitting)
 
 
 def choose_packet_scale(lab: Lab, machine: MachineProfile, demand: PacketDemand) -> ScaleChoice:
     """The smallest k of one significant digit at which this machine carries the demand; bounded as `choose_scale`."""
-    slowest = min((link.rate.bps for link in lab.links), default=SLOWEST_PORT.bps)
-    bound = round_down_125(slowest / SLOWEST_PORT.bps)
+    slowest = min((link.rate.bps for link in lab.links), default=machine.slowest_port.bps)
+    bound = round_down_125(slowest / machine.slowest_port.bps)
     return judge_packet_scale(lab, machine, demand, min(_fitting_packets(lab, machine, demand), bound))
 
 
@@ -114,7 +118,7 @@ def judge_packet_scale(lab: Lab, machine: MachineProfile, demand: PacketDemand, 
     """Whether a demand suits this machine at `k`, and the k at which it would. `load` is that of the mean."""
     load, burst = (share / k for share in _packet_shares(lab, machine, demand))
     fitting = _fitting_packets(lab, machine, demand)
-    fits = load <= USABLE_SHARE * (1 + 1e-9) and burst <= BURST_SHARE * (1 + 1e-9)
+    fits = load <= machine.usable_share * (1 + 1e-9) and burst <= machine.burst_share * (1 + 1e-9)
     hops = _demand(lab)[2]
     reason = (
         f"{demand.packets_per_s / k:,.0f} packets/s of a transport in user space over {hops} switch"
@@ -122,13 +126,13 @@ def judge_packet_scale(lab: Lab, machine: MachineProfile, demand: PacketDemand, 
         f" {demand.senders} {'sender begins' if demand.senders == 1 else 'senders begin'}"
     )
     if not fits:
-        reason += f"; k = {fitting:g} would stay within {USABLE_SHARE:.0%} and {BURST_SHARE:.0%}"
+        reason += f"; k = {fitting:g} would stay within {machine.usable_share:.0%} and {machine.burst_share:.0%}"
     return ScaleChoice(k=k, reason=reason, load=load, fits=fits, fitting_k=fitting)
 
 
 def _fitting_packets(lab: Lab, machine: MachineProfile, demand: PacketDemand) -> float:
     load, burst = _packet_shares(lab, machine, demand)
-    return round_up_digit(max(load / USABLE_SHARE, burst / BURST_SHARE))
+    return round_up_digit(max(load / machine.usable_share, burst / machine.burst_share))
 
 
 def _packet_shares(lab: Lab, machine: MachineProfile, demand: PacketDemand) -> tuple[float, float]:
@@ -144,7 +148,7 @@ def _fitting(lab: Lab, machine: MachineProfile) -> float:
     nics, rate, hops, mtu = _demand(lab)
     if not nics:
         return 1.0
-    return round_up_125(rate * hops / (USABLE_SHARE * machine.capacity_bps(mtu)))
+    return round_up_125(rate * hops / (machine.usable_share * machine.capacity_bps(mtu)))
 
 
 def round_up_125(value: float) -> float:

@@ -77,3 +77,26 @@ def test_what_fits_at_no_k_is_told_and_may_be_tried(tmp_path: Path) -> None:
 def test_figures_of_the_reference_machine_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scale, "machine_profile", lambda state, measure: REFERENCE)
     assert "this one was not measured" in resolve(lab(), tmp_path).reason
+
+
+class TestVirtualTime:
+    """A processor of one instruction a nanosecond, on which a larger k costs nothing."""
+
+    @pytest.fixture(autouse=True)
+    def virtual(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TESTBED_VIRTUAL_TIME", "1")
+
+    def test_a_packet_may_cost_less_of_its_time_on_the_wire(self, tmp_path: Path) -> None:
+        assert resolve(lab(), tmp_path).k == 50_000  # 10,000 on the wall clock
+        assert resolve(lab(), tmp_path, ALL_SEND).k == 100_000  # 40,000
+        assert "would stay within 20%" in resolve(lab(10_000), tmp_path).warning
+
+    def test_ports_may_become_slower_for_that(self, tmp_path: Path) -> None:
+        many = replace(ALL_SEND, packets_per_s=5 * ALL_SEND.packets_per_s)
+        found = resolve(lab(), tmp_path, many)
+        assert (found.k > 400_000, found.warning, found.slowest) == (True, "", False)
+
+    def test_too_many_are_told(self, tmp_path: Path) -> None:
+        many = replace(ALL_SEND, packets_per_s=50 * ALL_SEND.packets_per_s)
+        found = resolve(lab(), tmp_path, many)
+        assert found.slowest and "cannot carry" in found.warning
