@@ -20,8 +20,10 @@ from testbed.collect.telemetry import take_snapshot
 from testbed.deploy.links import LinkChange, LinkControl
 from testbed.deploy.live import RunningLab
 from testbed.errors import DriverError
-from testbed.model.qos import QosPolicy, QosProfile, TrafficClass
+from testbed.model.qos import BalancingMode, LoadBalancing, QosPolicy, QosProfile, TrafficClass
 from testbed.plan.operations import PortPlan
+from testbed.scenario.trust_order import check_order
+from testbed.units import Rate
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
@@ -100,6 +102,26 @@ def test_trains_keep_their_order_and_all_arrive(lab: RunningLab) -> None:
         assert time.monotonic() - began < 0.4, "nobody is waited for when all are there"
     assert report.sent >= 4 * 8 and report.lost == 0
     assert all(item.inversions == 0 and item.sent % 8 == 0 for item in report.streams)
+
+
+def test_packets_that_overtake_each_other_are_seen(sandbox: Any) -> None:
+    """A switch that sprays over a fast and a slow uplink reorders: had it promised one path, the run would be invalid."""
+    sprayed = replace(PROFILE, load_balancing=LoadBalancing(mode=BalancingMode.SPRAY))
+    model = replace(sandbox.model(hosts=1, gpus=1), qos=QosPolicy(profiles=(sprayed,)))
+    lab: RunningLab = sandbox.deploy(model).lab
+    flow = ProbeFlow(
+        source=lab.port("p1-s1-h1", "rail1"), destination=lab.port("p1-s2-h1", "rail1"), source_port=32_000
+    )
+    with LinkControl(lab) as control, ProbeTraffic(lab.name, [flow], rate_pps=800.0, train=200) as probes:
+        control.set("p1-s1-rail1:uplink1", LinkChange(lab_rate=Rate.parse("100k")))
+        probes.begin(time.monotonic_ns())
+        wait(1.0)
+        probes.halt()
+        report = probes.report()
+    (stream,) = report.streams
+    assert stream.inversions > 0
+    (check,) = check_order(report, [])
+    assert not check.ok and check.value == stream.inversions and str(flow.stream) in check.message
 
 
 def test_a_port_that_is_taken_is_told(lab: RunningLab) -> None:
