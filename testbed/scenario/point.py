@@ -36,7 +36,7 @@ from testbed.scenario.lab import LiveLab
 from testbed.scenario.observation import Observation, observe
 from testbed.scenario.point_ideals import SCALE_UP_BPS, PointIdeals, summarise
 from testbed.scenario.port_trust import check_ports, reset_reactions
-from testbed.scenario.predictions import predict_point
+from testbed.scenario.predictions import Carried, predict_point
 from testbed.scenario.probe_findings import probe_findings
 from testbed.scenario.probes import QUEUED_RTTS, plan_probes
 from testbed.scenario.progress import Phase, Progress, ProgressListener
@@ -147,7 +147,18 @@ class PointRunner:
     def _predict(
         self, traffic: Sequence[RunTraffic], runs: Sequence[RunResult], ideals: PointIdeals
     ) -> list[PredictedMetric]:
-        done = [(one.workload, one.placement, run.channels) for one, run in zip(traffic, runs, strict=False)]
+        done = [
+            Carried(
+                workload=one.workload,
+                placement=one.placement,
+                channels=run.channels,
+                channel_of={
+                    number: run.channels[index]
+                    for number, index in zip(run.transfers.number, run.transfers.channel, strict=True)
+                },
+            )
+            for one, run in zip(traffic, runs, strict=False)
+        ]
         return predict_point(self.scenario, self.lab, done, framing=ideals.framing, base_rtt_s=ideals.base_rtt_s / 2)
 
     def _measure(

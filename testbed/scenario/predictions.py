@@ -1,25 +1,34 @@
 """What the oracles say of a point: its flows on the lab's own graph, placed by its own hash, shared max-min fairly.
 
 Only patterns have oracles: transfers that all begin at once and wait for nothing, on a fabric that nothing befalls.
+Of an open loop, whose transfers begin when they begin, oracles say how evenly the links are loaded, and no rates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
 from testbed.errors import ScenarioError
 from testbed.model import BalancingMode
 from testbed.model.scenario import Scenario, TransportKind
-from testbed.results import Channel, PredictedMetric
+from testbed.results import Channel, FlowEnd, PredictedMetric
 from testbed.scenario.fabric_graph import fabric_graph
 from testbed.scenario.lab import LiveLab
 from testbed.scenario.placement import Placement
 from testbed.scenario.port_hash import FiveTuple, lab_hash
-from testbed.workload.oracles.ecmp import hashed_choice, place_flows, placed_metrics, predict_ecmp
+from testbed.workload.oracles.ecmp import (
+    UPLINKS,
+    hashed_choice,
+    place_flows,
+    placed_metrics,
+    predict_ecmp,
+    random_choice,
+)
 from testbed.workload.oracles.fabric_graph import FabricGraph
 from testbed.workload.oracles.max_min import usage_of
-from testbed.workload.oracles.prediction import Flow, Prediction, predict
+from testbed.workload.oracles.prediction import Flow, Prediction, link_metrics, predict, sizes_bits
 from testbed.workload.oracles.serialisation import Framing
 from testbed.workload.oracles.spraying import predict_spraying
 from testbed.workload.steps import Transfer, Workload
@@ -38,27 +47,44 @@ def is_pattern(workload: Workload) -> bool:
     )
 
 
+def is_open_loop(workload: Workload) -> bool:
+    """Whether all of it is transfers over the fabric that wait for nothing but their time."""
+    return all(isinstance(step, Transfer) and not step.after and not step.scale_up for step in workload.steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What a run was to carry, and the channels it had. `channel_of` has them by number of step; timed flows have none,
+    and are told by their ends."""
+
+    workload: Workload
+    placement: Placement
+    channels: Sequence[Channel] = ()
+    channel_of: Mapping[int, Channel] = field(default_factory=dict)
+
+
 def predict_point(
     scenario: Scenario,
     lab: LiveLab,
-    runs: Sequence[tuple[Workload, Placement, Sequence[Channel]]],
+    runs: Sequence[Carried],
     *,
     framing: Framing,
     base_rtt_s: float,
 ) -> list[PredictedMetric]:
-    """The oracles' word on every run of a point together; nothing where no oracle knows.
-
-    `runs` has each run's workload, its ranks and, where it has been run, its channels.
-    """
+    """The oracles' word on every run of a point together; nothing where no oracle knows."""
     if scenario.faults or not runs:
         return []
-    if not all(is_pattern(workload) and len(workload.steps) <= MOST_FLOWS for workload, _, _ in runs):
+    if not all(is_open_loop(run.workload) and len(run.workload.steps) <= MOST_FLOWS for run in runs):
         return []
+    together = all(is_pattern(run.workload) for run in runs)
     graph = fabric_graph(lab.model, lab.plan)
     sized = scenario.workload.duration is None
-    flows = [_flows(workload, placement, framing if sized else None) for workload, placement, _ in runs]
+    flows = [_flows(run.workload, run.placement, framing if sized else None) for run in runs]
     try:
-        prediction = _predict(scenario, lab, graph, flows, [channels for _, _, channels in runs], base_rtt_s)
+        if together:
+            prediction = _predict(scenario, lab, graph, flows, runs, base_rtt_s)
+        else:
+            prediction = _predict_loads(scenario, lab, graph, flows, runs)
     except (ScenarioError, ValueError):  # no path of the plan, a programme too large: the oracle is silent
         return []
     if prediction is None:
@@ -82,7 +108,7 @@ def _predict(
     lab: LiveLab,
     graph: FabricGraph,
     flows: Sequence[Sequence[Flow]],
-    channels: Sequence[Sequence[Channel]],
+    runs: Sequence[Carried],
     base_rtt_s: float,
 ) -> Prediction | None:
     spraying = _spraying(scenario, lab)
@@ -93,9 +119,13 @@ def _predict(
         each = [predict_spraying(graph, some, adaptive=adaptive, base_rtt_s=base_rtt_s) for some in flows]
         metrics = [{name: said.mean for name, said in one.metrics.items()} for one in each]
         return predict(each[0].oracle, metrics)
-    exact = _by_own_hash(scenario, lab, graph, flows, channels, base_rtt_s)
-    if exact is not None:
-        return exact
+    routes = _own_routes(scenario, lab, graph, flows, runs)
+    if routes is not None:
+        found = [
+            placed_metrics(graph, some, usage_of(paths), base_rtt_s=base_rtt_s)
+            for some, paths in zip(flows, routes, strict=True)
+        ]
+        return predict("max-min shares of these very flows, placed by the switches' own hash", found)
     return predict_ecmp(graph, lambda seed: flows[seed % len(flows)], seeds=range(SEEDS), base_rtt_s=base_rtt_s)
 
 
@@ -111,40 +141,75 @@ def _spraying(scenario: Scenario, lab: LiveLab) -> str | None:
     return "ecmp"
 
 
-def _by_own_hash(
+def _predict_loads(
     scenario: Scenario,
     lab: LiveLab,
     graph: FabricGraph,
     flows: Sequence[Sequence[Flow]],
-    channels: Sequence[Sequence[Channel]],
-    base_rtt_s: float,
+    runs: Sequence[Carried],
 ) -> Prediction | None:
-    """These very flows on the links that the switches' hash gives them; None where that cannot be known."""
+    """How evenly hashed flows load the links by their bytes, whenever they are sent."""
+    if _spraying(scenario, lab) != "ecmp":
+        return None
+    routes = _own_routes(scenario, lab, graph, flows, runs)
+    if routes is not None:
+        found = [
+            link_metrics(graph, usage_of(paths), sizes_bits(some), UPLINKS)
+            for some, paths in zip(flows, routes, strict=True)
+        ]
+        return predict("the bytes of these very flows, placed by the switches' own hash", found)
+    found = []
+    for seed in range(SEEDS):
+        some = flows[seed % len(flows)]
+        usage = usage_of(place_flows(graph, some, random_choice(seed)))
+        found.append(link_metrics(graph, usage, sizes_bits(some), UPLINKS))
+    return predict(f"the bytes of these flows, hashed at random, {SEEDS} seeds", found)
+
+
+def _own_routes(
+    scenario: Scenario, lab: LiveLab, graph: FabricGraph, flows: Sequence[Sequence[Flow]], runs: Sequence[Carried]
+) -> list[list[tuple[int, ...]]] | None:
+    """The links that the switches' hash gives these very flows, by run; None where that cannot be known."""
     protocol = _PROTOCOL[scenario.transport.kind]
     found = []
-    for some, own in zip(flows, channels, strict=True):
-        fives = {
-            (f"{item.source.node}:{item.source.interface}", f"{item.destination.node}:{item.destination.interface}"): (
-                FiveTuple(
-                    source=IPv4Address(item.source.address),
-                    destination=IPv4Address(item.destination.address),
-                    protocol=protocol,
-                    source_port=item.source_port,
-                    destination_port=item.destination_port,
-                )
+    for some, run in zip(flows, runs, strict=True):
+        carriers = _carriers(some, run)
+        if carriers is None:
+            return None
+        fives = [
+            FiveTuple(
+                source=IPv4Address(item.source.address),
+                destination=IPv4Address(item.destination.address),
+                protocol=protocol,
+                source_port=item.source_port,
+                destination_port=item.destination_port,
             )
-            for item in own
+            for item in carriers
             if item.source_port is not None and item.destination_port is not None
-        }
+        ]
         if len(fives) < len(some):
             return None
         try:
-            hash_of = lab_hash(lab.plan, [fives[flow.source, flow.destination] for flow in some])
-        except (ScenarioError, KeyError):
+            hash_of = lab_hash(lab.plan, fives)
+        except ScenarioError:
             return None
-        usage = usage_of(place_flows(graph, some, hashed_choice(hash_of)))
-        found.append(placed_metrics(graph, some, usage, base_rtt_s=base_rtt_s))
-    return predict("max-min shares of these very flows, placed by the switches' own hash", found)
+        found.append(place_flows(graph, some, hashed_choice(hash_of)))
+    return found
+
+
+def _carriers(flows: Sequence[Flow], run: Carried) -> list[Channel] | None:
+    """The channel of each flow; None where one has none."""
+    if run.channel_of:
+        numbers = [step.number for step in run.workload.transfers]
+        return [run.channel_of[number] for number in numbers] if set(numbers) <= set(run.channel_of) else None
+    by_ends = {(_place(one.source), _place(one.destination)): one for one in run.channels}
+    if len(by_ends) < len(run.channels) or any((flow.source, flow.destination) not in by_ends for flow in flows):
+        return None
+    return [by_ends[flow.source, flow.destination] for flow in flows]
+
+
+def _place(end: FlowEnd) -> str:
+    return f"{end.node}:{end.interface}"
 
 
 def _flows(workload: Workload, placement: Placement, framing: Framing | None) -> list[Flow]:

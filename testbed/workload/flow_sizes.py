@@ -38,6 +38,18 @@ class FlowSizes:
         (size, share), (next_size, next_share) = self.points[place - 1], self.points[place]
         return max(1, int(size + (next_size - size) * (percent - share) / (next_share - share)))
 
+    def up_to(self, largest_bytes: int) -> FlowSizes:
+        """The flows of this distribution that are not larger. Raises `ValueError` where there are none."""
+        if largest_bytes >= self.points[-1][0]:
+            return self
+        if largest_bytes <= self.points[0][0]:
+            raise ValueError(f"{self.name} has no flows of {largest_bytes} bytes or less")
+        place = bisect_left(self.points, largest_bytes, key=lambda point: point[0])
+        (size, share), (next_size, next_share) = self.points[place - 1], self.points[place]
+        kept = share + (next_share - share) * (largest_bytes - size) / (next_size - size)
+        points = [(bytes_, 100 * percent / kept) for bytes_, percent in self.points[:place]]
+        return FlowSizes(name=self.name, points=(*points, (largest_bytes, 100.0)))
+
     def draw(self, rng: random.Random) -> int:
         """A size in bytes."""
         return self.size_at(rng.random() * 100)

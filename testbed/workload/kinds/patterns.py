@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from testbed.workload.flow_sizes import FLOW_SIZES
+from testbed.errors import WorkloadError
+from testbed.workload.flow_sizes import FLOW_SIZES, FlowSizes
 from testbed.workload.frontend import MAX_BURST_FACTOR, generate_mice, regular_bursts
 from testbed.workload.kinds.kind import Fabric, WorkloadKind, listed
 from testbed.workload.parameters import (
@@ -113,6 +114,16 @@ def _background(values: Values, fabric: Fabric) -> Workload:
 
 
 def _mice(values: Values, fabric: Fabric) -> Workload:
+def _flow_sizes(values: Values) -> FlowSizes:
+    sizes = FLOW_SIZES[values.text("sizes")]
+    if not values.given("largest"):
+        return sizes
+    try:
+        return sizes.up_to(values.bytes("largest"))
+    except ValueError as error:
+        raise WorkloadError(str(error), field="largest") from error
+
+
     span_ns = values.ns("span")
     everyone = list(range(fabric.ranks))
     bursts = (
@@ -127,7 +138,7 @@ def _mice(values: Values, fabric: Fabric) -> Workload:
     )
     return generate_mice(
         ranks=fabric.ranks,
-        sizes=FLOW_SIZES[values.text("sizes")],
+        sizes=_flow_sizes(values),
         load=values.number("load"),
         rate_bps=fabric.rate_bps,
         duration_ns=span_ns,
@@ -223,6 +234,7 @@ KINDS = (
             choice("sizes", "WebSearch", tuple(FLOW_SIZES), "distribution of the flows' sizes"),
             number("load", 0.2, "what each source offers, as a share of its link", low=0.0001, high=1),
             duration("span", "1ms", "how long flows begin", low=1),
+            size("largest", None, "only the distribution's flows up to this size; default: all"),
             duration("burst_on", None, "length of a burst; default: no bursts", low=1),
             duration("burst_off", "100us", "time between two bursts"),
             number("burst_factor", 10, "how much more often flows arrive in a burst", low=1, high=MAX_BURST_FACTOR),

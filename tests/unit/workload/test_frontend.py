@@ -110,3 +110,17 @@ def test_wrong_parameters(options: dict[str, object], message: str) -> None:
     arguments = {"ranks": 2, "load": 0.1, "duration_ns": 1000} | options
     with pytest.raises(WorkloadError, match=message):
         generate_mice(sizes=SMALL, rate_bps=10**9, rng=random.Random(0), **arguments)  # type: ignore[arg-type]
+
+
+def test_a_distribution_without_its_large_flows() -> None:
+    whole = FLOW_SIZES["FbHdp"]
+    small = whole.up_to(100_000)
+    rng = random.Random(1)
+    drawn = [small.draw(rng) for _ in range(2000)]
+    assert max(drawn) <= 100_000
+    kept = sorted(size for size in (whole.draw(rng) for _ in range(4000)) if size <= 100_000)
+    assert small.size_at(50) == pytest.approx(kept[len(kept) // 2], rel=0.15), "what is left is as before"
+    assert small.mean_bytes == pytest.approx(sum(drawn) / len(drawn), rel=0.15) and small.mean_bytes < whole.mean_bytes
+    assert whole.up_to(1 << 40) is whole
+    with pytest.raises(ValueError, match="FbHdp has no flows of 0 bytes"):
+        whole.up_to(0)

@@ -65,6 +65,7 @@ def test_two_flows_on_one_uplink_have_half_each() -> None:
             "mmr_uplinks": 2.0,
             "mmr_worst_switch": 2.0,
             "jain_links": 0.5,
+            "effective_paths": 1.0,
         }
     )
 
