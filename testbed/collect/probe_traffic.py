@@ -225,10 +225,10 @@ class ProbeTraffic:
         while due and due[0][0] <= now:
             at, stream = due[0]
             heapq.heapreplace(due, (at + self._interval_ns, stream))
-            self._latest_ns = max(self._latest_ns, now - at)
             if now - at > MOST_LATE_NS:
                 self._skipped += self._train
                 continue
+            self._latest_ns = max(self._latest_ns, now - at)
             sender, destination = self._senders[stream]
             for _ in range(self._train):
                 payload = encode_probe(self._key, self._ledger.send(stream, time.monotonic_ns()))

@@ -306,7 +306,9 @@ class PointRunner:
 
     def _probes(self, stack: contextlib.ExitStack, traffic: RunTraffic, ideals: PointIdeals) -> ProbeTraffic | None:
         """Of the traffic's own class; none on a lab without wires."""
-        plan = plan_probes(self.scenario, self.lab, traffic) if isinstance(self.lab, RunningLab) else None
+        if not isinstance(self.lab, RunningLab):
+            return None
+        plan = plan_probes(self.scenario, self.lab, traffic, cpus=os.cpu_count() or 1)
         if plan is None:
             return None
         return stack.enter_context(

@@ -12,7 +12,7 @@ from testbed.results import Check, Distribution, RunEvent, Series
 from testbed.scenario.lab import LiveLab
 from testbed.scenario.probes import is_single_path
 from testbed.scenario.run_metrics import first_fault_s
-from testbed.scenario.trust_order import check_order
+from testbed.scenario.trust_probes import check_order, check_pace
 
 MOST_SERIES = 4
 """Streams: those that lost most."""
@@ -37,7 +37,7 @@ def probe_findings(
         return ProbeFindings()
     fault_s = first_fault_s(events)
     return ProbeFindings(
-        checks=check_order(report, events) if is_single_path(scenario, lab) else [],
+        checks=[*check_pace(report), *(check_order(report, events) if is_single_path(scenario, lab) else [])],
         series=probe_series(report, elapsed_s),
         distributions=[] if fault_s is None else probe_distribution(report, fault_s),
         counters=probe_counters(report),

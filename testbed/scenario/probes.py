@@ -29,7 +29,9 @@ TRAIN = 4
 ORDERED_PPS = 10.0
 """Of a stream where order alone is watched."""
 MOST_STREAMS = 96
-"""Where time is measured. At 20 packets a second 64 streams over four hops took 9 % of a core, the hops included."""
+"""Where time is measured."""
+MOST_PPS_OF_CPU = 700.0
+"""Of all streams together. 1280 a second took 9 % of a core, their four hops included; under emulation far more."""
 MOST_ORDERED = 16
 """Where order alone is watched."""
 MOST_OF_NIC = 0.005
@@ -50,10 +52,11 @@ class ProbePlan:
     train: int
 
 
-def plan_probes(scenario: Scenario, lab: LiveLab, traffic: RunTraffic) -> ProbePlan | None:
+def plan_probes(scenario: Scenario, lab: LiveLab, traffic: RunTraffic, *, cpus: int) -> ProbePlan | None:
     """The probes of a run; None where it has none: switched off, nobody to send to, or nothing to learn.
 
-    Pairs are those of the traffic; of many, evenly chosen ones. Ports are drawn from the run's seed.
+    Pairs are those of the traffic; of many, evenly chosen ones. Ports are drawn from the run's seed. `cpus` is how many
+    the machine has.
     """
     wanted = scenario.probes
     timed = any(may_lose(fault) for fault in scenario.faults)
@@ -66,7 +69,7 @@ def plan_probes(scenario: Scenario, lab: LiveLab, traffic: RunTraffic) -> ProbeP
     ports = wanted.ports or max(1, min(PORTS if timed else 1, most // len(pairs)))
     chosen = _evenly(pairs, max(1, most // ports))
     flows = _flows(chosen, ports, random.Random(f"probes {traffic.seed}"))
-    usual = min(RATE_PPS if timed else ORDERED_PPS, _bearable_pps(flows))
+    usual = min(RATE_PPS if timed else ORDERED_PPS, _bearable_pps(flows), MOST_PPS_OF_CPU * cpus / len(flows))
     return ProbePlan(flows=flows, rate_pps=wanted.rate_pps or usual, train=1 if timed else TRAIN)
 
 

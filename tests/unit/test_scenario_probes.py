@@ -22,6 +22,7 @@ from testbed.scenario.probe_findings import probe_findings
 from testbed.scenario.probes import (
     MOST_OF_NIC,
     MOST_ORDERED,
+    MOST_PPS_OF_CPU,
     MOST_STREAMS,
     ORDERED_PPS,
     PORTS,
@@ -35,7 +36,7 @@ from testbed.scenario.probes import (
 )
 from testbed.scenario.run_metrics import RunData, compute_metrics
 from testbed.scenario.traffic import make_traffic
-from testbed.scenario.trust_order import check_order
+from testbed.scenario.trust_probes import check_order, check_pace
 from testbed.spec.scenario_file import load_scenario_text
 from testbed.units import ByteCount, Duration
 
@@ -65,13 +66,13 @@ def lab(model: Lab = LAB, plan: object = PLAN) -> FakeLab:
     return FakeLab(model, plan, lambda node, argv: argv)  # type: ignore[arg-type]
 
 
-def planned(one: Scenario, on: FakeLab | None = None, *, seed: int = 1) -> ProbePlan | None:
+def planned(one: Scenario, on: FakeLab | None = None, *, seed: int = 1, cpus: int = 8) -> ProbePlan | None:
     on = on or lab()
-    return plan_probes(one, on, make_traffic(one, on, seed=seed))
+    return plan_probes(one, on, make_traffic(one, on, seed=seed), cpus=cpus)
 
 
-def certain(one: Scenario, on: FakeLab | None = None, *, seed: int = 1) -> ProbePlan:
-    found = planned(one, on, seed=seed)
+def certain(one: Scenario, on: FakeLab | None = None, *, seed: int = 1, cpus: int = 8) -> ProbePlan:
+    found = planned(one, on, seed=seed, cpus=cpus)
     assert found is not None
     return found
 
@@ -121,6 +122,13 @@ def test_slow_nics_carry_fewer() -> None:
     nic = found.flows[0].source
     assert found.rate_pps < RATE_PPS
     assert PORTS * found.rate_pps * FRAME_BYTES * 8 == pytest.approx(MOST_OF_NIC * nic.rate_bps)
+
+
+def test_small_machines_send_fewer() -> None:
+    model, plan = small_lab(segments=2, hosts=4, rails=2)
+    found = certain(scenario(SILENT), lab(model, plan), cpus=1)
+    assert found.rate_pps * len(found.flows) == pytest.approx(MOST_PPS_OF_CPU)
+    assert certain(scenario(SILENT, rate_pps=50.0), cpus=1).rate_pps == 50.0, "what the file says is done"
 
 
 def test_faults_that_may_lose_packets() -> None:
@@ -241,7 +249,7 @@ def test_nothing_lost_is_no_time_and_no_probes_are_no_metric() -> None:
 def test_what_the_record_keeps() -> None:
     report = reported(stream(0, lost_s=DARK), stream(1, lost_s=DARK[:9]), stream(2))
     found = probe_findings(report, scenario(SILENT), lab(), [EVENT], 4.0)
-    assert found.checks == []
+    assert [check.name for check in found.checks] == ["probe-pace"]
     assert found.counters["probes_lost"] == 27 and found.counters["probe_streams"] == 3
     dark, worst, second = found.series
     assert dark.unit == "share" and max(value or 0 for value in dark.values) == pytest.approx(2 / 3)
@@ -259,7 +267,15 @@ def test_what_the_record_keeps() -> None:
 
 def test_losses_of_a_run_without_faults_are_no_blackhole() -> None:
     found = probe_findings(reported(stream(0, lost_s=DARK)), scenario(), lab(), [], 4.0)
-    assert found.distributions == [] and [check.name for check in found.checks] == ["ordering"]
+    assert found.distributions == [] and [check.name for check in found.checks] == ["probe-pace", "ordering"]
+
+
+def test_a_machine_that_could_not_send_them_is_not_trusted() -> None:
+    (fine,) = check_pace(replace(reported(stream(0)), skipped=3, latest_s=0.25))
+    assert fine.ok and fine.value == pytest.approx(3 / 63)
+    (broken,) = check_pace(replace(reported(stream(0)), skipped=4))
+    assert not broken.ok and "6.2% of the probes could not be sent in time" in broken.message
+    assert check_pace(reported())[0].ok
 
 
 def test_order_is_a_matter_of_trust() -> None:

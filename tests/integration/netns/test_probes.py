@@ -22,7 +22,7 @@ from testbed.deploy.live import RunningLab
 from testbed.errors import DriverError
 from testbed.model.qos import BalancingMode, LoadBalancing, QosPolicy, QosProfile, TrafficClass
 from testbed.plan.operations import PortPlan
-from testbed.scenario.trust_order import check_order
+from testbed.scenario.trust_probes import check_order
 from testbed.units import Rate
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
@@ -105,7 +105,7 @@ def test_trains_keep_their_order_and_all_arrive(lab: RunningLab) -> None:
 
 
 def test_packets_that_overtake_each_other_are_seen(sandbox: Any) -> None:
-    """A switch that sprays over a fast and a slow uplink reorders: had it promised one path, the run would be invalid."""
+    """A switch that sprays over a fast and a slow uplink reorders: with one path promised, a run is invalid."""
     sprayed = replace(PROFILE, load_balancing=LoadBalancing(mode=BalancingMode.SPRAY))
     model = replace(sandbox.model(hosts=1, gpus=1), qos=QosPolicy(profiles=(sprayed,)))
     lab: RunningLab = sandbox.deploy(model).lab

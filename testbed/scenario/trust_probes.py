@@ -1,7 +1,7 @@
-"""Did packets of a flow overtake each other where a switch gives each flow one path? Then the machine reordered them.
+"""What probes tell of the emulation itself: whether it could send them, and whether it kept packets in order.
 
-A veth whose receive steering is not pinned does so; what was measured of a transport is then about this machine.
-Source: RFC 4737 for what counts as reordered.
+Packets of a flow that overtake each other where a switch gives each flow one path were reordered by the machine: a veth
+whose receive steering is not pinned does so. Source: RFC 4737 for what counts as reordered.
 """
 
 from __future__ import annotations
@@ -13,6 +13,25 @@ from testbed.results import Check, RunEvent
 
 MOVED = frozenset({"detected", "carrier-lost", "daemon-ended"})
 """What was seen of a lab whose flows may have moved."""
+MAX_SKIPPED = 0.05
+"""Share of the probes: as much may be missing from the time that was lost."""
+
+
+def check_pace(report: ProbeReport) -> list[Check]:
+    """Whether probes were sent when they were due, so that those lost can be turned into time."""
+    due = report.sent + report.skipped
+    share = report.skipped / due if due else 0.0
+    return [
+        Check(
+            name="probe-pace",
+            title="Probes were sent when they were due",
+            value=share,
+            limit=MAX_SKIPPED,
+            ok=share <= MAX_SKIPPED,
+            message=f"{share:.1%} of the probes could not be sent in time (limit {MAX_SKIPPED:.0%}), the latest of the"
+            f" others {report.latest_s * 1e3:.0f} ms late",
+        )
+    ]
 
 
 def check_order(report: ProbeReport, events: Sequence[RunEvent]) -> list[Check]:
