@@ -14,8 +14,10 @@ from testbed.vm.machine import Machine
 from testbed.vm.ssh import Session
 
 CHECKOUT = Path(__file__).parents[3]
-BUILD_TIMEOUT_S = 840.0
-COMMAND_TIMEOUT_S = 300.0
+BUILD_TIMEOUT_S = 1800.0
+UP_TIMEOUT_S = 900.0
+COMMAND_TIMEOUT_S = 900.0
+"""Beside other work an emulated machine gets a small part of a CPU, and everything takes several times as long."""
 ERRAND = "/srv/testbed/testbed/vm/errand.py"
 
 
@@ -34,6 +36,12 @@ def command_line(
     )
 
 
+def vm_up(name: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """`testbed vm up`, with time to boot beside other work."""
+    timeout = ("--timeout", f"{UP_TIMEOUT_S:.0f}")
+    return command_line("vm", "up", "-n", name, *timeout, *options, timeout_s=UP_TIMEOUT_S + COMMAND_TIMEOUT_S)
+
+
 class LabVm:
     """A lab VM of its own name. Leave the context and it is gone."""
 
@@ -46,7 +54,7 @@ class LabVm:
         assert built.returncode == 0, built.stderr
         self.machine.down()
         began = time.monotonic()
-        up = command_line("vm", "up", "-n", self.machine.name, "--cpus", "2")
+        up = vm_up(self.machine.name, "--cpus", "2")
         assert up.returncode == 0, up.stderr
         self.up_s = time.monotonic() - began
         self._session: Session = self.machine.connect()

@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
-from lab_vm import LabVm, command_line
+from lab_vm import LabVm, command_line, vm_up
 
 from testbed.vm.machine import Machine
 
-pytestmark = [pytest.mark.labvm, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.labvm, pytest.mark.timeout(3600)]
 
 TOPOLOGY = "name: {name}\nscale: {{time: 100000}}\nfabric: {{design: single-switch, hosts: 2, gpus: 1}}\n"
 SSH_WITHIN_S = 60.0
@@ -126,7 +126,7 @@ def test_an_interrupted_start_leaves_nothing() -> None:
         time.sleep(0.05)
     record = machine.record
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 130
     assert not machine.directory.exists()
     assert not Path(f"/proc/{record.pid}").exists()
@@ -139,21 +139,12 @@ class TestKilled:
         name = f"test-kill-{os.getpid()}"
         machine = Machine(name)
         try:
-            assert command_line("vm", "up", "-n", name).returncode == 0
+            started = vm_up(name)
+            assert started.returncode == 0, started.stderr
             process = subprocess.Popen(
                 [
-                    sys.executable,
-                    "-u",
-                    "-m",
-                    "testbed",
-                    "vm",
-                    "exec",
-                    "-n",
-                    name,
-                    "--",
-                    "sh",
-                    "-c",
-                    "echo on; sleep 600",
+                    *(sys.executable, "-u", "-m", "testbed", "vm", "exec", "-n", name),
+                    *("--", "sh", "-c", "echo on; exec sleep 3600"),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -165,13 +156,14 @@ class TestKilled:
             record = machine.record
             assert record is not None
             os.kill(record.pid, signal.SIGKILL)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=300)
             assert process.returncode == 2
             assert "broke" in errors
             asked = command_line("vm", "exec", "-n", name, "--", "true")
             assert asked.returncode == 2
             assert "has ended" in asked.stderr
-            assert command_line("vm", "up", "-n", name).returncode == 0
+            again = vm_up(name)
+            assert again.returncode == 0, again.stderr
             assert command_line("vm", "exec", "-n", name, "--", "true").returncode == 0
         finally:
             assert command_line("vm", "down", "-n", name).returncode == 0

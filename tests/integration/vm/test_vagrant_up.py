@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab_vm import CHECKOUT, command_line
+from lab_vm import BUILD_TIMEOUT_S, CHECKOUT, command_line
 from private_libvirt import lacking, run_beside_libvirt
 
 from testbed.errors import CapabilityError
@@ -28,7 +28,6 @@ pytestmark = [pytest.mark.labvm, pytest.mark.timeout(3600)]
 
 FINISHED_WITHIN_S = 15 * 60.0
 TIMEOUT_S = 3000.0
-BUILD_TIMEOUT_S = 1200.0
 ALONE = os.environ.get("CI", "").lower() in {"1", "true"} or os.environ.get("TESTBED_TEST_ALONE") == "1"
 SCRIPT = """
 vagrant up --provider=libvirt --no-color
