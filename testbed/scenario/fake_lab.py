@@ -114,6 +114,7 @@ class FakeLab:
 
     def spawn(self, node: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[bytes]:
         self.started.append((node, tuple(argv)))
+        popen_kwargs.pop("own_sysfs", None)
         return subprocess.Popen(list(self._program(node, argv)), **popen_kwargs)
 
     def counters(self) -> Mapping[tuple[str, str], PortCounters]:

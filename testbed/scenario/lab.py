@@ -28,7 +28,7 @@ class LiveLab(Protocol):
     def plan(self) -> LabPlan: ...
 
     def spawn(self, node: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[bytes]:
-        """Start a program inside a node. Options are those of `subprocess.Popen`."""
+        """Start a program inside a node. Options are those of `subprocess.Popen`, and `own_sysfs`."""
         ...
 
     def counters(self) -> Mapping[tuple[str, str], PortCounters]:

@@ -1,4 +1,6 @@
-"""Every shipped scenario is run as a user would, and passes.
+"""Every shipped scenario that this machine can run is run as a user would, and passes.
+
+Those over RDMA need the lab VM's kernel: tests/integration/vm/test_rdma_scenarios.py runs them there.
 
 A run on a machine that was overrun is invalid and says nothing; one that fails may have met a moment that no trust
 check knows of. Either is run once more; what fails twice fails here, what is invalid twice is shown.
@@ -15,8 +17,15 @@ from pathlib import Path
 
 import pytest
 
+from testbed.model.scenario import TransportKind
+from testbed.spec.scenario_file import load_scenario
+
 ROOT = Path(__file__).parents[3]
-SCENARIOS = sorted((ROOT / "scenarios").glob("*.yml"))
+SCENARIOS = [
+    path
+    for path in sorted((ROOT / "scenarios").glob("*.yml"))
+    if load_scenario(path).transport.kind is not TransportKind.RDMA
+]
 LONGEST_S = 60
 """Of a scenario, in wall-clock time; twice that on a machine that others use too."""
 
