@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from testbed.report.scenario.figures import MISSING, every_run, format_rate, format_time
+from testbed.report.scenario.figures import MISSING, every_run, format_bytes, format_rate, format_time
 from testbed.results import LabSummary, PointResult, Record
 from testbed.units import Duration
 
@@ -27,6 +27,7 @@ def facts(record: Record, point: PointResult) -> list[Fact]:
     ]
     found += [("Matrix", f"{key}: {written(values)}") for key, values in scenario.matrix.items()]
     found += [("Fault", written(fault)) for fault in scenario.faults]
+    found += _probes(scenario.probes, point)
     found += [
         ("Repeat", written(scenario.repeat)),
         ("Time scale", f"k = {lab.k:g}" + (", chosen for this machine" if lab.k_auto else ", as the file says")),
@@ -39,6 +40,16 @@ def facts(record: Record, point: PointResult) -> list[Fact]:
     if scenario.overrides:
         found.append(("Overrides", ", ".join(scenario.overrides)))
     return found
+
+
+def _probes(asked: Mapping[str, Any], point: PointResult) -> list[Fact]:
+    """What ran beside the traffic, of the first run that had any; or that none was wanted."""
+    counted = next((run.counters for run in point.runs if run.counters.get("probe_streams")), None)
+    if counted is None:
+        return [("Probes", "off")] if asked.get("enabled") is False else []
+    streams, rate, sent = (counted.get(key, 0.0) for key in ("probe_streams", "probe_rate_pps", "probes_sent"))
+    size = format_bytes(counted.get("probe_bytes"))
+    return [("Probes", f"{streams:,.0f} streams of {rate:g} packets a second: {sent:,.0f} packets, {size}")]
 
 
 def machine(record: Record) -> list[Fact]:
