@@ -9,6 +9,7 @@ import io
 import os
 import re
 import shutil
+import subprocess
 import tarfile
 import tempfile
 import time
@@ -82,3 +83,17 @@ def test_from_a_checkout_to_the_report_of_the_demo(scratch: Path) -> None:
     assert '"ecmp-against-spraying"' in record.read_text()
     if ALONE:
         assert took_s < FINISHED_WITHIN_S
+
+
+def test_a_box_that_is_not_there(scratch: Path) -> None:
+    environment = {
+        **os.environ,
+        "TESTBED_BOX": str(scratch / "none.box"),
+        "VAGRANT_HOME": str(scratch / "vagrant"),
+        "VAGRANT_DOTFILE_PATH": str(scratch / "machine"),
+    }
+    done = subprocess.run(
+        ["vagrant", "up"], cwd=CHECKOUT, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode != 0
+    assert f"there is no file {scratch}/none.box; ./lab vm build --box" in done.stderr
