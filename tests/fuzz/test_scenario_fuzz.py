@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hostile_files import FUZZ, assert_well_said, edited, overrides, pieces, values
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import SpecError
 from testbed.scenario.sweep import plan_points
 from testbed.spec.scenario_file import load_scenario_text
-from testbed.spec.strict_yaml import MAX_PROBLEMS
 from testbed.workload.registry import KINDS
 
 ROOT = Path(__file__).parents[2]
@@ -27,37 +27,22 @@ WORDS = (
 )
 TOKENS = st.sampled_from([*WORDS.split(), *KINDS, "\n", "\n  ", ": ", "- "])
 PARAMETERS = sorted({parameter.name for kind in KINDS.values() for parameter in kind.parameters})
-KEYS = st.sampled_from(
-    [
-        *(f"workload.{name}" for name in (*PARAMETERS, "kind", "ranks", "ranks.hosts", "ranks.count", "duration")),
-        *(f"matrix.{name}" for name in ("workload.kind", "workload.bytes", "fabric.hosts", "transport.kind", "x")),
-        *(f"faults[0].{name}" for name in ("at", "until", "link", "set", "set.rate", "down", "node", "storm", "flap")),
-        *(f"expect[0].{name}" for name in ("metric", "min", "max", "where", "over", "within", "tolerance", "source")),
-        "name", "topology", "topology.file", "topology.inline", "topology.set", "transport", "transport.kind",
-        "transport.cc", "workload", "matrix", "faults", "repeat", "repeat.runs", "expect", "fabric.hosts",
-        "description",
-    ]
-)  # fmt: skip
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | TOKENS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10) | TOKENS, inner, max_size=4),
-    max_leaves=8,
-)
-FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+KEYS = [
+    *(f"workload.{name}" for name in (*PARAMETERS, "kind", "ranks", "ranks.hosts", "ranks.count", "duration")),
+    *(f"matrix.{name}" for name in ("workload.kind", "workload.bytes", "fabric.hosts", "transport.kind", "x")),
+    *(f"faults[0].{name}" for name in ("at", "until", "link", "set", "set.rate", "down", "node", "storm", "flap")),
+    *(f"expect[0].{name}" for name in ("metric", "min", "max", "where", "over", "within", "tolerance", "source")),
+    "name", "topology", "topology.file", "topology.inline", "topology.set", "transport", "transport.kind",
+    "transport.cc", "workload", "matrix", "faults", "repeat", "repeat.runs", "expect", "fabric.hosts",
+    "description",
+]  # fmt: skip
 
 
 def check(text: str, overrides: dict[str, object] | None = None) -> None:
     try:
         scenario = load_scenario_text(text, file="fuzz.yml", overrides=overrides).scenario
     except SpecError as error:
-        assert 0 < len(error.problems) <= MAX_PROBLEMS + 1
-        lines = len(text.splitlines()) + 1
-        for problem in error.problems:
-            assert problem.code
-            assert problem.message
-            assert "\n" not in problem.message
-            assert problem.message.isprintable()
-            assert problem.position is None or 1 <= problem.position.line <= lines
+        assert_well_said(error, text)
     else:
         points = plan_points(scenario)
         assert len(points) == max(1, len(scenario.variants))
@@ -65,27 +50,24 @@ def check(text: str, overrides: dict[str, object] | None = None) -> None:
 
 
 @FUZZ
-@given(st.lists(TOKENS, max_size=40).map("".join))
+@given(pieces(TOKENS))
 def test_pieces_of_yaml(text: str) -> None:
     check(text)
 
 
 @FUZZ
-@given(st.sampled_from(SEEDS), st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 12), TOKENS), max_size=4))
-def test_files_with_pieces_replaced(text: str, edits: list[tuple[int, int, str]]) -> None:
-    for start, length, token in edits:
-        at = start % (len(text) + 1)
-        text = text[:at] + token + text[at + length :]
+@given(edited(SEEDS, TOKENS))
+def test_files_with_pieces_replaced(text: str) -> None:
     check(text)
 
 
 @FUZZ
-@given(st.sampled_from(SEEDS), st.dictionaries(KEYS, VALUES, min_size=1, max_size=3))
-def test_files_with_values_replaced(text: str, overrides: dict[str, object]) -> None:
-    check(text, overrides)
+@given(st.sampled_from(SEEDS), overrides(KEYS, TOKENS))
+def test_files_with_values_replaced(text: str, changes: dict[str, object]) -> None:
+    check(text, changes)
 
 
 @FUZZ
-@given(st.sampled_from(SEEDS), st.text(max_size=30), VALUES)
+@given(st.sampled_from(SEEDS), st.text(max_size=30), values(TOKENS))
 def test_any_setting(text: str, key: str, value: object) -> None:
     check(text, {key: value})
