@@ -181,6 +181,7 @@ def _class_document(item: ClassPlan, written: TrafficClass, profile: PortProfile
         "alpha": item.alpha or None,
         "pmax": item.pmax if item.kmin_bytes is not None else None,
         "drop_non_ect": item.drop_non_ect,
+        "mark_at": None if written.ecn is None or item.kmin_bytes is None else str(written.ecn.mark_at),
         "thresholds": {key: depth(text, size) for key, text, size in _thresholds(item, written, profile)},
     }
 

@@ -29,6 +29,7 @@ class ClassFlag(enum.IntFlag):
     ECN = 4
     DROP_NON_ECT = 8
     STRICT = 16
+    MARK_LEAVING = 32
 
 
 class PortFlag(enum.IntFlag):

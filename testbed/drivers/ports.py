@@ -151,6 +151,8 @@ def _fill_class(record: dict[str, int], item: ClassPlan) -> None:
         flags |= ClassFlag.STRICT
     if item.drop_non_ect:
         flags |= ClassFlag.DROP_NON_ECT
+    if item.mark_at_dequeue:
+        flags |= ClassFlag.MARK_LEAVING
     if item.kmin_bytes is not None and item.kmax_bytes is not None:
         flags |= ClassFlag.ECN
         record["kmin_bytes"] = min(item.kmin_bytes, _UNLIMITED)

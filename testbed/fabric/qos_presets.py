@@ -19,6 +19,7 @@ from testbed.model import (
     Depth,
     DepthUnit,
     EcnCurve,
+    MarkAt,
     PfcThresholds,
     QosProfile,
     TrafficClass,
@@ -165,13 +166,13 @@ def _dcqcn() -> QosPreset:
 
 
 def _uec() -> QosPreset:
-    """Ultra Ethernet 1.0, section 3.6.17: ECN from 0.2 to 0.8 BDP, trimming at one BDP; lossy.
+    """Ultra Ethernet 1.0, section 3.6.17: ECN from 0.2 to 0.8 BDP at dequeue, trimming at one BDP; lossy.
 
     Marks surely at Kmax (pmax 1). Buffer and alpha are ours: room for trimming to act before the buffer is full.
     """
     return _preset(
         "uec",
-        EcnCurve(kmin=Depth(0.2, DepthUnit.BDP), kmax=Depth(0.8, DepthUnit.BDP)),
+        EcnCurve(kmin=Depth(0.2, DepthUnit.BDP), kmax=Depth(0.8, DepthUnit.BDP), mark_at=MarkAt.DEQUEUE),
         summary="Ultra Ethernet: 0.2 to 0.8 BDP, lossy, trimming at one BDP",
         source="UE specification 1.0, section 3.6.17",
         shared_bytes=64_000_000,

@@ -40,6 +40,17 @@ class NonEct(StrEnum):
     DROP = "drop"
 
 
+class MarkAt(StrEnum):
+    """Which queue decides about a packet's mark: the one that it finds, or the one that it leaves behind.
+
+    At dequeue the mark tells what the queue is now, not what it was when the packet came (UE specification 1.0,
+    section 3.6.17).
+    """
+
+    ENQUEUE = "enqueue"
+    DEQUEUE = "dequeue"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EcnCurve:
     """WRED on the instantaneous queue: 0 up to `kmin`, linear to `pmax` at `kmax`, 1 above."""
@@ -48,6 +59,7 @@ class EcnCurve:
     kmax: Depth
     pmax: float = 1.0
     non_ect: NonEct = NonEct.KEEP
+    mark_at: MarkAt = MarkAt.ENQUEUE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

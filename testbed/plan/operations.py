@@ -265,6 +265,7 @@ class ClassPlan:
     kmax_bytes: int | None = None
     pmax: float = 0.0
     drop_non_ect: bool = False
+    mark_at_dequeue: bool = False
     xoff_bytes: int = 0
     xon_bytes: int = 0
     headroom_bytes: int = 0

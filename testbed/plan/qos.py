@@ -292,7 +292,7 @@ def _switch_profile(shape: PortShape, owner: QosProfile, share: int, policy: Qos
 
 def _switch_class(item: TrafficClass, shape: PortShape, owner: QosProfile, share: int, quantum: int) -> ClassPlan:
     shared, bdp = owner.buffer.shared_bytes, shape.bdp
-    kmin, kmax, pmax, drop_non_ect = None, None, 0.0, False
+    kmin, kmax, pmax, drop_non_ect, mark_at_dequeue = None, None, 0.0, False, False
     if item.ecn is not None:
         kmin, kmax = depth_bytes(item.ecn.kmin, bdp), depth_bytes(item.ecn.kmax, bdp)
         if kmin > kmax:
@@ -303,6 +303,7 @@ def _switch_class(item: TrafficClass, shape: PortShape, owner: QosProfile, share
                 code="ecn-curve",
             )
         pmax, drop_non_ect = item.ecn.pmax, item.ecn.non_ect == "drop"
+        mark_at_dequeue = item.ecn.mark_at == "dequeue"
     xoff = xon = headroom = 0
     limit = shared
     if item.lossless:
@@ -330,6 +331,7 @@ def _switch_class(item: TrafficClass, shape: PortShape, owner: QosProfile, share
         kmax_bytes=kmax,
         pmax=pmax,
         drop_non_ect=drop_non_ect,
+        mark_at_dequeue=mark_at_dequeue,
         xoff_bytes=xoff,
         xon_bytes=xon,
         headroom_bytes=headroom,

@@ -19,6 +19,7 @@ from testbed.model import (
     EcnCurve,
     HashEngine,
     LoadBalancing,
+    MarkAt,
     NonEct,
     PfcThresholds,
     QosProfile,
@@ -356,6 +357,7 @@ class Draft:
             kmax=kmax.value,
             pmax=_of(keys, "pmax", 1.0),
             non_ect=NonEct(_of(keys, "non_ect", NonEct.KEEP)),
+            mark_at=MarkAt(_of(keys, "mark_at", MarkAt.ENQUEUE)),
         )
 
     def refuse_curve(self, name: str, kmin: str, kmax: str) -> None:
@@ -432,6 +434,7 @@ def _class_keys(item: TrafficClass) -> Iterator[tuple[str, Any]]:
     if item.ecn is not None:
         ecn = item.ecn
         yield from (("kmin", ecn.kmin), ("kmax", ecn.kmax), ("pmax", ecn.pmax), ("non_ect", ecn.non_ect))
+        yield "mark_at", ecn.mark_at
     if item.pfc is not None:
         yield from (("pfc", True), ("xoff", item.pfc.xoff), ("xon", item.pfc.xon), ("headroom", item.pfc.headroom))
 

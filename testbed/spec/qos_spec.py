@@ -14,7 +14,7 @@ from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
 
 from testbed.fabric import QOS_PRESETS
-from testbed.model import BalancingMode, HashEngine, NodeKind, NonEct, Role
+from testbed.model import BalancingMode, HashEngine, MarkAt, NodeKind, NonEct, Role
 from testbed.names import nearest
 from testbed.spec.fields import Checked, DurationField, Entries, Flag, Name, OneOf, Section, Whole, Written
 from testbed.spec.paths import quote
@@ -73,6 +73,10 @@ class EcnSpec(SpecModel):
     )
     non_ect: Written[Annotated[str, OneOf(tuple(NonEct))]] = Field(
         default=None, description="keep or drop what would be marked but is not ECN-capable, default keep"
+    )
+    mark_at: Written[Annotated[str, OneOf(tuple(MarkAt))]] = Field(
+        default=None,
+        description="enqueue: by the queue that a packet finds (default); dequeue: by the one that it leaves behind",
     )
 
 

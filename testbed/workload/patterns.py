@@ -7,7 +7,7 @@ Broadcom/csg-htsim, sim/datacenter/connection_matrices) and of draft-calabria-bm
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from enum import StrEnum
 
 from testbed.errors import WorkloadError
@@ -112,11 +112,12 @@ def generate_permutation(
     scope: Scope | str = Scope.ANY,
     leaf_of: LeafOf | None = None,
     flows: int = 1,
+    sources: Collection[int] | None = None,
 ) -> Workload:
     """Each rank sends to one other and receives from one other, drawn by `rng`: a derangement.
 
-    `flows` transfers of `size_bytes` each make up a pair. Raises `WorkloadError` where more than half of the ranks are
-    in one leaf and the scope is inter-leaf.
+    Of that, only `sources` send, if they are given. `flows` transfers of `size_bytes` each make up a pair. Raises
+    `WorkloadError` where more than half of the ranks are in one leaf and the scope is inter-leaf, or nobody sends.
     """
     leaves: list[Hashable] = list(range(ranks))
     if choose(Scope, scope, "scope") is Scope.INTER_LEAF:
@@ -125,7 +126,12 @@ def generate_permutation(
         if not callable(leaf_of) and len(leaf_of) != ranks:
             raise WorkloadError(f"{len(leaf_of)} leaves are given for {ranks} ranks", field="leaf_of")
         leaves = [leaf_of(rank) if callable(leaf_of) else leaf_of[rank] for rank in range(ranks)]
-    return _pairs("permutation", list(enumerate(draw_derangement(rng, leaves))), ranks, size_bytes, flows)
+    pairs = list(enumerate(draw_derangement(rng, leaves)))
+    if sources is not None:
+        pairs = [pair for pair in pairs if pair[0] in sources]
+        if not pairs:
+            raise WorkloadError("nobody sends", field="sources")
+    return _pairs("permutation", pairs, ranks, size_bytes, flows)
 
 
 def generate_tornado(*, ranks: int, size_bytes: int, shift: int | None = None, flows: int = 1) -> Workload:

@@ -15,6 +15,7 @@ from testbed.model import (
     HashEngine,
     Lab,
     LoadBalancing,
+    MarkAt,
     NonEct,
     PfcThresholds,
     QosPolicy,
@@ -98,7 +99,7 @@ def test_the_section_of_the_documentation() -> None:
                         dscp=(26,),
                         weight=60,
                         lossless=True,
-                        ecn=EcnCurve(kmin=bdp(0.2), kmax=bdp(0.8), pmax=1.0),
+                        ecn=EcnCurve(kmin=bdp(0.2), kmax=bdp(0.8), pmax=1.0, mark_at=MarkAt.DEQUEUE),
                         pfc=PfcThresholds(),
                     ),
                     TrafficClass(name="control", priority=6, dscp=(48,), strict=True),
@@ -391,4 +392,4 @@ def test_a_written_topology_reads_back_with_its_qos() -> None:
     assert written.qos is not None
     assert len(written.qos.profiles) == 3
     rail = by_name(written.qos.of("p1-s1-rail1"))["rdma"]
-    assert rail.ecn == EcnCurve(kmin=bdp(0.1), kmax=Depth(150_000))
+    assert rail.ecn == EcnCurve(kmin=bdp(0.1), kmax=Depth(150_000), mark_at=MarkAt.DEQUEUE)

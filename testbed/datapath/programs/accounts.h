@@ -34,7 +34,7 @@ static __always_inline void leave(const struct queued *queued, struct queue *que
 	__u32 index;
 
 	take(&queue->bytes, queued->bytes);
-	index = queued->buffer;
+	index = queued->buffer & 0xffff;
 	if (index) {
 		buffer = bpf_map_lookup_elem(&buffers, &index);
 		if (buffer)
@@ -104,24 +104,39 @@ static __always_inline __u32 depth_bin(__u64 bytes)
 	return bin < DEPTH_BINS ? bin : DEPTH_BINS - 1;
 }
 
+/* Whether the curve of a class hits a packet at this depth. */
+static __always_inline int is_hit(const struct class_config *class, __u64 depth)
+{
+	__u32 span, probability;
+
+	if (depth <= class->kmin_bytes)
+		return 0;
+	if (depth >= class->kmax_bytes)
+		return 1;
+	span = class->kmax_bytes - class->kmin_bytes;
+	probability = (depth - class->kmin_bytes) * class->pmax / span;
+	return bpf_get_prandom_u32() <= probability;
+}
+
+/* Mark a packet that allows it. What an earlier switch has marked is not marked here. */
+static __always_inline int set_ce(struct __sk_buff *skb, struct queue *queue, __u8 ecn, __u32 packets)
+{
+	if (!ecn || ecn == ECN_CE || !bpf_skb_ecn_set_ce(skb))
+		return 0;
+	queue->ce_packets += packets;
+	return 1;
+}
+
 /* Whether the packet may stay. */
 static __always_inline int congestion(struct __sk_buff *skb, const struct class_config *class, struct queue *queue,
 				      __u8 ecn, __u32 length, __u32 packets)
 {
-	__u64 depth = queue->bytes;
-
-	if (depth <= class->kmin_bytes)
+	if (ecn && class->flags & CLASS_MARK_LEAVING)
 		return 1;
-	if (depth < class->kmax_bytes) {
-		__u32 span = class->kmax_bytes - class->kmin_bytes;
-		__u32 probability = (depth - class->kmin_bytes) * class->pmax / span;
-		if (bpf_get_prandom_u32() > probability)
-			return 1;
-	}
+	if (!is_hit(class, queue->bytes))
+		return 1;
 	if (ecn) {
-		/* What an earlier switch has marked is not marked here. */
-		if (ecn != ECN_CE && bpf_skb_ecn_set_ce(skb))
-			queue->ce_packets += packets;
+		set_ce(skb, queue, ecn, packets);
 		return 1;
 	}
 	if (!(class->flags & CLASS_DROP_NON_ECT))

@@ -21,6 +21,7 @@ enum class_flags {
 	CLASS_ECN = 4,
 	CLASS_DROP_NON_ECT = 8,
 	CLASS_STRICT = 16,
+	CLASS_MARK_LEAVING = 32, /* ECN by the queue that a packet leaves behind */
 };
 
 enum port_flags { PORT_SWITCH = 1, PORT_TRIM = 2 };
@@ -142,7 +143,7 @@ struct queued {
 	__u32 queue;
 	__u32 ingress; /* index of the ingress account, 0: none */
 	__u32 bytes;
-	__u32 buffer;
+	__u32 buffer; /* and above 16 bits: 1 + profile of the port, where packets are marked as they leave */
 };
 
 struct lab_config {

@@ -89,6 +89,7 @@ def _permutation(values: Values, fabric: Fabric) -> Workload:
         scope=values.text("scope"),
         leaf_of=fabric.leaf_of,
         flows=values.whole("flows"),
+        sources=listed(values.some_ranks("sources"), list(range(fabric.ranks)), "sources"),
     )
 
 
@@ -113,7 +114,6 @@ def _background(values: Values, fabric: Fabric) -> Workload:
     )
 
 
-def _mice(values: Values, fabric: Fabric) -> Workload:
 def _flow_sizes(values: Values) -> FlowSizes:
     sizes = FLOW_SIZES[values.text("sizes")]
     if not values.given("largest"):
@@ -124,6 +124,7 @@ def _flow_sizes(values: Values) -> FlowSizes:
         raise WorkloadError(str(error), field="largest") from error
 
 
+def _mice(values: Values, fabric: Fabric) -> Workload:
     span_ns = values.ns("span")
     everyone = list(range(fabric.ranks))
     bursts = (
@@ -212,6 +213,7 @@ KINDS = (
             _BYTES,
             choice("scope", "any", tuple(Scope), "any other rank, or only one of another leaf"),
             _FLOWS,
+            some_ranks("sources", None, "how many of them send, or which; default: all"),
         ),
         build=_permutation,
         timed=True,
@@ -232,9 +234,9 @@ KINDS = (
         description="front-end flows that arrive as a Poisson process (open loop), in bursts if told",
         parameters=(
             choice("sizes", "WebSearch", tuple(FLOW_SIZES), "distribution of the flows' sizes"),
+            size("largest", None, "only the distribution's flows up to this size; default: all"),
             number("load", 0.2, "what each source offers, as a share of its link", low=0.0001, high=1),
             duration("span", "1ms", "how long flows begin", low=1),
-            size("largest", None, "only the distribution's flows up to this size; default: all"),
             duration("burst_on", None, "length of a burst; default: no bursts", low=1),
             duration("burst_off", "100us", "time between two bursts"),
             number("burst_factor", 10, "how much more often flows arrive in a burst", low=1, high=MAX_BURST_FACTOR),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +37,7 @@ TRIMMED_FRAME = 64 + 14
 ECT1, ECT0, CE = 1, 2, 3
 
 # Trimming on the way h0 - s1 - s2 - s3 - h1, where s1 is the narrow place. The rest is at s3: g0 sends to `keep` and
-# `drop` (WRED) and to b1 and b2 (shared buffer).
+# `drop` (WRED), to `behind` (marks at dequeue), and to b1 and b2 (shared buffer).
 TOPOLOGY = """
 name: {name}
 scale: {time: 1}
@@ -53,6 +55,7 @@ qos:
   ports:
     "s3:eth2": {classes: {rdma: {limit: 100kB, ecn: {kmin: 5kB, kmax: 15kB, pmax: 1.0, non_ect: keep}}}}
     "s3:eth3": {classes: {rdma: {limit: 100kB, ecn: {kmin: 5kB, kmax: 15kB, pmax: 1.0, non_ect: drop}}}}
+    "s3:eth6": {classes: {rdma: {limit: 200kB, ecn: {kmin: 15kB, kmax: 15kB, mark_at: dequeue}}}}
     "s1:eth1": {classes: {rdma: {limit: 30kB}}}
 topology:
   nodes:
@@ -64,6 +67,7 @@ topology:
     g0: {kind: host}
     keep: {kind: host}
     drop: {kind: host}
+    behind: {kind: host}
     b1: {kind: host}
     b2: {kind: host}
   links:
@@ -76,6 +80,7 @@ topology:
     - {endpoints: ["s3:eth3", "drop:eth1"], rate: 10M}
     - {endpoints: ["s3:eth4", "b1:eth1"], rate: 10M}
     - {endpoints: ["s3:eth5", "b2:eth1"], rate: 10M}
+    - {endpoints: ["s3:eth6", "behind:eth1"], rate: 10M}
 """
 
 
@@ -159,6 +164,27 @@ def test_a_deep_queue_marks_what_is_ecn_capable(lab: PortLab, receiver: str, ecn
     dropped = int(queue["tail_packets"] - before["tail_packets"])
     assert len(packets) == sent - dropped
     assert queue["ect_packets"] - before["ect_packets"] == len(packets)
+
+
+def test_a_mark_at_dequeue_tells_of_what_is_behind(lab: PortLab) -> None:
+    """The last packets of a burst found the longest queue, and leave the shortest behind them."""
+    queue, account = lab.queue("s3", "eth6", RDMA), lab.account("behind", "eth1", RDMA)
+    before, came = queue.copy(), int(account["ce_packets"])
+    burst, behind = 60, 15_000 // FRAME
+    with lab.sink("behind") as sink, lab.sender("g0", "behind", RDMA, ecn=ECT0) as item:
+        sink.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        send(item, burst)
+        lab.still()
+        found = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                _, ancillary, _, _ = sink.recvmsg(2048, socket.CMSG_SPACE(1))
+                found.append(ancillary[0][2][0] & CE)
+    assert len(found) == burst
+    marked = found.count(CE)
+    assert found[-behind - 1 :] == [ECT0] * (behind + 1) and found[-behind - 2] == CE
+    assert marked >= burst // 2, "the NIC is 20 times as fast as the port"
+    assert queue["ce_packets"] - before["ce_packets"] == marked == account["ce_packets"] - came
 
 
 def test_what_is_not_ecn_capable_is_kept_or_dropped_as_configured(lab: PortLab) -> None:

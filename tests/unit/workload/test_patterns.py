@@ -84,6 +84,14 @@ def test_a_permutation_is_a_derangement_of_leaves(leaves: int, per_leaf: int, se
         assert all(a != b for a, b in blocks)
 
 
+def test_some_of_a_permutation_send() -> None:
+    everyone = pairs(generate_permutation(ranks=6, size_bytes=1, rng=random.Random(1)))
+    some = generate_permutation(ranks=6, size_bytes=1, rng=random.Random(1), sources=[0, 4])
+    assert pairs(some) == [everyone[0], everyone[4]]
+    with pytest.raises(WorkloadError, match="nobody sends"):
+        generate_permutation(ranks=6, size_bytes=1, rng=random.Random(1), sources=[])
+
+
 def test_uneven_leaves_and_impossible_permutations() -> None:
     leaf_of = [0, 0, 0, 1, 1, 2]
     found = pairs(
