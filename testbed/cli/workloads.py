@@ -40,7 +40,7 @@ def _head(kind: WorkloadKind) -> str:
     if kind.collective:
         more.append("its data is checked")
     if kind.timed:
-        more.append("takes `duration` instead of bytes, over iperf3")
+        more.append("takes `duration` instead of bytes, over iperf3 or perftest")
     return f"{kind.name}: {kind.description}" + (f" ({'; '.join(more)})" if more else "") + "\n"
 
 
