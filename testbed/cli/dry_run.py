@@ -34,8 +34,9 @@ def print_dry_run(sweeps: Sequence[Sweep], form: Format) -> None:
     document = [_document(sweep, points, whys) for (sweep, points), whys in zip(foreseen, explained, strict=True)]
     emit_rows(rows, COLUMNS, form, json_document=document)
     if form is Format.TABLE:
-        for line in dict.fromkeys(_explanation(scale) for whys in explained for scale in whys.values()):
-            console().print(line, highlight=False, soft_wrap=True, markup=False)
+        for sweep, whys in zip(sweeps, explained, strict=True):
+            for line in dict.fromkeys(_explanation(scale) for scale in whys.values()):
+                console().print(f"{sweep.scenario.name}: {line}", highlight=False, soft_wrap=True, markup=False)
         points = sum(len(ones) for _, ones in foreseen)
         labs = sum(len(sweep.labs) for sweep in sweeps)
         runs = sum(one.runs for _, ones in foreseen for one in ones)

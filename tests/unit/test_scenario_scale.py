@@ -109,7 +109,7 @@ def test_a_dry_run_says_why_and_what_would_do(tmp_path: Path, capsys: pytest.Cap
     sweep = sweep_of(tmp_path, workload)
     print_dry_run([sweep], Format.TABLE)
     said = capsys.readouterr().out
-    assert "k = 8000: 1,4" in said and "while 8 senders begin" in said
+    assert "x: k = 8000: 1,4" in said and "while 8 senders begin" in said
     print_dry_run([sweep], Format.JSON)
     (lab,) = json.loads(capsys.readouterr().out)[0]["labs"]
     assert lab["k"] == 8000 and "packets/s" in lab["k_reason"] and lab["k_warning"] == ""
