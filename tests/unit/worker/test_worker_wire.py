@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 from testbed.worker.errors import ProgramError
-from testbed.worker.program import Channel, Endpoint, Piece, Program, Step, TcpSettings, UetSettings
+from testbed.worker.program import (
+    Channel,
+    Endpoint,
+    Piece,
+    Program,
+    RdmaSettings,
+    Settings,
+    Step,
+    TcpSettings,
+    UetSettings,
+)
 from testbed.worker.wire import decode_program, encode_program
 from testbed.workload.datatype import DataType
 from testbed.workload.steps import Collective, Combine
@@ -57,8 +67,10 @@ UET = UetSettings(
 )
 
 
-@pytest.mark.parametrize("transport", [TcpSettings(), TcpSettings(congestion_control="dctcp", tos=4), UET])
-def test_what_is_encoded_is_decoded(transport: TcpSettings | UetSettings) -> None:
+@pytest.mark.parametrize(
+    "transport", [TcpSettings(), TcpSettings(congestion_control="dctcp", tos=4), UET, RdmaSettings()]
+)
+def test_what_is_encoded_is_decoded(transport: Settings) -> None:
     there = program(transport=transport)
     assert decode_program(json.loads(json.dumps(encode_program(there)))) == there
 
