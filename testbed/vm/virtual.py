@@ -6,9 +6,10 @@ the host's choosing. It has no network, no keyboard, and no disk that could inte
 memory (NVDIMMs, which are read and written like any other). Its serial ports write to files. Seeds, addresses and
 the date are fixed. Source: QEMU, docs/devel/tcg-icount.rst; docs/nvdimm.txt.
 
-QEMU's threads share one CPU. One of them runs the guest, another skips the time in which it is idle; where both ran at
-once, a skip could begin after the guest had halted and before its last instructions were counted
-(accel/tcg/icount-common.c, `icount_start_warp_timer`): once in a minute, time was some hundred nanoseconds off.
+QEMU's threads share one CPU. One of them runs the guest, another skips the time in which it is idle; where both run at
+once, a skip may begin after the guest has halted and before its last instructions are counted
+(accel/tcg/icount-common.c, `icount_start_warp_timer`). Two runs were then the same to the last bit for half a minute of
+the guest's time, and some nanoseconds apart from there on. On one CPU, and neither interrupting the other, that is rarer.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ def run_job(
             # It ends with us, however we end.
             [
                 *("setpriv", "--pdeathsig", "KILL", "--", "taskset", "--cpu-list", str(_choose_cpu())),
+                *("chrt", "--batch", "0"),  # who is woken does not interrupt who runs (sched(7), SCHED_BATCH)
                 *(*emulator.program, *machine_options(image, disk, files)),
             ],
             env=environment(),
