@@ -9,7 +9,7 @@ the date are fixed. Source: QEMU, docs/devel/tcg-icount.rst; docs/nvdimm.txt.
 QEMU's threads share one CPU. One of them runs the guest, another skips the time in which it is idle; where both run at
 once, a skip may begin after the guest has halted and before its last instructions are counted
 (accel/tcg/icount-common.c, `icount_start_warp_timer`). Two runs were then the same to the last bit for half a minute of
-the guest's time, and some nanoseconds apart from there on. On one CPU, and neither interrupting the other, that is rarer.
+the guest's time, and some nanoseconds apart from there on. On one CPU, neither interrupting the other, that is rarer.
 """
 
 from __future__ import annotations
