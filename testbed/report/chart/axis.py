@@ -54,7 +54,7 @@ def linear_axis(
     known = [0.0 if abs(value) < _SMALLEST else value for value in values if abs(value) < _LARGEST]
     low, high = min(known, default=0.0), max(known, default=1.0)
     if least is not None:
-        high = max(high, min(least, _LARGEST))
+        high = max(high, min(least if abs(least) >= _SMALLEST else 0.0, _LARGEST))
     if from_zero:
         low, high = min(0.0, low), max(0.0, high)
     if high - low <= max(abs(high), abs(low)) * 1e-9:

@@ -83,6 +83,10 @@ def test_decades() -> None:
     assert labels(log_axis("slowdown", "ratio", [1.0, 8.0])) == ["1", "2", "5", "10"]
 
 
+def test_next_to_nothing_is_nothing() -> None:
+    assert labels(linear_axis("x", "ratio", [0.0], least=2e-309)) == labels(linear_axis("x", "ratio", [0.0]))
+
+
 def test_chosen_numbers_are_their_own_ticks() -> None:
     axis = numbered_axis("senders", [16, 2, 4, 8, 4])
     assert labels(axis) == ["2", "4", "8", "16"]
