@@ -41,9 +41,9 @@ def _library() -> ctypes.CDLL:
         found = ctypes.CDLL(_LIBRARY, use_errno=True)
     except OSError as error:
         raise TrafficError(f"no sockets over RDMA here: {error}") from error
-    for name in ("rsendv", "rrecv"):
+    for name in ("rwritev", "rrecv"):
         getattr(found, name).restype = ctypes.c_ssize_t
-    found.rsendv.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
+    found.rwritev.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
     found.rrecv.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     found.rpoll.argtypes = (ctypes.c_void_p, ctypes.c_ulong, ctypes.c_int)
     return found
@@ -110,7 +110,7 @@ class RSocket:
         kept = [_Memory(buffer) for buffer in buffers]
         pieces = [memory for memory in kept if memory.length]
         vector = (_Piece * len(pieces))(*(_Piece(memory.address, memory.length) for memory in pieces))
-        return _checked(_library().rsendv(self._fd, vector, len(pieces)))
+        return _checked(_library().rwritev(self._fd, vector, len(pieces)))
 
     def send(self, data: bytes) -> int:
         return self.sendmsg((data,))
