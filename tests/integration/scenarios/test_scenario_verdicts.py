@@ -3,7 +3,8 @@
 Those over RDMA need the lab VM's kernel: tests/integration/vm/test_rdma_scenarios.py runs them there.
 
 A run on a machine that was overrun is invalid and says nothing; one that fails may have met a moment that no trust
-check knows of. Either is run once more; what fails twice fails here, what is invalid twice is shown.
+check knows of. Either is run once more, and a failure a third time; what fails each time fails here, what is invalid
+again is shown.
 """
 
 from __future__ import annotations
@@ -46,12 +47,15 @@ def run(path: Path, results: Path) -> tuple[str, list[str], float]:
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_it_passes(path: Path, tmp_path: Path) -> None:
-    outcome, reasons, took = run(path, tmp_path / "first")
-    if outcome != "pass":
+    outcome, reasons, took = run(path, tmp_path / "1")
+    for attempt in (2, 3):
+        if outcome == "pass" or (outcome == "invalid" and attempt > 2):
+            break
         print(f"{path.stem}: {outcome}: {'; '.join(reasons)}: once more")
-        outcome, reasons, took = run(path, tmp_path / "second")
+        outcome, reasons, took = run(path, tmp_path / str(attempt))
+    assert outcome != "fail", "; ".join(reasons)
     if outcome == "invalid":
         warnings.warn(f"{path.stem} cannot be judged here: {'; '.join(reasons)}", stacklevel=1)
-    assert outcome != "fail", "; ".join(reasons)
-    assert took < 2 * LONGEST_S
+    else:
+        assert took < 2 * LONGEST_S
     print(f"{path.stem}: {outcome} in {took:.0f} s")
