@@ -5,11 +5,6 @@ does not depend on this machine or on what else it does. For that to hold, nothi
 the host's choosing. It has no network, no keyboard, and no disk that could interrupt it: its system and its job are
 memory (NVDIMMs, which are read and written like any other). Its serial ports write to files. Seeds, addresses and
 the date are fixed. Source: QEMU, docs/devel/tcg-icount.rst; docs/nvdimm.txt.
-
-QEMU's threads share one CPU. One of them runs the guest, another skips the time in which it is idle; where both run at
-once, a skip may begin after the guest has halted and before its last instructions are counted
-(accel/tcg/icount-common.c, `icount_start_warp_timer`). Two runs were then the same to the last bit for half a minute of
-the guest's time, and some nanoseconds apart from there on. On one CPU, neither interrupting the other, that is rarer.
 """
 
 from __future__ import annotations
@@ -17,12 +12,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
-import re
 import subprocess
 import tarfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,8 +34,6 @@ RESULTS = f"{BASE}/{_RESULTS}"
 """Directory of results in there."""
 DATE = "2026-01-01T00:00:00"
 SEED = 1
-LOOK_S = 0.3
-"""How long CPUs are watched before one is chosen."""
 _POLL_S = 0.2
 
 
@@ -81,11 +72,7 @@ def run_job(
         files = [scratch / "console", scratch / "stdout", scratch / "stderr"]
         process = subprocess.Popen(
             # It ends with us, however we end.
-            [
-                *("setpriv", "--pdeathsig", "KILL", "--", "taskset", "--cpu-list", str(_choose_cpu())),
-                *("chrt", "--batch", "0"),  # who is woken does not interrupt who runs (sched(7), SCHED_BATCH)
-                *(*emulator.program, *machine_options(image, disk, files)),
-            ],
+            ["setpriv", "--pdeathsig", "KILL", "--", *emulator.program, *machine_options(image, disk, files)],
             env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -141,22 +128,6 @@ def machine_options(image: Image, job: Path, serial: Sequence[Path]) -> list[str
     for file in serial:
         options += ["-serial", f"file:{file}"]
     return [*options, "-kernel", str(image.kernel), "-initrd", str(image.initramfs), "-append", line]
-
-
-def idlest_cpu(before: str, after: str, usable: Collection[int]) -> int:
-    """The CPU, of those that may be used, that was idle for longest between two states of /proc/stat (proc_stat(5))."""
-    idle = [
-        {int(cpu): int(ticks) for cpu, ticks in re.findall(r"^cpu(\d+) \d+ \d+ \d+ (\d+)", stat, re.MULTILINE)}
-        for stat in (before, after)
-    ]
-    return max(sorted(usable), key=lambda cpu: idle[1].get(cpu, 0) - idle[0].get(cpu, 0))
-
-
-def _choose_cpu() -> int:
-    stat = Path("/proc/stat")
-    before = stat.read_text()
-    time.sleep(LOOK_S)
-    return idlest_cpu(before, stat.read_text(), os.sched_getaffinity(0))
 
 
 def _write_job(disk: Path, arguments: Sequence[str], directory: Path, variables: Mapping[str, str]) -> None:

@@ -113,11 +113,3 @@ def test_what_is_no_name_is_not_kept_back() -> None:
     stream = _Stream(1, {"/run": "here"}, lambda _, content: written.extend(content))
     stream(b"50 % /r")
     assert bytes(written) == b"50 % "
-
-
-def test_the_idlest_cpu_is_one_that_may_be_used() -> None:
-    before = "cpu  9 9 9 300 9 9\ncpu0 5 0 5 100 1 0\ncpu1 5 0 5 100 1 0\ncpu2 5 0 5 100 1 0\nintr 1 2 3\n"
-    after = "cpu  9 9 9 435 9 9\ncpu0 25 0 5 110 1 0\ncpu1 5 0 5 130 1 0\ncpu2 5 0 5 195 1 0\nintr 1 2 3\n"
-    assert virtual.idlest_cpu(before, after, {0, 1}) == 1
-    assert virtual.idlest_cpu(before, after, {0, 1, 2}) == 2
-    assert virtual.idlest_cpu(before, before, {1, 2}) == 1
