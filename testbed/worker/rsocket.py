@@ -39,10 +39,10 @@ class _PollEntry(ctypes.Structure):
 def _library() -> ctypes.CDLL:
     try:
         found = ctypes.CDLL(_LIBRARY, use_errno=True)
-    except OSError as error:
+        for name in ("rwritev", "rrecv"):
+            getattr(found, name).restype = ctypes.c_ssize_t
+    except (OSError, AttributeError) as error:
         raise TrafficError(f"no sockets over RDMA here: {error}") from error
-    for name in ("rwritev", "rrecv"):
-        getattr(found, name).restype = ctypes.c_ssize_t
     found.rwritev.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
     found.rrecv.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     found.rpoll.argtypes = (ctypes.c_void_p, ctypes.c_ulong, ctypes.c_int)
