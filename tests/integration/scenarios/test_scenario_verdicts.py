@@ -3,8 +3,8 @@
 Those over RDMA need the lab VM's kernel: tests/integration/vm/test_rdma_scenarios.py runs them there.
 
 A run on a machine that was overrun is invalid and says nothing; one that fails may have met a moment that no trust
-check knows of. Either is run once more, and a failure a third time; what fails each time fails here, what is invalid
-again is shown.
+check knows of. A failure is run again, twice at most: what fails each time fails here. What is invalid is run once
+more as long as there is time for it, and shown.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ SCENARIOS = [
 ]
 LONGEST_S = 60
 """Of a scenario, in wall-clock time; twice that on a machine that others use too."""
+SECOND_CHANCES_S = 150.0
+"""All repeats of invalid runs together: on a machine that others use all the time they would only be invalid again."""
 
 pytestmark = [pytest.mark.scenarios, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(600)]
 
@@ -45,14 +47,23 @@ def run(path: Path, results: Path) -> tuple[str, list[str], float]:
     return verdict["outcome"], verdict["reasons"], took
 
 
+@pytest.fixture(scope="module")
+def chances() -> list[float]:
+    """How long each repeat of an invalid run took."""
+    return []
+
+
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_it_passes(path: Path, tmp_path: Path) -> None:
+def test_it_passes(path: Path, tmp_path: Path, chances: list[float]) -> None:
     outcome, reasons, took = run(path, tmp_path / "1")
     for attempt in (2, 3):
-        if outcome == "pass" or (outcome == "invalid" and attempt > 2):
+        if outcome == "pass" or (outcome == "invalid" and (attempt > 2 or sum(chances) > SECOND_CHANCES_S)):
             break
         print(f"{path.stem}: {outcome}: {'; '.join(reasons)}: once more")
+        was_invalid = outcome == "invalid"
         outcome, reasons, took = run(path, tmp_path / str(attempt))
+        if was_invalid:
+            chances.append(took)
     assert outcome != "fail", "; ".join(reasons)
     if outcome == "invalid":
         warnings.warn(f"{path.stem} cannot be judged here: {'; '.join(reasons)}", stacklevel=1)
