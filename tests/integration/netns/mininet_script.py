@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -18,6 +19,7 @@ def hide_installed() -> None:
 
 
 def main(topology: str, source: str) -> dict[str, object]:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what runs in the background ignore it
     if source == "debian":
         hide_installed()
     version = load_mininet()

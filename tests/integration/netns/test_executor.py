@@ -90,17 +90,17 @@ def test_a_permutation_on_all_hosts(lab: RunningLab, kind: TransportKind) -> Non
 
 
 def test_what_uet_counts_by_channel_adds_up_to_what_it_counts(lab: RunningLab) -> None:
-    workload = generate_incast(ranks=8, senders=7, size_bytes=1 << 20)
+    workload = generate_incast(ranks=16, senders=15, size_bytes=1 << 20)
     with executors(lab, TransportKind.UET) as crew:
-        result = crew.run(workload, nics(lab, 8))
+        result = crew.run(workload, nics(lab, 16))
     assert all_ended(result), result.failure
     of_channels = Counter[str]()
     for channel in result.channels:
         of_channels.update(channel.counters)
-    assert of_channels.pop("contexts") == 7
+    assert of_channels.pop("contexts") == 15
     assert of_channels == {name: result.counters.get(name, 0) for name in of_channels}
     resent = sum(channel.retransmits for channel in result.channels)
-    # seven windows of 1.5 BDP are more than a queue of this lab holds
+    # fifteen windows of 1.5 BDP are more than a queue of this lab holds
     assert 0 < resent <= of_channels["timeout"] + of_channels["inferred_loss"]
 
 
