@@ -149,7 +149,7 @@ def test_goodput_of_one_flow(pair: Pair, tmp_path: Path) -> None:
     FIGURES.extend(
         Figure(what=f"UET: {what}", measured=measured, limit=0, unit=unit, at_least=True)
         for what, measured, unit in (
-            ("the same, sprayed over 64 entropy values by REPS", sprayed / 1e9, "Gb"),
+            ("the same, sprayed over 256 entropy values by REPS", sprayed / 1e9, "Gb"),
             ("iperf3's UDP goodput", max(iperf3) / 1e9, "Gb"),
             ("share of a bare Python loop's goodput", median_ratio(plain, bare), ""),
         )
@@ -166,11 +166,11 @@ def test_goodput_of_one_flow(pair: Pair, tmp_path: Path) -> None:
         ),
         Figure(
             what="UET: encrypted, share of plain goodput",
+            # Not of one moment: rounds of a shared machine were 0.51 to 0.79 within two minutes. Marked when missed.
             measured=median_ratio(sealed, plain),
             limit=0.6,
             unit="",
             at_least=True,
-            ratio=True,
         ),
     )
 
