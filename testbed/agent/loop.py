@@ -269,33 +269,15 @@ class Loop:
         if sockets.retry_at and sockets.retry_at <= now:
             sockets.flush()
         port.touched = port.more = False
-        for _ in range(PULLS_PER_TURN):
-            if sockets.blocked:
-                break
-            if port.pacer is not None:
-                self._pull_paced(port, port.pacer, now)
-                break
-            datagrams = endpoint.transmit(now, PULL)
-            if datagrams:
-                sockets.send(datagrams)
-            if len(datagrams) < PULL:
-                break
-        else:
-            port.more = True
+        if port.pacer is None:
+            port.more = _pull(port, now)
+        elif not sockets.blocked:
+            _pull_paced(port, port.pacer, now)
         if sockets.blocked_fd != port.waiting_fd:
             self._stop_waiting(port)
             if sockets.blocked_fd >= 0:
                 self._wait_for_room(port, sockets.blocked_fd)
         self._set_wake_up(port)
-
-    def _pull_paced(self, port: _Port, pacer: Pacer, now: int) -> None:
-        """What is urgent, and as many more as the NIC is to have."""
-        limit = min(PULL, port.endpoint.urgent + pacer.room(now))
-        datagrams = port.endpoint.transmit(now, limit) if limit else []
-        if datagrams:
-            pacer.sent(datagrams, now)
-            port.sockets.send(datagrams)
-        pacer.held_back = len(datagrams) == limit
 
     def _set_wake_up(self, port: _Port) -> None:
         wake_at = port.endpoint.next_timer()
@@ -340,3 +322,26 @@ class Loop:
         self._epoll.close()
         self._timer.close()
         os.close(self._wakeup)
+
+
+def _pull(port: _Port, now: int) -> bool:
+    """Send what the endpoint has, as far as a turn allows; whether it has more."""
+    for _ in range(PULLS_PER_TURN):
+        if port.sockets.blocked:
+            return False
+        datagrams = port.endpoint.transmit(now, PULL)
+        if datagrams:
+            port.sockets.send(datagrams)
+        if len(datagrams) < PULL:
+            return False
+    return True
+
+
+def _pull_paced(port: _Port, pacer: Pacer, now: int) -> None:
+    """Send what is urgent, and as many more as the NIC is to have."""
+    limit = min(PULL, port.endpoint.urgent + pacer.room(now))
+    datagrams = port.endpoint.transmit(now, limit) if limit else []
+    if datagrams:
+        pacer.sent(datagrams, now)
+        port.sockets.send(datagrams)
+    pacer.held_back = len(datagrams) == limit

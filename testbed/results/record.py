@@ -109,6 +109,11 @@ class Check:
     ok: bool
     message: str
 
+    @classmethod
+    def at_most(cls, *, name: str, title: str, value: Number, limit: Number, message: str) -> Check:
+        """One that the value decides alone."""
+        return cls(name=name, title=title, value=value, limit=limit, ok=value <= limit, message=message)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:

@@ -22,6 +22,9 @@ class FlowEnd:
     interface: str
     address: str
 
+    def __str__(self) -> str:
+        return f"{self.node}:{self.interface}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfers:

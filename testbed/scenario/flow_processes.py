@@ -12,10 +12,15 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 from testbed.errors import ScenarioError
+from testbed.plan.operations import PortPlan
 from testbed.scenario.interrupt import Interrupt
+from testbed.scenario.lab import LiveLab
+from testbed.units import Duration
 
 WARM_UP_S = 1
 """Left out of a timed flow's figures: slow start, and the time in which the others start."""
@@ -27,17 +32,43 @@ GRACE_S = 20.0
 _TICK_S = 0.2
 
 
-class Flow(Protocol):
-    """Whatever a program's flow is called; `str` names it with both its ends."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedFlow:
+    """One flow to be: `id` counts from 1. Data goes from `source` to `destination`."""
 
-    @property
-    def id(self) -> int: ...
+    id: int
+    source_rank: int
+    destination_rank: int
+    source: PortPlan
+    destination: PortPlan
+
+    def __str__(self) -> str:
+        a, b = self.source, self.destination
+        return f"flow {self.id} ({a.node}:{a.name} -> {b.node}:{b.name})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedTraffic:
+    """Flows to be run at once by pairs of programs, and what to tell whom meanwhile.
+
+    `around` is entered when every server listens and left when the last sender has ended: whoever reads counters does
+    it there. `on_listening` gets the number of servers up, `on_elapsed` seconds; both get of how many, too.
+    """
+
+    lab: LiveLab
+    duration: Duration
+    tos: int
+    """The IP header's former type of service: DSCP and ECN (RFC 2474, RFC 3168)."""
+    interrupt: Interrupt
+    around: Callable[[], AbstractContextManager[None]]
+    on_listening: Callable[[int, int], None]
+    on_elapsed: Callable[[float, float], None]
 
 
 class FlowFailed(ScenarioError):
     """A flow's program failed. `node` is where; `reason` is the program's own error."""
 
-    def __init__(self, flow: Flow, node: str, reason: str) -> None:
+    def __init__(self, flow: TimedFlow, node: str, reason: str) -> None:
         super().__init__(
             f"{flow} failed on {node}: {reason}",
             hint="`testbed check` tells whether every NIC reaches every other of its rail",
@@ -57,14 +88,14 @@ class Sender(Protocol):
     def node(self) -> str: ...
 
     @property
-    def flow(self) -> Flow: ...
+    def flow(self) -> TimedFlow: ...
 
     def collect(self, *, interrupted: bool) -> None:
         """Take what it measured, once it has ended. Raises `FlowFailed`, unless everything is being stopped."""
 
 
 def wait_for_senders(
-    senders: Sequence[Sender], *, planned_s: float, interrupt: Interrupt, on_elapsed: Callable[[float], None]
+    senders: Sequence[Sender], *, planned_s: float, interrupt: Interrupt, on_elapsed: Callable[[float, float], None]
 ) -> bool:
     """Until every sender has ended; each is asked as it ends, so that a failure stops the rest.
 
@@ -92,7 +123,7 @@ def wait_for_senders(
                     signal_all((sender.process for sender in running.values()), signal.SIGINT)
                     deadline = time.monotonic() + STOP_TIMEOUT_S
             now = time.monotonic()
-            on_elapsed(now - begin)
+            on_elapsed(now - begin, planned_s)
             if now > deadline and running:
                 if interrupted:
                     return True

@@ -6,9 +6,9 @@ import random
 from dataclasses import dataclass
 
 from testbed.collect.iperf3 import Iperf3Report
-from testbed.plan.operations import PortPlan
-from testbed.results import Channel, ChannelSamples, FlowEnd
-from testbed.scenario.placement import Placement
+from testbed.results import Channel, ChannelSamples
+from testbed.scenario.flow_processes import TimedFlow
+from testbed.scenario.placement import Placement, flow_end
 from testbed.workload.draws import draw_below
 from testbed.workload.oracles.serialisation import tcp_framing
 from testbed.workload.steps import Workload
@@ -20,20 +20,11 @@ _SOURCE_PORTS = (20000, 32000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IperfFlow:
-    """One flow to be: `id` counts from 1."""
+class IperfFlow(TimedFlow):
+    """A pair of ports makes it the same flow for every hash, each time."""
 
-    id: int
-    source_rank: int
-    destination_rank: int
-    source: PortPlan
-    destination: PortPlan
     source_port: int
     destination_port: int = FIRST_PORT
-
-    def __str__(self) -> str:
-        a, b = self.source, self.destination
-        return f"flow {self.id} ({a.node}:{a.name} -> {b.node}:{b.name})"
 
 
 def plan_flows(workload: Workload, placement: Placement, *, seed: int) -> tuple[IperfFlow, ...]:
@@ -41,10 +32,7 @@ def plan_flows(workload: Workload, placement: Placement, *, seed: int) -> tuple[
     rng = random.Random(seed)
     listening: dict[tuple[str, str], int] = {}
     flows: list[IperfFlow] = []
-    for step in workload.transfers:
-        source, destination = placement.nics[step.source], placement.nics[step.destination]
-        if step.scale_up or source.node == destination.node:
-            continue
+    for step, source, destination in placement.over_fabric(workload):
         key = (destination.node, destination.name)
         listening[key] = listening.get(key, -1) + 1
         flows.append(
@@ -91,8 +79,8 @@ def channel_of(flow: IperfFlow, report: Iperf3Report, *, measured_from_s: float)
     return Channel(
         source_rank=flow.source_rank,
         destination_rank=flow.destination_rank,
-        source=_end(flow.source),
-        destination=_end(flow.destination),
+        source=flow_end(flow.source),
+        destination=flow_end(flow.destination),
         rail=flow.source.rail,
         source_port=flow.source_port,
         destination_port=flow.destination_port,
@@ -114,7 +102,3 @@ def channel_of(flow: IperfFlow, report: Iperf3Report, *, measured_from_s: float)
         ),
         counters={"mss_bytes": report.mss_bytes},
     )
-
-
-def _end(nic: PortPlan) -> FlowEnd:
-    return FlowEnd(node=nic.node, interface=nic.name, address=str(nic.address.ip) if nic.address else "")

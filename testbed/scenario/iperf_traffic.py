@@ -6,13 +6,12 @@ sleeps: it waits for a server's "listening" line, for the exit of children, or f
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -25,12 +24,11 @@ from testbed.scenario.flow_processes import (
     SAMPLE_S,
     WARM_UP_S,
     FlowFailed,
+    TimedTraffic,
     children,
     wait_for_senders,
 )
-from testbed.scenario.interrupt import Interrupt
 from testbed.scenario.iperf_flows import IperfFlow
-from testbed.scenario.lab import LiveLab
 from testbed.units import Duration
 
 
@@ -52,22 +50,10 @@ class IperfResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IperfTraffic:
-    """Transfers to be run over iperf3, and what to tell whom meanwhile.
+class IperfTraffic(TimedTraffic):
+    """Transfers to be run over iperf3."""
 
-    `around` is entered when every receiver listens and left when the last sender has ended: whoever
-    reads counters does it there. `on_listening` gets the number of servers up, `on_elapsed` seconds.
-    """
-
-    lab: LiveLab
     transport: Transport
-    duration: Duration
-    tos: int
-    """The IP header's former type of service: DSCP and ECN (RFC 2474, RFC 3168)."""
-    interrupt: Interrupt
-    around: Callable[[], contextlib.AbstractContextManager[None]]
-    on_listening: Callable[[int], None]
-    on_elapsed: Callable[[float], None]
 
     @property
     def planned_s(self) -> float:
@@ -112,7 +98,7 @@ class IperfTraffic:
                     if key.data.listens():
                         selector.unregister(key.fileobj)
                         waiting.discard(key.data.flow.id)
-                        self.on_listening(len(flows) - len(waiting))
+                        self.on_listening(len(flows) - len(waiting), len(flows))
                 if not ready:
                     late = next(flow for flow in flows if flow.id in waiting)
                     raise FlowFailed(late, late.destination.node, f"not listening after {LISTEN_TIMEOUT_S:.0f} s")

@@ -10,7 +10,8 @@ from itertools import takewhile
 from typing import Any
 
 from testbed.plan.operations import PortPlan
-from testbed.results import Channel, ChannelSamples, CollectiveResult, FlowEnd, Transfers
+from testbed.results import Channel, ChannelSamples, CollectiveResult, Transfers
+from testbed.scenario.placement import flow_end
 from testbed.scenario.programs import Placement, datatype_of
 from testbed.workload.collectives import Kind
 from testbed.workload.metrics.collectives import algbw, busbw
@@ -140,8 +141,8 @@ def _channels(
             Channel(
                 source_rank=plan.source,
                 destination_rank=plan.destination,
-                source=_end(a),
-                destination=_end(b),
+                source=flow_end(a),
+                destination=flow_end(b),
                 rail=a.rail,
                 source_port=plan.source_port or None,
                 destination_port=plan.destination_port or None,
@@ -171,10 +172,6 @@ def _sum(counted: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for counters in counted:
         total.update(counters)
     return dict(total)
-
-
-def _end(nic: PortPlan) -> FlowEnd:
-    return FlowEnd(node=nic.node, interface=nic.name, address=str(nic.address.ip) if nic.address else "")
 
 
 def _samples(columns: Mapping[str, Any] | None) -> ChannelSamples:

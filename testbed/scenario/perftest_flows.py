@@ -10,8 +10,9 @@ from testbed.collect.perftest import Bandwidth, PerftestTest
 from testbed.collect.perftest_pair import PORT, ROCE_PORT, SOURCE_PORTS, udp_source_port
 from testbed.errors import ScenarioError
 from testbed.plan.operations import CreateRdma, LabPlan, PortPlan
-from testbed.results import Channel, ChannelSamples, FlowEnd
-from testbed.scenario.placement import Placement
+from testbed.results import Channel, ChannelSamples
+from testbed.scenario.flow_processes import TimedFlow
+from testbed.scenario.placement import Placement, flow_end
 from testbed.workload.draws import draw_below
 from testbed.workload.oracles.serialisation import Framing
 from testbed.workload.steps import Workload
@@ -21,17 +22,12 @@ TESTS = {"write": PerftestTest.WRITE_BW, "read": PerftestTest.READ_BW, "send": P
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PerftestFlow:
-    """One flow to be: `id` counts from 1. Data goes from `source` to `destination`, whichever end asks for it.
+class PerftestFlow(TimedFlow):
+    """Data goes the same way whichever end asks for it.
 
     `flow_labels` are those of its queue pairs; `port` is where its server listens.
     """
 
-    id: int
-    source_rank: int
-    destination_rank: int
-    source: PortPlan
-    destination: PortPlan
     test: PerftestTest
     flow_labels: tuple[int, ...]
     port: int
@@ -44,10 +40,6 @@ class PerftestFlow:
     @property
     def server(self) -> PortPlan:
         return self.source if self.test is PerftestTest.READ_BW else self.destination
-
-    def __str__(self) -> str:
-        a, b = self.source, self.destination
-        return f"flow {self.id} ({a.node}:{a.name} -> {b.node}:{b.name})"
 
 
 def rdma_device_names(plan: LabPlan) -> dict[tuple[str, str], str]:
@@ -75,10 +67,7 @@ def plan_perftest_flows(
     servers: dict[str, int] = {}
     taken: set[tuple[str, str, int]] = set()
     flows: list[PerftestFlow] = []
-    for step in workload.transfers:
-        source, destination = placement.nics[step.source], placement.nics[step.destination]
-        if step.scale_up or source.node == destination.node:
-            continue
+    for step, source, destination in placement.over_fabric(workload):
         test = TESTS[verb]
         server = source.node if test is PerftestTest.READ_BW else destination.node
         servers[server] = servers.get(server, -1) + 1
@@ -128,8 +117,8 @@ def channel_of(
     return Channel(
         source_rank=flow.source_rank,
         destination_rank=flow.destination_rank,
-        source=_end(flow.source),
-        destination=_end(flow.destination),
+        source=flow_end(flow.source),
+        destination=flow_end(flow.destination),
         rail=flow.source.rail,
         source_port=udp_source_port(flow.flow_labels[0]) if one_port else None,
         destination_port=ROCE_PORT,
@@ -144,7 +133,3 @@ def channel_of(
         samples=samples or ChannelSamples(),
         counters={"message_bytes": measured.size_bytes, "messages": measured.iterations, **counters},
     )
-
-
-def _end(nic: PortPlan) -> FlowEnd:
-    return FlowEnd(node=nic.node, interface=nic.name, address=str(nic.address.ip) if nic.address else "")

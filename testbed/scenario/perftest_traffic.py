@@ -7,14 +7,13 @@ that they spent looking is told, so that it is not taken for work.
 
 from __future__ import annotations
 
-import contextlib
 import resource
 import select
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,13 +30,11 @@ from testbed.scenario.flow_processes import (
     SAMPLE_S,
     WARM_UP_S,
     FlowFailed,
+    TimedTraffic,
     children,
     wait_for_senders,
 )
-from testbed.scenario.interrupt import Interrupt
-from testbed.scenario.lab import LiveLab
 from testbed.scenario.perftest_flows import PerftestFlow
-from testbed.units import Duration
 from testbed.workload.oracles.serialisation import Framing
 
 MESSAGE_BYTES = 65536
@@ -72,23 +69,15 @@ class PerftestResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PerftestTraffic:
-    """Transfers to be run over perftest, and what to tell whom meanwhile: as `IperfTraffic` has it.
+class PerftestTraffic(TimedTraffic):
+    """Transfers to be run over perftest.
 
     `devices` are RDMA devices by (node, interface), `options` those of the scenario's transport.
     """
 
-    lab: LiveLab
     devices: Mapping[tuple[str, str], str]
     options: Mapping[str, object]
-    duration: Duration
-    traffic_class: int
-    """The IP header's former type of service: DSCP and ECN (RFC 2474, RFC 3168)."""
     framing: Framing
-    interrupt: Interrupt
-    around: Callable[[], contextlib.AbstractContextManager[None]]
-    on_listening: Callable[[int], None]
-    on_elapsed: Callable[[float], None]
 
     @property
     def planned_s(self) -> float:
@@ -114,9 +103,9 @@ class PerftestTraffic:
             before = {flow.id: rdma.counters(self._device(flow.client)) for flow in self._first_of_devices(flows)}
             recorder = _Recorder(self, flows)
 
-            def on_elapsed(elapsed_s: float) -> None:
+            def on_elapsed(elapsed_s: float, whole_s: float) -> None:
                 recorder.read()
-                self.on_elapsed(elapsed_s)
+                self.on_elapsed(elapsed_s, whole_s)
 
             with self.around():
                 clients = self._start_clients(processes, flows, Path(directory), result)
@@ -141,7 +130,7 @@ class PerftestTraffic:
             server=End(node=flow.server.node, interface=flow.server.name),
             size_bytes=_number(self.options, "message_bytes") or MESSAGE_BYTES,
             queue_pairs=len(flow.flow_labels),
-            traffic_class=self.traffic_class,
+            traffic_class=self.tos,
             port=flow.port,
             duration_s=round(self.duration.seconds),  # perftest takes whole seconds; the loader has seen to it
             margin_s=WARM_UP_S,
@@ -182,7 +171,7 @@ class PerftestTraffic:
                     raise FlowFailed(flow, flow.server.node, words)
                 if listens(process.pid, flow.port):
                     del waiting[flow.id]
-                    self.on_listening(len(flows) - len(waiting))
+                    self.on_listening(len(flows) - len(waiting), len(flows))
             if waiting and poller.poll(_LOOK_MS):
                 return False
             if waiting and time.monotonic() > deadline:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import zip_longest
@@ -14,7 +14,9 @@ from testbed.model import Lab
 from testbed.model.scenario import RankOrder, Ranks
 from testbed.names import nearest
 from testbed.plan.operations import LabPlan, PortPlan
+from testbed.results import FlowEnd
 from testbed.workload.draws import draw_order
+from testbed.workload.steps import Transfer, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,13 @@ class Placement:
     def host(self, rank: int) -> str:
         return self.nics[rank].node
 
+    def over_fabric(self, workload: Workload) -> Iterator[tuple[Transfer, PortPlan, PortPlan]]:
+        """The transfers that leave their host, in order, with the NICs of both ends."""
+        for step in workload.transfers:
+            source, destination = self.nics[step.source], self.nics[step.destination]
+            if not step.scale_up and source.node != destination.node:
+                yield step, source, destination
+
     @property
     def rails(self) -> tuple[tuple[int, ...], ...]:
         """The ranks of each rail (and NIC name), in order."""
@@ -38,6 +47,11 @@ class Placement:
         for rank, nic in enumerate(self.nics):
             groups.setdefault(_rail(nic), []).append(rank)
         return tuple(tuple(group) for group in groups.values())
+
+
+def flow_end(nic: PortPlan) -> FlowEnd:
+    """A NIC as records have it."""
+    return FlowEnd(node=nic.node, interface=nic.name, address=str(nic.address.ip) if nic.address else "")
 
 
 def place_ranks(lab: Lab, plan: LabPlan, choice: Ranks, *, seed: int) -> Placement:

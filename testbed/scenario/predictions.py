@@ -13,7 +13,7 @@ from ipaddress import IPv4Address
 from testbed.errors import ScenarioError
 from testbed.model import BalancingMode
 from testbed.model.scenario import Scenario, TransportKind
-from testbed.results import Channel, FlowEnd, PredictedMetric
+from testbed.results import Channel, PredictedMetric
 from testbed.scenario.fabric_graph import fabric_graph
 from testbed.scenario.lab import LiveLab
 from testbed.scenario.placement import Placement
@@ -202,14 +202,10 @@ def _carriers(flows: Sequence[Flow], run: Carried) -> list[Channel] | None:
     if run.channel_of:
         numbers = [step.number for step in run.workload.transfers]
         return [run.channel_of[number] for number in numbers] if set(numbers) <= set(run.channel_of) else None
-    by_ends = {(_place(one.source), _place(one.destination)): one for one in run.channels}
+    by_ends = {(str(one.source), str(one.destination)): one for one in run.channels}
     if len(by_ends) < len(run.channels) or any((flow.source, flow.destination) not in by_ends for flow in flows):
         return None
     return [by_ends[flow.source, flow.destination] for flow in flows]
-
-
-def _place(end: FlowEnd) -> str:
-    return f"{end.node}:{end.interface}"
 
 
 def _flows(workload: Workload, placement: Placement, framing: Framing | None) -> list[Flow]:

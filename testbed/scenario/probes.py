@@ -98,12 +98,9 @@ def is_single_path(scenario: Scenario, lab: LiveLab) -> bool:
 
 def _pairs(traffic: RunTraffic) -> list[tuple[PortPlan, PortPlan]]:
     """NICs that send to each other over the fabric, in the order of the transfers."""
-    nics = traffic.placement.nics
     found: dict[tuple[int, int], tuple[PortPlan, PortPlan]] = {}
-    for step in traffic.workload.transfers:
-        a, b = nics[step.source], nics[step.destination]
-        if a.node != b.node and not step.scale_up:
-            found.setdefault((step.source, step.destination), (a, b))
+    for step, a, b in traffic.placement.over_fabric(traffic.workload):
+        found.setdefault((step.source, step.destination), (a, b))
     return list(found.values())
 
 

@@ -18,6 +18,7 @@ from testbed.results import Channel, CollectiveResult, PortLoad, RunEvent, Trans
 from testbed.scenario.flow_rates import first_done_after, goodput_curve, rates_together
 from testbed.scenario.observation import Observation
 from testbed.workload.metrics import CATALOGUE
+from testbed.workload.metrics.statistics import mean_of_known
 from testbed.workload.oracles.ecmp import UPLINKS
 
 DISTURBING = ("link-", "node-", "daemon-", "agent-", "pfc-")
@@ -161,8 +162,8 @@ def _of_links(run: RunData) -> dict[str, float | None]:
         "link_utilisation": max(used),
         "link_imbalance": _compute("link_imbalance", used),
         "link_deviation": _compute("link_deviation", used),
-        "effective_paths": _mean([_compute("effective_paths", group) for group in active]),
-        "paths_used": _mean([_compute("paths_used", group) for group in active]),
+        "effective_paths": mean_of_known(_compute("effective_paths", group) for group in active),
+        "paths_used": mean_of_known(_compute("paths_used", group) for group in active),
     }
 
 
@@ -225,8 +226,3 @@ def _detected_s(run: RunData, fault: RunEvent) -> float | None:
     if ends:
         return max(ends)
     return min(first.values(), default=None) if ":" not in fault.target else None
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -67,8 +67,8 @@ class TimedFlows:
             tos=self.dscp << 2,
             interrupt=self.interrupt,
             around=self.around,
-            on_listening=lambda count: self.on_listening(count, len(flows)),
-            on_elapsed=lambda elapsed: self.on_elapsed(elapsed, generator.planned_s),
+            on_listening=self.on_listening,
+            on_elapsed=self.on_elapsed,
         )
         try:
             generator.run(flows, found)
@@ -98,12 +98,12 @@ class TimedFlows:
             devices=perftest_flows.devices_of(self.lab.plan, traffic.placement.nics),
             options=options,
             duration=duration,
-            traffic_class=TransportSettings(self.lab, self.scenario.transport).traffic_class,
+            tos=TransportSettings(self.lab, self.scenario.transport).traffic_class,
             framing=self.framing,
             interrupt=self.interrupt,
             around=self.around,
-            on_listening=lambda count: self.on_listening(count, len(flows)),
-            on_elapsed=lambda elapsed: self.on_elapsed(elapsed, generator.planned_s),
+            on_listening=self.on_listening,
+            on_elapsed=self.on_elapsed,
         )
         try:
             generator.run(flows, found)

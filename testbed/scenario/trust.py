@@ -23,21 +23,19 @@ def check_machine(cpu: CpuUse, polling: float = 0.0) -> list[Check]:
     busy = max(0.0, cpu.busy - polling)
     besides = f", and {polling:.0%} looking for completions at the lowest priority" if polling else ""
     return [
-        Check(
+        Check.at_most(
             name="cpu",
             title="CPU of the machine",
             value=busy,
             limit=MAX_CPU_BUSY,
-            ok=busy <= MAX_CPU_BUSY,
             message=f"the machine was {busy:.0%} busy (limit {MAX_CPU_BUSY:.0%}){besides},"
             f" {cpu.steal:.0%} stolen by the hypervisor",
         ),
-        Check(
+        Check.at_most(
             name="steal",
             title="CPU stolen by the hypervisor",
             value=cpu.steal,
             limit=MAX_STEAL,
-            ok=cpu.steal <= MAX_STEAL,
             message=f"{cpu.steal:.1%} of the CPU was given to other machines (limit {MAX_STEAL:.0%})",
         ),
     ]
@@ -49,12 +47,11 @@ def check_start_skew(starts_s: Sequence[float], lasted_s: Sequence[float]) -> li
     spread = max(starts_s, default=0.0) - min(starts_s, default=0.0)
     skew = spread / shortest if shortest > 0 else 0.0
     return [
-        Check(
+        Check.at_most(
             name="start-skew",
             title="Flows ran together",
             value=skew,
             limit=MAX_START_SKEW,
-            ok=skew <= MAX_START_SKEW,
             message=f"flows started within {spread:.2f} s of each other, {skew:.1%} of the measured time"
             f" (limit {MAX_START_SKEW:.0%})",
         )
@@ -70,12 +67,11 @@ def check_lateness(lateness: Lateness | None) -> list[Check]:
     if lateness is None:
         return []
     return [
-        Check(
+        Check.at_most(
             name="canary",
             title="A real-time thread was woken on time",
             value=lateness.p99_ns / 1e6,
             limit=MAX_WAKE_NS / 1e6,
-            ok=lateness.p99_ns <= MAX_WAKE_NS,
             message=f"a real-time thread woke p50 {lateness.p50_ns / 1e6:.2f}, p99 {lateness.p99_ns / 1e6:.2f}, at most"
             f" {lateness.max_ns / 1e6:.2f} ms late (limit p99 {MAX_WAKE_NS / 1e6:g} ms)",
         )

@@ -51,12 +51,11 @@ def check_rates(seen: Observation, mtu_of: Sequence[int], disturbed: Collection[
     if not judged:
         return []
     return [
-        Check(
+        Check.at_most(
             name="rate",
             title="Ports with a backlog sent at their rate",
             value=abs(worst),
             limit=MAX_DEVIATION,
-            ok=abs(worst) <= MAX_DEVIATION,
             message=f"of {judged} ports with a backlog {place} deviated most from its rate: {worst:+.1%}"
             f" (limit {MAX_DEVIATION:.0%})",
         )

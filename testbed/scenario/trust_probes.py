@@ -22,12 +22,11 @@ def check_pace(report: ProbeReport) -> list[Check]:
     due = report.sent + report.skipped
     share = report.skipped / due if due else 0.0
     return [
-        Check(
+        Check.at_most(
             name="probe-pace",
             title="Probes were sent when they were due",
             value=share,
             limit=MAX_SKIPPED,
-            ok=share <= MAX_SKIPPED,
             message=f"{share:.1%} of the probes could not be sent in time (limit {MAX_SKIPPED:.0%}), the latest of the"
             f" others {report.latest_s * 1e3:.0f} ms late",
         )
@@ -52,12 +51,11 @@ def check_order(report: ProbeReport, events: Sequence[RunEvent]) -> list[Check]:
             f" most ({worst.inversions}) of {worst.stream}"
         )
     return [
-        Check(
+        Check.at_most(
             name="ordering",
             title="No packet overtook another of its flow",
             value=total,
             limit=0,
-            ok=not total,
             message=message,
         )
     ]

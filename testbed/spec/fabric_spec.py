@@ -26,6 +26,7 @@ from testbed.fabric import (
 from testbed.model import Delay, DelayBy, Protocol, Rdma
 from testbed.spec.fields import (
     MAX_DURATION,
+    AutoOff,
     DurationField,
     OneOf,
     Quantity,
@@ -37,8 +38,7 @@ from testbed.spec.fields import (
     Written,
     parse_quantity,
 )
-from testbed.spec.paths import quote
-from testbed.spec.validation import SpecModel, refusal
+from testbed.spec.validation import SpecModel
 from testbed.units import Duration
 
 MTU_REASON = "IPv6, which unnumbered BGP runs on, needs links of at least 1280 bytes (RFC 8200 section 5)"
@@ -87,25 +87,6 @@ class _OrDuration:
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {"anyOf": [Quantity(Duration, MAX_DURATION).json_schema(), handler(schema)]}
-
-
-@dataclass(frozen=True, slots=True)
-class _OrMode:
-    """A mapping, or one of the words "auto" and "off"."""
-
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def read(value: object, read_mapping: core_schema.ValidatorFunctionWrapHandler) -> object:
-            if isinstance(value, dict):
-                return read_mapping(value)
-            if value in ("auto", "off"):
-                return value
-            hint = "write {interval: 300ms, multiplier: 3} to switch it on" if value in ("on", True) else None
-            raise refusal("unknown-value", f"must be auto, off or a mapping with interval, not {quote(value)}", hint)
-
-        return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(BfdSpec))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [{"enum": ["auto", "off"]}, handler(schema)]}
 
 
 DelayField = Annotated[DelaySpec, _OrDuration()]
@@ -172,9 +153,12 @@ class RoutingSpec(SpecModel):
     unnumbered: Written[Annotated[bool, TrueOrFalse("numbered BGP sessions are not built yet")]] = Field(
         default=None, description="sessions over IPv6 link-local addresses (RFC 5549)"
     )
-    bfd: Written[Annotated[BfdSpec | str, _OrMode()]] = Field(
-        default=None, description="auto, off, or {interval: 300ms, multiplier: 3}"
-    )
+    bfd: Written[
+        Annotated[
+            BfdSpec | str,
+            AutoOff(BfdSpec, "interval", on_hint="write {interval: 300ms, multiplier: 3} to switch it on"),
+        ]
+    ] = Field(default=None, description="auto, off, or {interval: 300ms, multiplier: 3}")
     ecmp: Written[Annotated[int, Whole(1, 128)]] = Field(default=None, description="next hops used at most")
 
     def params(self) -> RoutingParams:

@@ -15,7 +15,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from testbed.names import check_lab_name, check_node_name, nearest
 from testbed.spec.paths import quote
-from testbed.spec.validation import refusal
+from testbed.spec.validation import SpecModel, refusal
 from testbed.units import Duration, Rate
 
 T = TypeVar("T")
@@ -247,6 +247,33 @@ class AutoOrFactor(Checked):
 
     def json_schema(self) -> JsonSchemaValue:
         return {"anyOf": [{"const": "auto"}, {"type": "number", "minimum": 1, "maximum": 1e9}]}
+
+
+@dataclass(frozen=True, slots=True)
+class AutoOff:
+    """A mapping for `model`, which has `keys`, or one of the words "auto" and "off".
+
+    The hints are for those who write `on` and, if there is one, `false`.
+    """
+
+    model: type[SpecModel]
+    keys: str
+    on_hint: str
+    off_hint: str | None = None
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def read(value: object, read_mapping: core_schema.ValidatorFunctionWrapHandler) -> object:
+            if isinstance(value, dict):
+                return read_mapping(value)
+            if value in ("auto", "off"):
+                return value
+            hint = self.on_hint if value in ("on", True) else self.off_hint if value is False else None
+            raise refusal("unknown-value", f"must be auto, off or a mapping with {self.keys}, not {quote(value)}", hint)
+
+        return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(self.model))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [{"enum": ["auto", "off"]}, handler(schema)]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ def test_a_flow_that_fails_says_what_perftest_says() -> None:
     lab = lab_with(
         lambda node, argv: ("sh", "-c", "echo Completion with error at client; echo Failed status 12; exit 1")
     )
-    with pytest.raises(ScenarioStopped, match=r"flow 1 .* failed on p1-s1-h1: .*did not acknowledge in time"):
+    with pytest.raises(ScenarioStopped, match=r"flow (\d) .* failed on p1-s1-h\1: .*did not acknowledge in time"):
         run(lab)
 
 

@@ -156,7 +156,7 @@ static __always_inline struct queue *arrive(struct __sk_buff *skb)
 	struct lab_config *config;
 	struct profile *profile;
 	struct queue *queue;
-	__u32 zero = 0;
+	__u32 zero = 0, index;
 
 	if (!queued.tag)
 		return NULL;
@@ -172,8 +172,8 @@ static __always_inline struct queue *arrive(struct __sk_buff *skb)
 	leave(&queued, queue);
 	if (!(queued.buffer >> 16))
 		return NULL;
-	zero = (queued.buffer >> 16) - 1;
-	profile = bpf_map_lookup_elem(&profiles, &zero);
+	index = (queued.buffer >> 16) - 1;
+	profile = bpf_map_lookup_elem(&profiles, &index);
 	if (!profile || !is_hit(&profile->classes[queued.queue & (CLASSES - 1)], queue->bytes))
 		return NULL;
 	return queue;

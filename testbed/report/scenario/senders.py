@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from testbed.results import Channel, RunResult
+from testbed.results import Channel, FlowEnd, RunResult
 
 Point = tuple[float, float]
 
@@ -81,8 +81,8 @@ def _sender(channel: Channel) -> Sender:
             rate.append(((before_s + at) / 2, (acked - before) * 8 / (at - before_s)))
             before_s, before = at, acked
     return Sender(
-        source=_end(channel.source.node, channel.source.interface, channel.source_rank),
-        destination=_end(channel.destination.node, channel.destination.interface, channel.destination_rank),
+        source=_end(channel.source, channel.source_rank),
+        destination=_end(channel.destination, channel.destination_rank),
         rail=channel.rail,
         ideal_bps=channel.ideal_bps,
         goodput_bps=channel.goodput_bps,
@@ -95,5 +95,5 @@ def _sender(channel: Channel) -> Sender:
     )
 
 
-def _end(node: str, interface: str, rank: int | None) -> str:
-    return f"{node}:{interface}" if rank is None else f"{rank} ({node}:{interface})"
+def _end(end: FlowEnd, rank: int | None) -> str:
+    return str(end) if rank is None else f"{rank} ({end})"

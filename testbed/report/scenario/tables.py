@@ -137,8 +137,7 @@ def _of_timed(point: PointResult, run: RunResult) -> Iterable[Sequence[Any]]:
 
 
 def _ends(channel: Channel) -> tuple[str, str]:
-    a, b = channel.source, channel.destination
-    return f"{a.node}:{a.interface}", f"{b.node}:{b.interface}"
+    return str(channel.source), str(channel.destination)
 
 
 def channels_csv(record: Record) -> str:

@@ -42,6 +42,12 @@ def weighted_percentile(samples: Sequence[float], weights: Sequence[float], shar
     return pairs[-1][0] if pairs else None
 
 
+def mean_of_known(values: Iterable[float | None]) -> float | None:
+    """The mean of what is known; None where nothing is."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
 def jain_index(values: Sequence[float]) -> float | None:
     """(sum x)^2 / (n * sum x^2) (Jain, Chiu, Hawe 1984); None where nothing was had by anybody."""
     _check(values)
