@@ -6,12 +6,12 @@ import random
 from dataclasses import replace
 
 import pytest
+from fake_lab import small_lab
 
 from testbed.errors import ScenarioError
 from testbed.model.scenario import TransportKind
 from testbed.plan.operations import PortPlan
 from testbed.scenario.channels import SOURCE_PORTS, TCP_PORT, UET_PORT, ChannelPlan, plan_channels
-from testbed.scenario.fake_lab import small_lab
 from testbed.workload.builder import StepBuilder
 from testbed.workload.collectives import generate_collective
 from testbed.workload.patterns import generate_background, generate_permutation, generate_point_to_point

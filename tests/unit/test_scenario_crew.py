@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 
 import pytest
+from fake_lab import FakeLab, small_lab
 
 from testbed.scenario import crew as crew_module
 from testbed.scenario.crew import Answers, Crew
-from testbed.scenario.fake_lab import FakeLab, small_lab
 from testbed.scenario.interrupt import Interrupt
 
 HELLO = 'import sys\nprint(\'{"event": "hello"}\', flush=True)\n'

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from fake_lab import small_lab
 
 from testbed.errors import ScenarioError
 from testbed.fabric import equal_cost_paths
@@ -17,7 +18,6 @@ from testbed.model.scenario import Ranks
 from testbed.plan import plan_lab
 from testbed.plan.operations import LabPlan
 from testbed.scenario.fabric_graph import fabric_graph
-from testbed.scenario.fake_lab import small_lab
 from testbed.scenario.iperf_flows import IperfFlow, plan_flows
 from testbed.scenario.placement import place_ranks
 from testbed.scenario.port_hash import FiveTuple, lab_hash, port_hash

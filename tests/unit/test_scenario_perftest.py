@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fake_lab import FakeLab, small_lab
 
 from testbed.collect.cpu import CpuTimes
 from testbed.collect.perftest_pair import udp_source_port
@@ -16,7 +17,6 @@ from testbed.model.scenario import Scenario, TopologyRef, Transport, TransportKi
 from testbed.plan.operations import CreateRdma
 from testbed.results import Record
 from testbed.scenario import ScenarioStopped, run_sweep
-from testbed.scenario.fake_lab import FakeLab, small_lab
 from testbed.scenario.sweep import plan_points
 from testbed.scenario.trust import MAX_CPU_BUSY, check_machine
 from testbed.units import Duration

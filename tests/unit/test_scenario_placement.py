@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from fake_lab import small_lab
 
 from testbed.errors import ScenarioError
 from testbed.model.scenario import RankOrder, Ranks
-from testbed.scenario.fake_lab import small_lab
 from testbed.scenario.placement import Placement, place_ranks
 
 LAB, PLAN = small_lab(segments=2, hosts=2, rails=2, spines=2)

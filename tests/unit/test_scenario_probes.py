@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from fake_lab import FakeLab, small_lab
 
 from testbed.collect.cpu import CpuUse
 from testbed.collect.probe_ledger import ProbeReport, ProbeStream, StreamResult
@@ -16,7 +17,6 @@ from testbed.model.scenario import Fault, FaultKind, Probes, Scalar, Scenario, T
 from testbed.plan import plan_lab
 from testbed.results import RunEvent, Transfers
 from testbed.scenario.as_run import scenario_as_run
-from testbed.scenario.fake_lab import FakeLab, small_lab
 from testbed.scenario.observation import Observation
 from testbed.scenario.probe_findings import probe_findings
 from testbed.scenario.probes import (

@@ -7,12 +7,12 @@ import random
 from typing import Any
 
 import pytest
+from fake_lab import small_lab
 
 from testbed.errors import ScenarioError
 from testbed.model.scenario import TransportKind
 from testbed.plan.operations import PortPlan
 from testbed.scenario.channels import plan_channels
-from testbed.scenario.fake_lab import small_lab
 from testbed.scenario.measured import Ideals, put_together, settle_digests
 from testbed.scenario.programs import Placement, choose_checked, compile_programs, datatype_of
 from testbed.worker.program import Program, TcpSettings

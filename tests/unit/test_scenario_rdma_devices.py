@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from fake_lab import FakeLab, small_lab
 
 from testbed.drivers import rdma
 from testbed.model.scenario import Transport, TransportKind
 from testbed.plan.operations import CreateRdma
 from testbed.results import Channel, FlowEnd, Transfers
-from testbed.scenario.fake_lab import FakeLab, small_lab
 from testbed.scenario.measured import Measured
 from testbed.scenario.rdma_devices import RdmaDevices
 from testbed.scenario.transport_settings import TransportSettings

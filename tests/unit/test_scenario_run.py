@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fake_lab import FakeLab, small_lab
 
 from testbed.errors import CapabilityError, DriverError, ScenarioError
 from testbed.model.scenario import Expectation, Repeat, Scenario, TopologyRef, Transport, Workload
 from testbed.report.comparison import compare_records
 from testbed.results import Outcome, Record, decode_record, encode_record
 from testbed.scenario import Phase, Progress, ScenarioStopped, run_sweep
-from testbed.scenario.fake_lab import FakeLab, small_lab
 from testbed.scenario.progress import ProgressListener, ignore_progress
 from testbed.scenario.sweep import plan_points
 from testbed.units import Duration

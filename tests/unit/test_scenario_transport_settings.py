@@ -7,13 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_lab import small_lab
 
 from testbed.errors import ScenarioError
 from testbed.fabric.base_rtt import model_base_rtt
 from testbed.model import DelayBy
 from testbed.model.scenario import Transport, TransportKind
 from testbed.scenario.channels import plan_channels
-from testbed.scenario.fake_lab import small_lab
 from testbed.scenario.transport_settings import TransportSettings
 from testbed.transport.uet.config import UetConfig
 from testbed.units import Duration

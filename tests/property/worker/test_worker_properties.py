@@ -17,6 +17,7 @@ from ipaddress import IPv4Interface
 
 import numpy as np
 import pytest
+from fake_lab import small_lab
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +25,6 @@ from testbed.agent.loop import Loop
 from testbed.model.scenario import TransportKind
 from testbed.plan.operations import PortPlan
 from testbed.scenario.channels import plan_channels
-from testbed.scenario.fake_lab import small_lab
 from testbed.scenario.programs import Placement, choose_checked, compile_programs, datatype_of
 from testbed.worker.program import Program, TcpSettings, UetSettings
 from testbed.worker.wire import encode_program

@@ -1,4 +1,4 @@
-"""A lab that is not there: a small rail-optimised fabric with canned programs, for tests and for trying reports.
+"""A lab that is not there: a small rail-optimised fabric with canned programs, for tests.
 
 It satisfies `LiveLab`. Programs really run, but on this machine and not in a node, and they are those
 that `program` chooses instead of the ones asked for. Counters say what a test puts in.
