@@ -4,7 +4,7 @@ One instruction is one nanosecond, and time in which nothing is to be done is sk
 does not depend on this machine or on what else it does. For that to hold, nothing may reach the guest at a time of
 the host's choosing. It has no network, no keyboard, and no disk that could interrupt it: its system and its job are
 memory (NVDIMMs, which are read and written like any other). Its serial ports write to files. Seeds, addresses and
-the date are fixed. Source: QEMU, docs/devel/tcg-icount.rst; docs/nvdimm.txt.
+the date are fixed, and QEMU's threads take turns. Source: QEMU, docs/devel/tcg-icount.rst; docs/nvdimm.txt.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from testbed.vm.errors import MachineError
 from testbed.vm.image import Image
 from testbed.vm.job import BASE, FILES, JOB, OUTCOME
 from testbed.vm.machine import kernel_line
+from testbed.vm.one_cpu import taking_turns
 
 MEMORY_MIB = 3072
 JOB_DISK_BYTES = 512 << 20
@@ -66,13 +67,18 @@ def run_job(
     Raises `MachineError` if the guest dies, is killed, or takes longer than `timeout_s` of wall-clock time.
     """
     began = time.monotonic()
-    with cache.scratch("job") as scratch:
+    with cache.scratch("job") as scratch, taking_turns() as turns:
+        if turns.lacks:
+            stderr(f"virtual time: a run may differ from another by nanoseconds ({turns.lacks})\n".encode())
         disk = scratch / "job.tar"
         _write_job(disk, arguments, directory, variables or {})
         files = [scratch / "console", scratch / "stdout", scratch / "stderr"]
         process = subprocess.Popen(
             # It ends with us, however we end.
-            ["setpriv", "--pdeathsig", "KILL", "--", *emulator.program, *machine_options(image, disk, files)],
+            [
+                *("setpriv", "--pdeathsig", "KILL", "--", *turns.prefix),
+                *(*emulator.program, *machine_options(image, disk, files)),
+            ],
             env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
