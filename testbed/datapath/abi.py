@@ -9,6 +9,9 @@ import enum
 
 CLASSES = 8
 DEPTH_BINS = 16
+CURVE_BINS = 24
+CURVE_BINS_TO_KMAX = 16
+"""Of the bins of a marking curve, those below Kmax; each is Kmax / 16 wide, the last takes all that is deeper."""
 MARK_VALID = 0x8000_0000
 MARK_TRIMMED = 0x0008_0000
 PROBABILITY_ONE = 0xFFFF_FFFF
@@ -30,6 +33,7 @@ class ClassFlag(enum.IntFlag):
     DROP_NON_ECT = 8
     STRICT = 16
     MARK_LEAVING = 32
+    MARK_RED = 64
 
 
 class PortFlag(enum.IntFlag):
@@ -46,8 +50,8 @@ class EventKind(enum.IntEnum):
 TRIMMED_DSCP = 45
 """DSCP_TRIMMED: the operator's choice in the UE specification (section 4.1); this one no standard PHB uses."""
 
-MAP_NAMES = ("lab", "profiles", "ports", "buffers", "queues", "ingress", "pauses")
-QUEUE_MAPS = frozenset({"queues", "ingress", "pauses"})
+MAP_NAMES = ("lab", "profiles", "ports", "buffers", "queues", "ingress", "pauses", "curves")
+QUEUE_MAPS = frozenset({"queues", "ingress", "pauses", "curves"})
 """Those with CLASSES values a port."""
 EVENTS_MAP = "events"
 """The BPF ring buffer of `EVENT`s."""
@@ -59,6 +63,11 @@ LINE_CLASS = 0x0001_0001
 def class_handle(priority: int) -> int:
     """The HTB class 1:(10+priority) of a traffic class."""
     return 0x0001_0000 | (0x10 + priority)
+
+
+def red_handle(priority: int) -> int:
+    """The RED qdisc (20+priority): of a class that the kernel marks, in its gate if it has one."""
+    return (0x20 + priority) << 16
 
 
 def gate_handle(priority: int) -> int:

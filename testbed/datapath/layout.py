@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from testbed.datapath.abi import CLASSES, DEPTH_BINS
+from testbed.datapath.abi import CLASSES, CURVE_BINS, DEPTH_BINS
 
 
 def _record(names: str, base: str = "<u8") -> list[tuple[str, str]]:
@@ -53,6 +53,7 @@ QUEUE = np.dtype(
         ("depth", "<u8", (DEPTH_BINS,)),
     ]
 )
+CURVE = np.dtype([("packets", "<u8", (CURVE_BINS,)), ("marked", "<u8", (CURVE_BINS,))])
 INGRESS = np.dtype(
     [
         *_record(
@@ -92,5 +93,6 @@ MAPS = {
     "queues": QUEUE,
     "ingress": INGRESS,
     "pauses": PAUSE,
+    "curves": CURVE,
 }
-"""The array maps by name, one value type each. `queues`, `ingress` and `pauses` have CLASSES values a port."""
+"""The array maps by name, one value type each. `queues`, `ingress`, `pauses` and `curves` have CLASSES values a port."""

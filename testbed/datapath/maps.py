@@ -35,6 +35,7 @@ class LabMaps:
         self.queues = arrays["queues"]
         self.ingress = arrays["ingress"]
         self.pauses = arrays["pauses"]
+        self.curves = arrays["curves"]
 
     @classmethod
     def open(cls, directory: Path, *, writable: bool = False) -> LabMaps:
@@ -64,7 +65,7 @@ class LabMaps:
         return len(self.ports) - 1
 
     def by_port(self, name: str) -> Any:
-        """`queues`, `ingress` or `pauses` as an array of shape (ports + 1, CLASSES)."""
+        """`queues`, `ingress`, `pauses` or `curves` as an array of shape (ports + 1, CLASSES)."""
         return self._arrays[name].reshape(-1, CLASSES)
 
     def events_fd(self) -> int:

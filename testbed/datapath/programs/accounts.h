@@ -118,6 +118,25 @@ static __always_inline int is_hit(const struct class_config *class, __u64 depth)
 	return bpf_get_prandom_u32() <= probability;
 }
 
+/* Where a depth lies on the curve of a class. */
+static __always_inline __u32 curve_bin(const struct class_config *class, __u64 depth)
+{
+	__u64 bin = class->kmax_bytes ? depth * CURVE_BINS_TO_KMAX / class->kmax_bytes : CURVE_BINS;
+
+	return bin < CURVE_BINS ? bin : CURVE_BINS - 1;
+}
+
+static __always_inline void count_mark(__u32 queue, __u32 bin, int marked)
+{
+	struct curve *curve = bpf_map_lookup_elem(&curves, &queue);
+
+	if (!curve || bin >= CURVE_BINS)
+		return;
+	curve->packets[bin]++;
+	if (marked)
+		curve->marked[bin]++;
+}
+
 /* Mark a packet that allows it. What an earlier switch has marked is not marked here. */
 static __always_inline int set_ce(struct __sk_buff *skb, struct queue *queue, __u8 ecn, __u32 packets)
 {
@@ -131,7 +150,7 @@ static __always_inline int set_ce(struct __sk_buff *skb, struct queue *queue, __
 static __always_inline int congestion(struct __sk_buff *skb, const struct class_config *class, struct queue *queue,
 				      __u8 ecn, __u32 length, __u32 packets)
 {
-	if (ecn && class->flags & CLASS_MARK_LEAVING)
+	if (ecn && class->flags & (CLASS_MARK_LEAVING | CLASS_MARK_RED))
 		return 1;
 	if (!is_hit(class, queue->bytes))
 		return 1;

@@ -8,6 +8,8 @@
 
 #define CLASSES 8
 #define DEPTH_BINS 16
+#define CURVE_BINS 24
+#define CURVE_BINS_TO_KMAX 16 /* of those: below kmax */
 #define MARK_VALID 0x80000000u /* skb->mark: valid, trimmed, priority, ingress port */
 #define MARK_TRIMMED 0x00080000u
 #define MARK_CLASS_SHIFT 16
@@ -22,6 +24,7 @@ enum class_flags {
 	CLASS_DROP_NON_ECT = 8,
 	CLASS_STRICT = 16,
 	CLASS_MARK_LEAVING = 32, /* ECN by the queue that a packet leaves behind */
+	CLASS_MARK_RED = 64,     /* ECN by the kernel's RED, which the packet meets next */
 };
 
 enum port_flags { PORT_SWITCH = 1, PORT_TRIM = 2 };
@@ -91,6 +94,13 @@ struct queue {
 	__u64 depth[DEPTH_BINS]; /* arrivals that found a depth of less than 2^(8 + bin) bytes; the last: all others */
 };
 
+/* How the packets of a queue that allowed a mark fared, by the depth that decided it: bins of kmax / 16 bytes, the last
+ * one all that is deeper. Written where they arrive, by the link's other end, so that it is the same for every marker. */
+struct curve {
+	__u64 packets[CURVE_BINS];
+	__u64 marked[CURVE_BINS];
+};
+
 /* What a port received of a priority, and what of it is still in the switch. */
 struct ingress {
 	__u64 bytes; /* in the switch now: atomic */
@@ -140,11 +150,15 @@ struct event {
 /* What enqueue leaves in skb->cb for the other end of the link. */
 struct queued {
 	__u32 tag; /* of the lab */
-	__u32 queue;
+	__u32 queue; /* and above 24 bits: 1 + bin of its curve, where the packet may be marked; NOTE_RED */
 	__u32 ingress; /* index of the ingress account, 0: none */
 	__u32 bytes;
 	__u32 buffer; /* and above 16 bits: 1 + profile of the port, where packets are marked as they leave */
 };
+
+#define NOTE_QUEUE 0x0007ffffu
+#define NOTE_RED 0x00800000u /* RED decides about its mark */
+#define NOTE_BIN_SHIFT 24
 
 struct lab_config {
 	__u32 tag;

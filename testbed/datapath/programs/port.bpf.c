@@ -146,13 +146,23 @@ static __always_inline void corrupt(struct __sk_buff *skb, struct ingress *accou
 		account->corrupted_packets++;
 }
 
+/* What the note of a packet says of its mark, where it may have one. */
+struct arrival {
+	__u32 queue;
+	__u32 bin; /* of the curve */
+	__u8 by_red;
+	__u8 hit; /* it is to be marked as it leaves */
+};
+
 /* What port_enqueue noted travels with the packet to the other end of the link: skb->cb outlives a veth. So a packet
  * leaves its queue's account when it reaches the peer. (The tracepoint qdisc_dequeue is not called for every packet
- * on all kernels: 2 in 1,000 were missing on 6.18.) Returns that queue if it marks the packet as it leaves. */
-static __always_inline struct queue *arrive(struct __sk_buff *skb)
+ * on all kernels: 2 in 1,000 were missing on 6.18.) Returns that queue if the packet could be marked there; `arrival`
+ * says how. */
+static __always_inline struct queue *arrive(struct __sk_buff *skb, struct arrival *arrival)
 {
 	/* Its own length: one of several segments has the note of the whole. */
-	struct queued queued = {skb->cb[0], skb->cb[1], skb->cb[2], skb->len, skb->cb[4]};
+	struct queued queued = {skb->cb[0], skb->cb[1] & NOTE_QUEUE, skb->cb[2], skb->len, skb->cb[4]};
+	__u32 note = skb->cb[1];
 	struct lab_config *config;
 	struct profile *profile;
 	struct queue *queue;
@@ -170,13 +180,36 @@ static __always_inline struct queue *arrive(struct __sk_buff *skb)
 	queue->out_packets++;
 	queue->out_bytes += queued.bytes;
 	leave(&queued, queue);
-	if (!(queued.buffer >> 16))
+	if (!(note >> NOTE_BIN_SHIFT))
 		return NULL;
-	index = (queued.buffer >> 16) - 1;
-	profile = bpf_map_lookup_elem(&profiles, &index);
-	if (!profile || !is_hit(&profile->classes[queued.queue & (CLASSES - 1)], queue->bytes))
-		return NULL;
+	arrival->queue = queued.queue;
+	arrival->bin = (note >> NOTE_BIN_SHIFT) - 1;
+	arrival->by_red = !!(note & NOTE_RED);
+	if (queued.buffer >> 16) {
+		struct class_config *class;
+		index = (queued.buffer >> 16) - 1;
+		profile = bpf_map_lookup_elem(&profiles, &index);
+		if (!profile)
+			return NULL;
+		class = &profile->classes[queued.queue & (CLASSES - 1)];
+		arrival->bin = curve_bin(class, queue->bytes);
+		arrival->hit = is_hit(class, queue->bytes);
+	}
 	return queue;
+}
+
+/* Mark it if that is due only now, and count how it fared. Whether it has a mark. */
+static __always_inline int settle_mark(struct __sk_buff *skb, struct queue *queue, const struct arrival *arrival,
+				       __u8 ecn)
+{
+	int marked = ecn == ECN_CE;
+
+	if (arrival->hit)
+		marked = set_ce(skb, queue, ecn, 1) || marked;
+	else if (marked && arrival->by_red)
+		queue->ce_packets++;
+	count_mark(arrival->queue, arrival->bin, marked);
+	return marked;
 }
 
 SEC("tc")
@@ -185,19 +218,20 @@ int port_ingress(struct __sk_buff *skb)
 	__u32 port = skb->tc_classid & 0xffff, index;
 	struct port_config *config = bpf_map_lookup_elem(&ports, &port);
 	struct headers headers = {};
+	struct arrival arrival = {};
 	struct profile *profile;
 	struct ingress *account;
 	struct queue *marking;
 	__u32 class;
 	int is_ip;
 
-	marking = arrive(skb);
+	marking = arrive(skb, &arrival);
 	if (!config)
 		return TC_ACT_OK;
 	is_ip = parse(skb, &headers, config->flags & PORT_SWITCH);
 	if (!is_ip && headers.protocol == ETH_P_MAC_CONTROL)
 		return take_pause_frame(skb, port);
-	if (marking && is_ip && set_ce(skb, marking, headers.tos & ECN_MASK, 1))
+	if (marking && is_ip && settle_mark(skb, marking, &arrival, headers.tos & ECN_MASK))
 		headers.tos |= ECN_CE;
 	index = config->profile;
 	profile = bpf_map_lookup_elem(&profiles, &index);
@@ -303,7 +337,7 @@ int port_enqueue(struct __sk_buff *skb)
 {
 	/* A packet still to be segmented (UDP_SEGMENT) counts as what it will be on the wire. */
 	__u32 packets = skb->gso_segs > 1 ? skb->gso_segs : 1, length = skb->wire_len;
-	__u32 port = skb->tc_classid & 0xffff, index, class, mark = skb->mark, zero = 0;
+	__u32 port = skb->tc_classid & 0xffff, index, class, mark = skb->mark, zero = 0, note = 0;
 	struct port_config *config = bpf_map_lookup_elem(&ports, &port);
 	struct lab_config *tag = bpf_map_lookup_elem(&lab, &zero);
 	struct class_config *settings;
@@ -365,6 +399,11 @@ int port_enqueue(struct __sk_buff *skb)
 	if (settings->flags & CLASS_ECN && !congestion(skb, settings, queue, ecn, length, packets))
 		return TC_ACT_SHOT;
 
+	if (settings->flags & CLASS_ECN && ecn && ecn != ECN_CE) {
+		note = (curve_bin(settings, queue->bytes) + 1) << NOTE_BIN_SHIFT;
+		if (settings->flags & CLASS_MARK_RED)
+			note |= NOTE_RED;
+	}
 	queue->enqueued_packets += packets;
 	queue->enqueued_bytes += length;
 	if (ecn)
@@ -380,7 +419,7 @@ int port_enqueue(struct __sk_buff *skb)
 	if (account)
 		charge(account, index, length);
 	skb->cb[0] = tag->tag;
-	skb->cb[1] = port * CLASSES + class;
+	skb->cb[1] = (port * CLASSES + class) | note;
 	skb->cb[2] = index;
 	skb->cb[3] = length;
 	skb->cb[4] = config->buffer;
@@ -399,6 +438,7 @@ static __always_inline int read_queued(struct sk_buff *skb, struct queued *queue
 	if (bpf_probe_read_kernel(queued, sizeof(*queued),
 				  (void *)skb->cb + bpf_core_field_offset(struct qdisc_skb_cb, data)))
 		return 0;
+	queued->queue &= NOTE_QUEUE;
 	config = bpf_map_lookup_elem(&lab, &zero);
 	return config && queued->tag && queued->tag == config->tag;
 }
