@@ -221,12 +221,15 @@ class _Command:
             self._frames = self._frames[8 + length :]
 
     def _deliver(self) -> None:
-        """Hand signals on. One that comes before the engine has started the command waits for it."""
+        """Hand signals on. One that comes before the engine has started the command waits for it.
+
+        For a moment the engine says that it runs and does not know its number yet.
+        """
         state = _ask(self._socket, "GET", f"/exec/{self._id}/json")
-        if not state["Running"] and state["ExitCode"] is None:
+        if (state["Running"] and not state["Pid"]) or (not state["Running"] and state["ExitCode"] is None):
             return
         for number in self._undelivered:
-            if state["Running"] and state["Pid"]:
+            if state["Running"]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(state["Pid"], signal.SIGKILL if number == KILL else number)
         self._undelivered.clear()
