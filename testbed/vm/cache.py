@@ -59,12 +59,11 @@ def cached(
             remove_tree(old)
         unfinished.mkdir(parents=True)
         try:
-            facts = make(unfinished)
-            _write_manifest(unfinished, facts)
-        except BaseException as error:
+            with room_on(parent):
+                facts = make(unfinished)
+                _write_manifest(unfinished, facts)
+        except BaseException:
             remove_tree(unfinished)
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise disk_full(parent) from error
             raise
         unfinished.rename(entry)
         return entry, True
@@ -144,17 +143,28 @@ def manifest(entry: Path) -> dict[str, Any]:
     return facts
 
 
+@contextlib.contextmanager
+def room_on(path: Path) -> Iterator[None]:
+    """Raise `ImageError` where the disk of `path`, on which the context writes, turns out to be full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise disk_full(path) from error
+        raise
+
+
 def disk_full(path: Path) -> ImageError:
-    return ImageError(
-        f"no space left on the disk of {path}", hint="make room, or set TESTBED_CACHE_DIR to another disk"
-    )
+    elsewhere = ", or set TESTBED_CACHE_DIR to another disk" if path.is_relative_to(cache_directory()) else ""
+    return ImageError(f"no space left on the disk of {path}", hint=f"make room{elsewhere}")
 
 
 def _write_manifest(directory: Path, facts: dict[str, Any]) -> None:
     files = {
-        path.name: {"bytes": path.stat().st_size, "sha256": _hash(path)}
-        for path in sorted(directory.iterdir())
-        if path.is_file()
+        str(path.relative_to(directory)): {"bytes": path.stat().st_size, "sha256": _hash(path)}
+        for parent, _, names in os.walk(directory)
+        for path in (Path(parent, name) for name in sorted(names))
+        if path.is_file() and not path.is_symlink()
     }
     (directory / MANIFEST).write_text(json.dumps({**facts, "files": files}, indent=2) + "\n")
 

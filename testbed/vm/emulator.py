@@ -22,7 +22,7 @@ from testbed.errors import CapabilityError
 from testbed.vm import cache
 from testbed.vm.errors import ImageError
 from testbed.vm.image import MMDEBSTRAP, Image, debootstrap_options, require_tools
-from testbed.vm.recipe import Recipe
+from testbed.vm.recipe import Recipe, version_numbers
 from testbed.vm.tool import run_tool
 
 KIND = "qemu"
@@ -50,7 +50,7 @@ def find_emulator(recipe: Recipe) -> Emulator:
         path = shutil.which(given)
         if path is None:
             raise CapabilityError(f"no QEMU: TESTBED_QEMU is {given}, and there is no such program", missing="qemu")
-        return _described((path,), ("qemu-img",))
+        return _new_enough(_described((path,), ("qemu-img",)), recipe)
     entry = cache.whole(KIND, recipe.qemu_fingerprint)
     if entry is None:
         raise CapabilityError("no QEMU in the cache", missing="qemu", hint="testbed vm build")
@@ -71,7 +71,7 @@ def build_emulator(recipe: Recipe, *, rebuild: bool = False) -> Emulator:
             ],
             {},
         )
-        version = _described(*_commands(directory)).version
+        version = _new_enough(_described(*_commands(directory)), recipe).version
         (directory / "version").write_text(version)
         return {"version": version}
 
@@ -100,6 +100,17 @@ def _described(program: tuple[str, ...], image_tool: tuple[str, ...]) -> Emulato
         raise CapabilityError(f"QEMU does not run: {error.message}", missing="qemu") from error
     found = re.search(r"version (\S+)", said)
     return Emulator(program=program, image_tool=image_tool, version=found[1] if found else said.strip())
+
+
+def _new_enough(emulator: Emulator, recipe: Recipe) -> Emulator:
+    if version_numbers(emulator.version) < recipe.oldest_qemu:
+        oldest = ".".join(map(str, recipe.oldest_qemu))
+        raise CapabilityError(
+            f"QEMU {emulator.version} is older than {oldest}: see images/versions.toml",
+            missing="qemu",
+            hint="without TESTBED_QEMU one that is new enough is fetched",
+        )
+    return emulator
 
 
 def environment() -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -29,6 +30,8 @@ DEFAULT_NAME = "vm"
 LOOPBACK = "127.0.0.1"
 BOOT_TIMEOUT_S = 180.0
 END_TIMEOUT_S = 10.0
+DYING_S = 2.0
+"""A process that was killed gives its memory back first, and is there until it has."""
 _RECORD, _CONSOLE, _COMPLAINTS, _SOCKET = "machine.json", "console.log", "qemu.log", "qmp.sock"
 
 
@@ -77,14 +80,19 @@ class Machine:
         if record is None:
             return Status(state="absent")
         if not _runs(record):
-            return Status(state="ended", detail=self.last_words() or "its process was killed", record=record)
+            return self._ended(record)
         try:
             answer = qmp.ask(self.directory / _SOCKET, "query-status")
         except (OSError, ValueError) as error:
+            if _ends_within(record, DYING_S):
+                return self._ended(record)
             return Status(state="running", detail=f"QEMU does not answer: {error}", record=record)
         if answer["status"] == "io-error":
             return Status(state="paused", detail=f"the disk of {cache.cache_directory()} is full", record=record)
         return Status(state="running" if answer["running"] else "paused", detail=answer["status"], record=record)
+
+    def _ended(self, record: MachineRecord) -> Status:
+        return Status(state="ended", detail=self.last_words() or "its process was killed", record=record)
 
     def login(self) -> Login:
         """Where to log in. Raises `MachineError` where it does not run."""
@@ -230,7 +238,7 @@ class Machine:
                 try:
                     if _runs(record):
                         signal.pidfd_send_signal(descriptor, number)
-                        _wait_for_end(descriptor)
+                        _wait_for_end(descriptor, END_TIMEOUT_S)
                 finally:
                     os.close(descriptor)
 
@@ -289,7 +297,17 @@ def _ticks(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
-def _wait_for_end(descriptor: int) -> None:
-    import select
+def _ends_within(record: MachineRecord, seconds: float) -> bool:
+    """Whether its process, which may just be dying, has ended after so long at most."""
+    with contextlib.suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(record.pid)
+        try:
+            if _runs(record):
+                _wait_for_end(descriptor, seconds)
+        finally:
+            os.close(descriptor)
+    return not _runs(record)
 
-    select.select([descriptor], [], [], END_TIMEOUT_S)
+
+def _wait_for_end(descriptor: int, seconds: float) -> None:
+    select.select([descriptor], [], [], seconds)

@@ -42,6 +42,7 @@ class Recipe:
     platforms: tuple[str, ...]
     requirements: tuple[str, ...]
     qemu_packages: tuple[str, ...]
+    oldest_qemu: tuple[int, ...]
     qemu_fingerprint: str
     size: str
 
@@ -88,6 +89,7 @@ def load_recipe(checkout: Path = CHECKOUT) -> Recipe:
         platforms=tuple(versions["python"]["platforms"]),
         requirements=tuple(requirements),
         qemu_packages=tuple(qemu),
+        oldest_qemu=version_numbers(versions["qemu"]["oldest"]),
         qemu_fingerprint=hashlib.sha256(repr((FORMAT, versions["debian"], qemu)).encode()).hexdigest()[:16],
         size=versions["vm"]["size"],
     )

@@ -40,13 +40,14 @@ def write_box(emulator: Emulator, image: Image, target: Path) -> None:
             [*emulator.image_tool, "convert", "-f", "raw", "-O", "qcow2", str(image.disk), str(scratch / DISK)], {}
         )
         metadata = {"provider": "libvirt", "format": "qcow2", "virtual_size": -(-size // (1 << 30))}
-        (scratch / "metadata.json").write_text(json.dumps(metadata) + "\n")
-        (scratch / "Vagrantfile").write_text(_VAGRANTFILE)
-        for file in (image.kernel, image.initramfs):
-            shutil.copyfile(file, scratch / file.name)
+        with cache.room_on(scratch):
+            (scratch / "metadata.json").write_text(json.dumps(metadata) + "\n")
+            (scratch / "Vagrantfile").write_text(_VAGRANTFILE)
+            for file in (image.kernel, image.initramfs):
+                shutil.copyfile(file, scratch / file.name)
         unfinished = target.with_name(target.name + ".unfinished")
         try:
-            with tarfile.open(unfinished, "w:gz", compresslevel=1) as tar:
+            with cache.room_on(target), tarfile.open(unfinished, "w:gz", compresslevel=1) as tar:
                 for file in sorted(scratch.iterdir()):
                     tar.add(file, arcname=file.name)
             unfinished.replace(target)

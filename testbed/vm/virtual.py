@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 import subprocess
 import tarfile
 import time
@@ -71,7 +72,8 @@ def run_job(
         if turns.lacks:
             stderr(f"virtual time: a run may differ from another by nanoseconds ({turns.lacks})\n".encode())
         disk = scratch / "job.tar"
-        _write_job(disk, arguments, directory, variables or {})
+        with cache.room_on(scratch):
+            _write_job(disk, arguments, directory, variables or {})
         files = [scratch / "console", scratch / "stdout", scratch / "stderr"]
         process = subprocess.Popen(
             # It ends with us, however we end.
@@ -155,6 +157,8 @@ def _write_job(disk: Path, arguments: Sequence[str], directory: Path, variables:
         if file.tell() > JOB_DISK_BYTES:
             raise MachineError(f"the job is larger than its disk of {JOB_DISK_BYTES >> 20} MiB")
         file.truncate(JOB_DISK_BYTES)
+    if shutil.disk_usage(disk).free < JOB_DISK_BYTES:  # the guest writes to it as to memory: it would be killed
+        raise cache.disk_full(disk.parent)
 
 
 def _without_end(archive: bytes) -> bytes:

@@ -20,7 +20,7 @@ TIMEOUT_S = 30.0
 
 
 class Engine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """Runs commands on this machine. `asked` counts questions how one is; the first `unknown` answers lack its number."""
+    """Runs commands on this machine. Of `asked` answers how one is, the first `unknown` lack its number."""
 
     daemon_threads = True
 

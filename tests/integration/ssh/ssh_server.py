@@ -12,18 +12,21 @@ from typing import Self
 
 import paramiko
 
-from testbed.vm.keys import make_keys
+from testbed.vm.keys import Keys, make_keys
 from testbed.vm.ssh import Login
 
 CHUNK = 4096
 
 
 class SshServer:
-    """Listens on a free port of the loopback. `drop()` breaks all connections. Leave the context and it is gone."""
+    """Listens on a port of the loopback, 0 for a free one; its keys are new ones in `directory`, or `keys`.
 
-    def __init__(self, directory: Path) -> None:
-        self.keys = make_keys(directory)
-        self._listener = socket.create_server(("127.0.0.1", 0))
+    `drop()` breaks all connections. Leave the context and it is gone.
+    """
+
+    def __init__(self, directory: Path, *, keys: Keys | None = None, port: int = 0) -> None:
+        self.keys = keys or make_keys(directory)
+        self._listener = socket.create_server(("127.0.0.1", port))
         self._transports: list[paramiko.Transport] = []
         self.commands: list[subprocess.Popen[bytes]] = []
         self.login = Login(

@@ -65,6 +65,24 @@ def test_damage_is_seen_and_mended(keep_size: bool) -> None:
     assert (again / "disk").read_bytes() == content
 
 
+def test_damage_is_seen_in_directories_and_behind_no_links() -> None:
+    """QEMU is cached as a whole system, in which libraries are found by links, some of them to nowhere."""
+
+    def make_tree(directory: Path) -> dict[str, Any]:
+        (directory / "root/lib").mkdir(parents=True)
+        (directory / "root/lib/library.so.1").write_bytes(b"library")
+        (directory / "root/lib/library.so").symlink_to("library.so.1")
+        (directory / "root/lib/nowhere").symlink_to("/no/such/file")
+        return {}
+
+    entry, _ = cache.cached("qemu", "abc", make_tree)
+    assert cache.whole("qemu", "abc") == entry
+    (entry / "root/lib/library.so.1").write_bytes(b"LIBRARY")
+    with pytest.raises(ImageError, match=r"root/lib/library\.so\.1 is not what was built"):
+        cache.whole("qemu", "abc")
+    assert cache.cached("qemu", "abc", make_tree)[1]
+
+
 def test_a_missing_file_or_manifest_is_damage() -> None:
     entry, _ = cache.cached("vm", "abc", make)
     (entry / "sparse").unlink()
