@@ -1,13 +1,7 @@
-"""Virtual time: the same scenario and seed give the same figures, whatever else this machine does.
+"""Virtual time: the same scenario and seed give the same record, to the last byte, whatever else this machine does.
 
-The acceptance test runs a fabric of four FRR switches twice, the second time beside work on every CPU; it takes the
-longest of this tier.
-
-What still differs: two runs are the same to the last bit for a while, from seconds to a minute of the guest's time,
-and then time is some nanoseconds off; why is not known (QEMU's main loop and the guest are two threads that the host
-schedules). Where senders react to marks and losses, a nanosecond decides in which order two packets are queued, and
-what follows may drift apart by some percent: of five seeds in a row over Ultra Ethernet the fourth did, and colliding
-TCP flows did at once. So the flows here hardly meet, and records are short. CPU time is counted in ticks of 10 ms.
+A fabric of four FRR switches, and flows that collide, mark, lose and react: where senders react, a nanosecond decides
+in which order two packets are queued, and what follows drifts apart. So two records are the same if time is.
 """
 
 from __future__ import annotations
@@ -17,22 +11,27 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from lab_vm import LabVm, command_line
 
 from testbed.errors import CapabilityError
 from testbed.vm.image import require_tools
 
-pytestmark = [pytest.mark.labvm, pytest.mark.timeout(1800)]
-
 HERE = Path(__file__).parent
-SCENARIOS = ("two-tier-permutation.yml", "two-tier-spraying.yml")
-TOLERANCE = 0.005
 TIMEOUT_S = 1500.0
+WALL_CLOCK = "wall_s"
+"""The one value of a record that speaks of this machine's time."""
+
+pytestmark = pytest.mark.timeout(1800)
+in_ci = pytest.mark.vm
+beside_ci = pytest.mark.labvm
 
 
 def virtual(*arguments: str, cwd: Path = HERE) -> subprocess.CompletedProcess[str]:
@@ -67,36 +66,37 @@ def busy_machine() -> Iterator[None]:
 
 
 def run_record(scenario: str, results: Path) -> dict[str, Any]:
+    """The record of a scenario in virtual time, without what it says of this machine's time."""
     done = virtual("run", scenario, "--results", str(results))
     assert done.returncode in {0, 1, 2}, done.stderr
+    assert "may differ" not in done.stderr, done.stderr
     (file,) = results.rglob("record.json")
     assert str(file) in done.stdout  # and not where it was in there
     assert list(results.rglob("report.html")), done.stdout
     record: dict[str, Any] = json.loads(file.read_text())
+    assert record["environment"]["clock"] == "virtual"
+    assert record.pop(WALL_CLOCK) > 0
     return record
 
 
-def figures(record: dict[str, Any]) -> dict[tuple[str, int, str], float | None]:
-    """Every metric of every run but the CPU's, by point, run and name."""
-    return {
-        (point["name"], run["index"], name): value
-        for point in record["points"]
-        for run in point["runs"]
-        for name, value in run["metrics"].items()
-        if name != "cpu_busy"
-    }
+def leaves(value: Any, place: str = "") -> Iterator[tuple[str, object]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from leaves(inner, f"{place}.{key}")
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from leaves(inner, f"{place}[{index}]")
+    else:
+        yield place, value
 
 
-def paths(record: dict[str, Any]) -> list[tuple[str, int, list[int], list[str]]]:
-    """Of every run: the ports that its flows are hashed by, and the ports of the fabric that carry them."""
-    found = []
-    for point in record["points"]:
-        for run in point["runs"]:
-            most = max(port["tx_bytes"] for port in run["ports"])
-            used = [f"{port['node']}:{port['interface']}" for port in run["ports"] if port["tx_bytes"] > most / 20]
-            hashed = [channel["source_port"] for channel in run["channels"]]
-            found.append((point["name"], run["index"], hashed, used))
-    return found
+def assert_same(first: dict[str, Any], second: dict[str, Any]) -> None:
+    """Every metric, sample, counter and time stamp; the first that differ are named."""
+    one, other = dict(leaves(first)), dict(leaves(second))
+    assert len(one) > 1000, "there is something to compare"
+    apart = [(place, value, other.get(place)) for place, value in one.items() if other.get(place) != value]
+    assert apart[:20] == []
+    assert one.keys() == other.keys()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -107,31 +107,72 @@ def image() -> None:
         pytest.skip(error.message)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_same_figures_on_an_idle_and_on_a_busy_machine(scenario: str, tmp_path: Path) -> None:
+@in_ci
+def test_two_machines_side_by_side_beside_other_work_write_the_same(tmp_path: Path) -> None:
+    built = subprocess.run(
+        [sys.executable, "-m", "testbed", "vm", "build"], capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    with busy_machine(), ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda name: run_record("two-tier-both.yml", tmp_path / name), ("a", "b"))
+    runs = [run for point in first["points"] for run in point["runs"]]
+    assert {run["seed"] for run in runs} == {1, 2}
+    assert len({json.dumps(run["metrics"]) for run in runs}) == 4, "transports and seeds do differ"
+    assert_same(first, second)
+
+
+@beside_ci
+@pytest.mark.parametrize("scenario", ["two-tier-permutation.yml", "two-tier-spraying.yml"])
+def test_the_same_on_an_idle_and_on_a_busy_machine(scenario: str, tmp_path: Path) -> None:
     idle = run_record(scenario, tmp_path / "idle")
     with busy_machine():
         busy = run_record(scenario, tmp_path / "busy")
-    assert {idle["environment"]["clock"], busy["environment"]["clock"]} == {"virtual"}
-    assert busy["wall_s"] > 0
-    assert paths(idle) == paths(busy)
-    first, second = figures(idle), figures(busy)
-    assert first.keys() == second.keys()
+    assert_same(idle, busy)
+
+
+@beside_ci
+def test_the_same_pair_on_the_wall_clock_for_contrast(lab_vm: LabVm, tmp_path: Path) -> None:
+    """Nothing is promised there; how far the two are apart is shown."""
+    idle = wall_clock_metrics(lab_vm, tmp_path / "idle")
+    with busy_machine():
+        busy = wall_clock_metrics(lab_vm, tmp_path / "busy")
+    assert idle.keys() == busy.keys()
     apart = {
-        which: (value, other)
-        for which, value in first.items()
-        if (other := second[which]) != value
-        and (value is None or other is None or abs(value - other) > TOLERANCE * max(abs(value), abs(other)))
+        name: abs(value - other) / max(abs(value), abs(other))
+        for name, value in idle.items()
+        if value is not None and (other := busy[name]) is not None and max(abs(value), abs(other)) > 0
     }
-    assert apart == {}
+    worst = sorted(apart.items(), key=lambda item: -item[1])
+    shown = ", ".join(f"{name} {share:.1%}" for name, share in worst[:8])
+    many = sum(share > 0.005 for share in apart.values())
+    warnings.warn(
+        f"on the wall clock {many} of {len(apart)} metrics are more than 0.5 %"
+        f" apart, of an idle and of a busy machine; most of all {shown}",
+        stacklevel=1,
+    )
 
 
+def wall_clock_metrics(machine: LabVm, results: Path) -> dict[str, float | None]:
+    words = ("run", "two-tier-both.yml", "--no-report", "--results", str(results))
+    done = command_line("--on", f"vm:{machine.machine.name}", *words, cwd=HERE)
+    assert done.returncode in {0, 1, 2}, done.stderr
+    (file,) = results.rglob("record.json")
+    return {
+        f"{name} ({point['name']}, run {run['index']})": value
+        for point in json.loads(file.read_text())["points"]
+        for run in point["runs"]
+        for name, value in run["metrics"].items()
+    }
+
+
+@beside_ci
 def test_a_verb_that_cannot_run_there_is_refused() -> None:
     done = virtual("deploy", "-t", "two-tier.yml")
     assert done.returncode == 1
     assert "cannot run in virtual time" in done.stderr
 
 
+@beside_ci
 def test_a_mistake_is_told_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "bad.yml").write_text("name: bad\nfabrik: {}\n")
     done = virtual("validate", "-t", "bad.yml", cwd=tmp_path)
