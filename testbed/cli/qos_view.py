@@ -182,6 +182,7 @@ def _class_document(item: ClassPlan, written: TrafficClass, profile: PortProfile
         "pmax": item.pmax if item.kmin_bytes is not None else None,
         "drop_non_ect": item.drop_non_ect,
         "mark_at": None if written.ecn is None or item.kmin_bytes is None else str(written.ecn.mark_at),
+        "mark_by": None if written.ecn is None or item.kmin_bytes is None else str(written.ecn.by),
         "thresholds": {key: depth(text, size) for key, text, size in _thresholds(item, written, profile)},
     }
 

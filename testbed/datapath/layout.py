@@ -95,4 +95,4 @@ MAPS = {
     "pauses": PAUSE,
     "curves": CURVE,
 }
-"""The array maps by name, one value type each. `queues`, `ingress`, `pauses` and `curves` have CLASSES values a port."""
+"""The array maps by name, one value type each. Those of `abi.QUEUE_MAPS` have CLASSES values a port."""

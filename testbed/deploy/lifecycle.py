@@ -23,6 +23,7 @@ from testbed.deploy.journal import Journal, LabState, StateError
 from testbed.deploy.labdir import remove_paths, write_lab_directory
 from testbed.deploy.links import declare_wires
 from testbed.deploy.live import RunningLab
+from testbed.deploy.marking import require_marker
 from testbed.deploy.pausing import attach, detach
 from testbed.deploy.rdma import require_rdma
 from testbed.deploy.reaction import planned_reaction_ns, undo_killed_measurement
@@ -102,6 +103,7 @@ class DestroyOutcome:
 
 def preview(lab: Lab, state: StateDirectory, k: float) -> LabPlan:
     """The plan that `deploy` would carry out now. Touches nothing."""
+    require_marker(lab, state)
     existing = state.read(lab.name).slot if state.exists(lab.name) else state.take_slot(slot_for(lab.name))
     return plan_lab(
         lab,
@@ -124,6 +126,7 @@ def deploy_lab(
     require_root()
     frr = find_frr() if any(switch.container is None for switch in lab.switches) else None
     require_rdma(lab)
+    require_marker(lab, state)
     with state.lock_lab(lab.name):
         if state.exists(lab.name):
             running = _existing(lab, state, options)

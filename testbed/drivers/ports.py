@@ -79,6 +79,17 @@ class PortInstaller:
             )
             if item.lossless:
                 batch.append(traffic.new_gate(ifindex, item.priority, operation.mtu_bytes))
+            if item.mark_by_kernel and item.kmin_bytes is not None and item.kmax_bytes is not None:
+                batch.append(
+                    traffic.new_red(
+                        ifindex,
+                        item.priority,
+                        gated=item.lossless,
+                        kmin_bytes=item.kmin_bytes,
+                        kmax_bytes=item.kmax_bytes,
+                        pmax=item.pmax,
+                    )
+                )
         batch.append(
             traffic.new_bpf_filter(ifindex, traffic.HTB_ROOT_HANDLE, self._filters.enqueue, "port_enqueue", port)
         )
@@ -153,6 +164,8 @@ def _fill_class(record: dict[str, int], item: ClassPlan) -> None:
         flags |= ClassFlag.DROP_NON_ECT
     if item.mark_at_dequeue:
         flags |= ClassFlag.MARK_LEAVING
+    if item.mark_by_kernel:
+        flags |= ClassFlag.MARK_RED
     if item.kmin_bytes is not None and item.kmax_bytes is not None:
         flags |= ClassFlag.ECN
         record["kmin_bytes"] = min(item.kmin_bytes, _UNLIMITED)

@@ -51,6 +51,13 @@ class MarkAt(StrEnum):
     DEQUEUE = "dequeue"
 
 
+class MarkBy(StrEnum):
+    """Who marks: our eBPF program, or the kernel's `red` qdisc with the same thresholds, as a cross-check of it."""
+
+    EBPF = "ebpf"
+    KERNEL = "kernel"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EcnCurve:
     """WRED on the instantaneous queue: 0 up to `kmin`, linear to `pmax` at `kmax`, 1 above."""
@@ -60,6 +67,7 @@ class EcnCurve:
     pmax: float = 1.0
     non_ect: NonEct = NonEct.KEEP
     mark_at: MarkAt = MarkAt.ENQUEUE
+    by: MarkBy = MarkBy.EBPF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

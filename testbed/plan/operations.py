@@ -248,7 +248,8 @@ class ClassPlan:
     """A traffic class in bytes, as the data path takes it. `priority` is PCP and PFC priority.
 
     `quantum_bytes` is what a weighted class may send in its turn. `limit_bytes` is the static tail drop,
-    `alpha` the dynamic threshold's factor (0: none). `kmin_bytes` None: no ECN. `xoff_bytes`, `xon_bytes` and
+    `alpha` the dynamic threshold's factor (0: none). `kmin_bytes` None: no ECN;
+    `mark_by_kernel`: RED in the class's queue decides, not eBPF. `xoff_bytes`, `xon_bytes` and
     `headroom_bytes` are those of an ingress port, 0 for a lossy class.
     """
 
@@ -266,6 +267,7 @@ class ClassPlan:
     pmax: float = 0.0
     drop_non_ect: bool = False
     mark_at_dequeue: bool = False
+    mark_by_kernel: bool = False
     xoff_bytes: int = 0
     xon_bytes: int = 0
     headroom_bytes: int = 0

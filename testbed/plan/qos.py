@@ -23,7 +23,18 @@ from testbed.fabric.queue_depths import (
     needed_bytes,
     pause_depths,
 )
-from testbed.model import BalancingMode, DelayBy, HashEngine, Lab, Link, NodeKind, QosPolicy, QosProfile, TrafficClass
+from testbed.model import (
+    BalancingMode,
+    DelayBy,
+    HashEngine,
+    Lab,
+    Link,
+    MarkBy,
+    NodeKind,
+    QosPolicy,
+    QosProfile,
+    TrafficClass,
+)
 from testbed.plan.operations import BufferPlan, ClassPlan, InstallPort, PortPlan, PortProfile, QosPlan
 from testbed.plan.shaping import burst_bytes
 from testbed.plan.sysctls import hash_seed
@@ -292,7 +303,7 @@ def _switch_profile(shape: PortShape, owner: QosProfile, share: int, policy: Qos
 
 def _switch_class(item: TrafficClass, shape: PortShape, owner: QosProfile, share: int, quantum: int) -> ClassPlan:
     shared, bdp = owner.buffer.shared_bytes, shape.bdp
-    kmin, kmax, pmax, drop_non_ect, mark_at_dequeue = None, None, 0.0, False, False
+    kmin, kmax, pmax, drop_non_ect, mark_at_dequeue, mark_by_kernel = None, None, 0.0, False, False, False
     if item.ecn is not None:
         kmin, kmax = depth_bytes(item.ecn.kmin, bdp), depth_bytes(item.ecn.kmax, bdp)
         if kmin > kmax:
@@ -304,6 +315,7 @@ def _switch_class(item: TrafficClass, shape: PortShape, owner: QosProfile, share
             )
         pmax, drop_non_ect = item.ecn.pmax, item.ecn.non_ect == "drop"
         mark_at_dequeue = item.ecn.mark_at == "dequeue"
+        mark_by_kernel = item.ecn.by is MarkBy.KERNEL
     xoff = xon = headroom = 0
     limit = shared
     if item.lossless:
@@ -332,6 +344,7 @@ def _switch_class(item: TrafficClass, shape: PortShape, owner: QosProfile, share
         pmax=pmax,
         drop_non_ect=drop_non_ect,
         mark_at_dequeue=mark_at_dequeue,
+        mark_by_kernel=mark_by_kernel,
         xoff_bytes=xoff,
         xon_bytes=xon,
         headroom_bytes=headroom,

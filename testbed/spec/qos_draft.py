@@ -20,6 +20,7 @@ from testbed.model import (
     HashEngine,
     LoadBalancing,
     MarkAt,
+    MarkBy,
     NonEct,
     PfcThresholds,
     QosProfile,
@@ -352,12 +353,22 @@ class Draft:
             return None
         if kmin.value.unit == kmax.value.unit and kmin.value.value > kmax.value.value:
             self.refuse_curve(name, f"{kmin.value}", f"{kmax.value}")
+        by, mark_at = MarkBy(_of(keys, "by", MarkBy.EBPF)), MarkAt(_of(keys, "mark_at", MarkAt.ENQUEUE))
+        if by is MarkBy.KERNEL and mark_at is MarkAt.DEQUEUE:
+            last = max((keys["by"], keys["mark_at"]), key=lambda value: (not value.preset, value.layer))
+            self._refuse(
+                "contradiction",
+                last.path,
+                f"the kernel's RED marks {name!r} by the queue that a packet finds, never by the one it leaves behind",
+                "write mark_at: enqueue, or by: ebpf",
+            )
         return EcnCurve(
             kmin=kmin.value,
             kmax=kmax.value,
             pmax=_of(keys, "pmax", 1.0),
             non_ect=NonEct(_of(keys, "non_ect", NonEct.KEEP)),
-            mark_at=MarkAt(_of(keys, "mark_at", MarkAt.ENQUEUE)),
+            mark_at=mark_at,
+            by=by,
         )
 
     def refuse_curve(self, name: str, kmin: str, kmax: str) -> None:
@@ -434,7 +445,7 @@ def _class_keys(item: TrafficClass) -> Iterator[tuple[str, Any]]:
     if item.ecn is not None:
         ecn = item.ecn
         yield from (("kmin", ecn.kmin), ("kmax", ecn.kmax), ("pmax", ecn.pmax), ("non_ect", ecn.non_ect))
-        yield "mark_at", ecn.mark_at
+        yield from (("mark_at", ecn.mark_at), ("by", ecn.by))
     if item.pfc is not None:
         yield from (("pfc", True), ("xoff", item.pfc.xoff), ("xon", item.pfc.xon), ("headroom", item.pfc.headroom))
 

@@ -14,7 +14,7 @@ from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
 
 from testbed.fabric import QOS_PRESETS
-from testbed.model import BalancingMode, HashEngine, MarkAt, NodeKind, NonEct, Role
+from testbed.model import BalancingMode, HashEngine, MarkAt, MarkBy, NodeKind, NonEct, Role
 from testbed.names import nearest
 from testbed.spec.fields import Checked, DurationField, Entries, Flag, Name, OneOf, Section, Whole, Written
 from testbed.spec.paths import quote
@@ -77,6 +77,10 @@ class EcnSpec(SpecModel):
     mark_at: Written[Annotated[str, OneOf(tuple(MarkAt))]] = Field(
         default=None,
         description="enqueue: by the queue that a packet finds (default); dequeue: by the one that it leaves behind",
+    )
+    by: Written[Annotated[str, OneOf(tuple(MarkBy))]] = Field(
+        default=None,
+        description="ebpf: our own marker (default); kernel: Linux's red qdisc with the same curve, as a cross-check",
     )
 
 

@@ -1,0 +1,14 @@
+"""Whether this machine has the marker that a lab asks for."""
+
+from __future__ import annotations
+
+from testbed.deploy.state import StateDirectory
+from testbed.deploy.wire import machine_capabilities
+from testbed.model import Lab
+from testbed.plan.marking import check_red, wants_red
+
+
+def require_marker(lab: Lab, state: StateDirectory) -> None:
+    """Raise `CapabilityError` where a class is to be marked by the kernel's RED and there is none."""
+    if wants_red(lab):
+        check_red(lab, machine_capabilities(state).answers["qdisc.red"])
