@@ -1,13 +1,16 @@
 """Running a verb of ours on another machine as if it were here: which files go along, and how their names change.
 
 The far end has a directory that stands for our root: `/a/b` here is `BASE/a/b` there. Relative names stay as they
-are, because the verb runs in `BASE` + our working directory; absolute ones get `BASE` before them. What the verb
-writes or changes below `BASE` comes back to the same place here.
+are, because the verb runs in `BASE` + our working directory; absolute ones get `BASE` before them. In YAML files they
+become relative to the file, which is the same there. What the verb writes or changes below `BASE` comes back to the
+same place here.
 """
 
 from __future__ import annotations
 
 import io
+import json
+import os
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +21,8 @@ from testbed.vm.checkout import add
 RAW_VERBS = frozenset({"exec", "shell"})
 """What follows these is for a node to interpret: no names of files."""
 YAML_SUFFIXES = frozenset({".yml", ".yaml"})
+FILE_KEYS = frozenset({"file", "groups"})
+"""Of scenarios: what is a file's name, relative to the scenario's or absolute. A matrix has them as last words."""
 LARGEST_BYTES = 1 << 20
 """A file that nobody named is sent only up to this size."""
 
@@ -30,8 +35,7 @@ def files_to_send(arguments: Sequence[str], directory: Path) -> list[Path]:
     found: dict[Path, None] = {}
     if arguments[:1] and arguments[0] in RAW_VERBS:
         return []
-    for word in _file_words(arguments):
-        path = directory / word
+    for path in [*(directory / word for word in _file_words(arguments)), *_beside_scenarios(arguments, directory)]:
         if path.is_file():
             found[_absolute(path)] = None
         elif (path / "record.json").is_file():
@@ -84,8 +88,34 @@ def pack(files: Sequence[Path], directory: Path, more: Sequence[str] = (), *, pr
             info.type, info.mode, info.mtime = tarfile.DIRTYPE, 0o755, 1_000_000_000
             tar.addfile(info)
         for path in files:
-            add(tar, prefix + str(path).lstrip("/"), path.read_bytes())
+            add(tar, prefix + str(path).lstrip("/"), far_content(path))
     return buffer.getvalue()
+
+
+def far_content(file: Path) -> bytes:
+    """What is in a file, as it is to be there: in YAML, names of files that lead there as they do here.
+
+    Absolute ones, and those that go up again from a directory that may not be there, become relative to the file.
+    """
+    content = file.read_bytes()
+    if file.suffix not in YAML_SUFFIXES or len(content) > LARGEST_BYTES:
+        return content
+    import yaml
+
+    try:
+        text = content.decode()
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return content  # the verb will say so
+    spans: dict[int, tuple[int, str]] = {}
+    for node in _file_nodes(root, set()):
+        name = str(node.value)
+        start, end = node.start_mark.index, node.end_mark.index
+        if _is_elsewhere(name) and (file.parent / name).parent.is_dir() and name in text[start:end]:
+            spans[start] = end, os.path.relpath(_absolute(file.parent / name), _absolute(file.parent))
+    for start, (end, name) in sorted(spans.items(), reverse=True):
+        text = text[:start] + json.dumps(name, ensure_ascii=False) + text[end:]
+    return text.encode()
 
 
 def unpack(archive: bytes, root: Path = Path("/"), *, prefix: str = "", but: str | None = None) -> list[Path]:
@@ -129,6 +159,43 @@ def _file_words(arguments: Sequence[str]) -> Iterator[str]:
         yield word.rpartition("=")[2] or "/"
 
 
+def _beside_scenarios(arguments: Sequence[str], directory: Path) -> Iterator[Path]:
+    """Files that `KEY=VALUE` may mean: relative names are looked up beside the scenario's file."""
+    words = list(_file_words(arguments))
+    scenarios = [directory / word for word in words if Path(word).suffix in YAML_SUFFIXES]
+    for word in arguments:
+        if word == "--":
+            return
+        if "=" in word and not word.startswith("-"):
+            for scenario in scenarios:
+                yield scenario.parent / word.rpartition("=")[2]
+
+
+def _is_elsewhere(name: str) -> bool:
+    parts = Path(name).parts
+    up = next((place for place, part in enumerate(parts) if part != ".."), len(parts))
+    return name.startswith("/") or ".." in parts[up:]
+
+
+def _file_nodes(node: Any, seen: set[int], *, is_file: bool = False) -> Iterator[Any]:
+    """The scalars of a document below keys that name files. Aliases may make it a ring."""
+    import yaml
+
+    if id(node) in seen and not isinstance(node, yaml.ScalarNode):
+        return
+    seen.add(id(node))
+    match node:
+        case yaml.MappingNode():
+            for key, value in node.value:
+                named = isinstance(key, yaml.ScalarNode) and str(key.value).rpartition(".")[2] in FILE_KEYS
+                yield from _file_nodes(value, seen, is_file=named)
+        case yaml.SequenceNode():
+            for item in node.value:
+                yield from _file_nodes(item, seen, is_file=is_file)
+        case yaml.ScalarNode() if is_file and node.tag == "tag:yaml.org,2002:str":
+            yield node
+
+
 def _named_in(file: Path) -> Iterator[Path]:
     import yaml
 
@@ -136,18 +203,15 @@ def _named_in(file: Path) -> Iterator[Path]:
         document = yaml.safe_load(file.read_text())
     except (yaml.YAMLError, UnicodeDecodeError):
         return  # the verb will say so
-    for text in _strings(document):
+    for text in _strings(document, set()):
         if len(text) < 4096 and "\n" not in text and "\0" not in text and (file.parent / text).is_file():
             yield _absolute(file.parent / text)
 
 
-def _strings(value: Any) -> Iterator[str]:
-    match value:
-        case str():
-            yield value
-        case dict():
-            for item in value.values():
-                yield from _strings(item)
-        case list():
-            for item in value:
-                yield from _strings(item)
+def _strings(value: Any, seen: set[int]) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list) and id(value) not in seen:
+        seen.add(id(value))
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item, seen)

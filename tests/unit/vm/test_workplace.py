@@ -43,6 +43,58 @@ def test_a_file_behind_an_equals_sign(project: Path) -> None:
     assert names(sent, project) == ["traces/other.csv"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "topology: {{file: {project}/topologies/small.yml}}\n",
+        "topology:\n  file: '{project}/topologies/small.yml'  # of a colleague\n",
+        "topology: {{file: ../results/../topologies/small.yml}}\n",
+        "matrix:\n  topology.file: [../topologies/small.yml, {project}/topologies/small.yml]\n",
+    ],
+)
+def test_a_scenario_finds_its_topology_over_there(project: Path, tmp_path: Path, text: str) -> None:
+    """Wherever it runs, and though directories that nothing was sent of are not there."""
+    import yaml
+
+    (project / "scenarios/first.yml").write_text(text.format(project=project))
+    sent = workplace.files_to_send(["run", "scenarios/first.yml"], project)
+    assert names(sent, project) == ["scenarios/first.yml", "topologies/small.yml", "traces/day.csv"]
+    far = tmp_path / "far"
+    workplace.unpack(workplace.pack(sent, project, prefix="files/"), far, prefix="files/")
+    scenario = far / str(project / "scenarios/first.yml").lstrip("/")
+    document = yaml.safe_load(scenario.read_text())
+    named = document["matrix"]["topology.file"] if "matrix" in document else [document["topology"]["file"]]
+    for name in named:
+        assert not Path(name).is_absolute()
+        assert (scenario.parent / name).read_text() == "name: small\ntrace: ../traces/day.csv\n"
+    assert (project / "scenarios/first.yml").read_text() == text.format(project=project), "ours stays as it is"
+
+
+def test_what_names_no_file_stays_as_it_was_written(project: Path) -> None:
+    """To the letter, so that messages have their line and column; commands and binds are of the far end's own."""
+    text = "topology: {file: ../topologies/small.yml}  # a\nexec: [/bin/sh, -c]\nbinds: ['/etc/hosts:/etc/hosts']\n"
+    file = project / "scenarios/first.yml"
+    file.write_text(text)
+    assert workplace.far_content(file) == text.encode()
+    for broken in (b"file: [/etc/hosts\n", b"file: \xff\n", b"file: &a [*a]\n"):
+        file.write_bytes(broken)
+        assert workplace.far_content(file) == broken
+
+
+def test_all_keys_that_name_files_are_known() -> None:
+    from testbed.workload.parameters import ParameterType
+    from testbed.workload.registry import KINDS
+
+    declared = {one.name for kind in KINDS.values() for one in kind.parameters if one.type is ParameterType.FILE}
+    assert declared | {"file"} == workplace.FILE_KEYS
+
+
+def test_an_override_is_looked_up_beside_the_scenario(project: Path) -> None:
+    (project / "topologies/large.yml").write_text("name: large\n")
+    arguments = ["run", "scenarios/first.yml", "--set", "topology.file=../topologies/large.yml"]
+    assert "topologies/large.yml" in names(workplace.files_to_send(arguments, project), project)
+
+
 def test_a_directory_of_results_goes_whole(project: Path) -> None:
     sent = workplace.files_to_send(["report", "results/one"], project)
     assert names(sent, project) == ["results/one/record.json", "results/one/report.html"]
@@ -64,8 +116,9 @@ def test_what_a_node_interprets_is_not_ours(project: Path) -> None:
 def test_a_broken_or_binary_file_is_for_the_verb_to_judge(project: Path) -> None:
     (project / "bad.yml").write_bytes(b"a: [\n")
     (project / "worse.yml").write_bytes(b"\xff\xfe\x00")
+    (project / "ring.yml").write_bytes(b"a: &a [*a]\n")
     sent = workplace.files_to_send(["validate", "-t", "bad.yml"], project)
-    assert names(sent, project) == ["bad.yml", "worse.yml"]
+    assert names(sent, project) == ["bad.yml", "ring.yml", "worse.yml"]
 
 
 @pytest.mark.parametrize(
