@@ -16,6 +16,7 @@ from testbed.drivers.container_frr import (
     frr_owner,
     run_directory_mounts,
 )
+from testbed.drivers.container_images import outdated_images
 from testbed.drivers.containers import LABEL, ContainerEngine, ContainerState, StartedContainer
 from testbed.drivers.frr import Elsewhere
 from testbed.drivers.netns import NetnsKernel
@@ -68,6 +69,14 @@ class LabContainers:
         def started(count: int) -> None:
             notify(StepEvent(step="containers", phase="progress", done=count, total=len(operations)))
 
+        if outdated := outdated_images(self._engine, [item.container.image for item in operations]):
+            notify(
+                StepEvent(
+                    step="images",
+                    phase="stop",
+                    detail=f"{', '.join(outdated)}: older than the sources here, `testbed images build`",
+                )
+            )
         with step("containers", notify, f"{len(operations)} containers"):
             mounts = {item.node: run_directory_mounts(self._run / item.node) for item in switches}
             self._journal.containers(self._engine.url, self._deployment)

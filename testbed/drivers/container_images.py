@@ -14,7 +14,7 @@ import subprocess
 import tarfile
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -129,6 +129,16 @@ def image_status(engine: ContainerEngine, name: str, checkout: Path = CHECKOUT) 
         size_bytes=int(found.attrs["Size"]),
         created=str(found.attrs["Created"]),
     )
+
+
+def outdated_images(engine: ContainerEngine, images: Iterable[str]) -> list[str]:
+    """Those of `images` that are ours and would come out differently today; none where there is no checkout to ask."""
+    wanted = set(images)
+    try:
+        found = [image_status(engine, name) for name, image in IMAGES.items() if image in wanted]
+    except CapabilityError:
+        return []
+    return [status.image for status in found if status.state == "outdated"]
 
 
 def build_image(

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from testbed.deploy.steps import StepEvent
+from testbed.drivers import container_images
 from testbed.drivers.container_images import Base, build_image, image_status
 from testbed.drivers.containers import ContainerEngine
 from testbed.errors import CapabilityError, DriverError
+from testbed.spec import load_topology_text
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,6 +53,24 @@ def test_a_change_of_any_input_is_seen(client: ContainerEngine, checkout: Path) 
     assert image_status(client, "switch", checkout).state == "current"
     (checkout / "images/switch/Dockerfile").write_text("FROM scratch\n")
     assert image_status(client, "switch", checkout).state == "outdated"
+
+
+def test_a_lab_of_outdated_images_says_so(
+    client: ContainerEngine, sandbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What runs in containers is what was built, and not what the sources say since."""
+
+    def steps() -> dict[str, str]:
+        events: list[StepEvent] = []
+        text = f"name: {sandbox.name()}\ntopology: {{nodes: {{a: {{kind: host, runtime: docker}}}}}}\n"
+        sandbox.deploy(load_topology_text(text, file="one.yml"), notify=events.append)
+        sandbox.destroy()
+        return {event.step: event.detail for event in events}
+
+    assert "images" not in steps()
+    real = container_images.load_recipe
+    monkeypatch.setattr(container_images, "load_recipe", lambda *names: replace(real(*names), inputs="others"))
+    assert steps()["images"] == "testbed/host: older than the sources here, `testbed images build`"
 
 
 def test_a_build_that_fails_says_what_the_step_said(client: ContainerEngine, checkout: Path) -> None:
