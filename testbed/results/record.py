@@ -16,6 +16,7 @@ from testbed.results.samples import (
     CollectiveResult,
     Count,
     Distribution,
+    MarkingCurve,
     Number,
     PortLoad,
     RunEvent,
@@ -137,6 +138,7 @@ class RunResult:
     events: list[RunEvent] = field(default_factory=list)
     series: list[Series] = field(default_factory=list)
     distributions: list[Distribution] = field(default_factory=list)
+    marking: list[MarkingCurve] = field(default_factory=list)
     counters: dict[str, Number] = field(default_factory=dict)
     """What else was counted, by name: for the doubter, not for the eye."""
 

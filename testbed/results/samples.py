@@ -60,6 +60,21 @@ class ChannelSamples:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MessageLatency:
+    """What a pair's messages took, sent one at a time."""
+
+    test: str
+    """The program that measured."""
+    size_bytes: Count
+    round_trip: bool
+    """Each sample is a whole round trip (the peer's adapter answered); otherwise half of one (its program did)."""
+    samples_us: list[Number] = field(default_factory=list)
+    """In the order of the messages."""
+    ideal_us: Number | None = None
+    """On an idle fabric: sending at every port of the way, and the links' delays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
     """A connection (TCP), a pair of endpoints (UET) or a queue pair (RDMA) between two ranks, with all it carried."""
 
@@ -89,6 +104,8 @@ class Channel:
     samples: ChannelSamples = field(default_factory=ChannelSamples)
     counters: dict[str, Count] = field(default_factory=dict)
     """The transport's own, by its names (time-outs, trimmed, out of order, ...)."""
+    latency: MessageLatency | None = None
+    """Where that was what its ends measured; its rates then say nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +166,27 @@ class Distribution:
     unit: str
     edges: list[Number]
     counts: list[Count]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkingCurve:
+    """How the packets that allowed a mark fared in all switch queues of a class, by the depth that decided.
+
+    `marked[i]` of `packets[i]` met a depth from `edges_bytes[i]` to the next edge; the last bin has no upper end.
+    """
+
+    class_name: str
+    marker: str
+    """"eBPF", or "RED" of the kernel."""
+    queues: Count
+    kmin_bytes: Count
+    kmax_bytes: Count
+    pmax: Number
+    edges_bytes: list[Number]
+    packets: list[Count]
+    marked: list[Count]
+    ideal: list[Number | None]
+    """The share that the curve says; None where a bin is too near a step to be judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

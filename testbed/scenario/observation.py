@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from testbed.collect.cpu import CpuUse, cpu_use, read_cpu_times
 from testbed.model.counters import PortCounters
-from testbed.results import PortLoad, Series
+from testbed.results import MarkingCurve, PortLoad, Series
 from testbed.scenario.lab import LiveLab
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class Observation:
     growth: Snapshot | None = None
     samples: Samples | None = None
     table: PortTable | None = None
+    marking: list[MarkingCurve] = field(default_factory=list)
+    """Of each class that had packets which allowed a mark."""
 
     def loads(self, lab: LiveLab, tiers: Mapping[str, str]) -> list[PortLoad]:
         """Every port; `tiers` says what its link is to the fabric, by "node:interface"."""
@@ -149,8 +151,9 @@ def observe(lab: LiveLab) -> Iterator[Observation]:
     """Watch while the body runs."""
     found = Observation()
     with contextlib.ExitStack() as stack:
-        before, sampler, maps = None, None, None
+        before, sampler, maps, marks = None, None, None, None
         if lab.plan.qos is not None:
+            from testbed.collect.marking import read_marks
             from testbed.collect.port_table import tabulate_ports
             from testbed.collect.sampler import MOST_QUEUES, Sampler
             from testbed.collect.telemetry import reset_maxima, take_snapshot
@@ -161,7 +164,7 @@ def observe(lab: LiveLab) -> Iterator[Observation]:
             chosen = _worth_sampling(found.table)
             if 0 < int(chosen.sum()) <= MOST_QUEUES:
                 sampler = Sampler(maps, found.table, columns=_COLUMNS, chosen=chosen, interval_ns=INTERVAL_NS)
-            before = take_snapshot(maps)
+            before, marks = take_snapshot(maps), read_marks(maps)
         counters, cpu = lab.counters(), read_cpu_times()
         found.begin_ns = time.monotonic_ns()
         if sampler is not None:
@@ -179,6 +182,10 @@ def observe(lab: LiveLab) -> Iterator[Observation]:
             found.sent = {key: now.since(counters.get(key, none)) for key, now in after.items()}
             if maps is not None and before is not None:
                 found.growth = take_snapshot(maps).since(before)
+            if maps is not None and marks is not None and lab.plan.qos is not None and found.table is not None:
+                from testbed.collect.marking import marking_curves
+
+                found.marking = marking_curves(lab.plan.qos, found.table, marks, read_marks(maps))
 
 
 def _writable_maps(lab: LiveLab, stack: contextlib.ExitStack) -> LabMaps:

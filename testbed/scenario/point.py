@@ -167,7 +167,7 @@ class PointRunner:
         started = datetime.now(UTC)
         measured = _Measured()
         try:
-            if self.scenario.workload.duration is not None:
+            if self.scenario.by_programs:
                 self._run_timed(index, traffic, ideals, measured)
             else:
                 self._run_workers(index, traffic, ideals, measured)
@@ -218,6 +218,7 @@ class PointRunner:
             events=measured.events,
             series=[*observation.series(), *probed.series],
             distributions=probed.distributions,
+            marking=observation.marking,
             counters=measured.counters | probed.counters,
         )
         return result, measured.failure, measured.interrupted

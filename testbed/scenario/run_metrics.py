@@ -18,6 +18,7 @@ from testbed.results import Channel, CollectiveResult, PortLoad, RunEvent, Trans
 from testbed.scenario.flow_rates import first_done_after, goodput_curve, rates_together
 from testbed.scenario.observation import Observation
 from testbed.workload.metrics import CATALOGUE
+from testbed.workload.metrics.latency import LATENCY, LATENCY_RATIO
 from testbed.workload.metrics.statistics import mean_of_known
 from testbed.workload.oracles.ecmp import UPLINKS
 
@@ -104,6 +105,8 @@ def _of_channels(run: RunData) -> dict[str, float | None]:
     channels = run.channels
     if not channels:
         return {}
+    if any(channel.latency for channel in channels):
+        return _of_latencies(channels)
     rates = rates_together(channels, run.transfers)
     ideal = [channel.ideal_bps for channel in channels]
     packets: list[int] = [channel.packets for channel in channels if channel.packets is not None]
@@ -120,6 +123,18 @@ def _of_channels(run: RunData) -> dict[str, float | None]:
     late = [channel.counters["out_of_order"] for channel in channels if "out_of_order" in channel.counters]
     if late and sum(packets):
         found["reordered_ratio"] = sum(late) / sum(packets)
+    return found
+
+
+def _of_latencies(channels: Sequence[Channel]) -> dict[str, float | None]:
+    """Over all messages; how fast they were sent one at a time says nothing."""
+    took_s, ideal_s = [], []
+    for one in (channel.latency for channel in channels if channel.latency):
+        took_s += [us / 1e6 for us in one.samples_us]
+        ideal_s += [(one.ideal_us or 0.0) / 1e6] * len(one.samples_us)
+    found = {metric.name: metric.compute(took_s) for metric in LATENCY if metric.name != LATENCY_RATIO}
+    found[LATENCY_RATIO] = _compute(LATENCY_RATIO, took_s, ideal_s)
+    found["retransmits"] = _compute("retransmits", [float(channel.retransmits) for channel in channels])
     return found
 
 
@@ -184,6 +199,8 @@ def _of_queues(run: RunData) -> dict[str, float | None]:
         "drops": float(sum(port.tx_dropped for port in run.ports)) + float(seen.growth.dropped()[switches].sum()),
         "trims": float(queues["trimmed_packets"].sum()),
     }
+    errors = [_compute("marking_error", item.packets, item.marked, item.ideal) for item in seen.marking]
+    found["marking_error"] = max((error for error in errors if error is not None), default=None)
     depths = seen.depths()
     if depths:
         deepest = max(depths.values(), key=lambda depth: (int(depth.max()), float(depth.mean())))

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 
-from testbed.workload.metrics import collectives, flows, links, reordering, timeline
+from testbed.workload.metrics import collectives, flows, links, marking, reordering, timeline
 from testbed.workload.metrics.definition import Better, MetricDefinition, MetricUnit
+from testbed.workload.metrics.latency import LATENCY
 
 _NCCL = "nccl-tests doc/PERFORMANCE.md"
 _DRAFT = "draft-calabria-bmwg-ai-fabric-training-bench-04 (individual Internet-Draft, 2026-08-12)"
@@ -354,6 +355,17 @@ _LINKS = (
         compute=links.ecn_mark_ratio,
     ),
     MetricDefinition(
+        name="marking_error",
+        title="Marks off their curve",
+        unit=MetricUnit.SHARE,
+        formula="max over queue depths of |share of ECT packets marked - WRED's curve|; bins of Kmax / 16 with at least"
+        f" {marking.LEAST_PACKETS} packets, those at a step left out",
+        source="DCQCN (SIGCOMM 2015) figure 5; Floyd and Jacobson 1993",
+        better=Better.LESS,
+        compute=marking.marking_error,
+        emulation=True,
+    ),
+    MetricDefinition(
         name="pause_frames",
         title="Pause events",
         unit=MetricUnit.COUNT,
@@ -593,6 +605,6 @@ _EMULATION = (
 )
 
 CATALOGUE: Mapping[str, MetricDefinition] = MappingProxyType(
-    {metric.name: metric for metric in (*_COLLECTIVES, *_FLOWS, *_LINKS, *_ORDER, *_TIMES, *_EMULATION)}
+    {metric.name: metric for metric in (*_COLLECTIVES, *_FLOWS, *LATENCY, *_LINKS, *_ORDER, *_TIMES, *_EMULATION)}
 )
 """Every metric by name."""

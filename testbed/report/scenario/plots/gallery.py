@@ -9,6 +9,7 @@ from testbed.report.scenario.plots.completion import plot_completion, plot_slowd
 from testbed.report.scenario.plots.flows import plot_ranks
 from testbed.report.scenario.plots.histogram import plot_histograms
 from testbed.report.scenario.plots.links import plot_links
+from testbed.report.scenario.plots.marking import plot_marking
 from testbed.report.scenario.plots.plot import Plot
 from testbed.report.scenario.plots.repeatability import plot_repeatability
 from testbed.report.scenario.plots.sweep import plot_sweep
@@ -24,6 +25,7 @@ def draw_overview(record: Record) -> list[Plot]:
         plot_ranks(record),
         plot_completion(record),
         plot_slowdown(record),
+        plot_marking(record),
         *([plot_repeatability(record, record.points[0])] if len(record.points) == 1 else []),
     ]
     return _arranged([plot for plot in plots if plot is not None])
