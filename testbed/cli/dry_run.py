@@ -94,7 +94,7 @@ def duration(seconds: float) -> str:
 
 
 def _row(sweep: Sweep, one: PointOutlook) -> dict[str, Any]:
-    timed = sweep.scenario.workload.duration is not None
+    timed = sweep.scenario.by_programs
     return {
         "scenario": sweep.scenario.name,
         "point": one.name,

@@ -24,11 +24,27 @@ class PerftestTest(StrEnum):
     SEND_BW = "ib_send_bw"
     ATOMIC_BW = "ib_atomic_bw"
     WRITE_LAT = "ib_write_lat"
+    READ_LAT = "ib_read_lat"
     SEND_LAT = "ib_send_lat"
+    ATOMIC_LAT = "ib_atomic_lat"
 
     @property
     def is_latency(self) -> bool:
-        return self in (PerftestTest.WRITE_LAT, PerftestTest.SEND_LAT)
+        return self.value.endswith("_lat")
+
+    @property
+    def is_atomic(self) -> bool:
+        return self in (PerftestTest.ATOMIC_BW, PerftestTest.ATOMIC_LAT)
+
+    @property
+    def is_round_trip(self) -> bool:
+        """Whether its latencies are whole round trips: the peer's adapter answers, not its program. Those of the others
+        are half of one (perftest_parameters.c, rtt_factor)."""
+        return self in (PerftestTest.READ_LAT, PerftestTest.ATOMIC_LAT)
+
+
+ATOMIC_BYTES = 8
+"""What an atomic operation is of (InfiniBand volume 1, section 9.4.5)."""
 
 
 class PerftestError(ValueError):
@@ -48,8 +64,10 @@ class Bandwidth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """One message size of a latency test: half of a round trip, in microseconds. A run over a duration has its average
-    alone, and None elsewhere."""
+    """One message size of a latency test in microseconds, as perftest has it: of n iterations it takes the n - 1 times
+    between them, leaves the two longest out of all figures, and calls the second longest the greatest; `typical_us` is
+    the median, and `stdev_us` is of whole microseconds (perftest_parameters.c, print_report_lat). A run over a duration
+    has its average alone, and None elsewhere."""
 
     size_bytes: int
     iterations: int
@@ -98,6 +116,34 @@ def parse_report(
     if printed is not None:
         return printed
     raise PerftestError(f"{test}: {complaint(output, errors) or 'it printed no result'}")
+
+
+def parse_latencies_us(output: str) -> tuple[float, ...]:
+    """Every latency that a client printed with `--report-unsorted`, in their order.
+
+    In some versions the option prints all of them twice, the second time sorted and without the two longest; the table
+    comes behind. Nothing where the list was cut short. Raises `PerftestError` for one in other units, or that is no
+    time (`inf`: perftest found no clock).
+    """
+    found: list[float] = []
+    lines = iter(output.splitlines())
+    heading = next((line for line in lines if line.startswith("#, ")), None)
+    if heading is None:
+        return ()
+    if heading.strip() != "#, usec":
+        raise PerftestError(f"latencies are in {heading.removeprefix('#, ').strip()}, not in usec")
+    for line in lines:
+        match = _SAMPLE.fullmatch(line.strip())
+        if match is None or int(match[1]) != len(found) + 1:
+            return tuple(found) if line.startswith(("#, ", "---")) else ()
+        value = float(match[2])
+        if not math.isfinite(value) or value <= 0:
+            raise PerftestError(f"a latency is {match[2]} us: perftest could not tell how fast its clock counts")
+        found.append(value)
+    return ()
+
+
+_SAMPLE = re.compile(r"(\d+), (\S+)")
 
 
 def complaint(output: str, errors: str = "") -> str:

@@ -28,7 +28,6 @@ PORT = 18515
 LISTEN_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 5.0
 TIMEOUT_S = 120.0
-ATOMIC_BYTES = 8
 _LOOK_MS = 20
 
 
@@ -50,7 +49,8 @@ class PerftestJob:
 
     With `duration_s` messages are sent for so long instead, after `margin_s` and before another that are not measured.
     `flow_labels` decide the packets' UDP source ports, one for each queue pair (`udp_source_port`). `path_mtu` and
-    `tx_depth` (messages under way) are perftest's and the port's where they are None.
+    `tx_depth` (messages under way) are perftest's and the port's where they are None. `atomic_type` is FETCH_AND_ADD or
+    CMP_AND_SWAP.
     """
 
     test: PerftestTest
@@ -68,6 +68,7 @@ class PerftestJob:
     flow_labels: tuple[int, ...] = ()
     path_mtu: int | None = None
     tx_depth: int | None = None
+    atomic_type: str | None = None
 
     def __post_init__(self) -> None:
         if self.test.is_latency and self.queue_pairs != 1:
@@ -85,8 +86,10 @@ class PerftestJob:
         else:
             argv += ["-D", str(self.duration_s + 2 * self.margin_s), "-f", str(self.margin_s)]
         argv += ["-p", str(self.port), "-u", str(self.qp_timeout)]
-        if self.test is not PerftestTest.ATOMIC_BW:
+        if not self.test.is_atomic:
             argv += ["-s", str(self.size_bytes)]
+        elif self.atomic_type is not None:
+            argv += ["-A", self.atomic_type]
         if not self.test.is_latency:
             argv += ["-q", str(self.queue_pairs), "--report_gbits"]
         if self.path_mtu is not None:

@@ -60,6 +60,11 @@ class Transport:
     options: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
     """What else this kind of transport takes (UET: mode, trimming, tss, pdcs_per_peer, ...; RDMA: verb, qps, ...)."""
 
+    @property
+    def measures_latency(self) -> bool:
+        """Whether pairs send one message at a time, and the time of each is what is measured."""
+        return self.kind is TransportKind.RDMA and self.options.get("test") == "latency"
+
 
 class RankOrder(StrEnum):
     """Which NIC is rank 0, 1, 2, ..."""
@@ -217,3 +222,8 @@ class Scenario:
     variants: tuple[Scenario, ...] = ()
     """With a matrix: this scenario at each of its points, in the matrix's order, themselves without a matrix. The
     loader makes them, as if each value stood where its key points."""
+
+    @property
+    def by_programs(self) -> bool:
+        """Whether pairs of programs measure, iperf3 or perftest; otherwise our own executors run the steps."""
+        return self.workload.duration is not None or self.transport.measures_latency

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from testbed.model import DelayBy, HashEngine
 from testbed.model.scenario import Scenario, TransportKind
+from testbed.plan.operations import InstallPort, ShapePort
 from testbed.scenario.lab import LiveLab
 from testbed.scenario.transport_settings import TransportSettings
 
@@ -52,6 +53,14 @@ def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
         found.append(
             "Transport is the kernel's soft RoCEv2 (rxe) in lab time: no congestion control (it neither sends nor heeds"
             " CNPs), go-back-N after a loss, and time-outs that are not scaled."
+        )
+    if scenario.transport.measures_latency:
+        shaped = [item for item in lab.plan.operations if isinstance(item, ShapePort | InstallPort)]
+        burst = max((item.burst_bytes for item in shaped), default=0)
+        found.append(
+            f"A shaped port that is idle sends up to {burst:,} bytes at once and waits afterwards (token bucket): a"
+            " message that is alone has its links' delays, but lacks as much of the time of being sent at each port."
+            " The machine's own time at every hop is in it instead, and is not scaled."
         )
     if qos is None or any(buffer.node and buffer.hash is HashEngine.KERNEL for buffer in qos.buffers):
         found.append(

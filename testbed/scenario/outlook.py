@@ -11,6 +11,7 @@ from testbed.model import Lab
 from testbed.model.counters import PortCounters
 from testbed.model.scenario import Scenario
 from testbed.plan.operations import LabPlan
+from testbed.scenario.latency_ideals import expected_latency_s
 from testbed.scenario.point_ideals import PointIdeals
 from testbed.scenario.sweep import Point
 from testbed.scenario.traffic import RunTraffic, make_traffic
@@ -93,7 +94,9 @@ def foresee_point(point: Point, lab: Lab, plan: LabPlan) -> PointOutlook:
     transfers = traffic.workload.transfers
     timed = scenario.workload.duration
     expected_s = timed.seconds if timed is not None else ideal_s(scenario, planned, traffic)
-    overhead_s = RUN_OVERHEAD_S if timed is None else IPERF_OVERHEAD_S
+    if scenario.transport.measures_latency:
+        expected_s = expected_latency_s(scenario, planned, traffic)
+    overhead_s = IPERF_OVERHEAD_S if scenario.by_programs else RUN_OVERHEAD_S
     return PointOutlook(
         index=point.index,
         name=point.name,

@@ -1,45 +1,80 @@
-"""Timed flows over perftest: pairs of RDMA devices, ports fixed so that ECMP hashes them the same each time."""
+"""Flows over perftest: pairs of RDMA devices, ports fixed so that ECMP hashes them the same each time."""
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from testbed.collect.perftest import Bandwidth, PerftestTest
+from testbed.collect.perftest import ATOMIC_BYTES, Bandwidth, PerftestTest
 from testbed.collect.perftest_pair import PORT, ROCE_PORT, SOURCE_PORTS, udp_source_port
 from testbed.errors import ScenarioError
 from testbed.plan.operations import CreateRdma, LabPlan, PortPlan
-from testbed.results import Channel, ChannelSamples
+from testbed.results import Channel, ChannelSamples, MessageLatency
 from testbed.scenario.flow_processes import TimedFlow
 from testbed.scenario.placement import Placement, flow_end
 from testbed.workload.draws import draw_below
 from testbed.workload.oracles.serialisation import Framing
 from testbed.workload.steps import Workload
 
-TESTS = {"write": PerftestTest.WRITE_BW, "read": PerftestTest.READ_BW, "send": PerftestTest.SEND_BW}
-"""By the scenario's `verb`."""
+TESTS = {
+    "bandwidth": {
+        "write": PerftestTest.WRITE_BW,
+        "read": PerftestTest.READ_BW,
+        "send": PerftestTest.SEND_BW,
+        "fetch-and-add": PerftestTest.ATOMIC_BW,
+        "compare-and-swap": PerftestTest.ATOMIC_BW,
+    },
+    "latency": {
+        "write": PerftestTest.WRITE_LAT,
+        "read": PerftestTest.READ_LAT,
+        "send": PerftestTest.SEND_LAT,
+        "fetch-and-add": PerftestTest.ATOMIC_LAT,
+        "compare-and-swap": PerftestTest.ATOMIC_LAT,
+    },
+}
+"""By the scenario's `test` and `verb`."""
+ATOMIC_TYPES = {"fetch-and-add": "FETCH_AND_ADD", "compare-and-swap": "CMP_AND_SWAP"}
+"""perftest's words for the verbs of atomics."""
+ATOMIC_ETH_BYTES = 28
+"""Header of an atomic request, operands included (InfiniBand volume 1, section 9.3)."""
+MESSAGE_BYTES = 65536
+"""perftest's own default for bandwidth."""
+ITERATIONS = 1000
+"""Likewise for latency."""
+MOST_BYTES = 8 << 20
+"""Of a message (perftest's MAX_SIZE)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerftestFlow(TimedFlow):
     """Data goes the same way whichever end asks for it.
 
-    `flow_labels` are those of its queue pairs; `port` is where its server listens.
+    `flow_labels` are those of its queue pairs; `port` is where its server listens; `message_bytes` are of each message.
     """
 
     test: PerftestTest
     flow_labels: tuple[int, ...]
     port: int
+    message_bytes: int
 
     @property
     def client(self) -> PortPlan:
         """Who asks: of a read it is who gets the data."""
-        return self.destination if self.test is PerftestTest.READ_BW else self.source
+        return self.destination if self.test in _READS else self.source
 
     @property
     def server(self) -> PortPlan:
-        return self.source if self.test is PerftestTest.READ_BW else self.destination
+        return self.source if self.test in _READS else self.destination
+
+
+_READS = frozenset({PerftestTest.READ_BW, PerftestTest.READ_LAT})
+
+
+def iterations(options: Mapping[str, object]) -> int:
+    """Messages of each pair, where latency is measured."""
+    return int(str(options.get("iterations", ITERATIONS)))
 
 
 def rdma_device_names(plan: LabPlan) -> dict[tuple[str, str], str]:
@@ -60,16 +95,31 @@ def devices_of(plan: LabPlan, nics: Sequence[PortPlan]) -> dict[tuple[str, str],
 
 
 def plan_perftest_flows(
-    workload: Workload, placement: Placement, *, seed: int, verb: str = "write", queue_pairs: int = 1
+    workload: Workload, placement: Placement, *, seed: int, options: Mapping[str, object] | None = None
 ) -> tuple[PerftestFlow, ...]:
-    """A flow for every transfer over the fabric, whatever its size."""
+    """A flow for every transfer over the fabric. `options` are those of the scenario's transport.
+
+    Where latency is measured, a transfer's size is that of a message; where bandwidth is, it has none. Raises
+    `ScenarioError` for a size that the test cannot have.
+    """
+    options = options or {}
+    kind, verb = str(options.get("test", "bandwidth")), str(options.get("verb", "write"))
+    test = TESTS[kind][verb]
+    queue_pairs = int(str(options.get("qps", 1)))
     rng = random.Random(f"perftest {seed}")
     servers: dict[str, int] = {}
     taken: set[tuple[str, str, int]] = set()
     flows: list[PerftestFlow] = []
     for step, source, destination in placement.over_fabric(workload):
-        test = TESTS[verb]
-        server = source.node if test is PerftestTest.READ_BW else destination.node
+        size = step.size_bytes if test.is_latency else int(str(options.get("message_bytes", MESSAGE_BYTES)))
+        if test.is_atomic:
+            _check_atomic(test, verb, size)
+            size = ATOMIC_BYTES
+        elif not 0 < size <= MOST_BYTES:
+            raise ScenarioError(
+                f"{test} sends messages of 1 to {MOST_BYTES} bytes, not of {size}", hint="workload: {bytes: 64}"
+            )
+        server = source.node if test in _READS else destination.node
         servers[server] = servers.get(server, -1) + 1
         flows.append(
             PerftestFlow(
@@ -81,9 +131,17 @@ def plan_perftest_flows(
                 test=test,
                 flow_labels=tuple(_draw_label(rng, source, destination, taken) for _ in range(queue_pairs)),
                 port=PORT + servers[server],
+                message_bytes=size,
             )
         )
     return tuple(flows)
+
+
+def _check_atomic(test: PerftestTest, verb: str, size: int) -> None:
+    if test.is_latency and size != ATOMIC_BYTES:
+        raise ScenarioError(
+            f"{verb} is of {ATOMIC_BYTES} bytes, not of {size}", hint=f"workload: {{bytes: {ATOMIC_BYTES}}}"
+        )
 
 
 def _draw_label(rng: random.Random, source: PortPlan, to: PortPlan, taken: set[tuple[str, str, int]]) -> int:
@@ -96,6 +154,13 @@ def _draw_label(rng: random.Random, source: PortPlan, to: PortPlan, taken: set[t
             taken.add(key)
             return label
     raise ScenarioError(f"{source.node}:{source.name} needs more than {most} queue pairs to {to.node}:{to.name}")
+
+
+def goodput_share(flow: PerftestFlow, framing: Framing) -> float:
+    """Payload over all bytes of the link that carries it: of full packets; of an atomic, its operands' packet."""
+    if flow.test.is_atomic:
+        return ATOMIC_BYTES / (framing.overhead_bytes + ATOMIC_ETH_BYTES)
+    return framing.efficiency
 
 
 def channel_of(
@@ -113,6 +178,52 @@ def channel_of(
     """
     payload = measured.size_bytes * measured.iterations
     seconds = payload * 8 / measured.average_bps if measured.average_bps > 0 else duration_s
+    return _channel(
+        flow,
+        payload=payload,
+        seconds=seconds,
+        ideal_bps=min(flow.source.rate_bps, flow.destination.rate_bps) * goodput_share(flow, framing),
+        goodput_bps=measured.average_bps,
+        samples=samples or ChannelSamples(),
+        counters={"message_bytes": measured.size_bytes, "messages": measured.iterations, **counters},
+    )
+
+
+def latency_channel_of(
+    flow: PerftestFlow, samples_us: Sequence[float], *, ideal_s: float, framing: Framing, counters: Mapping[str, int]
+) -> Channel:
+    """The same of a flow whose messages were sent one at a time."""
+    seconds = math.fsum(samples_us) * (1 if flow.test.is_round_trip else 2) / 1e6
+    payload = flow.message_bytes * len(samples_us)
+    return _channel(
+        flow,
+        payload=payload,
+        seconds=seconds,
+        ideal_bps=min(flow.source.rate_bps, flow.destination.rate_bps) * goodput_share(flow, framing),
+        goodput_bps=payload * 8 / seconds if seconds > 0 else 0.0,
+        samples=ChannelSamples(),
+        counters={"message_bytes": flow.message_bytes, "messages": len(samples_us), **counters},
+        latency=MessageLatency(
+            test=flow.test.value,
+            size_bytes=flow.message_bytes,
+            round_trip=flow.test.is_round_trip,
+            samples_us=list(samples_us),
+            ideal_us=ideal_s * 1e6,
+        ),
+    )
+
+
+def _channel(
+    flow: PerftestFlow,
+    *,
+    payload: int,
+    seconds: float,
+    ideal_bps: float,
+    goodput_bps: float,
+    samples: ChannelSamples,
+    counters: dict[str, int],
+    latency: MessageLatency | None = None,
+) -> Channel:
     one_port = len(flow.flow_labels) == 1
     return Channel(
         source_rank=flow.source_rank,
@@ -126,10 +237,11 @@ def channel_of(
         received_bytes=payload,
         seconds=seconds,
         busy_s=seconds,
-        ideal_bps=min(flow.source.rate_bps, flow.destination.rate_bps) * framing.efficiency,
-        goodput_bps=measured.average_bps,
+        ideal_bps=ideal_bps,
+        goodput_bps=goodput_bps,
         retransmits=counters.get("completer_retry_err", 0),
         packets=None,
-        samples=samples or ChannelSamples(),
-        counters={"message_bytes": measured.size_bytes, "messages": measured.iterations, **counters},
+        samples=samples,
+        counters=counters,
+        latency=latency,
     )

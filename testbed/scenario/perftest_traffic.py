@@ -1,6 +1,7 @@
-"""Timed flows over RDMA: perftest's servers and clients inside the hosts.
+"""Flows over RDMA: perftest's servers and clients inside the hosts.
 
-Servers must listen before any client starts; clients then start together. Clients look for completions without a pause,
+Servers must listen before any client starts; clients then start together, or, to measure latency, one after the other.
+Clients look for completions without a pause,
 which takes a CPU for each: they run at the lowest priority, so that whatever forwards packets goes first, and the time
 that they spent looking is told, so that it is not taken for work.
 """
@@ -13,11 +14,11 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from testbed.collect.perftest import Bandwidth, PerftestError, complaint, parse_report
+from testbed.collect.perftest import Bandwidth, PerftestError, complaint, parse_latencies_us, parse_report
 from testbed.collect.perftest_pair import PerftestJob, listens
 from testbed.drivers import rdma
 from testbed.drivers.processes import search_path
@@ -34,11 +35,9 @@ from testbed.scenario.flow_processes import (
     children,
     wait_for_senders,
 )
-from testbed.scenario.perftest_flows import PerftestFlow
+from testbed.scenario.perftest_flows import ATOMIC_TYPES, PerftestFlow, iterations
 from testbed.workload.oracles.serialisation import Framing
 
-MESSAGE_BYTES = 65536
-"""perftest's own default."""
 LISTEN_TIMEOUT_PER_FLOW_S = 0.5
 _LOOK_MS = 20
 _ETHERNET_BYTES = 14
@@ -50,8 +49,10 @@ class PerftestMeasurement:
     """What one flow's client reported. `started_s` counts from the first client's start."""
 
     flow: PerftestFlow
-    bandwidth: Bandwidth
     started_s: float
+    bandwidth: Bandwidth | None = None
+    latencies_us: tuple[float, ...] = ()
+    """Of each message, where that was the test."""
 
 
 @dataclass(slots=True)
@@ -72,17 +73,15 @@ class PerftestResult:
 class PerftestTraffic(TimedTraffic):
     """Transfers to be run over perftest.
 
-    `devices` are RDMA devices by (node, interface), `options` those of the scenario's transport.
+    `devices` are RDMA devices by (node, interface), `options` those of the scenario's transport. `duration` is how long
+    flows send, or, where latency is measured, the longest that all of them may take; on an idle fabric they then take
+    `expected_s`.
     """
 
     devices: Mapping[tuple[str, str], str]
     options: Mapping[str, object]
     framing: Framing
-
-    @property
-    def planned_s(self) -> float:
-        """How long clients run."""
-        return self.duration.seconds + 2 * WARM_UP_S
+    expected_s: float = 0.0
 
     def run(self, flows: Sequence[PerftestFlow], result: PerftestResult) -> None:
         """Run all flows at once and put what they measured into `result`.
@@ -108,11 +107,14 @@ class PerftestTraffic(TimedTraffic):
                 self.on_elapsed(elapsed_s, whole_s)
 
             with self.around():
-                clients = self._start_clients(processes, flows, Path(directory), result)
                 recorder.begin()
-                result.interrupted = wait_for_senders(
-                    clients, planned_s=self.planned_s, interrupt=self.interrupt, on_elapsed=on_elapsed
-                )
+                for turn in self._turns(flows):
+                    clients = self._start_clients(processes, turn.flows, Path(directory), result)
+                    result.interrupted = wait_for_senders(
+                        clients, planned_s=turn.planned_s, interrupt=self.interrupt, on_elapsed=turn.elapsed(on_elapsed)
+                    )
+                    if result.interrupted:
+                        break
             result.samples = recorder.samples()
             for flow in self._first_of_devices(flows):
                 now = rdma.counters(self._device(flow.client))
@@ -122,21 +124,40 @@ class PerftestTraffic(TimedTraffic):
         result.polling_s = _children_user_s() - spent_s
         result.measurements.sort(key=lambda item: item.flow.id)
 
+    def _turns(self, flows: Sequence[PerftestFlow]) -> Iterator[_Turn]:
+        """Those that run together, one turn after the other. Latency has what is left of its time."""
+        if not flows[0].test.is_latency:
+            planned_s = self.duration.seconds + 2 * WARM_UP_S
+            yield _Turn(flows=flows, planned_s=planned_s, begin_s=0.0, whole_s=planned_s)
+            return
+        begin = time.monotonic()
+        for some in [flows] if self.options.get("together") else [[flow] for flow in flows]:
+            spent_s = time.monotonic() - begin
+            yield _Turn(
+                flows=some,
+                planned_s=max(0.0, self.duration.seconds - spent_s),
+                begin_s=spent_s,
+                whole_s=self.expected_s,
+            )
+
     def arguments(self, flow: PerftestFlow, nic: PortPlan) -> list[str]:
         """The command line of the end at `nic`, the client's without its peer."""
         job = PerftestJob(
             test=flow.test,
             client=End(node=flow.client.node, interface=flow.client.name),
             server=End(node=flow.server.node, interface=flow.server.name),
-            size_bytes=_number(self.options, "message_bytes") or MESSAGE_BYTES,
+            size_bytes=flow.message_bytes,
+            iterations=iterations(self.options),
             queue_pairs=len(flow.flow_labels),
             traffic_class=self.tos,
             port=flow.port,
-            duration_s=round(self.duration.seconds),  # perftest takes whole seconds; the loader has seen to it
+            # perftest takes whole seconds; the loader has seen to it
+            duration_s=None if flow.test.is_latency else round(self.duration.seconds),
             margin_s=WARM_UP_S,
             flow_labels=flow.flow_labels,
             path_mtu=_number(self.options, "path_mtu"),
             tx_depth=_number(self.options, "tx_depth"),
+            atomic_type=ATOMIC_TYPES.get(str(self.options.get("verb"))),
         )
         assert nic.address is not None, "a flow is planned between NICs that have addresses"
         device = self._device(nic)
@@ -193,6 +214,7 @@ class PerftestTraffic(TimedTraffic):
             document, output = directory / f"{flow.id}.json", directory / f"{flow.id}.txt"
             assert flow.client.address is not None and flow.server.address is not None
             argv = [*arguments, f"--bind_source_ip={flow.client.address.ip}"]
+            argv += ["--report-unsorted"] if flow.test.is_latency else []
             argv += ["--out_json", f"--out_json_file={document}", str(flow.server.address.ip)]
             started = time.monotonic()
             process = self._spawn(flow.client.node, argv, output)
@@ -226,6 +248,23 @@ class PerftestTraffic(TimedTraffic):
             raise CapabilityError("nice is not installed", missing="nice", hint="apt-get install coreutils") from error
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    """Flows that run together. Times are those for whoever waits: when it began, how long it may take, and how long all
+    turns take together."""
+
+    flows: Sequence[PerftestFlow]
+    planned_s: float
+    begin_s: float
+    whole_s: float
+
+    def elapsed(self, tell: Callable[[float, float], None]) -> Callable[[float, float], None]:
+        def of_all(elapsed_s: float, _: float) -> None:
+            tell(self.begin_s + elapsed_s, max(self.whole_s, self.begin_s + elapsed_s))
+
+        return of_all
+
+
 @dataclass(slots=True, kw_only=True)
 class _Client:
     flow: PerftestFlow
@@ -247,16 +286,24 @@ class _Client:
         try:
             if status:
                 raise PerftestError(complaint(said) or f"{self.flow.test} ended with status {status}")
-            report = parse_report(self.flow.test, said, written)
+            report = parse_report(self.flow.test, said, written, gigabits=not self.flow.test.is_latency)
+            latencies_us = parse_latencies_us(said) if self.flow.test.is_latency else ()
+            if self.flow.test.is_latency and not latencies_us:
+                raise PerftestError(f"{self.flow.test} listed no latencies of its messages")
         except PerftestError as error:
             if interrupted:
                 return  # stopped before it had anything to say
             reason = f"{self.flow.test} was killed by signal {-status}" if status < 0 else str(error)
             raise FlowFailed(self.flow, self.node, reason) from error
-        if not report.bandwidths[-1].iterations:
+        if report.bandwidths and not report.bandwidths[-1].iterations:
             raise FlowFailed(self.flow, self.node, "no message of it arrived within the measured time")
         self.result.measurements.append(
-            PerftestMeasurement(flow=self.flow, bandwidth=report.bandwidths[-1], started_s=self.started_s)
+            PerftestMeasurement(
+                flow=self.flow,
+                started_s=self.started_s,
+                bandwidth=report.bandwidths[-1] if report.bandwidths else None,
+                latencies_us=latencies_us,
+            )
         )
 
 

@@ -13,11 +13,14 @@ from testbed.plan.wire import WirePaths
 from testbed.results import MetricSummary, RunResult
 from testbed.scenario.fabric_graph import fabric_graph
 from testbed.scenario.lab import LiveLab
+from testbed.scenario.latency_ideals import flow_ideal_s
+from testbed.scenario.perftest_flows import plan_perftest_flows
 from testbed.scenario.placement import Placement
 from testbed.scenario.predictions import is_pattern
 from testbed.scenario.traffic import RunTraffic
 from testbed.scenario.transport_settings import TransportSettings
 from testbed.workload.metrics import CATALOGUE
+from testbed.workload.metrics.latency import LATENCY, LATENCY_RATIO
 from testbed.workload.oracles.ecmp import UPLINKS
 from testbed.workload.oracles.fabric_graph import DirectedLink
 from testbed.workload.oracles.roofline import workload_roofline_s
@@ -57,7 +60,8 @@ class PointIdeals:
             base_rtt_s=_base_rtt_s(lab, traffic) + 2 * settings.pipeline_ns / 1e9,
             k=lab.plan.k,
             tiers={link.name: link.tier for link in graph.links},
-            metrics=_metric_ideals([(one.workload, one.placement) for one in traffic], graph_uplinks(graph.links)),
+            metrics=_metric_ideals([(one.workload, one.placement) for one in traffic], graph_uplinks(graph.links))
+            | _latency_ideals(scenario, settings, first),
         )
 
     def pattern_ideal_s(self, traffic: RunTraffic) -> float | None:
@@ -175,6 +179,20 @@ def _metric_ideals(traffic: Sequence[tuple[Workload, Placement]], uplinks: Mappi
         if value is not None:
             ideals[name] = value
     return ideals
+
+
+def _latency_ideals(scenario: Scenario, settings: TransportSettings, traffic: RunTraffic) -> dict[str, float]:
+    """Of messages that are alone, each pair as often as every other."""
+    if not scenario.transport.measures_latency:
+        return {}
+    options = scenario.transport.options
+    flows = plan_perftest_flows(traffic.workload, traffic.placement, seed=traffic.seed, options=options)
+    ideal_s = [flow_ideal_s(settings, flow) for flow in flows]
+    return {
+        metric.name: value
+        for metric in LATENCY
+        if (value := 1.0 if metric.name == LATENCY_RATIO else metric.compute(ideal_s)) is not None
+    }
 
 
 def _even(flows: int, uplinks: int) -> list[float]:

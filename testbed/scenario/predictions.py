@@ -18,6 +18,7 @@ from testbed.scenario.fabric_graph import fabric_graph
 from testbed.scenario.lab import LiveLab
 from testbed.scenario.placement import Placement
 from testbed.scenario.port_hash import FiveTuple, lab_hash
+from testbed.workload.metrics import percentile
 from testbed.workload.oracles.ecmp import (
     UPLINKS,
     hashed_choice,
@@ -74,6 +75,8 @@ def predict_point(
     """The oracles' word on every run of a point together; nothing where no oracle knows."""
     if scenario.faults or not runs:
         return []
+    if scenario.transport.measures_latency:
+        return _as_predicted(_predict_latency(runs))
     if not all(is_open_loop(run.workload) and len(run.workload.steps) <= MOST_FLOWS for run in runs):
         return []
     together = all(is_pattern(run.workload) for run in runs)
@@ -87,6 +90,10 @@ def predict_point(
             prediction = _predict_loads(scenario, lab, graph, flows, runs)
     except (ScenarioError, ValueError):  # no path of the plan, a programme too large: the oracle is silent
         return []
+    return _as_predicted(prediction)
+
+
+def _as_predicted(prediction: Prediction | None) -> list[PredictedMetric]:
     if prediction is None:
         return []
     return [
@@ -101,6 +108,16 @@ def predict_point(
         )
         for name, said in prediction.metrics.items()
     ]
+
+
+def _predict_latency(runs: Sequence[Carried]) -> Prediction:
+    """Of messages that are alone: what an idle fabric takes for them, pair by pair."""
+    found: list[dict[str, float | None]] = []
+    for run in runs:
+        ideal_s = [one.ideal_us / 1e6 for one in (each.latency for each in run.channels) if one and one.ideal_us]
+        shares = {"rdma_latency_min": 0.0, "rdma_latency_p50": 0.5}
+        found.append({name: percentile(ideal_s, share) for name, share in shares.items()})
+    return predict("an idle fabric: sending at every port of the way, and the delays of its links", found)
 
 
 def _predict(

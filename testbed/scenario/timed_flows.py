@@ -1,8 +1,10 @@
-"""A workload whose flows send for a given time: over iperf3 (TCP) or perftest (RDMA), into the same channels."""
+"""A workload whose flows pairs of programs carry: iperf3 (TCP) or perftest (RDMA), into the same channels.
+
+They send for a time, or, where latency is measured, so many messages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -14,7 +16,8 @@ from testbed.scenario.flow_processes import SAMPLE_S, WARM_UP_S
 from testbed.scenario.interrupt import Interrupt
 from testbed.scenario.iperf_traffic import IperfResult, IperfTraffic
 from testbed.scenario.lab import LiveLab
-from testbed.scenario.perftest_traffic import PerftestResult, PerftestTraffic
+from testbed.scenario.latency_ideals import all_flows_s, flow_ideal_s
+from testbed.scenario.perftest_traffic import PerftestMeasurement, PerftestResult, PerftestTraffic
 from testbed.scenario.traffic import RunTraffic
 from testbed.scenario.transport_settings import TransportSettings
 from testbed.scenario.trust import check_start_skew
@@ -81,25 +84,25 @@ class TimedFlows:
             result.checks = _skew([item.started_s for item in found.measurements], result.channels)
 
     def _run_perftest(self, traffic: RunTraffic, result: TimedResult) -> None:
-        duration = self.scenario.workload.duration
+        scenario, latency = self.scenario, self.scenario.transport.measures_latency
+        duration = scenario.workload.time_limit if latency else scenario.workload.duration
         assert duration is not None
-        options = self.scenario.transport.options
+        options = scenario.transport.options
         flows = perftest_flows.plan_perftest_flows(
-            traffic.workload,
-            traffic.placement,
-            seed=traffic.seed,
-            verb=str(options.get("verb", "write")),
-            queue_pairs=int(options.get("qps", 1)),
+            traffic.workload, traffic.placement, seed=traffic.seed, options=options
         )
         _require_any(flows)
+        settings = TransportSettings(self.lab, scenario.transport)
+        ideal_s = {flow.id: flow_ideal_s(settings, flow) for flow in flows} if latency else {}
         found = PerftestResult()
         generator = PerftestTraffic(
             lab=self.lab,
             devices=perftest_flows.devices_of(self.lab.plan, traffic.placement.nics),
             options=options,
             duration=duration,
-            tos=TransportSettings(self.lab, self.scenario.transport).traffic_class,
+            tos=settings.traffic_class,
             framing=self.framing,
+            expected_s=all_flows_s(flows, ideal_s, options) if latency else 0.0,
             interrupt=self.interrupt,
             around=self.around,
             on_listening=self.on_listening,
@@ -110,17 +113,27 @@ class TimedFlows:
         finally:
             result.interrupted, result.polling_s = found.interrupted, found.polling_s
             result.channels = [
-                perftest_flows.channel_of(
-                    item.flow,
-                    item.bandwidth,
-                    framing=self.framing,
-                    samples=found.samples.get(item.flow.id),
-                    duration_s=duration.seconds,
-                    counters=found.counters.get(item.flow.id, {}),
-                )
-                for item in found.measurements
+                self._channel(item, found, duration_s=duration.seconds, ideal_s=ideal_s) for item in found.measurements
             ]
-            result.checks = _skew([item.started_s for item in found.measurements], result.channels)
+            if not latency or options.get("together"):
+                result.checks = _skew([item.started_s for item in found.measurements], result.channels)
+
+    def _channel(
+        self, item: PerftestMeasurement, found: PerftestResult, *, duration_s: float, ideal_s: Mapping[int, float]
+    ) -> Channel:
+        counters = found.counters.get(item.flow.id, {})
+        if item.bandwidth is None:
+            return perftest_flows.latency_channel_of(
+                item.flow, item.latencies_us, ideal_s=ideal_s[item.flow.id], framing=self.framing, counters=counters
+            )
+        return perftest_flows.channel_of(
+            item.flow,
+            item.bandwidth,
+            framing=self.framing,
+            samples=found.samples.get(item.flow.id),
+            duration_s=duration_s,
+            counters=counters,
+        )
 
 
 def _require_any(flows: tuple[object, ...]) -> None:

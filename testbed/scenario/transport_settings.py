@@ -123,9 +123,13 @@ class TransportSettings:
     # --- for ideals --------------------------------------------------------------------------------------
 
     def ideals(self) -> Ideals:
-        return Ideals(framing=self._framing, one_way_s=self._one_way_s)
+        return Ideals(
+            framing=self.framing,
+            one_way_s=lambda a, b, size_bytes: self.one_way_s(a, b, size_bytes, self.framing(a)),
+        )
 
-    def _framing(self, nic: PortPlan) -> Framing:
+    def framing(self, nic: PortPlan) -> Framing:
+        """Of messages that this NIC sends."""
         below = _ETHERNET_BYTES + _IPV4_BYTES + _UDP_BYTES
         match self.kind:
             case TransportKind.TCP:
@@ -145,9 +149,9 @@ class TransportSettings:
             case _:
                 assert_never(self.kind)
 
-    def _one_way_s(self, a: PortPlan, b: PortPlan, size_bytes: int) -> float:
+    def one_way_s(self, a: PortPlan, b: PortPlan, size_bytes: int, framing: Framing) -> float:
         """A transfer alone: all its bytes through the slowest port, and its last packet through the others."""
-        path, framing = self._path(a, b), self._framing(a)
+        path = self._path(a, b)
         wire = framing.wire_bytes(size_bytes)
         packet = min(wire, framing.payload_bytes + framing.overhead_bytes)
         slowest = min(path.rates_bps)

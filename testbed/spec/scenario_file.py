@@ -24,7 +24,7 @@ from testbed.spec.scenario_spec import ExpectationSpec, ScenarioSpec
 from testbed.spec.strict_yaml import load_document, read_document
 from testbed.spec.transport_spec import read_transport
 from testbed.spec.validation import SpecModel, ready_to_show, validate_model
-from testbed.spec.workload_spec import read_workload
+from testbed.spec.workload_spec import latency_problems, read_workload
 
 Matrix = Mapping[str, tuple[Scalar, ...]]
 Model = TypeVar("Model", bound=SpecModel)
@@ -180,6 +180,8 @@ class _Resolver:
             hint = "bytes: 64bdp, or transport: {kind: tcp} or rdma"
             path = ("workload", "duration")
             problems.append(document.problem("contradiction", path, message, hint=hint, key=True))
+        if workload is not None and transport.measures_latency:
+            problems.extend(latency_problems(document, workload))
         faults = self._faults(document, problems)
         expect = self._expectations(document, problems)
         if spec is None or workload is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from testbed.model.scenario import Transport, TransportKind
 from testbed.spec.parameter_reader import KindSection, ParameterReader
@@ -16,6 +18,12 @@ _CLASS_NAME = re.compile(r"[a-z][a-z0-9_-]{0,15}")
 def _text(name: str, description: str) -> Parameter:
     return Parameter(name=name, type=ParameterType.TEXT, description=description)
 
+
+ATOMIC_VERBS = ("fetch-and-add", "compare-and-swap")
+ATOMIC_BYTES = 8
+"""What an atomic operation is of (InfiniBand volume 1, section 9.4.5)."""
+_OF_BANDWIDTH = ("qps", "message_bytes", "tx_depth")
+_OF_LATENCY = ("iterations", "together")
 
 _TRAFFIC_CLASS = _text("traffic_class", "class of the topology's qos that the packets are of; default: by the kind")
 
@@ -46,8 +54,22 @@ TRANSPORTS: dict[str, tuple[Parameter, ...]] = {
     ),
     TransportKind.RDMA.value: (
         _TRAFFIC_CLASS,
-        choice("verb", None, ("write", "read", "send"), "what carries a flow with a duration; default: write"),
-        whole("qps", None, "its queue pairs; default: 1", high=1024),
+        choice(
+            "test",
+            None,
+            ("bandwidth", "latency"),
+            "what pairs measure: what a flow with a duration carries, or how long a message of the workload's bytes"
+            " takes that is alone; default: bandwidth",
+        ),
+        choice(
+            "verb",
+            None,
+            ("write", "read", "send", *ATOMIC_VERBS),
+            "what carries messages, atomics 8 bytes; default: write",
+        ),
+        whole("iterations", None, "messages of a pair for latency; default: 1000", low=5, high=20_000),
+        flag("together", "pairs measure latency all at once; default: one after the other"),
+        whole("qps", None, "queue pairs of a flow with a duration; default: 1", high=1024),
         whole("message_bytes", None, "of its messages; default: 65536", high=8 << 20),
         whole("tx_depth", None, "its messages under way; default: 128", high=8192),
         whole("path_mtu", None, "256, 512, 1024, 2048 or 4096 bytes; default: as the MTU allows", low=256, high=4096),
@@ -83,6 +105,7 @@ def read_transport(reader: ParameterReader) -> Transport:
     if mtu is not None and mtu not in _PATH_MTUS:
         message = f"must be one of {', '.join(map(str, _PATH_MTUS))}, not {mtu}"
         reader.problems.append(reader.document.problem("unknown-value", (*path, "path_mtu"), message))
+    _check_test(reader, values)
     if values.get("mode") == "rod" and values.get("paths") not in (None, "single"):
         message = "ordered delivery (rod) has a single path"
         reader.problems.append(
@@ -95,3 +118,20 @@ def read_transport(reader: ParameterReader) -> Transport:
         traffic_class=values.get("traffic_class"),
         options={key: value for key, value in values.items() if key not in _FIELDS},
     )
+
+
+def _check_test(reader: ParameterReader, values: Mapping[str, Any]) -> None:
+    """Options of perftest that are not those of the test, and those that an atomic operation has no room for."""
+    latency, verb = values.get("test") == "latency", values.get("verb")
+    found = []
+    for name in _OF_BANDWIDTH if latency else _OF_LATENCY:
+        if values.get(name) not in (None, False):
+            message = f"{name} is of {'bandwidth' if latency else 'latency'} tests"
+            hint = "workload: {bytes: 64} is the message" if latency else "test: latency"
+            found.append((name, message, hint))
+    if not latency and verb in ATOMIC_VERBS and values.get("message_bytes") not in (None, ATOMIC_BYTES):
+        found.append(("message_bytes", f"{verb} is of {ATOMIC_BYTES} bytes", "remove the key"))
+    for name, message, hint in found:
+        reader.problems.append(
+            reader.document.problem("contradiction", ("transport", name), message, hint=hint, key=True)
+        )

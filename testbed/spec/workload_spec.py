@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
+from testbed.errors import Problem
 from testbed.model.scenario import RankOrder, Ranks, Workload
+from testbed.spec.document import Document
 from testbed.spec.parameter_reader import WORKLOAD_SECTION, KindSection, ParameterReader, section_schema
 from testbed.spec.paths import quote
 from testbed.spec.scenario_fields import Span, WholeSeconds
@@ -54,7 +57,7 @@ SECTION = KindSection(
 BESIDES = {
     "ranks": {**section_schema(RANK_FIELDS), "description": _RANKS.description},
     "duration": WholeSeconds(MAX_RUN).json_schema()
-    | {"description": "every pair sends so long, in whole seconds of lab time, over iperf3, instead of `bytes`"},
+    | {"description": "every pair sends so long, in whole seconds of lab time, over iperf3 or perftest, not `bytes`"},
     "time_limit": Span(1).json_schema() | {"description": "wall-clock time after which a run is ended, default 60s"},
 }
 
@@ -93,6 +96,19 @@ def read_workload(reader: ParameterReader) -> Workload | None:
                 )
     limit = {"time_limit": more["time_limit"]} if more.get("time_limit") is not None else {}
     return Workload(kind=kind, parameters=values, ranks=ranks, duration=duration, **limit)
+
+
+def latency_problems(document: Document, workload: Workload) -> Iterator[Problem]:
+    """What of a workload does not go with pairs that measure the latency of its messages."""
+    if workload.duration is not None:
+        message = "latency is measured message by message: over a duration perftest tells the mean alone"
+        hint = "bytes: 64 here, and transport: {iterations: 1000}"
+        yield document.problem("contradiction", ("workload", "duration"), message, hint=hint, key=True)
+    elif not KINDS[workload.kind].timed:
+        message = f"the transfers of {workload.kind} wait for each other: no pair measures latency"
+        pairs = ", ".join(name for name, one in KINDS.items() if one.timed)
+        hint = f"only pairs can: {pairs}"
+        yield document.problem("contradiction", ("workload", "kind"), message, hint=hint)
 
 
 def _read_ranks(reader: ParameterReader) -> Ranks:

@@ -1,4 +1,5 @@
-"""Reports of perftest: captured on rxe between two namespaces (25.01), and of linux-rdma/perftest issue 216 (4.5)."""
+"""Reports of perftest: captured on rxe between two namespaces, and through two switches of a lab with every latency
+listed (25.01), and of linux-rdma/perftest issue 216 (4.5)."""
 
 from __future__ import annotations
 
@@ -6,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from testbed.collect.perftest import MEBIBYTES, PerftestError, PerftestReport, PerftestTest, complaint, parse_report
+from testbed.collect.perftest import (
+    MEBIBYTES,
+    PerftestError,
+    PerftestReport,
+    PerftestTest,
+    complaint,
+    parse_latencies_us,
+    parse_report,
+)
 from testbed.collect.perftest_pair import PerftestJob
 from testbed.model import End
 
@@ -53,6 +62,64 @@ def test_latency_alike_from_file_and_table(test: PerftestTest) -> None:
     assert found.size_bytes == 64 and found.iterations == 20
     assert found.min_us is not None and found.p99_us is not None and found.max_us is not None
     assert found.min_us < found.average_us < found.p99_us <= found.max_us
+
+
+LISTED = {
+    PerftestTest.READ_LAT: "ib_read_lat",
+    PerftestTest.ATOMIC_LAT: "ib_atomic_lat",
+    PerftestTest.WRITE_LAT: "ib_write_lat-unsorted",
+    PerftestTest.SEND_LAT: "ib_send_lat-unsorted",
+}
+
+
+@pytest.mark.parametrize(("test", "name"), LISTED.items())
+def test_every_latency_is_listed_before_the_table(test: PerftestTest, name: str) -> None:
+    """Two headings stand around the list; the table leaves the two longest out, and calls the second the longest."""
+    text = captured(f"{name}.out")
+    samples = parse_latencies_us(text)
+    (table,) = parse_report(test, text).latencies
+    assert table.iterations == 20 and len(samples) == 19, "the times between messages"
+    ordered = sorted(samples)
+    assert table.min_us == pytest.approx(ordered[0], rel=1e-5)
+    assert table.max_us == pytest.approx(ordered[-2], rel=1e-5)
+    assert table.typical_us == pytest.approx(ordered[8], rel=1e-5), "the median of 17"
+    assert table.p99_us == table.max_us
+    assert table.average_us == pytest.approx(sum(ordered[:-2]) / 17, rel=1e-5)
+
+
+def test_a_list_that_is_printed_twice_is_read_once() -> None:
+    """Where `--report-unsorted` implies `--report-histogram`: the same again, sorted, without the two longest."""
+    text = captured("ib_read_lat.out")
+    samples = parse_latencies_us(text)
+    again = "".join(f"{number}, {value:g}\n" for number, value in enumerate(sorted(samples)[:-2], start=1))
+    head, line, rest = text.rpartition("-" * 87 + "\n #bytes")
+    assert parse_latencies_us(f"{head}#, usec\n{again}{line}{rest}") == samples
+
+
+def test_a_list_that_is_cut_short_is_none() -> None:
+    text = captured("ib_read_lat.out")
+    end = text.index("19, ")
+    for length in (end, end - 1, end + 3, text.index("#, usec"), 0):
+        assert parse_latencies_us(text[:length]) == ()
+    assert parse_latencies_us(text.replace("7, 39688.4\n", "")) == (), "one is missing"
+    assert parse_latencies_us(captured("ib_write_lat.out")) == (), "they were not asked for"
+
+
+@pytest.mark.parametrize(("old", "new"), [("39688.4", "inf"), ("39688.4", "-3"), ("39688.4", "0"), ("usec", "cycles")])
+def test_latencies_that_are_no_times_are_refused(old: str, new: str) -> None:
+    with pytest.raises(PerftestError, match=r"clock counts|not in usec"):
+        parse_latencies_us(captured("ib_read_lat.out").replace(old, new))
+
+
+def test_a_compare_and_swap_is_told_from_a_fetch_and_add() -> None:
+    (found,) = parse_report(PerftestTest.ATOMIC_BW, captured("ib_atomic_bw-cas.out")).bandwidths
+    assert (found.size_bytes, found.iterations) == (8, 20)
+    assert found.messages_per_s == pytest.approx(5741)
+    assert "Atomic CMP_AND_SWAP BW Test" in captured("ib_atomic_bw-cas.out")
+    argv = job(PerftestTest.ATOMIC_BW).arguments("dev", 1)
+    assert "-A" not in argv
+    both = PerftestJob(test=PerftestTest.ATOMIC_LAT, client=CLIENT, server=SERVER, atomic_type="CMP_AND_SWAP")
+    assert " ".join(both.arguments("dev", 1)).endswith("-u 18 -A CMP_AND_SWAP")
 
 
 def test_the_table_names_its_unit() -> None:

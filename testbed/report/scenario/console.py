@@ -14,6 +14,7 @@ from testbed.report.scenario.figures import (
     format_rate,
     format_ratio,
     format_spread,
+    format_time,
     format_value,
     point_label,
     predictions_of,
@@ -21,6 +22,7 @@ from testbed.report.scenario.figures import (
     typical_run,
     unit_of,
 )
+from testbed.report.scenario.latencies import LatencyRow, latency_rows
 from testbed.report.scenario.nccl_table import CollectiveRow, collective_rows
 from testbed.report.scenario.packet_fates import fates_of
 from testbed.report.scenario.senders import senders_of
@@ -40,6 +42,8 @@ MAX_COLUMNS = 5
 """Metrics side by side where there are several points."""
 MAX_POINTS = 24
 MAX_COLLECTIVES = 12
+MAX_LATENCIES = 12
+"""Rows of the table of latencies: the slowest against their ideal."""
 MAX_EXPECTATIONS = 12
 _STYLES = {Outcome.PASS: "bold green", Outcome.FAIL: "bold red", Outcome.INVALID: "bold yellow"}
 _Justify = Literal["left", "right"]
@@ -54,12 +58,17 @@ def print_record(record: Record, console: Console) -> None:
     rows = [row for point in record.points for row in collective_rows(point)]
     if rows:
         console.print(_collective_table(rows))
+    latencies = [
+        (point.name, row) for point in record.points if (run := typical_run(point)) for row in latency_rows(run)
+    ]
+    if latencies:
+        console.print(_latency_table(latencies))
     console.print(_verdict(record), soft_wrap=True)
 
 
 def _print_point(record: Record, point: PointResult, console: Console) -> None:
     run = typical_run(point)
-    if run is not None and not run.collectives and run.channels:
+    if run is not None and not run.collectives and run.channels and not latency_rows(run):
         console.print(_flow_table(record, point, run))
     if point.metrics:
         console.print(_metric_table(record, point))
@@ -172,6 +181,25 @@ def _collective_table(rows: list[CollectiveRow]) -> Table:
         _row(table, *([row.point] if several else []), f"{row.kind} {row.algorithm} x{row.ranks}", *cells)
     if len(rows) > MAX_COLLECTIVES:
         table.add_row(f"and {len(rows) - MAX_COLLECTIVES} more in the report", style="dim")
+    return table
+
+
+def _latency_table(rows: list[tuple[str, LatencyRow]]) -> Table:
+    """A row for each pair of each point's typical run."""
+    several = any(point != rows[0][0] for point, _ in rows)
+    table = _table("Latency of messages, lab time")
+    names = ["point"] if several else []
+    _columns(
+        table, *names, "pair", "test", "bytes", "messages", "min", "P50", "P99", "P99.9", "max", "ideal", "P50 / ideal"
+    )
+    worst = sorted(range(len(rows)), key=lambda place: -(rows[place][1].ratio or 0.0))[:MAX_LATENCIES]
+    for place in sorted(worst):
+        point, row = rows[place]
+        times = (row.minimum_s, row.p50_s, row.p99_s, row.p99_9_s, row.maximum_s, row.ideal_s)
+        cells = [row.name, row.test, f"{row.size_bytes:,}", f"{row.messages:,}", *map(format_time, times)]
+        _row(table, *([point] if several else []), *cells, format_value(row.ratio, "ratio"))
+    if len(rows) > MAX_LATENCIES:
+        table.add_row(f"and {len(rows) - MAX_LATENCIES} more in the report", style="dim")
     return table
 
 

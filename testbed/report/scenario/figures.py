@@ -10,6 +10,7 @@ MISSING = "–"
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _FAVOURITES = (
     "busbw_share", "busbw", "tail_fct_ratio", "jct_ratio", "aggregate_share", "slowest_share", "jain_flows",
+    "rdma_latency_p50", "rdma_latency_p99", "rdma_latency_p99_9", "rdma_latency_ratio",
     "mmr_uplinks", "fct_slowdown_p99", "goodput_share", "recovery_time", "detection_time",
     "blackhole_time_loss", "blackhole_time_rate", "wrong", "ecn_mark_ratio",
     "pause_fraction", "queue_p99", "retransmit_ratio", "reordered_ratio", "tail_fct", "jct",
@@ -147,7 +148,7 @@ def typical_run(point: PointResult) -> RunResult | None:
 
 
 def _leading(runs: Sequence[RunResult]) -> str:
-    names = ("busbw", "tail_fct_ratio", "jct_ratio", "aggregate_share", "jct", "tail_fct")
+    names = ("busbw", "tail_fct_ratio", "jct_ratio", "aggregate_share", "rdma_latency_p50", "jct", "tail_fct")
     return next((name for name in names if any(run.metrics.get(name) is not None for run in runs)), "")
 
 

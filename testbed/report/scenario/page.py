@@ -30,6 +30,7 @@ from testbed.report.scenario.figures import (
     typical_run,
     unit_of,
 )
+from testbed.report.scenario.latencies import latency_rows
 from testbed.report.scenario.nccl_table import collective_rows
 from testbed.report.scenario.packet_fates import fates_of
 from testbed.report.scenario.plots import Plot, draw_overview, draw_run
@@ -128,6 +129,7 @@ def render_report(record: Record) -> str:
         size=format_bytes,
         time=format_time,
         flows=_slowest,
+        latencies=latency_rows,
         fates=lambda senders: fates_of(sender.counters for sender in senders),
         bullet=lambda item: Markup(draw_bullet(item.minimum, item.maximum, item.measured)),
         unit=lambda metric: unit_of(record, metric),

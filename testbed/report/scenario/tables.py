@@ -13,6 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from testbed.report.scenario.figures import every_run, format_band, format_value, predictions_of, unit_of
+from testbed.report.scenario.latencies import latency_row
 from testbed.report.scenario.packet_fates import total
 from testbed.results import Channel, MetricSummary, Outcome, PointResult, Record, RunResult
 
@@ -146,17 +147,25 @@ def channels_csv(record: Record) -> str:
     counted = sorted({name for _, _, channel in found for name in channel.counters})
     columns = [
         "point", "run", "source", "destination", "rail", "sent_bytes", "received_bytes", "goodput_bps", "ideal_bps",
-        "busy_s", "packets", "retransmits", "min_rtt_us",
+        "busy_s", "packets", "retransmits", "min_rtt_us", "latency_min_s", "latency_p50_s", "latency_p99_s",
+        "latency_p99_9_s", "latency_max_s", "latency_ideal_s",
     ]  # fmt: skip
     rows = (
         [
             point.name, run.index, *_ends(one), one.rail, one.sent_bytes, one.received_bytes, one.goodput_bps,
-            one.ideal_bps, one.busy_s, one.packets, one.retransmits, one.min_rtt_us,
+            one.ideal_bps, one.busy_s, one.packets, one.retransmits, one.min_rtt_us, *_latencies(one),
             *(one.counters.get(name) for name in counted),
         ]
         for point, run, one in found
     )  # fmt: skip
     return _csv([*columns, *counted], rows)
+
+
+def _latencies(channel: Channel) -> Sequence[float | None]:
+    row = latency_row(channel)
+    if row is None:
+        return (None,) * 6
+    return row.minimum_s, row.p50_s, row.p99_s, row.p99_9_s, row.maximum_s, row.ideal_s
 
 
 def junit_xml(record: Record) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 from testbed.report.chart import XYChart, linear_axis, log_axis
+from testbed.report.scenario.latencies import latency_distribution
 from testbed.report.scenario.plots.plot import Plot
 from testbed.results import Distribution, RunResult
 
@@ -14,7 +15,9 @@ _LOG_FROM = 100.0
 
 def plot_histograms(run: RunResult) -> list[Plot]:
     found = []
-    for number, distribution in enumerate(run.distributions[:MAX_HISTOGRAMS]):
+    latency = latency_distribution(run)
+    shown = [*([] if latency is None else [latency]), *run.distributions]
+    for number, distribution in enumerate(shown[:MAX_HISTOGRAMS]):
         plot = _histogram(distribution, number)
         if plot is not None:
             found.append(plot)
