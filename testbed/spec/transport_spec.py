@@ -22,8 +22,13 @@ def _text(name: str, description: str) -> Parameter:
 ATOMIC_VERBS = ("fetch-and-add", "compare-and-swap")
 ATOMIC_BYTES = 8
 """What an atomic operation is of (InfiniBand volume 1, section 9.4.5)."""
-_OF_BANDWIDTH = ("qps", "message_bytes", "tx_depth")
-_OF_LATENCY = ("iterations", "together")
+_OF_BANDWIDTH = {
+    "qps": "a pair has one queue pair",
+    "message_bytes": "workload: {bytes: 64} is the message",
+    "tx_depth": "one message is under way",
+}
+_OF_LATENCY = {"iterations": "test: latency", "together": "test: latency"}
+"""Options of one of the tests, and what to do about them in the other."""
 
 _TRAFFIC_CLASS = _text("traffic_class", "class of the topology's qos that the packets are of; default: by the kind")
 
@@ -124,11 +129,9 @@ def _check_test(reader: ParameterReader, values: Mapping[str, Any]) -> None:
     """Options of perftest that are not those of the test, and those that an atomic operation has no room for."""
     latency, verb = values.get("test") == "latency", values.get("verb")
     found = []
-    for name in _OF_BANDWIDTH if latency else _OF_LATENCY:
+    for name, hint in (_OF_BANDWIDTH if latency else _OF_LATENCY).items():
         if values.get(name) not in (None, False):
-            message = f"{name} is of {'bandwidth' if latency else 'latency'} tests"
-            hint = "workload: {bytes: 64} is the message" if latency else "test: latency"
-            found.append((name, message, hint))
+            found.append((name, f"{name} is of {'bandwidth' if latency else 'latency'} tests", hint))
     if not latency and verb in ATOMIC_VERBS and values.get("message_bytes") not in (None, ATOMIC_BYTES):
         found.append(("message_bytes", f"{verb} is of {ATOMIC_BYTES} bytes", "remove the key"))
     for name, message, hint in found:

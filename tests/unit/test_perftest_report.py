@@ -4,6 +4,7 @@ listed (25.01), and of linux-rdma/perftest issue 216 (4.5)."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,7 +119,7 @@ def test_a_compare_and_swap_is_told_from_a_fetch_and_add() -> None:
     assert "Atomic CMP_AND_SWAP BW Test" in captured("ib_atomic_bw-cas.out")
     argv = job(PerftestTest.ATOMIC_BW).arguments("dev", 1)
     assert "-A" not in argv
-    both = PerftestJob(test=PerftestTest.ATOMIC_LAT, client=CLIENT, server=SERVER, atomic_type="CMP_AND_SWAP")
+    both = job(PerftestTest.ATOMIC_LAT, atomic_type="CMP_AND_SWAP")
     assert " ".join(both.arguments("dev", 1)).endswith("-u 18 -A CMP_AND_SWAP")
 
 
@@ -225,7 +226,7 @@ def test_a_completion_with_error_is_explained() -> None:
 # ------------------------------------------------------------------ jobs
 
 
-def job(test: PerftestTest, **settings: int) -> PerftestJob:
+def job(test: PerftestTest, **settings: Any) -> PerftestJob:
     return PerftestJob(test=test, client=CLIENT, server=SERVER, **settings)
 
 
