@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from testbed.errors import TestbedError
@@ -21,6 +22,8 @@ def run_in_virtual_time(arguments: Sequence[str]) -> int:
     from testbed.report import write_report_files
     from testbed.vm.emulator import build_emulator
     from testbed.vm.image import build_image
+    from testbed.vm.job import BASE
+    from testbed.vm.names_of_here import Renamed
     from testbed.vm.recipe import load_recipe
     from testbed.vm.virtual import RESULTS, run_job
 
@@ -35,7 +38,8 @@ def run_in_virtual_time(arguments: Sequence[str]) -> int:
     running = arguments[0] == "run"
     reporting = running and "--no-report" not in arguments
     words, results = results_aside(arguments, RESULTS) if running else (list(arguments), Path("results"))
-    out, err = (_Stream(number, {RESULTS: str(results)} if running else {}) for number in (1, 2))
+    names = {RESULTS: str(results), BASE: ""} if running else {BASE: ""}
+    out, err = (Renamed(names, partial(os.write, number)) for number in (1, 2))
     outcome = run_job(
         emulator,
         image,
@@ -81,33 +85,3 @@ def results_aside(arguments: Sequence[str], there: str) -> tuple[list[str], Path
 def _is_ours(name: str) -> bool:
     """Defaults of options go along; directories of this machine do not."""
     return name.startswith("TESTBED_") and not name.endswith(("_DIR", "_QEMU", "_MIRROR", "_ON", "_CLOCK", "_CACHE"))
-
-
-class _Stream:
-    """Writes what comes from there to a descriptor, with names of there replaced by those of here."""
-
-    def __init__(self, descriptor: int, names: Mapping[str, str], write: Callable[[int, bytes], object] = os.write):
-        self._descriptor = descriptor
-        self._names = {there.encode(): here.encode() for there, here in names.items()}
-        self._write = write
-        self._kept = b""
-
-    def __call__(self, content: bytes) -> None:
-        """The end of `content` is kept where it may be the beginning of a name."""
-        content = self._kept + content
-        for there, here in self._names.items():
-            content = content.replace(there, here)
-        kept = max((_begun(content, there) for there in self._names), default=0)
-        self._kept = content[len(content) - kept :]
-        if whole := content[: len(content) - kept]:
-            self._write(self._descriptor, whole)
-
-    def flush(self) -> None:
-        if self._kept:
-            self._write(self._descriptor, self._kept)
-        self._kept = b""
-
-
-def _begun(content: bytes, name: bytes) -> int:
-    """How many bytes at the end of `content` are the first ones of `name`."""
-    return next((size for size in range(len(name) - 1, 0, -1) if content.endswith(name[:size])), 0)

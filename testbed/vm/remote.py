@@ -16,7 +16,8 @@ from testbed.vm import checkout, workplace
 from testbed.vm.checkout import GUEST_CHECKOUT
 from testbed.vm.errors import ConnectionLost
 from testbed.vm.machine import DEFAULT_NAME, Machine
-from testbed.vm.ssh import Login, Session
+from testbed.vm.names_of_here import Renamed
+from testbed.vm.ssh import Login, Session, writer
 
 _SYNCHRONISED = f"{GUEST_CHECKOUT}/.synchronised"
 _INTERACTIVE = frozenset({"shell"})
@@ -87,13 +88,18 @@ def _run(session: Session, target: Target, arguments: Sequence[str], directory: 
     try:
         session.send_tree(archive, base)
         session.check(["touch", marker])
+        out, err = (Renamed({base: ""}, writer(stream.buffer)) for stream in (sys.stdout, sys.stderr))
         status = session.run(
             [program, *workplace.far_arguments(arguments, base)],
             errand_path=f"{target.path}/testbed/vm/errand.py",
             directory=base + str(directory),
             prefix=prefix,
             stdin=sys.stdin.buffer if reading else None,
+            stdout=out,
+            stderr=err,
         )
+        out.flush()
+        err.flush()
         newer = f"--newer-mtime={marker}"
         back = session.check([*prefix, "tar", "-c", "-f", "-", "--warning=no-file-unchanged", newer, "-C", base, "."])
         workplace.unpack(back)

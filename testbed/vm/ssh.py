@@ -119,10 +119,10 @@ class Session:
         threading.Thread(target=_feed, args=(channel, stdin), daemon=True).start()
         interrupted = False
         streams = threading.Thread(
-            target=_copy, args=(channel.recv_stderr, stderr or _writer(sys.stderr.buffer)), daemon=True
+            target=_copy, args=(channel.recv_stderr, stderr or writer(sys.stderr.buffer)), daemon=True
         )
         streams.start()
-        out = stdout or _writer(sys.stdout.buffer)
+        out = stdout or writer(sys.stdout.buffer)
         while True:
             try:
                 _copy(channel.recv, out)
@@ -251,7 +251,9 @@ def _copy(receive: Callable[[int], bytes], sink: Sink) -> None:
         sink(content)
 
 
-def _writer(stream: BinaryIO) -> Sink:
+def writer(stream: BinaryIO) -> Sink:
+    """What writes to a stream at once."""
+
     def write(content: bytes) -> None:
         stream.write(content)
         stream.flush()

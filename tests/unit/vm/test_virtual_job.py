@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cli.virtual_time import _Stream, results_aside
+from testbed.cli.virtual_time import results_aside
 from testbed.vm import virtual, workplace
 from testbed.vm.checkout import add
 from testbed.vm.errors import MachineError
 from testbed.vm.image import Image
 from testbed.vm.job import BASE, FILES, JOB, OUTCOME
+from testbed.vm.names_of_here import Renamed
 
 
 def written(tmp_path: Path, *arguments: str) -> tuple[dict[str, object], list[str]]:
@@ -100,7 +101,7 @@ def test_where_results_go_is_not_for_the_guest_to_know(words: list[str], rest: l
 @pytest.mark.parametrize("size", [1, 2, 7, 100])
 def test_names_of_there_become_those_of_here_however_they_come(size: int) -> None:
     written = bytearray()
-    stream = _Stream(1, {"/run/job/.results": "out"}, lambda _, content: written.extend(content))
+    stream = Renamed({"/run/job/.results": "out"}, written.extend)
     said = b"record /run/job/.results/a.json\nand /run/job/other /run/jo"
     for at in range(0, len(said), size):
         stream(said[at : at + size])
@@ -110,6 +111,17 @@ def test_names_of_there_become_those_of_here_however_they_come(size: int) -> Non
 
 def test_what_is_no_name_is_not_kept_back() -> None:
     written = bytearray()
-    stream = _Stream(1, {"/run": "here"}, lambda _, content: written.extend(content))
+    stream = Renamed({"/run": "here"}, written.extend)
     stream(b"50 % /r")
     assert bytes(written) == b"50 % "
+
+
+@pytest.mark.parametrize("size", [1, 3, 50])
+def test_the_longer_of_two_names_is_meant(size: int) -> None:
+    written = bytearray()
+    stream = Renamed({"/run/job/.results": "out", "/run/job": ""}, written.extend)
+    said = b"/run/job/.results/a /run/job/home/b /run/job"
+    for at in range(0, len(said), size):
+        stream(said[at : at + size])
+    stream.flush()
+    assert bytes(written) == b"out/a /home/b "
