@@ -178,7 +178,7 @@ class Machine:
             *("-serial", f"file:{self.directory / _CONSOLE}"),
             *("-qmp", f"unix:{self.directory / _SOCKET},server=on,wait=off"),
             *("-kernel", str(image.kernel), "-initrd", str(image.initramfs)),
-            *("-append", kernel_line("/dev/vda", "/usr/lib/testbed/lab-init")),
+            *("-append", kernel_line("/dev/vda", "/usr/lib/testbed/lab-init") + ("" if kvm else EMULATED_CLOCK)),
             *("-drive", f"file={image.disk},format=raw,if=virtio,snapshot=on,cache=unsafe,werror=enospc"),
             *("-netdev", f"user,id=net,hostfwd=tcp:{LOOPBACK}:{port}-:22", "-device", "virtio-net-pci,netdev=net"),
             *("-fw_cfg", f"name=opt/testbed/host-key,file={keys.host}"),
@@ -251,6 +251,11 @@ def machines() -> list[str]:
     """Names of all machines that were started and not ended by `down`."""
     directory = _run_directory()
     return sorted(path.name for path in directory.iterdir() if path.is_dir()) if directory.is_dir() else []
+
+
+EMULATED_CLOCK = " tsc=reliable"
+"""Beside other work an emulated CPU stands still for seconds. Linux then takes its cycle counter, which goes on, for
+unstable, and the HPET for a clock, which wraps at 43 s: minutes were lost, and what waits for RCU never woke."""
 
 
 def kernel_line(disk: str, init: str) -> str:
