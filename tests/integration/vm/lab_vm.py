@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from testbed.collect.cpu import CpuTimes, read_cpu_times
 from testbed.vm.machine import Machine
 from testbed.vm.ssh import Session
 
@@ -79,3 +80,16 @@ class LabVm:
         done = self.run(*argv)
         assert done.returncode == 0, f"{shlex.join(argv)}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
+
+    def cpu(self) -> tuple[CpuTimes, int]:
+        """What all CPUs out here, and this machine's process, have spent so far, in ticks."""
+        record = self.machine.record
+        assert record is not None
+        fields = Path(f"/proc/{record.pid}/stat").read_text().rpartition(")")[2].split()
+        return read_cpu_times(), int(fields[11]) + int(fields[12])  # utime, stime: proc_pid_stat(5)
+
+
+def spent_elsewhere(before: tuple[CpuTimes, int], after: tuple[CpuTimes, int]) -> float:
+    """The share (0..1) of all CPU time between two `LabVm.cpu` that others had: processes, and the hypervisor."""
+    total = max(1, after[0].total - before[0].total)
+    return 1 - (after[0].idle - before[0].idle + after[1] - before[1]) / total

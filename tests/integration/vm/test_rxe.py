@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab_vm import LabVm
+from lab_vm import LabVm, spent_elsewhere
 
 pytestmark = [pytest.mark.labvm, pytest.mark.netns, pytest.mark.timeout(1200)]
 
@@ -26,6 +26,8 @@ RDMA = 26 << 2 | 2
 PATIENT = 22
 """Queue pairs wait 17 s for an acknowledgement, so that what is sent again was lost, and not late on a busy machine."""
 FIGURE_BPS = 0.2e9
+QUIET = 0.1
+"""Share of the CPU that others may have while a rate is judged."""
 
 _KILLED = f"""
 {" ".join(DEPLOY)} & pid=$!
@@ -141,15 +143,21 @@ def test_a_peer_that_is_cut_off_fails_plainly(lab: Lab) -> None:
 
 
 def test_the_figure(lab: Lab, record_property: Any) -> None:
-    """ib_write_bw through two switches: nothing is sent twice. The rate is shown and compared with what is wanted, 0.2
-    Gbit/s, but not judged: an emulated CPU is as fast as whatever shares the machine with it lets it be."""
+    """ib_write_bw through two switches: 0.2 Gbit/s, and nothing is sent twice.
+
+    An emulated CPU is as fast as whatever shares the machine with it lets it be: where others take CPU, the rate is
+    shown and not judged.
+    """
     lab.machine.check(TESTBED, "destroy", "-n", "rdma")
     lab.machine.check(*DEPLOY)
+    before = lab.machine.cpu()
     runs = [lab.run("ib_write_bw", size_bytes=65536, iterations=500) for _ in range(3)]
+    elsewhere = spent_elsewhere(before, lab.machine.cpu())
     best = max(run["bandwidths"][0]["average_bps"] for run in runs)
     record_property("ib_write_bw_gbps", best / 1e9)
-    if best < FIGURE_BPS:
-        warnings.warn(f"ib_write_bw through two switches: {best / 1e9:.3f} Gbit/s, wanted 0.2", stacklevel=1)
+    said = f"ib_write_bw through two switches: {best / 1e9:.3f} Gbit/s, while others had {elsewhere:.0%} of the CPU"
+    warnings.warn(said, stacklevel=1)
+    assert best >= FIGURE_BPS or elsewhere > QUIET, said
     assert all(run["retransmissions"] == 0 for run in runs)
 
 
