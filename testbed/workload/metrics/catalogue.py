@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from testbed.workload.metrics import collectives, flows, links, marking, reordering, timeline
 from testbed.workload.metrics.definition import Better, MetricDefinition, MetricUnit
+from testbed.workload.metrics.emulation import EMULATION
 from testbed.workload.metrics.latency import LATENCY
 
 _NCCL = "nccl-tests doc/PERFORMANCE.md"
@@ -20,11 +21,6 @@ _RFC2330 = "RFC 2330 section 11.3 for the percentile"
 _FAILURE = "RFC 6412, RFC 6413"
 
 _PERCENTILE = "percentile: the smallest sample that the stated share of all samples do not exceed"
-
-
-def cpu_share(part_s: float, all_s: float) -> float | None:
-    """CPU time of a kind over all CPU time."""
-    return part_s / all_s if all_s > 0 else None
 
 
 _COLLECTIVES = (
@@ -581,30 +577,7 @@ _TIMES = (
     ),
 )
 
-_EMULATION = (
-    MetricDefinition(
-        name="cpu_busy",
-        title="Machine CPU busy",
-        unit=MetricUnit.SHARE,
-        formula="CPU time that was not idle / all CPU time while traffic ran, stolen time included",
-        source="proc(5), /proc/stat",
-        better=Better.LESS,
-        compute=cpu_share,
-        emulation=True,
-    ),
-    MetricDefinition(
-        name="cpu_steal",
-        title="Machine CPU stolen",
-        unit=MetricUnit.SHARE,
-        formula="CPU time that a hypervisor gave to others / all CPU time while traffic ran",
-        source="proc(5), /proc/stat",
-        better=Better.LESS,
-        compute=cpu_share,
-        emulation=True,
-    ),
-)
-
 CATALOGUE: Mapping[str, MetricDefinition] = MappingProxyType(
-    {metric.name: metric for metric in (*_COLLECTIVES, *_FLOWS, *LATENCY, *_LINKS, *_ORDER, *_TIMES, *_EMULATION)}
+    {metric.name: metric for metric in (*_COLLECTIVES, *_FLOWS, *LATENCY, *_LINKS, *_ORDER, *_TIMES, *EMULATION)}
 )
 """Every metric by name."""

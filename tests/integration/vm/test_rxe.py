@@ -114,12 +114,14 @@ def test_bandwidth(lab: Lab, test: str) -> None:
 
 
 def test_atomics(lab: Lab) -> None:
-    (result,) = lab.run("ib_atomic_bw", iterations=50)["bandwidths"]
+    found = lab.run("ib_atomic_bw", iterations=50)
+    (result,) = found["bandwidths"]
+    assert found["retransmissions"] == 0
     assert (result["size_bytes"], result["iterations"]) == (8, 50)
     assert result["messages_per_s"] > 0
 
 
-@pytest.mark.parametrize("test", ["ib_write_lat", "ib_send_lat"])
+@pytest.mark.parametrize("test", ["ib_write_lat", "ib_read_lat", "ib_send_lat", "ib_atomic_lat"])
 def test_latency(lab: Lab, test: str) -> None:
     found = lab.run(test, size_bytes=64, iterations=50)
     (result,) = found["latencies"]

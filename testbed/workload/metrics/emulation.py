@@ -1,0 +1,34 @@
+"""Metrics of the emulation itself, and not of the fabric: how busy the machine was."""
+
+from __future__ import annotations
+
+from testbed.workload.metrics.definition import Better, MetricDefinition, MetricUnit
+
+
+def cpu_share(part_s: float, all_s: float) -> float | None:
+    """CPU time of a kind over all CPU time."""
+    return part_s / all_s if all_s > 0 else None
+
+
+EMULATION = (
+    MetricDefinition(
+        name="cpu_busy",
+        title="Machine CPU busy",
+        unit=MetricUnit.SHARE,
+        formula="CPU time that was not idle / all CPU time while traffic ran, stolen time included",
+        source="proc(5), /proc/stat",
+        better=Better.LESS,
+        compute=cpu_share,
+        emulation=True,
+    ),
+    MetricDefinition(
+        name="cpu_steal",
+        title="Machine CPU stolen",
+        unit=MetricUnit.SHARE,
+        formula="CPU time that a hypervisor gave to others / all CPU time while traffic ran",
+        source="proc(5), /proc/stat",
+        better=Better.LESS,
+        compute=cpu_share,
+        emulation=True,
+    ),
+)
