@@ -94,7 +94,7 @@ def duration(seconds: float) -> str:
 
 
 def _row(sweep: Sweep, one: PointOutlook) -> dict[str, Any]:
-    timed = sweep.scenario.by_programs
+    timed = sweep.scenario.workload.duration is not None
     return {
         "scenario": sweep.scenario.name,
         "point": one.name,

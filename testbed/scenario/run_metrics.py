@@ -57,7 +57,8 @@ def compute_metrics(run: RunData) -> dict[str, float | None]:
     found |= _of_links(run)
     found |= _of_queues(run)
     found |= _of_faults(run)
-    found["s_fabric"] = float(run.fabric_bytes)
+    if not any(channel.latency for channel in run.channels):
+        found["s_fabric"] = float(run.fabric_bytes)
     found["cpu_busy"] = run.observation.cpu.busy
     found["cpu_steal"] = run.observation.cpu.steal
     return {name: found[name] for name in CATALOGUE if name in found}
