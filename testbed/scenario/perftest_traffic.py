@@ -64,7 +64,7 @@ class PerftestResult:
     samples: dict[int, ChannelSamples] = field(default_factory=dict)
     """By the id of a flow that has both its devices for itself: only devices are counted over time."""
     counters: dict[int, dict[str, int]] = field(default_factory=dict)
-    """By the id of the first flow of each asking device: what the device counted of all."""
+    """By the id of the first flow of each asking device: what such devices counted of all."""
     polling_s: float = 0.0
     """CPU time that perftest spent in user space, which is looking for completions."""
 
@@ -84,7 +84,7 @@ class PerftestTraffic(TimedTraffic):
     expected_s: float = 0.0
 
     def run(self, flows: Sequence[PerftestFlow], result: PerftestResult) -> None:
-        """Run all flows at once and put what they measured into `result`.
+        """Run all flows, at once or in turns, and put what they measured into `result`.
 
         After an interrupt the clients are asked to stop, and `result.interrupted` is set. Raises `FlowFailed` for the
         first flow that fails, `CapabilityError` without perftest. No child outlives this call.
@@ -99,7 +99,8 @@ class PerftestTraffic(TimedTraffic):
             if not self._start_servers(processes, flows, Path(directory)):
                 result.interrupted = True
                 return
-            before = {flow.id: rdma.counters(self._device(flow.client)) for flow in self._first_of_devices(flows)}
+            asking = self._asking_devices(flows)
+            before = {device: rdma.counters(device) for device in asking}
             recorder = _Recorder(self, flows)
 
             def on_elapsed(elapsed_s: float, whole_s: float) -> None:
@@ -116,11 +117,10 @@ class PerftestTraffic(TimedTraffic):
                     if result.interrupted:
                         break
             result.samples = recorder.samples()
-            for flow in self._first_of_devices(flows):
-                now = rdma.counters(self._device(flow.client))
-                result.counters[flow.id] = {
-                    name: now.get(name, 0) - before[flow.id].get(name, 0) for name in rdma.RETRANSMISSIONS
-                }
+            for device, number in asking.items():
+                now, counted = rdma.counters(device), result.counters.setdefault(number, {})
+                for name in rdma.RETRANSMISSIONS:
+                    counted[name] = counted.get(name, 0) + now.get(name, 0) - before[device].get(name, 0)
         result.polling_s = _children_user_s() - spent_s
         result.measurements.sort(key=lambda item: item.flow.id)
 
@@ -166,11 +166,15 @@ class PerftestTraffic(TimedTraffic):
     def _device(self, nic: PortPlan) -> str:
         return self.devices[nic.node, nic.name]
 
-    def _first_of_devices(self, flows: Sequence[PerftestFlow]) -> list[PerftestFlow]:
-        found: dict[str, PerftestFlow] = {}
+    def _asking_devices(self, flows: Sequence[PerftestFlow]) -> dict[str, int]:
+        """Those whose requests may be sent again, with the id of the first flow of each. A message and its answer are
+        requests of both ends."""
+        found: dict[str, int] = {}
         for flow in flows:
-            found.setdefault(self._device(flow.client), flow)
-        return list(found.values())
+            both = flow.test.is_latency and not flow.test.is_round_trip
+            for nic in (flow.client, flow.server) if both else (flow.client,):
+                found.setdefault(self._device(nic), flow.id)
+        return found
 
     def _start_servers(
         self, processes: list[subprocess.Popen[bytes]], flows: Sequence[PerftestFlow], directory: Path

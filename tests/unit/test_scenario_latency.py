@@ -115,6 +115,21 @@ def test_every_message_of_every_pair_is_kept() -> None:
     assert re.search(r"sends up to [\d,]+ bytes at once and waits afterwards", said)
 
 
+def test_what_either_end_sends_again_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each device's once: at the first pair that it belongs to. The answer to a read is no request."""
+    counted: dict[str, int] = {}
+
+    def counters(device: str) -> dict[str, int]:
+        counted[device] = counted.get(device, 0) + 1
+        return {"completer_retry_err": counted[device]}
+
+    monkeypatch.setattr(rdma, "counters", counters)
+    monkeypatch.setattr("testbed.scenario.perftest_traffic._Recorder.read", lambda self: None)
+    for verb, output, expected in (("write", "ib_write_lat-unsorted", [2, 1, 0]), ("read", "ib_read_lat", [1, 1, 1])):
+        record = run(lab_with(printed(output)), {"verb": verb})
+        assert [one.retransmits for one in record.points[0].runs[0].channels] == expected
+
+
 def test_pairs_take_turns_unless_together(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
