@@ -13,11 +13,13 @@ from typing import Any
 
 from testbed.drivers.mininet_package import load_mininet
 from testbed.drivers.processes import disown, search_path, spawn
+from testbed.errors import TestbedError
 
 load_mininet()
 
 from mininet.cli import CLI  # noqa: E402
 from mininet.link import Intf, Link  # noqa: E402
+from mininet.log import error  # noqa: E402
 from mininet.node import Node, Switch  # noqa: E402
 from mininet.util import isShellBuiltin  # noqa: E402
 
@@ -109,6 +111,10 @@ class FrrSwitch(LabNode, Switch):  # type: ignore[misc]
         """There is no OpenFlow here, and names need no number."""
         return dpid or ""
 
+    def dpctl(self, *_: str) -> str:
+        """What the prompt's `dpctl` says of it."""
+        return f"no OpenFlow: FRR routes here ({self.name} vtysh -c 'show bgp summary')\n"
+
     def start(self, _controllers: object = None) -> None:
         """Start the routing daemons, unless they run."""
         self._routing(self.name, True)
@@ -149,6 +155,13 @@ class LabLink(Link):  # type: ignore[misc]
 
 
 class LabCLI(CLI):  # type: ignore[misc]
-    """Mininet's prompt, with our names: `p1-s1-h1 ping p1-s2-h1`."""
+    """Mininet's prompt, with our names: `p1-s1-h1 ping p1-s2-h1`. What a command cannot do does not end it."""
 
     identchars = CLI.identchars + "-"
+
+    def onecmd(self, line: str) -> Any:
+        try:
+            return super().onecmd(line)
+        except TestbedError as problem:
+            error(f"*** {problem}\n")
+            return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from testbed.drivers.kernel import ObservedNode
 from testbed.drivers.mininet_package import DEBIAN_PACKAGE, find_mininet
 from testbed.drivers.netns import NetnsKernel
 from testbed.drivers.processes import processes_in
+from testbed.errors import CapabilityError, DriverError
 
 pytestmark = [
     pytest.mark.netns,
@@ -138,7 +140,8 @@ def test_the_prompt(sandbox: Any) -> None:
     script.write_text(
         "nodes\nnet\npingall\np1-s1-h1 ping -c1 -W2 p1-spine1\nprobe1 echo $COLOUR\n"
         "link p1-s1-rail1 p1-spine1 down\np1-s1-rail1 cat /sys/class/net/uplink1/operstate\n"
-        "link p1-s1-rail1 p1-spine1 up\n"
+        "link p1-s1-rail1 p1-spine1 up\ndpctl show\niperf p1-s1-h1 p1-s1-h2\niperfudp 1M p1-s1-h1 p1-s1-h2\n"
+        "sh echo the end\n"
     )
     before = shells(lab)
     done = sandbox.cli("mininet-cli", "-n", sandbox.name(), "--script", str(script))
@@ -148,13 +151,39 @@ def test_the_prompt(sandbox: Any) -> None:
     assert "p1-spine1 lo:  down1:uplink1" in said
     assert "Results: 0% dropped (6/6 received)" in said
     assert "1 received" in said
-    assert {"green", "down"} <= set(said.splitlines())
+    assert {"green", "down", "the end"} <= set(said.splitlines())
+    assert "no OpenFlow: FRR routes here" in said
+    if shutil.which("iperf"):
+        assert len(re.findall(r"\*\*\* Results: \['[\d.]+ \wbits/sec', '[\d.]+ \wbits/sec'\]", said)) == 2, said
+    else:
+        assert said.count("*** iperf is not installed") == 2
     assert "Unknown command" not in said
     assert shells(lab) == before, "the prompt takes its own shells with it"
 
     sandbox.destroy()
     assert sandbox.leftovers() == []
     assert processes_in(set(lab.identities.values())) == []
+
+
+def test_iperf_says_what_it_lacks_and_what_failed(sandbox: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from testbed.mininet import attach
+
+    lab = sandbox.deploy(sandbox.tiny()).lab
+    net = attach(lab.name, state=sandbox.state)
+    try:
+        program = sandbox.work / "iperf"
+        program.write_text("#!/bin/sh\necho no such option\nexit 1\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{sandbox.work}:/usr/bin:/bin")
+        for host in net.hosts:
+            host.cmd(f"PATH={sandbox.work}:$PATH")
+        with pytest.raises(DriverError, match=r"iperf from p1-s1-h1 to p1-s1-h2 failed: no such option"):
+            net.iperf()
+        monkeypatch.setenv("PATH", str(sandbox.root))
+        with pytest.raises(CapabilityError, match="iperf is not installed"):
+            net.iperf()
+    finally:
+        net.stop()
 
 
 def test_a_switch_stops_and_starts(sandbox: Any) -> None:
