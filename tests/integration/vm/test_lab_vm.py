@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from lab_vm import LabVm, command_line, vm_up
+from lab_vm import CHECKOUT, COMMAND_TIMEOUT_S, LabVm, command_line, vm_up
 
 from testbed.vm.machine import Machine
 
@@ -53,6 +53,22 @@ def test_a_command_and_its_exit_code(lab_vm: LabVm) -> None:
     assert record is not None and done.stdout.strip() == record.kernel
 
 
+def test_a_shell_on_a_terminal(lab_vm: LabVm) -> None:
+    line = f"{sys.executable} -m testbed vm ssh -n {lab_vm.machine.name}"
+    done = subprocess.run(
+        ["script", "-qec", line, "/dev/null"],
+        cwd=CHECKOUT,
+        input=b"tty; cat /etc/hostname; exit 7\n",
+        capture_output=True,
+        timeout=COMMAND_TIMEOUT_S,
+        check=False,
+    )
+    assert b"/dev/pts/" in done.stdout, done
+    assert done.returncode == 7
+    without = command_line("vm", "ssh", "-n", lab_vm.machine.name)
+    assert (without.returncode, "needs a terminal" in without.stderr) == (1, True)
+
+
 def test_files_go_and_come_back(lab_vm: LabVm, tmp_path: Path) -> None:
     (tmp_path / "there/sub").mkdir(parents=True)
     (tmp_path / "there/sub/file").write_text("content")
@@ -60,6 +76,10 @@ def test_files_go_and_come_back(lab_vm: LabVm, tmp_path: Path) -> None:
     assert command_line("vm", "cp", *name, str(tmp_path / "there"), "vm:/tmp/copied").returncode == 0
     assert command_line("vm", "cp", *name, "vm:/tmp/copied", str(tmp_path / "back")).returncode == 0
     assert (tmp_path / "back/sub/file").read_text() == "content"
+    missing = command_line("vm", "cp", *name, "vm:/no/such/file", str(tmp_path / "none"))
+    assert (missing.returncode, "/no/such" in missing.stderr) == (1, True)
+    nothing = command_line("vm", "cp", *name, str(tmp_path / "none"), "vm:/tmp/")
+    assert (nothing.returncode, "none: no such file" in nothing.stderr) == (1, True)
 
 
 def test_verbs_run_in_it_as_if_it_were_here(lab_vm: LabVm, tmp_path: Path) -> None:
