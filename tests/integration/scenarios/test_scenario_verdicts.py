@@ -1,6 +1,6 @@
 """Every shipped scenario that this machine can run is run as a user would, and passes.
 
-Those over RDMA need the lab VM's kernel: tests/integration/vm/test_rdma_scenarios.py runs them there.
+Those whose head says `--on vm` need the lab VM's kernel (RDMA, RED, DCTCP): tests/integration/vm runs them there.
 
 A run on a machine that was overrun is invalid and says nothing; one that fails may have met a moment that no trust
 check knows of. A failure is run again, twice at most: what fails each time fails here. What is invalid is run once
@@ -18,14 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.model.scenario import TransportKind
-from testbed.spec.scenario_file import load_scenario
-
 ROOT = Path(__file__).parents[3]
 SCENARIOS = [
-    path
-    for path in sorted((ROOT / "scenarios").glob("*.yml"))
-    if load_scenario(path).transport.kind is not TransportKind.RDMA
+    path for path in sorted((ROOT / "scenarios").glob("*.yml")) if "# testbed --on vm run" not in path.read_text()
 ]
 LONGEST_S = 60
 """Of a scenario, in wall-clock time; twice that on a machine that others use too."""
