@@ -55,7 +55,7 @@ def files_to_send(arguments: Sequence[str], directory: Path) -> list[Path]:
 
 
 def far_arguments(arguments: Sequence[str], base: str) -> list[str]:
-    """The arguments as they are to be there. An absolute path is one of ours if its directory exists here."""
+    """The arguments as they are to be there. An absolute path is one of ours if it begins with a directory of ours."""
     if arguments[:1] and arguments[0] in RAW_VERBS:
         return list(arguments)
     changed: list[str] = []
@@ -65,7 +65,7 @@ def far_arguments(arguments: Sequence[str], base: str) -> list[str]:
         if word == "--":
             return [*changed, word, *words]
         key, separator, value = word.rpartition("=")
-        if value.startswith("/") and Path(value).parent.is_dir():
+        if _existing(value) is not None:
             word = f"{key}{separator}{base}{value}"
         changed.append(word)
     return changed
@@ -75,8 +75,18 @@ def directories_of(arguments: Sequence[str]) -> list[str]:
     """Directories that absolute arguments speak of: a verb may write there."""
     if arguments[:1] and arguments[0] in RAW_VERBS:
         return []
-    paths = [Path(word) for word in _file_words(arguments) if word.startswith("/")]
-    return [str(path.parent) for path in paths if path.parent.is_dir()]
+    found = (_existing(word) for word in _file_words(arguments))
+    return [str(directory) for directory in found if directory is not None]
+
+
+def _existing(word: str) -> Path | None:
+    """Of an absolute path, the directory next to it that exists: a verb may make those below. None where its first
+    directory is none of ours, or it is no path."""
+    path = Path(word)
+    if not path.is_absolute() or not path.name:
+        return None
+    nearest = next(parent for parent in path.parents if parent.is_dir())
+    return None if nearest == Path("/") and path.parent != nearest else nearest
 
 
 def pack(files: Sequence[Path], directory: Path, more: Sequence[str] = (), *, prefix: str = "") -> bytes:

@@ -129,6 +129,9 @@ def test_a_broken_or_binary_file_is_for_the_verb_to_judge(project: Path) -> None
         ("/tmp/out.html", "/far/tmp/out.html"),
         ("--output=/tmp/out.html", "--output=/far/tmp/out.html"),
         ("/no/such/directory/file", "/no/such/directory/file"),
+        ("/tmp/none-yet/results", "/far/tmp/none-yet/results"),
+        ("/out.html", "/far/out.html"),
+        ("/", "/"),
         ("fabric.hosts=4", "fabric.hosts=4"),
         ("", ""),
     ],
@@ -137,6 +140,12 @@ def test_names_over_there(word: str, far: str) -> None:
     assert workplace.far_arguments(["graph", "-o", word, "--", "/tmp/raw"], "/far") == [
         *("graph", "-o", far, "--", "/tmp/raw")
     ]
+
+
+def test_directories_in_which_a_verb_may_make_others(tmp_path: Path) -> None:
+    arguments = ["run", "x.yml", "--results", str(tmp_path / "new/one"), "-o", "/no/such/file", "--", "/tmp/raw"]
+    assert workplace.directories_of(arguments) == [str(tmp_path)]
+    assert workplace.far_arguments(arguments, "/far")[3] == f"/far{tmp_path}/new/one"
 
 
 def test_there_and_back(project: Path, tmp_path: Path) -> None:
