@@ -53,6 +53,12 @@ def test_a_command_and_its_exit_code(lab_vm: LabVm) -> None:
     assert record is not None and done.stdout.strip() == record.kernel
 
 
+def test_its_clock_survives_a_busy_machine(lab_vm: LabVm) -> None:
+    """Not the HPET, which wraps while an emulated CPU stands still."""
+    clock = lab_vm.check("cat", "/sys/devices/system/clocksource/clocksource0/current_clocksource").strip()
+    assert clock in {"tsc", "kvm-clock"}
+
+
 def test_a_shell_on_a_terminal(lab_vm: LabVm) -> None:
     line = f"{sys.executable} -m testbed vm ssh -n {lab_vm.machine.name}"
     done = subprocess.run(
