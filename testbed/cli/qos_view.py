@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.cli.labs import open_lab, read_topology
 from testbed.cli.output import Format, console, emit_json, emit_rows
 from testbed.errors import LabNotFound, TestbedError
-from testbed.model import Depth, EcnCurve, Lab, PfcThresholds, QosProfile, TrafficClass
+from testbed.model import Depth, EcnCurve, Lab, MarkBy, PfcThresholds, QosProfile, TrafficClass
 from testbed.plan.operations import BufferPlan, ClassPlan, InstallPort, LabPlan, PortProfile, QosPlan
 from testbed.units import ByteCount, Duration, Rate
 
@@ -226,7 +226,9 @@ def _rows(profile: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         scheduling = "strict" if item["weight"] is None else f"{item['weight']} %"
         dscp = [*item["dscp"], *(["others"] if item["default"] else [])]
         for name, value in item["thresholds"].items():
-            at_kmax = name == "kmax" and item["pmax"] is not None
+            label = name
+            if name == "kmax" and item["pmax"] is not None:
+                label = f"{name} ({item['pmax']:.4g}{', RED' if item['mark_by'] == MarkBy.KERNEL else ''})"
             yield {
                 "profile": profile["profile"],
                 "class": item["name"],
@@ -234,7 +236,7 @@ def _rows(profile: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 "dscp": dscp,
                 "scheduling": scheduling,
                 "lossless": item["lossless"],
-                "threshold": f"{name} ({item['pmax']:.4g})" if at_kmax else name,
+                "threshold": label,
                 "written": value["written"],
                 "bytes": value["bytes"],
                 "lab_time": str(Duration(value["lab_ns"])),
