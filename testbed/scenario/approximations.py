@@ -27,8 +27,8 @@ def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
         if by_red := sorted({item.name for profile in qos.profiles for item in profile.classes if item.mark_by_kernel}):
             found.append(
                 f"ECN marks of {', '.join(by_red)} are not ours but the kernel's RED's: evenly spaced, so that between"
-                " Kmin and Kmax up to Pmax^2 / 8 more packets have one than the curve says, and by a queue that no longer"
-                " has the packet which is being sent."
+                " Kmin and Kmax up to Pmax^2 / 8 more packets have one than the curve says, and by a queue that no"
+                " longer has the packet which is being sent."
             )
         if any(item.lossless for profile in qos.profiles for item in profile.classes):
             found.append(

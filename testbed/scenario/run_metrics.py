@@ -119,6 +119,9 @@ def _of_channels(run: RunData) -> dict[str, float | None]:
         "jain_flows": _compute("jain_flows", rates),
         "retransmits": _compute("retransmits", resent),
     }
+    if all("messages" in channel.counters for channel in channels):
+        counts = [float(channel.counters["messages"]) for channel in channels]
+        found["rdma_message_rate"] = _compute("rdma_message_rate", counts, [channel.busy_s for channel in channels])
     if len(packets) == len(channels):
         found["retransmit_ratio"] = _compute("retransmit_ratio", sum(resent), sum(packets) - sum(resent))
     late = [channel.counters["out_of_order"] for channel in channels if "out_of_order" in channel.counters]

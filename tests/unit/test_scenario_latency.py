@@ -185,6 +185,8 @@ def test_an_atomic_for_a_duration() -> None:
     (channel, *_) = record.points[0].runs[0].channels
     assert channel.goodput_bps == pytest.approx(0.000367e9)
     assert channel.counters["message_bytes"] == 8
+    rate = record.points[0].runs[0].metrics["rdma_message_rate"]
+    assert rate == pytest.approx(0.000367e9 / 64 * len(record.points[0].runs[0].channels), rel=1e-3), "operations"
     assert channel.ideal_bps == pytest.approx(NIC_BPS * 8 / (14 + 20 + 8 + 12 + 28 + 4)), "of its request's packet"
 
 

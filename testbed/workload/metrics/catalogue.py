@@ -243,6 +243,15 @@ _FLOWS = (
         compute=flows.fct_spread,
     ),
     MetricDefinition(
+        name="rdma_message_rate",
+        title="RDMA messages per second",
+        unit=MetricUnit.COUNT,
+        formula="sum over flows of messages (or atomics) whose completion was seen / the flow's measured time",
+        source="perftest (MsgRate)",
+        better=Better.MORE,
+        compute=flows.message_rate,
+    ),
+    MetricDefinition(
         name="retransmits",
         title="Retransmitted packets",
         unit=MetricUnit.COUNT,

@@ -115,6 +115,13 @@ def fct_spread(fct_s: Sequence[float]) -> float | None:
     return max(fct_s) / min(fct_s) if fct_s and min(fct_s) > 0 else None
 
 
+def message_rate(messages: Sequence[float], time_s: Sequence[float]) -> float | None:
+    """Messages of all flows together, per second: of each, over its own time."""
+    _same_length(messages, time_s)
+    rates = [count / took for count, took in zip(messages, time_s, strict=True) if took > 0]
+    return math.fsum(rates) if rates else None
+
+
 def retransmits(retransmitted_packets: Sequence[float]) -> float | None:
     """Packets sent again by all flows."""
     return math.fsum(retransmitted_packets) if retransmitted_packets else None
