@@ -22,6 +22,7 @@ from typing import Any
 
 from testbed.drivers.containers import ContainerEngine, answers
 from testbed.drivers.debian_mirror import mirror
+from testbed.drivers.mmdebstrap import KEYRING, mmdebstrap_command, mmdebstrap_options
 from testbed.errors import CapabilityError, DriverError
 from testbed.model.container import HOST_IMAGE, SWITCH_IMAGE
 from testbed.version import __version__
@@ -35,8 +36,6 @@ INPUTS_LABEL = "org.testbed.inputs"
 PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 BOOTSTRAP_TIMEOUT_S = 840
 BUILD_TIMEOUT_S = 1200
-LEFT_OUT = ("doc", "man", "locale", "info")
-KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 Tell = Callable[[str], None]
 
@@ -248,14 +247,9 @@ def _bootstrap(engine: ContainerEngine, suite: str, image: str) -> None:
         )
     with tempfile.TemporaryDirectory(prefix="testbed-image-", dir="/var/tmp") as directory:
         root = Path(directory) / "root.tar"
-        options = ["--quiet", "--variant=apt", f"--keyring={KEYRING}", "--aptopt=Acquire::Languages none"]
-        options += [
-            "--aptopt=Acquire::Retries 3",
-            *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in LEFT_OUT),
-        ]
         try:
             subprocess.run(
-                ["mmdebstrap", *options, suite, str(root), mirror()],
+                [*mmdebstrap_command(), "--variant=apt", *mmdebstrap_options(), suite, str(root), mirror()],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from testbed.drivers.debian_mirror import mirror
+from testbed.drivers.mmdebstrap import mmdebstrap_command, mmdebstrap_options
 from testbed.errors import CapabilityError
 from testbed.vm import cache
 from testbed.vm.errors import ImageError
-from testbed.vm.image import MMDEBSTRAP, Image, debootstrap_options, require_tools
+from testbed.vm.image import Image, require_tools
 from testbed.vm.recipe import Recipe, version_numbers
 from testbed.vm.tool import run_tool
 
@@ -66,7 +67,7 @@ def build_emulator(recipe: Recipe, *, rebuild: bool = False) -> Emulator:
         require_tools()
         run_tool(
             [
-                *(*MMDEBSTRAP, "--variant=extract", *debootstrap_options()),
+                *(*mmdebstrap_command(), "--variant=extract", *mmdebstrap_options()),
                 *(f"--include={','.join(recipe.qemu_packages)}", recipe.suite, str(directory / "root"), mirror()),
             ],
             {},

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.drivers.mmdebstrap import KEYRING, mmdebstrap_command, mmdebstrap_options
 from testbed.errors import CapabilityError
 from testbed.vm import cache, checkout
 from testbed.vm.disk import TOOLS as DISK_TOOLS
 from testbed.vm.disk import make_disk
 from testbed.vm.errors import ImageError
-from testbed.vm.recipe import HOOK, KEYRING, Recipe, version_numbers
+from testbed.vm.recipe import HOOK, Recipe, version_numbers
 from testbed.vm.tool import run_tool
 
 KIND, BASE_KIND = "vm", "debian"
@@ -30,13 +31,6 @@ DISK, KERNEL, INITRAMFS = "disk.raw", "vmlinuz", "initramfs.cpio"
 EPOCH = 1_767_225_600
 """What the image's files say of when they were made: 1 January 2026."""
 SOURCES_ONLY = ("mininet",)
-LEFT_OUT = ("doc", "man", "locale", "info")
-MMDEBSTRAP = (
-    *("setpriv", "--pdeathsig", "KILL", "--"),
-    *("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc", "--"),
-    *("mmdebstrap", "--quiet", "--mode=root"),
-)
-"""It mounts our /dev and /sys in what it builds. In namespaces of its own, that ends when it is killed, or we are."""
 TOOLS = {"mmdebstrap": "mmdebstrap", **DISK_TOOLS}
 
 
@@ -127,9 +121,9 @@ def _debootstrap(recipe: Recipe, directory: Path) -> dict[str, Any]:
     packages = [*recipe.packages, f"{recipe.kernel_package}/{recipe.kernel_suite}"]
     run_tool(
         [
-            *MMDEBSTRAP,
+            *mmdebstrap_command(),
             *("--variant=minbase", f"--include={','.join(packages)}"),
-            *debootstrap_options(),
+            *mmdebstrap_options(),
             f"--essential-hook={recipe.directory / HOOK}",
             "--dpkgopt=force-confold",
             f"--customize-hook=download /var/lib/dpkg/status {status}",
@@ -159,10 +153,3 @@ def _fetch_wheels(recipe: Recipe, target: Path) -> list[str]:
         options += ["--platform", platform]
     run_tool([*pip, "download", *options, "--find-links", str(target), "--dest", str(target), *recipe.requirements], {})
     return sorted(path.name for path in target.iterdir())
-
-
-def debootstrap_options() -> list[str]:
-    """Options of mmdebstrap that all our systems share."""
-    options = [f"--keyring={KEYRING}", "--aptopt=Acquire::Languages none", "--aptopt=Acquire::Retries 3"]
-    options.append("--aptopt=APT::Install-Recommends false")
-    return options + [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in LEFT_OUT]

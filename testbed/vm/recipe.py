@@ -15,7 +15,6 @@ from testbed.drivers.debian_mirror import mirror, security_mirror
 from testbed.errors import CapabilityError
 
 CHECKOUT = Path(testbed.__file__).resolve().parents[1]
-KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 HOOK = "before-packages"
 """What mmdebstrap runs before it installs packages."""
 FORMAT = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -88,6 +89,19 @@ def test_what_is_missing_is_named(client: ContainerEngine, tmp_path: Path, monke
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CapabilityError, match="mmdebstrap is not installed"):
         build_image(client, "host", base=Base.MMDEBSTRAP, rebuild=True)
+
+
+def test_a_base_is_made_where_what_is_killed_leaves_no_mount(
+    client: ContainerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mmdebstrap mounts /dev in what it makes: in a mount namespace of its own, which ends with it."""
+    program = tmp_path / "mmdebstrap"
+    program.write_text("#!/bin/sh\nreadlink /proc/self/ns/mnt >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(DriverError, match=r"mmdebstrap could not make trixie: mnt:\[\d+\]") as caught:
+        build_image(client, "host", base=Base.MMDEBSTRAP, rebuild=True)
+    assert str(Path("/proc/self/ns/mnt").readlink()) not in str(caught.value)
 
 
 def test_names_and_bases_that_do_not_exist(sandbox: Any) -> None:
