@@ -50,7 +50,10 @@ class TcpTraffic(StreamTraffic[socket.socket]):
             item.close()
             if error.errno in (errno.ENOENT, errno.EPERM):
                 name = self._settings.congestion_control or ""
-                raise TrafficError(f"this kernel lets nobody use the congestion control {name!r}") from error
+                raise TrafficError(
+                    f"this kernel lets nobody use the congestion control {name!r}; `testbed doctor` lists what it has,"
+                    " and the lab VM's has dctcp and bbr"
+                ) from error
             raise TrafficError(f"{what}: {error.strerror or error}") from error
         return item
 
