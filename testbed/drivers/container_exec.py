@@ -158,7 +158,7 @@ class _Command:
         before = termios.tcgetattr(0) if self._tty else None
         try:
             if before is not None:
-                tty.setraw(0)
+                tty.setraw(0, termios.TCSADRAIN)  # what was typed ahead is not lost
             stream, rest = _begin(self._socket, self._id, tty=self._tty)
             self._resize()
             self._pump(stream, rest, reader)

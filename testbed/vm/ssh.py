@@ -273,7 +273,7 @@ def _raw_terminal(channel: paramiko.Channel) -> Iterator[None]:
     before = termios.tcgetattr(sys.stdin)
     previous = signal.signal(signal.SIGWINCH, resize)
     try:
-        tty.setraw(sys.stdin)
+        tty.setraw(sys.stdin, termios.TCSADRAIN)  # what was typed ahead is not lost
         yield
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
