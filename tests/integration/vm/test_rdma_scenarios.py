@@ -19,7 +19,7 @@ from lab_vm import LabVm, command_line
 from testbed.model.scenario import TransportKind
 from testbed.spec.scenario_file import load_scenario
 
-pytestmark = [pytest.mark.labvm, pytest.mark.netns, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.labvm, pytest.mark.netns, pytest.mark.timeout(2700)]
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = [
@@ -27,7 +27,7 @@ SHIPPED = [
     for path in sorted((ROOT / "scenarios").glob("*.yml"))
     if load_scenario(path).transport.kind is TransportKind.RDMA
 ]
-RUN_TIMEOUT_S = 900.0
+RUN_TIMEOUT_S = 1500.0
 TOPOLOGY = "two-switches-rdma.yml"
 ALL_REDUCE = f"""
 name: verbs-ring
