@@ -71,6 +71,7 @@ def build_emulator(recipe: Recipe, *, rebuild: bool = False) -> Emulator:
                 *(f"--include={','.join(recipe.qemu_packages)}", recipe.suite, str(directory / "root"), mirror()),
             ],
             {},
+            name="mmdebstrap",
         )
         version = _new_enough(_described(*_commands(directory)), recipe).version
         (directory / "version").write_text(version)

@@ -130,6 +130,7 @@ def _debootstrap(recipe: Recipe, directory: Path) -> dict[str, Any]:
             *(recipe.suite, str(directory / BASE), str(sources)),
         ],
         {"SOURCE_DATE_EPOCH": str(EPOCH)},
+        name="mmdebstrap",
     )
     installed = dict(re.findall(r"^Package: (\S+)\n(?:[^\n]+\n)*?Version: (\S+)$", status.read_text(), re.MULTILINE))
     kernels = [name.removeprefix("linux-image-") for name in installed if re.match(r"linux-image-\d", name)]

@@ -14,8 +14,12 @@ from testbed.vm.errors import ImageError
 TIMEOUT_S = 1800
 
 
-def run_tool(argv: Sequence[str], environment: Mapping[str, str]) -> str:
-    """What a tool prints. Raises `ImageError` with its last words if it fails."""
+def run_tool(argv: Sequence[str], environment: Mapping[str, str], *, name: str = "") -> str:
+    """What a tool prints. Raises `ImageError` with its last words if it fails.
+
+    `name` is what it is called where another program starts it.
+    """
+    name = name or Path(argv[0]).name
     try:
         done = subprocess.run(
             list(argv),
@@ -29,11 +33,11 @@ def run_tool(argv: Sequence[str], environment: Mapping[str, str]) -> str:
     except FileNotFoundError as error:
         raise CapabilityError(f"{argv[0]} is not installed", missing=argv[0]) from error
     except subprocess.TimeoutExpired as error:
-        raise ImageError(f"{argv[0]} did not end within {TIMEOUT_S} s") from error
+        raise ImageError(f"{name} did not end within {TIMEOUT_S} s") from error
     if done.returncode:
         said = done.stderr.strip() or done.stdout.strip()
         if "No space left on device" in said:
             raise cache.disk_full(cache.cache_directory())
         hint = "is Debian's registry reachable?" if "Temporary failure" in said or "Could not resolve" in said else None
-        raise ImageError(f"{Path(argv[0]).name} failed: {said[-1500:]}", hint=hint)
+        raise ImageError(f"{name} failed: {said[-1500:]}", hint=hint)
     return done.stdout

@@ -36,9 +36,8 @@ def write_box(emulator: Emulator, image: Image, target: Path) -> None:
     """Write the box. It is there whole or not at all."""
     size = image.disk.stat().st_size
     with cache.scratch("box") as scratch:
-        run_tool(
-            [*emulator.image_tool, "convert", "-f", "raw", "-O", "qcow2", str(image.disk), str(scratch / DISK)], {}
-        )
+        convert = [*emulator.image_tool, "convert", "-f", "raw", "-O", "qcow2", str(image.disk), str(scratch / DISK)]
+        run_tool(convert, {}, name="qemu-img")
         metadata = {"provider": "libvirt", "format": "qcow2", "virtual_size": -(-size // (1 << 30))}
         with cache.room_on(scratch):
             (scratch / "metadata.json").write_text(json.dumps(metadata) + "\n")

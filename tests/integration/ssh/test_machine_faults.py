@@ -393,7 +393,7 @@ def test_a_box_has_all_that_it_starts_from(image: Image, tmp_path: Path) -> None
 
 
 def test_a_box_is_whole_or_not_there(image: Image, tmp_path: Path) -> None:
-    with pytest.raises(ImageError, match="false failed"):
+    with pytest.raises(ImageError, match="qemu-img failed"):
         write_box(FAKE, image, tmp_path / "own.box")
     with pytest.raises(OSError, match="No such file"):
         write_box(copying(image), image, tmp_path / "no/such/own.box")
