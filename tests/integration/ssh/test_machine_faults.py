@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import fake_qemu
 
 from testbed.errors import CapabilityError
-from testbed.vm import emulator, errand, virtual
+from testbed.vm import emulator, errand, remote, virtual
 from testbed.vm.emulator import Emulator, find_emulator, kvm_lacks
 from testbed.vm.errors import ConnectionLost, ImageError, MachineError
 from testbed.vm.image import DISK, INITRAMFS, KERNEL, Image
@@ -202,6 +202,38 @@ def test_it_is_killed_while_something_runs_in_it(image: Image) -> None:
     told = command_line("vm", "exec", "-n", "test", "--", "true")
     assert (told.returncode, "the lab VM has ended" in told.stderr) == (2, True)
     assert "testbed vm up starts a new one" in told.stderr
+    starts_again(image)
+
+
+def test_it_is_killed_while_a_scenario_runs_in_it(
+    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`testbed --on vm run`: the verb over there is a program that begins and does not end."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(remote, "synchronise", lambda _: False)
+    far, begun, here = tmp_path / "far", tmp_path / "begun", tmp_path / "here"
+    (far / ".venv/bin").mkdir(parents=True)
+    (far / "testbed").symlink_to(CHECKOUT / "testbed")
+    program = far / ".venv/bin/testbed"
+    program.write_text(f"#!/bin/sh\ntouch {begun}\nexec sleep 3600\n")
+    program.chmod(0o755)
+    here.mkdir()
+    (here / "small.yml").write_text("name: small\n")
+    machine = start(image)
+    record = machine.record
+    assert record is not None
+
+    def cut() -> None:
+        until(begun.exists)
+        os.kill(record.pid, signal.SIGKILL)
+
+    cutter = threading.Thread(target=cut)
+    cutter.start()
+    with pytest.raises(ConnectionLost, match="broke"):
+        remote.run_there(remote.Target(machine="test", path=str(far)), ["run", "small.yml"], here)
+    cutter.join()
+    assert [path.name for path in here.iterdir()] == ["small.yml"]
+    assert machine.status().state == "ended"
     starts_again(image)
 
 
