@@ -130,6 +130,7 @@ class Machine:
         with self._alone():
             if self.status().state in ("running", "paused"):
                 raise MachineError(f"the lab VM {self.name} is up already", hint="testbed vm down ends it")
+            self._end()
             self._forget()
             self.directory.mkdir(parents=True)
             self.directory.chmod(0o700)
@@ -229,6 +230,8 @@ class Machine:
     def _end(self) -> None:
         record = self.record
         if record is None:
+            with contextlib.suppress(OSError, ValueError):  # whoever started it was killed before saying so
+                qmp.ask(self.directory / _SOCKET, "quit")
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
             if not _runs(record):

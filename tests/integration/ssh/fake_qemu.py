@@ -43,6 +43,8 @@ def answer_questions(path: str, state: str) -> None:
                 status = {"status": state, "running": state == "running"}
                 stream.write(json.dumps({"return": status if asked == "query-status" else {}}) + "\n")
                 stream.flush()
+                if asked == "quit":
+                    os._exit(0)
 
 
 def machine(options: str, fault: str) -> NoReturn:

@@ -281,6 +281,18 @@ def test_whoever_starts_it_is_killed(image: Image, fault: Callable[[str], None],
     starts_again(image)
 
 
+@pytest.mark.parametrize("verb", ["up", "down"])
+def test_whoever_starts_it_is_killed_before_it_is_recorded(image: Image, tmp_path: Path, verb: str) -> None:
+    machine = start(image)
+    record = machine.record
+    assert record is not None
+    (machine.directory / "machine.json").write_text('{"name": "te')
+    if verb == "up":
+        start(image)
+    assert machine.down()
+    until(lambda: not processes(tmp_path))
+
+
 def until(condition: Callable[[], bool]) -> None:
     waiting = threading.Event()
     for _ in range(int(TIMEOUT_S / 0.02)):
