@@ -24,7 +24,7 @@ def plot_marking(record: Record) -> Plot | None:
         return None
     deepest = max(depth for _, _, _, points in drawn for depth, _ in points)
     chart = XYChart(
-        x=linear_axis("queue depth found", "byte", [deepest], tight=True),
+        x=linear_axis("queue depth", "byte", [deepest], tight=True),
         y=linear_axis("packets marked", "share", [1.0]),
     )
     shapes = {(marking.kmin_bytes, marking.kmax_bytes, marking.pmax) for _, _, marking, _ in drawn}
@@ -37,8 +37,8 @@ def plot_marking(record: Record) -> Plot | None:
     return Plot(
         name="marking",
         title="ECN marks against queue depth",
-        caption="Of the packets that allowed a mark, the share that had one at the other end of the link, by the depth"
-        f" that they found.{_apart(drawn)}{which_runs(record)}",
+        caption="Of the packets that allowed a mark, the share that had one at the other end of the link, by the depth of queue"
+        f" that decided.{_apart(drawn)}{which_runs(record)}",
         drawing=chart.draw("Share of packets marked against queue depth"),
     )
 
