@@ -37,8 +37,8 @@ def plot_marking(record: Record) -> Plot | None:
     return Plot(
         name="marking",
         title="ECN marks against queue depth",
-        caption="Of the packets that allowed a mark, the share that had one at the other end of the link, by the depth of queue"
-        f" that decided.{_apart(drawn)}{which_runs(record)}",
+        caption="Of the packets that allowed a mark, the share that had one at the other end of the link, by the depth"
+        f" of the queue that decided.{_apart(drawn)}{which_runs(record)}",
         drawing=chart.draw("Share of packets marked against queue depth"),
     )
 
