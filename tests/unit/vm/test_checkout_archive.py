@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import re
 import tarfile
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
 from testbed.vm import checkout
+from testbed.vm.recipe import CHECKOUT
 
 
 @pytest.fixture
@@ -38,8 +42,26 @@ def test_code_goes_and_what_it_made_stays(tree: Path) -> None:
 
 def test_the_packages_of_this_project_are_all_there() -> None:
     there = {name for name, _ in checkout.checkout_files()}
-    for init in (checkout.CHECKOUT / "testbed").rglob("__init__.py"):
-        assert str(init.relative_to(checkout.CHECKOUT)) in there
+    for init in (CHECKOUT / "testbed").rglob("__init__.py"):
+        assert str(init.relative_to(CHECKOUT)) in there
+
+
+def test_vagrant_leaves_nothing_of_it_out() -> None:
+    """rsync(1), filter rules: a pattern that begins with a slash is the top's alone, another one is everybody's."""
+    excluded = re.search(r"rsync__exclude: (\[.*\])", (CHECKOUT / "Vagrantfile").read_text())
+    assert excluded
+    patterns = [word.rstrip("/") for word in json.loads(excluded[1])]
+    lost = [
+        name
+        for name, _ in checkout.checkout_files()
+        for pattern in patterns
+        if (
+            fnmatch(name.partition("/")[0], pattern[1:])
+            if pattern.startswith("/")
+            else any(fnmatch(part, pattern) for part in name.split("/"))
+        )
+    ]
+    assert lost == []
 
 
 def test_it_depends_on_names_contents_and_modes_alone(tree: Path) -> None:
