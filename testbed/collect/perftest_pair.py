@@ -25,6 +25,7 @@ from testbed.plan.operations import CreateRdma
 
 PORT = 18515
 """perftest's own TCP port for what the two ends tell each other first."""
+QP_TIMEOUT = 18
 LISTEN_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 5.0
 TIMEOUT_S = 120.0
@@ -60,7 +61,7 @@ class PerftestJob:
     iterations: int = 1000
     queue_pairs: int = 1
     traffic_class: int = 0
-    qp_timeout: int = 18
+    qp_timeout: int = QP_TIMEOUT
     port: int = PORT
     timeout_s: float = TIMEOUT_S
     duration_s: int | None = None

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.collect.perftest import Bandwidth, PerftestError, complaint, parse_latencies_us, parse_report
-from testbed.collect.perftest_pair import PerftestJob, listens
+from testbed.collect.perftest_pair import QP_TIMEOUT, PerftestJob, listens
 from testbed.drivers import rdma
 from testbed.drivers.processes import search_path
 from testbed.errors import CapabilityError
@@ -150,6 +150,7 @@ class PerftestTraffic(TimedTraffic):
             iterations=iterations(self.options),
             queue_pairs=len(flow.flow_labels),
             traffic_class=self.tos,
+            qp_timeout=_number(self.options, "qp_timeout") or QP_TIMEOUT,
             port=flow.port,
             # perftest takes whole seconds; the loader has seen to it
             duration_s=None if flow.test.is_latency else round(self.duration.seconds),

@@ -77,6 +77,9 @@ TRANSPORTS: dict[str, tuple[Parameter, ...]] = {
         whole("qps", None, "queue pairs of a flow with a duration; default: 1", high=1024),
         whole("message_bytes", None, "of its messages; default: 65536", high=8 << 20),
         whole("tx_depth", None, "its messages under way; default: 128", high=8192),
+        whole(
+            "qp_timeout", None, "a pair waits 4.096 us * 2^this for an acknowledgement; default: 18, 1.07 s", high=31
+        ),
         whole("path_mtu", None, "256, 512, 1024, 2048 or 4096 bytes; default: as the MTU allows", low=256, high=4096),
     ),
 }

@@ -96,13 +96,13 @@ def test_flows_become_channels_as_those_of_iperf3_do() -> None:
 
 def test_commands() -> None:
     lab = lab_with(printed(TABLE))
-    run(lab, {"message_bytes": 4096, "tx_depth": 8, "path_mtu": 1024})
+    run(lab, {"message_bytes": 4096, "tx_depth": 8, "path_mtu": 1024, "qp_timeout": 22})
     assert ["--out_json" in argv for _, argv in lab.started] == [False] * 4 + [True] * 4
     (server, asked), (client, asking) = lab.started[0], lab.started[4]
     assert (server, client) == ("p1-s2-h1", "p1-s1-h1")
     shared = " ".join(asked).replace("fake-p1-s2-h1", "fake-p1-s1-h1")
     assert shared.startswith(
-        "nice -n 19 ib_write_bw -F -d fake-p1-s1-h1 -x 1 -D 7 -f 1 -p 18515 -u 18 -s 4096 -q 1 --report_gbits -m 1024"
+        "nice -n 19 ib_write_bw -F -d fake-p1-s1-h1 -x 1 -D 7 -f 1 -p 18515 -u 22 -s 4096 -q 1 --report_gbits -m 1024"
         " -t 8 --flow_label="
     )
     assert " ".join(asking).startswith(shared) and shared.endswith("--tclass=2"), "ECT(0)"

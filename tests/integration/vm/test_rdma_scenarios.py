@@ -59,7 +59,7 @@ name: verbs-atomics
 topology:
   file: {TOPOLOGY}
   set: {{scale.time: 40000}}
-transport: {{kind: rdma, tx_depth: 16, verb: fetch-and-add}}
+transport: {{kind: rdma, tx_depth: 16, qp_timeout: 22, verb: fetch-and-add}}
 workload: {{kind: point-to-point, duration: 5s, ranks: {{hosts: [h1, h2]}}}}
 matrix:
   transport.verb: [fetch-and-add, compare-and-swap]
