@@ -47,7 +47,7 @@ name: verbs-latency
 topology:
   file: {TOPOLOGY}
   set: {{{{scale.time: 40000}}}}
-transport: {{{{kind: rdma, test: latency, iterations: 50, verb: {{verb}}}}}}
+transport: {{{{kind: rdma, test: latency, iterations: 50, qp_timeout: 22, verb: {{verb}}}}}}
 workload: {{{{kind: point-to-point, bytes: 8, time_limit: 300s, ranks: {{{{hosts: [h1, h2]}}}}}}}}
 probes: off
 expect:
