@@ -134,12 +134,13 @@ class PortLab:
         self.queues = self.maps.by_port("queues")
         self.ingress = self.maps.by_port("ingress")
         self.pauses = self.maps.by_port("pauses")
+        self.curves = self.maps.by_port("curves")
         self._numbers = {(port.node, port.name): number for number, port in enumerate(running.plan.ports, 1)}
 
     def close(self) -> None:
         """Let go of the maps' memory, which keeps them in the kernel; so do records taken from this object."""
         self.maps.close()
-        del self.maps, self.queues, self.ingress, self.pauses
+        del self.maps, self.queues, self.ingress, self.pauses, self.curves
 
     # --- places -----------------------------------------------------------------------------------------
 
@@ -149,6 +150,10 @@ class PortLab:
     def queue(self, node: str, interface: str, priority: int) -> Any:
         """The egress queue's counters: live memory."""
         return self.queues[self.number(node, interface), priority]
+
+    def curve(self, node: str, interface: str, priority: int) -> Any:
+        """The marks of a queue by the depth that decided, as they are; copy what must stay so."""
+        return self.curves[self.number(node, interface), priority]
 
     def account(self, node: str, interface: str, priority: int) -> Any:
         return self.ingress[self.number(node, interface), priority]

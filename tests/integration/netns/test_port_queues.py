@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from testbed.datapath.abi import TRIMMED_DSCP
+from testbed.datapath.abi import CURVE_BINS_TO_KMAX, TRIMMED_DSCP
 
 sys.path.insert(0, str(Path(__file__).parent))
 from switch_ports import (
@@ -148,8 +148,8 @@ def test_what_is_too_short_to_trim_is_dropped(lab: PortLab) -> None:
 @pytest.mark.parametrize("receiver", ["keep", "drop"])
 def test_a_deep_queue_marks_what_is_ecn_capable(lab: PortLab, receiver: str, ecn: int) -> None:
     port = ("s3", {"keep": "eth2", "drop": "eth3"}[receiver])
-    queue, account = lab.queue(*port, RDMA), lab.account(receiver, "eth1", RDMA)
-    before, came = queue.copy(), int(account["ce_packets"])
+    queue, account, curve = lab.queue(*port, RDMA), lab.account(receiver, "eth1", RDMA), lab.curve(*port, RDMA)
+    before, came, drawn = queue.copy(), int(account["ce_packets"]), curve.copy()
     with lab.sink(receiver), lab.tap(receiver, "eth1") as tap, lab.sender("g0", receiver, RDMA, ecn=ecn) as item:
         sent = send_until(item, lambda: queue["ce_packets"] - before["ce_packets"] >= 200, "200 marked")
         lab.still()
@@ -164,12 +164,19 @@ def test_a_deep_queue_marks_what_is_ecn_capable(lab: PortLab, receiver: str, ecn
     dropped = int(queue["tail_packets"] - before["tail_packets"])
     assert len(packets) == sent - dropped
     assert queue["ect_packets"] - before["ect_packets"] == len(packets)
+    met, hit = (curve[name] - drawn[name] for name in ("packets", "marked"))
+    assert (met.sum(), hit.sum()) == (len(packets), len(marked))
+    flat = CURVE_BINS_TO_KMAX * 5 // 15  # bins that lie below Kmin
+    assert met[:flat].sum() and not hit[:flat].any()
+    assert met[CURVE_BINS_TO_KMAX:].sum()
+    assert (hit[CURVE_BINS_TO_KMAX:] == met[CURVE_BINS_TO_KMAX:]).all()
 
 
 def test_a_mark_at_dequeue_tells_of_what_is_behind(lab: PortLab) -> None:
     """The last packets of a burst found the longest queue, and leave the shortest behind them."""
     queue, account = lab.queue("s3", "eth6", RDMA), lab.account("behind", "eth1", RDMA)
-    before, came = queue.copy(), int(account["ce_packets"])
+    curve = lab.curve("s3", "eth6", RDMA)
+    before, came, drawn = queue.copy(), int(account["ce_packets"]), curve.copy()
     burst, behind = 60, 15_000 // FRAME
     with lab.sink("behind") as sink, lab.sender("g0", "behind", RDMA, ecn=ECT0) as item:
         sink.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
@@ -185,6 +192,10 @@ def test_a_mark_at_dequeue_tells_of_what_is_behind(lab: PortLab) -> None:
     assert found[-behind - 1 :] == [ECT0] * (behind + 1) and found[-behind - 2] == CE
     assert marked >= burst // 2, "the NIC is 20 times as fast as the port"
     assert queue["ce_packets"] - before["ce_packets"] == marked == account["ce_packets"] - came
+    met, hit = (curve[name] - drawn[name] for name in ("packets", "marked"))
+    step = CURVE_BINS_TO_KMAX
+    assert (met.sum(), hit.sum()) == (burst, marked)
+    assert (hit[step + 1 :] == met[step + 1 :]).all() and not hit[:step].any()
 
 
 def test_what_is_not_ecn_capable_is_kept_or_dropped_as_configured(lab: PortLab) -> None:
