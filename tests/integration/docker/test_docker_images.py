@@ -22,6 +22,13 @@ ROOT = Path(__file__).parents[3]
 
 pytestmark = [pytest.mark.docker, pytest.mark.netns, pytest.mark.timeout(600)]
 
+PAIR = """
+name: {name}
+topology:
+  nodes: {{a: {{kind: host, runtime: docker}}, b: {{kind: host}}}}
+  links: [{{endpoints: ["a:eth1", "b:eth1"]}}]
+"""
+
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
@@ -63,8 +70,8 @@ def test_a_lab_of_outdated_images_says_so(
 
     def steps() -> dict[str, str]:
         events: list[StepEvent] = []
-        text = f"name: {sandbox.name()}\ntopology: {{nodes: {{a: {{kind: host, runtime: docker}}}}}}\n"
-        sandbox.deploy(load_topology_text(text, file="one.yml"), notify=events.append)
+        text = PAIR.format(name=sandbox.name())
+        sandbox.deploy(load_topology_text(text, file="pair.yml"), notify=events.append)
         sandbox.destroy()
         return {event.step: event.detail for event in events}
 

@@ -54,6 +54,7 @@ def own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.setenv("TESTBED_VM_DIR", str(tmp_path / "vm"))
     monkeypatch.setenv("TESTBED_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
+    monkeypatch.chdir(tmp_path)  # the home of whoever logs in
     (tmp_path / "cache").mkdir()
     yield
     left = processes(tmp_path)
@@ -209,7 +210,6 @@ def test_it_is_killed_while_a_scenario_runs_in_it(
     image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`testbed --on vm run`: the verb over there is a program that begins and does not end."""
-    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(remote, "synchronise", lambda _: False)
     far, begun, here = tmp_path / "far", tmp_path / "begun", tmp_path / "here"
     (far / ".venv/bin").mkdir(parents=True)

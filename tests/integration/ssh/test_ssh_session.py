@@ -137,7 +137,7 @@ def test_a_verb_on_another_machine(
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m testbed "$@"\n')
     program.chmod(0o755)
     (far / "testbed").symlink_to(Path(ERRAND).parents[1])
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)  # the home of whoever logs in
     here = tmp_path / "here"
     here.mkdir()
     (here / "small.yml").write_text("name: small\nfabric: {design: single-switch, hosts: 2}\n")
