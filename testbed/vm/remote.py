@@ -20,6 +20,8 @@ from testbed.vm.names_of_here import Renamed
 from testbed.vm.ssh import Login, Session, writer
 
 _SYNCHRONISED = f"{GUEST_CHECKOUT}/.synchronised"
+FORGOTTEN_DAYS = 7
+"""After which the files of a verb are removed whose connection broke, and which nobody could fetch."""
 _INTERACTIVE = frozenset({"shell"})
 _READING = frozenset({"exec", "shell"})
 """Verbs whose standard input is for what they run."""
@@ -80,14 +82,16 @@ def _run(session: Session, target: Target, arguments: Sequence[str], directory: 
     program = f"{target.path}/.venv/bin/testbed"
     if arguments[:1] and arguments[0] in _INTERACTIVE and sys.stdin.isatty():
         return session.interact([*prefix, program, *arguments])
-    home = session.check(["pwd"]).decode().strip()
-    base = str(PurePosixPath(home) / ".testbed-work" / secrets.token_hex(4))
+    work = PurePosixPath(session.check(["pwd"]).decode().strip()) / ".testbed-work"
+    base = str(work / secrets.token_hex(4))
     sent, marker = workplace.files_to_send(arguments, directory), f"{base}.sent"
     archive = workplace.pack(sent, directory, workplace.directories_of(arguments))
     reading = "-" in arguments or (arguments[:1] and arguments[0] in _READING and not sys.stdin.isatty())
     try:
         session.send_tree(archive, base)
         session.check(["touch", marker])
+        forgotten = [str(work), "-mindepth", "1", "-maxdepth", "1", "-mtime", f"+{FORGOTTEN_DAYS}"]
+        session.check([*prefix, "find", *forgotten, "-exec", "rm", "-rf", "{}", "+"])
         out, err = (Renamed({base: ""}, writer(stream.buffer)) for stream in (sys.stdout, sys.stderr))
         status = session.run(
             [program, *workplace.far_arguments(arguments, base)],

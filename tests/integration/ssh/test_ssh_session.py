@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -143,9 +145,12 @@ def test_a_verb_on_another_machine(
     (here / "small.yml").write_text("name: small\nfabric: {design: single-switch, hosts: 2}\n")
     monkeypatch.setenv("PYTHONPATH", str(Path(ERRAND).parents[2]))
     target = Target(login=server.login, path=str(far))
+    for name, days in (("forgotten", 9), ("yesterday's", 1)):
+        (tmp_path / ".testbed-work" / name).mkdir(parents=True)
+        os.utime(tmp_path / ".testbed-work" / name, times=(0, time.time() - days * 86400))
     assert run_there(target, ["graph", "-t", "small.yml", "-k", "dot", "-o", "drawn.dot"], here) == 0
     assert "graph" in (here / "drawn.dot").read_text()
     (here / "small.yml").write_text("name: small\nfabrik: {}\n")
     assert run_there(target, ["validate", "-t", "small.yml"], here) == 2
     assert "small.yml:2:1" in capfd.readouterr().err
-    assert not list(tmp_path.rglob("*.sent"))
+    assert [path.name for path in (tmp_path / ".testbed-work").iterdir()] == ["yesterday's"]
