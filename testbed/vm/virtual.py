@@ -103,7 +103,8 @@ def run_job(
         if outcome is None:
             words = _tail([scratch / "complaints", *files[:1]])
             raise MachineError("the lab VM ended before its job did", console=words)
-        written = workplace.unpack(archive, results, prefix=f"{FILES}{_RESULTS}/")
+        with cache.room_on(results):
+            written = workplace.unpack(archive, results, prefix=f"{FILES}{_RESULTS}/")
         written += workplace.unpack(archive, prefix=FILES, but=f"{FILES}{_RESULTS}/")
     return JobOutcome(
         status=int(outcome["status"]),

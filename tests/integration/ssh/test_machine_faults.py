@@ -352,6 +352,15 @@ def test_no_room_for_a_job(image: Image, tmp_path: Path, monkeypatch: pytest.Mon
         run_job(image, tmp_path)
 
 
+def test_no_room_for_results(image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(virtual.workplace, "unpack", full)
+    with pytest.raises(ImageError, match=rf"no space left on the disk of {tmp_path / 'results'}"):
+        run_job(image, tmp_path)
+
+
 # --- QEMU and KVM ------------------------------------------------------------------------------------
 
 
