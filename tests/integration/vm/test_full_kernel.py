@@ -1,4 +1,5 @@
-"""The data path of switch ports on Debian's own kernel (7.2), and what only such a kernel has: netem, RED, VRF.
+"""The data path of switch ports on Debian's own kernel (7.2), and what only such a kernel has: netem, RED,
+DCTCP, VRF.
 
 Everything happens in one virtual machine, which is booted once, and, but for the first test, on one small lab. The
 machine is emulated and slow: counters are exact there too, times are those of the lab to some per cent.
@@ -23,8 +24,10 @@ TESTBED = ".venv/bin/testbed"
 TOLERANCE = 0.15
 """Of a delay: what an emulated machine takes for waking up."""
 ECT0 = 2
-RDMA, BULK = 26 << 2 | ECT0, 0
-"""Types of service (RFC 3168) of the two classes: DSCP 26 is lossless."""
+RDMA, RED, BULK = 26 << 2 | ECT0, 10 << 2 | ECT0, 0
+"""Types of service (RFC 3168) of the classes: DSCP 26 is lossless, the kernel's RED marks DSCP 10."""
+LIMIT_BYTES, KMAX_BYTES = 100_000, 30_000
+"""Of the class that RED marks."""
 READINGS = 4
 _EBPF_OBJECTS = """
 import sys, time
@@ -37,6 +40,42 @@ print(*found)
 """
 """What the kernel holds for the six ports. It frees a namespace, and what hangs on it, when it gets round to it."""
 FREED_WITHIN_S = 30
+FRAME_BYTES = 4514
+_CURVE = """
+import json, sys
+from testbed.collect.marking import marking_curves, read_marks
+from testbed.collect.port_table import tabulate_ports
+from testbed.deploy.live import RunningLab
+from testbed.deploy.state import StateDirectory
+import numpy as np
+name, class_name = sys.argv[1:]
+lab = RunningLab.open(name, StateDirectory())
+marks = read_marks(lab.maps())
+curves = marking_curves(lab.plan.qos, tabulate_ports(lab.plan), np.zeros_like(marks), marks)
+(curve,) = (item for item in curves if item.class_name == class_name)
+assert curve.marker == "RED", curve
+print(json.dumps(list(zip(curve.edges_bytes, curve.packets, curve.marked))))
+"""
+_VRF = """
+ip netns add vrf-router
+ip netns exec vrf-router sysctl -qw net.ipv4.ip_forward=1
+table=10
+for tenant in red blue; do
+    ip -n vrf-router link add $tenant type vrf table $table
+    ip -n vrf-router link set $tenant up
+    for end in a:1 b:2; do
+        name=vrf-$tenant-${end%:*} net=10.9.${end#*:}
+        ip netns add $name
+        ip -n vrf-router link add $tenant-${end%:*} type veth peer name eth1 netns $name
+        ip -n vrf-router link set $tenant-${end%:*} master $tenant up
+        ip -n vrf-router address add $net.1/24 dev $tenant-${end%:*}
+        ip -n $name link set eth1 up
+        ip -n $name address add $net.2/24 dev eth1
+        ip -n $name route add default via $net.1
+    done
+    table=$((table + 1))
+done
+"""
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +183,76 @@ def test_what_a_lossy_queue_drops_is_what_does_not_arrive(lab: Lab) -> None:
     queues = lab.statistics()
     assert queues["s1:up1", "bulk"]["drops"]["tail"]["packets"] > 0
     assert dropped(queues, "bulk") == {"tail": flow["sent"] - flow["received"]}
+
+
+def test_red_marks_instead_of_ebpf_and_all_who_count_agree(lab: Lab) -> None:
+    """The qdisc, our account of the queue, and the receiver; the marks lie on the curve that eBPF has elsewhere."""
+    flow = lab.send(RED, 600)
+    queues = lab.statistics()
+    marked = sum(queue["ce_packets"] for (_, name), queue in queues.items() if name == "red")
+    (red,) = (
+        item
+        for item in json.loads(lab.machine.check("tc", "-n", "vm-s1", "-s", "-j", "qdisc", "show", "dev", "up1"))
+        if item["kind"] == "red"
+    )
+    assert red["options"]["max"] == KMAX_BYTES
+    assert queues["s1:up1", "red"]["ce_packets"] == red["marked"] > 100
+    assert marked == flow["ce"]  # one more switch is on the way
+    assert red["early"] == red["pdrop"] == 0  # what is dropped, eBPF drops, and accounts for
+    found = json.loads(lab.machine.check(".venv/bin/python", "-c", _CURVE, "vm", "red"))
+    above = [(packets, hit) for low, packets, hit in found if low > KMAX_BYTES + 2 * FRAME_BYTES]
+    below = [(packets, hit) for low, packets, hit in found if low + KMAX_BYTES / 16 <= KMAX_BYTES / 3]
+    assert sum(packets for packets, _ in above) > 100
+    assert all(packets == hit for packets, hit in above)
+    assert sum(packets for packets, _ in below) > 5
+    assert not any(hit for _, hit in below)
+
+
+def test_dctcp_heeds_marks_where_reno_fills_the_queue(lab: Lab) -> None:
+    """RFC 8257: the marks slow DCTCP before anything is lost; Reno, which allows none, learns from its losses."""
+    seen = {}
+    for control, ecn in (("dctcp", 1), ("reno", 2)):  # 2, the default: only who is asked allows marks
+        # iperf3 chooses the congestion control once it is connected: the SYN must have asked for marks by then
+        lab.machine.check("ip", "netns", "exec", "vm-h1", "sysctl", "-qw", f"net.ipv4.tcp_ecn={ecn}")
+        lab.do("stats", "--reset-max")
+        before = lab.statistics()["s1:up1", "red"]
+        lab.machine.check("ip", "netns", "exec", "vm-h2", "iperf3", "-s", "-1", "-D", "-B", lab.address)
+        client = ("iperf3", "-c", lab.address, "-C", control, "-S", str(RED & ~ECT0), "-t", "6", "-J")
+        flow = json.loads(lab.machine.check("ip", "netns", "exec", "vm-h1", *client))
+        assert flow["end"]["sender_tcp_congestion"] == control
+        after = lab.statistics()["s1:up1", "red"]
+        seen[control] = after["queue_max_bytes"]
+        ect, marked = (after[name] - before[name] for name in ("ect_packets", "ce_packets"))
+        lost = sum(drops["packets"] - before["drops"][cause]["packets"] for cause, drops in after["drops"].items())
+        if control == "dctcp":
+            assert 0 < marked < ect
+            assert not lost
+        else:
+            assert ect == marked == 0
+            assert lost
+    assert seen["dctcp"] < seen["reno"]
+    assert seen["reno"] > LIMIT_BYTES - 2 * FRAME_BYTES
+
+
+def test_a_vrf_forwards_by_its_own_table_alone(vm: FullKernel) -> None:
+    """A router with two VRFs whose tenants use the same addresses (RFC 4364's case): each reaches its own peer."""
+    vm.check("sh", "-e", "-c", _VRF)
+    try:
+        for tenant in ("red", "blue"):
+            assert vm.run(*_vrf_ping(tenant)).returncode == 0
+            table = json.loads(vm.check("ip", "-n", "vrf-router", "-j", "route", "show", "vrf", tenant))
+            assert sorted(route["dst"] for route in table) == ["10.9.1.0/24", "10.9.2.0/24"]
+        assert json.loads(vm.check("ip", "-n", "vrf-router", "-j", "route", "show", "table", "main")) == []
+        vm.check("ip", "-n", "vrf-red-b", "link", "delete", "eth1")
+        assert vm.run(*_vrf_ping("red")).returncode == 1
+        assert vm.run(*_vrf_ping("blue")).returncode == 0
+    finally:
+        for name in ("router", "red-a", "red-b", "blue-a", "blue-b"):
+            vm.run("ip", "netns", "delete", f"vrf-{name}")
+
+
+def _vrf_ping(tenant: str) -> tuple[str, ...]:
+    return ("ip", "netns", "exec", f"vrf-{tenant}-a", "ping", "-c", "1", "-W", "5", "10.9.2.2")
 
 
 class TestDelay:
