@@ -181,7 +181,7 @@ class _Resolver:
             path = ("workload", "duration")
             problems.append(document.problem("contradiction", path, message, hint=hint, key=True))
         if workload is not None and workload.duration is not None and transport.cc == "dctcp":
-            # without ECN from its SYN on, it falls back to Reno and does not say so (RFC 8257 section 3.1; tcp_dctcp.c)
+            # without ECN from its SYN on, it falls back to Reno and does not say so (net/ipv4/tcp_dctcp.c, dctcp_init)
             message = "iperf3, which sends for a duration, chooses dctcp only once it has connected without ECN"
             hint = "bytes: 64bdp instead of duration; or cc: cubic"
             problems.append(document.problem("contradiction", ("transport", "cc"), message, hint=hint))
