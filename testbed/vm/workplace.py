@@ -55,7 +55,8 @@ def files_to_send(arguments: Sequence[str], directory: Path) -> list[Path]:
 
 
 def far_arguments(arguments: Sequence[str], base: str) -> list[str]:
-    """The arguments as they are to be there. An absolute path is one of ours if it begins with a directory of ours."""
+    """The arguments as they are to be there. An absolute path is one of ours if it begins with a directory of ours, and
+    stays as it is if it is one of theirs already."""
     if arguments[:1] and arguments[0] in RAW_VERBS:
         return list(arguments)
     changed: list[str] = []
@@ -65,7 +66,7 @@ def far_arguments(arguments: Sequence[str], base: str) -> list[str]:
         if word == "--":
             return [*changed, word, *words]
         key, separator, value = word.rpartition("=")
-        if _existing(value) is not None:
+        if _existing(value) is not None and not value.startswith(f"{base}/"):
             word = f"{key}{separator}{base}{value}"
         changed.append(word)
     return changed

@@ -16,6 +16,7 @@ FILES = sorted(TOPOLOGIES.glob("*.yml"))
 # nodes, switches, links, bisection bandwidth as a share of what the NICs could send
 SHIPPED = {
     "bench-300": (306, 6, 308, 2 / 75),
+    "bottleneck": (3, 1, 2, 1.0),
     "containers": (38, 6, 72, 1 / 8),
     "demo": (16, 8, 32, 1.0),
     "dual-rail-switch": (24, 8, 144, 1.0),

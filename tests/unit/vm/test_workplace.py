@@ -180,3 +180,8 @@ def test_equal_content_is_an_equal_archive(project: Path) -> None:
         path.write_bytes(path.read_bytes())
         path.chmod(0o600)
     assert workplace.pack(files, project) == first
+
+
+def test_a_name_of_theirs_stays() -> None:
+    arguments = ["run", "x.yml", "--results", "/run/job/files/.results", "--report=/run/job/files/a.html"]
+    assert workplace.far_arguments(arguments, "/run/job/files") == arguments
