@@ -38,7 +38,7 @@ def run_in_virtual_time(arguments: Sequence[str]) -> int:
     running = arguments[0] == "run"
     reporting = running and "--no-report" not in arguments
     words, results = results_aside(arguments, RESULTS) if running else (list(arguments), Path("results"))
-    names = {RESULTS: str(results), BASE: ""} if running else {BASE: ""}
+    names = {RESULTS: str(results), BASE: ""}
     out, err = (Renamed(names, partial(os.write, number)) for number in (1, 2))
     outcome = run_job(
         emulator,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,12 @@ def read_marks(maps: LabMaps) -> Records:
     """A copy of what has been counted since the deploy, by port and priority."""
     copied: Records = maps.by_port("curves").copy()
     return copied
+
+
+def watch_marks(maps: LabMaps, qos: QosPlan, table: PortTable) -> Callable[[], list[MarkingCurve]]:
+    """Read now; what is returned reads again and says what has been counted since."""
+    before = read_marks(maps)
+    return lambda: marking_curves(qos, table, before, read_marks(maps))
 
 
 def marking_curves(qos: QosPlan, table: PortTable, before: Records, after: Records) -> list[MarkingCurve]:

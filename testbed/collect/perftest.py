@@ -33,6 +33,11 @@ class PerftestTest(StrEnum):
         return self.value.endswith("_lat")
 
     @property
+    def is_read(self) -> bool:
+        """Whether data comes to whoever asks for it."""
+        return self in (PerftestTest.READ_BW, PerftestTest.READ_LAT)
+
+    @property
     def is_atomic(self) -> bool:
         return self in (PerftestTest.ATOMIC_BW, PerftestTest.ATOMIC_LAT)
 
@@ -41,10 +46,6 @@ class PerftestTest(StrEnum):
         """Whether its latencies are whole round trips: the peer's adapter answers, not its program. Those of the others
         are half of one (perftest_parameters.c, rtt_factor)."""
         return self in (PerftestTest.READ_LAT, PerftestTest.ATOMIC_LAT)
-
-
-ATOMIC_BYTES = 8
-"""What an atomic operation is of (InfiniBand volume 1, section 9.4.5)."""
 
 
 class PerftestError(ValueError):

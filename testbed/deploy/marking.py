@@ -10,5 +10,5 @@ from testbed.plan.marking import check_red, wants_red
 
 def require_marker(lab: Lab, state: StateDirectory) -> None:
     """Raise `CapabilityError` where a class is to be marked by the kernel's RED and there is none."""
-    if wants_red(lab):
-        check_red(lab, machine_capabilities(state).answers["qdisc.red"])
+    if name := wants_red(lab):
+        check_red(name, machine_capabilities(state).answers["qdisc.red"])

@@ -129,28 +129,26 @@ def new_veth(a: LinkEnd, b: LinkEnd, mtu_bytes: int, queue_packets: int) -> byte
     """
     if b.master:
         a, b = b, a
-    peer = (
-        _IFINFOMSG.pack(0, 0, b.ifindex, 0, 0)
-        + text(IFLA_IFNAME, b.name)
-        + attribute(IFLA_ADDRESS, mac_bytes(b.mac))
-        + u32(IFLA_MTU, mtu_bytes)
-        + u32(IFLA_TXQLEN, queue_packets)
-        + u32(IFLA_NET_NS_FD, b.namespace)
-        + _ONE_QUEUE
-    )
+    peer = _link_end(b, mtu_bytes, queue_packets)
     info = text(IFLA_INFO_KIND, "veth") + attribute(IFLA_INFO_DATA, attribute(VETH_INFO_PEER, peer))
     body = (
-        _IFINFOMSG.pack(0, 0, a.ifindex, 0, 0)
-        + text(IFLA_IFNAME, a.name)
-        + attribute(IFLA_ADDRESS, mac_bytes(a.mac))
-        + u32(IFLA_MTU, mtu_bytes)
-        + u32(IFLA_TXQLEN, queue_packets)
-        + u32(IFLA_NET_NS_FD, a.namespace)
-        + _ONE_QUEUE
+        _link_end(a, mtu_bytes, queue_packets)
         + (u32(IFLA_MASTER, a.master) if a.master else b"")
         + attribute(IFLA_LINKINFO, info)
     )
     return message(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, body)
+
+
+def _link_end(end: LinkEnd, mtu_bytes: int, queue_packets: int) -> bytes:
+    return (
+        _IFINFOMSG.pack(0, 0, end.ifindex, 0, 0)
+        + text(IFLA_IFNAME, end.name)
+        + attribute(IFLA_ADDRESS, mac_bytes(end.mac))
+        + u32(IFLA_MTU, mtu_bytes)
+        + u32(IFLA_TXQLEN, queue_packets)
+        + u32(IFLA_NET_NS_FD, end.namespace)
+        + _ONE_QUEUE
+    )
 
 
 def set_link_state(ifindex: int, up: bool) -> bytes:

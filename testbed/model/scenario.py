@@ -20,6 +20,9 @@ Scalar = str | int | float | bool
 Parameter = Scalar | Duration | ByteCount | tuple["Parameter", ...] | Mapping[str, "Parameter"] | None
 """Of a workload: as `workload.registry` declares it. Sizes in `bdp` stay text until the lab is known."""
 
+ATOMIC_BYTES = 8
+"""What an atomic operation is of (InfiniBand volume 1, section 9.4.5)."""
+
 _NOTHING: Mapping[str, Scalar] = MappingProxyType({})
 _NO_PARAMETERS: Mapping[str, Parameter] = MappingProxyType({})
 

@@ -16,9 +16,9 @@ def wants_red(lab: Lab) -> str:
     )
 
 
-def check_red(lab: Lab, why: str) -> None:
-    """Raise `CapabilityError` where the lab asks for RED and the kernel has none; `why` is its word, "" if it has."""
-    name = wants_red(lab)
+def check_red(name: str, why: str) -> None:
+    """Raise `CapabilityError` where the class `name` asks for RED and the kernel has none; `why` is its word, "" if it
+    has. No class, "", asks for nothing."""
     if name and why:
         raise CapabilityError(
             f"qos.classes.{name}.ecn: marks by the kernel need {RED_OPTION}, which this kernel does not have ({why})",

@@ -153,7 +153,7 @@ def observe(lab: LiveLab) -> Iterator[Observation]:
     with contextlib.ExitStack() as stack:
         before, sampler, maps, marks = None, None, None, None
         if lab.plan.qos is not None:
-            from testbed.collect.marking import read_marks
+            from testbed.collect.marking import watch_marks
             from testbed.collect.port_table import tabulate_ports
             from testbed.collect.sampler import MOST_QUEUES, Sampler
             from testbed.collect.telemetry import reset_maxima, take_snapshot
@@ -164,7 +164,7 @@ def observe(lab: LiveLab) -> Iterator[Observation]:
             chosen = _worth_sampling(found.table)
             if 0 < int(chosen.sum()) <= MOST_QUEUES:
                 sampler = Sampler(maps, found.table, columns=_COLUMNS, chosen=chosen, interval_ns=INTERVAL_NS)
-            before, marks = take_snapshot(maps), read_marks(maps)
+            before, marks = take_snapshot(maps), watch_marks(maps, lab.plan.qos, found.table)
         counters, cpu = lab.counters(), read_cpu_times()
         found.begin_ns = time.monotonic_ns()
         if sampler is not None:
@@ -182,10 +182,8 @@ def observe(lab: LiveLab) -> Iterator[Observation]:
             found.sent = {key: now.since(counters.get(key, none)) for key, now in after.items()}
             if maps is not None and before is not None:
                 found.growth = take_snapshot(maps).since(before)
-            if maps is not None and marks is not None and lab.plan.qos is not None and found.table is not None:
-                from testbed.collect.marking import marking_curves
-
-                found.marking = marking_curves(lab.plan.qos, found.table, marks, read_marks(maps))
+            if marks is not None:
+                found.marking = marks()
 
 
 def _writable_maps(lab: LiveLab, stack: contextlib.ExitStack) -> LabMaps:

@@ -6,10 +6,12 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from testbed.collect.perftest import ATOMIC_BYTES, Bandwidth, PerftestTest
+from testbed.collect.perftest import Bandwidth, PerftestTest
 from testbed.collect.perftest_pair import PORT, ROCE_PORT, SOURCE_PORTS, udp_source_port
 from testbed.errors import ScenarioError
+from testbed.model.scenario import ATOMIC_BYTES
 from testbed.plan.operations import CreateRdma, LabPlan, PortPlan
 from testbed.results import Channel, ChannelSamples, MessageLatency
 from testbed.scenario.flow_processes import TimedFlow
@@ -62,19 +64,25 @@ class PerftestFlow(TimedFlow):
     @property
     def client(self) -> PortPlan:
         """Who asks: of a read it is who gets the data."""
-        return self.destination if self.test in _READS else self.source
+        return self.destination if self.test.is_read else self.source
 
     @property
     def server(self) -> PortPlan:
-        return self.source if self.test in _READS else self.destination
-
-
-_READS = frozenset({PerftestTest.READ_BW, PerftestTest.READ_LAT})
+        return self.source if self.test.is_read else self.destination
 
 
 def iterations(options: Mapping[str, object]) -> int:
     """Messages of each pair, where latency is measured."""
-    return int(str(options.get("iterations", ITERATIONS)))
+    return whole_option(options, "iterations", ITERATIONS)
+
+
+_Default = TypeVar("_Default", int, None)
+
+
+def whole_option(options: Mapping[str, object], name: str, default: _Default) -> int | _Default:
+    """An option of the scenario's transport that is a whole number."""
+    value = options.get(name)
+    return default if value is None else int(str(value))
 
 
 def rdma_device_names(plan: LabPlan) -> dict[tuple[str, str], str]:
@@ -105,13 +113,13 @@ def plan_perftest_flows(
     options = options or {}
     kind, verb = str(options.get("test", "bandwidth")), str(options.get("verb", "write"))
     test = TESTS[kind][verb]
-    queue_pairs = int(str(options.get("qps", 1)))
+    queue_pairs = whole_option(options, "qps", 1)
     rng = random.Random(f"perftest {seed}")
     servers: dict[str, int] = {}
     taken: set[tuple[str, str, int]] = set()
     flows: list[PerftestFlow] = []
     for step, source, destination in placement.over_fabric(workload):
-        size = step.size_bytes if test.is_latency else int(str(options.get("message_bytes", MESSAGE_BYTES)))
+        size = step.size_bytes if test.is_latency else whole_option(options, "message_bytes", MESSAGE_BYTES)
         if test.is_atomic:
             _check_atomic(test, verb, size)
             size = ATOMIC_BYTES
@@ -119,7 +127,7 @@ def plan_perftest_flows(
             raise ScenarioError(
                 f"{test} sends messages of 1 to {MOST_BYTES} bytes, not of {size}", hint="workload: {bytes: 64}"
             )
-        server = source.node if test in _READS else destination.node
+        server = source.node if test.is_read else destination.node
         servers[server] = servers.get(server, -1) + 1
         flows.append(
             PerftestFlow(
@@ -180,9 +188,9 @@ def channel_of(
     seconds = payload * 8 / measured.average_bps if measured.average_bps > 0 else duration_s
     return _channel(
         flow,
+        framing=framing,
         payload=payload,
         seconds=seconds,
-        ideal_bps=min(flow.source.rate_bps, flow.destination.rate_bps) * goodput_share(flow, framing),
         goodput_bps=measured.average_bps,
         samples=samples or ChannelSamples(),
         counters={"message_bytes": measured.size_bytes, "messages": measured.iterations, **counters},
@@ -197,9 +205,9 @@ def latency_channel_of(
     payload = flow.message_bytes * len(samples_us)
     return _channel(
         flow,
+        framing=framing,
         payload=payload,
         seconds=seconds,
-        ideal_bps=min(flow.source.rate_bps, flow.destination.rate_bps) * goodput_share(flow, framing),
         goodput_bps=payload * 8 / seconds if seconds > 0 else 0.0,
         samples=ChannelSamples(),
         counters={"message_bytes": flow.message_bytes, "messages": len(samples_us), **counters},
@@ -216,9 +224,9 @@ def latency_channel_of(
 def _channel(
     flow: PerftestFlow,
     *,
+    framing: Framing,
     payload: int,
     seconds: float,
-    ideal_bps: float,
     goodput_bps: float,
     samples: ChannelSamples,
     counters: dict[str, int],
@@ -237,7 +245,7 @@ def _channel(
         received_bytes=payload,
         seconds=seconds,
         busy_s=seconds,
-        ideal_bps=ideal_bps,
+        ideal_bps=min(flow.source.rate_bps, flow.destination.rate_bps) * goodput_share(flow, framing),
         goodput_bps=goodput_bps,
         retransmits=counters.get("completer_retry_err", 0),
         packets=None,

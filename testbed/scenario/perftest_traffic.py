@@ -1,9 +1,8 @@
 """Flows over RDMA: perftest's servers and clients inside the hosts.
 
 Servers must listen before any client starts; clients then start together, or, to measure latency, one after the other.
-Clients look for completions without a pause,
-which takes a CPU for each: they run at the lowest priority, so that whatever forwards packets goes first, and the time
-that they spent looking is told, so that it is not taken for work.
+Clients look for completions without a pause, which takes a CPU for each: they run at the lowest priority, so that
+whatever forwards packets goes first, and the time that they spent looking is told, so that it is not taken for work.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from testbed.scenario.flow_processes import (
     children,
     wait_for_senders,
 )
-from testbed.scenario.perftest_flows import ATOMIC_TYPES, PerftestFlow, iterations
+from testbed.scenario.perftest_flows import ATOMIC_TYPES, PerftestFlow, iterations, whole_option
 from testbed.workload.oracles.serialisation import Framing
 
 LISTEN_TIMEOUT_PER_FLOW_S = 0.5
@@ -150,14 +149,14 @@ class PerftestTraffic(TimedTraffic):
             iterations=iterations(self.options),
             queue_pairs=len(flow.flow_labels),
             traffic_class=self.tos,
-            qp_timeout=_number(self.options, "qp_timeout") or QP_TIMEOUT,
+            qp_timeout=whole_option(self.options, "qp_timeout", QP_TIMEOUT),
             port=flow.port,
             # perftest takes whole seconds; the loader has seen to it
             duration_s=None if flow.test.is_latency else round(self.duration.seconds),
             margin_s=WARM_UP_S,
             flow_labels=flow.flow_labels,
-            path_mtu=_number(self.options, "path_mtu"),
-            tx_depth=_number(self.options, "tx_depth"),
+            path_mtu=whole_option(self.options, "path_mtu", None),
+            tx_depth=whole_option(self.options, "tx_depth", None),
             atomic_type=ATOMIC_TYPES.get(str(self.options.get("verb"))),
         )
         assert nic.address is not None, "a flow is planned between NICs that have addresses"
@@ -355,8 +354,3 @@ class _Recorder:
 def _children_user_s() -> float:
     """CPU time in user space of children that have ended and been waited for."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-
-
-def _number(options: Mapping[str, object], name: str) -> int | None:
-    value = options.get(name)
-    return value if isinstance(value, int) else None

@@ -18,7 +18,7 @@ from testbed.scenario.fabric_graph import fabric_graph
 from testbed.scenario.lab import LiveLab
 from testbed.scenario.placement import Placement
 from testbed.scenario.port_hash import FiveTuple, lab_hash
-from testbed.workload.metrics import percentile
+from testbed.workload.metrics import CATALOGUE
 from testbed.workload.oracles.ecmp import (
     UPLINKS,
     hashed_choice,
@@ -115,8 +115,7 @@ def _predict_latency(runs: Sequence[Carried]) -> Prediction:
     found: list[dict[str, float | None]] = []
     for run in runs:
         ideal_s = [one.ideal_us / 1e6 for one in (each.latency for each in run.channels) if one and one.ideal_us]
-        shares = {"rdma_latency_min": 0.0, "rdma_latency_p50": 0.5}
-        found.append({name: percentile(ideal_s, share) for name, share in shares.items()})
+        found.append({name: CATALOGUE[name].compute(ideal_s) for name in ("rdma_latency_min", "rdma_latency_p50")})
     return predict("an idle fabric: sending at every port of the way, and the delays of its links", found)
 
 

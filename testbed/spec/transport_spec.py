@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from testbed.model.scenario import Transport, TransportKind
+from testbed.model.scenario import ATOMIC_BYTES, Transport, TransportKind
 from testbed.spec.parameter_reader import KindSection, ParameterReader
 from testbed.spec.paths import quote
 from testbed.workload.parameters import Parameter, ParameterType, choice, flag, whole
@@ -20,8 +20,6 @@ def _text(name: str, description: str) -> Parameter:
 
 
 ATOMIC_VERBS = ("fetch-and-add", "compare-and-swap")
-ATOMIC_BYTES = 8
-"""What an atomic operation is of (InfiniBand volume 1, section 9.4.5)."""
 _OF_BANDWIDTH = {
     "qps": "a pair has one queue pair",
     "message_bytes": "workload: {bytes: 64} is the message",

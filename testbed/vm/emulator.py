@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,11 +160,3 @@ def _try_kvm(emulator: Emulator, image: Image) -> str:
             return ""
         last = (done.stderr.strip().splitlines() or [f"QEMU ended with status {done.returncode}"])[-1]
         return f"a kernel did not start under KVM: {re.sub(r'^.*qemu-system-x86_64: ', '', last)}"
-
-
-def run_line(options: Sequence[str], emulator: Emulator) -> list[str]:
-    """The whole command line of a machine."""
-    return [*emulator.program, *options]
-
-
-Tell = Callable[[str], None]

@@ -37,13 +37,13 @@ qos:
 
 def test_red_is_asked_for_by_name_and_refused_where_it_is_not() -> None:
     assert wants_red(lab_marked("ebpf")) == ""
-    check_red(lab_marked("ebpf"), ABSENT)
+    check_red(wants_red(lab_marked("ebpf")), ABSENT)
     assert wants_red(lab_marked("kernel")) == "rdma"
-    check_red(lab_marked("kernel"), "")
+    check_red(wants_red(lab_marked("kernel")), "")
     with pytest.raises(
         CapabilityError, match=r"qos\.classes\.rdma\.ecn: .* CONFIG_NET_SCH_RED, .*is unknown"
     ) as refusal:
-        check_red(lab_marked("kernel"), ABSENT)
+        check_red(wants_red(lab_marked("kernel")), ABSENT)
     assert refusal.value.hint and "by: ebpf" in refusal.value.hint
 
 

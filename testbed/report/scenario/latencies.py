@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from testbed.report.scenario.senders import end_name
 from testbed.results import Channel, Distribution, RunResult
 from testbed.workload.metrics import percentile
 
@@ -45,8 +46,8 @@ def latency_row(channel: Channel) -> LatencyRow | None:
         return None
     least, p50, p99, p99_9, most = (_percentile_s(measured.samples_us, share) for share in (0.0, 0.5, 0.99, 0.999, 1.0))
     return LatencyRow(
-        source=_end(channel.source_rank, str(channel.source)),
-        destination=_end(channel.destination_rank, str(channel.destination)),
+        source=end_name(channel.source, channel.source_rank),
+        destination=end_name(channel.destination, channel.destination_rank),
         rail=channel.rail,
         test=measured.test,
         size_bytes=measured.size_bytes,
@@ -82,10 +83,6 @@ def latency_distribution(run: RunResult) -> Distribution | None:
         edges=[samples[0] + place * width for place in range(BINS + 1)],
         counts=counts,
     )
-
-
-def _end(rank: int | None, end: str) -> str:
-    return end if rank is None else f"{rank} ({end})"
 
 
 def _percentile_s(samples_us: list[float], share: float) -> float:

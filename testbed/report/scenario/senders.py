@@ -81,8 +81,8 @@ def _sender(channel: Channel) -> Sender:
             rate.append(((before_s + at) / 2, (acked - before) * 8 / (at - before_s)))
             before_s, before = at, acked
     return Sender(
-        source=_end(channel.source, channel.source_rank),
-        destination=_end(channel.destination, channel.destination_rank),
+        source=end_name(channel.source, channel.source_rank),
+        destination=end_name(channel.destination, channel.destination_rank),
         rail=channel.rail,
         ideal_bps=channel.ideal_bps,
         goodput_bps=channel.goodput_bps,
@@ -95,5 +95,6 @@ def _sender(channel: Channel) -> Sender:
     )
 
 
-def _end(end: FlowEnd, rank: int | None) -> str:
+def end_name(end: FlowEnd, rank: int | None) -> str:
+    """An end of a channel, by its rank where it has one."""
     return str(end) if rank is None else f"{rank} ({end})"
