@@ -22,6 +22,8 @@ from testbed.vm.ssh import Login, Session, writer
 _SYNCHRONISED = f"{GUEST_CHECKOUT}/.synchronised"
 FORGOTTEN_DAYS = 7
 """After which the files of a verb are removed whose connection broke, and which nobody could fetch."""
+_MAKE_WORK = "mkdir -p .testbed-work && cd .testbed-work && pwd -P"
+"""Where verbs have their files: in the home directory, unless that is a link. `find` follows none."""
 _INTERACTIVE = frozenset({"shell"})
 _READING = frozenset({"exec", "shell"})
 """Verbs whose standard input is for what they run."""
@@ -82,16 +84,16 @@ def _run(session: Session, target: Target, arguments: Sequence[str], directory: 
     program = f"{target.path}/.venv/bin/testbed"
     if arguments[:1] and arguments[0] in _INTERACTIVE and sys.stdin.isatty():
         return session.interact([*prefix, program, *arguments])
-    work = PurePosixPath(session.check(["pwd"]).decode().strip()) / ".testbed-work"
-    base = str(work / secrets.token_hex(4))
+    work = PurePosixPath(session.check(["sh", "-c", _MAKE_WORK]).decode().strip())
+    name = secrets.token_hex(4)
+    base = str(work / name)
     sent, marker = workplace.files_to_send(arguments, directory), f"{base}.sent"
     archive = workplace.pack(sent, directory, workplace.directories_of(arguments))
+    removal = [*prefix, *_removal(work, name)]
     reading = "-" in arguments or (arguments[:1] and arguments[0] in _READING and not sys.stdin.isatty())
     try:
         session.send_tree(archive, base)
         session.check(["touch", marker])
-        forgotten = [str(work), "-mindepth", "1", "-maxdepth", "1", "-mtime", f"+{FORGOTTEN_DAYS}"]
-        session.check([*prefix, "find", *forgotten, "-exec", "rm", "-rf", "{}", "+"])
         out, err = (Renamed({base: ""}, writer(stream.buffer)) for stream in (sys.stdout, sys.stderr))
         status = session.run(
             [program, *workplace.far_arguments(arguments, base)],
@@ -110,10 +112,17 @@ def _run(session: Session, target: Target, arguments: Sequence[str], directory: 
     except ConnectionLost:
         raise
     except BaseException:
-        session.check([*prefix, "rm", "-rf", base, marker])
+        session.check(removal)
         raise
-    session.check([*prefix, "rm", "-rf", base, marker])
+    session.check(removal)
     return status
+
+
+def _removal(work: PurePosixPath, name: str) -> list[str]:
+    """Removes the files of this verb, and all that are forgotten. Another verb may be removing its own meanwhile."""
+    found = ["-name", name, "-o", "-name", f"{name}.sent", "-o", "-mtime", f"+{FORGOTTEN_DAYS}"]
+    within = ["-ignore_readdir_race", "-mindepth", "1", "-maxdepth", "1"]
+    return ["find", str(work), *within, "(", *found, ")", "-exec", "rm", "-rf", "{}", "+"]
 
 
 def _login(target: Target) -> Login:

@@ -150,7 +150,9 @@ struct event {
 /* What enqueue leaves in skb->cb for the other end of the link. */
 struct queued {
 	__u32 tag; /* of the lab */
-	__u32 queue; /* and above 24 bits: 1 + bin of its curve, where the packet may be marked; NOTE_RED */
+	/* And above 24 bits, where the packet may be marked: 1 + bin of its curve, or 1 if it is marked as it leaves;
+	 * NOTE_RED. */
+	__u32 queue;
 	__u32 ingress; /* index of the ingress account, 0: none */
 	__u32 bytes;
 	__u32 buffer; /* and above 16 bits: 1 + profile of the port, where packets are marked as they leave */

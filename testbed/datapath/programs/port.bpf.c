@@ -400,7 +400,9 @@ int port_enqueue(struct __sk_buff *skb)
 		return TC_ACT_SHOT;
 
 	if (settings->flags & CLASS_ECN && ecn && ecn != ECN_CE) {
-		note = (curve_bin(settings, queue->bytes) + 1) << NOTE_BIN_SHIFT;
+		__u32 bin = settings->flags & CLASS_MARK_LEAVING ? 0 : curve_bin(settings, queue->bytes);
+
+		note = (bin + 1) << NOTE_BIN_SHIFT;
 		if (settings->flags & CLASS_MARK_RED)
 			note |= NOTE_RED;
 	}

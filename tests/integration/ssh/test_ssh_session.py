@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from ssh_server import SshServer
 
 from testbed.errors import TestbedError
-from testbed.vm import errand
+from testbed.vm import errand, workplace
 from testbed.vm.errors import ConnectionLost
 from testbed.vm.keys import make_keys
 from testbed.vm.remote import Target, run_there
@@ -153,4 +153,14 @@ def test_a_verb_on_another_machine(
     (here / "small.yml").write_text("name: small\nfabrik: {}\n")
     assert run_there(target, ["validate", "-t", "small.yml"], here) == 2
     assert "small.yml:2:1" in capfd.readouterr().err
+    assert [path.name for path in (tmp_path / ".testbed-work").iterdir()] == ["yesterday's"]
+    (tmp_path / ".testbed-work/forgotten").mkdir()
+    os.utime(tmp_path / ".testbed-work/forgotten", times=(0, time.time() - 9 * 86400))
+
+    def refuse(*_: object) -> None:
+        raise OSError("no room here")
+
+    monkeypatch.setattr(workplace, "unpack", refuse)
+    with pytest.raises(OSError, match="no room here"):
+        run_there(target, ["validate", "-t", "small.yml"], here)
     assert [path.name for path in (tmp_path / ".testbed-work").iterdir()] == ["yesterday's"]
