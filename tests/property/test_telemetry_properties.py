@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+from fake_ports import BULK, CONTROL, RDMA, FakePorts, fake_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.collect.fake_ports import BULK, CONTROL, RDMA, FakePorts, fake_plan
 from testbed.collect.reconcile import SETTLE_NS, Balance, reconcile
 from testbed.collect.telemetry import Snapshot, queue_rows, take_snapshot
 from testbed.datapath.abi import CLASSES

@@ -1,4 +1,4 @@
-"""Makes `fake_lab` importable."""
+"""Makes `fake_lab` and `fake_ports` importable."""
 
 import sys
 from pathlib import Path

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from fake_ports import BULK, RDMA, FakePorts
 
-from testbed.collect.fake_ports import BULK, RDMA, FakePorts
 from testbed.collect.marking import marking_curves, read_marks
 from testbed.datapath.abi import CURVE_BINS, CURVE_BINS_TO_KMAX
 from testbed.plan.operations import QosPlan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from fake_ports import BULK, CONTROL, RDMA, FakePorts
 
-from testbed.collect.fake_ports import BULK, CONTROL, RDMA, FakePorts
 from testbed.collect.reconcile import SETTLE_NS, Balance, Reconciliation, reconcile
 from testbed.collect.telemetry import queue_index
 from testbed.model.telemetry import DropCause

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_ports import BULK, CONTROL, RDMA, FakePorts
 
-from testbed.collect.fake_ports import BULK, CONTROL, RDMA, FakePorts
 from testbed.collect.sampler import Ring, Sampler, SamplerError, Schedule
 
 UP = "p1-s1-rail1:uplink1"

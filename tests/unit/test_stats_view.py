@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from fake_ports import BULK, FakePorts
 
 from testbed.cli.stats import parse_span_s
 from testbed.cli.stats_view import QUEUE_COLUMNS, flat_queue, queue_document, short, short_time, totals_document
-from testbed.collect.fake_ports import BULK, FakePorts
 from testbed.collect.telemetry import queue_rows, take_snapshot
 from testbed.errors import TestbedError
 from testbed.model.telemetry import DropCause, QueueTelemetry

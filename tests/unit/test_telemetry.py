@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fake_ports import BULK, CONTROL, RDMA, FakePorts, fake_plan
 
-from testbed.collect.fake_ports import BULK, CONTROL, RDMA, FakePorts, fake_plan
 from testbed.collect.port_table import NothingSelected
 from testbed.collect.telemetry import (
     buffer_rows,
