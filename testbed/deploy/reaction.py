@@ -21,8 +21,9 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
 
 from testbed.datapath import pins
+from testbed.deploy.files import write_durably
 from testbed.deploy.journal import Journal, boot_id
-from testbed.deploy.state import StateDirectory, write_durably
+from testbed.deploy.state import StateDirectory
 from testbed.drivers import syscalls, wire
 from testbed.drivers.namespaces import NETNS_DIRECTORY
 from testbed.drivers.netns import NetnsKernel

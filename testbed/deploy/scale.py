@@ -8,8 +8,9 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from testbed.deploy.files import write_durably
 from testbed.deploy.journal import boot_id
-from testbed.deploy.state import StateDirectory, write_durably
+from testbed.deploy.state import StateDirectory
 from testbed.drivers.calibration import MTU_BYTES, measure_forwarding
 from testbed.drivers.machine_probe import clock
 from testbed.model import Lab

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -16,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.deploy.journal import state_error
+from testbed.deploy import neighbours
+from testbed.deploy.files import locked, write_durably
 from testbed.errors import CapabilityError, LabNotFound, TestbedError
 from testbed.names import check_lab_name
 from testbed.plan.qos import DEFAULT_REACTION_NS
 
 SCHEMA = 1
 SLOTS = 512
-NEIGHBOUR_LIMITS = ("gc_thresh1", "gc_thresh2", "gc_thresh3")
 
 
 class StateBusy(TestbedError):
@@ -106,7 +105,7 @@ class StateDirectory:
     def lock_machine(self) -> Iterator[None]:
         """Hold what all labs share: slots, names, machine-wide settings. Short."""
         self.prepare()
-        with _locked(self.state / "lock", wait=True):
+        with locked(self.state / "lock", wait=True):
             yield
 
     @contextlib.contextmanager
@@ -115,7 +114,7 @@ class StateDirectory:
         self.prepare()
         path = self.state / f"{lab}.lock"
         try:
-            with _locked(path, wait=False):
+            with locked(path, wait=False):
                 try:
                     yield
                 finally:
@@ -132,7 +131,7 @@ class StateDirectory:
     def lock_measurement(self, *, wait: bool = True) -> Iterator[None]:
         """Hold what is measured of this machine. Raises `BlockingIOError` where another does, unless `wait`."""
         path = self.state / "measuring.lock"
-        with _locked(path, wait=wait):
+        with locked(path, wait=wait):
             try:
                 yield
             finally:
@@ -193,65 +192,10 @@ class StateDirectory:
         return total
 
     def raise_neighbour_limits(self, entries: int) -> None:
-        """Make room for `entries` neighbours: the tables' limits count over all namespaces together.
-
-        The values found are kept until `restore_machine`. Call with the machine locked.
-        """
-        before = self._machine()
-        for family in ("ipv4", "ipv6"):
-            for factor, name in zip((1, 2, 4), NEIGHBOUR_LIMITS, strict=True):
-                path = Path(f"/proc/sys/net/{family}/neigh/default/{name}")
-                current = int(path.read_text())
-                if current >= entries * factor:
-                    continue
-                before.setdefault(str(path), current)
-                write_durably(self.state / "machine.json", json.dumps(before))
-                path.write_text(str(entries * factor))
+        """Make room for `entries` neighbours of all labs here. Call with the machine locked."""
+        neighbours.raise_limits(self.state, entries)
 
     def restore_machine(self) -> None:
-        """Put machine-wide settings back if no lab is left. Call with the machine locked."""
-        if self.names():
-            return
-        for path, value in self._machine().items():
-            Path(path).write_text(str(value))
-        for name in ("machine.json", "machine.json.new"):
-            (self.state / name).unlink(missing_ok=True)
-
-    def _machine(self) -> dict[str, int]:
-        try:
-            return dict(json.loads((self.state / "machine.json").read_text()))
-        except FileNotFoundError:
-            return {}
-
-
-@contextlib.contextmanager
-def _locked(path: Path, *, wait: bool) -> Iterator[None]:
-    """An flock(2) on `path` that survives the file's removal by another holder."""
-    while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            try:
-                same = path.stat().st_ino == os.fstat(fd).st_ino
-            except FileNotFoundError:
-                same = False
-            if same:
-                yield
-                return
-        finally:
-            os.close(fd)
-
-
-def write_durably(path: Path, content: str) -> None:
-    """Replace `path` with `content` in one step that survives a power cut. Raises `StateError`."""
-    temporary = path.with_name(path.name + ".new")
-    try:
-        with temporary.open("w") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise state_error(path, error) from error
+        """Give back what this machine was changed for if no lab is left here. Call with the machine locked."""
+        if not self.names():
+            neighbours.release_limits(self.state)

@@ -1,15 +1,15 @@
-"""The state directory: records, slots, locks, and the machine's neighbour limits."""
+"""The state directory: records, slots, locks."""
 
 from __future__ import annotations
 
 import errno
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from testbed.deploy import files
 from testbed.deploy import state as module
 from testbed.deploy.journal import Journal, LabState, StateError
 from testbed.deploy.state import SLOTS, LabRecord, StateBusy, StateDirectory
@@ -142,64 +142,8 @@ def test_a_full_disk_keeps_the_old_record(state: StateDirectory, monkeypatch: py
     def full(_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(module.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(StateError, match="No space left on device"):
         state.write(replace(RECORD, slot=9))
     assert state.read("one").slot == 3
     assert [path.name for path in state.lab_directory("one").iterdir()] == ["lab.json"]
-
-
-class _Machine:
-    """Neighbour limits in files of the test instead of /proc."""
-
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.files = {
-            f"/proc/sys/net/{family}/neigh/default/{name}": root / f"{family}-{name}"
-            for family in ("ipv4", "ipv6")
-            for name in module.NEIGHBOUR_LIMITS
-        }
-        monkeypatch.setattr(module, "Path", lambda path: self.files.get(str(path), Path(path)))
-        self.set(128, 512, 1024)
-
-    def set(self, *levels: int) -> None:
-        for path, value in zip(self.files.values(), levels * 2, strict=True):
-            path.write_text(f"{value}\n")
-
-    def get(self) -> list[int]:
-        return [int(path.read_text()) for path in self.files.values()]
-
-
-def test_neighbour_limits_rise_and_come_back_with_the_last_lab(
-    state: StateDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine = _Machine(tmp_path, monkeypatch)
-    _record(state, "one", 1)
-    state.raise_neighbour_limits(1000)
-    assert machine.get() == [1000, 2000, 4000] * 2
-    _record(state, "two", 2)
-    state.raise_neighbour_limits(5000)
-    assert machine.get() == [5000, 10000, 20000] * 2
-    with state.lock_lab("one"):
-        state.forget("one")
-    state.restore_machine()
-    assert machine.get() == [5000, 10000, 20000] * 2
-    with state.lock_lab("two"):
-        state.forget("two")
-    (state.state / "machine.json.new").write_text("cut")
-    state.restore_machine()
-    assert machine.get() == [128, 512, 1024] * 2
-    assert {path.name for path in state.state.iterdir()} == {"labs"}
-    state.restore_machine()
-    assert machine.get() == [128, 512, 1024] * 2
-
-
-def test_limits_that_are_high_enough_stay(
-    state: StateDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine = _Machine(tmp_path, monkeypatch)
-    machine.set(4096, 512, 65536)
-    state.raise_neighbour_limits(1000)
-    assert machine.get() == [4096, 2000, 65536] * 2
-    assert set(json.loads((state.state / "machine.json").read_text()).values()) == {512}
-    state.restore_machine()
-    assert machine.get() == [4096, 512, 65536] * 2

@@ -1,0 +1,88 @@
+"""Room for neighbours: the kernel's tables of them count over all namespaces together, and so do their limits.
+
+State directories may be several, tests beside a lab, while the limits are the machine's. So what each needs, and what
+the limits were before any did, is kept in one place: who comes second does not take raised limits for the machine's
+own. A start of the machine forgets both.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from testbed.deploy.files import locked, write_durably
+
+LIMITS = ("gc_thresh1", "gc_thresh2", "gc_thresh3")
+"""Of /proc/sys/net/ipv4/neigh/default, and of ipv6. Source: Linux, networking/ip-sysctl.rst."""
+FACTORS = (1, 2, 4)
+PLACE = Path("/run/testbed-neighbours.json")
+
+
+@dataclass(slots=True)
+class _Record:
+    """`before` are values by the path of their limit, `needs` entries by state directory."""
+
+    before: dict[str, int] = field(default_factory=dict)
+    needs: dict[str, int] = field(default_factory=dict)
+
+
+def raise_limits(state: Path, entries: int) -> None:
+    """Make room for `entries` neighbours of the labs of this state directory, beside those of others. Idempotent."""
+    with locked(_lock(), wait=True):
+        record = _read()
+        record.needs[str(state)] = entries
+        total = sum(record.needs.values())
+        wanted = {path: total * factor for path, factor in _limits().items()}
+        current = {path: int(path.read_text()) for path in wanted}
+        low = [path for path in wanted if current[path] < wanted[path]]
+        for path in low:
+            record.before.setdefault(str(path), current[path])
+        write_durably(PLACE, json.dumps(asdict(record)))
+        for path in low:
+            path.write_text(str(wanted[path]))
+
+
+def release_limits(state: Path) -> None:
+    """The labs of this state directory are gone. The last one puts the limits back."""
+    if not PLACE.exists():
+        return
+    with locked(_lock(), wait=True):
+        record = _read()
+        record.needs.pop(str(state), None)
+        if record.needs:
+            write_durably(PLACE, json.dumps(asdict(record)))
+            return
+        for path, value in record.before.items():
+            Path(path).write_text(str(value))
+        for remains in (PLACE, PLACE.with_name(PLACE.name + ".new"), _lock()):
+            remains.unlink(missing_ok=True)
+
+
+def _limits() -> dict[Path, int]:
+    return {
+        Path(f"/proc/sys/net/{family}/neigh/default/{name}"): factor
+        for family in ("ipv4", "ipv6")
+        for name, factor in zip(LIMITS, FACTORS, strict=True)
+    }
+
+
+def _lock() -> Path:
+    return PLACE.with_suffix(".lock")
+
+
+def _read() -> _Record:
+    """What is kept; needs of directories that have no lab any more, because somebody removed them, are left out."""
+    try:
+        record = _Record(**json.loads(PLACE.read_text()))
+    except (OSError, ValueError, TypeError):
+        return _Record()
+    record.needs = {state: entries for state, entries in record.needs.items() if _has_labs(Path(state))}
+    return record
+
+
+def _has_labs(state: Path) -> bool:
+    try:
+        return any((state / "labs").iterdir())
+    except OSError:
+        return False
