@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import warnings
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from testbed.drivers.kernel_probe import probe_kernel
 from testbed.drivers.machine import find_frr, require_root
@@ -79,6 +80,25 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report  # type: ignore[return-value]
 
 
+# --- machines side by side -----------------------------------------------------------------------------
+
+OTHER_MACHINES = ("test_debian_13.py", "test_vagrant_up.py", "test_vagrantfile.py")
+"""Whose tests can run beside those of the lab VM, which follow each other: it is booted once for all of them."""
+
+
+class _Machines(LoadScopeScheduling):
+    """Shares tests of virtual machines between two processes, by the machine that they are in."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "other machines" if nodeid.split("::", maxsplit=1)[0].endswith(OTHER_MACHINES) else "the lab VM"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    """For `--dist loadgroup`."""
+    return _Machines(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
 # --- leftovers ---------------------------------------------------------------------------------------
 
 STATE = Path(os.environ.get("TESTBED_STATE_DIR", "/var/lib/testbed"))
@@ -135,15 +155,44 @@ def of_ours() -> set[str]:
     }
 
 
-@pytest.fixture(scope="session", autouse=True)
-def nothing_stays_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+_before = pytest.StashKey[set[str]]()
+_workers_privileged = pytest.StashKey[bool]()
+_left = pytest.StashKey[list[str]]()
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    """Whether this process runs some of the tests for another one (pytest-xdist)."""
+    return hasattr(config, "workerinput")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not _is_worker(session.config):
+        session.stash[_before] = of_ours()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker has ended, and says whether it ran privileged tests."""
+    if getattr(node, "workeroutput", {}).get("privileged"):
+        node.config.stash[_workers_privileged] = True
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
     """Compare the machine before the first and after the last test, if any of them was privileged."""
-    before = of_ours()
-    yield
-    if not request.session.stash.get(_privileged_ran, False):
+    privileged = session.stash.get(_privileged_ran, False)
+    if _is_worker(session.config):
+        session.config.workeroutput["privileged"] = privileged  # type: ignore[attr-defined]
         return
-    left = sorted(of_ours() - before)
-    if left and ALONE:
-        pytest.fail("the tests left behind:\n  " + "\n  ".join(left), pytrace=False)
-    elif left:
-        warnings.warn(f"left behind by these tests or by another user of this machine: {', '.join(left)}", stacklevel=1)
+    if not privileged and not session.config.stash.get(_workers_privileged, False):
+        return
+    session.config.stash[_left] = left = sorted(of_ours() - session.stash[_before])
+    if left and ALONE and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if left := config.stash.get(_left, []):
+        who = "the tests" if ALONE else "these tests or another user of this machine"
+        terminalreporter.section(f"{who} left behind", red=ALONE)
+        terminalreporter.write_line("\n".join(left))

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-import full_kernel
 from foreign_root import ForeignRoot, build_root, lacking
 from lab_vm import LabVm
 
@@ -37,7 +36,7 @@ def debian() -> Iterator[ForeignRoot]:
     """A minimal Debian 13 with our checkout, in which `./lab` has installed what it needs."""
     if missing := lacking():
         pytest.skip(f"no {missing}")
-    with build_root(SUITE, (*PACKAGES, *full_kernel.PACKAGES), CACHE) as root:
+    with build_root(SUITE, PACKAGES, CACHE) as root:
         with ForeignRoot(root, CHECKOUT) as machine:
             machine.check("./lab", "--version", timeout_s=600)  # installs
             try:

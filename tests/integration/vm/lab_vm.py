@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from testbed.collect.cpu import CpuTimes, read_cpu_times
 from testbed.vm.machine import Machine
 from testbed.vm.ssh import Session
 
@@ -81,15 +82,24 @@ class LabVm:
         assert done.returncode == 0, f"{shlex.join(argv)}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
-    def cpu(self) -> tuple[CpuTimes, int]:
-        """What all CPUs out here, and this machine's process, have spent so far, in ticks."""
-        record = self.machine.record
-        assert record is not None
-        fields = Path(f"/proc/{record.pid}/stat").read_text().rpartition(")")[2].split()
-        return read_cpu_times(), int(fields[11]) + int(fields[12])  # utime, stime: proc_pid_stat(5)
 
+def run_scenario(
+    lab_vm: LabVm, path: Path, results: Path, *, timeout_s: float = COMMAND_TIMEOUT_S
+) -> tuple[subprocess.CompletedProcess[str], dict[str, Any], Path]:
+    """`testbed --on vm run`, as a user would: what it said, the record and its file. Nothing of it may be missing.
 
-def spent_elsewhere(before: tuple[CpuTimes, int], after: tuple[CpuTimes, int]) -> float:
-    """The share (0..1) of all CPU time between two `LabVm.cpu` that others had: processes, and the hypervisor."""
-    total = max(1, after[0].total - before[0].total)
-    return 1 - (after[0].idle - before[0].idle + after[1] - before[1]) / total
+    The verdict must not be `fail`. A machine that others slow down makes a run invalid, which says nothing of the
+    fabric and is shown.
+    """
+    done = command_line(
+        *("--on", f"vm:{lab_vm.machine.name}", "run", str(path), "--results", str(results)), timeout_s=timeout_s
+    )
+    assert done.returncode in (0, 1, 2), done.stderr
+    (document,) = results.glob("*/record.json")
+    record: dict[str, Any] = json.loads(document.read_text())
+    assert not record["incomplete"], record["incomplete"] + done.stderr
+    verdict = record["verdict"]
+    if verdict["outcome"] == "invalid":
+        warnings.warn(f"{path.stem} cannot be judged here: {'; '.join(verdict['reasons'])}", stacklevel=2)
+    assert verdict["outcome"] != "fail", "; ".join(verdict["reasons"])
+    return done, record, document

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from foreign_root import ForeignRoot
 
-pytestmark = [pytest.mark.vm, pytest.mark.netns, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vm, pytest.mark.netns, pytest.mark.timeout(1800)]
 
 NOTICED_WITHIN_S = 2.0
 STARTING_S = 3.0

@@ -1,23 +1,21 @@
 """The data path of switch ports on Debian's own kernel (7.2), and what only such a kernel has: netem, RED,
 DCTCP, VRF.
 
-Everything happens in one virtual machine, which is booted once, and, but for the first test, on one small lab. The
-machine is emulated and slow: counters are exact there too, times are those of the lab to some per cent.
+Everything happens in the lab VM and, but for the first test, on one small lab. The machine is emulated and slow:
+counters are exact there too, times are those of the lab to some per cent.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from foreign_root import ForeignRoot
-from full_kernel import FullKernel, install_kernel
+from lab_vm import LabVm
 
-pytestmark = [pytest.mark.vm, pytest.mark.netns, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vm, pytest.mark.netns, pytest.mark.timeout(1800)]
 
 HERE = Path(__file__).parent.relative_to(Path(__file__).parents[3])
 TESTBED = ".venv/bin/testbed"
@@ -78,22 +76,10 @@ done
 """
 
 
-@pytest.fixture(scope="module")
-def vm(debian: ForeignRoot, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FullKernel]:
-    version = install_kernel(debian, "trixie")
-    # While commands are fast: bytecode, and the data path and the pause agent, in the Debian's own clang.
-    debian.check(".venv/bin/python", "-m", "compileall", "-q", "-j2", "testbed", ".venv/lib")
-    debian.check(".venv/bin/python", "-c", "from testbed.datapath import build; build.program_object()")
-    debian.check(".venv/bin/python", "-c", "from testbed.portd import native; native.build()")
-    with FullKernel(debian, version, tmp_path_factory.mktemp("vm")) as machine:
-        assert machine.check("uname", "-r").strip() == version
-        yield machine
-
-
 class Lab:
     """The lab of two-switches.yml while it is deployed in the machine."""
 
-    def __init__(self, machine: FullKernel) -> None:
+    def __init__(self, machine: LabVm) -> None:
         self.machine = machine
         machine.check(TESTBED, "deploy", "-t", f"{HERE}/two-switches.yml")
         (address,) = machine.check("ip", "-n", "vm-h2", "-j", "-4", "address", "show", "eth1").splitlines()
@@ -133,8 +119,8 @@ class Lab:
 
 
 @pytest.fixture(scope="module")
-def lab(vm: FullKernel) -> Lab:
-    return Lab(vm)
+def lab(lab_vm: LabVm) -> Lab:
+    return Lab(lab_vm)
 
 
 def dropped(queues: dict[tuple[str, str], Any], class_name: str) -> dict[str, int]:
@@ -147,8 +133,8 @@ def dropped(queues: dict[tuple[str, str], Any], class_name: str) -> dict[str, in
     return {cause: packets for cause, packets in causes.items() if packets}
 
 
-def test_the_doctor_finds_everything(vm: FullKernel) -> None:
-    found = json.loads(vm.check(TESTBED, "doctor", "-f", "json"))
+def test_the_doctor_finds_everything(lab_vm: LabVm) -> None:
+    found = json.loads(lab_vm.check(TESTBED, "doctor", "-f", "json"))
     assert found["can_deploy"]
     wanted = ["qdisc.netem", "qdisc.red", "qdisc.ets", "qdisc.plug", "qdisc.fq", "link.vrf", "link.ifb", "link.bond"]
     wanted += ["link.netkit", "link.tun", "classifier.flower", "action.police", "tcp.dctcp", "route.nexthop objects"]
@@ -234,21 +220,21 @@ def test_dctcp_heeds_marks_where_reno_fills_the_queue(lab: Lab) -> None:
     assert seen["reno"] > LIMIT_BYTES - 2 * FRAME_BYTES
 
 
-def test_a_vrf_forwards_by_its_own_table_alone(vm: FullKernel) -> None:
+def test_a_vrf_forwards_by_its_own_table_alone(lab_vm: LabVm) -> None:
     """A router with two VRFs whose tenants use the same addresses (RFC 4364's case): each reaches its own peer."""
-    vm.check("sh", "-e", "-c", _VRF)
+    lab_vm.check("sh", "-e", "-c", _VRF)
     try:
         for tenant in ("red", "blue"):
-            assert vm.run(*_vrf_ping(tenant)).returncode == 0
-            table = json.loads(vm.check("ip", "-n", "vrf-router", "-j", "route", "show", "vrf", tenant))
+            assert lab_vm.run(*_vrf_ping(tenant)).returncode == 0
+            table = json.loads(lab_vm.check("ip", "-n", "vrf-router", "-j", "route", "show", "vrf", tenant))
             assert sorted(route["dst"] for route in table) == ["10.9.1.0/24", "10.9.2.0/24"]
-        assert json.loads(vm.check("ip", "-n", "vrf-router", "-j", "route", "show", "table", "main")) == []
-        vm.check("ip", "-n", "vrf-red-b", "link", "delete", "eth1")
-        assert vm.run(*_vrf_ping("red")).returncode == 1
-        assert vm.run(*_vrf_ping("blue")).returncode == 0
+        assert json.loads(lab_vm.check("ip", "-n", "vrf-router", "-j", "route", "show", "table", "main")) == []
+        lab_vm.check("ip", "-n", "vrf-red-b", "link", "delete", "eth1")
+        assert lab_vm.run(*_vrf_ping("red")).returncode == 1
+        assert lab_vm.run(*_vrf_ping("blue")).returncode == 0
     finally:
         for name in ("router", "red-a", "red-b", "blue-a", "blue-b"):
-            vm.run("ip", "netns", "delete", f"vrf-{name}")
+            lab_vm.run("ip", "netns", "delete", f"vrf-{name}")
 
 
 def _vrf_ping(tenant: str) -> tuple[str, ...]:

@@ -6,44 +6,28 @@ stands, is told by depths in bytes, and holds there too.
 
 from __future__ import annotations
 
-import json
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lab_vm import LabVm, command_line
+from lab_vm import CHECKOUT, LabVm, run_scenario
 
 from testbed.workload.metrics.marking import LEAST_PACKETS
 
 pytestmark = [pytest.mark.labvm, pytest.mark.netns, pytest.mark.timeout(1800)]
 
-ROOT = Path(__file__).parents[3]
-RUN_TIMEOUT_S = 900.0
 OFF_BY = 0.07
 """Of a bin's share of marks: three standard deviations where it has no more than `LEAST_PACKETS`."""
 
 
 def run(lab_vm: LabVm, name: str, results: Path) -> tuple[dict[str, dict[str, Any]], str]:
-    """The only run of each point by the last value of its matrix, and the report. The verdict must not be `fail`."""
-    done = command_line(
-        *("--on", f"vm:{lab_vm.machine.name}", "run", f"scenarios/{name}.yml", "--results", str(results)),
-        cwd=ROOT,
-        timeout_s=RUN_TIMEOUT_S,
-    )
-    assert done.returncode in (0, 1, 2), done.stderr
-    (path,) = results.glob("*/record.json")
-    record: dict[str, Any] = json.loads(path.read_text())
-    assert not record["incomplete"], record["incomplete"] + done.stderr
-    verdict = record["verdict"]
-    if verdict["outcome"] == "invalid":
-        warnings.warn(f"{name} cannot be judged here: {'; '.join(verdict['reasons'])}", stacklevel=1)
-    assert verdict["outcome"] != "fail", "; ".join(verdict["reasons"])
+    """The only run of each point by the last value of its matrix, and the report."""
+    _, record, document = run_scenario(lab_vm, CHECKOUT / f"scenarios/{name}.yml", results)
     points = {}
     for point in record["points"]:
         (measured,) = point["runs"]
         points[str(list(point["values"].values())[-1])] = measured
-    return points, path.with_name("report.html").read_text()
+    return points, document.with_name("report.html").read_text()
 
 
 def test_red_marks_by_the_curve_that_ebpf_marks_by(lab_vm: LabVm, tmp_path: Path) -> None:

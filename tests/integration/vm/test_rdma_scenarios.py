@@ -6,25 +6,20 @@ looked at (every element of a collective, no message lost), and the verdict is s
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
-from lab_vm import LabVm, command_line
+from lab_vm import CHECKOUT, LabVm, run_scenario
 
 from testbed.model.scenario import TransportKind
 from testbed.spec.scenario_file import load_scenario
 
 pytestmark = [pytest.mark.labvm, pytest.mark.netns, pytest.mark.timeout(2700)]
 
-ROOT = Path(__file__).parents[3]
 SHIPPED = [
     path
-    for path in sorted((ROOT / "scenarios").glob("*.yml"))
+    for path in sorted((CHECKOUT / "scenarios").glob("*.yml"))
     if load_scenario(path).transport.kind is TransportKind.RDMA
 ]
 RUN_TIMEOUT_S = 1500.0
@@ -66,26 +61,9 @@ matrix:
 """
 
 
-def run(lab_vm: LabVm, path: Path, results: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    done = command_line(
-        *("--on", f"vm:{lab_vm.machine.name}", "run", str(path), "--results", str(results)),
-        cwd=ROOT,
-        timeout_s=RUN_TIMEOUT_S,
-    )
-    assert done.returncode in (0, 1, 2), done.stderr
-    (document,) = results.glob("*/record.json")
-    record: dict[str, Any] = json.loads(document.read_text())
-    assert not record["incomplete"], record["incomplete"] + done.stderr
-    return done, record
-
-
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_ones_pass(lab_vm: LabVm, path: Path, tmp_path: Path) -> None:
-    _, record = run(lab_vm, path, tmp_path)
-    verdict = record["verdict"]
-    if verdict["outcome"] == "invalid":
-        warnings.warn(f"{path.stem} cannot be judged here: {'; '.join(verdict['reasons'])}", stacklevel=1)
-    assert verdict["outcome"] != "fail", "; ".join(verdict["reasons"])
+    _, record, _ = run_scenario(lab_vm, path, tmp_path, timeout_s=RUN_TIMEOUT_S)
     for point in record["points"]:
         (measured,) = point["runs"]
         assert all(channel["received_bytes"] and channel["source_port"] for channel in measured["channels"])
@@ -101,7 +79,7 @@ def written(text: str, directory: Path) -> Path:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_latency_of_every_verb(lab_vm: LabVm, verb: str, tmp_path: Path) -> None:
-    done, record = run(lab_vm, written(LATENCY.format(verb=verb), tmp_path), tmp_path / "results")
+    done, record, _ = run_scenario(lab_vm, written(LATENCY.format(verb=verb), tmp_path), tmp_path / "results")
     (measured,) = record["points"][0]["runs"]
     (channel,) = measured["channels"]
     latency = channel["latency"]
@@ -114,7 +92,7 @@ def test_latency_of_every_verb(lab_vm: LabVm, verb: str, tmp_path: Path) -> None
 
 
 def test_atomics_for_a_duration(lab_vm: LabVm, tmp_path: Path) -> None:
-    _, record = run(lab_vm, written(ATOMICS, tmp_path), tmp_path / "results")
+    _, record, _ = run_scenario(lab_vm, written(ATOMICS, tmp_path), tmp_path / "results")
     for point in record["points"]:
         (channel,) = point["runs"][0]["channels"]
         assert channel["counters"]["messages"] > 0 and channel["counters"]["message_bytes"] == 8
@@ -122,7 +100,7 @@ def test_atomics_for_a_duration(lab_vm: LabVm, tmp_path: Path) -> None:
 
 
 def test_collectives_carry_data_over_verbs(lab_vm: LabVm, tmp_path: Path) -> None:
-    _, record = run(lab_vm, written(ALL_REDUCE, tmp_path), tmp_path / "results")
+    _, record, _ = run_scenario(lab_vm, written(ALL_REDUCE, tmp_path), tmp_path / "results")
     (measured,) = record["points"][0]["runs"]
     assert measured["metrics"]["wrong"] == 0
     assert len(measured["collectives"]) >= 1

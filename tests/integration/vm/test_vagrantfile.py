@@ -17,7 +17,7 @@ from testbed.vm.image import DISK, INITRAMFS, KERNEL, Image
 from testbed.vm.vagrant_box import write_box
 
 pytestmark = [
-    pytest.mark.labvm,
+    pytest.mark.vm,
     pytest.mark.skipif(shutil.which("vagrant") is None, reason="apt-get install vagrant vagrant-libvirt"),
 ]
 
