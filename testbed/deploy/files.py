@@ -13,7 +13,10 @@ from testbed.deploy.journal import state_error
 
 @contextlib.contextmanager
 def locked(path: Path, *, wait: bool) -> Iterator[None]:
-    """An flock(2) on `path` that survives the file's removal by another holder."""
+    """An flock(2) on `path` that survives the file's removal by another holder.
+
+    Who comes second waits, or gets `BlockingIOError`.
+    """
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

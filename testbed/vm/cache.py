@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from testbed.deploy.files import locked
 from testbed.vm.errors import ImageError
 
 MANIFEST = "manifest.json"
@@ -34,15 +35,6 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "testbed"
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`; who comes second waits."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def cached(
     kind: str, fingerprint: str, make: Callable[[Path], dict[str, Any]], *, rebuild: bool = False
 ) -> tuple[Path, bool]:
@@ -52,7 +44,8 @@ def cached(
     """
     parent = cache_directory() / kind
     entry, unfinished = parent / fingerprint, parent / f"{fingerprint}.unfinished"
-    with locked(parent.with_name(f"{kind}.lock")):
+    parent.parent.mkdir(parents=True, exist_ok=True)
+    with locked(parent.with_name(f"{kind}.lock"), wait=True):
         if not rebuild and entry.exists() and not damage(entry):
             return entry, False
         for old in parent.iterdir() if parent.exists() else ():

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from testbed.deploy.files import locked
 from testbed.vm import cache, qmp
 from testbed.vm.emulator import Emulator, environment
 from testbed.vm.errors import MachineError
@@ -224,8 +225,15 @@ class Machine:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        with cache.locked(self.directory.with_name(f"{self.name}.lock")):
-            yield
+        """Nobody else starts or ends it meanwhile. Of one that is gone nothing stays."""
+        lock = self.directory.with_name(f"{self.name}.lock")
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with locked(lock, wait=True):
+            try:
+                yield
+            finally:
+                if not self.directory.exists():
+                    lock.unlink(missing_ok=True)
 
     def _end(self) -> None:
         record = self.record
