@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from testbed.errors import TestbedError
 from testbed.results import RECORD_FILE, load_record, make_results_directory, write_record
 from testbed.scenario import Phase, Progress, ScenarioStopped, run_sweep
 from testbed.scenario.scale_proof import at_twice_the_scale, check_provable, compare_scales, with_proof
+from testbed.vm.asked import asked_command
 
 if TYPE_CHECKING:
     from testbed.results import Record
@@ -82,7 +82,7 @@ def _run_one(sweep: Sweep, options: RunOptions) -> tuple[Record, bool]:
         ) as labs,
     ):
         steps = SweepSteps(runs=sum(point.scenario.repeat.runs for point in points), show=display)
-        command = ["testbed", *sys.argv[1:]]
+        command = asked_command()
         try:
             record = run_sweep(
                 scenario,

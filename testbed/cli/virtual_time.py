@@ -20,6 +20,7 @@ TIMEOUT_S = 4 * 3600.0
 def run_in_virtual_time(arguments: Sequence[str]) -> int:
     """Run the verb there; its exit code. The reports are drawn here, which takes no time of the guest."""
     from testbed.report import write_report_files
+    from testbed.vm.asked import asked_command
     from testbed.vm.emulator import build_emulator
     from testbed.vm.image import build_image
     from testbed.vm.job import BASE
@@ -55,7 +56,8 @@ def run_in_virtual_time(arguments: Sequence[str]) -> int:
     err.flush()
     for path in outcome.files:
         if path.name == RECORD_FILE and running:
-            record = dataclasses.replace(load_record(path), wall_s=round(outcome.wall_s, 1))
+            wall_s = round(outcome.wall_s, 1)
+            record = dataclasses.replace(load_record(path), wall_s=wall_s, command=asked_command())
             write_record(record, path)
             if reporting:
                 print(f"report {write_report_files(record, path.parent)}")
@@ -84,4 +86,6 @@ def results_aside(arguments: Sequence[str], there: str) -> tuple[list[str], Path
 
 def _is_ours(name: str) -> bool:
     """Defaults of options go along; directories of this machine do not."""
-    return name.startswith("TESTBED_") and not name.endswith(("_DIR", "_QEMU", "_MIRROR", "_ON", "_CLOCK", "_CACHE"))
+    return name.startswith("TESTBED_") and not name.endswith(
+        ("_DIR", "_QEMU", "_MIRROR", "_ON", "_CLOCK", "_CACHE", "_COMMAND")
+    )

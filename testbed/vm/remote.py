@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from testbed.errors import TestbedError
 from testbed.version import __version__
 from testbed.vm import checkout, workplace
+from testbed.vm.asked import with_what_was_asked
 from testbed.vm.checkout import GUEST_CHECKOUT
 from testbed.vm.errors import ConnectionLost
 from testbed.vm.machine import DEFAULT_NAME, Machine
@@ -96,7 +97,7 @@ def _run(session: Session, target: Target, arguments: Sequence[str], directory: 
         session.check(["touch", marker])
         out, err = (Renamed({base: ""}, writer(stream.buffer)) for stream in (sys.stdout, sys.stderr))
         status = session.run(
-            [program, *workplace.far_arguments(arguments, base)],
+            with_what_was_asked([program, *workplace.far_arguments(arguments, base)]),
             errand_path=f"{target.path}/testbed/vm/errand.py",
             directory=base + str(directory),
             prefix=prefix,

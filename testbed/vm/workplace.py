@@ -23,6 +23,7 @@ RAW_VERBS = frozenset({"exec", "shell"})
 YAML_SUFFIXES = frozenset({".yml", ".yaml"})
 FILE_KEYS = frozenset({"file", "groups"})
 """Of scenarios: what is a file's name, relative to the scenario's or absolute. A matrix has them as last words."""
+TRACE_SUFFIXES = (".et", ".et.gz")
 LARGEST_BYTES = 1 << 20
 """A file that nobody named is sent only up to this size."""
 
@@ -36,9 +37,8 @@ def files_to_send(arguments: Sequence[str], directory: Path) -> list[Path]:
     if arguments[:1] and arguments[0] in RAW_VERBS:
         return []
     for path in [*(directory / word for word in _file_words(arguments)), *_beside_scenarios(arguments, directory)]:
-        if path.is_file():
-            found[_absolute(path)] = None
-        elif (path / "record.json").is_file():
+        found |= dict.fromkeys(map(_absolute, _meant(path)))
+        if (path / "record.json").is_file():
             found |= dict.fromkeys(_absolute(inside) for inside in sorted(path.iterdir()) if inside.is_file())
     for path in sorted(directory.iterdir()):
         if path.suffix in YAML_SUFFIXES and path.is_file() and path.stat().st_size <= LARGEST_BYTES:
@@ -215,8 +215,20 @@ def _named_in(file: Path) -> Iterator[Path]:
     except (yaml.YAMLError, UnicodeDecodeError):
         return  # the verb will say so
     for text in _strings(document, set()):
-        if len(text) < 4096 and "\n" not in text and "\0" not in text and (file.parent / text).is_file():
-            yield _absolute(file.parent / text)
+        if len(text) < 4096 and "\n" not in text and "\0" not in text:
+            yield from map(_absolute, _meant(file.parent / text))
+
+
+def _meant(path: Path) -> Iterator[Path]:
+    """The file of this name; and the Chakra traces of all ranks, where it names one, or what they have in common."""
+    if path.is_file():
+        yield path
+    if path.name.endswith(TRACE_SUFFIXES) or (
+        path.name and any(path.with_name(f"{path.name}.0{suffix}").is_file() for suffix in TRACE_SUFFIXES)
+    ):
+        from testbed.workload.formats.registry import trace_files
+
+        yield from trace_files(path).values()
 
 
 def _strings(value: Any, seen: set[int]) -> Iterator[str]:

@@ -132,33 +132,37 @@ def recognise(data: bytes, *, file: str) -> Format:
 def _names_traces(path: Path) -> bool:
     """Whether `path` is called as a trace is, or is no file but what the names of traces begin with."""
     try:
-        return _RANK_FILE.match(path.name) is not None or (not path.exists() and bool(_rank_files(path)))
+        return _RANK_FILE.match(path.name) is not None or (not path.exists() and bool(trace_files(path)))
     except (OSError, ValueError):
         return False
 
 
-def _rank_files(path: Path) -> dict[int, Path]:
-    """The traces of `<path>.<rank>.et`, by rank."""
+def trace_files(path: Path) -> dict[int, Path]:
+    """The Chakra traces by rank of which `path` is one, or what their names have in common."""
+    common = _common(path)
     try:
-        names = sorted(one for one in path.parent.iterdir() if one.name.startswith(f"{path.name}."))
+        names = sorted(one for one in path.parent.iterdir() if one.name.startswith(f"{common}."))
     except (OSError, ValueError):
         return {}
     matches = [(match, one) for one in names if (match := _RANK_FILE.match(one.name))]
-    return {int(match["rank"]): one for match, one in matches if match["name"] == path.name}
+    return {int(match["rank"]): one for match, one in matches if match["name"] == common}
+
+
+def _common(path: Path) -> str:
+    match = _RANK_FILE.match(path.name)
+    return match["name"] if match and match["name"] else path.name
 
 
 def _load_chakra(path: Path, options: ImportOptions) -> Workload:
-    match = _RANK_FILE.match(path.name)
-    common = path.with_name(match["name"]) if match and match["name"] else path
-    files = _rank_files(common)
+    common, files = _common(path), trace_files(path)
     faults = Faults(str(path))
     if not files:
         hint = "traces are called <name>.<rank>.et, ranks from 0"
-        faults.stop("no-traces", f"there is no trace {common.name}.0.et", hint=hint)
+        faults.stop("no-traces", f"there is no trace {common}.0.et", hint=hint)
     if max(files) >= MAX_RANKS or len(files) <= max(files):
         missing = next(rank for rank in range(len(files) + 1) if rank not in files)
         message = f"the trace of rank {missing} is missing: there are {len(files)}, up to rank {max(files)}"
-        faults.stop("missing-rank", message, hint=f"it would be {common.name}.{missing}.et")
+        faults.stop("missing-rank", message, hint=f"it would be {common}.{missing}.et")
     traces: list[Trace] = []
     left, nodes, waits = MAX_TRACE_BYTES, 0, 0
     for rank in range(len(files)):
@@ -172,7 +176,7 @@ def _load_chakra(path: Path, options: ImportOptions) -> Workload:
         traces.append(trace)
     return combine_traces(
         traces,
-        name=common.name,
+        name=common,
         expand=options.expand,
         groups=options.groups,
         peak_ops_per_s=options.peak_ops_per_s,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
 import os
 import sys
 import threading
@@ -18,6 +19,7 @@ from ssh_server import SshServer
 
 from testbed.errors import TestbedError
 from testbed.vm import errand, workplace
+from testbed.vm.asked import VARIABLE, asked_command
 from testbed.vm.errors import ConnectionLost
 from testbed.vm.keys import make_keys
 from testbed.vm.remote import Target, run_there
@@ -136,7 +138,8 @@ def test_a_verb_on_another_machine(
     far = tmp_path / "far"
     (far / ".venv/bin").mkdir(parents=True)
     program = far / ".venv/bin/testbed"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m testbed "$@"\n')
+    asked = tmp_path / "asked"
+    program.write_text(f'#!/bin/sh\nprintf %s "${VARIABLE}" >"{asked}"\nexec "{sys.executable}" -m testbed "$@"\n')
     program.chmod(0o755)
     (far / "testbed").symlink_to(Path(ERRAND).parents[1])
     monkeypatch.chdir(tmp_path)  # the home of whoever logs in
@@ -150,6 +153,7 @@ def test_a_verb_on_another_machine(
         os.utime(tmp_path / ".testbed-work" / name, times=(0, time.time() - days * 86400))
     assert run_there(target, ["graph", "-t", "small.yml", "-k", "dot", "-o", "drawn.dot"], here) == 0
     assert "graph" in (here / "drawn.dot").read_text()
+    assert json.loads(asked.read_text()) == asked_command()
     (here / "small.yml").write_text("name: small\nfabrik: {}\n")
     assert run_there(target, ["validate", "-t", "small.yml"], here) == 2
     assert "small.yml:2:1" in capfd.readouterr().err

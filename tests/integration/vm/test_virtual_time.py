@@ -27,7 +27,7 @@ from testbed.vm.image import require_tools
 HERE = Path(__file__).parent
 TIMEOUT_S = 1500.0
 WALL_CLOCK = "wall_s"
-"""The one value of a record that speaks of this machine's time."""
+"""The one figure of a record that speaks of this machine's time."""
 
 pytestmark = pytest.mark.timeout(1800)
 in_ci = pytest.mark.vm
@@ -66,7 +66,7 @@ def busy_machine() -> Iterator[None]:
 
 
 def run_record(scenario: str, results: Path) -> dict[str, Any]:
-    """The record of a scenario in virtual time, without what it says of this machine's time."""
+    """The record of a scenario in virtual time, without what it says of this machine."""
     done = virtual("run", scenario, "--results", str(results))
     assert done.returncode in {0, 1, 2}, done.stderr
     assert "may differ" not in done.stderr, done.stderr
@@ -76,6 +76,7 @@ def run_record(scenario: str, results: Path) -> dict[str, Any]:
     record: dict[str, Any] = json.loads(file.read_text())
     assert record["environment"]["clock"] == "virtual"
     assert record.pop(WALL_CLOCK) > 0
+    assert scenario in record.pop("command"), "as it was asked for, with directories of here"
     return record
 
 

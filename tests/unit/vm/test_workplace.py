@@ -43,6 +43,21 @@ def test_a_file_behind_an_equals_sign(project: Path) -> None:
     assert names(sent, project) == ["traces/other.csv"]
 
 
+@pytest.mark.parametrize("word", ["../traces/step", "../traces/step.1.et", "{project}/traces/step"])
+@pytest.mark.parametrize("ending", ["et", "et.gz"])
+def test_traces_of_all_ranks_go_along(project: Path, word: str, ending: str) -> None:
+    """Which a scenario names by what their names have in common or by one of them."""
+    for name in ("step.0", "step.1", "step.10", "other.0"):
+        (project / f"traces/{name}.{ending}").write_bytes(b"\0")
+    named = word.format(project=project).replace(".et", f".{ending}")
+    (project / "scenarios/first.yml").write_text(f"workload: {{kind: file, file: {named}}}\n")
+    sent = workplace.files_to_send(["run", "scenarios/first.yml"], project)
+    traces = [f"traces/step.{rank}.{ending}" for rank in (0, 1, 10)]
+    assert names(sent, project) == ["scenarios/first.yml", *traces]
+    on_the_line = ["run", "scenarios/none.yml", f"workload.file={project}/traces/step"]
+    assert names(workplace.files_to_send(on_the_line, project), project) == traces
+
+
 @pytest.mark.parametrize(
     "text",
     [
