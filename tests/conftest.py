@@ -80,23 +80,23 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report  # type: ignore[return-value]
 
 
-# --- machines side by side -----------------------------------------------------------------------------
+# --- tests side by side ------------------------------------------------------------------------------
 
-OTHER_MACHINES = ("test_debian_13.py", "test_vagrant_up.py", "test_vagrantfile.py")
-"""Whose tests can run beside those of the lab VM, which follow each other: it is booted once for all of them."""
+BESIDE = ("tests/fuzz/", "tests/property/", *(f"tests/integration/vm/test_{name}" for name in ("debian_13", "vagrant")))
+"""Tests that run beside all others of their tier, which need the lab VM, booted once for all, or this machine."""
 
 
-class _Machines(LoadScopeScheduling):
-    """Shares tests of virtual machines between two processes, by the machine that they are in."""
+class _TwoSides(LoadScopeScheduling):
+    """Shares tests between two processes so that none meets another which it would disturb."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "other machines" if nodeid.split("::", maxsplit=1)[0].endswith(OTHER_MACHINES) else "the lab VM"
+        return "beside" if nodeid.startswith(BESIDE) else "one after another"
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
-    """For `--dist loadgroup`."""
-    return _Machines(config, log) if config.getvalue("dist") == "loadgroup" else None
+    """For `--dist loadgroup`: groups of xdist's own (3.8) do nothing under pytest 9.2."""
+    return _TwoSides(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 # --- leftovers ---------------------------------------------------------------------------------------

@@ -228,7 +228,7 @@ def _register(
         )
         Journal(state.lab_directory(lab.name)).state(LabState.DEPLOYING)
         state.write(record)
-        state.raise_neighbour_limits(NEIGHBOURS_PER_LINK * state.count_links() + NEIGHBOURS_SPARE)
+        state.raise_neighbour_limits(NEIGHBOURS_PER_LINK * state.count_links(record) + NEIGHBOURS_SPARE)
     return plan, record
 
 

@@ -1,0 +1,55 @@
+"""Namespaces made many at a time."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from testbed.drivers import namespaces, syscalls
+
+pytestmark = pytest.mark.netns
+
+NAMES = [f"n{number}" for number in range(5 * namespaces.MANY)]
+MASKS = dict.fromkeys(NAMES, 1)
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_each_has_its_own_and_this_thread_stays_where_it_is() -> None:
+    own = namespaces.own_identity()
+    made = namespaces.create_namespaces(NAMES, MASKS)
+    try:
+        assert list(made) == NAMES
+        identities = {namespace.identity for namespace in made.values()}
+        assert len(identities) == len(NAMES)
+        assert own not in identities
+        inodes = {os.fstat(namespace.fd).st_ino for namespace in made.values()}
+        assert len(inodes) == len(NAMES)
+    finally:
+        for namespace in made.values():
+            namespace.close()
+    assert namespaces.own_identity() == own
+
+
+def test_where_one_fails_none_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the machine's limit of namespaces is reached (namespaces(7), ENOSPC), in whichever thread that is."""
+    before, real, calls, lock = descriptors(), syscalls.unshare, [0], threading.Lock()
+
+    def unshare(flags: int) -> None:
+        with lock:
+            calls[0] += 1
+            number = calls[0]
+        if number == len(NAMES) - 2:
+            raise OSError(errno.ENOSPC, "No space left on device", "unshare")
+        real(flags)
+
+    monkeypatch.setattr(syscalls, "unshare", unshare)
+    with pytest.raises(OSError, match="No space left"):
+        namespaces.create_namespaces(NAMES, MASKS)
+    assert descriptors() == before
