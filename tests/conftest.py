@@ -65,7 +65,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             continue
         if why := missing(capability):
             pytest.skip(f"{capability}: {why}")
-        item.session.stash[_privileged_ran] = True
+        item.config.stash[_privileged_ran] = True
 
 
 @pytest.hookimpl(wrapper=True)
@@ -156,7 +156,6 @@ def of_ours() -> set[str]:
 
 
 _before = pytest.StashKey[set[str]]()
-_workers_privileged = pytest.StashKey[bool]()
 _left = pytest.StashKey[list[str]]()
 
 
@@ -174,19 +173,20 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_testnodedown(node: Any) -> None:
     """A worker has ended, and says whether it ran privileged tests."""
     if getattr(node, "workeroutput", {}).get("privileged"):
-        node.config.stash[_workers_privileged] = True
+        node.config.stash[_privileged_ran] = True
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Compare the machine before the first and after the last test, if any of them was privileged."""
-    privileged = session.stash.get(_privileged_ran, False)
-    if _is_worker(session.config):
-        session.config.workeroutput["privileged"] = privileged  # type: ignore[attr-defined]
+    config = session.config
+    privileged = config.stash.get(_privileged_ran, False)
+    if _is_worker(config):
+        config.workeroutput["privileged"] = privileged  # type: ignore[attr-defined]
         return
-    if not privileged and not session.config.stash.get(_workers_privileged, False):
+    if not privileged:
         return
-    session.config.stash[_left] = left = sorted(of_ours() - session.stash[_before])
+    config.stash[_left] = left = sorted(of_ours() - session.stash[_before])
     if left and ALONE and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

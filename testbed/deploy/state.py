@@ -186,9 +186,9 @@ class StateDirectory:
     def count_links(self, known: LabRecord) -> int:
         """Links of all labs together, as recorded; the record of one is at hand."""
         total = len(known.model.get("links", ()))
-        for lab in self.names():
+        for lab in set(self.names()) - {known.name}:
             with contextlib.suppress(LabNotFound):
-                total += len(self.read(lab).model.get("links", ())) if lab != known.name else 0
+                total += len(self.read(lab).model.get("links", ()))
         return total
 
     def raise_neighbour_limits(self, entries: int) -> None:

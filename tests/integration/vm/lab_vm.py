@@ -12,6 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pytest
+
+from testbed.errors import CapabilityError
+from testbed.vm.image import require_tools
 from testbed.vm.machine import Machine
 from testbed.vm.ssh import Session
 
@@ -21,6 +25,14 @@ UP_TIMEOUT_S = 900.0
 COMMAND_TIMEOUT_S = 900.0
 """Beside other work an emulated machine gets a small part of a CPU, and everything takes several times as long."""
 ERRAND = "/srv/testbed/testbed/vm/errand.py"
+
+
+def skip_without_tools() -> None:
+    """Skip the test where this machine cannot build the image."""
+    try:
+        require_tools()
+    except CapabilityError as error:
+        pytest.skip(error.message)
 
 
 def command_line(
@@ -52,6 +64,7 @@ class LabVm:
         self.up_s = 0.0
 
     def __enter__(self) -> Self:
+        skip_without_tools()
         built = command_line("vm", "build", timeout_s=BUILD_TIMEOUT_S)
         assert built.returncode == 0, built.stderr
         self.machine.down()

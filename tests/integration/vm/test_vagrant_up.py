@@ -17,13 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab_vm import BUILD_TIMEOUT_S, CHECKOUT, command_line
+from lab_vm import BUILD_TIMEOUT_S, CHECKOUT, command_line, skip_without_tools
 from private_libvirt import lacking, run_beside_libvirt
 
-from testbed.errors import CapabilityError
 from testbed.vm import checkout
 from testbed.vm.cache import cache_directory
-from testbed.vm.image import require_tools
 
 pytestmark = [pytest.mark.vm, pytest.mark.netns, pytest.mark.timeout(3600)]
 if "bookworm" not in Path("/etc/os-release").read_text():
@@ -42,10 +40,7 @@ vagrant destroy --force --no-color
 @pytest.fixture
 def scratch() -> Iterator[Path]:
     """Room on a disk: a box and the machine's disk take some gigabytes."""
-    try:
-        require_tools()
-    except CapabilityError as error:
-        pytest.skip(error.message)
+    skip_without_tools()
     if missing := lacking():
         pytest.skip(f"apt-get install {missing}")
     cache_directory().mkdir(parents=True, exist_ok=True)

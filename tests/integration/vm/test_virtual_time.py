@@ -19,10 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab_vm import LabVm, command_line
-
-from testbed.errors import CapabilityError
-from testbed.vm.image import require_tools
+from lab_vm import LabVm, command_line, skip_without_tools
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 1500.0
@@ -102,10 +99,7 @@ def assert_same(first: dict[str, Any], second: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def image() -> None:
-    try:
-        require_tools()
-    except CapabilityError as error:
-        pytest.skip(error.message)
+    skip_without_tools()
 
 
 @in_ci
