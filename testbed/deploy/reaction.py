@@ -21,7 +21,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
 
 from testbed.datapath import pins
-from testbed.deploy.files import write_durably
+from testbed.deploy.files import write_state
 from testbed.deploy.journal import Journal, boot_id
 from testbed.deploy.state import StateDirectory
 from testbed.drivers import syscalls, wire
@@ -90,7 +90,7 @@ def planned_reaction_ns(lab: Lab, state: StateDirectory, *, measure: bool = True
             longest = _kept_ns(state)  # another command may have measured while we waited for it
             if longest is None:
                 longest = _measure(state)
-                write_durably(_kept_path(state), json.dumps({"key": _key(), "longest_ns": longest}))
+                write_state(_kept_path(state), json.dumps({"key": _key(), "longest_ns": longest}))
     return max(LEAST_NS, SAFETY * longest)
 
 

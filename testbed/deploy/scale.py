@@ -8,7 +8,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from testbed.deploy.files import write_durably
+from testbed.deploy.files import write_state
 from testbed.deploy.journal import boot_id
 from testbed.deploy.state import StateDirectory
 from testbed.drivers.calibration import MTU_BYTES, measure_forwarding
@@ -66,7 +66,7 @@ def machine_profile(state: StateDirectory, *, measure: bool = True) -> MachinePr
     if not measure:
         return REFERENCE
     measured = measure_forwarding()
-    write_durably(path, json.dumps({"key": key, "forwarding_bps": measured}))
+    write_state(path, json.dumps({"key": key, "forwarding_bps": measured}))
     return _profile(cores, measured)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.deploy import neighbours
-from testbed.deploy.files import locked, write_durably
+from testbed.deploy.files import locked, write_state
 from testbed.errors import CapabilityError, LabNotFound, TestbedError
 from testbed.names import check_lab_name
 from testbed.plan.qos import DEFAULT_REACTION_NS
@@ -164,7 +164,7 @@ class StateDirectory:
     def write(self, record: LabRecord) -> None:
         directory = self.lab_directory(record.name)
         directory.mkdir(parents=True, exist_ok=True)
-        write_durably(directory / "lab.json", json.dumps(record.to_json()))
+        write_state(directory / "lab.json", json.dumps(record.to_json()))
 
     def take_slot(self, wanted: int) -> int:
         """The first free slot from `wanted` on. Call with the machine locked."""

@@ -37,8 +37,8 @@ from testbed.results.store import (
     encode_record,
     load_record,
     make_results_directory,
-    write_atomically,
     write_record,
+    write_result,
 )
 
 __all__ = [
@@ -76,6 +76,6 @@ __all__ = [
     "list_results",
     "load_record",
     "make_results_directory",
-    "write_atomically",
     "write_record",
+    "write_result",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy import files
+from testbed import files
 from testbed.deploy import state as module
 from testbed.deploy.journal import Journal, LabState, StateError
 from testbed.deploy.state import SLOTS, LabRecord, StateBusy, StateDirectory
