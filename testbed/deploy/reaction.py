@@ -114,7 +114,11 @@ def _kept_ns(state: StateDirectory) -> int | None:
 
 def undo_killed_measurement(state: StateDirectory) -> None:
     """Remove what a measurement left that was killed. One that is under way stays."""
-    with suppress(BlockingIOError), state.lock_measurement(wait=False):
+    with ExitStack() as held:
+        try:
+            held.enter_context(state.lock_measurement(wait=False))
+        except BlockingIOError:
+            return
         _undo(state)
 
 

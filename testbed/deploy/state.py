@@ -113,19 +113,20 @@ class StateDirectory:
         """Hold one lab for as long as a command changes it; raises `StateBusy` if another does."""
         self.prepare()
         path = self.state / f"{lab}.lock"
-        try:
-            with locked(path, wait=False):
-                try:
-                    yield
-                finally:
-                    if not self.exists(lab):
-                        path.unlink(missing_ok=True)
-                        with contextlib.suppress(OSError):
-                            self.run.rmdir()  # goes only when no lab is left in it
-        except BlockingIOError as error:
-            raise StateBusy(
-                f"another command is working on the lab {lab}", hint=f"wait for it; `fuser {path}` names it"
-            ) from error
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(locked(path, wait=False))
+            except BlockingIOError as error:
+                raise StateBusy(
+                    f"another command is working on the lab {lab}", hint=f"wait for it; `fuser {path}` names it"
+                ) from error
+            try:
+                yield
+            finally:
+                if not self.exists(lab):
+                    path.unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):
+                        self.run.rmdir()  # goes only when no lab is left in it
 
     @contextlib.contextmanager
     def lock_measurement(self, *, wait: bool = True) -> Iterator[None]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from testbed import files
+from testbed.deploy import reaction
 from testbed.deploy import state as module
 from testbed.deploy.journal import Journal, LabState, StateError
 from testbed.deploy.state import SLOTS, LabRecord, StateBusy, StateDirectory
@@ -147,3 +148,23 @@ def test_a_full_disk_keeps_the_old_record(state: StateDirectory, monkeypatch: py
         state.write(replace(RECORD, slot=9))
     assert state.read("one").slot == 3
     assert [path.name for path in state.lab_directory("one").iterdir()] == ["lab.json"]
+
+
+def test_an_unrelated_eagain_inside_the_lock_stays_what_it_is(state: StateDirectory) -> None:
+    with pytest.raises(BlockingIOError, match="a pipe is full"), state.lock_lab("one"):
+        raise BlockingIOError(errno.EAGAIN, "a pipe is full")
+    with state.lock_lab("one"):  # and it let go
+        pass
+
+
+def test_an_eagain_of_undoing_a_measurement_is_not_taken_for_one_that_is_under_way(
+    state: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def blocked(_: StateDirectory) -> None:
+        raise BlockingIOError(errno.EAGAIN, "a pipe is full")
+
+    monkeypatch.setattr(reaction, "_undo", blocked)
+    with pytest.raises(BlockingIOError, match="a pipe is full"):
+        reaction.undo_killed_measurement(state)
+    with state.lock_measurement():
+        reaction.undo_killed_measurement(state)  # somebody measures: nothing of it is touched
