@@ -240,12 +240,14 @@ class RunningLab:
 
         return PauseAgent(self._state.run)
 
-    def counters(self) -> Mapping[tuple[str, str], PortCounters]:
-        """The kernel's counters of every planned port, by (node, interface)."""
+    def counters(self, only: str | None = None) -> Mapping[tuple[str, str], PortCounters]:
+        """The kernel's counters of every planned port, or of those of the node `only`, by (node, interface)."""
 
         def read() -> dict[tuple[str, str], PortCounters]:
             found: dict[tuple[str, str], PortCounters] = {}
             for node, ports in self._ports.items():
+                if only not in (None, node):
+                    continue
                 enter_namespace(namespace_name(self.name, node))
                 socket = RouteSocket()
                 try:
@@ -258,9 +260,9 @@ class RunningLab:
 
         return syscalls.in_thread(read)
 
-    def link_states(self) -> Mapping[tuple[str, str], bool]:
-        """Whether each planned port is up and has carrier, by (node, interface)."""
-        return {key: counters.up for key, counters in self.counters().items()}
+    def link_states(self, only: str | None = None) -> Mapping[tuple[str, str], bool]:
+        """Whether each planned port, or each of the node `only`, is up and has carrier, by (node, interface)."""
+        return {key: counters.up for key, counters in self.counters(only).items()}
 
     def set_link(self, node: str, interface: str, *, up: bool) -> None:
         """Bring one end of a link down or up; the other end loses its carrier with it."""
