@@ -46,9 +46,7 @@ def nics(lab: RunningLab, count: int) -> list[PortPlan]:
 
 
 @contextmanager
-def workload_runner(
-    lab: RunningLab, kind: TransportKind = TransportKind.TCP, **options: Any
-) -> Iterator[WorkloadRunner]:
+def running(lab: RunningLab, kind: TransportKind = TransportKind.TCP, **options: Any) -> Iterator[WorkloadRunner]:
     with WorkloadRunner(lab, Transport(kind=kind, **options)) as found:
         yield found
 
@@ -198,7 +196,7 @@ def test_an_interrupt_keeps_what_was_measured(lab: RunningLab, kind: TransportKi
         yield
         left += 1
 
-    with Interrupt() as interrupt, workload_runner(lab, kind) as runner:
+    with Interrupt() as interrupt, running(lab, kind) as runner:
         result = runner.run(
             workload,
             nics(lab, 2),
