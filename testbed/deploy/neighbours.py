@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from testbed.deploy.files import locked, write_state
+from testbed.deploy.records.files import locked, write_state
 from testbed.files import remains_of
 
 LIMITS = ("gc_thresh1", "gc_thresh2", "gc_thresh3")
