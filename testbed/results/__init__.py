@@ -4,6 +4,7 @@ from testbed.results.listing import BROKEN, Listed, list_results
 from testbed.results.record import (
     SCHEMA,
     Check,
+    EarlierSession,
     Environment,
     ExpectationResult,
     LabSummary,
@@ -51,6 +52,7 @@ __all__ = [
     "Check",
     "CollectiveResult",
     "Distribution",
+    "EarlierSession",
     "Environment",
     "ExpectationResult",
     "FlowEnd",
