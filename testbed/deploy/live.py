@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from testbed.datapath.pins import lab_directory
 from testbed.deploy.containers import container_states
 from testbed.deploy.records.journal import Journal, JournalledContainers, LabState
-from testbed.deploy.records.state import LabRecord, StateDirectory
+from testbed.deploy.records.lab_record import LabRecord, LabUnreadable
+from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.watch.sessions import BgpSession, read_sessions
 from testbed.drivers.netlink.counters import read_counters
 from testbed.drivers.netlink.routes import KernelRoute, RouteKey, all_routes, bgp_routes
@@ -21,7 +22,7 @@ from testbed.drivers.netlink.rtnetlink import RouteSocket, set_link_state
 from testbed.drivers.nodes import container_exec, namespaces, processes, syscalls
 from testbed.drivers.nodes.containers import ContainerEngine
 from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.errors import CapabilityError, DriverError, LabNotFound, TestbedError
+from testbed.errors import CapabilityError, DriverError, TestbedError
 from testbed.model import DelayBy, Lab, Node, NodeKind
 from testbed.model.codec import decode_lab
 from testbed.model.counters import PortCounters
@@ -78,7 +79,7 @@ class RunningLab:
 
     @classmethod
     def open(cls, name: str, state: StateDirectory) -> RunningLab:
-        """Raises `LabNotFound`."""
+        """Raises `LabNotFound`, `LabUnreadable` among them for a record of another version."""
         return cls(state.read(name), state)
 
     @cached_property
@@ -86,7 +87,7 @@ class RunningLab:
         try:
             return decode_lab(self._record.model)
         except ValueError as error:
-            raise LabNotFound(
+            raise LabUnreadable(
                 f"the record of the lab {self.name} was written by testbed {self._record.version} and cannot be read",
                 hint=f"testbed destroy -n {self.name}",
             ) from error

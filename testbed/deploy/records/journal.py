@@ -51,6 +51,8 @@ class JournalContent:
     identities: dict[str, int] = field(default_factory=dict)
     paths: list[Path] = field(default_factory=list)
     containers: JournalledContainers | None = None
+    unknown: list[str] = field(default_factory=list)
+    """Kinds of entries that this version does not understand: another one wrote them."""
 
 
 class StateError(TestbedError):
@@ -117,10 +119,11 @@ class Journal:
 
         Identities of another boot are left out: a namespace does not survive one, and its
         number may be another's today. Their names are kept with 0, which matches none.
+        Entries of another version that say nothing to this one are passed over.
         """
         content = JournalContent()
         try:
-            lines = self._path.read_text().splitlines()
+            lines = self._path.read_text(errors="replace").splitlines()
         except FileNotFoundError:
             return content
         for line in lines:
@@ -128,19 +131,30 @@ class Journal:
                 entry = json.loads(line)
             except json.JSONDecodeError:
                 continue
-            match entry["kind"]:
-                case "state":
-                    content.state = LabState(entry["state"])
-                case "nodes":
-                    current = entry["boot"] == boot_id()
-                    content.identities |= {
-                        node: identity if current else 0 for node, identity in entry["identities"].items()
-                    }
-                case "containers":
-                    content.containers = JournalledContainers(engine=entry["engine"], deployment=entry["deployment"])
-                case "container" if content.containers is not None:
-                    content.containers.ids |= entry["ids"]
-                    content.containers.frr |= entry["frr"]
-                case "path":
-                    content.paths.append(Path(entry["path"]))
+            if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
+                continue
+            try:
+                _take(content, entry)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                content.unknown.append(entry["kind"])
         return content
+
+
+def _take(content: JournalContent, entry: Mapping[str, Any]) -> None:
+    """Add an entry to what a journal says. Raises some lookup or type error for one that is not understood."""
+    match entry["kind"]:
+        case "state":
+            content.state = LabState(entry["state"])
+        case "nodes":
+            current = entry["boot"] == boot_id()
+            content.identities |= {node: identity if current else 0 for node, identity in entry["identities"].items()}
+        case "containers":
+            content.containers = JournalledContainers(engine=entry["engine"], deployment=entry["deployment"])
+        case "container":
+            if content.containers is not None:
+                content.containers.ids |= entry["ids"]
+                content.containers.frr |= entry["frr"]
+        case "path":
+            content.paths.append(Path(entry["path"]))
+        case kind:
+            raise ValueError(kind)
