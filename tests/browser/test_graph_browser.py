@@ -48,7 +48,8 @@ def page(name: str) -> str:
 PLACES = """(() => {
   const all = document.getElementById("scroll"), box = all.getBoundingClientRect();
   const picture = document.getElementById("picture").getBoundingClientRect();
-  const spare = [picture.left - box.left, box.right - picture.right, picture.top - box.top, box.bottom - picture.bottom];
+  const spare = [picture.left - box.left, box.right - picture.right];
+  spare.push(picture.top - box.top, box.bottom - picture.bottom);
   return [...spare, all.scrollWidth - all.clientWidth, all.scrollHeight - all.clientHeight, picture.width, box.width];
 })()"""
 
