@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from reference.markdown import code, plain, table
 from testbed.transport.uet.delivery.nacks import NACK_ACTIONS
 from testbed.transport.uet.delivery.states import INITIATOR, TARGET, PdcEvent, PdcState
-
-from reference.markdown import code, plain, table
 
 
 def page() -> str:
     """Both state tables and the table of NACK codes."""
     text = (
         "# States of a PDC\n\n"
-        "A packet delivery context is in one of these states. An event that a state does not list cannot happen in it; the"
-        " code raises an error there, which the tests look for. [Packet delivery](../internals/protocols/uet-delivery.md)"
-        " tells the story.\n\n"
+        "A packet delivery context is in one of these states. An event that a state does not list cannot happen in it;"
+        " the code raises an error there. [Packet delivery](../internals/protocols/uet-delivery.md) tells the story."
+        "\n\n"
     )
     for title, states in (("The initiator", INITIATOR), ("The target", TARGET)):
         text += f"## {title}\n\n" + _table(states)
