@@ -17,24 +17,22 @@ from pathlib import Path
 from types import FrameType
 
 from testbed.datapath import pins
-from testbed.deploy.containers import ContainersRemain, LabContainers, remove_containers, require_engine
 from testbed.deploy.links.changes import declare_wires
 from testbed.deploy.live import RunningLab
-from testbed.deploy.marking import require_marker
-from testbed.deploy.mechanisms import choose_delay
+from testbed.deploy.mechanisms import choose_delay, require_marker, require_rdma
 from testbed.deploy.pausing.attachment import attach, detach
 from testbed.deploy.pausing.reaction import planned_reaction_ns, undo_killed_measurement
 from testbed.deploy.preparation import PreparedLab, plan_at, prepare_lab, require_names
-from testbed.deploy.rdma import require_rdma
 from testbed.deploy.records.journal import Journal, JournalContent, LabState, StateError
 from testbed.deploy.records.lab_record import LabRecord, LabUnreadable
 from testbed.deploy.records.labdir import remove_paths, write_lab_directory
 from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.routing import daemon_sets
+from testbed.deploy.runtimes.registry import RUNTIMES
+from testbed.deploy.runtimes.runtime import DeployingNodes, NodesRemain
 from testbed.deploy.steps import StepCallback, ignore_steps, step
 from testbed.deploy.watch.converge import ConvergenceWatch
 from testbed.drivers.netlink.port_programs import PortInstaller
-from testbed.drivers.nodes.containers import ContainerEngine
 from testbed.drivers.nodes.netns import NetnsKernel
 from testbed.drivers.probing.machine import FrrInstallation, find_frr, require_root
 from testbed.drivers.routing.frr import DaemonLauncher, remove_crash_directories
@@ -136,14 +134,14 @@ def deploy_lab(
                     _await_convergence(running.plan, state, options, notify)
                     _complete(running, state)
                 return DeployOutcome(lab=running, changed=False)
-        engine = require_engine(lab)
+        runtimes = _prepare_runtimes(lab, state)
         try:
-            prepared = prepare_lab(lab, state, k=options.k, engine=engine, parent=options.directory)
+            prepared = prepare_lab(lab, state, k=options.k, parent=options.directory)
             _destroy_locked(lab.name, state, notify)  # nothing speaks against the new one
-            record = _deploy_new(lab, prepared, state, options, frr=frr, engine=engine, notify=notify)
+            record = _deploy_new(lab, prepared, state, options, frr=frr, runtimes=runtimes, notify=notify)
         finally:
-            if engine is not None:
-                engine.close()
+            for nodes in runtimes:
+                nodes.close()
         return DeployOutcome(lab=RunningLab(record, state), changed=True)
 
 
@@ -154,17 +152,13 @@ def _deploy_new(
     options: DeployOptions,
     *,
     frr: FrrInstallation | None,
-    engine: ContainerEngine | None,
+    runtimes: Sequence[DeployingNodes],
     notify: StepCallback,
 ) -> LabRecord:
     """Deploy a lab of whose name there is none. After any error but `ConvergenceError` nothing of it is left."""
     try:
         plan, record = _register(lab, prepared, state, options, frr)
-        containers = None
-        if engine is not None:
-            run = state.run_directory(lab.name)
-            containers = LabContainers(lab, engine, run, Journal(state.lab_directory(lab.name)))
-        _bring_up(lab, plan, record, state, options, frr=frr, containers=containers, notify=notify)
+        _bring_up(lab, plan, record, state, options, frr=frr, runtimes=runtimes, notify=notify)
     except ConvergenceError:
         Journal(state.lab_directory(lab.name)).state(LabState.FAILED)
         raise
@@ -174,6 +168,21 @@ def _deploy_new(
                 _destroy_locked(lab.name, state, notify)
         raise
     return record
+
+
+def _prepare_runtimes(lab: Lab, state: StateDirectory) -> list[DeployingNodes]:
+    """What the runtimes of the lab's nodes need, checked. Raises `CapabilityError`, `NameInUse`."""
+    run, journal = state.run_directory(lab.name), Journal(state.lab_directory(lab.name))
+    found: list[DeployingNodes] = []
+    try:
+        for runtime in RUNTIMES.values():
+            if (nodes := runtime.prepare(lab, run, journal)) is not None:
+                found.append(nodes)
+    except BaseException:
+        for nodes in found:
+            nodes.close()
+        raise
+    return found
 
 
 def _complete(running: RunningLab, state: StateDirectory) -> None:
@@ -223,7 +232,7 @@ def _register(
     """Claim the name and a slot, and record the lab."""
     plan, delay_by, reaction_ns = prepared.plan, prepared.delay_by, prepared.reaction_ns
     with state.lock_machine():
-        require_names(lab, JournalContent(), engine=None)
+        require_names(lab, JournalContent())
         slot = state.take_slot(slot_for(lab.name))
         if slot != plan.slot:  # another lab has taken it meanwhile
             plan = plan_at(lab, slot, k=options.k, delay_by=delay_by, reaction_ns=reaction_ns)
@@ -255,7 +264,7 @@ def _bring_up(
     options: DeployOptions,
     *,
     frr: FrrInstallation | None,
-    containers: LabContainers | None,
+    runtimes: Sequence[DeployingNodes],
     notify: StepCallback,
 ) -> None:
     journal = Journal(state.lab_directory(lab.name))
@@ -265,14 +274,14 @@ def _bring_up(
     watch: ConvergenceWatch | None = None
     launcher: DaemonLauncher | None = None
     try:
-        realised(_create_nodes(plan, kernel, journal, containers, notify))
+        realised(_create_nodes(plan, kernel, journal, runtimes, notify))
         # What needs no lock of the kernel is done beside the links, which are made on one CPU. It has ended when the
         # pool is left, whatever happens.
         with ThreadPoolExecutor(3, thread_name_prefix="deploy") as pool:
             with _signals_later():
                 loading = pool.submit(_load_data_path, plan, run) if plan.qos is not None else None
                 beside = [pool.submit(write_lab_directory, lab, plan, Path(record.directory), journal)]
-                elsewhere = {} if containers is None else containers.elsewhere
+                elsewhere = {node: how for nodes in runtimes for node, how in nodes.elsewhere.items()}
                 sets = None
                 if plan.switches and options.routing:
                     sets = pool.submit(daemon_sets, lab, plan, run, frr, elsewhere=elsewhere)
@@ -298,8 +307,9 @@ def _bring_up(
         if watch is not None and launcher is not None and options.wait:
             with step("converge", notify):
                 watch.wait(options.timeout_s, notify, launcher.check_alive)
-        if containers is not None and options.wait:
-            containers.wait_healthy(options.timeout_s, notify)
+        if options.wait:
+            for nodes in runtimes:
+                nodes.wait_healthy(options.timeout_s, notify)
         _run_node_commands(lab, RunningLab(record, state))
         journal.state(LabState.RUNNING)
     finally:
@@ -311,13 +321,13 @@ def _bring_up(
 
 
 def _create_nodes(
-    plan: LabPlan, kernel: NetnsKernel, journal: Journal, containers: LabContainers | None, notify: StepCallback
+    plan: LabPlan, kernel: NetnsKernel, journal: Journal, runtimes: Sequence[DeployingNodes], notify: StepCallback
 ) -> list[Operation]:
-    """Make all namespaces and containers, under their names; what was done comes back."""
+    """Make the nodes of all runtimes, under their names; what was done comes back."""
     creations = [item for item in plan.operations if isinstance(item, CreateNode)]
     with step("nodes", notify, f"{len(creations)} namespaces"):
         journal.nodes(kernel.create_nodes(creations))
-    started = () if containers is None else containers.start(plan, kernel, notify)
+    started = [item for nodes in runtimes for item in nodes.start(plan, kernel, notify)]
     kernel.publish()
     return [*creations, *started]
 
@@ -384,14 +394,15 @@ def _destroy_locked(name: str, state: StateDirectory, notify: StepCallback) -> D
     with step("destroy", notify, f"{len(content.identities)} nodes"):
         with suppress(PauseAgentError):  # one that hangs must not keep the lab
             detach(name, state.run)  # the agent has sockets in the namespaces
-        remain: ContainersRemain | None = None
-        try:
-            remove_containers(content)
-        except ContainersRemain as error:
-            remain = error  # all the rest can go
+        remain: NodesRemain | None = None
+        for runtime in RUNTIMES.values():
+            try:
+                runtime.remove(content)
+            except NodesRemain as error:
+                remain = error  # all the rest can go
         removal = NetnsKernel(name).remove(content.identities)
         pins.unmount(pins.lab_directory(state.run_directory(name)))
-        contained = content.containers.ids if content.containers is not None else ()
+        contained = {node for item in content.containers.values() for node in item.ids}
         remove_crash_directories(state.run_directory(name), removal.processes, contained)
         remove_paths(content.paths)
     if remain is not None:

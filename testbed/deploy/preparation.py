@@ -18,7 +18,6 @@ from testbed.deploy.records.journal import Journal, JournalContent, state_error
 from testbed.deploy.records.state import StateDirectory
 from testbed.drivers.netlink.port_programs import check_ports
 from testbed.drivers.nodes import namespaces
-from testbed.drivers.nodes.containers import ContainerEngine
 from testbed.errors import NameInUse
 from testbed.model import DelayBy, Lab
 from testbed.names import namespace_name
@@ -37,18 +36,16 @@ class PreparedLab:
     directory: Path
 
 
-def prepare_lab(
-    lab: Lab, state: StateDirectory, *, k: float, engine: ContainerEngine | None, parent: Path | None
-) -> PreparedLab:
+def prepare_lab(lab: Lab, state: StateDirectory, *, k: float, parent: Path | None) -> PreparedLab:
     """Plan a lab and check that this machine can give it; changes nothing of any lab, neither of one of that name.
 
-    `engine` is that of its containers; `parent` that of its lab directory, the working directory by default. Raises
+    `parent` is that of its lab directory, the working directory by default. Its runtimes are prepared apart. Raises
     `NameInUse`, `PlanError`, `CapabilityError`, `DriverError`, `StateError`. Whether a slot is left, and whether the
     names are still free, is looked at once more when they are claimed.
     """
     directory = (parent or Path.cwd()) / f"testbed-{lab.name}"
     require_directory(directory)
-    require_names(lab, Journal(state.lab_directory(lab.name)).read(), engine)
+    require_names(lab, Journal(state.lab_directory(lab.name)).read())
     delay_by = choose_delay(lab, state)
     reaction_ns = planned_reaction_ns(lab, state)
     slot = state.take_slot(slot_for(lab.name), instead_of=lab.name)
@@ -62,18 +59,14 @@ def plan_at(lab: Lab, slot: int, *, k: float, delay_by: DelayBy | None, reaction
     return plan_lab(lab, slot=slot, k=k, auto_delay=delay_by or DelayBy.ENDPOINT, reaction_ns=reaction_ns)
 
 
-def require_names(lab: Lab, replaced: JournalContent, engine: ContainerEngine | None) -> None:
-    """Raise `NameInUse` where a node's namespace or container has the name of one that is not `replaced`'s."""
+def require_names(lab: Lab, replaced: JournalContent) -> None:
+    """Raise `NameInUse` where a node's namespace has the name of one that is not `replaced`'s."""
     ours = {namespace_name(lab.name, node): identity for node, identity in replaced.identities.items()}
     if foreign := namespaces.foreign([namespace_name(lab.name, node.name) for node in lab.nodes], ours):
         raise NameInUse(
             f"the network namespace {foreign[0]} exists and is not ours",
             hint="choose another lab name (-n), or remove it with `ip netns del`",
         )
-    if engine is not None:
-        deployment = replaced.containers.deployment if replaced.containers is not None else ""
-        containers = [namespace_name(lab.name, node.name) for node in lab.nodes if node.container is not None]
-        engine.require_names(containers, but=deployment)
 
 
 def require_data_path(plan: LabPlan) -> None:
