@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 from testbed.cli.labs import open_lab, split_port
 from testbed.deploy.live import NoSuchNode, RunningLab
-from testbed.drivers.inotify import IN_CREATE, IN_MODIFY, DirectoryWatch
-from testbed.drivers.processes import search_path
+from testbed.drivers.nodes.processes import search_path
+from testbed.drivers.routing.inotify import IN_CREATE, IN_MODIFY, DirectoryWatch
 from testbed.errors import CapabilityError, TestbedError
 
 

@@ -8,18 +8,18 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from testbed.deploy.journal import Journal, JournalContent, JournalledContainers, LabState
+from testbed.deploy.records.journal import Journal, JournalContent, JournalledContainers, LabState
 from testbed.deploy.steps import StepCallback, StepEvent, step
-from testbed.drivers.container_frr import (
+from testbed.drivers.images.container_images import outdated_images
+from testbed.drivers.nodes.containers import LABEL, ContainerEngine, ContainerState, StartedContainer
+from testbed.drivers.nodes.netns import NetnsKernel
+from testbed.drivers.routing.container_frr import (
     ContainerDaemon,
     find_each_frr,
     frr_owner,
     run_directory_mounts,
 )
-from testbed.drivers.container_images import outdated_images
-from testbed.drivers.containers import LABEL, ContainerEngine, ContainerState, StartedContainer
-from testbed.drivers.frr import Elsewhere
-from testbed.drivers.netns import NetnsKernel
+from testbed.drivers.routing.frr import Elsewhere
 from testbed.errors import CapabilityError, DriverError, TestbedError
 from testbed.model import Lab, NodeKind
 from testbed.plan.operations import LabPlan, StartContainer

@@ -18,24 +18,24 @@ from types import FrameType
 
 from testbed.datapath import pins
 from testbed.deploy.containers import ContainersRemain, LabContainers, remove_containers, require_engine
-from testbed.deploy.converge import ConvergenceWatch
-from testbed.deploy.journal import Journal, LabState, StateError
-from testbed.deploy.labdir import remove_paths, write_lab_directory
-from testbed.deploy.links import declare_wires
+from testbed.deploy.links.changes import declare_wires
 from testbed.deploy.live import RunningLab
 from testbed.deploy.marking import require_marker
-from testbed.deploy.pausing import attach, detach
+from testbed.deploy.mechanisms import choose_delay
+from testbed.deploy.pausing.attachment import attach, detach
+from testbed.deploy.pausing.reaction import planned_reaction_ns, undo_killed_measurement
 from testbed.deploy.rdma import require_rdma
-from testbed.deploy.reaction import planned_reaction_ns, undo_killed_measurement
+from testbed.deploy.records.journal import Journal, LabState, StateError
+from testbed.deploy.records.labdir import remove_paths, write_lab_directory
+from testbed.deploy.records.state import LabRecord, StateDirectory
 from testbed.deploy.routing import daemon_sets
-from testbed.deploy.state import LabRecord, StateDirectory
 from testbed.deploy.steps import StepCallback, ignore_steps, step
-from testbed.deploy.wire import choose_delay
-from testbed.drivers import namespaces
-from testbed.drivers.frr import DaemonLauncher, remove_crash_directories
-from testbed.drivers.machine import FrrInstallation, find_frr, require_root
-from testbed.drivers.netns import NetnsKernel
-from testbed.drivers.ports import PortInstaller
+from testbed.deploy.watch.converge import ConvergenceWatch
+from testbed.drivers.netlink.port_programs import PortInstaller
+from testbed.drivers.nodes import namespaces
+from testbed.drivers.nodes.netns import NetnsKernel
+from testbed.drivers.probing.machine import FrrInstallation, find_frr, require_root
+from testbed.drivers.routing.frr import DaemonLauncher, remove_crash_directories
 from testbed.errors import ConvergenceError, LabNotFound, NameInUse, TestbedError
 from testbed.model import DelayBy, Lab
 from testbed.model.codec import encode_lab

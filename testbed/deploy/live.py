@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from testbed.datapath.pins import lab_directory
 from testbed.deploy.containers import container_states
-from testbed.deploy.journal import Journal, JournalledContainers, LabState
-from testbed.deploy.sessions import Session, read_sessions
-from testbed.deploy.state import LabRecord, StateDirectory
-from testbed.drivers import container_exec, namespaces, processes, syscalls
-from testbed.drivers.containers import ContainerEngine
-from testbed.drivers.counters import read_counters
-from testbed.drivers.namespaces import enter_namespace
-from testbed.drivers.routes import KernelRoute, RouteKey, all_routes, bgp_routes
-from testbed.drivers.rtnetlink import RouteSocket, set_link_state
+from testbed.deploy.records.journal import Journal, JournalledContainers, LabState
+from testbed.deploy.records.state import LabRecord, StateDirectory
+from testbed.deploy.watch.sessions import BgpSession, read_sessions
+from testbed.drivers.netlink.counters import read_counters
+from testbed.drivers.netlink.routes import KernelRoute, RouteKey, all_routes, bgp_routes
+from testbed.drivers.netlink.rtnetlink import RouteSocket, set_link_state
+from testbed.drivers.nodes import container_exec, namespaces, processes, syscalls
+from testbed.drivers.nodes.containers import ContainerEngine
+from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.errors import CapabilityError, DriverError, LabNotFound, TestbedError
 from testbed.model import DelayBy, Lab, Node, NodeKind
 from testbed.model.codec import decode_lab
@@ -298,7 +298,7 @@ class RunningLab:
 
         return syscalls.in_thread(ask)
 
-    def sessions(self) -> Iterator[Session]:
+    def sessions(self) -> Iterator[BgpSession]:
         """Every planned BGP session, with its BFD peer's state."""
         for switch in self.plan.switches:
             yield from read_sessions(switch, self.run_directory(switch.node))

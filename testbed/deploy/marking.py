@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from testbed.deploy.state import StateDirectory
-from testbed.deploy.wire import machine_capabilities
+from testbed.deploy.mechanisms import machine_capabilities
+from testbed.deploy.records.state import StateDirectory
 from testbed.model import Lab
 from testbed.plan.marking import check_red, wants_red
 

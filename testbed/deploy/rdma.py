@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.drivers.rdma import require_rxe
+from testbed.drivers.netlink.rdma import require_rxe
 from testbed.model import Lab, Rdma
 
 

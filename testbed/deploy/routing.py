@@ -6,9 +6,15 @@ from collections.abc import Collection, Container, Mapping
 from pathlib import Path
 
 from testbed.deploy.live import RunningLab
-from testbed.drivers.frr import DaemonLauncher, DaemonSet, Elsewhere, prepare_run_directory, remove_crash_directories
-from testbed.drivers.machine import FrrInstallation, find_frr
-from testbed.drivers.processes import Process, processes_in, terminate
+from testbed.drivers.nodes.processes import Process, processes_in, terminate
+from testbed.drivers.probing.machine import FrrInstallation, find_frr
+from testbed.drivers.routing.frr import (
+    DaemonLauncher,
+    DaemonSet,
+    Elsewhere,
+    prepare_run_directory,
+    remove_crash_directories,
+)
 from testbed.errors import CapabilityError, TestbedError
 from testbed.model import Lab
 from testbed.names import namespace_name

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from testbed.deploy.files import locked
+from testbed.deploy.records.files import locked
 from testbed.vm.errors import ImageError
 
 MANIFEST = "manifest.json"

@@ -19,13 +19,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from testbed.deploy.files import locked
+from testbed.deploy.records.files import locked
 from testbed.vm import cache, qmp
 from testbed.vm.emulator import Emulator, environment
 from testbed.vm.errors import MachineError
-from testbed.vm.image import Image
+from testbed.vm.image.build import Image
 from testbed.vm.keys import keys_in, make_keys
-from testbed.vm.ssh import Login, Session, wait_for_login
+from testbed.vm.remote.ssh import Login, SshSession, wait_for_login
 
 DEFAULT_NAME = "vm"
 LOOPBACK = "127.0.0.1"
@@ -109,9 +109,9 @@ class Machine:
         keys = keys_in(self.directory)
         return Login(host=LOOPBACK, port=status.record.port, user="root", key=keys.client, host_key=keys.host)
 
-    def connect(self) -> Session:
+    def connect(self) -> SshSession:
         """Log in."""
-        return Session(self.login())
+        return SshSession(self.login())
 
     def up(
         self,
@@ -123,7 +123,7 @@ class Machine:
         memory_mib: int,
         port: int | None = None,
         timeout_s: float = BOOT_TIMEOUT_S,
-    ) -> Session:
+    ) -> SshSession:
         """Start it, and log in when it answers. What is left of one that ended is removed first.
 
         Raises `MachineError` if it runs already, if the port is taken, or if it does not come up; then it is ended.
@@ -170,7 +170,7 @@ class Machine:
         memory_mib: int,
         port: int | None,
         timeout_s: float,
-    ) -> Session:
+    ) -> SshSession:
         keys = make_keys(self.directory)
         port = _free_port(port)
         options = [

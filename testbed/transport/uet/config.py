@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .codes import NOMINAL_OVERHEAD_BYTES, UDP_HEADER_BYTES
-from .congestion.nscc import NsccConfig
-from .errors import UsageError
+from testbed.transport.uet.congestion.nscc import NsccConfig
+from testbed.transport.uet.errors import UsageError
+from testbed.transport.uet.packets.codes import NOMINAL_OVERHEAD_BYTES, UDP_HEADER_BYTES
 
 PSNS_PER_MPR = 128
 """MP_RANGE is `mpr` times this."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import IntFlag
 from random import Random
 
-from .addressing import JOB_LIMIT
-from .codes import ReturnCode
-from .errors import UetError, UsageError
+from testbed.transport.uet.addressing import JOB_LIMIT
+from testbed.transport.uet.errors import UetError, UsageError
+from testbed.transport.uet.packets.codes import ReturnCode
 
 KEY_LIMIT = 1 << 64
 _KEY_TRIES = 64

@@ -13,8 +13,8 @@ from enum import IntEnum, StrEnum
 from functools import lru_cache
 from random import Random
 
-from testbed.transport.uet.codes import NackCode
 from testbed.transport.uet.errors import UsageError
+from testbed.transport.uet.packets.codes import NackCode
 
 REROUTE_RTTS = 10
 """t_reroute: a single path that carries traffic is not changed more often than this."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .delivery.pdc import Pdc
+    from testbed.transport.uet.delivery.pdc import Pdc
 
 MOST_PEERS = 4096
 """What further ones do is in the endpoint's totals alone: strangers must not fill our memory."""

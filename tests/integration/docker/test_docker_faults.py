@@ -11,8 +11,8 @@ import pytest
 
 from testbed.deploy.containers import ContainersRemain
 from testbed.deploy.live import RunningLab
-from testbed.drivers.containers import LABEL, ContainerEngine
-from testbed.drivers.machine import find_frr
+from testbed.drivers.nodes.containers import LABEL, ContainerEngine
+from testbed.drivers.probing.machine import find_frr
 from testbed.errors import CapabilityError, DriverError, LabNotFound, NameInUse, TestbedError
 from testbed.model import Lab
 from testbed.names import namespace_name

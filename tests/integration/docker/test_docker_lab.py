@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.check import check_lab
 from testbed.deploy.live import RunningLab
-from testbed.drivers.containers import CAPABILITIES, NODE_LABEL, ContainerEngine
+from testbed.deploy.watch.check import check_lab
+from testbed.drivers.nodes.containers import CAPABILITIES, NODE_LABEL, ContainerEngine
 from testbed.model import NodeKind
 from testbed.names import namespace_name
 from testbed.spec import load_topology_text

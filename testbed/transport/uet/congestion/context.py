@@ -8,9 +8,9 @@ from __future__ import annotations
 from enum import Enum, StrEnum
 from typing import Final
 
-from testbed.transport.uet.codes import NackCode
 from testbed.transport.uet.congestion.nscc import Nscc, NsccConfig
 from testbed.transport.uet.congestion.rccc import CreditSource
+from testbed.transport.uet.packets.codes import NackCode
 
 
 class CcKind(StrEnum):

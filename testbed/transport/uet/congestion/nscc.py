@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from testbed.transport.uet.codes import NackCode
 from testbed.transport.uet.errors import UsageError
+from testbed.transport.uet.packets.codes import NackCode
 
 BASE_BDP_BYTES = 150_000
 """base_BDP: 100 Gbit/s over 12 us."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from ..config import UetConfig
-from .pdc import Pdc
+from testbed.transport.uet.config import UetConfig
+from testbed.transport.uet.delivery.pdc import Pdc
 
 MOST_UNCONFIRMED = 4096
 """Some 10 KB each."""

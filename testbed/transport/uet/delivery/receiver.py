@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ...datagram import Incoming, Outgoing, Priority
-from ..acks import ACK_CC, Nack
-from ..codes import (
+from testbed.transport.datagram import Incoming, Outgoing, Priority
+from testbed.transport.uet.delivery.tracker import ReceiveTracker, StoredResponse
+from testbed.transport.uet.packets.acks import ACK_CC, Nack
+from testbed.transport.uet.packets.codes import (
     NOMINAL_OVERHEAD_BYTES,
     UDP_HEADER_BYTES,
     AckFlag,
@@ -24,12 +25,11 @@ from ..codes import (
     PdsType,
     RequestFlag,
 )
-from ..pds import ControlPacket, Request
-from ..psn import psn_distance
-from .tracker import ReceiveTracker, StoredResponse
+from testbed.transport.uet.packets.pds import ControlPacket, Request
+from testbed.transport.uet.packets.psn import psn_distance
 
 if TYPE_CHECKING:
-    from .pdc import Pdc
+    from testbed.transport.uet.delivery.pdc import Pdc
 
 _ACK_MARKED = int(AckFlag.MARKED)
 _ACK_PROBE = int(AckFlag.PROBE)

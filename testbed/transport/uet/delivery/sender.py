@@ -12,9 +12,14 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from ...datagram import Outgoing, Priority
-from ..acks import Ack, CreditState, Nack, NsccState
-from ..codes import (
+from testbed.transport.datagram import Outgoing, Priority
+from testbed.transport.uet.congestion.context import CongestionContext
+from testbed.transport.uet.delivery.demand import CreditDemand
+from testbed.transport.uet.delivery.nacks import NACK_ACTIONS, NackAction
+from testbed.transport.uet.delivery.round_trips import LONGEST_RTO_NS, RoundTrips
+from testbed.transport.uet.delivery.window import NOMINAL_HEADER_BYTES, PacketSource, PacketState, SendWindow, TxPacket
+from testbed.transport.uet.packets.acks import Ack, CreditState, Nack, NsccState
+from testbed.transport.uet.packets.codes import (
     AckFlag,
     ControlFlag,
     ControlType,
@@ -25,17 +30,12 @@ from ..codes import (
     PdsType,
     RequestFlag,
 )
-from ..congestion.context import CongestionContext
-from ..paths import PathFeedback, PathSelector, SinglePath, judge_nack
-from ..psn import psn_add, psn_distance
-from ..trace import Trace
-from .demand import CreditDemand
-from .nacks import NACK_ACTIONS, NackAction
-from .round_trips import LONGEST_RTO_NS, RoundTrips
-from .window import NOMINAL_HEADER_BYTES, PacketSource, PacketState, SendWindow, TxPacket
+from testbed.transport.uet.packets.psn import psn_add, psn_distance
+from testbed.transport.uet.paths import PathFeedback, PathSelector, SinglePath, judge_nack
+from testbed.transport.uet.trace import Trace
 
 if TYPE_CHECKING:
-    from .pdc import Pdc
+    from testbed.transport.uet.delivery.pdc import Pdc
 
 _ACK_MARKED = int(AckFlag.MARKED)
 _ACK_PROBE = int(AckFlag.PROBE)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..codes import NextHeader
-from ..psn import psn_add, psn_distance
+from testbed.transport.uet.packets.codes import NextHeader
+from testbed.transport.uet.packets.psn import psn_add, psn_distance
 
 SACK_BITS = 64
 

@@ -21,22 +21,22 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from ..addressing import FepAddress
-from ..codes import Mode, Opcode, RequestBit, ReturnCode
-from ..errors import UsageError
-from ..memory import Access
-from ..ses import StandardRequest
-from ..ses_extensions import RendezvousExtension
-from .incoming import IncomingMessage
-from .messages import Message, ReadMessage, Target
-from .operations import Operation, OpKind
-from .owner import SemanticsOwner
+from testbed.transport.uet.addressing import FepAddress
+from testbed.transport.uet.errors import UsageError
+from testbed.transport.uet.memory import Access
+from testbed.transport.uet.packets.codes import Mode, Opcode, RequestBit, ReturnCode
+from testbed.transport.uet.packets.ses import StandardRequest
+from testbed.transport.uet.packets.ses_extensions import RendezvousExtension
+from testbed.transport.uet.semantics.incoming import IncomingMessage
+from testbed.transport.uet.semantics.messages import Message, ReadMessage, Target
+from testbed.transport.uet.semantics.operations import Operation, OpKind
+from testbed.transport.uet.semantics.owner import SemanticsOwner
 
 if TYPE_CHECKING:
-    from ..delivery.pdc import Pdc
-    from ..delivery.receiver import Answer
-    from .endpoint import Endpoint
-    from .target import TargetSemantics
+    from testbed.transport.uet.delivery.pdc import Pdc
+    from testbed.transport.uet.delivery.receiver import Answer
+    from testbed.transport.uet.semantics.endpoint import Endpoint
+    from testbed.transport.uet.semantics.target import TargetSemantics
 
 _SES_REL = int(RequestBit.REL)
 _TOKEN_MASK = 0xFFFF_FFFF
