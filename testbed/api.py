@@ -8,12 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from testbed.deploy.check import CheckReport, check_lab
 from testbed.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, deploy_lab, destroy_lab
 from testbed.deploy.live import NodeStatus, RunningLab
+from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.scale import resolve_scale
-from testbed.deploy.state import StateDirectory
 from testbed.deploy.steps import StepCallback, ignore_steps
+from testbed.deploy.watch.check import CheckReport, check_lab
 from testbed.errors import TestbedError
 from testbed.model import Lab as LabModel
 from testbed.model import Node as NodeModel

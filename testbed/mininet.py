@@ -26,14 +26,14 @@ from pathlib import Path
 from typing import Any
 
 from testbed.api import load_model
-from testbed.deploy.converge import ConvergenceWatch
 from testbed.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, DeployOutcome, deploy_lab, destroy_lab
 from testbed.deploy.live import RunningLab
+from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.routing import start_routing, stop_routing
 from testbed.deploy.scale import resolve_scale
-from testbed.deploy.state import StateDirectory
 from testbed.deploy.steps import StepCallback, ignore_steps
-from testbed.drivers.mininet_objects import LOOPBACK_PORT, FrrSwitch, LabCLI, LabHost, LabIntf, LabLink
+from testbed.deploy.watch.converge import ConvergenceWatch
+from testbed.drivers.nodes.mininet_objects import LOOPBACK_PORT, FrrSwitch, LabCLI, LabHost, LabIntf, LabLink
 from testbed.errors import CapabilityError, DriverError
 from testbed.model import Lab, NodeKind
 from testbed.names import namespace_name

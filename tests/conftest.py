@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from testbed.drivers.kernel_probe import probe_kernel
-from testbed.drivers.machine import find_frr, require_root
+from testbed.drivers.probing.kernel_probe import probe_kernel
+from testbed.drivers.probing.machine import find_frr, require_root
 from testbed.errors import CapabilityError
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))  # what tests of several tiers share

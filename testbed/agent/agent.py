@@ -16,8 +16,8 @@ from testbed.agent.sockets import SocketConfig, SocketGroup
 from testbed.agent.wire_delay import DelayLine
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.fep import Fep
+from testbed.transport.uet.security.tss import SecureDomain
 from testbed.transport.uet.trace import Trace
-from testbed.transport.uet.tss import SecureDomain
 
 CLOSE_PATIENCE_NS = 2_000_000_000
 """How long peers may take to acknowledge the end."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.errors import UsageError
-from testbed.transport.uet.tss import SecureDomain, SecurityMode, first_counter
+from testbed.transport.uet.security.tss import SecureDomain, SecurityMode, first_counter
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]*)", re.ASCII)
 _RATES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -89,7 +89,7 @@ def load_domain(path: str, *, alone: bool) -> SecureDomain:
 
     `alone`: it is the only FEP with this file, so that the file may have an SSI, by which senders under one key differ.
     """
-    from testbed.transport.uet.key_derivation import DomainKey
+    from testbed.transport.uet.security.key_derivation import DomainKey
 
     file = Path(path)
     if stat.S_IMODE(file.stat().st_mode) & 0o077:

@@ -15,11 +15,11 @@ from testbed.agent.agent import CLOSE_PATIENCE_NS, Agent, begin_closing
 from testbed.agent.pattern import SEED_LIMIT, first_difference, make_pattern
 from testbed.agent.requests import Fields, Json, RequestError
 from testbed.transport.uet.addressing import JOB_LIMIT, PID_LIMIT
-from testbed.transport.uet.codes import AmoOpcode, AmoType, Mode, ReturnCode
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.memory import KEY_LIMIT, Access
+from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode, ReturnCode
 from testbed.transport.uet.semantics.endpoint import LONGEST_MESSAGE, Endpoint, SendKind
 from testbed.transport.uet.semantics.operations import Operation, OpKind
 from testbed.transport.uet.trace import Trace

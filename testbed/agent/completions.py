@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from testbed.transport.uet.codes import RETURN_CODE_MEANINGS, ReturnCode
 from testbed.transport.uet.errors import UetError, UsageError
+from testbed.transport.uet.packets.codes import RETURN_CODE_MEANINGS, ReturnCode
 from testbed.transport.uet.semantics.operations import Operation
 
 UNSOLICITED = 65_536

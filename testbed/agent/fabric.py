@@ -23,8 +23,8 @@ from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.memory import Access, MemoryRegion
+from testbed.transport.uet.security.tss import SecureDomain
 from testbed.transport.uet.trace import Trace
-from testbed.transport.uet.tss import SecureDomain
 
 CLOSE_PATIENCE_S = 2.0
 """How long operations may still take, and peers to acknowledge the end."""

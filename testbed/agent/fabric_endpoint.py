@@ -9,8 +9,8 @@ from typing import Protocol
 
 from testbed.agent.completions import CompletionError, CompletionQueue, Depth
 from testbed.transport.uet.addressing import FepAddress
-from testbed.transport.uet.codes import AmoOpcode, AmoType, Mode, ReturnCode
 from testbed.transport.uet.errors import UsageError
+from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode, ReturnCode
 from testbed.transport.uet.semantics.endpoint import Buffer, Endpoint, SendKind
 from testbed.transport.uet.semantics.operations import Operation, OpKind
 

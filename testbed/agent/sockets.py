@@ -20,7 +20,7 @@ from testbed.agent import options
 from testbed.agent.mmsg import REMEMBERED, ReceiveRing, SendBatch, packed_address
 from testbed.agent.trimmed import TrimmedReceiver
 from testbed.transport.datagram import Incoming, Outgoing, Priority
-from testbed.transport.uet.codes import UDP_PORT
+from testbed.transport.uet.packets.codes import UDP_PORT
 
 ECT_0 = 2
 """ECN codepoint "ECN-capable transport" (RFC 3168)."""

@@ -19,7 +19,7 @@ from testbed.agent.options import (
     set_receive_buffer,
 )
 from testbed.transport.datagram import Incoming
-from testbed.transport.uet.codes import UDP_HEADER_BYTES
+from testbed.transport.uet.packets.codes import UDP_HEADER_BYTES
 
 _UDP = struct.Struct("!HHHH")
 RECEIVE_BUFFER_BYTES = 1 << 24

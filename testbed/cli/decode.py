@@ -18,9 +18,9 @@ from testbed.collect.pcap import CapturedFrame, read_capture
 from testbed.collect.uet_capture import ECN_NAMES, UetCapture, decode_datagram, flatten
 from testbed.errors import TestbedError
 from testbed.names import nearest
-from testbed.transport.uet.codes import UDP_PORT
-from testbed.transport.uet.packet import Packet
-from testbed.transport.uet.pds import Ack, ControlPacket, Nack, Request
+from testbed.transport.uet.packets.codes import UDP_PORT
+from testbed.transport.uet.packets.packet import Packet
+from testbed.transport.uet.packets.pds import Ack, ControlPacket, Nack, Request
 
 _BOOLEANS = {"yes": True, "true": True, "no": False, "false": False}
 

@@ -8,13 +8,13 @@ from typing import Any
 from testbed.cli.output import Format, console, emit_rows
 from testbed.cli.scenario_files import Sweep
 from testbed.cli.scenario_scale import ScenarioScales
+from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.scale import ScaleResolution
-from testbed.deploy.state import StateDirectory
 from testbed.errors import PlanError, Problem, ScenarioError, SpecError, WorkloadError
 from testbed.plan import plan_lab
 from testbed.plan.operations import LabPlan
-from testbed.scenario.outlook import PointOutlook, deploy_estimate_s, foresee_point
-from testbed.scenario.sweep import topology_key
+from testbed.scenario.sweep.outlook import PointOutlook, deploy_estimate_s, foresee_point
+from testbed.scenario.sweep.points import topology_key
 from testbed.spec.scenario_check import workload_problem
 from testbed.spec.validation import in_file_order
 from testbed.units import ByteCount

@@ -27,8 +27,8 @@ def build(
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
 ) -> None:
     """Build testbed/host and testbed/switch in the Docker engine, from images/."""
-    from testbed.drivers.container_images import IMAGES, Base, build_image, known_names
-    from testbed.drivers.containers import ContainerEngine
+    from testbed.drivers.images.container_images import IMAGES, Base, build_image, known_names
+    from testbed.drivers.nodes.containers import ContainerEngine
 
     wanted = known_names(names or [])
     try:
@@ -55,8 +55,8 @@ def build(
 def list_images(format: Form = "table") -> None:
     """List our images: whether the engine has them, and as they would be built now."""
     from testbed.cli.output import emit_rows
-    from testbed.drivers.container_images import IMAGES, image_status
-    from testbed.drivers.containers import ContainerEngine
+    from testbed.drivers.images.container_images import IMAGES, image_status
+    from testbed.drivers.nodes.containers import ContainerEngine
 
     form = parse_format(format)
     engine = ContainerEngine.connect()

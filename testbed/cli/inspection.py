@@ -9,11 +9,11 @@ from typing import Any
 from testbed.cli.labs import open_lab
 from testbed.cli.output import Format, emit_rows
 from testbed.deploy.live import RunningLab
-from testbed.deploy.state import StateDirectory
+from testbed.deploy.records.state import StateDirectory
 from testbed.errors import DriverError, LabNotFound, TestbedError
 from testbed.model import Delay, DelayBy, Link, NodeKind
+from testbed.plan.link_delays import mechanism_text
 from testbed.plan.operations import PortPlan
-from testbed.plan.wire import mechanism_text
 from testbed.units import Duration, Rate
 
 
@@ -140,7 +140,7 @@ def _routes(lab: RunningLab, patterns: list[str], form: Format) -> None:
 
 
 def _bgp(lab: RunningLab, patterns: list[str], form: Format) -> None:
-    from testbed.deploy.sessions import read_sessions
+    from testbed.deploy.watch.sessions import read_sessions
 
     rows: list[Mapping[str, Any]] = []
     for switch in lab.plan.switches:

@@ -36,7 +36,7 @@ def parse_settings(settings: list[str]) -> dict[str, object]:
 def open_lab(name: str | None, topology: str | None = None) -> RunningLab:
     """The lab named by -n, by the topology file, or the only one deployed."""
     from testbed.deploy.live import RunningLab
-    from testbed.deploy.state import StateDirectory
+    from testbed.deploy.records.state import StateDirectory
 
     state = StateDirectory()
     return RunningLab.open(lab_name(name, topology), state)
@@ -44,7 +44,7 @@ def open_lab(name: str | None, topology: str | None = None) -> RunningLab:
 
 def lab_name(name: str | None, topology: str | None) -> str:
     """As `open_lab`, the name alone. Raises `LabNotFound`."""
-    from testbed.deploy.state import StateDirectory
+    from testbed.deploy.records.state import StateDirectory
 
     if name is not None:
         return name

@@ -10,14 +10,14 @@ from testbed.cli.output import Format, console, emit_json
 from testbed.cli.progress import StepDisplay
 from testbed.cli.signals import stand_by_the_outcome
 from testbed.deploy.lifecycle import DeployOptions, DeployOutcome, deploy_lab, destroy_lab, preview
+from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.scale import resolve_scale
-from testbed.deploy.state import StateDirectory
 from testbed.deploy.steps import StepCallback
-from testbed.drivers.mininet_package import load_mininet
+from testbed.drivers.nodes.mininet_package import load_mininet
 from testbed.errors import LabNotFound, TestbedError
 from testbed.model import Lab
 from testbed.plan import describe_operation, summarize_plan
-from testbed.plan.wire import mechanism_text
+from testbed.plan.link_delays import mechanism_text
 
 RUNTIMES = ("netns", "mininet")
 

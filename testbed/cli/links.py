@@ -9,7 +9,7 @@ from typing import Any
 
 from testbed.cli.labs import open_lab
 from testbed.cli.output import Format, emit_rows
-from testbed.deploy.links import LinkChange, LinkControl, LinkDirection
+from testbed.deploy.links.changes import LinkChange, LinkControl, LinkDirection
 from testbed.errors import TestbedError
 from testbed.model import DelayBy
 from testbed.units import Duration, Rate

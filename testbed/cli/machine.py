@@ -7,8 +7,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from testbed.cli.output import Format, console, emit_rows
-from testbed.drivers.doctor import MachineReport, probe_machine
-from testbed.drivers.status import Status
+from testbed.drivers.probing.doctor import MachineReport, probe_machine
+from testbed.drivers.probing.status import Status
 
 if TYPE_CHECKING:
     from rich.table import Table

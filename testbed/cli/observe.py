@@ -9,9 +9,9 @@ from contextlib import closing
 
 from testbed.cli.labs import open_lab
 from testbed.cli.output import Format, emit_rows
-from testbed.deploy.check import check_lab
-from testbed.deploy.events import EventStream
-from testbed.deploy.rtt import RttReport, measure_rtt
+from testbed.deploy.watch.check import check_lab
+from testbed.deploy.watch.events import EventStream
+from testbed.deploy.watch.rtt import RttReport, measure_rtt
 from testbed.units import Duration
 
 

@@ -52,8 +52,8 @@ def inspect_qos(name: str | None, topology: str | None, wanted: Callable[[str], 
 def _lab_and_plan(name: str | None, topology: str | None) -> tuple[Lab, LabPlan]:
     """A deployed lab's, or what deploying the topology file would make now."""
     from testbed.deploy.lifecycle import preview
+    from testbed.deploy.records.state import StateDirectory
     from testbed.deploy.scale import resolve_scale
-    from testbed.deploy.state import StateDirectory
 
     if topology is None:
         running = open_lab(name)

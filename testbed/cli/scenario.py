@@ -16,13 +16,13 @@ from testbed.cli.progress import StepDisplay
 from testbed.cli.scenario_files import Sweep
 from testbed.cli.scenario_labs import ScenarioLabs
 from testbed.cli.scenario_scale import ScenarioScales
-from testbed.deploy.state import StateDirectory
+from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.steps import StepCallback, StepEvent
 from testbed.errors import TestbedError
 from testbed.results import RECORD_FILE, load_record, make_results_directory, write_record
 from testbed.scenario import Phase, Progress, ScenarioStopped, run_sweep
-from testbed.scenario.scale_proof import at_twice_the_scale, check_provable, compare_scales, with_proof
-from testbed.vm.asked import asked_command
+from testbed.scenario.sweep.scale_proof import at_twice_the_scale, check_provable, compare_scales, with_proof
+from testbed.vm.remote.recorded_command import asked_command
 
 if TYPE_CHECKING:
     from testbed.results import Record

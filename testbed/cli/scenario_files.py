@@ -10,7 +10,7 @@ from testbed.cli.labs import parse_settings
 from testbed.errors import Problem, SpecError
 from testbed.model import Lab
 from testbed.model.scenario import Scenario
-from testbed.scenario.sweep import Point, judgeable, plan_points, select_points, topology_key
+from testbed.scenario.sweep.points import Point, judgeable, plan_points, select_points, topology_key
 from testbed.spec.scenario_check import check_against
 from testbed.spec.scenario_file import ScenarioFile, read_scenario
 from testbed.spec.validation import in_file_order

@@ -9,12 +9,12 @@ from typing import Self
 from testbed.cli.scenario_scale import ScenarioScales
 from testbed.deploy.lifecycle import DeployOptions, deploy_lab, destroy_lab
 from testbed.deploy.live import RunningLab
-from testbed.deploy.state import StateDirectory
+from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.steps import StepCallback
-from testbed.drivers.machine_probe import clock
+from testbed.drivers.probing.machine_probe import clock
 from testbed.errors import TestbedError
 from testbed.model.scenario import TopologyRef
-from testbed.scenario.sweep import topology_key
+from testbed.scenario.sweep.points import topology_key
 from testbed.spec.scenario_file import load_scenario_topology
 
 

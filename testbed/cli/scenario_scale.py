@@ -9,15 +9,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 
+from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.scale import ScaleResolution, resolve_scale
-from testbed.deploy.state import StateDirectory
 from testbed.errors import ScenarioError
 from testbed.model import Lab
 from testbed.model.scenario import TopologyRef, TransportKind
 from testbed.plan import plan_lab
 from testbed.plan.scale import PacketDemand
-from testbed.scenario.packet_demand import packet_demand
-from testbed.scenario.sweep import Point, topology_key
+from testbed.scenario.sweep.packet_demand import packet_demand
+from testbed.scenario.sweep.points import Point, topology_key
 
 
 class ScenarioScales:

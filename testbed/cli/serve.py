@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 
 from testbed.collect.lab_reader import LabReader
 from testbed.collect.openmetrics import CONTENT_TYPE, render_metrics
-from testbed.deploy.state import StateDirectory
-from testbed.drivers.machine import require_root
+from testbed.deploy.records.state import StateDirectory
+from testbed.drivers.probing.machine import require_root
 from testbed.errors import TestbedError
-from testbed.scenario.interrupt import Interrupt
+from testbed.scenario.run.interrupt import Interrupt
 
 DEFAULT_PORT = 9464
 """The port that OpenTelemetry's Prometheus exporters use by default, and Prometheus' list has reserved for them."""

@@ -15,9 +15,9 @@ from testbed.cli.labs import open_lab
 from testbed.cli.output import Format, console, emit_json
 from testbed.cli.stats_sources import Frame, Source, open_source
 from testbed.deploy.live import RunningLab
-from testbed.deploy.state import StateDirectory
+from testbed.deploy.records.state import StateDirectory
 from testbed.errors import LabNotFound, TestbedError
-from testbed.scenario.interrupt import Interrupt
+from testbed.scenario.run.interrupt import Interrupt
 from testbed.units import Duration
 
 if TYPE_CHECKING:

@@ -20,13 +20,13 @@ TIMEOUT_S = 4 * 3600.0
 def run_in_virtual_time(arguments: Sequence[str]) -> int:
     """Run the verb there; its exit code. The reports are drawn here, which takes no time of the guest."""
     from testbed.report import write_report_files
-    from testbed.vm.asked import asked_command
     from testbed.vm.emulator import build_emulator
-    from testbed.vm.image import build_image
-    from testbed.vm.job import BASE
-    from testbed.vm.names_of_here import Renamed
-    from testbed.vm.recipe import load_recipe
-    from testbed.vm.virtual import RESULTS, run_job
+    from testbed.vm.image.build import build_image
+    from testbed.vm.image.recipe import load_recipe
+    from testbed.vm.remote.local_names import Renamed
+    from testbed.vm.remote.recorded_command import asked_command
+    from testbed.vm.virtual.job import BASE
+    from testbed.vm.virtual.machine import RESULTS, run_job
 
     if not arguments or arguments[0] not in VERBS:
         raise TestbedError(

@@ -21,7 +21,7 @@ vm_app = typer.Typer(
 DEFAULT_NAME = "vm"
 Name = Annotated[str, typer.Option("-n", "--name", help="Which one, where there are several.")]
 SHELL_DIRECTORY = "/srv/testbed"
-ERRAND = f"{SHELL_DIRECTORY}/testbed/vm/errand.py"
+ERRAND = f"{SHELL_DIRECTORY}/testbed/vm/remote/tethered_command.py"
 
 
 @vm_app.command()
@@ -31,8 +31,8 @@ def build(
 ) -> None:
     """Build the image from Debian's registry, if the cache does not have it: about four minutes."""
     from testbed.vm.emulator import build_emulator
-    from testbed.vm.image import build_image
-    from testbed.vm.recipe import load_recipe
+    from testbed.vm.image.build import build_image
+    from testbed.vm.image.recipe import load_recipe
 
     started = time.monotonic()
     recipe = load_recipe()
@@ -41,7 +41,7 @@ def build(
     took = f"built in {time.monotonic() - started:.0f} s" if built else "in the cache"
     print(f"image of the lab VM: {took}; Linux {image.kernel_version}, QEMU {emulator.version}; {image.directory}")
     if box is not None:
-        from testbed.vm.vagrant_box import write_box
+        from testbed.vm.image.vagrant_box import write_box
 
         write_box(emulator, image, box)
         print(f"Vagrant box: {box}")
@@ -58,10 +58,10 @@ def up(
 ) -> None:
     """Start the lab VM, building its image if need be, and wait until it answers."""
     from testbed.vm.emulator import build_emulator, kvm_lacks
-    from testbed.vm.image import build_image
+    from testbed.vm.image.build import build_image
+    from testbed.vm.image.recipe import load_recipe
     from testbed.vm.machine import Machine
-    from testbed.vm.recipe import load_recipe
-    from testbed.vm.remote import synchronise
+    from testbed.vm.remote.target import synchronise
 
     recipe = load_recipe()
     image, _ = build_image(recipe, _tell)
@@ -98,9 +98,9 @@ def down(name: Name = DEFAULT_NAME) -> None:
 def status(format: Form = "table") -> None:
     """Show the lab VMs, how they run, and the image. Exit 1 if none runs."""
     from testbed.vm.errors import ImageError
-    from testbed.vm.image import find_image
+    from testbed.vm.image.build import find_image
+    from testbed.vm.image.recipe import load_recipe
     from testbed.vm.machine import DEFAULT_NAME, Machine, machines
-    from testbed.vm.recipe import load_recipe
 
     try:
         image = f"Linux {find_image(load_recipe()).kernel_version}"
@@ -164,7 +164,7 @@ def cp(
 
 def run_elsewhere(on: str, clock: str, arguments: list[str]) -> int:
     """Run a verb in the lab VM or on another machine, its exit code. `clock` is wall or virtual."""
-    from testbed.vm.remote import parse_target, run_there
+    from testbed.vm.remote.target import parse_target, run_there
 
     target = parse_target(on)
     if clock == "wall":

@@ -9,8 +9,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from testbed.drivers.machine import find_frr
-from testbed.drivers.machine_probe import clock
+from testbed.drivers.probing.machine import find_frr
+from testbed.drivers.probing.machine_probe import clock
 from testbed.errors import CapabilityError
 from testbed.results import Environment
 from testbed.version import __version__

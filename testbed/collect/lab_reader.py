@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from testbed.collect.port_table import PortTable, tabulate_ports
 from testbed.collect.telemetry import Snapshot, take_snapshot
 from testbed.deploy.live import RunningLab
-from testbed.deploy.state import StateDirectory
+from testbed.deploy.records.state import StateDirectory
 from testbed.errors import TestbedError
 from testbed.model.counters import PortCounters
 

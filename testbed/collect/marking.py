@@ -11,7 +11,7 @@ import numpy as np
 from testbed.collect.port_table import PortTable
 from testbed.datapath.abi import CURVE_BINS, CURVE_BINS_TO_KMAX
 from testbed.datapath.maps import LabMaps, Records
-from testbed.drivers.traffic import ETHERNET_HEADER_BYTES
+from testbed.drivers.netlink.traffic_control import ETHERNET_HEADER_BYTES
 from testbed.plan.operations import ClassPlan, PortProfile, QosPlan
 from testbed.results import MarkingCurve
 from testbed.workload.metrics.marking import ideal_share

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from testbed.collect.perftest import PerftestError, PerftestReport, PerftestTest, complaint, parse_report
 from testbed.deploy.live import RunningLab
-from testbed.drivers import rdma
-from testbed.drivers.processes import search_path
+from testbed.drivers.netlink import rdma
+from testbed.drivers.nodes.processes import search_path
 from testbed.errors import CapabilityError, TestbedError
 from testbed.model import End
 from testbed.plan.operations import CreateRdma

@@ -24,8 +24,8 @@ from typing import Self
 from testbed.agent.options import set_receive_buffer, set_tos
 from testbed.collect.probe_ledger import ProbeLedger, ProbeReport, ProbeStream
 from testbed.collect.probe_packet import KEY_BYTES, decode_probe, encode_probe
-from testbed.drivers import syscalls
-from testbed.drivers.namespaces import enter_namespace
+from testbed.drivers.nodes import syscalls
+from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.errors import DriverError
 from testbed.names import namespace_name
 from testbed.plan.operations import PortPlan

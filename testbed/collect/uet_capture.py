@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from testbed.collect.datagrams import CapturedDatagram
-from testbed.transport.uet.codes import PdsType
 from testbed.transport.uet.errors import DecodeError
-from testbed.transport.uet.packet import Packet, decode_packet, describe, summary
-from testbed.transport.uet.tss import ICV_BYTES
-from testbed.transport.uet.tss_header import TssHeader, is_protected
+from testbed.transport.uet.packets.codes import PdsType
+from testbed.transport.uet.packets.packet import Packet, decode_packet, describe, summary
+from testbed.transport.uet.security.tss import ICV_BYTES
+from testbed.transport.uet.security.tss_header import TssHeader, is_protected
 
 Document = dict[str, object]
 

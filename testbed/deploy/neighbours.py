@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from testbed.deploy.files import locked, write_durably
+from testbed.deploy.records.files import locked, write_durably
 
 LIMITS = ("gc_thresh1", "gc_thresh2", "gc_thresh3")
 """Of /proc/sys/net/ipv4/neigh/default, and of ipv6. Source: Linux, networking/ip-sysctl.rst."""

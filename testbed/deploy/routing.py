@@ -6,11 +6,18 @@ from collections.abc import Collection, Container, Mapping
 from pathlib import Path
 
 from testbed.deploy.live import RunningLab
-from testbed.drivers.frr import DaemonLauncher, DaemonSet, Elsewhere, prepare_run_directory, remove_crash_directories
-from testbed.drivers.machine import FrrInstallation, find_frr
-from testbed.drivers.processes import Process, processes_in, terminate
+from testbed.drivers.nodes.processes import Process, processes_in, terminate
+from testbed.drivers.probing.machine import FrrInstallation, find_frr
+from testbed.drivers.routing.frr import (
+    DaemonLauncher,
+    DaemonSet,
+    Elsewhere,
+    prepare_run_directory,
+    remove_crash_directories,
+)
 from testbed.errors import CapabilityError, TestbedError
 from testbed.model import Lab
+from testbed.model.container import NETNS
 from testbed.names import namespace_name
 from testbed.plan.operations import LabPlan
 from testbed.render import FrrVersion, render_switch
@@ -81,7 +88,7 @@ def start_routing(lab: RunningLab, node: str) -> bool:
 
     Returns when they answer, not when routing has converged. Raises `NoSuchNode`, `DriverError`, `CapabilityError`.
     """
-    if lab.node(node).container is not None:
+    if lab.node(node).runtime != NETNS:
         raise TestbedError(f"{node} is a container: its daemons are started with the lab alone")
     running = running_daemons(lab, node)
     if len(running) >= len(lab.daemons.get(node, ())):

@@ -8,11 +8,11 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from testbed.deploy.files import write_durably
-from testbed.deploy.journal import boot_id
-from testbed.deploy.state import StateDirectory
-from testbed.drivers.calibration import MTU_BYTES, measure_forwarding
-from testbed.drivers.machine_probe import clock
+from testbed.deploy.records.files import write_durably
+from testbed.deploy.records.journal import boot_id
+from testbed.deploy.records.state import StateDirectory
+from testbed.drivers.probing.calibration import MTU_BYTES, measure_forwarding
+from testbed.drivers.probing.machine_probe import clock
 from testbed.model import Lab
 from testbed.plan import (
     MachineProfile,

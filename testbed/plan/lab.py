@@ -31,6 +31,7 @@ from testbed.plan.interfaces import (
     mac_addresses,
     natural_key,
 )
+from testbed.plan.link_delays import check_losses, delay_operations, mechanism
 from testbed.plan.operations import (
     PLAIN_QUEUE_PACKETS,
     AddAddress,
@@ -55,11 +56,10 @@ from testbed.plan.operations import (
 )
 from testbed.plan.qos import DEFAULT_REACTION_NS, QUEUE_PACKETS, QosPlanner
 from testbed.plan.rdma import rdma_devices
-from testbed.plan.routes import Session, Speaker, expect_routes
+from testbed.plan.routes import PlannedSession, Speaker, expect_routes
 from testbed.plan.shaping import burst_bytes
 from testbed.plan.stable import SLOTS, stable_hash
 from testbed.plan.sysctls import host_sysctls, open_ipv6, switch_sysctls
-from testbed.plan.wire import check_losses, delay_operations, mechanism
 
 _NO_ADDRESS: tuple[None, None] = (None, None)
 TIERS = {Role.RAIL: 0, Role.SPINE: 1, Role.SUPER_SPINE: 2}
@@ -75,7 +75,7 @@ def plan_lab(
 ) -> LabPlan:
     """Decide every number of `lab` for time scale `k` and one slot (0..511) of the machine.
 
-    `auto_delay` is what `delay: {by: auto}` means there (`testbed.plan.wire.decide_delay`).
+    `auto_delay` is what `delay: {by: auto}` means there (`testbed.plan.link_delays.decide_delay`).
 
     `reaction_ns` is the reaction to a pause, in lab time, that headroom is computed from.
 
@@ -333,10 +333,10 @@ class _Planner:
             expected,
         )
 
-    def _sessions(self, ibgp: bool) -> tuple[Mapping[str, list[Neighbor]], list[Session]]:
+    def _sessions(self, ibgp: bool) -> tuple[Mapping[str, list[Neighbor]], list[PlannedSession]]:
         """The BGP neighbours of every switch and both directions of every session."""
         neighbors: dict[str, list[Neighbor]] = defaultdict(list)
-        sessions: list[Session] = []
+        sessions: list[PlannedSession] = []
         for link in self.by_kind[LinkKind.FABRIC]:
             a, b = self._node(link.a), self._node(link.b)
             if a.kind is not NodeKind.SWITCH or b.kind is not NodeKind.SWITCH:
@@ -360,7 +360,7 @@ class _Planner:
                     )
                 )
                 sessions.append(
-                    Session(
+                    PlannedSession(
                         sender=node.name,
                         receiver=remote.name,
                         interface=other.interface,

@@ -36,7 +36,7 @@ class Speaker:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class PlannedSession:
     """One direction of a session: what `sender` announces arrives on `interface` of `receiver`.
 
     `to_client`: the receiver is a reflection client of the sender; `from_client`: the sender is one of the receiver.
@@ -75,7 +75,7 @@ class _Offer:
 class _Graph:
     """Speakers numbered by router id, so that the lowest number wins BGP's tie."""
 
-    def __init__(self, speakers: Sequence[Speaker], sessions: Sequence[Session]) -> None:
+    def __init__(self, speakers: Sequence[Speaker], sessions: Sequence[PlannedSession]) -> None:
         self.speakers = sorted(speakers, key=lambda speaker: speaker.router_id)
         number = {speaker.name: i for i, speaker in enumerate(self.speakers)}
         groups = sorted({speaker.group for speaker in speakers if speaker.group is not None})
@@ -105,7 +105,7 @@ class _Graph:
 
 
 def expect_routes(
-    speakers: Sequence[Speaker], sessions: Sequence[Session], *, ecmp: int, reflection: bool
+    speakers: Sequence[Speaker], sessions: Sequence[PlannedSession], *, ecmp: int, reflection: bool
 ) -> tuple[dict[str, tuple[ExpectedRoute, ...]], frozenset[str]]:
     """The BGP routes of every speaker, sorted by prefix, and the speakers whose choice must be pinned.
 

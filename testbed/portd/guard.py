@@ -24,7 +24,7 @@ from testbed.portd.companion import Companion
 from testbed.portd.core import OpenGate, PauseCore
 from testbed.portd.eventlog import EventLog
 from testbed.portd.pfc import PRIORITIES
-from testbed.portd.wire import Wire
+from testbed.portd.port_io import PortIo
 
 AGENT_MODULE = "testbed.portd"
 QUIET_S = 10.0
@@ -44,7 +44,7 @@ def fail_open(attachment: LabAttachment) -> int:
 
 def open_closed_gates(attachment: LabAttachment, maps: LabMaps) -> int:
     """As `fail_open`, on maps that are there already. A gate of a port that is gone counts as open."""
-    core, wire = PauseCore(attachment.ports, maps), Wire(attachment.ports)
+    core, port_io = PauseCore(attachment.ports, maps), PortIo(attachment.ports)
     vectors: dict[int, int] = {}
     known = {port.number for port in attachment.ports}
     for index in np.flatnonzero(maps.pauses["closed"]).tolist():
@@ -53,10 +53,10 @@ def open_closed_gates(attachment: LabAttachment, maps: LabMaps) -> int:
             vectors[port] = vectors.get(port, 0) | 1 << priority
     try:
         for port, vector in vectors.items():
-            wire.open_gates(port, vector)
+            port_io.open_gates(port, vector)
             core.opened(OpenGate(port, vector), time.monotonic_ns())
     finally:
-        wire.close()
+        port_io.close()
     return sum(vector.bit_count() for vector in vectors.values())
 
 

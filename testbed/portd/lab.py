@@ -1,4 +1,4 @@
-"""An attached lab: its maps, ring of events, core and wire, which the native side works on (`native/lab.h`)."""
+"""An attached lab: its maps, ring of events, core and port I/O, which the native side works on (`native/lab.h`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from testbed.portd.errors import PauseAgentError
 from testbed.portd.eventlog import EventLog
 from testbed.portd.histogram import Histogram
 from testbed.portd.pfc import PRIORITIES
-from testbed.portd.wire import Wire
+from testbed.portd.port_io import PortIo
 
 
 class AttachedLab:
@@ -44,10 +44,10 @@ class AttachedLab:
         self._ports = {port.number: port for port in attachment.ports}
         self.log = EventLog(attachment.events_file, attachment.lab)
         self.core = PauseCore(attachment.ports, maps)
-        self._wire = Wire(attachment.ports)
+        self._port_io = PortIo(attachment.ports)
         self._native = native.library()
         memory = (ring.consumed.ctypes.data, ring.produced.ctypes.data, ring.data.ctypes.data)
-        self.handle: int | None = self._native.lab_new(self.core.handle, self._wire.handle, *memory, ring.size)
+        self.handle: int | None = self._native.lab_new(self.core.handle, self._port_io.handle, *memory, ring.size)
         if not self.handle:
             raise MemoryError(f"no memory for the lab {attachment.lab}")
         weakref.finalize(self, self._native.lab_free, self.handle)
@@ -68,7 +68,7 @@ class AttachedLab:
         """Resume the peers, open the gates, let go of ports and maps. What was counted stays."""
         self.core.stop()
         self._perform()
-        self._wire.close()
+        self._port_io.close()
         self._maps.close()
 
     def storm(self, port: int, priority: int, duration_ns: int) -> None:

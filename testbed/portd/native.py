@@ -95,7 +95,7 @@ class Steps(ctypes.Structure):
 
 
 class GateMessages(ctypes.Structure):
-    """`struct gate_messages` (wire.h)."""
+    """`struct gate_messages` (port_io.h)."""
 
     _fields_ = [("bytes", c_uint32 * 2), ("message", (ctypes.c_uint8 * GATE_MESSAGE_BYTES) * 2)]
 
@@ -139,15 +139,15 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("notes_take", c_bool, (c_void_p, POINTER(Note))),
     ("notes_lost", c_uint64, (c_void_p,)),
     (
-        "wire_new",
+        "port_io_new",
         c_void_p,
         (POINTER(AttachedPort), c_uint32, c_uint32, POINTER(c_char_p), c_uint32, POINTER(GateMessages), c_uint32),
     ),
-    ("wire_close", None, (c_void_p,)),
-    ("wire_free", None, (c_void_p,)),
-    ("wire_send_frame", c_int, (c_void_p, c_uint32, c_uint32, _QUANTA)),
-    ("wire_change_gates", c_int, (c_void_p, c_uint32, c_uint32, c_bool)),
-    ("wire_kick", c_int, (c_void_p, c_uint32)),
+    ("port_io_close", None, (c_void_p,)),
+    ("port_io_free", None, (c_void_p,)),
+    ("port_io_send_frame", c_int, (c_void_p, c_uint32, c_uint32, _QUANTA)),
+    ("port_io_change_gates", c_int, (c_void_p, c_uint32, c_uint32, c_bool)),
+    ("port_io_kick", c_int, (c_void_p, c_uint32)),
     ("lab_new", c_void_p, (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_uint64)),
     ("lab_free", None, (c_void_p,)),
     ("lab_work", c_bool, (c_void_p,)),

@@ -1,9 +1,9 @@
 """Running workloads against a live lab, and judging what they measured."""
 
-from testbed.scenario.flow_processes import FlowFailed
-from testbed.scenario.lab import LiveLab
-from testbed.scenario.progress import Phase, Progress, ProgressListener
-from testbed.scenario.run import LabFactory, ScenarioStopped, run_sweep
+from testbed.scenario.run.flow_processes import FlowFailed
+from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.run.progress import Phase, Progress, ProgressListener
+from testbed.scenario.sweep.runner import LabFactory, ScenarioStopped, run_sweep
 
 __all__ = [
     "FlowFailed",

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.drivers.debian_mirror import mirror
-from testbed.drivers.mmdebstrap import mmdebstrap_command, mmdebstrap_options
+from testbed.drivers.images.debian_mirror import mirror
+from testbed.drivers.images.mmdebstrap import mmdebstrap_command, mmdebstrap_options
 from testbed.errors import CapabilityError
 from testbed.vm import cache
 from testbed.vm.errors import ImageError
-from testbed.vm.image import Image, require_tools
-from testbed.vm.recipe import Recipe, version_numbers
-from testbed.vm.tool import run_tool
+from testbed.vm.image.build import Image, require_tools
+from testbed.vm.image.recipe import Recipe, version_numbers
+from testbed.vm.image.tool import run_tool
 
 KIND = "qemu"
 _LOADER = "usr/lib64/ld-linux-x86-64.so.2"
@@ -37,7 +37,7 @@ _ALIVE = "testbed: alive"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emulator:
-    """How to run QEMU: `program` and `image_tool` are the beginnings of command lines."""
+    """A way of running QEMU: `program` and `image_tool` are the beginnings of command lines."""
 
     program: tuple[str, ...]
     image_tool: tuple[str, ...]

@@ -19,13 +19,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from testbed.deploy.files import locked
+from testbed.deploy.records.files import locked
 from testbed.vm import cache, qmp
 from testbed.vm.emulator import Emulator, environment
 from testbed.vm.errors import MachineError
-from testbed.vm.image import Image
+from testbed.vm.image.build import Image
 from testbed.vm.keys import keys_in, make_keys
-from testbed.vm.ssh import Login, Session, wait_for_login
+from testbed.vm.remote.ssh import Login, SshSession, wait_for_login
 
 DEFAULT_NAME = "vm"
 LOOPBACK = "127.0.0.1"
@@ -53,7 +53,7 @@ class MachineRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """How a machine is: `state` is running, paused, ended or absent; `detail` says why where that is not plain."""
+    """The state of a machine: `state` is running, paused, ended or absent; `detail` says why where that is not plain."""
 
     state: str
     detail: str = ""
@@ -69,14 +69,14 @@ class Machine:
 
     @property
     def record(self) -> MachineRecord | None:
-        """What was written when it was started."""
+        """Return what was written when it was started."""
         try:
             return MachineRecord(**json.loads((self.directory / _RECORD).read_text()))
         except (OSError, ValueError, TypeError):
             return None
 
     def status(self) -> Status:
-        """How it is now."""
+        """Return how it is now."""
         record = self.record
         if record is None:
             return Status(state="absent")
@@ -96,7 +96,7 @@ class Machine:
         return Status(state="ended", detail=self.last_words() or "its process was killed", record=record)
 
     def login(self) -> Login:
-        """Where to log in. Raises `MachineError` where it does not run."""
+        """Return where to log in. Raises `MachineError` where it does not run."""
         status = self.status()
         match status.state:
             case "absent":
@@ -109,9 +109,9 @@ class Machine:
         keys = keys_in(self.directory)
         return Login(host=LOOPBACK, port=status.record.port, user="root", key=keys.client, host_key=keys.host)
 
-    def connect(self) -> Session:
+    def connect(self) -> SshSession:
         """Log in."""
-        return Session(self.login())
+        return SshSession(self.login())
 
     def up(
         self,
@@ -123,7 +123,7 @@ class Machine:
         memory_mib: int,
         port: int | None = None,
         timeout_s: float = BOOT_TIMEOUT_S,
-    ) -> Session:
+    ) -> SshSession:
         """Start it, and log in when it answers. What is left of one that ended is removed first.
 
         Raises `MachineError` if it runs already, if the port is taken, or if it does not come up; then it is ended.
@@ -170,7 +170,7 @@ class Machine:
         memory_mib: int,
         port: int | None,
         timeout_s: float,
-    ) -> Session:
+    ) -> SshSession:
         keys = make_keys(self.directory)
         port = _free_port(port)
         options = [
@@ -305,7 +305,7 @@ def _runs(record: MachineRecord) -> bool:
 
 
 def _ticks(pid: int) -> int | None:
-    """When a process was started, in ticks since boot (proc_pid_stat(5), field 22); None if there is none."""
+    """Return when a process was started, in ticks since boot (proc_pid_stat(5), field 22); None if there is none."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -314,7 +314,7 @@ def _ticks(pid: int) -> int | None:
 
 
 def _ends_within(record: MachineRecord, seconds: float) -> bool:
-    """Whether its process, which may just be dying, has ended after so long at most."""
+    """Tell whether its process, which may just be dying, has ended after so long at most."""
     with contextlib.suppress(ProcessLookupError):
         descriptor = os.pidfd_open(record.pid)
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from testbed.workload.datatype import DataType
+from testbed.workload.collectives.datatype import DataType
 from testbed.workload.steps import Collective, Combine
 
 VERSION = 1

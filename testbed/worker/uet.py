@@ -16,11 +16,11 @@ from testbed.agent.agent import Agent
 from testbed.agent.loop import Loop
 from testbed.agent.sockets import Marking, SocketConfig
 from testbed.transport.uet.addressing import FepAddress
-from testbed.transport.uet.codes import RETURN_CODE_MEANINGS, Mode, ReturnCode
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.delivery.pdc import Pdc
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
+from testbed.transport.uet.packets.codes import RETURN_CODE_MEANINGS, Mode, ReturnCode
 from testbed.transport.uet.semantics.endpoint import Endpoint
 from testbed.transport.uet.semantics.operations import Operation
 from testbed.worker.curves import MOST_CHANNELS, ChannelState
@@ -30,7 +30,7 @@ from testbed.worker.traffic import ChannelEnd, Listener
 from testbed.workload.steps import Combine
 
 if TYPE_CHECKING:
-    from testbed.transport.uet.tss import SecureDomain
+    from testbed.transport.uet.security.tss import SecureDomain
     from testbed.worker.buffers import CollectiveBuffers
 
 MOST_POSTED = 8192
@@ -120,8 +120,8 @@ class UetTraffic:
     def _security(self) -> SecureDomain | None:
         if not self._settings.security_key:
             return None
-        from testbed.transport.uet.key_derivation import load_key
-        from testbed.transport.uet.tss import SecureDomain, SecurityMode, first_counter
+        from testbed.transport.uet.security.key_derivation import load_key
+        from testbed.transport.uet.security.tss import SecureDomain, SecurityMode, first_counter
 
         key = load_key(self._settings.security_key)
         return SecureDomain(_SDI, key, first_counter=first_counter(time.time_ns()), mode=SecurityMode.CLUSTER)

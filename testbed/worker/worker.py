@@ -28,11 +28,11 @@ from testbed.worker.curves import Curves
 from testbed.worker.errors import ProgramError, TrafficError
 from testbed.worker.poll_loop import PollLoop, WatchingLoop
 from testbed.worker.program import Program, RdmaSettings, Step, TcpSettings
+from testbed.worker.program_json import decode_program
 from testbed.worker.rdma import RdmaTraffic
 from testbed.worker.schedule import Schedule
 from testbed.worker.tcp import TcpTraffic
 from testbed.worker.traffic import Traffic
-from testbed.worker.wire import decode_program
 
 if TYPE_CHECKING:
     from testbed.worker.buffers import CollectiveBuffers

@@ -13,8 +13,8 @@ from enum import StrEnum
 from testbed.errors import WorkloadError
 from testbed.workload.builder import StepBuilder
 from testbed.workload.choices import choose, require_positive
-from testbed.workload.collectives import Kind, generate_collective
-from testbed.workload.datatype import DataType
+from testbed.workload.collectives.algorithms import Kind, generate_collective
+from testbed.workload.collectives.datatype import DataType
 from testbed.workload.draws import draw_below, draw_derangement
 from testbed.workload.steps import Workload
 

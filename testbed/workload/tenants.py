@@ -13,7 +13,7 @@ from testbed.workload.draws import draw_order
 from testbed.workload.steps import Collective, Compute, Step, Workload
 
 
-class Placement(StrEnum):
+class TenantPlacement(StrEnum):
     """How tenants share the ranks of a fabric. Source: the placements of ATLAHS's GOAL merger (spcl/atlahs)."""
 
     PACKED = "packed"
@@ -34,19 +34,19 @@ class Tenant:
 
 
 def place_tenants(
-    sizes: Sequence[int], *, ranks: int, placement: Placement | str, rng: random.Random | None = None
+    sizes: Sequence[int], *, ranks: int, placement: TenantPlacement | str, rng: random.Random | None = None
 ) -> list[tuple[int, ...]]:
     """The fabric's ranks of each tenant, given how many it has. No rank is shared."""
     if sum(sizes) > ranks or min(sizes, default=1) < 1:
         raise WorkloadError(f"tenants of {sum(sizes)} ranks do not fit on {ranks}", field="tenants")
-    match choose(Placement, placement, "placement"):
-        case Placement.PACKED:
+    match choose(TenantPlacement, placement, "placement"):
+        case TenantPlacement.PACKED:
             free = list(range(ranks))
-        case Placement.RANDOM:
+        case TenantPlacement.RANDOM:
             if rng is None:
                 raise WorkloadError("a random placement needs a seed", field="placement")
             free = draw_order(rng, range(ranks))
-        case Placement.ROUND_ROBIN:
+        case TenantPlacement.ROUND_ROBIN:
             placed: list[list[int]] = [[] for _ in sizes]
             following = 0
             while any(len(mine) < size for mine, size in zip(placed, sizes, strict=True)):

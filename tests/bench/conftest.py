@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(1, str(Path(__file__).parents[1] / "integration/docker"))
-sys.path.insert(2, str(Path(__file__).parents[1] / "integration/vm"))
-
 from figures import FIGURES, STOLEN
 
 ATTEMPTS = 3

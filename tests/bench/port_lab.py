@@ -13,7 +13,7 @@ from typing import Any
 from testbed.api import Lab
 from testbed.datapath.abi import CLASSES
 from testbed.deploy.live import RunningLab
-from testbed.deploy.state import StateDirectory
+from testbed.deploy.records.state import StateDirectory
 
 FLOW = Path(__file__).with_name("udp_flow.py")
 PAYLOAD = 1472

@@ -19,9 +19,9 @@ from port_lab import PIPES
 from test_bring_up import deploy_and_destroy
 
 from testbed.datapath import pins
-from testbed.drivers import syscalls
-from testbed.drivers.netns import NetnsKernel
-from testbed.drivers.ports import PortInstaller
+from testbed.drivers.netlink.port_programs import PortInstaller
+from testbed.drivers.nodes import syscalls
+from testbed.drivers.nodes.netns import NetnsKernel
 from testbed.plan import plan_lab
 from testbed.plan.operations import (
     AddAddress,

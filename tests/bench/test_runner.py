@@ -1,7 +1,7 @@
 """What the runner costs beyond the traffic itself: of a run on an unchanged lab, and of ten thousand small steps.
 
-The lab has eight hosts under two leaves. "Beyond the traffic" is the time of `Executors.run` less that from the common
-begin to the end of the last transfer: preparing, connecting, reporting, checking, and hearing that all are done.
+The lab has eight hosts under two leaves. "Beyond the traffic" is the time of `WorkloadRunner.run` less that from the
+common begin to the end of the last transfer: preparing, connecting, reporting, checking, and hearing that all are done.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from figures import Figure, judge
 
 from testbed.api import Lab
 from testbed.deploy.live import RunningLab
-from testbed.deploy.state import StateDirectory
+from testbed.deploy.records.state import StateDirectory
 from testbed.model.scenario import Transport, TransportKind
 from testbed.plan.operations import PortPlan
-from testbed.scenario.executor import ExecutionResult, Executors
-from testbed.workload.collectives import generate_collective
+from testbed.scenario.run.workload_runner import ExecutionResult, WorkloadRunner
+from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.steps import Workload
 
 pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(300)]
@@ -50,7 +50,7 @@ def traffic_s(result: ExecutionResult) -> float:
 def rounds(lab: RunningLab, kind: TransportKind, workload: Workload) -> tuple[list[float], ExecutionResult]:
     """How long each round took beyond its traffic, after a first that starts the workers; and the last's result."""
     beyond = []
-    with Executors(lab, Transport(kind=kind)) as executors:
+    with WorkloadRunner(lab, Transport(kind=kind)) as executors:
         for _ in range(1 + ROUNDS):
             begun = time.monotonic()
             result = executors.run(workload, nics(lab))

@@ -12,11 +12,11 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
 
 import pytest
+from fake_kernel import FakeKernel, FakeMachine
 
-from testbed.drivers.fake import FakeKernel, FakeMachine
-from testbed.drivers.kernel import NodeKernel, ObservedNode
-from testbed.drivers.namespaces import NETNS_DIRECTORY, identities_of
-from testbed.drivers.netns import NetnsKernel
+from testbed.drivers.nodes.kernel import NodeKernel, ObservedNode
+from testbed.drivers.nodes.namespaces import NETNS_DIRECTORY, identities_of
+from testbed.drivers.nodes.netns import NetnsKernel
 from testbed.errors import DriverError, NameInUse
 from testbed.fabric import generate_fabric
 from testbed.fabric.params import FabricParams

@@ -28,7 +28,7 @@ CONSTANTS = {
 
 def assertions(structs: dict[str, type[ctypes.Structure]]) -> str:
     """C that compiles only where all of it is so."""
-    lines = ['#include "wire.h"']
+    lines = ['#include "port_io.h"']
     for name, kind in structs.items():
         lines.append(f'_Static_assert(sizeof(struct {name}) == {ctypes.sizeof(kind)}, "{name}");')
         for field, *_ in kind._fields_:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import SpecError
-from testbed.scenario.sweep import plan_points
+from testbed.scenario.sweep.points import plan_points
 from testbed.spec.scenario_file import load_scenario_text
 from testbed.workload.registry import KINDS
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from testbed.agent.loop import Loop
 from testbed.worker.errors import ProgramError
 from testbed.worker.program import Channel, Endpoint, Program, Step, TcpSettings
-from testbed.worker.wire import decode_program, encode_program
+from testbed.worker.program_json import decode_program, encode_program
 from testbed.worker.worker import Event, Worker
 
 JSON = st.recursive(

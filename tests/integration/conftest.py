@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from testbed.deploy.lifecycle import DeployOptions, DeployOutcome, deploy_lab, destroy_lab
+from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.scale import machine_profile
-from testbed.deploy.state import StateDirectory
 from testbed.deploy.steps import StepCallback, ignore_steps
-from testbed.drivers.frr import CRASH_DIRECTORY
-from testbed.drivers.machine import find_frr, require_root
-from testbed.drivers.namespaces import NETNS_DIRECTORY
+from testbed.drivers.nodes.namespaces import NETNS_DIRECTORY
+from testbed.drivers.probing.machine import find_frr, require_root
+from testbed.drivers.routing.frr import CRASH_DIRECTORY
 from testbed.errors import CapabilityError
 from testbed.fabric import generate_fabric
 from testbed.fabric.params import BfdParams, FabricParams, RoutingParams

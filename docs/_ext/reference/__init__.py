@@ -13,7 +13,7 @@ from types import MappingProxyType
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
-from reference import catalogues, commands, errors, keys, shipped
+from reference import catalogues, commands, errors, keys, packages, shipped, states
 
 PAGES: Mapping[str, Callable[[], str]] = MappingProxyType(
     {
@@ -28,6 +28,8 @@ PAGES: Mapping[str, Callable[[], str]] = MappingProxyType(
         "topologies": shipped.topologies_page,
         "scenarios": shipped.scenarios_page,
         "errors": errors.page,
+        "packages": packages.page,
+        "pdc-states": states.page,
     }
 )
 """The text of each page by its name, in MyST."""

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from testbed.agent.perftest.errors import PeerGoneError
 from testbed.agent.perftest.options import Verb
 from testbed.agent.perftest.results import BandwidthResult, bandwidth_result
-from testbed.agent.perftest.session import Session, check
+from testbed.agent.perftest.session import PerftestSession, check
 from testbed.transport.uet.semantics.operations import OpKind
 
 WARM_UP_BYTES = 4 << 20
@@ -18,7 +18,7 @@ _NEVER = 1 << 63
 class BandwidthRun:
     """One direction of one size. Receives for the peer's SENDs are posted anew for as long as it is polled."""
 
-    def __init__(self, session: Session, size: int) -> None:
+    def __init__(self, session: PerftestSession, size: int) -> None:
         self._session = session
         self._endpoint = session.endpoint
         self._verb = session.options.tool.verb
@@ -101,7 +101,7 @@ class BandwidthRun:
         return bandwidth_result(self._size, self._begun_ns, self._finished_ns, self._depth, peak=peak)
 
 
-def serve_bandwidth(session: Session, size: int) -> BandwidthResult:
+def serve_bandwidth(session: PerftestSession, size: int) -> BandwidthResult:
     """The server's side of one size: it measures too if both directions are measured."""
     run = BandwidthRun(session, size)
     own: BandwidthResult | None = None
@@ -118,7 +118,7 @@ def serve_bandwidth(session: Session, size: int) -> BandwidthResult:
     return theirs if own is None else own.plus(theirs)
 
 
-def measure_bandwidth(session: Session, run: BandwidthRun) -> BandwidthResult:
+def measure_bandwidth(session: PerftestSession, run: BandwidthRun) -> BandwidthResult:
     """The client's side of one size."""
     run.measure()
     own = run.result

@@ -13,8 +13,8 @@ from dataclasses import asdict
 from testbed.agent.perftest.errors import PeerGoneError
 from testbed.agent.perftest.options import Verb
 from testbed.agent.perftest.results import LatencyResult, latency_result
-from testbed.agent.perftest.session import Session, check
-from testbed.transport.uet.codes import AmoOpcode, AmoType, Mode
+from testbed.agent.perftest.session import PerftestSession, check
+from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode
 from testbed.transport.uet.semantics.operations import OpKind
 
 RECEIVES = 16
@@ -27,7 +27,7 @@ _NEVER = 1 << 63
 class PingPong:
     """One size: the client begins, the server answers."""
 
-    def __init__(self, session: Session, size: int) -> None:
+    def __init__(self, session: PerftestSession, size: int) -> None:
         self._session = session
         self._endpoint = session.endpoint
         options = session.options
@@ -130,7 +130,7 @@ class PingPong:
         return latency_result(self._size, self.times_ns) if self.times_ns else None
 
 
-def serve_latency(session: Session, size: int) -> LatencyResult:
+def serve_latency(session: PerftestSession, size: int) -> LatencyResult:
     """The server's side of one size; the client tells what it found."""
     run = PingPong(session, size)
     one_sided = session.options.tool.verb is Verb.ATOMIC or session.options.mode is Mode.RUDI
@@ -143,7 +143,7 @@ def serve_latency(session: Session, size: int) -> LatencyResult:
         raise PeerGoneError("the other side sends no result") from None
 
 
-def measure_latency(session: Session, run: PingPong) -> LatencyResult:
+def measure_latency(session: PerftestSession, run: PingPong) -> LatencyResult:
     """The client's side of one size."""
     run.measure()
     result = run.result

@@ -10,9 +10,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from testbed.transport.uet.codes import Mode
 from testbed.transport.uet.errors import UsageError
-from testbed.transport.uet.key_derivation import DomainKey, load_key
+from testbed.transport.uet.packets.codes import Mode
+from testbed.transport.uet.security.key_derivation import DomainKey, load_key
 
 DEFAULT_PORT = 18515
 DEFAULT_JSON = "perftest_out.json"

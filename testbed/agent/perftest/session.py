@@ -19,9 +19,9 @@ from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.memory import Access
+from testbed.transport.uet.security.tss import SecureDomain, SecurityMode, first_counter
 from testbed.transport.uet.semantics.endpoint import Endpoint
 from testbed.transport.uet.semantics.operations import Operation
-from testbed.transport.uet.tss import SecureDomain, SecurityMode, first_counter
 
 SPIN_NS = 200_000
 """How long the latency tools look for work before they sleep (perftest: for ever)."""
@@ -53,7 +53,7 @@ def check(operation: Operation) -> None:
         raise PerftestError(f"a {operation.kind} failed{status}: {operation.error}".removesuffix(": "))
 
 
-class Session:
+class PerftestSession:
     """Both sides are alike once they have said hello. Everything raises `PerftestError` where it cannot go on."""
 
     def __init__(self, options: Options, agent: Agent, channel: Channel, fep: Fep, job_id: int, peer: str) -> None:
@@ -77,7 +77,7 @@ class Session:
 
     @staticmethod
     @contextmanager
-    def open(options: Options, announce: Callable[[str], None]) -> Iterator[Session]:
+    def open(options: Options, announce: Callable[[str], None]) -> Iterator[PerftestSession]:
         """Meet the other side; `announce` is called with this side's address before the server begins to wait."""
         config = uet_config(options)
         agent = Agent(spin_ns=SPIN_NS if options.tool.latency and not options.events else 0)
@@ -157,7 +157,7 @@ def _accept(options: Options, announce: Callable[[str], None]) -> Channel:
         return Channel(accepted)
 
 
-def _meet(options: Options, config: UetConfig, agent: Agent, channel: Channel) -> Session:
+def _meet(options: Options, config: UetConfig, agent: Agent, channel: Channel) -> PerftestSession:
     """Say hello. The client chooses the job."""
 
     def heard() -> dict[str, Any]:
@@ -182,7 +182,7 @@ def _meet(options: Options, config: UetConfig, agent: Agent, channel: Channel) -
     job_id = int(theirs["job"]) if theirs else 1 + randbelow(JOB_LIMIT - 1)
     peer = str(theirs["address"]) if theirs else channel.peer_address
     try:
-        session = Session(options, agent, channel, fep, job_id, peer)
+        session = PerftestSession(options, agent, channel, fep, job_id, peer)
     except UsageError as error:
         raise MismatchError(str(error)) from None
     channel.send(hello(options, address, job_id, session.region.key))

@@ -12,7 +12,7 @@ from testbed.agent.perftest.json_results import json_document, write_json
 from testbed.agent.perftest.latency import RECEIVES, PingPong, measure_latency, serve_latency
 from testbed.agent.perftest.options import TOOLS, Options, Tool, Verb, parse_options
 from testbed.agent.perftest.results import Result
-from testbed.agent.perftest.session import Session
+from testbed.agent.perftest.session import PerftestSession
 from testbed.agent.perftest.table import RULE, address_block, header_block, table_head, table_row
 
 
@@ -47,7 +47,7 @@ class Measurement:
     def run(self) -> None:
         """Meet the other side, measure, print. Raises `PerftestError`."""
         options = self._options
-        with Session.open(options, self._announce) as session:
+        with PerftestSession.open(options, self._announce) as session:
             if options.tool.verb is Verb.SEND:
                 for _ in range(RECEIVES if options.tool.latency else 2 * options.tx_depth):
                     session.post_receive()
@@ -70,7 +70,7 @@ class Measurement:
             print(f"\n{'*' * 36}\n* Waiting for client to connect... *\n{'*' * 36}")
         print(header_block(options, address), flush=True)
 
-    def _measure(self, session: Session, size: int) -> Result:
+    def _measure(self, session: PerftestSession, size: int) -> Result:
         """As the client."""
         session.channel.send({"begin": size})
         session.ask("ready")
@@ -80,7 +80,7 @@ class Measurement:
         run = self._run = BandwidthRun(session, size)
         return measure_bandwidth(session, run)
 
-    def _serve(self, session: Session, size: int) -> Result:
+    def _serve(self, session: PerftestSession, size: int) -> Result:
         if session.ask("begin")["begin"] != size:
             raise PeerGoneError("the other side begins with another size")
         session.channel.send({"ready": size})

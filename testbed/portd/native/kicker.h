@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 
-#include "wire.h"
+#include "port_io.h"
 
 #define WAITING_KICKS 4096 /* a power of two */
 

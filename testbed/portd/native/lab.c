@@ -68,9 +68,9 @@ static void kick(struct lab *lab, __u32 port)
 	int error = 0;
 
 	if (!lab->kicker)
-		error = wire_kick(lab->wire, port);
+		error = port_io_kick(lab->port_io, port);
 	else if (!kick->target.ifindex) /* set once: the thread may look at it any time from then on */
-		error = wire_kick_target(lab->wire, port, &kick->target);
+		error = port_io_kick_target(lab->port_io, port, &kick->target);
 	if (error)
 		failed(lab, port, FAILED_KICK, error);
 	else if (lab->kicker)
@@ -87,21 +87,21 @@ static bool perform_one(struct lab *lab, __u64 now)
 		return false;
 	switch ((enum action_kind)action.kind) {
 	case CLOSE_GATES:
-		error = wire_change_gates(lab->wire, action.port, action.vector, true);
+		error = port_io_change_gates(lab->port_io, action.port, action.vector, true);
 		if (error)
 			failed(lab, action.port, FAILED_GATE, error);
 		else
 			core_closed(lab->core, &action, clock_ns());
 		break;
 	case OPEN_GATES:
-		error = wire_change_gates(lab->wire, action.port, action.vector, false);
+		error = port_io_change_gates(lab->port_io, action.port, action.vector, false);
 		if (error)
 			failed(lab, action.port, FAILED_GATE, error);
 		core_opened(lab->core, &action, clock_ns());
 		kick(lab, action.port);
 		break;
 	default:
-		error = wire_send_frame(lab->wire, action.port, action.vector, action.quanta);
+		error = port_io_send_frame(lab->port_io, action.port, action.vector, action.quanta);
 		if (error)
 			failed(lab, action.port, FAILED_FRAME, error);
 		else
@@ -144,7 +144,7 @@ static void check(struct lab *lab, __u64 now)
 	if (lab->next_port < count)
 		return;
 	lab->next_port = 0;
-	while (wire_failed_gate(lab->wire, &port, &error))
+	while (port_io_failed_gate(lab->port_io, &port, &error))
 		failed(lab, port, FAILED_GATE, error);
 }
 
@@ -184,7 +184,7 @@ __u64 lab_broken_events(const struct lab *lab)
 	return lab->broken_events;
 }
 
-struct lab *lab_new(struct core *core, struct wire *wire, __u64 *consumed, const __u64 *produced, const __u8 *data,
+struct lab *lab_new(struct core *core, struct port_io *port_io, __u64 *consumed, const __u64 *produced, const __u8 *data,
 		    __u64 size)
 {
 	struct lab *lab = calloc(1, sizeof(*lab));
@@ -192,7 +192,7 @@ struct lab *lab_new(struct core *core, struct wire *wire, __u64 *consumed, const
 	if (!lab)
 		return NULL;
 	lab->core = core;
-	lab->wire = wire;
+	lab->port_io = port_io;
 	lab->ring = (struct ring){consumed, produced, data, size, size ? *consumed : 0};
 	lab->next_check_ns = clock_ns() + CHECK_NS;
 	lab->kicks = calloc(core->port_count + 1, sizeof(*lab->kicks));

@@ -1,15 +1,15 @@
-/* An attached lab: its events go through the core, and what the core wants is done on the wire. */
+/* An attached lab: its events go through the core, and what the core wants is done at its ports. */
 #ifndef TESTBED_PORTD_LAB_H
 #define TESTBED_PORTD_LAB_H
 
 #include "core.h"
 #include "kicker.h"
 #include "ring.h"
-#include "wire.h"
+#include "port_io.h"
 
 struct lab {
 	struct core *core;
-	struct wire *wire;
+	struct port_io *port_io;
 	struct ring ring;
 	struct kicker *kicker;  /* makes opened queues run; NULL: we do it ourselves */
 	struct kick *kicks;     /* by port */
@@ -20,8 +20,8 @@ struct lab {
 	__u64 failures, broken_events;
 };
 
-/* Core and wire stay the caller's. A ring of size 0 has no events. NULL: no memory. */
-API struct lab *lab_new(struct core *core, struct wire *wire, __u64 *consumed, const __u64 *produced, const __u8 *data,
+/* The core and the port I/O stay the caller's. A ring of size 0 has no events. NULL: no memory. */
+API struct lab *lab_new(struct core *core, struct port_io *port_io, __u64 *consumed, const __u64 *produced, const __u8 *data,
 			__u64 size);
 API void lab_free(struct lab *lab);
 

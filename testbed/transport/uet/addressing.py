@@ -12,7 +12,7 @@ from enum import IntFlag
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
-from .errors import DecodeError, UsageError
+from testbed.transport.uet.errors import DecodeError, UsageError
 
 PID_LIMIT = 1 << 12
 """PIDonFEP and resource index have 12 bits."""

@@ -35,8 +35,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from .codes import AmoOpcode, AmoType, ReturnCode
-from .errors import UetError
+from testbed.transport.uet.errors import UetError
+from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, ReturnCode
 
 
 class AtomicRefused(UetError):

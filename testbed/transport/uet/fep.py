@@ -11,10 +11,20 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from random import Random
 
-from ..datagram import Incoming, Outgoing
-from .acks import Ack, Nack
-from .addressing import FepAddress
-from .codes import (
+from testbed.transport.datagram import Incoming, Outgoing
+from testbed.transport.uet.addressing import FepAddress
+from testbed.transport.uet.config import UetConfig
+from testbed.transport.uet.congestion.context import CcKind, make_context
+from testbed.transport.uet.congestion.rccc import CREDIT_SHIFT, CreditScheduler
+from testbed.transport.uet.delivery.admission import TargetTable
+from testbed.transport.uet.delivery.pdc import REQUEST_TYPES, Pdc
+from testbed.transport.uet.delivery.receiver import encode_nack
+from testbed.transport.uet.delivery.states import PdcState
+from testbed.transport.uet.delivery.window import PacketSource
+from testbed.transport.uet.errors import DecodeError, UsageError
+from testbed.transport.uet.memory import Access, MemoryRegion, MemoryTable
+from testbed.transport.uet.packets.acks import Ack, Nack
+from testbed.transport.uet.packets.codes import (
     ControlFlag,
     ControlType,
     Mode,
@@ -24,26 +34,16 @@ from .codes import (
     RequestFlag,
     ResponseOpcode,
 )
-from .config import UetConfig
-from .congestion.context import CcKind, make_context
-from .congestion.rccc import CREDIT_SHIFT, CreditScheduler
-from .delivery.admission import TargetTable
-from .delivery.pdc import REQUEST_TYPES, Pdc
-from .delivery.receiver import encode_nack
-from .delivery.states import PdcState
-from .delivery.window import PacketSource
-from .errors import DecodeError, UsageError
-from .memory import Access, MemoryRegion, MemoryTable
-from .paths import PathKind, make_paths
-from .pds import ControlPacket, Request, RudiPacket, Uud, decode_pds
-from .peers import PeerCounters
-from .protection import Protection, count_refusal
-from .psn import psn_add, psn_distance
-from .semantics.endpoint import Endpoint
-from .semantics.target import TargetSemantics
-from .semantics.transfers import PdcTransfers, check_response
-from .trace import Trace
-from .tss import SecureDomain, SecurityError
+from testbed.transport.uet.packets.pds import ControlPacket, Request, RudiPacket, Uud, decode_pds
+from testbed.transport.uet.packets.psn import psn_add, psn_distance
+from testbed.transport.uet.paths import PathKind, make_paths
+from testbed.transport.uet.peers import PeerCounters
+from testbed.transport.uet.security.protection import Protection, count_refusal
+from testbed.transport.uet.security.tss import SecureDomain, SecurityError
+from testbed.transport.uet.semantics.endpoint import Endpoint
+from testbed.transport.uet.semantics.target import TargetSemantics
+from testbed.transport.uet.semantics.transfers import PdcTransfers, check_response
+from testbed.transport.uet.trace import Trace
 
 _CP_SYN = int(ControlFlag.SYN)
 _NACK_RETX = int(NackFlag.RETX)
@@ -143,7 +143,7 @@ class Fep:
 
     @property
     def target(self) -> TargetSemantics:
-        """Who executes what arrives."""
+        """Return who executes what arrives."""
         return self.semantics
 
     @property
@@ -490,7 +490,7 @@ class Fep:
         return len(self._control)
 
     def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
-        """What is to be sent now, at most `limit` datagrams; acknowledgements first, then PDCs in turn.
+        """Return what is to be sent now, at most `limit` datagrams; acknowledgements first, then PDCs in turn.
 
         One short message goes before the acknowledgements: somebody waits for it, and nobody for them so urgently as
         to notice a single small packet.
@@ -535,7 +535,7 @@ class Fep:
     # --- time --------------------------------------------------------------------------------------------
 
     def next_timer(self) -> int | None:
-        """When `handle_timer` is to be called; None for never."""
+        """Return when `handle_timer` is to be called; None for never."""
         timers = self._timers
         while timers and timers[0][2].deadline != timers[0][0]:
             heapq.heappop(timers)
@@ -574,7 +574,7 @@ class Fep:
 
     @property
     def idle(self) -> bool:
-        """Nothing to send and nothing unacknowledged."""
+        """Tell whether nothing is to be sent and nothing is unacknowledged."""
         return not self._control and all(pdc.sender.idle for pdc in self._pdcs.values())
 
     def close(self, now: int) -> None:
@@ -589,7 +589,7 @@ class Fep:
         pdc.submit(source, now)
 
     def transfers(self, pdc: Pdc) -> PdcTransfers:
-        """What semantics keeps for this PDC."""
+        """Return what semantics keeps for this PDC."""
         kept = pdc.transfers
         if kept is None:
             kept = pdc.transfers = PdcTransfers(self.payload_bytes, self.config.patience_ns)

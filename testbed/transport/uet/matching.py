@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import UsageError
+from testbed.transport.uet.errors import UsageError
 
 TAG_LIMIT = 1 << 64
 INITIATOR_LIMIT = 1 << 160

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from testbed.workload.builder import Frontier, StepBuilder
-from testbed.workload.collectives import add_collective
-from testbed.workload.datatype import DataType
+from testbed.workload.collectives.algorithms import add_collective
+from testbed.workload.collectives.datatype import DataType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

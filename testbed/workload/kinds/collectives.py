@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from testbed.workload.collectives import ALGORITHMS, ROOTED, Algorithm, Kind, generate_collective
-from testbed.workload.datatype import DataType
+from testbed.workload.collectives.algorithms import ALGORITHMS, ROOTED, Algorithm, Kind, generate_collective
+from testbed.workload.collectives.datatype import DataType
 from testbed.workload.kinds.kind import Builder, Fabric, WorkloadKind
 from testbed.workload.parameters import (
     Parameter,

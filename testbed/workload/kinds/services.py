@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from testbed.errors import WorkloadError
-from testbed.workload.inference import generate_kv_cache_incast, generate_serving
 from testbed.workload.kinds.kind import Fabric, WorkloadKind, listed
 from testbed.workload.kinds.training import model_choice
-from testbed.workload.language_models import MODELS
+from testbed.workload.models.inference import generate_kv_cache_incast, generate_serving
+from testbed.workload.models.language_models import MODELS
 from testbed.workload.parameters import (
     Parameter,
     ParameterType,

@@ -27,7 +27,7 @@ from testbed.workload.parameters import (
     whole,
 )
 from testbed.workload.steps import Transfer, Workload
-from testbed.workload.tenants import Placement, Tenant, mix_tenants, place_tenants
+from testbed.workload.tenants import Tenant, TenantPlacement, mix_tenants, place_tenants
 
 TENANT_FIELDS = (
     Parameter(name="name", type=ParameterType.TEXT, description="of the tenant; default: tenant1, ...", default=None),
@@ -155,7 +155,10 @@ KINDS = (
                 item=Parameter(name="tenant", type=ParameterType.SECTION, description="a tenant", fields=TENANT_FIELDS),
             ),
             choice(
-                "placement", Placement.PACKED.value, tuple(Placement), "how those without ranks of their own share them"
+                "placement",
+                TenantPlacement.PACKED.value,
+                tuple(TenantPlacement),
+                "how those without ranks of their own share them",
             ),
         ),
         build=_tenants,

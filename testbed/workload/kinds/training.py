@@ -5,16 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from testbed.errors import WorkloadError
-from testbed.workload.collectives import Algorithm
+from testbed.workload.collectives.algorithms import Algorithm
 from testbed.workload.kinds.collectives import WINDOW, algorithm_of, hyphenated
 from testbed.workload.kinds.kind import Fabric, WorkloadKind
-from testbed.workload.language_models import H100_BF16_FLOPS, MODELS, UTILISATION, TrainingVolumes, training_volumes
-from testbed.workload.layout import ParallelLayout
-from testbed.workload.moe import generate_moe
+from testbed.workload.models.language_models import (
+    H100_BF16_FLOPS,
+    MODELS,
+    UTILISATION,
+    TrainingVolumes,
+    training_volumes,
+)
+from testbed.workload.models.layout import ParallelLayout
+from testbed.workload.models.moe import generate_moe
+from testbed.workload.models.pipeline import Schedule
+from testbed.workload.models.training import generate_pipeline, generate_training_step
 from testbed.workload.parameters import Parameter, Values, choice, duration, flag, number, size, whole
-from testbed.workload.pipeline import Schedule
 from testbed.workload.steps import Workload
-from testbed.workload.training import generate_pipeline, generate_training_step
 
 SCHEDULE = choice("schedule", Schedule.ONE_FORWARD_ONE_BACKWARD.value, tuple(Schedule), "order of a stage's passes")
 STEPS = whole("steps", 1, "training steps, one after the other", high=100_000)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from docker_engine import TestEngine, running_engine
 
-from testbed.drivers.container_images import IMAGES, build_image
-from testbed.drivers.containers import ContainerEngine
+from testbed.drivers.images.container_images import IMAGES, build_image
+from testbed.drivers.nodes.containers import ContainerEngine
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from testbed.deploy.steps import StepEvent
-from testbed.drivers import container_images
-from testbed.drivers.container_images import Base, build_image, image_status
-from testbed.drivers.containers import ContainerEngine
+from testbed.drivers.images import container_images
+from testbed.drivers.images.container_images import Base, build_image, image_status
+from testbed.drivers.nodes.containers import ContainerEngine
 from testbed.errors import CapabilityError, DriverError
 from testbed.spec import load_topology_text
 

@@ -15,8 +15,8 @@ import pytest
 
 from testbed.deploy import routing
 from testbed.deploy.live import RunningLab
-from testbed.drivers import vty
-from testbed.drivers.frr import configuration_file
+from testbed.drivers.routing import vty
+from testbed.drivers.routing.frr import configuration_file
 from testbed.fabric.params import BfdParams, RoutingParams
 from testbed.model import Protocol
 from testbed.render import SwitchConfig, render_switch

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from testbed.deploy import lifecycle
-from testbed.deploy.state import StateDirectory
-from testbed.drivers import syscalls
-from testbed.drivers.machine import find_frr
+from testbed.deploy.records.state import StateDirectory
+from testbed.drivers.nodes import syscalls
+from testbed.drivers.probing.machine import find_frr
 from testbed.errors import CapabilityError, TestbedError
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]

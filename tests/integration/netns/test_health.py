@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.check import CheckReport, CheckStatus, check_lab
-from testbed.deploy.events import EventStream, LabEvent
-from testbed.deploy.journal import LabState
 from testbed.deploy.lifecycle import DeployOptions, deploy_lab
 from testbed.deploy.live import RunningLab
-from testbed.deploy.sessions import read_sessions
+from testbed.deploy.records.journal import LabState
 from testbed.deploy.steps import StepEvent
-from testbed.drivers.processes import kill_all
+from testbed.deploy.watch.check import CheckReport, CheckStatus, check_lab
+from testbed.deploy.watch.events import EventStream, LabEvent
+from testbed.deploy.watch.sessions import read_sessions
+from testbed.drivers.nodes.processes import kill_all
 from testbed.errors import ConvergenceError, DriverError
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from testbed.deploy import neighbours
-from testbed.deploy.check import check_lab
-from testbed.deploy.journal import Journal, LabState
 from testbed.deploy.lifecycle import LabExists
 from testbed.deploy.live import RunningLab
-from testbed.drivers.namespaces import NETNS_DIRECTORY
+from testbed.deploy.records.journal import Journal, LabState
+from testbed.deploy.watch.check import check_lab
+from testbed.drivers.nodes.namespaces import NETNS_DIRECTORY
 from testbed.errors import LabNotFound, NameInUse
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]

@@ -8,20 +8,22 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.check import CheckStatus
-from testbed.deploy.links import LinkChange, LinkControl
+from testbed.deploy.links.changes import LinkChange, LinkControl
 from testbed.deploy.live import RunningLab
-from testbed.deploy.rtt import measure_rtt
-from testbed.drivers import rtnetlink, syscalls, wire
-from testbed.drivers.kernel_probe import probe_kernel
-from testbed.drivers.namespaces import enter_namespace
-from testbed.drivers.rtnetlink import RouteSocket
+from testbed.deploy.watch.check import CheckStatus
+from testbed.deploy.watch.rtt import measure_rtt
+from testbed.drivers.netlink import netem as wire
+from testbed.drivers.netlink import rtnetlink
+from testbed.drivers.netlink.rtnetlink import RouteSocket
+from testbed.drivers.nodes import syscalls
+from testbed.drivers.nodes.namespaces import enter_namespace
+from testbed.drivers.probing.kernel_probe import probe_kernel
 from testbed.errors import CapabilityError
 from testbed.fabric.params import UplinkParams
 from testbed.model import Delay, DelayBy
 from testbed.model.qos import QosPolicy, QosProfile, TrafficClass
+from testbed.plan.link_delays import delay_operation
 from testbed.plan.operations import DelayPort
-from testbed.plan.wire import delay_operation
 from testbed.units import Duration, Rate
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]

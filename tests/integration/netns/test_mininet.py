@@ -14,16 +14,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import mininet_script
 import pytest
 
-from testbed.deploy.check import check_lab
-from testbed.deploy.converge import ConvergenceWatch
 from testbed.deploy.live import RunningLab
 from testbed.deploy.steps import ignore_steps
-from testbed.drivers.kernel import ObservedNode
-from testbed.drivers.mininet_package import DEBIAN_PACKAGE, find_mininet
-from testbed.drivers.netns import NetnsKernel
-from testbed.drivers.processes import processes_in
+from testbed.deploy.watch.check import check_lab
+from testbed.deploy.watch.converge import ConvergenceWatch
+from testbed.drivers.nodes.kernel import ObservedNode
+from testbed.drivers.nodes.mininet_package import DEBIAN_PACKAGE, find_mininet
+from testbed.drivers.nodes.netns import NetnsKernel
+from testbed.drivers.nodes.processes import processes_in
 from testbed.errors import CapabilityError, DriverError
 
 pytestmark = [
@@ -71,7 +72,7 @@ def test_a_script(sandbox: Any, source: str) -> None:
     if source == "debian" and not DEBIAN_PACKAGE.is_dir():
         pytest.skip("Debian's mininet is not installed: apt-get install mininet")
     topology = write_topology(sandbox)
-    script = Path(__file__).with_name("mininet_script.py")
+    script = Path(mininet_script.__file__)
     done = subprocess.run(
         [sys.executable, str(script), topology, source],
         env=sandbox.environment,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.drivers import namespaces, syscalls
+from testbed.drivers.nodes import namespaces, syscalls
 
 pytestmark = pytest.mark.netns
 

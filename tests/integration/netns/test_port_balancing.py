@@ -7,7 +7,6 @@ f balances flowlets, and the switches of pod k leave hashing to the kernel.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from switch_ports import RDMA, PortLab, port_lab, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]

@@ -7,24 +7,21 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ebpf_objects import ebpf_objects
+from switch_ports import PortLab, received, send, until
 
 from testbed.datapath.abi import ClassFlag
 from testbed.deploy.live import RunningLab
-from testbed.deploy.reaction import planned_reaction_ns
-from testbed.drivers.namespaces import NETNS_DIRECTORY
+from testbed.deploy.pausing.reaction import planned_reaction_ns
+from testbed.drivers.nodes.namespaces import NETNS_DIRECTORY
 from testbed.plan.operations import InstallPort
 from testbed.spec import load_topology
-
-sys.path.insert(0, str(Path(__file__).parent))
-from ebpf_objects import ebpf_objects
-from switch_ports import PortLab, received, send, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(300)]
 

@@ -8,18 +8,14 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
+from switch_ports import BULK, CONTROL, FRAME, OTHER, RDMA, Packet, PortLab, port_lab, received, send, send_until, until
 
 from testbed.portd.pfc import MAX_QUANTA, decode_pfc, encode_pfc
-
-sys.path.insert(0, str(Path(__file__).parent))
-from switch_ports import BULK, CONTROL, FRAME, OTHER, RDMA, Packet, PortLab, port_lab, received, send, send_until, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-from testbed.datapath.abi import CURVE_BINS_TO_KMAX, TRIMMED_DSCP
-
-sys.path.insert(0, str(Path(__file__).parent))
 from switch_ports import (
     BULK,
     CONTROL,
@@ -29,6 +23,8 @@ from switch_ports import (
     send_until,
     until,
 )
+
+from testbed.datapath.abi import CURVE_BINS_TO_KMAX, TRIMMED_DSCP
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-from testbed.deploy.links import LinkChange, LinkControl
-
-sys.path.insert(0, str(Path(__file__).parent))
-import itertools
-
 from switch_ports import BULK, RDMA, WAIT_S, PortLab, port_lab, received, send, send_until
+
+from testbed.deploy.links.changes import LinkChange, LinkControl
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

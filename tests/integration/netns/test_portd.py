@@ -10,7 +10,6 @@ import select
 import shutil
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from portd_lab import LOSSLESS, SINK, PauseLab, own_name, pause_lab
 
 from testbed.datapath import pins
 from testbed.datapath.abi import CLASSES
-from testbed.drivers.namespaces import NETNS_DIRECTORY
-from testbed.drivers.ports import PortInstaller
+from testbed.drivers.netlink.port_programs import PortInstaller
+from testbed.drivers.nodes.namespaces import NETNS_DIRECTORY
 from testbed.plan.operations import BufferPlan, InstallPort, PortProfile, QosPlan
 from testbed.portd import companion, remains
 from testbed.portd.attachment import LabAttachment, PortAttachment
@@ -30,9 +30,6 @@ from testbed.portd.client import PauseAgent
 from testbed.portd.control import socket_path
 from testbed.portd.errors import NoSuchPort, PauseAgentError, PauseAgentMissing
 from testbed.portd.pfc import MAX_QUANTA, PfcFrame, decode_pfc, encode_pfc
-
-sys.path.insert(0, str(Path(__file__).parent))
-from portd_lab import LOSSLESS, SINK, PauseLab, own_name, pause_lab
 
 pytestmark = pytest.mark.netns
 

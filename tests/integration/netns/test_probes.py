@@ -17,12 +17,12 @@ import pytest
 
 from testbed.collect.probe_traffic import PROBE_PORT, ProbeFlow, ProbeTraffic
 from testbed.collect.telemetry import take_snapshot
-from testbed.deploy.links import LinkChange, LinkControl
+from testbed.deploy.links.changes import LinkChange, LinkControl
 from testbed.deploy.live import RunningLab
 from testbed.errors import DriverError
 from testbed.model.qos import BalancingMode, LoadBalancing, QosPolicy, QosProfile, TrafficClass
 from testbed.plan.operations import PortPlan
-from testbed.scenario.trust_probes import check_order
+from testbed.scenario.trust.probes import check_order
 from testbed.units import Rate
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]

@@ -80,7 +80,7 @@ def test_a_machine_without_frr_skips_with_the_reason(project: pytest.Pytester, s
         """
         import pytest
         from testbed.deploy import lifecycle
-        from testbed.drivers.machine import find_frr
+        from testbed.drivers.probing.machine import find_frr
 
         @pytest.fixture(autouse=True)
         def no_frr(monkeypatch):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.drivers.mininet_package import find_mininet
-from testbed.scenario.sweep import plan_points
+from testbed.drivers.nodes.mininet_package import find_mininet
+from testbed.scenario.sweep.points import plan_points
 from testbed.spec import load_topology_text
 from testbed.spec.scenario_file import load_scenario
 

@@ -15,11 +15,11 @@ from typing import NamedTuple, TypeVar
 import pytest
 
 from testbed.agent import Loop, Marking, SocketConfig, SocketGroup
-from testbed.drivers import syscalls
-from testbed.drivers.namespaces import enter_namespace
-from testbed.drivers.offload import ethtool_family, features_off, generic_socket
+from testbed.drivers.netlink.offload import ethtool_family, features_off, generic_socket
+from testbed.drivers.nodes import syscalls
+from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.transport.datagram import Incoming, Outgoing, Priority
-from testbed.transport.uet.codes import UDP_PORT
+from testbed.transport.uet.packets.codes import UDP_PORT
 
 pytestmark = pytest.mark.netns
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from testbed.api import Lab
-from testbed.transport.uet.codes import PdsType
+from testbed.transport.uet.packets.codes import PdsType
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(120)]
 

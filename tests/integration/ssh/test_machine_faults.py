@@ -18,19 +18,20 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import fake_qemu
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-import fake_qemu
-
 from testbed.errors import CapabilityError
-from testbed.vm import emulator, errand, remote, virtual
+from testbed.vm import emulator
 from testbed.vm.emulator import Emulator, find_emulator, kvm_lacks
 from testbed.vm.errors import ConnectionLost, ImageError, MachineError
-from testbed.vm.image import DISK, INITRAMFS, KERNEL, Image
+from testbed.vm.image.build import DISK, INITRAMFS, KERNEL, Image
+from testbed.vm.image.recipe import CHECKOUT, load_recipe
+from testbed.vm.image.vagrant_box import write_box
 from testbed.vm.machine import Machine, machines
-from testbed.vm.recipe import CHECKOUT, load_recipe
-from testbed.vm.vagrant_box import write_box
+from testbed.vm.remote import target as remote
+from testbed.vm.remote import tethered_command as errand
+from testbed.vm.virtual import machine as virtual
 
 ERRAND = str(errand.__file__)
 PROGRAM = (sys.executable, str(fake_qemu.__file__))
@@ -39,7 +40,7 @@ STARTER = """
 import sys
 from pathlib import Path
 from testbed.vm.emulator import Emulator
-from testbed.vm.image import Image
+from testbed.vm.image.build import Image
 from testbed.vm.machine import Machine
 fake = Emulator(program=(sys.executable, sys.argv[1]), image_tool=(), version="")
 image = Image(directory=Path(sys.argv[2]), kernel_version="")
@@ -147,7 +148,7 @@ def test_it_is_told_to_listen_on_the_loopback_alone(image: Image) -> None:
 
 def test_the_project_has_no_key() -> None:
     """Neither of whoever enters the lab VM, nor of the machine itself; the world's, of boxes, is a public one."""
-    from testbed.vm.checkout import checkout_files
+    from testbed.vm.image.checkout import checkout_files
 
     begin = b"-----BEGIN OPENSSH PRIVATE" + b" KEY-----"
     assert [name for name, path in checkout_files() if begin in path.read_bytes()] == []

@@ -13,17 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from ssh_server import SshServer
 
 from testbed.errors import TestbedError
-from testbed.vm import errand, workplace
-from testbed.vm.asked import VARIABLE, asked_command
 from testbed.vm.errors import ConnectionLost
 from testbed.vm.keys import make_keys
-from testbed.vm.remote import Target, run_there
-from testbed.vm.ssh import Session
+from testbed.vm.remote import tethered_command as errand
+from testbed.vm.remote import workplace
+from testbed.vm.remote.recorded_command import VARIABLE, asked_command
+from testbed.vm.remote.ssh import SshSession
+from testbed.vm.remote.target import Target, run_there
 
 ERRAND = str(errand.__file__)
 ENDED_WITHIN_S = 20.0
@@ -38,12 +37,12 @@ def server(tmp_path: Path) -> Iterator[SshServer]:
 
 
 @pytest.fixture
-def session(server: SshServer) -> Iterator[Session]:
-    with Session(server.login) as connected:
+def session(server: SshServer) -> Iterator[SshSession]:
+    with SshSession(server.login) as connected:
         yield connected
 
 
-def test_output_and_exit_code_come_back(session: Session, tmp_path: Path) -> None:
+def test_output_and_exit_code_come_back(session: SshSession, tmp_path: Path) -> None:
     output, errors = bytearray(), bytearray()
     status = session.run(
         ["sh", "-c", "pwd; echo words >&2; exit 7"],
@@ -55,20 +54,20 @@ def test_output_and_exit_code_come_back(session: Session, tmp_path: Path) -> Non
     assert (status, output.decode(), errors.decode()) == (7, f"{tmp_path}\n", "words\n")
 
 
-def test_input_reaches_the_command_and_ends(session: Session) -> None:
+def test_input_reaches_the_command_and_ends(session: SshSession) -> None:
     output = bytearray()
     words = bytes(range(256)) * 1000
     status = session.run(["cat"], errand_path=ERRAND, stdin=io.BytesIO(words), stdout=output.extend)
     assert (status, bytes(output)) == (0, words)
 
 
-def test_a_command_that_is_not_there(session: Session) -> None:
+def test_a_command_that_is_not_there(session: SshSession) -> None:
     errors = bytearray()
     assert session.run(["/no/such"], errand_path=ERRAND, stdout=bytes, stderr=errors.extend) == 127
     assert "/no/such" in errors.decode()
 
 
-def test_files_go_and_come_back(session: Session, tmp_path: Path) -> None:
+def test_files_go_and_come_back(session: SshSession, tmp_path: Path) -> None:
     source = tmp_path / "source"
     (source / "sub").mkdir(parents=True)
     (source / "sub/file").write_text("content")
@@ -82,28 +81,28 @@ def test_files_go_and_come_back(session: Session, tmp_path: Path) -> None:
 def test_another_host_key_is_refused(server: SshServer, tmp_path: Path) -> None:
     other = make_keys(tmp_path)
     with pytest.raises(ConnectionLost, match="host key differs"):
-        Session(dataclasses.replace(server.login, host_key=other.host))
+        SshSession(dataclasses.replace(server.login, host_key=other.host))
 
 
 def test_an_unknown_host_is_refused(server: SshServer) -> None:
     with pytest.raises(ConnectionLost, match="known_hosts"):
-        Session(dataclasses.replace(server.login, host_key=None))
+        SshSession(dataclasses.replace(server.login, host_key=None))
 
 
 def test_a_key_that_may_not_enter(server: SshServer, tmp_path: Path) -> None:
     other = make_keys(tmp_path)
     with pytest.raises(ConnectionLost, match="no SSH connection"):
-        Session(dataclasses.replace(server.login, key=other.client))
+        SshSession(dataclasses.replace(server.login, key=other.client))
 
 
 def test_nobody_listens(server: SshServer) -> None:
     server.__exit__(None, None, None)
     with pytest.raises(ConnectionLost, match="no SSH connection"):
-        Session(server.login)
+        SshSession(server.login)
 
 
 def test_a_broken_connection_is_an_error_here_and_an_interrupt_there(
-    server: SshServer, session: Session, tmp_path: Path
+    server: SshServer, session: SshSession, tmp_path: Path
 ) -> None:
     """What runs there gets to undo its work: the trap of the shell stands for a lab that destroys itself."""
     done = tmp_path / "undone"
@@ -141,12 +140,12 @@ def test_a_verb_on_another_machine(
     asked = tmp_path / "asked"
     program.write_text(f'#!/bin/sh\nprintf %s "${VARIABLE}" >"{asked}"\nexec "{sys.executable}" -m testbed "$@"\n')
     program.chmod(0o755)
-    (far / "testbed").symlink_to(Path(ERRAND).parents[1])
+    (far / "testbed").symlink_to(Path(ERRAND).parents[2])
     monkeypatch.chdir(tmp_path)  # the home of whoever logs in
     here = tmp_path / "here"
     here.mkdir()
     (here / "small.yml").write_text("name: small\nfabric: {design: single-switch, hosts: 2}\n")
-    monkeypatch.setenv("PYTHONPATH", str(Path(ERRAND).parents[2]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(ERRAND).parents[3]))
     target = Target(login=server.login, path=str(far))
     for name, days in (("forgotten", 9), ("yesterday's", 1)):
         (tmp_path / ".testbed-work" / name).mkdir(parents=True)

@@ -1,13 +1,10 @@
 """Tests that run in another system than this machine's own."""
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from foreign_root import ForeignRoot, build_root, lacking
 from lab_vm import LabVm
 

@@ -18,6 +18,7 @@ from lab_vm import LabVm
 pytestmark = [pytest.mark.vm, pytest.mark.netns, pytest.mark.timeout(1800)]
 
 HERE = Path(__file__).parent.relative_to(Path(__file__).parents[3])
+GUEST_TRAFFIC = "tests/support/machines/guest_traffic.py"
 TESTBED = ".venv/bin/testbed"
 TOLERANCE = 0.15
 """Of a delay: what an emulated machine takes for waking up."""
@@ -29,7 +30,7 @@ LIMIT_BYTES, KMAX_BYTES = 100_000, 30_000
 READINGS = 4
 _EBPF_OBJECTS = """
 import sys, time
-sys.path.insert(0, "tests/integration/netns")
+sys.path.insert(0, "tests/support/labs")
 from ebpf_objects import ebpf_objects
 end = time.monotonic() + float(sys.argv[1])
 while (found := ebpf_objects(6)) and time.monotonic() < end:
@@ -44,7 +45,7 @@ import json, sys
 from testbed.collect.marking import marking_curves, read_marks
 from testbed.collect.port_table import tabulate_ports
 from testbed.deploy.live import RunningLab
-from testbed.deploy.state import StateDirectory
+from testbed.deploy.records.state import StateDirectory
 import numpy as np
 name, class_name = sys.argv[1:]
 lab = RunningLab.open(name, StateDirectory())
@@ -101,7 +102,7 @@ class Lab:
 
     def send(self, tos: int, count: int) -> Any:
         """Datagrams from h1 to h2, faster than the link between the switches; see guest_traffic.py."""
-        script = ("python3", f"{HERE}/guest_traffic.py", "vm-h1", "vm-h2", self.address, str(tos), str(count))
+        script = ("python3", f"{GUEST_TRAFFIC}", "vm-h1", "vm-h2", self.address, str(tos), str(count))
         return json.loads(self.machine.check(*script))
 
     def statistics(self) -> dict[tuple[str, str], Any]:
@@ -273,7 +274,7 @@ class TestDelay:
 
 def test_a_link_that_goes_down_takes_its_queue_along(lab: Lab) -> None:
     """The packets in its queue are freed, which the tracepoint `kfree_skb` tells: no byte stays in any account."""
-    flow = f"exec python3 {HERE}/guest_traffic.py vm-h1 vm-h2 {lab.address} {BULK} 1000000 >/dev/null 2>&1"
+    flow = f"exec python3 {GUEST_TRAFFIC} vm-h1 vm-h2 {lab.address} {BULK} 1000000 >/dev/null 2>&1"
     pid = lab.machine.check("sh", "-c", f"sh -c '{flow}' & echo $!").strip()
     try:
         lab.do("link", "down", "s1:up1")

@@ -20,8 +20,8 @@ import pytest
 from lab_vm import BUILD_TIMEOUT_S, CHECKOUT, command_line, skip_without_tools
 from private_libvirt import lacking, run_beside_libvirt
 
-from testbed.vm import checkout
 from testbed.vm.cache import cache_directory
+from testbed.vm.image import checkout
 
 pytestmark = [pytest.mark.vm, pytest.mark.netns, pytest.mark.timeout(3600)]
 if "bookworm" not in Path("/etc/os-release").read_text():

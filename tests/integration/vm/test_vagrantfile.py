@@ -13,8 +13,8 @@ import pytest
 from lab_vm import CHECKOUT
 
 from testbed.vm.emulator import Emulator
-from testbed.vm.image import DISK, INITRAMFS, KERNEL, Image
-from testbed.vm.vagrant_box import write_box
+from testbed.vm.image.build import DISK, INITRAMFS, KERNEL, Image
+from testbed.vm.image.vagrant_box import write_box
 
 pytestmark = [
     pytest.mark.vm,

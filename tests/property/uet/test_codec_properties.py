@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.transport.uet.codes import (
+from testbed.transport.uet.packets.codes import (
     AmoOpcode,
     AmoType,
     ControlType,
@@ -17,8 +17,8 @@ from testbed.transport.uet.codes import (
     ResponseOpcode,
     ReturnCode,
 )
-from testbed.transport.uet.packet import Packet, decode_packet
-from testbed.transport.uet.pds import (
+from testbed.transport.uet.packets.packet import Packet, decode_packet
+from testbed.transport.uet.packets.pds import (
     Ack,
     CcxState,
     ControlPacket,
@@ -32,7 +32,7 @@ from testbed.transport.uet.pds import (
     Uud,
     decode_pds,
 )
-from testbed.transport.uet.ses import (
+from testbed.transport.uet.packets.ses import (
     AtomicExtension,
     CswapExtension,
     DeferrableTokens,

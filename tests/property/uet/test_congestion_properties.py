@@ -8,7 +8,6 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.transport.uet.codes import NackCode
 from testbed.transport.uet.congestion import (
     CcKind,
     CcState,
@@ -17,6 +16,7 @@ from testbed.transport.uet.congestion import (
     NsccConfig,
     make_context,
 )
+from testbed.transport.uet.packets.codes import NackCode
 from testbed.transport.uet.paths import PathFeedback, PathKind, make_paths
 
 configs = st.builds(

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.transport.uet.crc import append_crc, check_crc
 from testbed.transport.uet.errors import DecodeError
-from testbed.transport.uet.key_derivation import DomainKey
-from testbed.transport.uet.replay import ReplayVerdict, ReplayWindow
-from testbed.transport.uet.tss import SecureDomain, SecurityError, SecurityMode, SecurityReason
-from testbed.transport.uet.tss_header import TssHeader
+from testbed.transport.uet.packets.crc import append_crc, check_crc
+from testbed.transport.uet.security.key_derivation import DomainKey
+from testbed.transport.uet.security.replay import ReplayVerdict, ReplayWindow
+from testbed.transport.uet.security.tss import SecureDomain, SecurityError, SecurityMode, SecurityReason
+from testbed.transport.uet.security.tss_header import TssHeader
 
 CHECKED = settings(deadline=None)
 

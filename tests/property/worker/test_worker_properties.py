@@ -24,16 +24,16 @@ from hypothesis import strategies as st
 from testbed.agent.loop import Loop
 from testbed.model.scenario import TransportKind
 from testbed.plan.operations import PortPlan
-from testbed.scenario.channels import plan_channels
-from testbed.scenario.programs import Placement, choose_checked, compile_programs, datatype_of
+from testbed.scenario.run.channels import plan_channels
+from testbed.scenario.run.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of
 from testbed.worker.program import Program, TcpSettings, UetSettings
-from testbed.worker.wire import encode_program
+from testbed.worker.program_json import encode_program
 from testbed.worker.worker import Event, Worker
-from testbed.workload.collectives import ALGORITHMS, Algorithm, Kind, generate_collective
-from testbed.workload.correctness import make_input
-from testbed.workload.datatype import DataType
+from testbed.workload.collectives.algorithms import ALGORITHMS, Algorithm, Kind, generate_collective
+from testbed.workload.collectives.correctness import make_input
+from testbed.workload.collectives.datatype import DataType
+from testbed.workload.collectives.reference import run_reference
 from testbed.workload.patterns import generate_background, generate_permutation
-from testbed.workload.reference import run_reference
 from testbed.workload.steps import Workload
 
 PATIENCE_S = 60.0
@@ -51,7 +51,7 @@ def loopback_nics(hosts: int, per_host: int) -> list[PortPlan]:
     ]
 
 
-class Crew:
+class FakeWorkers:
     """The workers of all hosts, in one loop."""
 
     def __init__(self, programs: dict[str, Program], rng: random.Random) -> None:
@@ -104,17 +104,17 @@ def _as_read(program: Program) -> dict[str, object]:
 
 
 @contextmanager
-def crew_of(workload: Workload, nics: list[PortPlan], kind: TransportKind, seed: int) -> Iterator[Crew]:
+def workers_of(workload: Workload, nics: list[PortPlan], kind: TransportKind, seed: int) -> Iterator[FakeWorkers]:
     channels = plan_channels(workload, nics, kind=kind, seed=seed)
-    placement = Placement(workload=workload, ranks=nics, channels=channels, k=1.0, seed=seed)
+    placement = PlacedWorkload(workload=workload, ranks=nics, channels=channels, k=1.0, seed=seed)
     transport = TcpSettings() if kind is TransportKind.TCP else UetSettings(config=UET)
     programs = compile_programs(placement, lambda host: transport, checked=choose_checked(workload))
-    crew = Crew(programs, random.Random(seed))
+    workers = FakeWorkers(programs, random.Random(seed))
     try:
-        crew.execute()
-        yield crew
+        workers.execute()
+        yield workers
     finally:
-        crew.close()
+        workers.close()
 
 
 PAIRS = [(kind, algorithm) for kind, algorithms in ALGORITHMS.items() for algorithm in algorithms]
@@ -156,14 +156,14 @@ def test_a_collective_is_what_the_reference_gives(
         ranks_per_host=per_host if per_host > 1 else 0,
     )
     nics = loopback_nics(hosts, per_host)
-    with crew_of(workload, nics, kind, seed) as crew:
-        reports = crew.reports()
+    with workers_of(workload, nics, kind, seed) as workers:
+        reports = workers.reports()
         for index, collective in enumerate(workload.collectives):
             assert datatype_of(collective) is datatype
             inputs = {rank: make_input(collective, rank, datatype, seed=seed) for rank in collective.ranks}
             expected = run_reference(workload, inputs, datatype, collective=index)
             for rank in collective.ranks:
-                buffers = crew.workers[nics[rank].node].buffers
+                buffers = workers.workers[nics[rank].node].buffers
                 assert buffers is not None
                 bits = np.dtype(f"u{datatype.size_bytes}")
                 np.testing.assert_array_equal(buffers.array(index, rank).view(bits), expected[rank].view(bits))
@@ -196,8 +196,8 @@ def test_every_transfer_of_a_pattern_arrives_once(
         )
     else:
         workload = generate_permutation(ranks=hosts, size_bytes=size_bytes, rng=rng, flows=flows)
-    with crew_of(workload, loopback_nics(hosts, 1), kind, seed) as crew:
-        reports = crew.reports()
+    with workers_of(workload, loopback_nics(hosts, 1), kind, seed) as workers:
+        reports = workers.reports()
     started = {n: at for report in reports.values() for n, at in zip(*report["started"], strict=True)}
     arrived = {n: at for report in reports.values() for n, at in zip(*report["arrived"], strict=True)}
     steps = {step.number: step for step in workload.transfers}
@@ -212,11 +212,11 @@ def test_every_transfer_of_a_pattern_arrives_once(
 def test_a_byte_that_changes_on_the_way_is_counted() -> None:
     workload = generate_collective("all_gather", ranks=3, size_bytes=3000)
     nics = loopback_nics(3, 1)
-    with crew_of(workload, nics, TransportKind.TCP, 1) as crew:
-        buffers = crew.workers[nics[0].node].buffers
+    with workers_of(workload, nics, TransportKind.TCP, 1) as workers:
+        buffers = workers.workers[nics[0].node].buffers
         assert buffers is not None
         buffers.array(0, 0).view(np.uint8)[1501] ^= 4
         (checked,) = buffers.check()
         assert checked == (0, 0, 1)
-        digests = {host: crew.workers[host].buffers.digests()[0][2] for host in crew.workers}  # type: ignore[union-attr]
+        digests = {host: workers.workers[host].buffers.digests()[0][2] for host in workers.workers}  # type: ignore[union-attr]
         assert len(set(digests.values())) == 2

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import cast
 
 import pytest
+from agent_io_fakes import EV, FakeEndpoint, datagram, own_address
 
 from testbed.agent import DelayLine, Loop, SocketConfig, SocketGroup
 from testbed.transport.datagram import Incoming, Outgoing
-
-sys.path.insert(0, str(Path(__file__).parent))
-from agent_io_fakes import EV, FakeEndpoint, datagram, own_address
 
 MS = 1_000_000
 PATIENCE_NS = 5_000 * MS

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import errno
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
+from agent_io_fakes import EV, ScriptedSocket, datagram, free_port, own_address
 
 from testbed.agent import Marking, SocketConfig, SocketGroup, options
 from testbed.transport.datagram import Incoming, Outgoing, Priority
-from testbed.transport.uet.codes import UDP_PORT
-
-sys.path.insert(0, str(Path(__file__).parent))
-from agent_io_fakes import EV, ScriptedSocket, datagram, free_port, own_address
+from testbed.transport.uet.packets.codes import UDP_PORT
 
 WAYS = {
     "gso and gro": SocketConfig(),

@@ -8,7 +8,7 @@ from math import inf, nan
 import pytest
 
 from testbed.transport.uet.atomics import AtomicRefused, apply, element_bytes
-from testbed.transport.uet.codes import AmoOpcode, AmoType, ReturnCode
+from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, ReturnCode
 
 INTEGERS = tuple(AmoType)[:10]
 REALS = (AmoType.FLOAT, AmoType.DOUBLE, AmoType.BF16, AmoType.FP16)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.transport.uet.codes import NackCode
 from testbed.transport.uet.congestion import (
     CcKind,
     CcState,
@@ -13,6 +12,7 @@ from testbed.transport.uet.congestion import (
     NsccConfig,
     make_context,
 )
+from testbed.transport.uet.packets.codes import NackCode
 
 CONFIG = NsccConfig(link_rate_bps=100_000_000_000, base_rtt_ns=12_000, mtu_bytes=1000, trimming=True)
 

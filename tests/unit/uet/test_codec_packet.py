@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from testbed.transport.uet.codes import NackCode, NextHeader, PdsType, ResponseList, ResponseOpcode, ReturnCode
 from testbed.transport.uet.errors import DecodeError
-from testbed.transport.uet.packet import Packet, decode_packet, describe, summary
-from testbed.transport.uet.pds import Nack, Request, Uud
-from testbed.transport.uet.ses import Response, StandardRequest
+from testbed.transport.uet.packets.codes import NackCode, NextHeader, PdsType, ResponseList, ResponseOpcode, ReturnCode
+from testbed.transport.uet.packets.packet import Packet, decode_packet, describe, summary
+from testbed.transport.uet.packets.pds import Nack, Request, Uud
+from testbed.transport.uet.packets.ses import Response, StandardRequest
 
 WRITE = (
     "1188 fffd 0000014d 1234 5678"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.transport.uet.codes import (
+from testbed.transport.uet.errors import DecodeError, UsageError
+from testbed.transport.uet.packets.codes import (
     AckFlag,
     ControlFlag,
     ControlType,
@@ -15,8 +16,7 @@ from testbed.transport.uet.codes import (
     RequestFlag,
     RudiFlag,
 )
-from testbed.transport.uet.errors import DecodeError, UsageError
-from testbed.transport.uet.pds import (
+from testbed.transport.uet.packets.pds import (
     Ack,
     CcxState,
     ControlPacket,

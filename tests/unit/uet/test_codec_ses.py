@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.transport.uet.codes import (
+from testbed.transport.uet.errors import DecodeError, UsageError
+from testbed.transport.uet.packets.codes import (
     AmoOpcode,
     AmoType,
     NextHeader,
@@ -14,8 +15,7 @@ from testbed.transport.uet.codes import (
     ResponseOpcode,
     ReturnCode,
 )
-from testbed.transport.uet.errors import DecodeError, UsageError
-from testbed.transport.uet.ses import (
+from testbed.transport.uet.packets.ses import (
     AtomicExtension,
     CswapExtension,
     DeferrableTokens,

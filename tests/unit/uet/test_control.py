@@ -26,7 +26,7 @@ from testbed.agent.control import ControlServer
 from testbed.agent.control_client import ControlClient, ControlError
 from testbed.agent.pattern import PERIOD, first_difference, make_pattern
 from testbed.transport.uet.errors import UsageError
-from testbed.transport.uet.tss import SecureDomain
+from testbed.transport.uet.security.tss import SecureDomain
 
 JOB = 7
 KEY = 4711

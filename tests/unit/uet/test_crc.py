@@ -8,8 +8,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from testbed.transport.uet.crc import append_crc, check_crc, crc32c
 from testbed.transport.uet.errors import DecodeError, UsageError
+from testbed.transport.uet.packets.crc import append_crc, check_crc, crc32c
 
 A = "10.0.0.1"
 B = "10.0.0.2"

@@ -9,10 +9,10 @@ import pytest
 from wire_pair import JOB, MS, WirePair, header
 
 from testbed.transport.datagram import Incoming, Outgoing
-from testbed.transport.uet.acks import Ack, CreditState, Nack, NsccState
-from testbed.transport.uet.codes import ControlType, NackCode, ReturnCode
 from testbed.transport.uet.memory import Access
-from testbed.transport.uet.pds import ControlPacket
+from testbed.transport.uet.packets.acks import Ack, CreditState, Nack, NsccState
+from testbed.transport.uet.packets.codes import ControlType, NackCode, ReturnCode
+from testbed.transport.uet.packets.pds import ControlPacket
 from testbed.transport.uet.semantics.operations import Operation
 
 KEY = 5

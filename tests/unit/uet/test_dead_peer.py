@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from wire_pair import MS, WirePair
 
-from testbed.transport.uet.codes import Mode, ReturnCode
+from testbed.transport.uet.packets.codes import Mode, ReturnCode
 
 
 @pytest.mark.parametrize("mode", [Mode.RUD, Mode.ROD])

@@ -8,18 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import capture_files as make
 import pytest
+from packet_samples import PacketSamples
 
 from testbed.cli.decode import FieldFilter, PdcFilter, decode
 from testbed.cli.output import Format
 from testbed.collect.pcap import CaptureError
 from testbed.errors import TestbedError
-from testbed.transport.uet.packet import decode_packet, describe, summary
-from testbed.transport.uet.tss_header import TssHeader
-
-sys.path.insert(0, str(Path(__file__).parent))
-import capture_files as make
-from packet_samples import PacketSamples
+from testbed.transport.uet.packets.packet import decode_packet, describe, summary
+from testbed.transport.uet.security.tss_header import TssHeader
 
 WRITE = bytes.fromhex(
     "118c ffff 00000005 0007 0002"

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+import capture_files as make
 import pytest
+from packet_samples import PacketSamples
 
 from testbed.transport.uet.errors import DecodeError
-from testbed.transport.uet.packet import Packet, decode_packet, describe
-from testbed.transport.uet.pds import Ack, ControlPacket, Nack, NsccState, Request
-from testbed.transport.uet.tss_header import TssHeader
-
-sys.path.insert(0, str(Path(__file__).parent))
-import capture_files as make
-from packet_samples import PacketSamples
+from testbed.transport.uet.packets.packet import Packet, decode_packet, describe
+from testbed.transport.uet.packets.pds import Ack, ControlPacket, Nack, NsccState, Request
+from testbed.transport.uet.security.tss_header import TssHeader
 
 SCRIPT = Path(__file__).parents[3] / "images" / "wireshark" / "uet.lua"
 

@@ -20,11 +20,11 @@ from testbed.agent.control_client import ControlClient
 from testbed.agent.fabric import Fabric
 from testbed.transport.datagram import Incoming
 from testbed.transport.uet.addressing import FepAddress
-from testbed.transport.uet.codes import AmoOpcode, AmoType, Mode, ReturnCode
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.memory import Access
+from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode, ReturnCode
 from testbed.transport.uet.semantics.endpoint import SendKind
 from testbed.transport.uet.semantics.operations import OpKind
 

@@ -9,14 +9,14 @@ import pytest
 from wire_pair import JOB, MS, WirePair
 
 from testbed.transport.datagram import Incoming, Outgoing, Priority
-from testbed.transport.uet.codes import Mode, ReturnCode
 from testbed.transport.uet.config import PSNS_OF_SECURE_PDC
-from testbed.transport.uet.key_derivation import DomainKey
 from testbed.transport.uet.memory import Access
-from testbed.transport.uet.psn import psn_add
+from testbed.transport.uet.packets.codes import Mode, ReturnCode
+from testbed.transport.uet.packets.psn import psn_add
+from testbed.transport.uet.security.key_derivation import DomainKey
+from testbed.transport.uet.security.tss import SecureDomain, SecurityMode
+from testbed.transport.uet.security.tss_header import MAX_COUNTER
 from testbed.transport.uet.semantics.operations import Operation
-from testbed.transport.uet.tss import SecureDomain, SecurityMode
-from testbed.transport.uet.tss_header import MAX_COUNTER
 
 KEY = 5
 SIZE = 40_000

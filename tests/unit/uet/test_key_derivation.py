@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.cmac import CMAC
 
 from testbed.transport.uet.errors import UsageError
-from testbed.transport.uet.key_derivation import cluster_context, derive, derive_cluster_key, load_key
+from testbed.transport.uet.security.key_derivation import cluster_context, derive, derive_cluster_key, load_key
 
 KEY_TEXT = "feffe9928665731c6d6a8f9467308308feffe9928665731c6d6a8f9467308308"
 KEY = load_key(KEY_TEXT)

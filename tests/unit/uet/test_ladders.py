@@ -9,10 +9,18 @@ import pytest
 from wire_pair import JOB, MS, WirePair, header
 
 from testbed.transport.datagram import Outgoing
-from testbed.transport.uet.codes import AckFlag, ControlType, NackCode, NextHeader, PdsType, RequestFlag, ReturnCode
 from testbed.transport.uet.memory import Access
-from testbed.transport.uet.pds import Ack, ControlPacket, Nack, Request
-from testbed.transport.uet.psn import psn_add, psn_distance
+from testbed.transport.uet.packets.codes import (
+    AckFlag,
+    ControlType,
+    NackCode,
+    NextHeader,
+    PdsType,
+    RequestFlag,
+    ReturnCode,
+)
+from testbed.transport.uet.packets.pds import Ack, ControlPacket, Nack, Request
+from testbed.transport.uet.packets.psn import psn_add, psn_distance
 
 KEY = 0x1234
 PAYLOAD = 1024

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from testbed.transport.uet.codes import ReturnCode
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.memory import Access, AccessRefused, MemoryTable, RemoteCounter
+from testbed.transport.uet.packets.codes import ReturnCode
 
 JOB = 7
 READ_WRITE = Access.REMOTE_READ | Access.REMOTE_WRITE

@@ -8,11 +8,11 @@ import pytest
 from wire_pair import JOB, MS, WirePair, header
 
 from testbed.transport.datagram import Incoming, Outgoing
-from testbed.transport.uet.codes import ControlType, Mode, NackCode, NackFlag, PdsType, RequestFlag, ReturnCode
 from testbed.transport.uet.delivery.nacks import NACK_ACTIONS, NackAction
 from testbed.transport.uet.memory import Access
-from testbed.transport.uet.pds import ControlPacket, Nack, Request
-from testbed.transport.uet.psn import psn_add
+from testbed.transport.uet.packets.codes import ControlType, Mode, NackCode, NackFlag, PdsType, RequestFlag, ReturnCode
+from testbed.transport.uet.packets.pds import ControlPacket, Nack, Request
+from testbed.transport.uet.packets.psn import psn_add
 
 KEY = 5
 

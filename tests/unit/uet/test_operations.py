@@ -11,10 +11,10 @@ from wire_pair import JOB, MS, WirePair, header
 
 from testbed.transport.datagram import Outgoing
 from testbed.transport.uet.addressing import FepAddress
-from testbed.transport.uet.codes import AmoOpcode, AmoType, Mode, PdsType, ReturnCode
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.memory import Access
+from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode, PdsType, ReturnCode
 from testbed.transport.uet.semantics.endpoint import SendKind
 from testbed.transport.uet.semantics.operations import OpKind
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
+from agent_io_fakes import FakeEndpoint, datagram, own_address
 
 from testbed.agent import Loop, SocketConfig, SocketGroup
 from testbed.agent.pacing import AHEAD_PACKETS, Pacer
 from testbed.transport.datagram import Priority
-
-sys.path.insert(0, str(Path(__file__).parent))
-from agent_io_fakes import FakeEndpoint, datagram, own_address
 
 PACKET = 1000 - 42
 """With what is below UDP: a microsecond on a line of 8 Gbit/s."""

@@ -5,17 +5,13 @@ from __future__ import annotations
 import io
 import random
 import struct
-import sys
 import tracemalloc
-from pathlib import Path
 
+import capture_files as make
 import pytest
 
 from testbed.collect.datagrams import CapturedDatagram, find_datagram
 from testbed.collect.pcap import MAX_FRAME_BYTES, CapturedFrame, CaptureError, read_capture
-
-sys.path.insert(0, str(Path(__file__).parent))
-import capture_files as make
 
 PAYLOAD = b"sixteen bytes..."
 

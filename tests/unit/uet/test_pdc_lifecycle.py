@@ -8,13 +8,21 @@ import pytest
 from wire_pair import JOB, MS, WirePair, header, run_together
 
 from testbed.transport.datagram import Incoming, Outgoing
-from testbed.transport.uet.codes import ControlType, Mode, NackCode, NextHeader, PdsType, RequestFlag, ReturnCode
 from testbed.transport.uet.delivery.admission import MOST_UNCONFIRMED
 from testbed.transport.uet.delivery.states import PdcState
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.memory import Access
-from testbed.transport.uet.pds import Ack, ControlPacket, Nack, Request
-from testbed.transport.uet.psn import psn_add
+from testbed.transport.uet.packets.codes import (
+    ControlType,
+    Mode,
+    NackCode,
+    NextHeader,
+    PdsType,
+    RequestFlag,
+    ReturnCode,
+)
+from testbed.transport.uet.packets.pds import Ack, ControlPacket, Nack, Request
+from testbed.transport.uet.packets.psn import psn_add
 
 KEY = 5
 ALL = Access.REMOTE_READ | Access.REMOTE_WRITE

@@ -11,8 +11,8 @@ from wire_pair import MS, WirePair
 
 from testbed.transport.datagram import Priority
 from testbed.transport.uet import peers
-from testbed.transport.uet.codes import Mode
 from testbed.transport.uet.fep import Fep
+from testbed.transport.uet.packets.codes import Mode
 
 KEPT_BY_PEER = ("packets", "packets-again")
 """Which the totals do not have."""

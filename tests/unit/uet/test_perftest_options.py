@@ -9,7 +9,7 @@ import pytest
 from testbed.agent.perftest.errors import MismatchError
 from testbed.agent.perftest.exchange import check_hello, hello, source_address
 from testbed.agent.perftest.options import ALL_SIZES, TOOLS, Options, parse_options
-from testbed.transport.uet.codes import Mode
+from testbed.transport.uet.packets.codes import Mode
 
 KEY = "00112233445566778899aabbccddeeff" * 2
 

@@ -6,11 +6,11 @@ import pytest
 from wire_pair import JOB, MS, WirePair, header
 
 from testbed.transport.datagram import Outgoing
-from testbed.transport.uet.acks import Ack, Nack
-from testbed.transport.uet.codes import ControlType, NackCode
 from testbed.transport.uet.congestion.context import CongestionContext
 from testbed.transport.uet.memory import Access
-from testbed.transport.uet.pds import ControlPacket
+from testbed.transport.uet.packets.acks import Ack, Nack
+from testbed.transport.uet.packets.codes import ControlType, NackCode
+from testbed.transport.uet.packets.pds import ControlPacket
 
 KEY = 5
 ROUNDING = 256

@@ -6,8 +6,8 @@ import pytest
 from wire_pair import JOB, MS, WirePair, header
 
 from testbed.transport.datagram import Priority
-from testbed.transport.uet.codes import ControlType, Mode, PdsType
 from testbed.transport.uet.memory import Access
+from testbed.transport.uet.packets.codes import ControlType, Mode, PdsType
 
 KEY = 3
 

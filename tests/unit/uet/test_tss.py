@@ -15,14 +15,14 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import ECB
 
 from testbed.transport.uet.errors import DecodeError, UsageError
-from testbed.transport.uet.key_derivation import (
+from testbed.transport.uet.security.key_derivation import (
     DomainKey,
     derive_cluster_key,
     load_key,
 )
-from testbed.transport.uet.replay import ReplayVerdict, ReplayWindow
-from testbed.transport.uet.tss import SecureDomain, SecurityError, SecurityMode, SecurityReason, first_counter
-from testbed.transport.uet.tss_header import MAX_COUNTER, TssHeader, is_protected
+from testbed.transport.uet.security.replay import ReplayVerdict, ReplayWindow
+from testbed.transport.uet.security.tss import SecureDomain, SecurityError, SecurityMode, SecurityReason, first_counter
+from testbed.transport.uet.security.tss_header import MAX_COUNTER, TssHeader, is_protected
 
 KEY_TEXT = "feffe9928665731c6d6a8f9467308308feffe9928665731c6d6a8f9467308308"
 KEY = load_key(KEY_TEXT)
@@ -523,8 +523,8 @@ def test_domain_parameters_out_of_range_are_usage_errors(build: Callable[[], Sec
 def test_cipher_library_is_loaded_only_when_a_packet_is_sealed() -> None:
     script = (
         "import sys\n"
-        "from testbed.transport.uet.key_derivation import load_key\n"
-        "from testbed.transport.uet.tss import SecureDomain\n"
+        "from testbed.transport.uet.security.key_derivation import load_key\n"
+        "from testbed.transport.uet.security.tss import SecureDomain\n"
         f"d = SecureDomain(1, load_key('{KEY_TEXT}'), first_counter=0)\n"
         "before = 'cryptography' in sys.modules\n"
         f"d.seal('{A}', '{B}', 1, b'')\n"

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 from wire_pair import JOB, WirePair
 
-from testbed.transport.uet.codes import ReturnCode
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.memory import Access
+from testbed.transport.uet.packets.codes import ReturnCode
 
 SIZE = 30_000
 KEY = 5

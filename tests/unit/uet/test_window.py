@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.transport.uet.codes import NextHeader
 from testbed.transport.uet.delivery.window import PacketState, SendWindow, TxPacket
-from testbed.transport.uet.psn import psn_add, psn_distance
+from testbed.transport.uet.packets.codes import NextHeader
+from testbed.transport.uet.packets.psn import psn_add, psn_distance
 
 STARTS = pytest.mark.parametrize("start", [0, 1000, 0x7FFF_FFFE, 0xFFFF_FFFE])
 

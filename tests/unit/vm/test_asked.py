@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from testbed.vm.asked import VARIABLE, asked_command, with_what_was_asked
+from testbed.vm.remote.recorded_command import VARIABLE, asked_command, with_what_was_asked
 
 
 def test_it_is_told_to_the_other_machine(monkeypatch: pytest.MonkeyPatch) -> None:

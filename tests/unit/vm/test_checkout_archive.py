@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.vm import checkout
-from testbed.vm.recipe import CHECKOUT
+from testbed.vm.image import checkout
+from testbed.vm.image.recipe import CHECKOUT
 
 
 @pytest.fixture

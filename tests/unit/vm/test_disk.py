@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.vm.disk import TOOLS, make_disk, used_inodes
+from testbed.vm.image.disk import TOOLS, make_disk, used_inodes
 
 DESCRIPTION = """\
 Filesystem volume name:   testbed

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import CapabilityError
-from testbed.vm import image
 from testbed.vm.emulator import build_emulator
 from testbed.vm.errors import ImageError
-from testbed.vm.image import build_image, find_image
-from testbed.vm.recipe import load_recipe
+from testbed.vm.image import build as image
+from testbed.vm.image.build import build_image, find_image
+from testbed.vm.image.recipe import load_recipe
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.vm import one_cpu
-from testbed.vm.one_cpu import taking_turns
+from testbed.vm.virtual import one_cpu
+from testbed.vm.virtual.one_cpu import taking_turns
 
 
 @pytest.fixture(autouse=True)

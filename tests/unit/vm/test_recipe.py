@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import CapabilityError
-from testbed.vm.recipe import CHECKOUT, load_recipe, version_numbers
+from testbed.vm.image.recipe import CHECKOUT, load_recipe, version_numbers
 
 
 @pytest.fixture

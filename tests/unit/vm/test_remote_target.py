@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 from testbed.cli import app as command_line
 from testbed.cli import vm
 from testbed.errors import TestbedError
-from testbed.vm.remote import Target, parse_target
-from testbed.vm.ssh import Login
+from testbed.vm.remote.ssh import Login
+from testbed.vm.remote.target import Target, parse_target
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from testbed.cli.virtual_time import results_aside
-from testbed.vm import virtual, workplace
-from testbed.vm.checkout import add
 from testbed.vm.errors import MachineError
-from testbed.vm.image import Image
-from testbed.vm.job import BASE, FILES, JOB, OUTCOME
-from testbed.vm.names_of_here import Renamed
+from testbed.vm.image.build import Image
+from testbed.vm.image.checkout import add
+from testbed.vm.remote import workplace
+from testbed.vm.remote.local_names import Renamed
+from testbed.vm.virtual import machine as virtual
+from testbed.vm.virtual.job import BASE, FILES, JOB, OUTCOME
 
 
 def written(tmp_path: Path, *arguments: str) -> tuple[dict[str, object], list[str]]:
@@ -35,7 +36,7 @@ def test_a_job_has_its_words_its_files_and_our_code(tmp_path: Path) -> None:
         "environment": {"TESTBED_RUN_REPEAT": "2"},
     }
     assert f"{FILES}{str(tmp_path / 'small.yml').lstrip('/')}" in names
-    assert "checkout/testbed/vm/job.py" in names
+    assert "checkout/testbed/vm/virtual/job.py" in names
     assert "checkout/testbed/results/record.py" in names
 
 

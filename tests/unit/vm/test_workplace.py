@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.vm import workplace
-from testbed.vm.checkout import add
+from testbed.vm.image.checkout import add
+from testbed.vm.remote import workplace
 
 
 @pytest.fixture

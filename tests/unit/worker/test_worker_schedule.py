@@ -12,7 +12,7 @@ from testbed.worker.copies import InsideCopies
 from testbed.worker.curves import MOST_SAMPLES, ChannelState, Curves
 from testbed.worker.program import Step
 from testbed.worker.schedule import Schedule
-from testbed.workload.collectives import generate_collective
+from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.steps import Transfer
 
 OWN = frozenset({0})

@@ -21,8 +21,8 @@ from testbed.worker.program import (
     TcpSettings,
     UetSettings,
 )
-from testbed.worker.wire import decode_program, encode_program
-from testbed.workload.datatype import DataType
+from testbed.worker.program_json import decode_program, encode_program
+from testbed.workload.collectives.datatype import DataType
 from testbed.workload.steps import Collective, Combine
 
 

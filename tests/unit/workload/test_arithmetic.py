@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.workload.arithmetic import add, decode, decode_bfloat16, encode, encode_bfloat16
-from testbed.workload.datatype import DataType
+from testbed.workload.collectives.arithmetic import add, decode, decode_bfloat16, encode, encode_bfloat16
+from testbed.workload.collectives.datatype import DataType
 
 
 @pytest.mark.parametrize(

@@ -8,20 +8,20 @@ import pytest
 from testbed.errors import WorkloadError
 from testbed.workload import builder as builder_module
 from testbed.workload.builder import StepBuilder, check_local
-from testbed.workload.collectives import (
+from testbed.workload.collectives.algorithms import (
     Algorithm,
     Kind,
     add_collective,
     generate_collective,
     split_ranks,
 )
-from testbed.workload.correctness import PERIOD, count_wrong, expected_output, make_input
-from testbed.workload.datatype import DataType
-from testbed.workload.halving_doubling import fold
+from testbed.workload.collectives.correctness import PERIOD, count_wrong, expected_output, make_input
+from testbed.workload.collectives.datatype import DataType
+from testbed.workload.collectives.halving_doubling import fold
+from testbed.workload.collectives.reference import run_reference
+from testbed.workload.collectives.tree import binary_tree, double_binary_tree
 from testbed.workload.metrics import busbw_factor
-from testbed.workload.reference import run_reference
 from testbed.workload.steps import Compute, Slice, Transfer, Workload
-from testbed.workload.tree import binary_tree, double_binary_tree
 
 
 @pytest.mark.parametrize(

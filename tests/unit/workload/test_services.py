@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from testbed.errors import WorkloadError
 from testbed.workload.builder import check_local
-from testbed.workload.collectives import generate_collective
-from testbed.workload.correctness import count_wrong, make_input
-from testbed.workload.datatype import DataType
-from testbed.workload.inference import generate_kv_cache_incast, generate_serving
-from testbed.workload.language_models import MODELS
-from testbed.workload.moe import draw_token_counts, generate_moe
+from testbed.workload.collectives.algorithms import generate_collective
+from testbed.workload.collectives.correctness import count_wrong, make_input
+from testbed.workload.collectives.datatype import DataType
+from testbed.workload.collectives.reference import run_reference
+from testbed.workload.models.inference import generate_kv_cache_incast, generate_serving
+from testbed.workload.models.language_models import MODELS
+from testbed.workload.models.moe import draw_token_counts, generate_moe
+from testbed.workload.models.training import generate_pipeline
 from testbed.workload.patterns import generate_incast
-from testbed.workload.reference import run_reference
 from testbed.workload.steps import Compute, Transfer
 from testbed.workload.storage import checkpoint_bytes_per_rank, generate_checkpoint
-from testbed.workload.tenants import Placement, Tenant, mix_tenants, overlapping_start_ns, place_tenants
-from testbed.workload.training import generate_pipeline
+from testbed.workload.tenants import Tenant, TenantPlacement, mix_tenants, overlapping_start_ns, place_tenants
 
 
 @given(
@@ -223,8 +223,8 @@ def test_tenants_keep_their_traffic_and_their_data() -> None:
 
 
 def test_placements() -> None:
-    assert place_tenants([2, 3], ranks=6, placement=Placement.PACKED) == [(0, 1), (2, 3, 4)]
-    assert place_tenants([2, 3], ranks=6, placement=Placement.ROUND_ROBIN) == [(0, 2), (1, 3, 4)]
+    assert place_tenants([2, 3], ranks=6, placement=TenantPlacement.PACKED) == [(0, 1), (2, 3, 4)]
+    assert place_tenants([2, 3], ranks=6, placement=TenantPlacement.ROUND_ROBIN) == [(0, 2), (1, 3, 4)]
     assert [overlapping_start_ns(1000, share) for share in (0, 0.25, 1)] == [1000, 750, 0]
     for arguments in ({"sizes": [4, 3]}, {"sizes": [0]}, {"placement": "random"}):
         with pytest.raises(WorkloadError):

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from testbed.errors import WorkloadError
 from testbed.workload.builder import check_local
-from testbed.workload.language_models import MODELS, TrainingVolumes, training_volumes
-from testbed.workload.layout import ParallelLayout
-from testbed.workload.pipeline import Pass, Schedule, schedule_of
+from testbed.workload.models.language_models import MODELS, TrainingVolumes, training_volumes
+from testbed.workload.models.layout import ParallelLayout
+from testbed.workload.models.pipeline import Pass, Schedule, schedule_of
+from testbed.workload.models.training import generate_model_training, generate_pipeline, generate_training_step
 from testbed.workload.steps import Compute, Transfer, Workload
-from testbed.workload.training import generate_model_training, generate_pipeline, generate_training_step
 
 GPT3 = ParallelLayout(tensor=8, pipeline=8, data=16)
 

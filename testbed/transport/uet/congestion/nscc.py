@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from testbed.transport.uet.codes import NackCode
 from testbed.transport.uet.errors import UsageError
+from testbed.transport.uet.packets.codes import NackCode
 
 BASE_BDP_BYTES = 150_000
 """base_BDP: 100 Gbit/s over 12 us."""
@@ -222,7 +222,7 @@ class Nscc:
         self.inflight += size
 
     def ack_request(self) -> bool:
-        """Whether the packet just counted as sent must ask for an ACK (AR): none may be due in time."""
+        """Tell whether the packet just counted as sent must ask for an ACK (AR): none may be due in time."""
         return self.cwnd - self.inflight < self._mtu or self.cwnd < self.config.ack_gen_trigger_bytes
 
     def on_ack(

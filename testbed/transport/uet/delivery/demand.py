@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..codes import ControlType
+from testbed.transport.uet.packets.codes import ControlType
 
 if TYPE_CHECKING:
-    from .pdc import Pdc
-    from .sender import Sender
+    from testbed.transport.uet.delivery.pdc import Pdc
+    from testbed.transport.uet.delivery.sender import Sender
 
 _MESSAGES_SEEN = 32
 """Of the messages that wait, so many are looked at: with a window's worth of idle credit, that is enough to go on."""

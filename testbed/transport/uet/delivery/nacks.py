@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from ..codes import NackCode
+from testbed.transport.uet.packets.codes import NackCode
 
 
 class NackAction(Enum):

@@ -8,9 +8,16 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ...datagram import Incoming, Outgoing, Priority
-from ..acks import Ack
-from ..codes import (
+from testbed.transport.datagram import Incoming, Outgoing, Priority
+from testbed.transport.uet.config import PSNS_OF_SECURE_PDC, UetConfig
+from testbed.transport.uet.congestion.context import CongestionContext
+from testbed.transport.uet.congestion.rccc import CREDIT_SHIFT
+from testbed.transport.uet.delivery.receiver import Receiver, Semantics, encode_nack
+from testbed.transport.uet.delivery.sender import Sender
+from testbed.transport.uet.delivery.states import ENDED, PdcEvent, PdcState, next_state
+from testbed.transport.uet.delivery.window import NOMINAL_HEADER_BYTES, PacketSource, TxPacket
+from testbed.transport.uet.packets.acks import Ack
+from testbed.transport.uet.packets.codes import (
     NOMINAL_OVERHEAD_BYTES,
     UDP_HEADER_BYTES,
     ControlFlag,
@@ -20,16 +27,9 @@ from ..codes import (
     NextHeader,
     PdsType,
 )
-from ..config import PSNS_OF_SECURE_PDC, UetConfig
-from ..congestion.context import CongestionContext
-from ..congestion.rccc import CREDIT_SHIFT
-from ..paths import PathSelector
-from ..pds import ControlPacket
-from ..trace import Trace
-from .receiver import Receiver, Semantics, encode_nack
-from .sender import Sender
-from .states import ENDED, PdcEvent, PdcState, next_state
-from .window import NOMINAL_HEADER_BYTES, PacketSource, TxPacket
+from testbed.transport.uet.packets.pds import ControlPacket
+from testbed.transport.uet.paths import PathSelector
+from testbed.transport.uet.trace import Trace
 
 _CP_AR = int(ControlFlag.AR)
 _CP_ISROD = int(ControlFlag.ISROD)
@@ -49,7 +49,7 @@ class PdcOwner(Protocol):
 
     @property
     def target(self) -> Semantics:
-        """Who executes what arrives."""
+        """Return who executes what arrives."""
         ...
 
     def emit(self, datagram: Outgoing) -> None:
@@ -78,11 +78,11 @@ class PdcOwner(Protocol):
 
 
 class Transfers(Protocol):
-    """What semantics keeps for a PDC, as far as the PDC is concerned."""
+    """The part of a PDC's state that semantics keeps, as far as the PDC is concerned."""
 
     @property
     def waiting(self) -> bool:
-        """Whether data is to come back."""
+        """Tell whether data is to come back."""
         ...
 
     def expect(self, now: int) -> int:
@@ -232,7 +232,7 @@ class Pdc:
 
     @property
     def open(self) -> bool:
-        """Whether it takes new messages."""
+        """Tell whether it takes new messages."""
         return self.state in (PdcState.CLOSED, PdcState.CREATING, PdcState.ESTABLISHED) and not self.close_wanted
 
     @property

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ...datagram import Incoming, Outgoing, Priority
-from ..acks import ACK_CC, Nack
-from ..codes import (
+from testbed.transport.datagram import Incoming, Outgoing, Priority
+from testbed.transport.uet.delivery.tracker import ReceiveTracker, StoredResponse
+from testbed.transport.uet.packets.acks import ACK_CC, Nack
+from testbed.transport.uet.packets.codes import (
     NOMINAL_OVERHEAD_BYTES,
     UDP_HEADER_BYTES,
     AckFlag,
@@ -24,12 +25,11 @@ from ..codes import (
     PdsType,
     RequestFlag,
 )
-from ..pds import ControlPacket, Request
-from ..psn import psn_distance
-from .tracker import ReceiveTracker, StoredResponse
+from testbed.transport.uet.packets.pds import ControlPacket, Request
+from testbed.transport.uet.packets.psn import psn_distance
 
 if TYPE_CHECKING:
-    from .pdc import Pdc
+    from testbed.transport.uet.delivery.pdc import Pdc
 
 _ACK_MARKED = int(AckFlag.MARKED)
 _ACK_PROBE = int(AckFlag.PROBE)
@@ -52,7 +52,7 @@ _OLDEST = -0x8000
 
 
 class Answer(NamedTuple):
-    """What semantics says to a request: a response, or a refusal as a NACK (then the packet counts as not received)."""
+    """The reply of semantics to a request: a response, or a refusal by NACK (the packet then counts as not received)."""
 
     next_header: NextHeader
     body: bytes
@@ -104,8 +104,8 @@ class Receiver:
         self._ce_packets = self._late_packets = 0
 
     def take_counts(self) -> Iterable[tuple[str, int]]:
-        """What was counted since this was called the last time: packets with CE, and packets that arrived, not sent
-        again, after one of a higher PSN (the reordered ones of RFC 4737, section 4.2)."""
+        """Return what was counted since this was called the last time: packets with CE, and packets that arrived, not
+        sent again, after one of a higher PSN (the reordered ones of RFC 4737, section 4.2)."""
         counts = [
             (what, number)
             for what, number in (("ce-marked", self._ce_packets), ("out-of-order", self._late_packets))

@@ -12,9 +12,14 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from ...datagram import Outgoing, Priority
-from ..acks import Ack, CreditState, Nack, NsccState
-from ..codes import (
+from testbed.transport.datagram import Outgoing, Priority
+from testbed.transport.uet.congestion.context import CongestionContext
+from testbed.transport.uet.delivery.demand import CreditDemand
+from testbed.transport.uet.delivery.nacks import NACK_ACTIONS, NackAction
+from testbed.transport.uet.delivery.round_trips import LONGEST_RTO_NS, RoundTrips
+from testbed.transport.uet.delivery.window import NOMINAL_HEADER_BYTES, PacketSource, PacketState, SendWindow, TxPacket
+from testbed.transport.uet.packets.acks import Ack, CreditState, Nack, NsccState
+from testbed.transport.uet.packets.codes import (
     AckFlag,
     ControlFlag,
     ControlType,
@@ -25,17 +30,12 @@ from ..codes import (
     PdsType,
     RequestFlag,
 )
-from ..congestion.context import CongestionContext
-from ..paths import PathFeedback, PathSelector, SinglePath, judge_nack
-from ..psn import psn_add, psn_distance
-from ..trace import Trace
-from .demand import CreditDemand
-from .nacks import NACK_ACTIONS, NackAction
-from .round_trips import LONGEST_RTO_NS, RoundTrips
-from .window import NOMINAL_HEADER_BYTES, PacketSource, PacketState, SendWindow, TxPacket
+from testbed.transport.uet.packets.psn import psn_add, psn_distance
+from testbed.transport.uet.paths import PathFeedback, PathSelector, SinglePath, judge_nack
+from testbed.transport.uet.trace import Trace
 
 if TYPE_CHECKING:
-    from .pdc import Pdc
+    from testbed.transport.uet.delivery.pdc import Pdc
 
 _ACK_MARKED = int(AckFlag.MARKED)
 _ACK_PROBE = int(AckFlag.PROBE)
@@ -149,7 +149,7 @@ class Sender:
 
     @property
     def idle(self) -> bool:
-        """Nothing to send, and everything that was sent is acknowledged."""
+        """Tell whether nothing is to be sent, and everything that was sent is acknowledged."""
         return not self._sources and not len(self.window)
 
     @property
@@ -159,7 +159,7 @@ class Sender:
 
     @property
     def next_is_short(self) -> bool:
-        """Whether what is to be sent next is the end of a message, or all of it, and short."""
+        """Tell whether what is to be sent next is the end of a message, or all of it, and short."""
         sources = self._sources
         return False if self._again or not sources else sources[0].remaining_bytes <= _SHORT_BYTES
 
@@ -170,7 +170,7 @@ class Sender:
 
     @property
     def retransmit_bytes(self) -> int:
-        """Of packets to be sent again."""
+        """Return the bytes of packets to be sent again."""
         return sum(packet.size for packet in self._again or () if packet.state == _LOST)
 
     def transmit(self, now: int, out: list[Outgoing], limit: int) -> None:
@@ -294,7 +294,7 @@ class Sender:
     # --- what the peer says ------------------------------------------------------------------------------
 
     def believes(self, ack: Ack) -> bool:
-        """Whether an ACK speaks of what was sent."""
+        """Tell whether an ACK speaks of what was sent."""
         window = self.window
         cack = ack.cack_psn
         return window.may_be_cumulative(cack) and (

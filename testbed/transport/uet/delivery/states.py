@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from ..errors import UetError
+from testbed.transport.uet.errors import UetError
 
 
 class PdcState(Enum):

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Protocol
 
-from ..codes import NOMINAL_OVERHEAD_BYTES, UDP_HEADER_BYTES, ControlType, NextHeader
-from ..psn import psn_add, psn_distance
+from testbed.transport.uet.packets.codes import NOMINAL_OVERHEAD_BYTES, UDP_HEADER_BYTES, ControlType, NextHeader
+from testbed.transport.uet.packets.psn import psn_add, psn_distance
 
 NOMINAL_HEADER_BYTES = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES + 16 + 44
 """Of a packet that is yet to be made, in what is asked for it: PDS header with credit_target, standard SES header."""
@@ -28,7 +28,7 @@ class PacketState(IntEnum):
 
 
 class PacketSource(Protocol):
-    """Where packets come from, and who learns what became of them: a message, or the responses of a target."""
+    """The source of packets, which learns what became of them: a message, or the responses of a target."""
 
     def next_packet(self) -> TxPacket | None:
         """The next new packet; None when there is none any more."""
@@ -36,7 +36,7 @@ class PacketSource(Protocol):
 
     @property
     def exhausted(self) -> bool:
-        """Whether `next_packet` would say None now."""
+        """Tell whether `next_packet` would say None now."""
         ...
 
     @property
@@ -139,12 +139,12 @@ class SendWindow:
         return self._packets.get(psn)
 
     def was_sent(self, psn: int) -> bool:
-        """Whether some packet has had this PSN, of the latest 2**31."""
+        """Tell whether some packet has had this PSN, of the latest 2**31."""
         behind = (self.next_psn - 1 - psn) & 0xFFFF_FFFF
         return behind < self.sent and behind < 0x8000_0000
 
     def may_be_cumulative(self, psn: int) -> bool:
-        """Whether it can be a CACK_PSN: that of a packet, or the one before Start_PSN."""
+        """Tell whether it can be a CACK_PSN: that of a packet, or the one before Start_PSN."""
         behind = (self.next_psn - 1 - psn) & 0xFFFF_FFFF
         return behind <= self.sent and behind < 0x8000_0000
 

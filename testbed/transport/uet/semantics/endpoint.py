@@ -9,16 +9,16 @@ from collections import deque
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from ..addressing import FepAddress
-from ..codes import AmoOpcode, AmoType, Mode, Opcode, ReturnCode
-from ..errors import UsageError
-from ..matching import ReceiveQueue
-from .messages import FetchedValue, Message, ReadMessage, Target, atomic_extension
-from .operations import Operation, OpKind
-from .owner import SemanticsOwner
+from testbed.transport.uet.addressing import FepAddress
+from testbed.transport.uet.errors import UsageError
+from testbed.transport.uet.matching import ReceiveQueue
+from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode, Opcode, ReturnCode
+from testbed.transport.uet.semantics.messages import FetchedValue, Message, ReadMessage, Target, atomic_extension
+from testbed.transport.uet.semantics.operations import Operation, OpKind
+from testbed.transport.uet.semantics.owner import SemanticsOwner
 
 if TYPE_CHECKING:
-    from .target import TargetSemantics
+    from testbed.transport.uet.semantics.target import TargetSemantics
 
 LONGEST_MESSAGE = (1 << 32) - 1
 """`request_length` has 32 bits."""
@@ -28,7 +28,7 @@ _COMPARING = frozenset(range(AmoOpcode.CSWAP, AmoOpcode.MSWAP + 1))
 
 
 class SendKind(StrEnum):
-    """How a SEND goes out."""
+    """The ways in which a SEND goes out."""
 
     EAGER = "eager"
     """Whole, at once."""

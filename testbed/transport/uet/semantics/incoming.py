@@ -9,16 +9,16 @@ from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from ..addressing import FepAddress
-from ..codes import NextHeader, Opcode, ResponseOpcode, ReturnCode
-from ..delivery.window import NOMINAL_HEADER_BYTES, TxPacket
-from ..matching import UnexpectedMessage
-from ..memory import MemoryRegion
-from .operations import Operation
+from testbed.transport.uet.addressing import FepAddress
+from testbed.transport.uet.delivery.window import NOMINAL_HEADER_BYTES, TxPacket
+from testbed.transport.uet.matching import UnexpectedMessage
+from testbed.transport.uet.memory import MemoryRegion
+from testbed.transport.uet.packets.codes import NextHeader, Opcode, ResponseOpcode, ReturnCode
+from testbed.transport.uet.semantics.operations import Operation
 
 if TYPE_CHECKING:
-    from .deferred import Deferral, DeferredSends
-    from .endpoint import Endpoint
+    from testbed.transport.uet.semantics.deferred import Deferral, DeferredSends
+    from testbed.transport.uet.semantics.endpoint import Endpoint
 
 _RESPONSE_DATA = Struct("!BBHIHHII")
 _MESSAGE_ID_MASK = 0xFFFF

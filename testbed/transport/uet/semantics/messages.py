@@ -9,12 +9,20 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
-from ..codes import AmoOpcode, AmoType, NextHeader, Opcode, RequestBit, ResponseOpcode, ReturnCode
-from ..delivery.window import NOMINAL_HEADER_BYTES, TxPacket
-from .operations import Operation
+from testbed.transport.uet.delivery.window import NOMINAL_HEADER_BYTES, TxPacket
+from testbed.transport.uet.packets.codes import (
+    AmoOpcode,
+    AmoType,
+    NextHeader,
+    Opcode,
+    RequestBit,
+    ResponseOpcode,
+    ReturnCode,
+)
+from testbed.transport.uet.semantics.operations import Operation
 
 if TYPE_CHECKING:
-    from .transfers import PdcTransfers
+    from testbed.transport.uet.semantics.transfers import PdcTransfers
 
 _SES_DC = int(RequestBit.DC)
 _SES_REL = int(RequestBit.REL)
@@ -37,7 +45,7 @@ class Pending(Protocol):
 
 
 class Target:
-    """Where an operation goes, in header fields, and who it is from."""
+    """The destination of an operation, in header fields, and who it is from."""
 
     __slots__ = ("initiator", "job_id", "pid_on_fep", "relative", "resource_index")
 
@@ -332,7 +340,7 @@ class ReadMessage:
 
 
 class FetchedValue:
-    """What a fetching atomic waits for: the old value."""
+    """The old value that a fetching atomic waits for."""
 
     __slots__ = ("_buffer", "_transfers", "message_id", "operation")
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import deque
 from enum import StrEnum
 
-from ..addressing import FepAddress
-from ..codes import ReturnCode
+from testbed.transport.uet.addressing import FepAddress
+from testbed.transport.uet.packets.codes import ReturnCode
 
 
 class OpKind(StrEnum):

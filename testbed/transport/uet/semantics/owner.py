@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
-from ...datagram import Outgoing
-from ..codes import Mode
-from ..config import UetConfig
-from ..delivery.pdc import Pdc
-from ..delivery.window import PacketSource
-from ..memory import Access, MemoryRegion, MemoryTable
-from .transfers import PdcTransfers
+from testbed.transport.datagram import Outgoing
+from testbed.transport.uet.config import UetConfig
+from testbed.transport.uet.delivery.pdc import Pdc
+from testbed.transport.uet.delivery.window import PacketSource
+from testbed.transport.uet.memory import Access, MemoryRegion, MemoryTable
+from testbed.transport.uet.packets.codes import Mode
+from testbed.transport.uet.semantics.transfers import PdcTransfers
 
 if TYPE_CHECKING:
-    from .endpoint import Endpoint
+    from testbed.transport.uet.semantics.endpoint import Endpoint
 
 
 class SemanticsOwner(Protocol):
@@ -44,7 +44,7 @@ class SemanticsOwner(Protocol):
         ...
 
     def transfers(self, pdc: Pdc) -> PdcTransfers:
-        """What semantics keeps for this PDC."""
+        """Return what semantics keeps for this PDC."""
         ...
 
     def register(

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from ...datagram import Incoming, Outgoing, Priority
-from ..acks import Nack
-from ..codes import (
+from testbed.transport.datagram import Incoming, Outgoing, Priority
+from testbed.transport.uet.delivery.receiver import encode_nack
+from testbed.transport.uet.errors import DecodeError
+from testbed.transport.uet.memory import Access, AccessRefused
+from testbed.transport.uet.packets.acks import Nack
+from testbed.transport.uet.packets.codes import (
     NackCode,
     NackFlag,
     NextHeader,
@@ -22,19 +25,16 @@ from ..codes import (
     ResponseOpcode,
     ReturnCode,
 )
-from ..delivery.receiver import encode_nack
-from ..errors import DecodeError
-from ..memory import Access, AccessRefused
-from ..paths import PathKind, make_paths
-from ..pds import RudiPacket
-from ..responses import Response, ResponseData
-from ..ses import StandardRequest, decode_ses
-from .messages import Target
-from .operations import Operation
-from .owner import SemanticsOwner
+from testbed.transport.uet.packets.pds import RudiPacket
+from testbed.transport.uet.packets.responses import Response, ResponseData
+from testbed.transport.uet.packets.ses import StandardRequest, decode_ses
+from testbed.transport.uet.paths import PathKind, make_paths
+from testbed.transport.uet.semantics.messages import Target
+from testbed.transport.uet.semantics.operations import Operation
+from testbed.transport.uet.semantics.owner import SemanticsOwner
 
 if TYPE_CHECKING:
-    from .target import TargetSemantics
+    from testbed.transport.uet.semantics.target import TargetSemantics
 
 _NACK_RUDI = int(NackFlag.RUDI)
 _SES_EOM = int(RequestBit.EOM)
@@ -176,7 +176,7 @@ class RudiChannel:
         self._fep.emit(self._datagram(nack.nack_psn, request, now))
 
     def next_timer(self) -> int | None:
-        """When the oldest unanswered request is to be repeated."""
+        """Return when the oldest unanswered request is to be repeated."""
         if not self._under_way:
             return None
         return min(request.deadline for request in self._under_way.values())

@@ -11,10 +11,14 @@ from ipaddress import ip_address
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from ...datagram import Incoming, Outgoing, Priority
-from ..addressing import FepAddress
-from ..atomics import AtomicRefused, apply
-from ..codes import (
+from testbed.transport.datagram import Incoming, Outgoing, Priority
+from testbed.transport.uet.addressing import FepAddress
+from testbed.transport.uet.atomics import AtomicRefused, apply
+from testbed.transport.uet.delivery.receiver import Answer
+from testbed.transport.uet.errors import DecodeError, UsageError
+from testbed.transport.uet.matching import UnexpectedMessage
+from testbed.transport.uet.memory import Access, AccessRefused
+from testbed.transport.uet.packets.codes import (
     NackCode,
     NextHeader,
     Opcode,
@@ -23,24 +27,20 @@ from ..codes import (
     ResponseOpcode,
     ReturnCode,
 )
-from ..delivery.receiver import Answer
-from ..errors import DecodeError, UsageError
-from ..matching import UnexpectedMessage
-from ..memory import Access, AccessRefused
-from ..pds import Uud
-from ..responses import Response, ResponseData, ResponseDataSmall
-from ..ses import MediumRequest, SmallRequest, StandardRequest, decode_ses
-from ..ses_extensions import AtomicExtension, CswapExtension, RendezvousExtension
-from .deferred import DeferredSends
-from .incoming import IncomingMessage, ReadResponses
-from .messages import Target
-from .operations import Operation, OpKind
-from .owner import SemanticsOwner
-from .rudi import RudiChannel
-from .transfers import PdcTransfers
+from testbed.transport.uet.packets.pds import Uud
+from testbed.transport.uet.packets.responses import Response, ResponseData, ResponseDataSmall
+from testbed.transport.uet.packets.ses import MediumRequest, SmallRequest, StandardRequest, decode_ses
+from testbed.transport.uet.packets.ses_extensions import AtomicExtension, CswapExtension, RendezvousExtension
+from testbed.transport.uet.semantics.deferred import DeferredSends
+from testbed.transport.uet.semantics.incoming import IncomingMessage, ReadResponses
+from testbed.transport.uet.semantics.messages import Target
+from testbed.transport.uet.semantics.operations import Operation, OpKind
+from testbed.transport.uet.semantics.owner import SemanticsOwner
+from testbed.transport.uet.semantics.rudi import RudiChannel
+from testbed.transport.uet.semantics.transfers import PdcTransfers
 
 if TYPE_CHECKING:
-    from ..delivery.pdc import Pdc
+    from testbed.transport.uet.delivery.pdc import Pdc
 
 _SES_EOM = int(RequestBit.EOM)
 _SES_HD = int(RequestBit.HD)

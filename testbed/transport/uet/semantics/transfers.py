@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..codes import NextHeader, ReturnCode
-from ..errors import DecodeError
-from ..responses import Response, ResponseData, ResponseDataSmall
-from ..ses import decode_ses
-from .incoming import IncomingMessage, ReadResponses
-from .messages import Message, Pending, ReadMessage
+from testbed.transport.uet.errors import DecodeError
+from testbed.transport.uet.packets.codes import NextHeader, ReturnCode
+from testbed.transport.uet.packets.responses import Response, ResponseData, ResponseDataSmall
+from testbed.transport.uet.packets.ses import decode_ses
+from testbed.transport.uet.semantics.incoming import IncomingMessage, ReadResponses
+from testbed.transport.uet.semantics.messages import Message, Pending, ReadMessage
 
 LAST_MESSAGE_ID = 0xFFFF
 _DROPPED_KEPT = 256
@@ -21,7 +21,7 @@ def check_response(next_header: NextHeader, data: bytes | memoryview, offset: in
 
 
 class PdcTransfers:
-    """What semantics keeps for one PDC."""
+    """The state that semantics keeps for one PDC."""
 
     __slots__ = (
         "_deadline",
@@ -59,7 +59,7 @@ class PdcTransfers:
 
     @property
     def waiting(self) -> bool:
-        """Whether data is to come back."""
+        """Tell whether data is to come back."""
         return bool(self.pending)
 
     def new_message_id(self) -> int:

@@ -1,0 +1,47 @@
+"""Files that several commands share: locked while one of them changes what they say, and never half written."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from testbed.deploy.records.journal import state_error
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, wait: bool) -> Iterator[None]:
+    """An flock(2) on `path` that survives the file's removal by another holder.
+
+    Who comes second waits, or gets `BlockingIOError`.
+    """
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            try:
+                same = path.stat().st_ino == os.fstat(fd).st_ino
+            except FileNotFoundError:
+                same = False
+            if same:
+                yield
+                return
+        finally:
+            os.close(fd)
+
+
+def write_durably(path: Path, content: str) -> None:
+    """Replace `path` with `content` in one step that survives a power cut. Raises `StateError`."""
+    temporary = path.with_name(path.name + ".new")
+    try:
+        with temporary.open("w") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise state_error(path, error) from error

@@ -1,0 +1,1 @@
+"""Looking at a running lab: convergence, checks, sessions, events, round-trip times."""

@@ -1,0 +1,248 @@
+"""Live tests of a deployed lab: is it what the plan says, and does it carry packets everywhere it should?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from enum import StrEnum
+
+from testbed.deploy.live import RunningLab
+from testbed.deploy.records.journal import LabState
+from testbed.deploy.watch.probe import Probe, Prober, pairs_text
+from testbed.deploy.watch.sessions import missing_sessions
+from testbed.drivers.netlink.routes import difference, key_text, route_key, wanted_routes
+from testbed.errors import DriverError, TestbedError
+from testbed.plan.operations import PortPlan
+
+FAILURES_KEPT = 20
+ENTROPY_SOCKETS = 16
+"""Source ports for each black-hole test; over w equal paths one of them misses a given path with (1-1/w)^n."""
+
+
+class CheckStatus(StrEnum):
+    PASS = "pass"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """One test. `count` things were looked at; `failures` are lines for a person, at most 20."""
+
+    name: str
+    status: CheckStatus
+    count: int
+    detail: str
+    failures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """All tests. `exit_code`: 0 pass, 1 fail, 2 cannot say."""
+
+    lab: str
+    results: tuple[CheckResult, ...]
+
+    @property
+    def exit_code(self) -> int:
+        statuses = {result.status for result in self.results}
+        if CheckStatus.FAIL in statuses:
+            return 1
+        return 2 if CheckStatus.UNKNOWN in statuses else 0
+
+
+def check_lab(lab: RunningLab) -> CheckReport:
+    """Run every test. None of them raises: one that cannot run is "unknown" with its reason."""
+    results: list[CheckResult] = []
+    life_cycle = lab.life_cycle
+    if life_cycle not in (LabState.RUNNING, LabState.FAILED):
+        state = life_cycle.value if life_cycle else "unknown"
+        unknown = CheckResult(name="life cycle", status=CheckStatus.UNKNOWN, count=0, detail=f"the lab is {state}")
+        return CheckReport(lab=lab.name, results=(unknown,))
+    tests: list[tuple[str, Callable[[RunningLab], CheckResult]]] = [
+        ("nodes", _check_nodes),
+        ("links", _check_links),
+        ("sessions", _check_sessions),
+        ("ecmp", _check_routes),
+        ("rails", _check_rails),
+        ("path mtu", _check_path_mtu),
+        ("black holes", _check_black_holes),
+    ]
+    for name, test in tests:
+        try:
+            results.append(test(lab))
+        except (TestbedError, OSError) as error:
+            reason = error.message if isinstance(error, TestbedError) else str(error)
+            results.append(CheckResult(name=name, status=CheckStatus.UNKNOWN, count=0, detail=reason))
+    return CheckReport(lab=lab.name, results=tuple(results))
+
+
+def _result(name: str, count: int, what: str, failures: Sequence[str]) -> CheckResult:
+    detail = f"{count} {what}" if not failures else f"{len(failures)} of {count} {what} failed"
+    return CheckResult(
+        name=name,
+        status=CheckStatus.FAIL if failures else CheckStatus.PASS,
+        count=count,
+        detail=detail,
+        failures=tuple(failures[:FAILURES_KEPT]),
+    )
+
+
+def _check_nodes(lab: RunningLab) -> CheckResult:
+    statuses = lab.status()
+    failures = [
+        f"{status.name} is {status.state}"
+        + (f": {', '.join(status.missing_daemons)} not running" * bool(status.missing_daemons))
+        for status in statuses
+        if status.state != "running"
+    ]
+    return _result("nodes", len(statuses), "nodes", failures)
+
+
+def _check_links(lab: RunningLab) -> CheckResult:
+    states = lab.link_states()
+    failures = [
+        f"{port.node}:{port.name} is down" for port in lab.plan.ports if not states.get((port.node, port.name), False)
+    ]
+    return _result("links", len(lab.plan.ports), "ports", failures)
+
+
+def _check_sessions(lab: RunningLab) -> CheckResult:
+    count = sum(len(switch.neighbors) for switch in lab.plan.switches)
+    failures = [
+        line
+        for switch in lab.plan.switches
+        for line in missing_sessions([switch], lab.run_directory(switch.node).parent)
+    ]
+    what = "BGP sessions and BFD peers" if lab.model.routing.bfd else "BGP sessions"
+    return _result("sessions", count, what, failures)
+
+
+def _check_routes(lab: RunningLab) -> CheckResult:
+    failures: list[str] = []
+    count = 0
+    indexes = {(port.node, port.name): port.ifindex for port in lab.plan.ports}
+    for switch in lab.plan.switches:
+        wanted = wanted_routes(lab.plan.expected_routes.get(switch.node, ()), indexes, switch.node)
+        count += len(wanted)
+        if wanted:
+            mismatches = difference(wanted, lab.bgp_routes(switch.node))
+            failures += [f"{switch.node}: {key_text(key)} {mismatch}" for key, mismatch in mismatches.items()]
+    return _result("ecmp", count, "routes with their planned next hops", failures)
+
+
+def _nics(lab: RunningLab) -> list[PortPlan]:
+    return [nic for host in lab.plan.hosts for nic in host.nics if nic.address is not None]
+
+
+def _by_subnet(nics: Sequence[PortPlan]) -> dict[str, list[PortPlan]]:
+    subnets: dict[str, list[PortPlan]] = {}
+    for nic in nics:
+        assert nic.address is not None
+        subnets.setdefault(str(nic.address.network), []).append(nic)
+    return subnets
+
+
+def _rotations(lab: RunningLab, nics: Sequence[PortPlan]) -> Iterator[tuple[PortPlan, PortPlan]]:
+    """For every NIC one partner in every subnet it should reach, spread over that subnet's NICs."""
+    subnets = _by_subnet(nics)
+    names = list(subnets)
+    for shift in range(len(names)):
+        for number, own in enumerate(names):
+            other = names[(number + shift) % len(names)]
+            members, partners = subnets[own], subnets[other]
+            if not _should_reach(lab, members[0], partners[0], same=own == other):
+                continue
+            for index, nic in enumerate(members):
+                partner = _elsewhere(nic, partners, index + 1)
+                if partner is not None:
+                    yield nic, partner
+
+
+def _elsewhere(nic: PortPlan, partners: Sequence[PortPlan], start: int = 0) -> PortPlan | None:
+    """The first NIC from `start` on, going round, of another host: what a host sends to itself crosses no wire."""
+    turned = (partners[(start + step) % len(partners)] for step in range(len(partners)))
+    return next((partner for partner in turned if partner.node != nic.node), None)
+
+
+def _subnet_pairs(nics: Sequence[PortPlan]) -> list[tuple[PortPlan, PortPlan]]:
+    """For each ordered pair of different subnets a NIC of each, on different hosts.
+
+    In an order in which every subnet sends and receives once before any does so again.
+    """
+    subnets = list(_by_subnet(nics).values())
+    count = len(subnets)
+    turns = [(subnets[i], subnets[(i + shift) % count]) for shift in range(1, count) for i in range(count)]
+    pairs = [(members[0], _elsewhere(members[0], partners)) for members, partners in turns]
+    return [(a, b) for a, b in pairs if b is not None]
+
+
+def _should_reach(lab: RunningLab, nic: PortPlan, partner: PortPlan, *, same: bool) -> bool:
+    """Whether the design lets two subnets talk: isolated planes and rails do not."""
+    if same:
+        return True
+    if lab.model.isolated_rails:
+        return False
+    first, second = (item.peer.partition(":")[0] for item in (nic, partner))
+    if first == second:
+        return True
+    assert partner.address is not None
+    target = route_key(partner.address.network)
+    return any(
+        route_key(route.prefix) == target or partner.address.network.subnet_of(route.prefix)
+        for route in lab.plan.expected_routes.get(first, ())
+    )
+
+
+def _check_rails(lab: RunningLab) -> CheckResult:
+    nics = _nics(lab)
+    with closing(Prober(lab.name, nics)) as prober:
+        probes = [Probe(source=a, target=b) for a, b in _rotations(lab, nics)]
+        failures = [f"{line} lost" for line in pairs_text(prober.lost(probes))]
+        count = len(probes)
+        if lab.model.isolated_rails:
+            crossings = _crossings(nics)
+            arrived = len(crossings) - len(prober.lost(crossings))
+            count += len(crossings)
+            if arrived:
+                failures.append(f"{arrived} datagrams crossed rails that the design isolates")
+    return _result("rails", count, "NIC pairs", failures)
+
+
+def _crossings(nics: Sequence[PortPlan]) -> list[Probe]:
+    """One probe from each subnet to each other one."""
+    return [Probe(source=a, target=b) for a, b in _subnet_pairs(nics)]
+
+
+def _far_pairs(lab: RunningLab, nics: Sequence[PortPlan]) -> list[tuple[PortPlan, PortPlan]]:
+    """One pair for each ordered pair of subnets behind different switches that should reach each other."""
+    return [
+        (a, b)
+        for a, b in _subnet_pairs(nics)
+        if a.peer.partition(":")[0] != b.peer.partition(":")[0] and _should_reach(lab, a, b, same=False)
+    ]
+
+
+def _check_path_mtu(lab: RunningLab) -> CheckResult:
+    nics = _nics(lab)
+    pairs = _far_pairs(lab, nics) or list(_rotations(lab, nics))
+    smallest = min((port.mtu_bytes for port in lab.plan.ports), default=0)
+    with closing(Prober(lab.name, nics)) as prober:
+        probes = [Probe(source=a, target=b, size_bytes=smallest) for a, b in pairs]
+        failures = [f"{line}: {smallest} bytes did not pass" for line in pairs_text(prober.lost(probes))]
+    return _result("path mtu", len(probes), f"paths at {smallest} bytes, DF set,", failures)
+
+
+def _check_black_holes(lab: RunningLab) -> CheckResult:
+    """Many source ports between rail switches: each equal-cost path is tried, none may swallow packets."""
+    nics = _nics(lab)
+    pairs = _far_pairs(lab, nics)
+    involved = {(nic.node, nic.name): nic for pair in pairs for nic in pair}
+    try:
+        with closing(Prober(lab.name, list(involved.values()), sockets_per_nic=ENTROPY_SOCKETS)) as prober:
+            probes = [Probe(source=a, target=b, entropy=e) for e in range(ENTROPY_SOCKETS) for a, b in pairs]
+            failures = [f"{line}: some paths lose packets" for line in pairs_text(prober.lost(probes))]
+    except OSError as error:
+        raise DriverError(f"cannot open the probes' sockets: {error.strerror}") from error
+    return _result("black holes", len(probes), f"probes over {len(pairs)} switch pairs", failures)

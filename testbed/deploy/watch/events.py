@@ -1,0 +1,173 @@
+"""What happens in a lab, as it happens: daemons that end, links that change, BGP and BFD sessions, pausing."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import re
+import select
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.deploy.live import RunningLab
+from testbed.deploy.pausing.attachment import EVENTS_FILE
+from testbed.drivers.netlink import rtnetlink
+from testbed.drivers.netlink.rtnetlink import RouteSocket
+from testbed.drivers.nodes import syscalls
+from testbed.drivers.nodes.namespaces import enter_namespace
+from testbed.drivers.routing.inotify import IN_CREATE, IN_MODIFY, DirectoryWatch
+from testbed.names import namespace_name
+
+IFF_LOWER_UP = 1 << 16
+
+_ADJACENCY = re.compile(
+    r"%ADJCHANGE: neighbor (?P<peer>\S+?)(?:\([^)]*\))? in vrf \S+ (?P<state>Up|Down)(?P<reason>.*)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabEvent:
+    """`kind`: snapshot, daemon-ended, link-up, link-down, bgp-up, bgp-down, lab-destroyed.
+
+    Of the pause agent: portd-attached, portd-died, portd-resumed, portd-guard-died, pfc-watchdog-freed,
+    pfc-watchdog-restored, pfc-storm-began, pfc-storm-ended, pfc-malformed, pfc-failed.
+    """
+
+    time: str
+    lab: str
+    node: str
+    kind: str
+    subject: str
+    detail: str = ""
+
+
+class EventStream:
+    """An iterator over a lab's events; it begins with one `snapshot` for each node."""
+
+    def __init__(self, lab: RunningLab) -> None:
+        self._lab = lab
+        self._epoll = select.epoll()
+        self._daemons: dict[int, tuple[str, str]] = {}
+        self._links: dict[int, tuple[str, RouteSocket]] = {}
+        self._carrier: dict[tuple[str, int], bool] = {}
+        self._names = {(port.node, port.ifindex): port.name for port in lab.plan.ports}
+        self._logs = DirectoryWatch()
+        self._offsets: dict[Path, int] = {}
+        self._snapshot = lab.status()
+        self._stopped = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._epoll.register(self._stopped, select.EPOLLIN)
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        for (node, name), up in self._lab.link_states().items():
+            self._carrier[node, self._lab.port(node, name).ifindex] = up
+        for status in self._snapshot:
+            for daemon, pid in status.pids.items():
+                with contextlib.suppress(ProcessLookupError):
+                    fd = os.pidfd_open(pid)
+                    self._daemons[fd] = (status.name, daemon)
+                    self._epoll.register(fd, select.EPOLLIN)
+
+        def subscribe_links() -> None:
+            for node in self._lab.model.nodes:
+                enter_namespace(namespace_name(self._lab.name, node.name))
+                item = RouteSocket(groups=(rtnetlink.RTNLGRP_LINK,))
+                self._links[item.fileno()] = (node.name, item)
+                self._epoll.register(item.fileno(), select.EPOLLIN)
+
+        syscalls.in_thread(subscribe_links)
+        for switch in self._lab.plan.switches:
+            directory = self._lab.run_directory(switch.node)
+            log = directory / "bgpd.log"
+            self._offsets[log] = log.stat().st_size if log.exists() else 0
+            with contextlib.suppress(FileNotFoundError):
+                self._logs.add(directory, IN_MODIFY | IN_CREATE)
+        pausing = self._lab.state_directory / EVENTS_FILE
+        self._offsets[pausing] = pausing.stat().st_size if pausing.exists() else 0
+        with contextlib.suppress(FileNotFoundError):
+            # the pause agent's events; and its removal, which is always told, ends the lab
+            self._logs.add(self._lab.state_directory, IN_MODIFY | IN_CREATE)
+        self._epoll.register(self._logs.fileno(), select.EPOLLIN)
+
+    def stop(self) -> None:
+        """End the iteration; may be called by another thread."""
+        os.eventfd_write(self._stopped, 1)
+
+    def close(self) -> None:
+        os.close(self._stopped)
+        for fd in self._daemons:
+            os.close(fd)
+        for _, item in self._links.values():
+            item.close()
+        self._logs.close()
+        self._epoll.close()
+
+    def __iter__(self) -> Iterator[LabEvent]:
+        for status in self._snapshot:
+            yield self._event(status.name, "snapshot", status.kind, status.state)
+        while True:
+            for fd, _ in self._epoll.poll():
+                if fd == self._stopped:
+                    return
+                if fd in self._daemons:
+                    node, daemon = self._daemons.pop(fd)
+                    self._epoll.unregister(fd)
+                    os.close(fd)
+                    yield self._event(node, "daemon-ended", daemon)
+                elif fd in self._links:
+                    yield from self._link_events(*self._links[fd])
+                else:
+                    yield from self._log_events()
+            if not self._lab_exists():
+                yield self._event("", "lab-destroyed", self._lab.name)
+                return
+
+    def _lab_exists(self) -> bool:
+        return bool(self._lab.life_cycle)
+
+    def _event(self, node: str, kind: str, subject: str, detail: str = "") -> LabEvent:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        return LabEvent(time=now, lab=self._lab.name, node=node, kind=kind, subject=subject, detail=detail)
+
+    def _link_events(self, node: str, item: RouteSocket) -> Iterator[LabEvent]:
+        try:
+            data = item.receive_now()
+        except OSError:
+            return  # lost or already read: the next change reports the state as it then is
+        for kind, _, _, body in rtnetlink.messages(data):
+            if kind != rtnetlink.RTM_NEWLINK:
+                continue
+            _, _, ifindex, flags, _ = struct.unpack_from("=BxHiII", body)
+            up = bool(flags & rtnetlink.IFF_UP and flags & IFF_LOWER_UP)
+            name = self._names.get((node, ifindex))
+            if name is not None and self._carrier.get((node, ifindex)) != up:
+                self._carrier[node, ifindex] = up
+                yield self._event(node, "link-up" if up else "link-down", name)
+
+    def _log_events(self) -> Iterator[LabEvent]:
+        for directory, name in dict.fromkeys(self._logs.read()):
+            path = directory / name
+            if path not in self._offsets:
+                continue
+            for line in self._added_lines(path):
+                if name == EVENTS_FILE:
+                    yield LabEvent(**json.loads(line))
+                elif match := _ADJACENCY.search(line):
+                    state = match["state"].lower()
+                    yield self._event(directory.name, f"bgp-{state}", match["peer"], match["reason"].strip())
+
+    def _added_lines(self, path: Path) -> list[str]:
+        """The complete lines that a file has more than when it was last read."""
+        try:
+            with path.open("rb") as stream:
+                stream.seek(self._offsets[path])
+                added = stream.read()
+        except FileNotFoundError:
+            return []
+        complete = added[: added.rfind(b"\n") + 1]
+        self._offsets[path] += len(complete)
+        return complete.decode("utf-8", "replace").splitlines()

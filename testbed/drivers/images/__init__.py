@@ -1,0 +1,1 @@
+"""Images of containers, and where Debian packages for all images come from."""

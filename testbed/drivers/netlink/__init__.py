@@ -1,0 +1,1 @@
+"""Netlink: links, addresses, routes, queueing disciplines and RDMA devices as messages."""

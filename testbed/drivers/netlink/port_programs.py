@@ -1,0 +1,180 @@
+"""The data path of a lab: its programs loaded, its maps filled, and the messages that put them on a port."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.datapath import build, load, pins
+from testbed.datapath.abi import CLASSES, MAX_PORTS, QUEUE_MAPS, TRIMMED_DSCP, Balancing, ClassFlag, PortFlag
+from testbed.drivers.netlink import traffic_control as traffic
+from testbed.errors import DriverError
+from testbed.model.qos import BalancingMode, HashEngine
+from testbed.plan.operations import BufferPlan, ClassPlan, InstallPort, PortProfile, QosPlan
+
+if TYPE_CHECKING:
+    from testbed.datapath.maps import LabMaps
+
+_BALANCING = {
+    BalancingMode.FLOW: Balancing.FLOW,
+    BalancingMode.FLOWLET: Balancing.FLOWLET,
+    BalancingMode.SPRAY: Balancing.SPRAY,
+}
+_UNLIMITED = 0xFFFF_FFFF
+_SHARED_PRIORITY = 1
+"""HTB's rank of weighted classes; strict ones have 0 (HTB serves the lower first)."""
+_OWN_SHARE = 1000
+"""A class owns this small part of the line; the rest is borrowed, so that order and weights decide."""
+
+
+class PortInstaller:
+    """The loaded data path of one lab, and the netlink messages that install a port of it."""
+
+    def __init__(self, qos: QosPlan, filters: load.Filters) -> None:
+        self._profiles = qos.profiles
+        self._filters = filters
+
+    @classmethod
+    def load(cls, directory: Path, qos: QosPlan, operations: Sequence[InstallPort]) -> PortInstaller:
+        """Mount `directory`, load the programs and fill the maps. Raises `CapabilityError`, `DriverError`."""
+        from testbed.datapath.maps import LabMaps
+
+        if len(operations) > MAX_PORTS:
+            raise DriverError(f"{len(operations)} ports; the data path numbers {MAX_PORTS} at most")
+        program_object = build.program_object()
+        pins.mount(directory)
+        ports = 1 + max((operation.port for operation in operations), default=0)
+        sizes = {"lab": 1, "profiles": len(qos.profiles), "buffers": len(qos.buffers), "ports": ports}
+        sizes |= dict.fromkeys(QUEUE_MAPS, ports * CLASSES)
+        installer = cls(qos, load.load_programs(program_object, directory, sizes))
+        maps = LabMaps.open(directory, writable=True)
+        try:
+            fill_maps(maps, qos, operations)
+        finally:
+            maps.close()
+        return installer
+
+    def messages(self, operation: InstallPort) -> tuple[bytes, ...]:
+        """All netlink messages of one port, in order."""
+        ifindex, port = operation.ifindex, operation.port
+        profile = self._profiles[operation.profile]
+        default = profile.class_of_dscp[0]
+        batch = [
+            traffic.new_htb_qdisc(ifindex, default=0x10 + default),
+            traffic.new_htb_line_class(ifindex, operation.rate_bps, operation.burst_bytes, operation.mtu_bytes),
+        ]
+        for item in profile.classes:
+            batch.append(
+                traffic.new_htb_traffic_class(
+                    ifindex,
+                    item.priority,
+                    rate_bps=max(8, operation.rate_bps // _OWN_SHARE),
+                    line_rate_bps=operation.rate_bps,
+                    burst_bytes=operation.burst_bytes,
+                    quantum_bytes=item.quantum_bytes,
+                    rank=0 if item.strict else _SHARED_PRIORITY,
+                )
+            )
+            if item.lossless:
+                batch.append(traffic.new_gate(ifindex, item.priority, operation.mtu_bytes))
+            if item.mark_by_kernel and item.kmin_bytes is not None and item.kmax_bytes is not None:
+                batch.append(
+                    traffic.new_red(
+                        ifindex,
+                        item.priority,
+                        gated=item.lossless,
+                        kmin_bytes=item.kmin_bytes,
+                        kmax_bytes=item.kmax_bytes,
+                        pmax=item.pmax,
+                    )
+                )
+        batch.append(
+            traffic.new_bpf_filter(ifindex, traffic.HTB_ROOT_HANDLE, self._filters.enqueue, "port_enqueue", port)
+        )
+        batch.append(traffic.new_clsact(ifindex) if profile.trimming else traffic.new_ingress(ifindex))
+        batch.append(
+            traffic.new_bpf_filter(ifindex, traffic.CLSACT_INGRESS, self._filters.ingress, "port_ingress", port)
+        )
+        if profile.trimming:
+            batch.append(
+                traffic.new_bpf_filter(ifindex, traffic.CLSACT_EGRESS, self._filters.egress, "port_egress", port)
+            )
+        return tuple(batch)
+
+    def close(self) -> None:
+        self._filters.close()
+
+
+def fill_maps(maps: LabMaps, qos: QosPlan, operations: Iterable[InstallPort]) -> None:
+    """Write the plan's numbers into fresh maps."""
+    maps.lab["tag"][0] = int.from_bytes(os.urandom(4), "little") | 1
+    for index, profile in enumerate(qos.profiles):
+        _fill_profile(maps, index, profile)
+    for index, buffer in enumerate(qos.buffers):
+        maps.buffers["size_bytes"][index] = max(0, buffer.shared_bytes - buffer.headroom_bytes)
+    ingress = maps.by_port("ingress")
+    for operation in operations:
+        profile = qos.profiles[operation.profile]
+        buffer = qos.buffers[operation.buffer]
+        flags = (PortFlag.SWITCH if operation.switch else PortFlag(0)) | (
+            PortFlag.TRIM if profile.trimming else PortFlag(0)
+        )
+        record = maps.ports[operation.port]
+        record["ifindex"] = operation.ifindex
+        record["profile"] = operation.profile
+        record["buffer"] = operation.buffer
+        record["flags"] = flags
+        record["balancing"] = _balancing(buffer)
+        record["seed"] = operation.seed
+        record["peer"] = operation.peer
+        record["gap_ns"] = buffer.gap_ns
+        for item in profile.classes:
+            if item.lossless:
+                account = ingress[operation.port, item.priority]
+                account["xoff_bytes"] = item.xoff_bytes
+                account["xon_bytes"] = item.xon_bytes
+                account["limit_bytes"] = item.xoff_bytes + item.headroom_bytes
+
+
+def _balancing(buffer: BufferPlan) -> Balancing:
+    return Balancing.KERNEL if buffer.hash is HashEngine.KERNEL else _BALANCING[buffer.mode]
+
+
+def _fill_profile(maps: LabMaps, index: int, profile: PortProfile) -> None:
+    record = maps.profiles[index]
+    record["class_of_dscp"] = profile.class_of_dscp
+    record["control_class"] = profile.control_class
+    record["trimmed_class"] = profile.trimmed_class
+    record["trimmed_dscp"] = TRIMMED_DSCP
+    if profile.trimming:
+        record["class_of_dscp"][TRIMMED_DSCP] = profile.trimmed_class
+    for item in profile.classes:
+        _fill_class(record["classes"][item.priority], item)
+
+
+def _fill_class(record: dict[str, int], item: ClassPlan) -> None:
+    flags = ClassFlag.PRESENT
+    if item.lossless:
+        flags |= ClassFlag.LOSSLESS
+    if item.strict:
+        flags |= ClassFlag.STRICT
+    if item.drop_non_ect:
+        flags |= ClassFlag.DROP_NON_ECT
+    if item.mark_at_dequeue:
+        flags |= ClassFlag.MARK_LEAVING
+    if item.mark_by_kernel:
+        flags |= ClassFlag.MARK_RED
+    if item.kmin_bytes is not None and item.kmax_bytes is not None:
+        flags |= ClassFlag.ECN
+        record["kmin_bytes"] = min(item.kmin_bytes, _UNLIMITED)
+        record["kmax_bytes"] = min(item.kmax_bytes, _UNLIMITED)
+        record["pmax"] = round(item.pmax * _UNLIMITED)
+    record["flags"] = flags
+    record["limit_bytes"] = min(item.limit_bytes, _UNLIMITED)
+    record["reserved_bytes"] = item.reserved_bytes
+    record["alpha"] = round(item.alpha * 256)
+    record["xoff_bytes"] = item.xoff_bytes
+    record["xon_bytes"] = item.xon_bytes
+    record["headroom_bytes"] = item.headroom_bytes

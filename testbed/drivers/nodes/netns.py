@@ -1,0 +1,338 @@
+"""The driver that realises a lab in network namespaces of this machine, over batched netlink."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import IPv4Interface
+from itertools import groupby
+
+from testbed.drivers.netlink import netem as wire
+from testbed.drivers.netlink import offload, rdma, rtnetlink
+from testbed.drivers.netlink import traffic_control as traffic
+from testbed.drivers.netlink.port_programs import PortInstaller
+from testbed.drivers.netlink.rtnetlink import LinkEnd, RouteSocket
+from testbed.drivers.nodes import namespaces, processes, syscalls
+from testbed.drivers.nodes.kernel import ObservedInterface, ObservedNode, Removal
+from testbed.drivers.nodes.namespaces import Namespace
+from testbed.errors import DriverError
+from testbed.names import namespace_name
+from testbed.plan.operations import (
+    AddAddress,
+    AddRoute,
+    AddRule,
+    CreateBridge,
+    CreateNode,
+    CreateRdma,
+    CreateVeth,
+    DelayPort,
+    InstallPort,
+    Operation,
+    SetSysctl,
+    SetUp,
+    ShapePort,
+    StartContainer,
+    StartRouting,
+    VethEnd,
+)
+
+LocalOperation = CreateBridge | ShapePort | InstallPort | DelayPort | SetUp | AddAddress | AddRoute | AddRule
+"""What happens inside one node: batched node by node."""
+
+
+class NetnsKernel:
+    """`NodeKernel` over network namespaces. One object for one lab and one thread."""
+
+    def __init__(self, lab: str, nodes: Iterable[str] = ()) -> None:
+        """`nodes` are those that exist already; they are opened on first use."""
+        self._lab = lab
+        self._existing = tuple(nodes)
+        self._namespaces: dict[str, Namespace] = {}
+        self._factory: Namespace | None = None
+        self._mtu: dict[tuple[str, int], int] = {}
+        self._installer: PortInstaller | None = None
+
+    def use_data_path(self, installer: PortInstaller) -> None:
+        """Give the loaded data path that `InstallPort` needs; closed with this object."""
+        self._installer = installer
+
+    def create_nodes(self, operations: Sequence[CreateNode]) -> Mapping[str, int]:
+        return self._take(namespaces.create_namespaces([item.node for item in operations], _steering(operations)))
+
+    def adopt_nodes(self, operations: Sequence[StartContainer], pids: Mapping[str, int]) -> Mapping[str, int]:
+        """Do as `create_nodes`, for nodes whose namespaces somebody else made: each is that of a process in `pids`."""
+        return self._take(namespaces.adopt_namespaces(pids, _steering(operations)))
+
+    def _take(self, made: Mapping[str, Namespace]) -> Mapping[str, int]:
+        for node, namespace in made.items():
+            namespace.name = namespace_name(self._lab, node)
+        self._namespaces |= made
+        return {node: namespace.identity for node, namespace in made.items()}
+
+    def publish(self) -> None:
+        namespaces.prepare_directory()
+        for namespace in self._namespaces.values():
+            namespaces.publish(namespace)
+
+    def apply(self, operations: Sequence[Operation]) -> None:
+        for kind, group in groupby(operations, key=_stage):
+            match kind:
+                case "sysctl":
+                    self._set_sysctls([item for item in group if isinstance(item, SetSysctl)])
+                case "veth":
+                    self._create_veths([item for item in group if isinstance(item, CreateVeth)])
+                case "rdma":
+                    descriptors = {node: namespace.fd for node, namespace in self._open().items()}
+                    rdma.create_devices([item for item in group if isinstance(item, CreateRdma)], descriptors)
+                case "local":
+                    self._apply_local([item for item in group if isinstance(item, LocalOperation)])
+                case _:
+                    raise DriverError(f"the namespace driver does not apply {kind}", operation=kind)
+
+    def _open(self) -> dict[str, Namespace]:
+        if not self._namespaces:
+            names = {namespace_name(self._lab, node): node for node in self._existing}
+            self._namespaces = {names[name]: item for name, item in namespaces.open_namespaces(names).items()}
+        return self._namespaces
+
+    def namespace(self, node: str) -> Namespace:
+        return self._open()[node]
+
+    def _set_sysctls(self, operations: Sequence[SetSysctl]) -> None:
+        opened = self._open()
+        by_node: dict[str, list[SetSysctl]] = {}
+        for operation in operations:
+            by_node.setdefault(operation.node, []).append(operation)
+
+        def write() -> None:
+            for node, items in by_node.items():
+                syscalls.setns(opened[node].fd, syscalls.CLONE_NEWNET)
+                for item in items:
+                    _write_sysctl(item)
+
+        syscalls.in_thread(write)
+
+    def _create_veths(self, operations: Sequence[CreateVeth]) -> None:
+        opened = self._open()
+        if self._factory is None:
+            self._factory = namespaces.create_namespaces(["factory"], {"factory": 1})["factory"]
+
+        def end(item: VethEnd) -> LinkEnd:
+            return LinkEnd(opened[item.node].fd, item.name, item.ifindex, item.mac, item.master)
+
+        batch: list[bytes] = []
+        second_masters: dict[str, list[tuple[bytes, str]]] = {}
+        for operation in operations:
+            batch.append(
+                rtnetlink.new_veth(end(operation.a), end(operation.b), operation.mtu_bytes, operation.queue_packets)
+            )
+            for item in (operation.a, operation.b):
+                self._mtu[item.node, item.ifindex] = operation.mtu_bytes
+            if operation.a.master and operation.b.master:
+                enslave = rtnetlink.set_master(operation.a.ifindex, operation.a.master)
+                second_masters.setdefault(operation.a.node, []).append((enslave, f"bridge port {operation.a.name}"))
+        self._factory.route.expect(batch, _Descriptions(operations))
+        for node, items in second_masters.items():
+            opened[node].route.expect([data for data, _ in items], [what for _, what in items])
+        self._switch_offloads_off(operations)
+
+    def _switch_offloads_off(self, operations: Sequence[CreateVeth]) -> None:
+        family = offload.ethtool_family()
+        if family is None:
+            return
+        by_node: dict[str, list[int]] = {}
+        for operation in operations:
+            for item in (operation.a, operation.b):
+                by_node.setdefault(item.node, []).append(item.ifindex)
+        for node, indexes in by_node.items():
+            batch = [offload.features_off(family, index) for index in indexes]
+            self._open()[node].generic.expect(batch, [f"{node}: offloads off"] * len(batch))
+
+    def _apply_local(self, operations: Sequence[LocalOperation]) -> None:
+        by_node: dict[str, tuple[list[bytes], list[LocalOperation]]] = {}
+        for operation in operations:
+            batch, items = by_node.setdefault(operation.node, ([], []))
+            for data in self._encode(operation):
+                batch.append(data)
+                items.append(operation)
+        opened = self._open()
+        for node, (batch, items) in by_node.items():
+            opened[node].route.expect(batch, _Descriptions(items))
+
+    def _encode(self, operation: LocalOperation) -> tuple[bytes, ...]:
+        match operation:
+            case SetUp():
+                return (rtnetlink.set_link_state(operation.ifindex, True),)
+            case ShapePort():
+                mtu = self._mtu.get((operation.node, operation.ifindex), 1500)
+                return (
+                    traffic.new_htb_qdisc(operation.ifindex),
+                    traffic.new_htb_line_class(operation.ifindex, operation.rate_bps, operation.burst_bytes, mtu),
+                )
+            case InstallPort():
+                if self._installer is None:
+                    raise DriverError("the data path is not loaded", operation="InstallPort")
+                return self._installer.messages(operation)
+            case DelayPort():
+                return wire.delay_port(operation)
+            case AddAddress():
+                address = operation.address
+                return (rtnetlink.new_address(operation.ifindex, address.ip.packed, address.network.prefixlen),)
+            case AddRoute():
+                return (
+                    rtnetlink.new_route(
+                        operation.destination.network_address.packed,
+                        operation.destination.prefixlen,
+                        operation.gateway.packed if operation.gateway else None,
+                        operation.ifindex,
+                        table=operation.table,
+                        source=operation.source.packed if operation.source else None,
+                    ),
+                )
+            case AddRule():
+                return (rtnetlink.new_source_rule(operation.source.packed, operation.table, operation.priority),)
+            case CreateBridge():
+                return (rtnetlink.new_bridge(operation.name, operation.ifindex, operation.mac, operation.mtu_bytes),)
+
+    def observe(self) -> Mapping[str, ObservedNode]:
+        return {node: _observe(namespace.route) for node, namespace in self._open().items()}
+
+    def remove(self, identities: Mapping[str, int]) -> Removal:
+        self.close()
+        killed = processes.kill_all(set(identities.values()))
+        names = {namespace_name(self._lab, node): identity for node, identity in identities.items()}
+        rdma.remove_devices(namespaces.still_published(names))
+        removed = namespaces.unpublish(names)
+        return Removal(nodes=removed, processes=tuple(killed))
+
+    def close(self) -> None:
+        for namespace in self._namespaces.values():
+            namespace.close()
+        self._namespaces = {}
+        if self._factory is not None:
+            self._factory.close()
+            self._factory = None
+        if self._installer is not None:
+            self._installer.close()
+            self._installer = None
+
+
+def _steering(operations: Sequence[CreateNode | StartContainer]) -> dict[str, int]:
+    """The CPUs (as a mask) that handle what each node receives."""
+    cpus = sorted(os.sched_getaffinity(0))
+    return {operation.node: 1 << cpus[operation.cpu_slot % len(cpus)] for operation in operations}
+
+
+class _Descriptions(Sequence[str]):
+    """Texts of operations, made only when one failed."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self._operations = operations
+
+    def __len__(self) -> int:
+        return len(self._operations)
+
+    def __getitem__(self, index: int) -> str:  # type: ignore[override]
+        from testbed.plan import describe_operation
+
+        return describe_operation(self._operations[index])
+
+
+def _stage(operation: Operation) -> str:
+    match operation:
+        case SetSysctl():
+            return "sysctl"
+        case CreateVeth():
+            return "veth"
+        case CreateRdma():
+            return "rdma"
+        case (
+            CreateBridge() | ShapePort() | InstallPort() | DelayPort() | SetUp() | AddAddress() | AddRoute() | AddRule()
+        ):
+            return "local"
+        case CreateNode() | StartContainer() | StartRouting():
+            return type(operation).__name__
+
+
+def _write_sysctl(item: SetSysctl) -> None:
+    try:
+        fd = os.open(f"/proc/sys/{item.key}", os.O_WRONLY)
+    except FileNotFoundError as error:
+        if item.optional:
+            return
+        raise DriverError(
+            f"{item.node}: this kernel has no sysctl {item.key}", operation="sysctl", errno=error.errno or 0
+        ) from error
+    try:
+        os.write(fd, item.value.encode())
+    except OSError as error:
+        raise DriverError(
+            f"{item.node}: sysctl {item.key}={item.value}: {error.strerror}", operation="sysctl", errno=error.errno or 0
+        ) from error
+    finally:
+        os.close(fd)
+
+
+_LINK_DUMP = struct.pack("=BxHiII", 0, 0, 0, 0, 0)
+
+
+def _observe(route: RouteSocket) -> ObservedNode:
+    addresses = _addresses(route)
+    rates = _htb_rates(route)
+    interfaces: dict[str, ObservedInterface] = {}
+    for body in route.dump(rtnetlink.RTM_GETLINK, _LINK_DUMP):
+        _, _, ifindex, flags, _ = struct.unpack_from("=BxHiII", body)
+        fields = {kind: bytes(payload) for kind, payload in rtnetlink.attributes(body, 16)}
+        name = fields[rtnetlink.IFLA_IFNAME].rstrip(b"\0").decode()
+        if name == "lo" and not addresses.get(ifindex):
+            continue
+        interfaces[name] = ObservedInterface(
+            name=name,
+            ifindex=ifindex,
+            mac=fields.get(rtnetlink.IFLA_ADDRESS, b"").hex(":"),
+            mtu_bytes=int.from_bytes(fields[rtnetlink.IFLA_MTU], "little"),
+            up=bool(flags & rtnetlink.IFF_UP),
+            master=int.from_bytes(fields.get(rtnetlink.IFLA_MASTER, b""), "little"),
+            addresses=tuple(sorted(addresses.get(ifindex, ()))),
+            rate_bps=rates.get(ifindex, 0),
+        )
+    return ObservedNode(interfaces=interfaces, rules=_count_source_rules(route))
+
+
+def _addresses(route: RouteSocket) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for body in route.dump(rtnetlink.RTM_GETADDR, struct.pack("=BBBBI", socket.AF_INET, 0, 0, 0, 0)):
+        prefix_length, ifindex = body[1], int.from_bytes(body[4:8], "little")
+        for kind, payload in rtnetlink.attributes(body, 8):
+            if kind == rtnetlink.IFA_LOCAL and payload[0] != 127:
+                found.setdefault(ifindex, []).append(str(IPv4Interface((bytes(payload), prefix_length))))
+    return found
+
+
+def _htb_rates(route: RouteSocket) -> dict[int, int]:
+    """The line class's rate in bit/s by interface. Classes are dumped device by device."""
+    rates: dict[int, int] = {}
+    shaped: set[int] = set()
+    for body in route.dump(rtnetlink.RTM_GETQDISC, struct.pack("=BxxxiIII", 0, 0, 0, 0, 0)):
+        fields = {kind: bytes(payload) for kind, payload in rtnetlink.attributes(body, 20)}
+        if fields.get(rtnetlink.TCA_KIND) == b"htb\0":
+            shaped.add(int.from_bytes(body[4:8], "little"))
+    for ifindex in shaped:
+        for body in route.dump(rtnetlink.RTM_GETTCLASS, struct.pack("=BxxxiIII", 0, ifindex, 0, 0, 0)):
+            for kind, payload in rtnetlink.attributes(body, 20):
+                if kind == rtnetlink.TCA_OPTIONS:
+                    inner = {key: bytes(value) for key, value in rtnetlink.attributes(bytes(payload))}
+                    rate = int.from_bytes(inner[traffic.TCA_HTB_PARMS][8:12], "little")
+                    wide = inner.get(traffic.TCA_HTB_RATE64)
+                    rates[ifindex] = 8 * (int.from_bytes(wide, "little") if wide else rate)
+    return rates
+
+
+def _count_source_rules(route: RouteSocket) -> int:
+    body = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)
+    return sum(
+        any(kind == rtnetlink.FRA_SRC for kind, _ in rtnetlink.attributes(answer, 12))
+        for answer in route.dump(rtnetlink.RTM_GETRULE, body)
+    )

@@ -1,0 +1,1 @@
+"""What this machine is able to do, found by trying it."""

@@ -1,0 +1,1 @@
+"""Routing daemons: starting FRR in nodes, and asking it."""

@@ -1,0 +1,59 @@
+"""Waiting for files to appear or grow: inotify(7), which Python does not wrap."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+IN_MODIFY, IN_CREATE, IN_MOVED_TO = 0x2, 0x100, 0x80
+IN_CLOEXEC, IN_NONBLOCK = 0o2000000, 0o4000
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_EVENT = struct.Struct("=iIII")
+
+
+class DirectoryWatch:
+    """Events of files in some directories."""
+
+    def __init__(self) -> None:
+        self._fd = _libc.inotify_init1(IN_CLOEXEC | IN_NONBLOCK)
+        if self._fd < 0:
+            error = ctypes.get_errno()
+            raise OSError(error, f"inotify_init1: {os.strerror(error)}")
+        self._directories: dict[int, Path] = {}
+
+    def fileno(self) -> int:
+        return int(self._fd)
+
+    def add(self, directory: Path, mask: int = IN_CREATE | IN_MOVED_TO) -> None:
+        watch = _libc.inotify_add_watch(self._fd, str(directory).encode(), mask)
+        if watch < 0:
+            error = ctypes.get_errno()
+            raise OSError(error, f"inotify_add_watch: {os.strerror(error)}", str(directory))
+        self._directories[watch] = directory
+
+    def read(self) -> Iterator[tuple[Path, str]]:
+        """(directory, file name) of the events that are there now."""
+        try:
+            data = os.read(self._fd, 65536)
+        except BlockingIOError:
+            return
+        offset = 0
+        while offset < len(data):
+            watch, _, _, length = _EVENT.unpack_from(data, offset)
+            offset += _EVENT.size
+            name = data[offset : offset + length].rstrip(b"\0").decode()
+            offset += length
+            if watch in self._directories:
+                yield self._directories[watch], name
+
+    def wait(self, timeout_s: float) -> bool:
+        """Tell whether an event came within `timeout_s`."""
+        return bool(select.select([self._fd], [], [], max(0.0, timeout_s))[0])
+
+    def close(self) -> None:
+        os.close(self._fd)

@@ -1,0 +1,1 @@
+"""What goes wrong with a lab while its traffic runs."""

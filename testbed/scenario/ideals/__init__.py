@@ -1,0 +1,1 @@
+"""What an ideal fabric would do with the traffic of a point."""

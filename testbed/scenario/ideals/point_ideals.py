@@ -1,0 +1,200 @@
+"""What a point's metrics are compared with: ideal serialisation, the roofline, the tiers of its links."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from testbed.model.scenario import Scenario
+from testbed.plan.link_delays import WirePaths
+from testbed.plan.operations import PortPlan
+from testbed.results import MetricSummary, RunResult
+from testbed.scenario.ideals.fabric_graph import fabric_graph
+from testbed.scenario.ideals.latency_ideals import flow_ideal_s
+from testbed.scenario.ideals.predictions import is_pattern
+from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.run.placement import RankPlacement
+from testbed.scenario.run.traffic import RunTraffic
+from testbed.scenario.transports.perftest_flows import plan_perftest_flows
+from testbed.scenario.transports.settings import TransportSettings
+from testbed.workload.metrics import CATALOGUE
+from testbed.workload.metrics.latency import LATENCY, LATENCY_RATIO
+from testbed.workload.oracles.ecmp import UPLINKS
+from testbed.workload.oracles.fabric_graph import DirectedLink
+from testbed.workload.oracles.roofline import workload_roofline_s
+from testbed.workload.oracles.serialisation import Framing, pattern_ideal_s
+from testbed.workload.steps import Workload
+
+SCALE_UP_BPS = 3_600_000_000_000
+"""Real rate of a GPU's scale-up port each way: 450 GB/s (NVLink 4, NVIDIA H100 data sheet)."""
+_FRAME_BYTES = 78
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointIdeals:
+    """Lab rates and lab times."""
+
+    framing: Framing
+    dscp: int
+    nic_bps: float
+    base_rtt_s: float
+    """The longest between two ranks that talk, modelled."""
+    k: float
+    tiers: Mapping[str, str]
+    """What a port's link is to the fabric, by "node:interface"."""
+    metrics: Mapping[str, float]
+    """The ideal of each metric that has one for this very traffic, over the runs."""
+
+    @classmethod
+    def of(cls, scenario: Scenario, lab: LiveLab, traffic: Sequence[RunTraffic]) -> PointIdeals:
+        first = traffic[0]
+        nic = min(first.placement.nics, key=lambda one: one.rate_bps)
+        graph = fabric_graph(lab.model, lab.plan)
+        settings = TransportSettings(lab, scenario.transport)
+        return cls(
+            framing=settings.ideals().framing(nic),
+            dscp=settings.dscp,
+            nic_bps=float(nic.rate_bps),
+            base_rtt_s=_base_rtt_s(lab, traffic) + 2 * settings.pipeline_ns / 1e9,
+            k=lab.plan.k,
+            tiers={link.name: link.tier for link in graph.links},
+            metrics=_metric_ideals([(one.workload, one.placement) for one in traffic], graph_uplinks(graph.links))
+            | _latency_ideals(scenario, settings, first),
+        )
+
+    def pattern_ideal_s(self, traffic: RunTraffic) -> float | None:
+        """Until the last byte has arrived, half a base RTT after it was sent, if all begins at once and the fabric
+        between the NICs is no limit."""
+        if not is_pattern(traffic.workload) or not traffic.workload.steps:
+            return None
+        return pattern_ideal_s(
+            ((step.source, step.destination, step.size_bytes) for step in traffic.workload.transfers),
+            {rank: float(nic.rate_bps) for rank, nic in enumerate(traffic.placement.nics)},
+            base_rtt_s=self.base_rtt_s / 2,
+            framing=self.framing,
+        )
+
+    def roofline_s(self, traffic: RunTraffic) -> float | None:
+        bound = workload_roofline_s(
+            traffic.workload,
+            rate_bps=self.nic_bps,
+            scale_up_bps=SCALE_UP_BPS / self.k,
+            latency_s=self.base_rtt_s / 2,
+            wire_bytes=self.framing.wire_bytes,
+            scale=self.k,
+        )
+        return bound or None
+
+
+def graph_uplinks(links: Sequence[DirectedLink]) -> dict[str, int]:
+    """How many uplinks each rail switch has."""
+    return dict(Counter(link.name.partition(":")[0] for link in links if link.tier == UPLINKS))
+
+
+def summarise(runs: Sequence[RunResult], ideals: PointIdeals) -> list[MetricSummary]:
+    """Every metric over all runs, in the order in which they are printed."""
+    return [
+        _summary(name, [run.metrics.get(name) for run in runs], ideals.metrics.get(name))
+        for name in CATALOGUE
+        if any(name in run.metrics for run in runs)
+    ]
+
+
+def _summary(name: str, values: list[float | None], ideal: float | None) -> MetricSummary:
+    definition = CATALOGUE[name]
+    known = [value for value in values if value is not None]
+    mean = statistics.fmean(known) if known else 0.0
+    return MetricSummary(
+        name=name,
+        title=definition.title,
+        unit=definition.unit.value,
+        definition=f"{definition.formula} ({definition.source})",
+        headline=definition.headline,
+        ideal=ideal,
+        values=list(values),
+        median=statistics.median(known) if known else None,
+        minimum=min(known, default=None),
+        maximum=max(known, default=None),
+        cv=statistics.stdev(known) / mean if len(known) > 1 and mean > 0 else None,
+    )
+
+
+def _base_rtt_s(lab: LiveLab, traffic: Sequence[RunTraffic]) -> float:
+    paths = WirePaths(lab.plan.ports, [host.node for host in lab.plan.hosts])
+    seen: dict[tuple[str, str], float] = {}
+    longest = 0.0
+    for one in traffic:
+        for step in one.workload.transfers:
+            a, b = one.placement.nics[step.source], one.placement.nics[step.destination]
+            if a.node == b.node:
+                continue
+            key = (_leaf(a), _leaf(b))
+            if key not in seen:
+                path = paths.path(f"{a.node}:{a.name}", f"{b.node}:{b.name}")
+                seen[key] = path.base_rtt_ns(_FRAME_BYTES) / 1e9
+            longest = max(longest, seen[key])
+    return longest
+
+
+def _leaf(nic: PortPlan) -> str:
+    return nic.peer.partition(":")[0]
+
+
+def _metric_ideals(traffic: Sequence[tuple[Workload, RankPlacement]], uplinks: Mapping[str, int]) -> dict[str, float]:
+    """For the uplink metrics the ideal places whole flows as evenly as possible: n flows on m uplinks are n // m on
+    each and one more on n % m of them."""
+    ideals = {
+        "aggregate_share": 1.0,
+        "slowest_share": 1.0,
+        "jain_flows": 1.0,
+        "fct_slowdown_p50": 1.0,
+        "fct_slowdown_p95": 1.0,
+        "fct_slowdown_p99": 1.0,
+        "tail_fct_ratio": 1.0,
+        "jct_ratio": 1.0,
+        "goodput_share": 1.0,
+        "busbw_share": 1.0,
+        "wrong": 0.0,
+        "drops": 0.0,
+        "retransmits": 0.0,
+        "retransmit_ratio": 0.0,
+    }
+    workload, placement = traffic[0]
+    if not is_pattern(workload):
+        return ideals
+    leaving: defaultdict[str, int] = defaultdict(int)
+    for step in workload.transfers:
+        a, b = placement.leaf(step.source), placement.leaf(step.destination)
+        if a != b:
+            leaving[a] += 1
+    placed = {switch: _even(leaving[switch], count) for switch, count in uplinks.items() if count > 0}
+    everywhere = [load for loads in placed.values() for load in loads]
+    for name, value in (
+        ("mmr_uplinks", CATALOGUE["mmr_uplinks"].compute(everywhere)),
+        ("jain_links", CATALOGUE["jain_links"].compute(everywhere)),
+        ("mmr_worst_switch", CATALOGUE["mmr_worst_switch"].compute(placed)),
+    ):
+        if value is not None:
+            ideals[name] = value
+    return ideals
+
+
+def _latency_ideals(scenario: Scenario, settings: TransportSettings, traffic: RunTraffic) -> dict[str, float]:
+    """Of messages that are alone, each pair as often as every other."""
+    if not scenario.transport.measures_latency:
+        return {}
+    options = scenario.transport.options
+    flows = plan_perftest_flows(traffic.workload, traffic.placement, seed=traffic.seed, options=options)
+    ideal_s = [flow_ideal_s(settings, flow) for flow in flows]
+    return {
+        metric.name: value
+        for metric in LATENCY
+        if (value := 1.0 if metric.name == LATENCY_RATIO else metric.compute(ideal_s)) is not None
+    }
+
+
+def _even(flows: int, uplinks: int) -> list[float]:
+    base, more = divmod(flows, uplinks)
+    return [float(base + (index < more)) for index in range(uplinks)]

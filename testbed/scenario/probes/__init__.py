@@ -1,0 +1,1 @@
+"""Small packets beside the traffic of a run, and what they found."""

@@ -1,0 +1,1 @@
+"""One run of one point: its traffic, the workers that move it, and what they measured."""

@@ -1,0 +1,276 @@
+"""What the workers of a run report, put together: transfers, channels and collectives as records keep them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from testbed.plan.operations import PortPlan
+from testbed.results import Channel, ChannelSamples, CollectiveResult, Transfers
+from testbed.scenario.run.placed_workload import PlacedWorkload, datatype_of
+from testbed.scenario.run.placement import flow_end
+from testbed.workload.collectives.algorithms import Kind
+from testbed.workload.metrics.collectives import algbw, busbw
+from testbed.workload.oracles.serialisation import Framing
+from testbed.workload.steps import Collective, Transfer
+
+SUMS = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.REDUCE})
+_NS = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ideals:
+    """What an idle fabric would do. `one_way_s(a, b, size_bytes)` is a transfer alone, from NIC to NIC."""
+
+    framing: Callable[[PortPlan], Framing]
+    one_way_s: Callable[[PortPlan, PortPlan, int], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """`counters` are sums over hosts, of what is no channel's own; `steps_left` tells who had not ended, by host."""
+
+    transfers: Transfers
+    channels: list[Channel]
+    collectives: list[CollectiveResult]
+    counters: dict[str, float]
+    steps_left: dict[str, int]
+
+
+def put_together(
+    placement: PlacedWorkload, reports: Mapping[str, Mapping[str, Any]], checked: Sequence[int], ideals: Ideals
+) -> Measured:
+    """Whatever a host did not report counts as not measured."""
+    started: dict[int, int] = {}
+    arrived: dict[int, int] = {}
+    wrong: dict[int, dict[int, int]] = defaultdict(dict)
+    ends: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    samples: dict[int, Mapping[str, Any]] = {}
+    counters: defaultdict[str, float] = defaultdict(float)
+    for report in reports.values():
+        started |= dict(zip(*report["started"], strict=True))
+        arrived |= dict(zip(*report["arrived"], strict=True))
+        for position, rank, count in report["wrong"]:
+            wrong[checked[position]][rank] = count
+        for end in report["channels"]:
+            ends[end["channel"]].append(end)
+        samples |= {int(channel): columns for channel, columns in report["samples"].items()}
+        for name, value in report["counters"].items():
+            counters[name] += value
+        counters["latest_timer_us"] = max(counters["latest_timer_us"], report["latest_timer_ns"] / 1e3)
+    transfers = _transfers(placement, started, arrived, ideals)
+    return Measured(
+        transfers=transfers,
+        channels=_channels(placement, transfers, ends, samples, ideals),
+        collectives=_collectives(placement, started, arrived, wrong, ideals),
+        counters=dict(counters),
+        steps_left={host: report["steps_left"] for host, report in reports.items()},
+    )
+
+
+def settle_digests(reports: Mapping[str, dict[str, Any]]) -> dict[str, list[tuple[int, int]]]:
+    """Where all ranks should have the same array and one was checked, count those that have it as right.
+
+    Adds to the reports' `wrong`. Returns what must be counted: (collective, rank) by host.
+    """
+    counted = {(index, rank): wrong for report in reports.values() for index, rank, wrong in report["wrong"]}
+    right = {
+        (index, digest)
+        for report in reports.values()
+        for index, rank, digest in report["digests"]
+        if counted.get((index, rank)) == 0
+    }
+    questions: dict[str, list[tuple[int, int]]] = {}
+    for host, report in reports.items():
+        for index, rank, digest in report["digests"]:
+            if (index, rank) in counted:
+                continue
+            if (index, digest) in right:
+                report["wrong"].append([index, rank, 0])
+            else:
+                questions.setdefault(host, []).append((index, rank))
+    return questions
+
+
+def _transfers(
+    placement: PlacedWorkload, started: dict[int, int], arrived: dict[int, int], ideals: Ideals
+) -> Transfers:
+    ranks, of_step = placement.ranks, placement.channels.of_step
+    steps = [step for step in placement.workload.steps if isinstance(step, Transfer) and step.number in of_step]
+    return Transfers(
+        number=[step.number for step in steps],
+        source=[step.source for step in steps],
+        destination=[step.destination for step in steps],
+        size_bytes=[step.size_bytes for step in steps],
+        channel=[of_step[step.number] for step in steps],
+        start_s=[_seconds(started.get(step.number)) for step in steps],
+        end_s=[_seconds(arrived.get(step.number)) for step in steps],
+        ideal_s=[ideals.one_way_s(ranks[step.source], ranks[step.destination], step.size_bytes) for step in steps],
+    )
+
+
+def _seconds(ns: int | None) -> float | None:
+    return None if ns is None else ns / _NS
+
+
+def _channels(
+    placement: PlacedWorkload,
+    transfers: Transfers,
+    ends: Mapping[int, Sequence[Mapping[str, Any]]],
+    samples: Mapping[int, Mapping[str, Any]],
+    ideals: Ideals,
+) -> list[Channel]:
+    spans: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
+    received: defaultdict[int, int] = defaultdict(int)
+    for channel, size, start_s, end_s in zip(
+        transfers.channel, transfers.size_bytes, transfers.start_s, transfers.end_s, strict=True
+    ):
+        if start_s is not None and end_s is not None:
+            spans[channel].append((start_s, end_s))
+            received[channel] += size
+    found = []
+    for plan in placement.channels.channels:
+        a, b = placement.ranks[plan.source], placement.ranks[plan.destination]
+        reported = ends.get(plan.index, ())
+        mine = spans[plan.index]
+        busy_s = _union_s(mine)
+        framing = ideals.framing(a)
+        found.append(
+            Channel(
+                source_rank=plan.source,
+                destination_rank=plan.destination,
+                source=flow_end(a),
+                destination=flow_end(b),
+                rail=a.rail,
+                source_port=plan.source_port or None,
+                destination_port=plan.destination_port or None,
+                sent_bytes=_only(reported, "sent_bytes") or 0,
+                received_bytes=received[plan.index],
+                seconds=max(end for _, end in mine) - min(start for start, _ in mine) if mine else 0.0,
+                busy_s=busy_s,
+                ideal_bps=min(a.rate_bps, b.rate_bps) * framing.efficiency,
+                goodput_bps=received[plan.index] * 8 / busy_s if busy_s > 0 else 0.0,
+                retransmits=_only(reported, "retransmits") or 0,
+                packets=_only(reported, "packets"),
+                min_rtt_us=_only(reported, "min_rtt_us"),
+                samples=_samples(samples.get(plan.index)),
+                counters=_sum(end["counters"] for end in reported),
+            )
+        )
+    return found
+
+
+def _only(reported: Iterable[Mapping[str, Any]], name: str) -> Any:
+    return next((end[name] for end in reported if end[name] is not None), None)
+
+
+def _sum(counted: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Of both ends. What either counts of the other's packets has names that the other does not use, or adds up."""
+    total: Counter[str] = Counter()
+    for counters in counted:
+        total.update(counters)
+    return dict(total)
+
+
+def _samples(columns: Mapping[str, Any] | None) -> ChannelSamples:
+    if columns is None:
+        return ChannelSamples()
+    return ChannelSamples(
+        at_s=[ns / _NS for ns in columns["at_ns"]],
+        acked_bytes=columns["acked_bytes"],
+        cwnd_bytes=columns["cwnd_bytes"],
+        rtt_us=columns["rtt_us"],
+        retransmits=columns["retransmits"],
+    )
+
+
+def _union_s(spans: Iterable[tuple[float, float]]) -> float:
+    """How long at least one of them lasts."""
+    total = 0.0
+    until = float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total
+
+
+# --- collectives -----------------------------------------------------------------------------------------
+
+
+def _collectives(
+    placement: PlacedWorkload,
+    started: Mapping[int, int],
+    arrived: Mapping[int, int],
+    wrong: Mapping[int, Mapping[int, int]],
+    ideals: Ideals,
+) -> list[CollectiveResult]:
+    """Those of which every transfer has ended."""
+    begun, ended = sorted(started.items()), sorted(arrived.items())
+    begun_numbers, ended_numbers = [number for number, _ in begun], [number for number, _ in ended]
+    found = []
+    for index, collective in enumerate(placement.workload.collectives):
+        span = collective.steps
+        starts = [ns for _, ns in begun[bisect_left(begun_numbers, span.start) : bisect_left(begun_numbers, span.stop)]]
+        ends = [ns for _, ns in ended[bisect_left(ended_numbers, span.start) : bisect_left(ended_numbers, span.stop)]]
+        transfers = [step for number in span if isinstance(step := placement.workload.steps[number], Transfer)]
+        if not transfers or len(ends) < len(transfers) or not starts:
+            continue
+        checks = wrong.get(index, {})
+        found.append(
+            _result(
+                placement,
+                collective,
+                ideals,
+                start_ns=min(starts),
+                end_ns=max(ends),
+                wrong=sum(checks.values()) if set(checks) == set(collective.ranks) else None,
+                label=_shared_label(transfers[0].label, transfers[-1].label),
+                inside=any(step.number not in placement.channels.of_step for step in transfers),
+            )
+        )
+    return found
+
+
+def _shared_label(first: str, last: str) -> str:
+    """The words that the labels of a collective's transfers begin with: `all_reduce[0].group1`."""
+    words = takewhile(lambda pair: pair[0] == pair[1], zip(first.split("."), last.split("."), strict=False))
+    return ".".join(word for word, _ in words)
+
+
+def _result(
+    placement: PlacedWorkload,
+    collective: Collective,
+    ideals: Ideals,
+    *,
+    start_ns: int,
+    end_ns: int,
+    wrong: int | None,
+    label: str,
+    inside: bool,
+) -> CollectiveResult:
+    ranks = len(collective.ranks)
+    seconds = (end_ns - start_ns) / _NS
+    datatype = datatype_of(collective)
+    nics = [placement.ranks[rank] for rank in collective.ranks]
+    return CollectiveResult(
+        kind=collective.kind,
+        algorithm=collective.algorithm,
+        ranks=ranks,
+        size_bytes=collective.size_bytes,
+        elements=collective.size_bytes // datatype.size_bytes,
+        datatype=datatype.value,
+        redop="sum" if collective.kind in SUMS else "none",
+        root=collective.root,
+        start_s=start_ns / _NS,
+        seconds=seconds,
+        algbw_bps=8 * (algbw(collective.size_bytes, seconds) or 0.0),
+        busbw_bps=8 * (busbw(collective.kind, ranks, collective.size_bytes, seconds) or 0.0),
+        # with transfers inside hosts, no NIC's rate is the bound
+        ideal_busbw_bps=None if inside else min(nic.rate_bps * ideals.framing(nic).efficiency for nic in nics),
+        wrong=wrong,
+        label=label,
+    )

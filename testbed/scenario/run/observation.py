@@ -1,0 +1,211 @@
+"""What is read of the lab and the machine around the traffic of a run: counters, queues, pauses, CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed.collect.cpu import CpuUse, cpu_use, read_cpu_times
+from testbed.model.counters import PortCounters
+from testbed.results import MarkingCurve, PortLoad, Series
+from testbed.scenario.run.lab import LiveLab
+
+if TYPE_CHECKING:
+    from testbed.collect.port_table import PortTable
+    from testbed.collect.sampler import Samples
+    from testbed.collect.telemetry import Snapshot
+    from testbed.datapath.maps import LabMaps
+
+INTERVAL_NS = 10_000_000
+"""Between samples of the queues."""
+MOST_POINTS = 400
+"""Of a curve that goes into the record."""
+MOST_CURVES = 8
+"""Of a kind: those of the fullest queues, of the busiest links."""
+_COLUMNS = ("queues.bytes", "queues.out_bytes")
+
+
+@dataclass(slots=True)
+class Observation:
+    """One run's; filled when the watch ends. Without `qos:` there are no queues to look into."""
+
+    begin_ns: int = 0
+    """CLOCK_MONOTONIC."""
+    elapsed_s: float = 0.0
+    cpu: CpuUse = field(default_factory=lambda: CpuUse(busy=0.0, steal=0.0, softirq=0.0))
+    sent: Mapping[tuple[str, str], PortCounters] = field(default_factory=dict)
+    """What each port has sent and dropped meanwhile."""
+    growth: Snapshot | None = None
+    samples: Samples | None = None
+    table: PortTable | None = None
+    marking: list[MarkingCurve] = field(default_factory=list)
+    """Of each class that had packets which allowed a mark."""
+
+    def loads(self, lab: LiveLab, tiers: Mapping[str, str]) -> list[PortLoad]:
+        """Every port; `tiers` says what its link is to the fabric, by "node:interface"."""
+        numbers = {} if self.table is None else {self.table.place(n): n for n in range(1, self.table.count + 1)}
+        none = PortCounters()
+        found = []
+        for port in lab.plan.ports:
+            place = f"{port.node}:{port.name}"
+            if place not in tiers:
+                continue
+            sent = self.sent.get((port.node, port.name), none)
+            capacity = port.rate_bps * self.elapsed_s / 8
+            marks, paused, deepest = self._queues(numbers.get(place))
+            found.append(
+                PortLoad(
+                    node=port.node,
+                    interface=port.name,
+                    peer=port.peer,
+                    tier=tiers[place],
+                    rate_bps=port.rate_bps,
+                    tx_bytes=sent.tx_bytes,
+                    tx_dropped=sent.tx_dropped,
+                    utilisation=sent.tx_bytes / capacity if capacity > 0 else 0.0,
+                    ce_packets=marks,
+                    paused_us=paused,
+                    queue_max_bytes=deepest,
+                )
+            )
+        return found
+
+    def _queues(self, number: int | None) -> tuple[int, int, int]:
+        """CE marks, paused microseconds and the deepest queue of a port, over its classes."""
+        if number is None or self.growth is None:
+            return 0, 0, 0
+        queues, pauses = self.growth.queues[number], self.growth.pauses[number]
+        return int(queues["ce_packets"].sum()), int(pauses["paused_ns"].sum()) // 1000, int(queues["max_bytes"].max())
+
+    def depths(self) -> dict[tuple[int, int], NDArray[np.uint64]]:
+        """Samples of the depth of each queue of a switch that ever held anything, by (port, priority)."""
+        if self.samples is None or self.table is None:
+            return {}
+        depths = self.samples.columns["queues.bytes"]
+        return {
+            queue: depths[:, index]
+            for index, queue in enumerate(self.samples.queues)
+            if self.table.switch[queue[0]] and depths[:, index].any()
+        }
+
+    def series(self) -> list[Series]:
+        """Curves for the report: the fullest queues, the busiest links between switches."""
+        if self.samples is None or self.table is None or len(self.samples) < 2:
+            return []
+        table = self.table
+        at_s = (self.samples.times_ns - self.begin_ns) / 1e9
+        depths = self.depths()
+        fullest = sorted(depths, key=lambda queue: -int(depths[queue].max()))[:MOST_CURVES]
+        found = []
+        for port, priority in fullest:
+            place, name = table.place(port), table.class_name(port, priority)
+            keep = _thinned(len(at_s))
+            peaks = np.maximum.reduceat(depths[port, priority], keep)
+            found.append(
+                Series(
+                    name=f"queue:{place}:{name}",
+                    title=f"Queue of {place}, class {name}",
+                    unit="byte",
+                    at_s=_rounded(at_s[keep]),
+                    values=[float(value) for value in peaks],
+                )
+            )
+        return found + self._utilisations(at_s)
+
+    def _utilisations(self, at_s: NDArray[np.float64]) -> list[Series]:
+        assert self.samples is not None and self.table is not None
+        table = self.table
+        sent: dict[int, NDArray[np.float64]] = {}
+        for index, (port, _) in enumerate(self.samples.queues):
+            if table.switch[port] and table.peer[port] and table.switch[table.peer[port]]:
+                column = self.samples.columns["queues.out_bytes"][:, index].astype(np.float64)
+                sent[port] = sent[port] + column if port in sent else column
+        keep = _thinned(len(at_s))
+        if len(keep) < 2:
+            return []
+        busiest = sorted(sent, key=lambda port: -(sent[port][-1] - sent[port][0]))[: 2 * MOST_CURVES]
+        found = []
+        for port in busiest:
+            rates = 8 * np.diff(sent[port][keep]) / np.diff(at_s[keep]) / table.rate_bps[port]
+            place = table.place(port)
+            found.append(
+                Series(
+                    name=f"utilisation:{place}",
+                    title=f"Utilisation of {place}",
+                    unit="share",
+                    at_s=_rounded(at_s[keep][1:]),
+                    values=[round(float(rate), 4) for rate in rates],
+                )
+            )
+        return found
+
+
+@contextlib.contextmanager
+def observe(lab: LiveLab) -> Iterator[Observation]:
+    """Watch while the body runs."""
+    found = Observation()
+    with contextlib.ExitStack() as stack:
+        before, sampler, maps, marks = None, None, None, None
+        if lab.plan.qos is not None:
+            from testbed.collect.marking import watch_marks
+            from testbed.collect.port_table import tabulate_ports
+            from testbed.collect.sampler import MOST_QUEUES, Sampler
+            from testbed.collect.telemetry import reset_maxima, take_snapshot
+
+            maps = _writable_maps(lab, stack)
+            found.table = tabulate_ports(lab.plan)
+            reset_maxima(maps)
+            chosen = _worth_sampling(found.table)
+            if 0 < int(chosen.sum()) <= MOST_QUEUES:
+                sampler = Sampler(maps, found.table, columns=_COLUMNS, chosen=chosen, interval_ns=INTERVAL_NS)
+            before, marks = take_snapshot(maps), watch_marks(maps, lab.plan.qos, found.table)
+        counters, cpu = lab.counters(), read_cpu_times()
+        found.begin_ns = time.monotonic_ns()
+        if sampler is not None:
+            stack.enter_context(sampler)
+        try:
+            yield found
+        finally:
+            found.elapsed_s = (time.monotonic_ns() - found.begin_ns) / 1e9
+            if sampler is not None:
+                sampler.stop()
+                found.samples = sampler.since()
+            found.cpu = cpu_use(cpu, read_cpu_times())
+            after = lab.counters()
+            none = PortCounters()
+            found.sent = {key: now.since(counters.get(key, none)) for key, now in after.items()}
+            if maps is not None and before is not None:
+                found.growth = take_snapshot(maps).since(before)
+            if marks is not None:
+                found.marking = marks()
+
+
+def _writable_maps(lab: LiveLab, stack: contextlib.ExitStack) -> LabMaps:
+    maps = lab.maps(writable=True)
+    stack.callback(maps.close)
+    return maps
+
+
+def _worth_sampling(table: PortTable) -> NDArray[np.bool_]:
+    """Queues of switches, without the control class, which BGP and BFD have for themselves where there are others."""
+    chosen = table.present & table.switch[:, None]
+    for port in range(1, table.count + 1):
+        if int(chosen[port].sum()) > 1:
+            chosen[port, int(table.control_class[port])] = False
+    return np.asarray(chosen)
+
+
+def _thinned(count: int) -> NDArray[np.int64]:
+    """Positions of at most `MOST_POINTS` of so many samples, evenly apart."""
+    step = max(1, -(-count // MOST_POINTS))
+    return np.arange(0, count, step)
+
+
+def _rounded(values: Sequence[float] | NDArray[np.float64]) -> list[float]:
+    return [round(float(value), 6) for value in values]

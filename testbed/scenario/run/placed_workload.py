@@ -1,0 +1,158 @@
+"""A workload, placed: the program of each host that takes part. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from testbed.errors import ScenarioError
+from testbed.plan.operations import PortPlan
+from testbed.scenario.run.channels import ChannelPlan
+from testbed.worker import program
+from testbed.worker.program import LARGEST_TRANSFER, Endpoint, Piece, Program, Settings
+from testbed.workload.collectives.algorithms import OUT_OF_PLACE
+from testbed.workload.collectives.datatype import DataType
+from testbed.workload.steps import Collective, Combine, Compute, Transfer, Workload
+
+DATA_LIMIT_BYTES = 4 << 30
+"""Of all collectives' arrays on all hosts together, by default; what does not fit is carried as traffic alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedWorkload:
+    """A workload on NICs: `ranks[i]` is the NIC of rank i. `k` multiplies its times."""
+
+    workload: Workload
+    ranks: Sequence[PortPlan]
+    channels: ChannelPlan
+    k: float
+    seed: int
+
+
+def datatype_of(collective: Collective) -> DataType:
+    """Of its elements, from their number and its size."""
+    arrays = 2 if collective.kind in OUT_OF_PLACE else 1
+    size = arrays * collective.size_bytes // collective.elements if collective.elements else 0
+    return DataType.BFLOAT16 if size == DataType.BFLOAT16.size_bytes else DataType.FLOAT32
+
+
+def choose_checked(workload: Workload, limit_bytes: int = DATA_LIMIT_BYTES) -> tuple[int, ...]:
+    """The collectives whose data is carried and checked: the first ones, as far as their arrays fit."""
+    chosen: list[int] = []
+    used = 0
+    for index, collective in enumerate(workload.collectives):
+        used += collective.elements * datatype_of(collective).size_bytes * len(collective.ranks)
+        if used > limit_bytes:
+            break
+        chosen.append(index)
+    return tuple(chosen)
+
+
+def compile_programs(
+    placement: PlacedWorkload,
+    settings: Callable[[str], Settings],
+    *,
+    checked: Sequence[int] = (),
+    inside_bps: int = 0,
+    sample_ns: int = 25_000_000,
+) -> dict[str, Program]:
+    """The programs by host, of those that take part. `settings` are the transport's, by host.
+
+    `checked` are the collectives (by index) whose data is carried; the transfers of others are traffic alone.
+    Raises `ScenarioError` for a transfer that is too large.
+    """
+    workload, ranks = placement.workload, placement.ranks
+    data = _DataOf(workload, checked)
+    waited_for = _waited_for(workload)
+    steps: defaultdict[str, list[program.Step]] = defaultdict(list)
+    met: defaultdict[str, set[int]] = defaultdict(set)
+    for step in workload.steps:
+        if isinstance(step, Compute):
+            host = ranks[step.rank].node
+            met[host].add(step.rank)
+            steps[host].append(
+                program.Step(
+                    number=step.number,
+                    source=step.rank,
+                    duration_ns=round(step.duration_ns * placement.k),
+                    after=step.after,
+                )
+            )
+            continue
+        if step.size_bytes > LARGEST_TRANSFER:
+            raise ScenarioError(f"step {step.number} carries {step.size_bytes} bytes; the most is {LARGEST_TRANSFER}")
+        hosts = (ranks[step.source].node, ranks[step.destination].node)
+        for host in dict.fromkeys(hosts):
+            met[host] |= {step.source, step.destination}
+            steps[host].append(
+                program.Step(
+                    number=step.number,
+                    source=step.source,
+                    destination=step.destination,
+                    size_bytes=step.size_bytes,
+                    start_ns=round(step.start_ns * placement.k),
+                    after=step.after if host == hosts[0] else (),
+                    channel=placement.channels.of_step.get(step.number),
+                    piece=data.piece(step),
+                    acknowledged=step.number in waited_for,
+                )
+            )
+    return {
+        host: Program(
+            transport=settings(host),
+            endpoints=tuple(_endpoint(rank, ranks[rank]) for rank in sorted(met[host])),
+            own=frozenset(rank for rank in met[host] if ranks[rank].node == host),
+            channels=tuple(
+                c for c in placement.channels.channels if host in (ranks[c.source].node, ranks[c.destination].node)
+            ),
+            steps=tuple(own),
+            collectives=data.collectives,
+            datatypes=data.datatypes,
+            seed=placement.seed,
+            inside_bps=inside_bps,
+            sample_ns=sample_ns,
+        )
+        for host, own in steps.items()
+    }
+
+
+class _DataOf:
+    """Which of the data-carrying collectives a transfer belongs to."""
+
+    def __init__(self, workload: Workload, checked: Sequence[int]) -> None:
+        self.collectives = tuple(workload.collectives[index] for index in checked)
+        self.datatypes = tuple(datatype_of(collective) for collective in self.collectives)
+        self._of_step = {
+            number: position for position, collective in enumerate(self.collectives) for number in collective.steps
+        }
+
+    def piece(self, step: Transfer) -> Piece | None:
+        position = self._of_step.get(step.number)
+        if position is None or step.piece is None or step.combine is Combine.NONE:
+            return None
+        target = step.target or step.piece
+        return Piece(
+            collective=position,
+            offset=step.piece.offset,
+            length=step.piece.length,
+            target=target.offset,
+            combine=step.combine,
+        )
+
+
+def _waited_for(workload: Workload) -> set[int]:
+    """Transfers for whose end a later step of their source waits."""
+    found: set[int] = set()
+    for step in workload.steps:
+        rank = step.rank if isinstance(step, Compute) else step.source
+        for number in step.after:
+            before = workload.steps[number]
+            if isinstance(before, Transfer) and before.source == rank:
+                found.add(number)
+    return found
+
+
+def _endpoint(rank: int, nic: PortPlan) -> Endpoint:
+    assert nic.address is not None
+    return Endpoint(rank=rank, host=nic.node, interface=nic.name, address=str(nic.address.ip))

@@ -1,0 +1,133 @@
+"""Which NIC of the lab is which rank of a workload. Pure; the same seed gives the same ranks everywhere."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import zip_longest
+from typing import assert_never
+
+from testbed.errors import ScenarioError
+from testbed.model import Lab
+from testbed.model.scenario import RankOrder, Ranks
+from testbed.names import nearest
+from testbed.plan.operations import LabPlan, PortPlan
+from testbed.results import FlowEnd
+from testbed.workload.draws import draw_order
+from testbed.workload.steps import Transfer, Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPlacement:
+    """`nics[rank]` is its NIC. `ranks_per_host` consecutive ranks share a host; 0 where they do not so everywhere."""
+
+    nics: tuple[PortPlan, ...]
+    ranks_per_host: int
+
+    def leaf(self, rank: int) -> str:
+        """The switch that the rank's NIC hangs off."""
+        return _leaf(self.nics[rank])
+
+    def host(self, rank: int) -> str:
+        return self.nics[rank].node
+
+    def over_fabric(self, workload: Workload) -> Iterator[tuple[Transfer, PortPlan, PortPlan]]:
+        """The transfers that leave their host, in order, with the NICs of both ends."""
+        for step in workload.transfers:
+            source, destination = self.nics[step.source], self.nics[step.destination]
+            if not step.scale_up and source.node != destination.node:
+                yield step, source, destination
+
+    @property
+    def rails(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks of each rail (and NIC name), in order."""
+        groups: dict[tuple[int, str], list[int]] = {}
+        for rank, nic in enumerate(self.nics):
+            groups.setdefault(_rail(nic), []).append(rank)
+        return tuple(tuple(group) for group in groups.values())
+
+
+def flow_end(nic: PortPlan) -> FlowEnd:
+    """A NIC as records have it."""
+    return FlowEnd(node=nic.node, interface=nic.name, address=str(nic.address.ip) if nic.address else "")
+
+
+def place_ranks(lab: Lab, plan: LabPlan, choice: Ranks, *, seed: int) -> RankPlacement:
+    """The ranks that a scenario asks for. Raises `ScenarioError` where the lab does not have them."""
+    chosen = [
+        nic
+        for host in plan.hosts
+        if _is_chosen(host.node, choice.hosts)
+        for nic in host.nics
+        if nic.address is not None and (not choice.rails or nic.rail in choice.rails)
+    ]
+    _check(lab, plan, choice, chosen)
+    ordered = _ordered(chosen, choice.order, seed)
+    if choice.count is not None:
+        ordered = ordered[: choice.count]
+    return RankPlacement(nics=tuple(ordered), ranks_per_host=_ranks_per_host(ordered))
+
+
+def _ordered(nics: Sequence[PortPlan], order: RankOrder, seed: int) -> list[PortPlan]:
+    match order:
+        case RankOrder.HOST:
+            return list(nics)
+        case RankOrder.RAIL:
+            return [nic for group in _groups(nics, _rail) for nic in group]
+        case RankOrder.SPREAD:
+            turns = zip_longest(*_groups(nics, _leaf))
+            return [nic for turn in turns for nic in turn if nic is not None]
+        case RankOrder.SHUFFLED:
+            return draw_order(random.Random(seed), nics)
+        case _:
+            assert_never(order)
+
+
+def _groups(nics: Sequence[PortPlan], key: Callable[[PortPlan], Hashable]) -> list[list[PortPlan]]:
+    groups: dict[Hashable, list[PortPlan]] = {}
+    for nic in nics:
+        groups.setdefault(key(nic), []).append(nic)
+    return list(groups.values())
+
+
+def _rail(nic: PortPlan) -> tuple[int, str]:
+    return nic.rail, nic.name if nic.rail else ""
+
+
+def _leaf(nic: PortPlan) -> str:
+    return nic.peer.partition(":")[0]
+
+
+def _ranks_per_host(nics: Sequence[PortPlan]) -> int:
+    """How many consecutive ranks share a host, if it is the same number everywhere; else 0."""
+    hosts = [nic.node for nic in nics]
+    size = next((index for index, host in enumerate(hosts) if host != hosts[0]), len(hosts))
+    if size < 2 or len(hosts) % size:
+        return 0
+    blocks = [set(hosts[start : start + size]) for start in range(0, len(hosts), size)]
+    alone = all(len(block) == 1 for block in blocks) and len(set().union(*blocks)) == len(blocks)
+    return size if alone else 0
+
+
+def _is_chosen(host: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatchcase(host, pattern) for pattern in patterns)
+
+
+def _check(lab: Lab, plan: LabPlan, choice: Ranks, chosen: Sequence[PortPlan]) -> None:
+    names = [host.node for host in plan.hosts]
+    for pattern in choice.hosts:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            guess = nearest(pattern, names)
+            raise ScenarioError(
+                f"no host of {lab.name} is called {pattern}", hint=f"did you mean {guess}?" if guess else None
+            )
+    rails = {nic.rail for host in plan.hosts for nic in host.nics}
+    for rail in choice.rails:
+        if rail not in rails:
+            raise ScenarioError(f"{lab.name} has no rail {rail}", hint=f"its rails are {min(rails)} to {max(rails)}")
+    if not chosen:
+        raise ScenarioError("this lab has no NIC with an address to send from")
+    if choice.count is not None and choice.count > len(chosen):
+        raise ScenarioError(f"{choice.count} ranks are asked for; the chosen hosts have {len(chosen)} NICs")

@@ -1,0 +1,101 @@
+"""From a scenario and a lab to the traffic of one run: which ranks there are, what they do, how packets are marked."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from testbed.errors import ScenarioError, WorkloadError
+from testbed.fabric import model_base_rtt
+from testbed.model.scenario import Scenario, TransportKind
+from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.run.placement import RankPlacement, place_ranks
+from testbed.scenario.transports.perftest_flows import devices_of
+from testbed.workload.registry import build_workload, workload_kind
+from testbed.workload.steps import Transfer, Workload
+from testbed.workload.tenants import Tenant, mix_tenants
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTraffic:
+    """What one run carries. `seed` drew it."""
+
+    workload: Workload
+    placement: RankPlacement
+    seed: int
+
+
+def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
+    """The traffic of the run with this seed. Raises `ScenarioError` where this lab cannot carry it."""
+    placement = place_ranks(lab.model, lab.plan, scenario.workload.ranks, seed=seed)
+    kind = workload_kind(scenario.workload.kind)
+    per_rail = scenario.workload.ranks.per_rail
+    if per_rail is None:
+        per_rail = lab.model.isolated_rails and not kind.knows_hosts
+    try:
+        if per_rail and len(placement.rails) > 1:
+            workload = _side_by_side(scenario, lab, placement, seed)
+        else:
+            workload = _build(scenario, lab, placement, range(len(placement.nics)), seed)
+    except WorkloadError as error:
+        raise ScenarioError(f"workload {scenario.workload.kind}: {error.message}", hint=error.hint) from error
+    _check_reachable(lab, placement, workload)
+    if scenario.transport.kind is TransportKind.RDMA:
+        devices_of(lab.plan, placement.nics)
+    return RunTraffic(workload=workload, placement=placement, seed=seed)
+
+
+def _side_by_side(scenario: Scenario, lab: LiveLab, placement: RankPlacement, seed: int) -> Workload:
+    """Every rail by itself; rails draw differently."""
+    tenants = [
+        Tenant(
+            name=f"rail{number}", workload=_build(scenario, lab, placement, ranks, seed * 1009 + number), ranks=ranks
+        )
+        for number, ranks in enumerate(placement.rails, start=1)
+    ]
+    return mix_tenants(tenants, ranks=len(placement.nics), name=scenario.workload.kind)
+
+
+def _build(
+    scenario: Scenario, lab: LiveLab, placement: RankPlacement, ranks: tuple[int, ...] | range, seed: int
+) -> Workload:
+    nics = [placement.nics[rank] for rank in ranks]
+    whole = len(nics) == len(placement.nics)
+    return build_workload(
+        scenario.workload.kind,
+        scenario.workload.parameters,
+        ranks=len(nics),
+        ranks_per_host=placement.ranks_per_host if whole else 0,
+        leaf_of=lambda rank: nics[rank].peer.partition(":")[0],
+        rng=random.Random(seed),
+        rate_bps=nics[0].line_rate_bps,
+        bdp_bytes=bdp_bytes(lab, placement),
+    )
+
+
+def bdp_bytes(lab: LiveLab, placement: RankPlacement) -> int:
+    """The bandwidth-delay product that the lab's `qos:` has for its NICs; without, of the modelled base RTT.
+
+    The same at every scale.
+    """
+    nic = placement.nics[0]
+    if lab.plan.qos is not None:
+        profiles = lab.plan.qos.profiles
+        found = next((item for item in profiles if not item.switch and item.rate_bps == nic.rate_bps), profiles[0])
+        return found.bdp_bytes
+    return max(1, round(nic.line_rate_bps * model_base_rtt(lab.model).ns / 8e9))
+
+
+def _check_reachable(lab: LiveLab, placement: RankPlacement, workload: Workload) -> None:
+    if not lab.model.isolated_rails:
+        return
+    for step in workload.steps:
+        if not isinstance(step, Transfer) or step.scale_up:
+            continue
+        a, b = placement.nics[step.source], placement.nics[step.destination]
+        if a.rail != b.rail:
+            raise ScenarioError(
+                f"rank {step.source} ({a.node}:{a.name}) sends to rank {step.destination} ({b.node}:{b.name}), but the"
+                f" rails of {lab.model.name} do not reach each other",
+                hint="ranks: {per_rail: true}, {rails: [1]}, or a hierarchical algorithm",
+            )

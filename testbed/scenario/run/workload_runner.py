@@ -1,0 +1,313 @@
+"""Running a workload on a live lab: programs go to the hosts' workers, and what they measured comes back.
+
+    with WorkloadRunner(lab, transport) as workload_runners:
+        result = workload_runners.run(workload, ranks, seed=1)
+
+Workers stay between runs, so that a run costs little beyond its traffic.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from testbed.errors import ScenarioError, TestbedError
+from testbed.model.scenario import Transport, TransportKind
+from testbed.plan.operations import PortPlan
+from testbed.results import Channel, CollectiveResult, Transfers
+from testbed.scenario.ideals.point_ideals import SCALE_UP_BPS
+from testbed.scenario.run.channels import ChannelPlan, plan_channels
+from testbed.scenario.run.interrupt import Interrupt
+from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.run.measured import put_together, settle_digests
+from testbed.scenario.run.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
+from testbed.scenario.run.workers import Answers, Event, WorkerFailed, Workers
+from testbed.scenario.transports.rdma_devices import RdmaDevices
+from testbed.scenario.transports.settings import TransportSettings
+from testbed.worker.program import Program, RdmaSettings, Settings
+from testbed.worker.program_json import encode_program
+from testbed.workload.steps import Workload
+
+SETUP_TIMEOUT_S = 30.0
+REPORT_TIMEOUT_S = 30.0
+LEAD_S = 0.002
+LEAD_PER_HOST_S = 0.0003
+"""How far ahead the common start lies: the time in which every worker has been told."""
+SAMPLE_NS = 25_000_000
+_JOBS = 1 << 24
+
+
+class TimeLimitReached(ScenarioError):
+    """A run did not end in its time. `hosts` had steps left."""
+
+    def __init__(self, limit_s: float, hosts: Mapping[str, int]) -> None:
+        left = ", ".join(f"{host} ({steps} steps left)" for host, steps in list(hosts.items())[:3])
+        more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
+        super().__init__(
+            f"the run was ended after its time limit of {limit_s:g} s; not done: {left}{more}",
+            hint="a higher workload.time_limit, less traffic, or a smaller time scale",
+        )
+        self.hosts = tuple(hosts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionResult:
+    """What one run measured; of a run that ended early, what there is. Times are in s from its begin.
+
+    `counters` are sums over all hosts: the transport's, and `latest_timer_us`, how late a worker's timer was noticed.
+    """
+
+    transfers: Transfers = field(default_factory=Transfers)
+    channels: list[Channel] = field(default_factory=list)
+    collectives: list[CollectiveResult] = field(default_factory=list)
+    counters: dict[str, float] = field(default_factory=dict)
+    interrupted: bool = False
+    failure: TestbedError | None = None
+    begin_monotonic_ns: int = 0
+    """CLOCK_MONOTONIC at the begin of the workload; 0: it never began."""
+    elapsed_s: float = 0.0
+    """From the begin until all was done, or the run was ended."""
+
+    @property
+    def complete(self) -> bool:
+        return self.failure is None and not self.interrupted
+
+
+Around = Callable[[], AbstractContextManager[object]]
+OnProgress = Callable[[float], None]
+
+
+class WorkloadRunner:
+    """The workers of one lab, for one transport. A context manager.
+
+    Raises `ScenarioError` for a transport that this lab cannot have.
+    """
+
+    def __init__(
+        self, lab: LiveLab, transport: Transport, hosts: Sequence[str] = (), *, interrupt: Interrupt | None = None
+    ) -> None:
+        self.settings = TransportSettings(lab, transport)
+        self._lab = lab
+        self._workers = Workers(lab, rdma=transport.kind is TransportKind.RDMA)
+        self._hosts = tuple(hosts)
+        self._interrupt = interrupt
+        self._runs = 0
+
+    def __enter__(self) -> Self:
+        """Starts the workers of the hosts given; others are started when a run first needs them."""
+        try:
+            answers = self._workers.start(self._hosts, self._interrupt)
+            if answers.failure is not None:
+                raise answers.failure
+        except BaseException:
+            self._workers.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._workers.close()
+
+    def pid(self, host: str) -> int | None:
+        """The process that moves a host's data; None where it has none."""
+        worker = self._workers.workers.get(host)
+        return None if worker is None else worker.process.pid
+
+    def plan_channels(self, workload: Workload, ranks: Sequence[PortPlan], *, seed: int) -> ChannelPlan:
+        """The channels that `run` will use with this seed."""
+        return plan_channels(workload, ranks, kind=self.settings.kind, seed=seed, single_path=self.settings.single_path)
+
+    def run(
+        self,
+        workload: Workload,
+        ranks: Sequence[PortPlan],
+        *,
+        k: float | None = None,
+        seed: int = 1,
+        check: bool = True,
+        limit_s: float = 60.0,
+        inside_bps: int | None = None,
+        interrupt: Interrupt | None = None,
+        around: Around = nullcontext,
+        on_progress: OnProgress = lambda share: None,
+        data_limit_bytes: int = DATA_LIMIT_BYTES,
+    ) -> ExecutionResult:
+        """Execute a workload whose rank i is the NIC `ranks[i]`; its times are multiplied by `k` (the lab's).
+
+        `around` is entered when every host is ready, and left when all are done. `on_progress` gets the share of bytes
+        that have arrived. `inside_bps` is the lab rate of transfers inside a host (by default that of
+        `point_ideals.SCALE_UP_BPS`), 0: they take no time. `check`: carry collectives' data, as far as it fits into
+        `data_limit_bytes`, and count what is wrong.
+
+        Whatever happens to the traffic is told by the result; `ScenarioError` is raised for a workload that does not
+        fit the ranks.
+        """
+        placement = PlacedWorkload(
+            workload=workload,
+            ranks=ranks,
+            channels=self.plan_channels(workload, ranks, seed=seed),
+            k=self._lab.plan.k if k is None else k,
+            seed=seed,
+        )
+        if inside_bps is None:
+            inside_bps = round(SCALE_UP_BPS / placement.k)
+        checked = choose_checked(workload, data_limit_bytes) if check else ()
+        programs = compile_programs(
+            placement, self._settings_of(placement), checked=checked, inside_bps=inside_bps, sample_ns=SAMPLE_NS
+        )
+        devices = RdmaDevices(self._lab, ranks, self.settings) if self.settings.kind is TransportKind.RDMA else None
+        run = _Run(
+            workers=self._workers,
+            programs=programs,
+            interrupt=interrupt or self._interrupt,
+            around=around,
+            on_progress=on_progress,
+            limit_s=limit_s,
+        )
+        run.execute()
+        measured = put_together(placement, run.reports, checked, self.settings.ideals())
+        if devices is not None:
+            measured = devices.add_to(measured)
+        failure = run.failure
+        if run.out_of_time:
+            failure = TimeLimitReached(limit_s, {host: left for host, left in measured.steps_left.items() if left})
+        return ExecutionResult(
+            transfers=measured.transfers,
+            channels=measured.channels,
+            collectives=measured.collectives,
+            counters=measured.counters,
+            interrupted=run.interrupted,
+            failure=failure,
+            begin_monotonic_ns=run.begin_ns,
+            elapsed_s=run.elapsed_s,
+        )
+
+    def _settings_of(self, placement: PlacedWorkload) -> Callable[[str], Settings]:
+        if self.settings.kind is TransportKind.RDMA:
+            return lambda host: RdmaSettings()
+        if self.settings.kind is TransportKind.TCP:
+            tcp = self.settings.tcp()
+            return lambda host: tcp
+        self._runs += 1  # what is left of the last run's packets must not be taken for this one's
+        job_id = 1 + (self._runs - 1) % (_JOBS - 1)
+        key = secrets.token_hex(32) if self.settings.secured else ""
+        return lambda host: self.settings.uet(host, placement.ranks, placement.channels, job_id=job_id, key=key)
+
+
+class _Run:
+    """One execution, phase by phase. What ends it early is in `failure`, `interrupted` or `out_of_time`."""
+
+    def __init__(
+        self,
+        *,
+        workers: Workers,
+        programs: Mapping[str, Program],
+        interrupt: Interrupt | None,
+        around: Around,
+        on_progress: OnProgress,
+        limit_s: float,
+    ) -> None:
+        self.failure: TestbedError | None = None
+        self.interrupted = False
+        self.out_of_time = False
+        self.begin_ns = 0
+        self.elapsed_s = 0.0
+        self.reports: dict[str, Event] = {}
+        self._workers = workers
+        self._programs = programs
+        self._hosts = tuple(programs)
+        self._interrupt = interrupt
+        self._around = around
+        self._on_progress = on_progress
+        self._limit_s = limit_s
+        self._arrived: dict[str, int] = {}
+        self._total = sum(
+            step.size_bytes
+            for program in programs.values()
+            for step in program.steps
+            if step.channel is not None and step.destination in program.own
+        )
+
+    def execute(self) -> None:
+        try:
+            if not self._note(self._workers.start(self._hosts, self._interrupt)):
+                return
+            commands = {
+                host: {"do": "prepare", "program": encode_program(program)} for host, program in self._programs.items()
+            }
+            if self._set_up("listening", commands) and self._set_up("ready", dict.fromkeys(self._hosts, _CONNECT)):
+                self._move()
+            self._collect()
+        finally:
+            self._workers.tell(dict.fromkeys(self._hosts, _RELEASE))
+
+    def _set_up(self, expected: str, commands: Mapping[str, Mapping[str, Any]]) -> bool:
+        self._workers.tell(commands)
+        answers = self._workers.wait(self._hosts, expected, time.monotonic() + SETUP_TIMEOUT_S, self._interrupt)
+        if answers.late:
+            self.failure = WorkerFailed(answers.late[0], f"it is not {expected} after {SETUP_TIMEOUT_S:.0f} s")
+        return self._note(answers)
+
+    def _move(self) -> None:
+        """The traffic itself. What goes wrong around it ends the run, and loses nothing of what was measured."""
+        try:
+            self._move_inside()
+        except TestbedError as error:
+            self.failure = self.failure or error
+
+    def _move_inside(self) -> None:
+        with self._around():
+            lead_s = LEAD_S + LEAD_PER_HOST_S * len(self._hosts)
+            self.begin_ns = time.monotonic_ns() + round(lead_s * 1e9)
+            start = {"do": "start", "at_ns": self.begin_ns}
+            self._workers.tell(dict.fromkeys(self._hosts, start))
+            deadline = self.begin_ns / 1e9 + self._limit_s
+            answers = self._workers.wait(self._hosts, "done", deadline, self._interrupt, self._on_event)
+            self.elapsed_s = max(0.0, (time.monotonic_ns() - self.begin_ns) / 1e9)
+            self.out_of_time = bool(answers.late)
+            self._note(answers)
+
+    def _on_event(self, host: str, event: Event) -> None:
+        if event.get("event") == "progress":
+            self._arrived[host] = event["bytes"]
+            self._on_progress(min(1.0, sum(self._arrived.values()) / self._total) if self._total else 1.0)
+
+    def _collect(self) -> None:
+        """What the workers have measured, of all that are left."""
+        hosts = [host for host in self._hosts if host in self._workers.workers]
+        self._workers.tell(dict.fromkeys(hosts, _STOP))
+        answers = self._workers.wait(hosts, "report", time.monotonic() + REPORT_TIMEOUT_S, None, tolerant=True)
+        self.reports = answers.events
+        if answers.late:
+            self._workers.discard(answers.late)
+            answers.failure = WorkerFailed(answers.late[0], f"it has not answered for {REPORT_TIMEOUT_S:.0f} s")
+        self._settle_checks()
+        if self.failure is None or (answers.failure is not None and answers.failure.is_death):
+            self.failure = answers.failure  # whatever else broke, a death found late is the reason
+
+    def _settle_checks(self) -> None:
+        """Have counted what digests alone do not settle."""
+        open_questions = settle_digests(self.reports)
+        if not open_questions:
+            return
+        self._workers.tell({host: {"do": "count", "of": pairs} for host, pairs in open_questions.items()})
+        hosts = list(open_questions)
+        answers = self._workers.wait(hosts, "counted", time.monotonic() + REPORT_TIMEOUT_S, None, tolerant=True)
+        for host, event in answers.events.items():
+            self.reports[host]["wrong"] += event["wrong"]
+
+    def _note(self, answers: Answers) -> bool:
+        self.failure = self.failure or answers.failure
+        self.interrupted = self.interrupted or answers.interrupted
+        return answers.complete
+
+
+_CONNECT = {"do": "connect"}
+_STOP = {"do": "stop"}
+_RELEASE = {"do": "release"}

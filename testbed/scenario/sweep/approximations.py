@@ -1,0 +1,77 @@
+"""What a run does not reproduce of the fabric it models, said in sentences for the report."""
+
+from __future__ import annotations
+
+from testbed.model import DelayBy, HashEngine
+from testbed.model.scenario import Scenario, TransportKind
+from testbed.plan.operations import InstallPort, ShapePort
+from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.transports.settings import TransportSettings
+
+
+def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
+    """One sentence each, most telling first."""
+    found = [
+        f"Rates are divided by k = {lab.plan.k:g}; bytes (MTU, message sizes) are not scaled.",
+    ]
+    qos = lab.plan.qos
+    if qos is None:
+        found.append(
+            "Switch queues are plain tail-drop at the shaped line rate: no ECN marking, no PFC pause, no shared buffer."
+        )
+    else:
+        found.append(
+            "Queues, ECN marking and the shared buffer are byte-exact in eBPF at the port's exit; an ASIC's cells,"
+            " pipeline latency and memory banks are not modelled."
+        )
+        if by_red := sorted({item.name for profile in qos.profiles for item in profile.classes if item.mark_by_kernel}):
+            found.append(
+                f"ECN marks of {', '.join(by_red)} are not ours but the kernel's RED's: evenly spaced, so that between"
+                " Kmin and Kmax up to Pmax^2 / 8 more packets have one than the curve says, and by a queue that no"
+                " longer has the packet which is being sent."
+            )
+        if any(item.lossless for profile in qos.profiles for item in profile.classes):
+            found.append(
+                "Lossless classes: the pause frames are real 802.1Qbb frames at byte-exact thresholds, but a process"
+                " obeys them and no MAC; how long that took is among the trust checks, and headroom is planned for"
+                f" {qos.reaction_ns / 1e6:g} ms of lab time."
+            )
+    if any(port.delay_by is DelayBy.ENDPOINT for port in lab.plan.ports):
+        found.append(
+            "Link delays are realised by our own transports, which hold received packets: kernel TCP and kernel RDMA"
+            " get none and meet only the machine's own latency."
+        )
+    if scenario.transport.kind is TransportKind.UET:
+        pipeline_ns = TransportSettings(lab, scenario.transport).pipeline_ns
+        if pipeline_ns:
+            found.append(
+                "Of the declared base RTT, what links do not have (NICs, switch pipelines:"
+                f" {pipeline_ns / 1e6:.3g} ms each way in lab time) is added by the receiving endpoint, behind all"
+                " queues."
+            )
+    if scenario.transport.kind is TransportKind.TCP:
+        cc = scenario.transport.cc or "the machine's default congestion control"
+        found.append(
+            f"Transport is the kernel's TCP ({cc}) in lab time: its timers (200 ms minimum RTO, delayed"
+            " acknowledgements) are not scaled, and it stands in for RDMA, which has other loss recovery."
+        )
+    if scenario.transport.kind is TransportKind.RDMA:
+        found.append(
+            "Transport is the kernel's soft RoCEv2 (rxe) in lab time: no congestion control (it neither sends nor heeds"
+            " CNPs), go-back-N after a loss, and time-outs that are not scaled."
+        )
+    if scenario.transport.measures_latency:
+        shaped = [item for item in lab.plan.operations if isinstance(item, ShapePort | InstallPort)]
+        burst = max((item.burst_bytes for item in shaped), default=0)
+        found.append(
+            f"A shaped port that is idle sends up to {burst:,} bytes at once and waits afterwards (token bucket): a"
+            " message that is alone has its links' delays, but lacks as much of the time of being sent at each port."
+            " The machine's own time at every hop is in it instead, and is not scaled."
+        )
+    if qos is None or any(buffer.node and buffer.hash is HashEngine.KERNEL for buffer in qos.buffers):
+        found.append(
+            "ECMP picks by the kernel's flow hash, not by a switch ASIC's; its seed differs from boot to boot."
+        )
+    else:
+        found.append("ECMP picks by a seeded hash of our own, not by a switch ASIC's.")
+    return found

@@ -1,0 +1,215 @@
+"""Running a scenario: every point of its matrix on a lab of its own or one that is there already, one record.
+
+Labs come from the caller, who also removes them and writes the record. What ends a scenario early (Ctrl-C, a flow that
+fails, a lab that goes away) still leaves a record of what was measured, marked incomplete; `previous` takes up such a
+record where it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from testbed.collect.canary import Canary
+from testbed.collect.environment import collect_environment
+from testbed.errors import ScenarioError, TestbedError
+from testbed.model.scenario import Scenario, TopologyRef
+from testbed.results import Environment, PointResult, Record
+from testbed.scenario.run.interrupt import Interrupt
+from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.run.point import PointOutcome, PointRunner, stamp
+from testbed.scenario.run.progress import Phase, Progress, ProgressListener, ignore_progress
+from testbed.scenario.run.workload_runner import WorkloadRunner
+from testbed.scenario.sweep.approximations import approximations
+from testbed.scenario.sweep.as_run import scenario_as_run
+from testbed.scenario.sweep.points import Point
+from testbed.scenario.sweep.verdict import decide_verdict, evaluate_expectations
+
+
+class ScenarioStopped(ScenarioError):
+    """A scenario failed on the way. `record` has what was measured until then, marked incomplete."""
+
+    exit_code = 2  # its verdict is invalid: it cannot say
+
+    def __init__(self, cause: TestbedError, record: Record) -> None:
+        super().__init__(cause.message, hint=cause.hint)
+        self.record = record
+
+
+class LabFactory(Protocol):
+    """Whoever brings labs up."""
+
+    def __call__(self, topology: TopologyRef) -> LiveLab:
+        """The lab of a topology, up and converged; the one asked for before may go, unless it is the same."""
+        ...
+
+
+def run_sweep(
+    scenario: Scenario,
+    points: Sequence[Point],
+    labs: LabFactory,
+    *,
+    previous: Record | None = None,
+    on_progress: ProgressListener = ignore_progress,
+    on_partial: Callable[[Record], None] = lambda _: None,
+    command: Sequence[str] = (),
+) -> Record:
+    """Run every point and judge the whole. `command` is what repeats it, for the report.
+
+    `previous`: points that it has whole are taken over instead of run. `on_partial` gets a record after every point
+    but the last. An interrupt returns a record whose `incomplete` says so. Raises `ScenarioStopped` (with the record)
+    when a run fails or a lab breaks, and `ScenarioError` when a lab cannot carry its workload at all.
+    """
+    sweep = _Sweep(scenario, points, previous, command)
+    with Interrupt() as interrupt, Canary() as canary, _Runners() as runners:
+        for number, point in enumerate(points, start=1):
+            if sweep.has(point):
+                continue
+            on_progress(_lab_step(point, number, len(points)))
+            lab = labs(point.scenario.topology)
+            runner = PointRunner(
+                point=point,
+                lab=lab,
+                interrupt=interrupt,
+                workload_runners=runners,
+                canary=canary,
+                on_progress=lambda event, number=number: on_progress(  # type: ignore[misc]
+                    replace(event, point=number, points=len(points))
+                ),
+            )
+            outcome = runner.run()
+            sweep.add(point, lab, outcome, number)
+            if sweep.incomplete:
+                break
+            if number < len(points):
+                on_partial(sweep.record("it is still running"))
+            if interrupt.requested and number < len(points):
+                sweep.incomplete = f"interrupted after point {number} of {len(points)}"
+                break
+    record = sweep.record(sweep.incomplete)
+    if sweep.failure is not None:
+        raise ScenarioStopped(sweep.failure, record) from sweep.failure
+    return record
+
+
+class _Sweep:
+    """What has been measured so far."""
+
+    def __init__(
+        self, scenario: Scenario, points: Sequence[Point], previous: Record | None, command: Sequence[str]
+    ) -> None:
+        self.scenario = scenario
+        self.incomplete = ""
+        self.failure: TestbedError | None = None
+        self._points = points
+        self._command = command
+        self._begin = time.monotonic()
+        self._started = datetime.now(UTC)
+        self._environment: Environment | None = None
+        self._approximations: list[str] = []
+        self._done: dict[str, PointResult] = {}
+        if previous is not None:
+            self._take_over(previous)
+
+    def _take_over(self, previous: Record) -> None:
+        if _identity(previous.scenario) != _identity(scenario_as_run(self.scenario)):
+            raise ScenarioError(
+                "the results to go on with are those of another scenario or of other parameters",
+                hint="run it anew, or with the file and the --set of the first time",
+            )
+        runs = self.scenario.repeat.runs
+        for result in previous.points:
+            if len(result.runs) == runs and all(run.complete for run in result.runs):
+                self._done[result.name] = result
+        self._environment = previous.environment
+        self._approximations = list(previous.environment.approximations)
+
+    def has(self, point: Point) -> bool:
+        return point.name in self._done
+
+    def add(self, point: Point, lab: LiveLab, outcome: PointOutcome, number: int) -> None:
+        if outcome.result.runs:
+            self._done[point.name] = outcome.result
+        for sentence in approximations(lab, point.scenario):
+            if sentence not in self._approximations:
+                self._approximations.append(sentence)
+        at = f" of point {number} ({point.name})" if point.name else ""
+        if outcome.failure is not None:
+            self.failure, self.incomplete = outcome.failure, outcome.failure.message
+        elif outcome.interrupted:
+            self.incomplete = f"interrupted in run {len(outcome.result.runs)}{at} of {self.scenario.repeat.runs}"
+
+    def record(self, incomplete: str) -> Record:
+        results = [self._done[point.name] for point in self._points if point.name in self._done]
+        expectations = evaluate_expectations(self.scenario.expect, results)
+        if self._environment is None:
+            self._environment = collect_environment([])
+        return Record(
+            scenario=scenario_as_run(self.scenario),
+            environment=replace(self._environment, approximations=list(self._approximations)),
+            started=stamp(self._started),
+            finished=stamp(datetime.now(UTC)),
+            incomplete=incomplete,
+            points=results,
+            expectations=expectations,
+            verdict=decide_verdict(results, expectations, incomplete=incomplete),
+            command=list(self._command),
+            wall_s=round(time.monotonic() - self._begin, 3),
+            comparability=comparability(self.scenario, results, self._environment),
+        )
+
+
+def _identity(scenario: Any) -> tuple[Any, ...]:
+    return (
+        scenario.name,
+        scenario.topology,
+        scenario.transport,
+        scenario.workload,
+        scenario.repeat,
+        scenario.matrix,
+        scenario.faults,
+        scenario.probes,
+    )
+
+
+def comparability(scenario: Scenario, points: Sequence[PointResult], environment: Environment) -> dict[str, Any]:
+    """What two records must share for their figures to be compared; another seed is a repetition of the same."""
+    as_run = scenario_as_run(scenario)
+    return {
+        "topology": as_run.topology,
+        "transport": as_run.transport,
+        "workload": as_run.workload,
+        "faults": as_run.faults,
+        "clock": environment.clock,
+        "k": sorted({point.lab.k for point in points}),
+        "nic_real_bps": sorted({point.lab.nic_real_bps for point in points}),
+        "mtu_bytes": sorted({point.lab.mtu_bytes for point in points}),
+    }
+
+
+def _lab_step(point: Point, number: int, points: int) -> Progress:
+    return Progress(phase=Phase.LAB, run=0, runs=0, done=0, total=0, point=number, points=points, message=point.name)
+
+
+class _Runners(contextlib.AbstractContextManager["_Runners"]):
+    """The processes that move data: those of one lab and one transport at a time, kept from run to run."""
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self._key: tuple[str, int, Any] | None = None
+        self._current: WorkloadRunner | None = None
+
+    def __call__(self, lab: LiveLab, scenario: Scenario) -> WorkloadRunner:
+        key = (lab.name, id(lab), scenario.transport)
+        if self._current is None or key != self._key:
+            self._stack.close()
+            self._current = self._stack.enter_context(WorkloadRunner(lab, scenario.transport))
+            self._key = key
+        return self._current
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()

@@ -1,0 +1,119 @@
+"""Was the emulation itself able to do what it claims? Checks of the machine around every run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from testbed.collect.canary import Lateness
+from testbed.collect.cpu import CpuUse, SoftnetCounts
+from testbed.deploy.watch.check import CheckStatus
+from testbed.deploy.watch.rtt import RttReport
+from testbed.results import Check
+
+MAX_CPU_BUSY = 0.90
+"""Above it, what was measured is this machine and not the fabric."""
+MAX_STEAL = 0.05
+MAX_START_SKEW = 0.10
+"""Of the measured time: so long do the last flows run without the first ones."""
+
+
+def check_machine(cpu: CpuUse, polling: float = 0.0) -> list[Check]:
+    """CPU time while traffic ran. `polling` is the share of it that went into looking for work without a pause, by
+    programs that give way to all others."""
+    busy = max(0.0, cpu.busy - polling)
+    besides = f", and {polling:.0%} looking for completions at the lowest priority" if polling else ""
+    return [
+        Check.at_most(
+            name="cpu",
+            title="CPU of the machine",
+            value=busy,
+            limit=MAX_CPU_BUSY,
+            message=f"the machine was {busy:.0%} busy (limit {MAX_CPU_BUSY:.0%}){besides},"
+            f" {cpu.steal:.0%} stolen by the hypervisor",
+        ),
+        Check.at_most(
+            name="steal",
+            title="CPU stolen by the hypervisor",
+            value=cpu.steal,
+            limit=MAX_STEAL,
+            message=f"{cpu.steal:.1%} of the CPU was given to other machines (limit {MAX_STEAL:.0%})",
+        ),
+    ]
+
+
+def check_start_skew(starts_s: Sequence[float], lasted_s: Sequence[float]) -> list[Check]:
+    """Whether timed flows ran together."""
+    shortest = min(lasted_s, default=0.0)
+    spread = max(starts_s, default=0.0) - min(starts_s, default=0.0)
+    skew = spread / shortest if shortest > 0 else 0.0
+    return [
+        Check.at_most(
+            name="start-skew",
+            title="Flows ran together",
+            value=skew,
+            limit=MAX_START_SKEW,
+            message=f"flows started within {spread:.2f} s of each other, {skew:.1%} of the measured time"
+            f" (limit {MAX_START_SKEW:.0%})",
+        )
+    ]
+
+
+MAX_WAKE_NS = 5_000_000
+"""Of a real-time thread, p99: ten times what an undisturbed machine needs."""
+
+
+def check_lateness(lateness: Lateness | None) -> list[Check]:
+    """The canary's word: how late the machine woke a real-time thread while traffic ran."""
+    if lateness is None:
+        return []
+    return [
+        Check.at_most(
+            name="canary",
+            title="A real-time thread was woken on time",
+            value=lateness.p99_ns / 1e6,
+            limit=MAX_WAKE_NS / 1e6,
+            message=f"a real-time thread woke p50 {lateness.p50_ns / 1e6:.2f}, p99 {lateness.p99_ns / 1e6:.2f}, at most"
+            f" {lateness.max_ns / 1e6:.2f} ms late (limit p99 {MAX_WAKE_NS / 1e6:g} ms)",
+        )
+    ]
+
+
+def check_backlogs(before: SoftnetCounts, after: SoftnetCounts) -> list[Check]:
+    """Packets that the kernel dropped between the ports, where no queue of ours counts them."""
+    dropped = after.dropped - before.dropped
+    return [
+        Check(
+            name="softnet",
+            title="No packet dropped between the ports",
+            value=dropped,
+            limit=0,
+            ok=dropped == 0,
+            message=f"the kernel's own backlog dropped {dropped} packets and ran out of its time slice"
+            f" {after.squeezed - before.squeezed} times",
+        )
+    ]
+
+
+def check_idle_rtt(before: RttReport, after: RttReport) -> list[Check]:
+    """The idle fabric's round trips before and after the runs, against what the topology declares."""
+    worst, message = 0.0, ""
+    ok = True
+    for when, report in (("before", before), ("after", after)):
+        for path in report.paths:
+            if path.compared_ns is None:
+                ok, message = False, f"no probe from {path.a} to {path.b} came back {when} the runs"
+                continue
+            off = abs(path.compared_ns - path.modelled_ns) / max(path.modelled_ns, 1)
+            if path.status is CheckStatus.FAIL:
+                ok, message = False, f"{when} the runs the round trip {path.a} to {path.b} was off: {path.detail}"
+            worst = max(worst, off)
+    return [
+        Check(
+            name="idle-rtt",
+            title="Idle round trips as declared",
+            value=worst,
+            limit=1.0,
+            ok=ok,
+            message=message or f"idle round trips were within {worst:.1%} of the declared ones, or the machine's own",
+        )
+    ]

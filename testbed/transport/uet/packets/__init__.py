@@ -1,0 +1,1 @@
+"""UET packets: headers to bytes and back."""

@@ -1,0 +1,157 @@
+"""Building the lab VM's image with mmdebstrap: a disk, a kernel and what starts it, in the cache.
+
+Needs root: the files of the image belong to its own root.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import sys
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.drivers.images.mmdebstrap import KEYRING, mmdebstrap_command, mmdebstrap_options
+from testbed.errors import CapabilityError
+from testbed.vm import cache
+from testbed.vm.errors import ImageError
+from testbed.vm.image import checkout
+from testbed.vm.image.disk import TOOLS as DISK_TOOLS
+from testbed.vm.image.disk import make_disk
+from testbed.vm.image.recipe import HOOK, Recipe, version_numbers
+from testbed.vm.image.tool import run_tool
+
+KIND, BASE_KIND = "vm", "debian"
+BASE = "base.tar"
+DISK, KERNEL, INITRAMFS = "disk.raw", "vmlinuz", "initramfs.cpio"
+EPOCH = 1_767_225_600
+"""What the image's files say of when they were made: 1 January 2026."""
+SOURCES_ONLY = ("mininet",)
+TOOLS = {"mmdebstrap": "mmdebstrap", **DISK_TOOLS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """A finished image: files, and the version of its kernel."""
+
+    directory: Path
+    kernel_version: str
+
+    @property
+    def disk(self) -> Path:
+        return self.directory / DISK
+
+    @property
+    def kernel(self) -> Path:
+        return self.directory / KERNEL
+
+    @property
+    def initramfs(self) -> Path:
+        return self.directory / INITRAMFS
+
+
+def find_image(recipe: Recipe) -> Image:
+    """The image of this recipe from the cache. Raises `ImageError` where there is none, or a damaged one."""
+    entry = cache.whole(KIND, recipe.fingerprint)
+    if entry is None:
+        raise ImageError("the image of the lab VM is not built, or its recipe has changed", hint="testbed vm build")
+    return Image(directory=entry, kernel_version=cache.manifest(entry)["kernel"])
+
+
+def build_image(recipe: Recipe, tell: Callable[[str], None], *, rebuild: bool = False) -> tuple[Image, bool]:
+    """The image of this recipe, built if the cache does not have it whole; whether it was built."""
+    entry, built = cache.cached(
+        KIND, recipe.fingerprint, lambda directory: _build(recipe, directory, tell), rebuild=rebuild
+    )
+    return Image(directory=entry, kernel_version=cache.manifest(entry)["kernel"]), built
+
+
+def require_tools() -> None:
+    """Raise `CapabilityError` where this machine cannot build images."""
+    if os.geteuid() != 0:
+        raise CapabilityError("building an image needs root", missing="root", hint="run the same with sudo")
+    missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
+    if not KEYRING.exists():
+        missing.append("debian-archive-keyring")
+    if missing:
+        raise CapabilityError(
+            f"building an image needs {', '.join(missing)}",
+            missing=missing[0],
+            hint=f"apt-get install {' '.join(missing)}",
+        )
+
+
+def _build(recipe: Recipe, directory: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+    require_tools()
+    tell(f"Debian {recipe.suite}")
+    base, _ = cache.cached(BASE_KIND, recipe.base_fingerprint, lambda target: _debootstrap(recipe, target))
+    work = directory / "work"
+    root = work / "root"
+    root.mkdir(parents=True)
+    tell("Python packages")
+    wheels = _fetch_wheels(recipe, work / "wheels")
+    with tarfile.open(fileobj=io.BytesIO(checkout.archive())) as tar:
+        tar.extractall(work / "checkout", filter="tar")
+    tell("files")
+    run_tool(["tar", "-x", "--numeric-owner", "--xattrs", "-f", str(base / BASE), "-C", str(root)], {})
+    environment = {
+        "TESTBED_CHECKOUT": str(work / "checkout"),
+        "TESTBED_WHEELS": str(work / "wheels"),
+        "SOURCE_DATE_EPOCH": str(EPOCH),
+    }
+    shutil.copytree(recipe.directory, work / "recipe")  # a shell reads its script while it runs
+    run_tool([str(work / "recipe/install-packages"), str(root)], environment)
+    kernel = (root / "boot/testbed-kernel").read_text().strip()
+    tell("disk")
+    shutil.copyfile(root / f"boot/vmlinuz-{kernel}", directory / KERNEL)
+    shutil.copyfile(root / "boot/testbed-initramfs.cpio", directory / INITRAMFS)
+    make_disk(root, directory / DISK, size=recipe.size, epoch=EPOCH)
+    shutil.rmtree(work)
+    return {"kernel": kernel, "packages": cache.manifest(base)["packages"], "wheels": wheels}
+
+
+def _debootstrap(recipe: Recipe, directory: Path) -> dict[str, Any]:
+    """Debian's packages as an archive."""
+    sources, status = directory / "sources.list", directory / "status"
+    sources.write_text(recipe.sources)
+    packages = [*recipe.packages, f"{recipe.kernel_package}/{recipe.kernel_suite}"]
+    run_tool(
+        [
+            *mmdebstrap_command(),
+            *("--variant=minbase", f"--include={','.join(packages)}"),
+            *mmdebstrap_options(),
+            f"--essential-hook={recipe.directory / HOOK}",
+            "--dpkgopt=force-confold",
+            f"--customize-hook=download /var/lib/dpkg/status {status}",
+            *(recipe.suite, str(directory / BASE), str(sources)),
+        ],
+        {"SOURCE_DATE_EPOCH": str(EPOCH)},
+        name="mmdebstrap",
+    )
+    installed = dict(re.findall(r"^Package: (\S+)\n(?:[^\n]+\n)*?Version: (\S+)$", status.read_text(), re.MULTILINE))
+    kernels = [name.removeprefix("linux-image-") for name in installed if re.match(r"linux-image-\d", name)]
+    if not kernels or version_numbers(kernels[0]) < recipe.oldest_kernel:
+        raise ImageError(f"{recipe.kernel_suite} has Linux {kernels}, too old", hint="see images/versions.toml")
+    return {"packages": installed}
+
+
+def _fetch_wheels(recipe: Recipe, target: Path) -> list[str]:
+    """Fetch the Python packages for the image's Python, with this machine's own pip and its settings."""
+    target.mkdir()
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
+    # No wheels of these are published; they are pure Python.
+    if unbuilt := [line for line in recipe.requirements if line.startswith(SOURCES_ONLY)]:
+        run_tool([*pip, "wheel", "--no-deps", "--wheel-dir", str(target), *unbuilt], {})
+    compact = recipe.python.replace(".", "")
+    options = ["--only-binary=:all:", "--python-version", compact, "--implementation", "cp"]
+    for abi in (f"cp{compact}", "abi3", "none"):
+        options += ["--abi", abi]
+    for platform in (*recipe.platforms, "any"):
+        options += ["--platform", platform]
+    run_tool([*pip, "download", *options, "--find-links", str(target), "--dest", str(target), *recipe.requirements], {})
+    return sorted(path.name for path in target.iterdir())

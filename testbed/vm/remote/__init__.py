@@ -1,0 +1,1 @@
+"""Labs on other machines, over SSH."""

@@ -1,0 +1,154 @@
+"""Labs on another machine: `--on vm` and `--on ssh://user@host`."""
+
+from __future__ import annotations
+
+import gzip
+import secrets
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+from testbed.errors import TestbedError
+from testbed.version import __version__
+from testbed.vm.errors import ConnectionLost
+from testbed.vm.image import checkout
+from testbed.vm.image.checkout import GUEST_CHECKOUT
+from testbed.vm.machine import DEFAULT_NAME, Machine
+from testbed.vm.remote import workplace
+from testbed.vm.remote.local_names import Renamed
+from testbed.vm.remote.recorded_command import with_what_was_asked
+from testbed.vm.remote.ssh import Login, SshSession, writer
+
+_SYNCHRONISED = f"{GUEST_CHECKOUT}/.synchronised"
+FORGOTTEN_DAYS = 7
+"""After which the files of a verb are removed whose connection broke, and which nobody could fetch."""
+_MAKE_WORK = "mkdir -p .testbed-work && cd .testbed-work && pwd -P"
+"""Where verbs have their files: in the home directory, unless that is a link. `find` follows none."""
+_INTERACTIVE = frozenset({"shell"})
+_READING = frozenset({"exec", "shell"})
+"""Verbs whose standard input is for what they run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The machine where verbs run.
+
+    `machine` is the lab VM's name, or None for `login`; `path` is the project's directory there.
+    """
+
+    machine: str | None = None
+    login: Login | None = None
+    path: str = GUEST_CHECKOUT
+
+
+def parse_target(text: str) -> Target:
+    """`vm`, `vm:NAME` or `ssh://[user@]host[:port][/directory of the project]`."""
+    if text == "vm" or text.startswith("vm:"):
+        return Target(machine=text.partition(":")[2] or DEFAULT_NAME)
+    parts = urlsplit(text)
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    if parts.scheme != "ssh" or not parts.hostname or (port is None and parts.netloc.rpartition("@")[2].count(":")):
+        error = TestbedError(f"--on {text}: expected vm, vm:NAME or ssh://user@host[:port][/directory]")
+        error.exit_code = 2
+        raise error
+    login = Login(host=parts.hostname, port=port or 22, user=parts.username)
+    return Target(login=login, path=parts.path.rstrip("/") or GUEST_CHECKOUT)
+
+
+def run_there(target: Target, arguments: Sequence[str], directory: Path | None = None) -> int:
+    """Run the verb there; its exit code. Raises `ConnectionLost` where the connection breaks on the way."""
+    directory = Path.cwd() if directory is None else directory
+    session = Machine(target.machine).connect() if target.machine is not None else SshSession(_login(target))
+    with session:
+        prefix: tuple[str, ...] = ()
+        if target.machine is not None:
+            synchronise(session)
+        elif session.check(["id", "-u"]).strip() != b"0":
+            prefix = ("sudo", "-n")
+        _check_version(session, target)
+        return _run(session, target, arguments, directory, prefix)
+
+
+def synchronise(session: SshSession) -> bool:
+    """Bring the checkout of the lab VM to the state of ours, if it is not; whether it was not."""
+    ours = checkout.fingerprint()
+    if session.check(["sh", "-c", 'cat "$1" 2>/dev/null || true', "sh", _SYNCHRONISED]).decode() == ours:
+        return False
+    archive = gzip.compress(checkout.archive(prefix="checkout/"), compresslevel=6)
+    session.check(["sh", "-c", "gunzip | python3 /usr/lib/testbed/unpack-job - /run"], stdin=archive)
+    session.check(["tee", _SYNCHRONISED], stdin=ours.encode())
+    return True
+
+
+def _run(
+    session: SshSession, target: Target, arguments: Sequence[str], directory: Path, prefix: tuple[str, ...]
+) -> int:
+    program = f"{target.path}/.venv/bin/testbed"
+    if arguments[:1] and arguments[0] in _INTERACTIVE and sys.stdin.isatty():
+        return session.interact([*prefix, program, *arguments])
+    work = PurePosixPath(session.check(["sh", "-c", _MAKE_WORK]).decode().strip())
+    name = secrets.token_hex(4)
+    base = str(work / name)
+    sent, marker = workplace.files_to_send(arguments, directory), f"{base}.sent"
+    archive = workplace.pack(sent, directory, workplace.directories_of(arguments))
+    removal = [*prefix, *_removal(work, name)]
+    reading = "-" in arguments or (arguments[:1] and arguments[0] in _READING and not sys.stdin.isatty())
+    try:
+        session.send_tree(archive, base)
+        session.check(["touch", marker])
+        out, err = (Renamed({base: ""}, writer(stream.buffer)) for stream in (sys.stdout, sys.stderr))
+        status = session.run(
+            with_what_was_asked([program, *workplace.far_arguments(arguments, base)]),
+            errand_path=f"{target.path}/testbed/vm/remote/tethered_command.py",
+            directory=base + str(directory),
+            prefix=prefix,
+            stdin=sys.stdin.buffer if reading else None,
+            stdout=out,
+            stderr=err,
+        )
+        out.flush()
+        err.flush()
+        newer = f"--newer-mtime={marker}"
+        back = session.check([*prefix, "tar", "-c", "-f", "-", "--warning=no-file-unchanged", newer, "-C", base, "."])
+        workplace.unpack(back)
+    except ConnectionLost:
+        raise
+    except BaseException:
+        session.check(removal)
+        raise
+    session.check(removal)
+    return status
+
+
+def _removal(work: PurePosixPath, name: str) -> list[str]:
+    """Removes the files of this verb, and all that are forgotten. Another verb may be removing its own meanwhile."""
+    found = ["-name", name, "-o", "-name", f"{name}.sent", "-o", "-mtime", f"+{FORGOTTEN_DAYS}"]
+    within = ["-ignore_readdir_race", "-mindepth", "1", "-maxdepth", "1"]
+    return ["find", str(work), *within, "(", *found, ")", "-exec", "rm", "-rf", "{}", "+"]
+
+
+def _login(target: Target) -> Login:
+    assert target.login is not None
+    return target.login
+
+
+def _check_version(session: SshSession, target: Target) -> None:
+    if target.machine is not None:
+        return
+    try:
+        said = session.check([f"{target.path}/.venv/bin/testbed", "--version"]).decode().strip()
+    except ConnectionLost:
+        raise
+    except TestbedError as error:
+        raise TestbedError(
+            f"{session.login} has no testbed in {target.path}",
+            hint=f"put a checkout there and run ./lab --version in it once, or name another: "
+            f"--on ssh://{session.login}/directory",
+        ) from error
+    if said != f"testbed {__version__}":
+        print(f"warning: {session.login} has {said}, this is testbed {__version__}", file=sys.stderr)

@@ -1,0 +1,409 @@
+"""Programs as JSON: steps in columns, so that ten thousand of them are one short line; strictly read back.
+
+A program comes from the runner, but a worker listens to whoever holds its standard input: what it reads is data, and
+everything that does not fit together is a `ProgramError` with its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from ipaddress import IPv4Address
+from typing import Any, TypeVar
+
+from testbed.worker.errors import ProgramError
+from testbed.worker.program import (
+    LARGEST_TRANSFER,
+    VERSION,
+    Channel,
+    Endpoint,
+    Piece,
+    Program,
+    RdmaSettings,
+    Settings,
+    Step,
+    TcpSettings,
+    UetSettings,
+)
+from testbed.workload.builder import MAX_STEPS
+from testbed.workload.collectives.algorithms import ROOTED, Kind
+from testbed.workload.collectives.datatype import DataType
+from testbed.workload.steps import Collective, Combine
+
+Json = Any
+MOST_RANKS = 65_536
+MOST_CHANNELS = 65_536
+MOST_COLLECTIVES = 65_536
+MEMORY_LIMIT = 16 << 30
+"""Bytes that the arrays of one host's ranks may take together."""
+_TIME_LIMIT = 1 << 62
+_COMBINES = tuple(Combine)
+_PIECE = ("collective", "offset", "length", "target", "combine")
+_COLUMNS = (
+    "number", "source", "destination", "size_bytes", "duration_ns", "start_ns", "after", "channel", "acknowledged",
+    *_PIECE,
+)  # fmt: skip
+_KINDS: Mapping[type, str] = {TcpSettings: "tcp", UetSettings: "uet", RdmaSettings: "rdma"}
+_T = TypeVar("_T")
+
+
+def encode_program(program: Program) -> dict[str, Json]:
+    """As JSON has it; -1 stands for None in columns."""
+    steps = program.steps
+    pieces = [step.piece for step in steps]
+    columns: dict[str, list[Json]] = {
+        "number": [step.number for step in steps],
+        "source": [step.source for step in steps],
+        "destination": [_number(step.destination) for step in steps],
+        "size_bytes": [step.size_bytes for step in steps],
+        "duration_ns": [step.duration_ns for step in steps],
+        "start_ns": [step.start_ns for step in steps],
+        "after": [step.after for step in steps],
+        "channel": [_number(step.channel) for step in steps],
+        "acknowledged": [int(step.acknowledged) for step in steps],
+        "collective": [-1 if piece is None else piece.collective for piece in pieces],
+        "offset": [-1 if piece is None else piece.offset for piece in pieces],
+        "length": [-1 if piece is None else piece.length for piece in pieces],
+        "target": [-1 if piece is None else piece.target for piece in pieces],
+        "combine": [-1 if piece is None else _COMBINES.index(piece.combine) for piece in pieces],
+    }
+    kind = _KINDS[type(program.transport)]
+    return {
+        "version": VERSION,
+        "transport": {"kind": kind, **asdict(program.transport)},
+        "endpoints": [[item.rank, item.host, item.interface, item.address] for item in program.endpoints],
+        "own": sorted(program.own),
+        "channels": [[c.index, c.source, c.destination, c.source_port, c.destination_port] for c in program.channels],
+        "steps": columns,
+        "collectives": [
+            [c.kind, c.algorithm, c.ranks, c.size_bytes, c.elements, _number(c.root)] for c in program.collectives
+        ],
+        "datatypes": [datatype.value for datatype in program.datatypes],
+        "seed": program.seed,
+        "inside_bps": program.inside_bps,
+        "sample_ns": program.sample_ns,
+    }
+
+
+def decode_program(document: Json) -> Program:
+    """Raises `ProgramError` with the place of what is wrong, and nothing else."""
+    whole = _object(document, "program")
+    if whole.get("version") != VERSION:
+        raise ProgramError("version", f"{whole.get('version')!r} is not {VERSION}, the version of this worker")
+    del whole["version"]
+    _same_keys(whole, "program", [*Program.__dataclass_fields__])
+    endpoints = tuple(_endpoint(item, f"endpoints[{n}]") for n, item in enumerate(_list(whole, "endpoints")))
+    by_rank = {endpoint.rank: endpoint for endpoint in endpoints}
+    _distinct("endpoints", [endpoint.rank for endpoint in endpoints])
+    own = frozenset(_whole(rank, f"own[{n}]", MOST_RANKS) for n, rank in enumerate(_list(whole, "own")))
+    if not own <= by_rank.keys():
+        raise ProgramError("own", "a rank has no endpoint")
+    channels = tuple(_channel(item, f"channels[{n}]") for n, item in enumerate(_list(whole, "channels")))
+    _distinct("channels", [channel.index for channel in channels])
+    for n, channel in enumerate(channels):
+        _check_ends(f"channels[{n}]", channel.source, channel.destination, by_rank.keys(), own)
+    collectives = tuple(_collective(item, f"collectives[{n}]") for n, item in enumerate(_list(whole, "collectives")))
+    datatypes = tuple(_member(DataType, name, f"datatypes[{n}]") for n, name in enumerate(_list(whole, "datatypes")))
+    if len(datatypes) != len(collectives):
+        raise ProgramError("datatypes", f"has {len(datatypes)} entries for {len(collectives)} collectives")
+    memory = sum(
+        collective.elements * len(own.intersection(collective.ranks)) * datatype.size_bytes
+        for collective, datatype in zip(collectives, datatypes, strict=True)
+    )
+    if memory > MEMORY_LIMIT:
+        raise ProgramError("collectives", f"their arrays take {memory} bytes, more than {MEMORY_LIMIT}")
+    program = Program(
+        transport=_transport(whole.get("transport")),
+        endpoints=endpoints,
+        own=own,
+        channels=channels,
+        steps=tuple(_steps(_object(whole.get("steps"), "steps"))),
+        collectives=collectives,
+        datatypes=datatypes,
+        seed=_whole(whole.get("seed"), "seed", 1 << 63),
+        inside_bps=_whole(whole.get("inside_bps"), "inside_bps", 1 << 62),
+        sample_ns=1 + _whole(_minus_one(whole.get("sample_ns")), "sample_ns", _TIME_LIMIT),
+    )
+    _check_steps(program, by_rank)
+    return program
+
+
+# --- parts -----------------------------------------------------------------------------------------------
+
+
+def _endpoint(item: Json, path: str) -> Endpoint:
+    rank, host, interface, address = _row(item, path, 4)
+    try:
+        parsed = str(IPv4Address(_text(address, path)))
+    except ValueError:
+        raise ProgramError(path, f"{address!r} is no IPv4 address") from None
+    return Endpoint(
+        rank=_whole(rank, path, MOST_RANKS), host=_text(host, path), interface=_text(interface, path), address=parsed
+    )
+
+
+def _channel(item: Json, path: str) -> Channel:
+    index, source, destination, source_port, destination_port = _row(item, path, 5)
+    return Channel(
+        index=_whole(index, path, MOST_CHANNELS),
+        source=_whole(source, path, MOST_RANKS),
+        destination=_whole(destination, path, MOST_RANKS),
+        source_port=_whole(source_port, path, 1 << 16),
+        destination_port=_whole(destination_port, path, 1 << 16),
+    )
+
+
+def _collective(item: Json, path: str) -> Collective:
+    kind, algorithm, ranks, size_bytes, elements, root = _row(item, path, 6)
+    members = [_whole(rank, f"{path}.ranks", MOST_RANKS) for rank in _array(ranks, f"{path}.ranks")]
+    _distinct(f"{path}.ranks", members)
+    known = _member(Kind, kind, f"{path}.kind")
+    found = Collective(
+        kind=known.value,
+        algorithm=_text(algorithm, path),
+        ranks=tuple(members),
+        size_bytes=_whole(size_bytes, path, MEMORY_LIMIT),
+        elements=_whole(elements, path, MEMORY_LIMIT),
+        steps=range(0),
+        root=None if root == -1 else _whole(root, f"{path}.root", MOST_RANKS),
+    )
+    if not members or (known in ROOTED and found.root not in members):
+        raise ProgramError(path, "a collective has ranks, and its root is one of them")
+    if known is Kind.ALL_TO_ALL and found.elements % (2 * len(members)):
+        raise ProgramError(path, f"{found.elements} elements are not two buffers of equal blocks")
+    return found
+
+
+def _transport(value: Json) -> Settings:
+    settings = dict(_object(value, "transport"))
+    kind = settings.pop("kind", None)
+    if kind == "tcp":
+        _same_keys(settings, "transport", [*TcpSettings.__dataclass_fields__])
+        cc = settings["congestion_control"]
+        return TcpSettings(
+            congestion_control=None if cc is None else _text(cc, "transport.congestion_control"),
+            tos=_whole(settings["tos"], "transport.tos", 256),
+        )
+    if kind == "uet":
+        return _uet(settings)
+    if kind == "rdma":
+        _same_keys(settings, "transport", [])
+        return RdmaSettings()
+    raise ProgramError("transport.kind", f"{kind!r} is none of tcp, uet and rdma")
+
+
+def _uet(settings: dict[str, Json]) -> UetSettings:
+    _same_keys(settings, "transport", [*UetSettings.__dataclass_fields__])
+    config = _object(settings["config"], "transport.config")
+    for name, value in config.items():
+        if not isinstance(value, bool | int | float | str):
+            raise ProgramError(f"transport.config.{name}", "is no number, text or truth value")
+    delays: dict[str, dict[str, int]] = {}
+    for own, peers in _object(settings["delays_ns"], "transport.delays_ns").items():
+        path = f"transport.delays_ns.{own}"
+        delays[own] = {peer: _whole(ns, path, _TIME_LIMIT) for peer, ns in _object(peers, path).items()}
+    return UetSettings(
+        config=config,
+        mode=_text(settings["mode"], "transport.mode"),
+        dscp=_whole(settings["dscp"], "transport.dscp", 64),
+        control_dscp=_whole(settings["control_dscp"], "transport.control_dscp", 64),
+        delays_ns=delays,
+        job_id=_whole(settings["job_id"], "transport.job_id", 1 << 24),
+        security_key=_text(settings["security_key"], "transport.security_key"),
+    )
+
+
+def _steps(columns: dict[str, Json]) -> Iterable[Step]:
+    _same_keys(columns, "steps", _COLUMNS)
+    length = len(_array(columns["number"], "steps.number"))
+    if length > MAX_STEPS:
+        raise ProgramError("steps", f"there are more than {MAX_STEPS}")
+    limits = {
+        "number": (0, MAX_STEPS),
+        "source": (0, MOST_RANKS),
+        "destination": (-1, MOST_RANKS),
+        "size_bytes": (0, LARGEST_TRANSFER + 1),
+        "duration_ns": (0, _TIME_LIMIT),
+        "start_ns": (0, _TIME_LIMIT),
+        "channel": (-1, MOST_CHANNELS),
+        "acknowledged": (0, 2),
+        "collective": (-1, MOST_COLLECTIVES),
+        "offset": (-1, MEMORY_LIMIT),
+        "length": (-1, MEMORY_LIMIT),
+        "target": (-1, MEMORY_LIMIT),
+        "combine": (-1, len(_COMBINES)),
+    }
+    for name, (low, high) in limits.items():
+        column = _array(columns[name], f"steps.{name}")
+        if len(column) != length:
+            raise ProgramError(f"steps.{name}", f"has {len(column)} entries for {length} steps")
+        for n, value in enumerate(column):
+            if type(value) is not int or not low <= value < high:
+                raise ProgramError(f"steps.{name}[{n}]", f"{value!r} is no whole number from {low} to {high - 1}")
+    after = _array(columns["after"], "steps.after")
+    if len(after) != length:
+        raise ProgramError("steps.after", f"has {len(after)} entries for {length} steps")
+    for n, before in enumerate(after):
+        if not isinstance(before, list) or any(type(number) is not int for number in before):
+            raise ProgramError(f"steps.after[{n}]", "is no list of numbers")
+    return (_step(columns, n) for n in range(length))
+
+
+def _step(columns: dict[str, Json], n: int) -> Step:
+    destination, channel, collective = (columns[name][n] for name in ("destination", "channel", "collective"))
+    piece = None
+    if collective != -1:
+        _, offset, length, target, combine = (columns[name][n] for name in _PIECE)
+        if combine == -1:
+            raise ProgramError(f"steps.combine[{n}]", "is missing")
+        piece = Piece(collective=collective, offset=offset, length=length, target=target, combine=_COMBINES[combine])
+    return Step(
+        number=columns["number"][n],
+        source=columns["source"][n],
+        destination=None if destination == -1 else destination,
+        size_bytes=columns["size_bytes"][n],
+        duration_ns=columns["duration_ns"][n],
+        start_ns=columns["start_ns"][n],
+        after=tuple(columns["after"][n]),
+        channel=None if channel == -1 else channel,
+        piece=piece,
+        acknowledged=bool(columns["acknowledged"][n]),
+    )
+
+
+# --- what must fit together ------------------------------------------------------------------------------
+
+
+def _check_steps(program: Program, by_rank: dict[int, Endpoint]) -> None:
+    channels = {channel.index: channel for channel in program.channels}
+    seen: dict[int, Step] = {}
+    last = -1
+    for n, step in enumerate(program.steps):
+        path = f"steps[{n}]"
+        if step.number <= last:
+            raise ProgramError(path, f"step {step.number} stands behind step {last}")
+        last = step.number
+        destination = step.source if step.destination is None else step.destination
+        if step.source not in by_rank or destination not in by_rank:
+            raise ProgramError(path, "one of its ranks has no endpoint")
+        if step.destination is not None:
+            _check_transfer(program, step, path, channels)
+        elif step.source not in program.own:
+            raise ProgramError(path, "it is another host's computing")
+        if step.source in program.own:
+            _check_after(step, path, seen)
+        elif step.after:
+            raise ProgramError(path, "what another host's step waits for is no part of this program")
+        seen[step.number] = step
+
+
+def _check_after(step: Step, path: str, seen: dict[int, Step]) -> None:
+    if len(set(step.after)) != len(step.after):
+        raise ProgramError(path, "it waits twice for the same step")
+    for number in step.after:
+        before = seen.get(number)
+        if before is None:
+            raise ProgramError(path, f"it waits for step {number}, which does not stand before it")
+        if step.source not in (before.source, before.destination):
+            raise ProgramError(path, f"it waits for step {number}, in which rank {step.source} takes no part")
+        if before.source == step.source and before.channel is not None and not before.acknowledged:
+            raise ProgramError(path, f"it waits for step {number}, whose end nobody tells")
+
+
+def _check_transfer(program: Program, step: Step, path: str, channels: dict[int, Channel]) -> None:
+    own = program.own
+    if step.size_bytes < 1:
+        raise ProgramError(path, "a transfer carries at least one byte")
+    if step.channel is None:
+        if step.source not in own or step.destination not in own:
+            raise ProgramError(path, "a transfer inside the host has another host's rank")
+    else:
+        channel = channels.get(step.channel)
+        if channel is None or (channel.source, channel.destination) != (step.source, step.destination):
+            raise ProgramError(path, f"channel {step.channel} does not lead from its source to its destination")
+    piece = step.piece
+    if piece is None:
+        return
+    if piece.collective >= len(program.collectives):
+        raise ProgramError(path, f"there is no collective {piece.collective}")
+    collective = program.collectives[piece.collective]
+    if step.source not in collective.ranks or step.destination not in collective.ranks:
+        raise ProgramError(path, f"one of its ranks takes no part in collective {piece.collective}")
+    if min(piece.offset, piece.target) < 0 or max(piece.offset, piece.target) + piece.length > collective.elements:
+        raise ProgramError(path, "its piece lies beyond the arrays")
+    if (
+        piece.length * program.datatypes[piece.collective].size_bytes != step.size_bytes
+        or piece.combine is Combine.NONE
+    ):
+        raise ProgramError(path, "its piece is not what it carries")
+
+
+def _check_ends(path: str, source: int, destination: int, known: Iterable[int], own: frozenset[int]) -> None:
+    ends = {source, destination}
+    if len(ends) != 2 or not ends <= set(known) or len(ends & own) != 1:
+        raise ProgramError(path, f"ranks {source} and {destination} are no ends of a channel of this host")
+
+
+# --- values ----------------------------------------------------------------------------------------------
+
+
+def _number(value: int | None) -> int:
+    return -1 if value is None else value
+
+
+def _minus_one(value: Json) -> Json:
+    return value - 1 if type(value) is int else value
+
+
+def _whole(value: Json, path: str, limit: int) -> int:
+    if type(value) is not int or not 0 <= value < limit:
+        raise ProgramError(path, f"{value!r} is no whole number from 0 to {limit - 1}")
+    return value
+
+
+def _text(value: Json, path: str) -> str:
+    if not isinstance(value, str) or len(value) > 256:
+        raise ProgramError(path, f"{str(value)[:40]!r} is no text of at most 256 characters")
+    return value
+
+
+def _object(value: Json, path: str) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise ProgramError(path, "is no object")
+    return dict(value)
+
+
+def _array(value: Json, path: str) -> list[Json]:
+    if not isinstance(value, list):
+        raise ProgramError(path, "is no list")
+    return value
+
+
+def _list(whole: dict[str, Json], name: str) -> list[Json]:
+    return _array(whole.get(name), name)
+
+
+def _row(value: Json, path: str, length: int) -> list[Json]:
+    row = _array(value, path)
+    if len(row) != length:
+        raise ProgramError(path, f"has {len(row)} entries, not {length}")
+    return row
+
+
+def _member(names: Callable[[str], _T], value: Json, path: str) -> _T:
+    try:
+        return names(_text(value, path))
+    except ValueError:
+        raise ProgramError(path, f"{value!r} is not known") from None
+
+
+def _same_keys(values: dict[str, Json], path: str, expected: Sequence[str]) -> None:
+    odd = set(values).symmetric_difference(expected)
+    if odd:
+        name = min(odd)
+        raise ProgramError(f"{path}.{name}", "is unknown" if name in values else "is missing")
+
+
+def _distinct(path: str, values: Sequence[int]) -> None:
+    if len(set(values)) != len(values):
+        raise ProgramError(path, "one stands there twice")

@@ -1,0 +1,273 @@
+"""Collectives by kind and algorithm: their steps, what they amount to, and nccl-tests' bus bandwidth factors.
+
+S, the size of a collective, is what nccl-tests prints as its size: the bytes of a rank's array for AllReduce,
+Broadcast, Reduce and send/receive, and the bytes of all ranks' blocks together for the others. Arrays are in place
+(block r of rank r where a kind has blocks, longer by one element for the first ranks where it does not divide), but for
+all-to-all and send/receive, whose receive buffer stands behind the send buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+
+from testbed.errors import WorkloadError
+from testbed.workload.builder import NOTHING, Frontier, StepBuilder
+from testbed.workload.choices import choose
+from testbed.workload.collectives.datatype import DataType
+from testbed.workload.collectives.direct import direct_all_to_all, direct_gather, direct_scatter, direct_send_recv
+from testbed.workload.collectives.group import Group, make_group
+from testbed.workload.collectives.halving_doubling import (
+    doubling_all_gather,
+    halving_doubling_all_reduce,
+    halving_reduce_scatter,
+)
+from testbed.workload.collectives.hierarchical import hierarchical_all_reduce
+from testbed.workload.collectives.ring import (
+    ring_all_gather,
+    ring_all_reduce,
+    ring_broadcast,
+    ring_reduce,
+    ring_reduce_scatter,
+)
+from testbed.workload.collectives.tree import tree_all_reduce
+from testbed.workload.steps import Collective, Slice, Workload
+
+
+class Kind(StrEnum):
+    ALL_REDUCE = "all_reduce"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_GATHER = "all_gather"
+    BROADCAST = "broadcast"
+    REDUCE = "reduce"
+    GATHER = "gather"
+    SCATTER = "scatter"
+    ALL_TO_ALL = "all_to_all"
+    SEND_RECV = "send_recv"
+
+
+class Algorithm(StrEnum):
+    RING = "ring"
+    TREE = "tree"
+    HALVING_DOUBLING = "halving_doubling"
+    HIERARCHICAL = "hierarchical"
+    DIRECT = "direct"
+
+
+ALGORITHMS: Mapping[Kind, tuple[Algorithm, ...]] = {
+    Kind.ALL_REDUCE: (Algorithm.RING, Algorithm.TREE, Algorithm.HALVING_DOUBLING, Algorithm.HIERARCHICAL),
+    Kind.REDUCE_SCATTER: (Algorithm.RING, Algorithm.HALVING_DOUBLING),
+    Kind.ALL_GATHER: (Algorithm.RING, Algorithm.HALVING_DOUBLING),
+    Kind.BROADCAST: (Algorithm.RING,),
+    Kind.REDUCE: (Algorithm.RING,),
+    Kind.GATHER: (Algorithm.DIRECT,),
+    Kind.SCATTER: (Algorithm.DIRECT,),
+    Kind.ALL_TO_ALL: (Algorithm.DIRECT,),
+    Kind.SEND_RECV: (Algorithm.DIRECT,),
+}
+"""What there is for each kind; the first is the default."""
+
+ROOTED = frozenset({Kind.BROADCAST, Kind.REDUCE, Kind.GATHER, Kind.SCATTER})
+OUT_OF_PLACE = frozenset({Kind.ALL_TO_ALL, Kind.SEND_RECV})
+
+PIPELINE_CHUNKS = 8
+"""Chunks of a chain or a tree unless told otherwise: without them only one link at a time is busy."""
+
+_Run = Callable[[Group, Slice], None]
+
+
+def generate_collective(
+    kind: Kind | str,
+    *,
+    ranks: int,
+    size_bytes: int,
+    datatype: DataType = DataType.FLOAT32,
+    algorithm: Algorithm | str | None = None,
+    root: int = 0,
+    chunks: int | None = None,
+    in_flight: int = 2,
+    window: int | None = None,
+    rail_algorithm: Algorithm | str = Algorithm.RING,
+    ranks_per_host: int = 0,
+    split: str = "",
+    iterations: int = 1,
+    name: str = "",
+) -> Workload:
+    """One collective of all ranks, `iterations` times: a rank begins the next once its part of the last has ended.
+
+    With `split` as many side by side as `split_ranks` says; `root` is then counted within each. Parameters as for
+    `add_collective`. Hosts have `ranks_per_host` consecutive ranks (0: one rank each).
+    """
+    if iterations < 1:
+        raise WorkloadError(f"iterations are at least 1, not {iterations}", field="iterations")
+    builder = StepBuilder(ranks, ranks_per_host=ranks_per_host)
+    groups = split_ranks(split, ranks) if split else [list(range(ranks))]
+    if any(not 0 <= root < len(group) for group in groups):
+        raise WorkloadError(f"the root {root} is not one of the collective's ranks", field="root")
+    frontier: Frontier = {}
+    for iteration in range(iterations):
+        ended: Frontier = {}
+        for number, group in enumerate(groups):
+            ended |= add_collective(
+                builder,
+                kind,
+                members=group,
+                size_bytes=size_bytes,
+                datatype=datatype,
+                algorithm=algorithm,
+                root=group[root],
+                chunks=chunks,
+                in_flight=in_flight,
+                window=window,
+                rail_algorithm=rail_algorithm,
+                after=frontier,
+                label=f"{kind}[{iteration}]" + (f".group{number}" if len(groups) > 1 else ""),
+            )
+        frontier = ended
+    return builder.build(name or str(kind))
+
+
+def split_ranks(split: str, ranks: int) -> list[list[int]]:
+    """The ranks of collectives side by side, as `NCCL_TESTS_SPLIT` of nccl-tests.
+
+    With 8 ranks per host, "MOD 8" makes one of each rail (ranks alike modulo 8), "DIV 8" one of each host.
+    """
+    word, _, number = split.strip().upper().partition(" ")
+    if word not in ("MOD", "DIV") or not number.isascii() or not number.isdigit() or int(number) < 1:
+        raise WorkloadError(f"{split!r} does not say how to split: MOD or DIV and a number", field="split")
+    groups: dict[int, list[int]] = {}
+    for rank in range(ranks):
+        groups.setdefault(rank % int(number) if word == "MOD" else rank // int(number), []).append(rank)
+    return list(groups.values())
+
+
+def add_collective(
+    builder: StepBuilder,
+    kind: Kind | str,
+    *,
+    members: Sequence[int],
+    size_bytes: int,
+    datatype: DataType = DataType.FLOAT32,
+    algorithm: Algorithm | str | None = None,
+    root: int | None = None,
+    chunks: int | None = None,
+    in_flight: int = 2,
+    window: int | None = None,
+    rail_algorithm: Algorithm | str = Algorithm.RING,
+    after: Mapping[int, tuple[int, ...]] = NOTHING,
+    label: str = "",
+) -> Frontier:
+    """Add a collective of `members`; returns what each of them must wait for to know that its part has ended.
+
+    `size_bytes` is S (see above), a whole number of elements; all-to-all rounds it down to equal blocks, as nccl-tests
+    does. `root` is a rank (the first member unless told). `chunks` cut what travels so that it is pipelined. `window`
+    is how many transfers of an all-to-all a rank has under way, None for all. Raises `WorkloadError`.
+    """
+    kind = choose(Kind, kind, "kind")
+    algorithm = ALGORITHMS[kind][0] if algorithm is None else choose(Algorithm, algorithm, "algorithm")
+    if algorithm not in ALGORITHMS[kind]:
+        known = ", ".join(ALGORITHMS[kind])
+        raise WorkloadError(f"{kind} has no algorithm {algorithm} (one of {known})", field="algorithm")
+    if window is not None and window < 1:
+        raise WorkloadError(f"a window holds at least one transfer, not {window}", field="window")
+    elements = _elements(kind, size_bytes, datatype, len(members))
+    pipelined = algorithm is Algorithm.TREE or kind in (Kind.BROADCAST, Kind.REDUCE)
+    rails_pipelined = algorithm is Algorithm.HIERARCHICAL and rail_algorithm == Algorithm.TREE
+    if chunks is None:
+        chunks = PIPELINE_CHUNKS if pipelined or rails_pipelined else 1
+    first = builder.next_number
+    with builder.watch(members, after) as frontier:
+        group = make_group(
+            builder, members, datatype=datatype, after=after, chunks=chunks, in_flight=in_flight, label=label
+        )
+        if kind in ROOTED:
+            root = group.ranks[0] if root is None else root
+            if root not in group.ranks:
+                raise WorkloadError(f"the root {root} is not one of the collective's ranks", field="root")
+        _add(group, kind, algorithm, elements, root=root, window=window, rail_algorithm=rail_algorithm)
+    builder.collective(
+        Collective(
+            kind=kind.value,
+            algorithm=algorithm.value,
+            ranks=group.ranks,
+            size_bytes=elements * datatype.size_bytes,
+            elements=2 * elements if kind in OUT_OF_PLACE else elements,
+            steps=range(first, builder.next_number),
+            root=root if kind in ROOTED else None,
+        )
+    )
+    return frontier
+
+
+def _add(
+    group: Group,
+    kind: Kind,
+    algorithm: Algorithm,
+    elements: int,
+    *,
+    root: int | None,
+    window: int | None,
+    rail_algorithm: Algorithm | str,
+) -> None:
+    array = Slice(offset=0, length=elements)
+    blocks = array.split(group.size)
+    at = 0 if root is None or root not in group.ranks else group.ranks.index(root)
+    halving = algorithm is Algorithm.HALVING_DOUBLING
+    match kind:
+        case Kind.ALL_REDUCE:
+            _add_all_reduce(group, algorithm, array, rail_algorithm)
+        case Kind.REDUCE_SCATTER:
+            (halving_reduce_scatter if halving else ring_reduce_scatter)(group, blocks)
+        case Kind.ALL_GATHER:
+            (doubling_all_gather if halving else ring_all_gather)(group, blocks)
+        case Kind.BROADCAST:
+            ring_broadcast(group, array, root=at)
+        case Kind.REDUCE:
+            ring_reduce(group, array, root=at)
+        case Kind.GATHER:
+            direct_gather(group, blocks, root=at)
+        case Kind.SCATTER:
+            direct_scatter(group, blocks, root=at)
+        case Kind.ALL_TO_ALL:
+            direct_all_to_all(group, elements, window=window)
+        case Kind.SEND_RECV:
+            direct_send_recv(group, elements)
+
+
+def _add_all_reduce(group: Group, algorithm: Algorithm, array: Slice, rail_algorithm: Algorithm | str) -> None:
+    flat: dict[Algorithm, _Run] = {
+        Algorithm.RING: ring_all_reduce,
+        Algorithm.TREE: tree_all_reduce,
+        Algorithm.HALVING_DOUBLING: halving_doubling_all_reduce,
+    }
+    if algorithm is not Algorithm.HIERARCHICAL:
+        flat[algorithm](group, array)
+        return
+    along_rail = flat.get(choose(Algorithm, rail_algorithm, "rail_algorithm"))
+    if along_rail is None:
+        raise WorkloadError(f"an AllReduce along a rail cannot be {rail_algorithm}", field="rail_algorithm")
+    group.builder.note("Inside a host, the hierarchical AllReduce is one step over a switch that joins all its GPUs.")
+    hierarchical_all_reduce(group, array, hosts=_hosts(group), along_rail=along_rail)
+
+
+def _hosts(group: Group) -> list[list[int]]:
+    per_host = max(1, group.builder.ranks_per_host)
+    hosts: dict[int, list[int]] = {}
+    for rank in group.ranks:
+        hosts.setdefault(rank // per_host, []).append(rank)
+    return list(hosts.values())
+
+
+def _elements(kind: Kind, size_bytes: int, datatype: DataType, ranks: int) -> int:
+    elements, odd = divmod(size_bytes, datatype.size_bytes)
+    if odd or elements < 1:
+        raise WorkloadError(
+            f"{size_bytes} bytes are not a whole number of {datatype} elements of {datatype.size_bytes} bytes, or none",
+            field="size_bytes",
+        )
+    if kind is Kind.ALL_TO_ALL and ranks:
+        elements -= elements % ranks
+        if elements == 0:
+            least = ranks * datatype.size_bytes
+            raise WorkloadError(f"an all-to-all of {ranks} ranks has at least {least} bytes", field="size_bytes")
+    return elements

@@ -1,0 +1,107 @@
+"""The ranks that take part in one collective, and how a piece of their arrays goes from one to another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from testbed.errors import WorkloadError
+from testbed.workload.builder import NOTHING, Frontier, StepBuilder
+from testbed.workload.collectives.datatype import DataType
+from testbed.workload.steps import Combine, Slice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Ranks in the order of a collective, which names them by their index here.
+
+    `entry` is what each rank waits for before its first transfer; `chunks` into how many parts a block is cut so that
+    they follow one another; `in_flight` how many chunks may be under way at once from one rank to another.
+    """
+
+    builder: StepBuilder
+    ranks: tuple[int, ...]
+    datatype: DataType
+    entry: Frontier
+    chunks: int
+    in_flight: int
+    label: str
+    token: int
+    """Makes the lanes of this collective its own."""
+
+    @property
+    def size(self) -> int:
+        return len(self.ranks)
+
+    def send(
+        self,
+        source: int,
+        destination: int,
+        piece: Slice,
+        *,
+        what: str,
+        combine: Combine = Combine.COPY,
+        after: tuple[int, ...] = (),
+        target: Slice | None = None,
+        lane: str = "",
+        in_flight: int | None = None,
+    ) -> tuple[int, ...]:
+        """Send `piece` between members; returns the step to wait for, or nothing where the piece is empty."""
+        if piece.length == 0:
+            return ()
+        rank = self.ranks[source]
+        number = self.builder.transfer(
+            rank,
+            self.ranks[destination],
+            piece.length * self.datatype.size_bytes,
+            after=(*after, *self.entry.get(rank, ())),
+            piece=piece,
+            target=target,
+            combine=combine,
+            lane=(self.token, lane, destination if in_flight is None else -1),
+            in_flight=self.in_flight if in_flight is None else in_flight,
+            label=f"{self.label}.{what}" if self.label else what,
+        )
+        return (number,)
+
+    def follow(self, ranks: Sequence[int], after: Mapping[int, tuple[int, ...]], *, label: str) -> Group:
+        """A group of some ranks of the same collective that begins when `after` has ended."""
+        return make_group(
+            self.builder,
+            ranks,
+            datatype=self.datatype,
+            after=after,
+            chunks=self.chunks,
+            in_flight=self.in_flight,
+            label=f"{self.label}.{label}" if self.label else label,
+        )
+
+
+def make_group(
+    builder: StepBuilder,
+    ranks: Sequence[int],
+    *,
+    datatype: DataType,
+    after: Mapping[int, tuple[int, ...]] = NOTHING,
+    chunks: int = 1,
+    in_flight: int = 2,
+    label: str = "",
+) -> Group:
+    """Check the ranks and collapse what each waits for to at most one step."""
+    if not ranks:
+        raise WorkloadError("a collective has at least one rank", field="ranks")
+    if len(set(ranks)) != len(ranks):
+        raise WorkloadError("a rank stands twice in one collective", field="ranks")
+    if chunks < 1 or in_flight < 1:
+        raise WorkloadError("chunks and chunks in flight are at least 1", field="chunks")
+    entry = builder.join_all(ranks, after)
+    return Group(
+        builder=builder,
+        ranks=tuple(ranks),
+        datatype=datatype,
+        entry=entry,
+        chunks=chunks,
+        in_flight=in_flight,
+        label=label,
+        token=builder.next_number,
+    )

@@ -1,0 +1,1 @@
+"""Training and serving of language models as traffic."""

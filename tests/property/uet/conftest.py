@@ -1,6 +1,0 @@
-"""Makes the simulated fabric of the unit tests importable."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "uet"))

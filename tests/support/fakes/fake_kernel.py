@@ -1,0 +1,277 @@
+"""A kernel in memory that takes the same operations as the real one and refuses the same ones.
+
+It passes the contract tests of `NodeKernel` next to the real driver, so what is tested against it holds.
+Namespaces that somebody else made are given to the `FakeMachine`, which labs of a test share.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Interface
+from typing import TypeVar
+
+from testbed.drivers.nodes.kernel import ObservedInterface, ObservedNode, Removal
+from testbed.errors import DriverError, NameInUse
+from testbed.names import namespace_name
+from testbed.plan.describe import describe_operation
+from testbed.plan.operations import (
+    AddAddress,
+    AddRoute,
+    AddRule,
+    CreateBridge,
+    CreateNode,
+    CreateRdma,
+    CreateVeth,
+    DelayPort,
+    InstallPort,
+    Operation,
+    SetSysctl,
+    SetUp,
+    ShapePort,
+    StartContainer,
+    StartRouting,
+    VethEnd,
+)
+
+LOOPBACK = 1
+_T = TypeVar("_T")
+_FIRST_IDENTITY = 4_026_532_000
+
+
+@dataclass(slots=True, kw_only=True)
+class _Node:
+    """What a namespace holds. Interfaces are by index; routes and rules as the keys that must be unique."""
+
+    identity: int
+    interfaces: dict[int, ObservedInterface] = field(default_factory=dict)
+    routes: set[tuple[int, str]] = field(default_factory=set)
+    rules: set[tuple[str, int, int]] = field(default_factory=set)
+    sysctls: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.interfaces[LOOPBACK] = ObservedInterface(
+            name="lo",
+            ifindex=LOOPBACK,
+            mac="00:00:00:00:00:00",
+            mtu_bytes=65536,
+            up=False,
+            master=0,
+            addresses=(),
+            rate_bps=0,
+        )
+
+
+@dataclass(slots=True)
+class FakeMachine:
+    """The namespaces of a machine by name, and the sysctls that its kernel has (None: all)."""
+
+    published: dict[str, _Node] = field(default_factory=dict)
+    sysctls: frozenset[str] | None = None
+    rdma: dict[str, str] = field(default_factory=dict)
+    """RDMA devices by name, which is the machine's own, and the namespaces that they are in."""
+    _identities: int = _FIRST_IDENTITY
+
+    def new_node(self) -> _Node:
+        self._identities += 1
+        return _Node(identity=self._identities)
+
+    def add_foreign(self, name: str) -> int:
+        """A namespace that is not ours; its identity comes back."""
+        self.published[name] = self.new_node()
+        return self.published[name].identity
+
+
+class FakeKernel:
+    """`NodeKernel` over a `FakeMachine`."""
+
+    def __init__(self, lab: str, nodes: Iterable[str] = (), *, machine: FakeMachine) -> None:
+        """`nodes` are those that exist already."""
+        self._lab = lab
+        self._machine = machine
+        self._existing = tuple(nodes)
+        self._nodes: dict[str, _Node] = {}
+
+    def create_nodes(self, operations: Sequence[CreateNode]) -> Mapping[str, int]:
+        made = {operation.node: self._machine.new_node() for operation in operations}
+        self._nodes |= made
+        return {node: item.identity for node, item in made.items()}
+
+    def publish(self) -> None:
+        for node, item in self._nodes.items():
+            name = namespace_name(self._lab, node)
+            if name in self._machine.published:
+                raise NameInUse(f"a network namespace {name} exists and is not ours")
+            self._machine.published[name] = item
+
+    def apply(self, operations: Sequence[Operation]) -> None:
+        for operation in operations:
+            refusal = self._apply(operation)
+            if refusal:
+                what = describe_operation(operation)
+                raise DriverError(f"{what}: {os.strerror(refusal)}", operation=what, errno=refusal)
+
+    def _open(self) -> dict[str, _Node]:
+        if not self._nodes:
+            for node in self._existing:
+                name = namespace_name(self._lab, node)
+                if name not in self._machine.published:
+                    raise DriverError(f"the network namespace {name} is gone", operation="enter")
+                self._nodes[node] = self._machine.published[name]
+        return self._nodes
+
+    def _apply(self, operation: Operation) -> int:
+        """Carry out one operation; the errno of a refusal, 0 for none."""
+        match operation:
+            case CreateNode() | StartContainer() | StartRouting():
+                kind = type(operation).__name__
+                raise DriverError(f"the namespace driver does not apply {kind}", operation=kind)
+            case CreateVeth():
+                return self._create_veth(operation)
+            case CreateBridge():
+                interface = _interface(operation.name, operation.ifindex, operation.mac, operation.mtu_bytes)
+                return self._add(self._open()[operation.node], interface, index_taken=errno.EEXIST)
+            case SetSysctl():
+                return self._set_sysctl(operation)
+            case CreateRdma():
+                return self._create_rdma(operation)
+            case SetUp():
+                return self._change(operation.node, operation.ifindex, up=True)
+            case ShapePort() | InstallPort():
+                return self._shape(operation)
+            case DelayPort():
+                interface = _interface(
+                    operation.ifb_name, operation.ifb_ifindex, "00:00:00:00:00:00", operation.mtu_bytes
+                )
+                node = self._open()[operation.node]
+                refused = self._add(node, interface, index_taken=errno.EEXIST)
+                return refused or self._change(operation.node, operation.ifb_ifindex, up=True)
+            case AddAddress():
+                return self._add_address(operation)
+            case AddRoute():
+                return self._add_route(operation)
+            case AddRule():
+                rule = (str(operation.source), operation.table, operation.priority)
+                return _add_new(self._open()[operation.node].rules, rule)
+
+    def _add(self, node: _Node, interface: ObservedInterface, *, index_taken: int) -> int:
+        if any(item.name == interface.name for item in node.interfaces.values()):
+            return errno.EEXIST
+        if interface.ifindex in node.interfaces:
+            return index_taken
+        node.interfaces[interface.ifindex] = interface
+        return 0
+
+    def _create_veth(self, operation: CreateVeth) -> int:
+        nodes = self._open()
+        done: list[VethEnd] = []
+        for end in (operation.a, operation.b):
+            node = nodes[end.node]
+            interface = _interface(end.name, end.ifindex, end.mac, operation.mtu_bytes, end.master)
+            if end.master and end.master not in node.interfaces:
+                refusal = errno.EINVAL
+            else:
+                refusal = self._add(node, interface, index_taken=errno.EBUSY)
+            if refusal:
+                for made in done:
+                    del nodes[made.node].interfaces[made.ifindex]
+                return refusal
+            done.append(end)
+        return 0
+
+    def _create_rdma(self, operation: CreateRdma) -> int:
+        names = {item.name for item in self._open()[operation.node].interfaces.values()}
+        if operation.name not in names:
+            return errno.ENODEV
+        if operation.device in self._machine.rdma:
+            return errno.EEXIST
+        self._machine.rdma[operation.device] = namespace_name(self._lab, operation.node)
+        return 0
+
+    def _change(self, node: str, ifindex: int, **changes: bool | int | tuple[str, ...]) -> int:
+        interfaces = self._open()[node].interfaces
+        if ifindex not in interfaces:
+            return errno.ENODEV
+        interfaces[ifindex] = replace(interfaces[ifindex], **changes)  # type: ignore[arg-type]
+        return 0
+
+    def _shape(self, operation: ShapePort | InstallPort) -> int:
+        interface = self._open()[operation.node].interfaces.get(operation.ifindex)
+        if interface is not None and interface.rate_bps:
+            return errno.EEXIST
+        return self._change(operation.node, operation.ifindex, rate_bps=operation.rate_bps // 8 * 8)
+
+    def _add_address(self, operation: AddAddress) -> int:
+        interface = self._open()[operation.node].interfaces.get(operation.ifindex)
+        address = str(operation.address)
+        if interface is not None and address in interface.addresses:
+            return errno.EEXIST
+        addresses = tuple(sorted((*interface.addresses, address))) if interface else ()
+        return self._change(operation.node, operation.ifindex, addresses=addresses)
+
+    def _add_route(self, operation: AddRoute) -> int:
+        node = self._open()[operation.node]
+        interface = node.interfaces.get(operation.ifindex)
+        if operation.gateway is not None:
+            addresses = interface.addresses if interface is not None and interface.up else ()
+            if not any(operation.gateway in IPv4Interface(address).network for address in addresses):
+                return errno.ENETUNREACH
+        elif interface is None:
+            return errno.ENODEV
+        elif not interface.up:
+            return errno.ENETDOWN
+        return _add_new(node.routes, (operation.table, str(operation.destination)))
+
+    def _set_sysctl(self, operation: SetSysctl) -> int:
+        known = self._machine.sysctls
+        if known is None or operation.key in known:
+            self._open()[operation.node].sysctls[operation.key] = operation.value
+            return 0
+        if operation.optional:
+            return 0
+        raise DriverError(
+            f"{operation.node}: this kernel has no sysctl {operation.key}", operation="sysctl", errno=errno.ENOENT
+        )
+
+    def observe(self) -> Mapping[str, ObservedNode]:
+        return {
+            node: ObservedNode(
+                interfaces={
+                    item.name: item
+                    for item in sorted(content.interfaces.values(), key=lambda item: item.ifindex)
+                    if item.ifindex != LOOPBACK or item.addresses
+                },
+                rules=len(content.rules),
+            )
+            for node, content in self._open().items()
+        }
+
+    def remove(self, identities: Mapping[str, int]) -> Removal:
+        self.close()
+        removed = 0
+        for node, identity in identities.items():
+            name = namespace_name(self._lab, node)
+            found = self._machine.published.get(name)
+            if found is not None and found.identity == identity:
+                del self._machine.published[name]
+                self._machine.rdma = {device: place for device, place in self._machine.rdma.items() if place != name}
+                removed += 1
+        return Removal(nodes=removed)
+
+    def close(self) -> None:
+        self._nodes = {}
+
+
+def _interface(name: str, ifindex: int, mac: str, mtu_bytes: int, master: int = 0) -> ObservedInterface:
+    return ObservedInterface(
+        name=name, ifindex=ifindex, mac=mac, mtu_bytes=mtu_bytes, up=False, master=master, addresses=(), rate_bps=0
+    )
+
+
+def _add_new(items: set[_T], item: _T) -> int:
+    if item in items:
+        return errno.EEXIST
+    items.add(item)
+    return 0

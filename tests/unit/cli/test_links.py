@@ -1,0 +1,64 @@
+"""Options of `link set`: percentages, units, and clear words for what is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from testbed.cli.links import change_of, parse_share
+from testbed.deploy.links.changes import LinkChange
+from testbed.errors import TestbedError
+from testbed.units import Duration, Rate
+
+
+@pytest.mark.parametrize(
+    ("options", "change"),
+    [
+        ({"rate": "50%"}, LinkChange(rate_share=0.5)),
+        ({"rate": "10G"}, LinkChange(rate=Rate(10_000_000_000))),
+        ({"rate": "5M", "lab_rate": True}, LinkChange(lab_rate=Rate(5_000_000))),
+        ({"delay": "5us", "jitter": "1us"}, LinkChange(delay=Duration(5_000), jitter=Duration(1_000))),
+        ({"loss": "1%"}, LinkChange(loss=0.01)),
+        ({"loss": "0%"}, LinkChange(loss=0.0)),
+        ({"loss_every": 100}, LinkChange(loss_every=100)),
+        ({"corruption": "0.1%"}, LinkChange(corruption=0.001)),
+        ({"silent": True}, LinkChange(silent=True)),
+        ({"silent": False}, LinkChange(silent=False)),
+    ],
+)
+def test_options(options: dict[str, Any], change: LinkChange) -> None:
+    found = change_of(**options)
+    assert found == change or found.corruption == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "nothing to change"),
+        ({"loss": "0.01"}, "expected a percentage such as 0.1%"),
+        ({"loss": "101%"}, "more than 100%"),
+        ({"loss": "-1%"}, "expected a percentage"),
+        ({"loss": "1 percent"}, "expected a percentage"),
+        ({"corruption": "lots"}, "--corruption lots: expected a percentage"),
+        ({"rate": "0%"}, "a rate of 0 is no rate"),
+        ({"rate": "fast"}, "is not a rate such as 400G"),
+        ({"rate": "5Q"}, "unknown unit 'Q'"),
+        ({"rate": "5"}, "a unit is missing"),
+        ({"rate": "50%", "lab_rate": True}, "is a share of the declared rate"),
+        ({"lab_rate": True}, "--lab-rate says how --rate is meant"),
+        ({"delay": "5"}, "unknown unit"),
+        ({"delay": "soon"}, "is not a duration"),
+        ({"loss_every": -2}, "one packet in so many"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(TestbedError) as raised:
+        change_of(**options)
+    assert words in raised.value.message
+    assert raised.value.exit_code == 2
+
+
+def test_shares() -> None:
+    assert parse_share("--loss", "12.5%") == 0.125
+    assert parse_share("--rate", "250 %", most=None) == 2.5

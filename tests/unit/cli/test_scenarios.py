@@ -1,0 +1,175 @@
+"""The command line of scenarios, as far as nothing is run: --dry-run, --only, validate, workloads."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from testbed.cli.dry_run import duration, foresee, print_dry_run
+from testbed.cli.offline import validate
+from testbed.cli.output import Format
+from testbed.cli.scenario import RunOptions, SweepSteps, run
+from testbed.cli.scenario_files import read_sweeps
+from testbed.cli.workloads import workloads
+from testbed.deploy.steps import StepEvent
+from testbed.errors import SpecError, TestbedError, WorkloadError
+from testbed.scenario import Phase, Progress
+from testbed.workload.registry import KINDS
+
+ROOT = Path(__file__).parents[3]
+SHIPPED = sorted((ROOT / "scenarios").glob("*.yml"))
+SWEEP = f"""name: sweep
+topology: {{file: {ROOT}/topologies/rail-qos.yml, set: {{scale.time: 4000}}}}
+transport: {{kind: uet}}
+workload: {{kind: all-reduce, bytes: 1MB, ranks: {{rails: [1], count: 4}}}}
+matrix: {{workload.algorithm: [ring, tree], qos.load_balancing.mode: [flow, spray]}}
+repeat: {{runs: 2}}
+expect:
+  - {{metric: jct, where: {{mode: flow}}, over: {{mode: spray}}, min: 1, source: a figure}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state directory that must not come into being."""
+    monkeypatch.setenv("TESTBED_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("TESTBED_RUN_DIR", str(tmp_path / "run"))
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    path = tmp_path / "sweep.yml"
+    path.write_text(SWEEP)
+    return path
+
+
+def test_a_dry_run_foresees_every_point_and_touches_nothing(
+    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_dry_run(read_sweeps([sweep]), Format.JSON)
+    [document] = json.loads(capsys.readouterr().out)
+    assert document["scenario"] == "sweep"
+    assert [lab["name"] for lab in document["labs"]] == ["rail-qos", "rail-qos"]
+    assert [point["name"] for point in document["points"]] == [
+        "algorithm=ring mode=flow",
+        "algorithm=tree mode=flow",
+        "algorithm=ring mode=spray",
+        "algorithm=tree mode=spray",
+    ]
+    for point in document["points"]:
+        assert (point["ranks"], point["runs"], point["k"]) == (4, 2, 4000)
+        # an AllReduce moves 2 (n - 1) S in all
+        assert point["bytes"] == point["fabric_bytes"] == 6_000_000
+        # 2 (n - 1) / n S at 100 Mbit/s, headers and round trips beside it
+        assert 0.12 < point["traffic_s"] < 0.4
+    assert {point["transfers"] for point in document["points"][::2]} == {24}
+    assert document["estimated_s"] > sum(point["estimated_s"] for point in document["points"])
+    assert [path.name for path in tmp_path.iterdir()] == ["sweep.yml"]
+
+
+def test_a_dry_run_as_a_table_and_as_csv(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweeps = read_sweeps([sweep], only=["mode=spray"])
+    print_dry_run(sweeps, Format.CSV)
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["point"] for row in rows] == ["algorithm=ring mode=spray", "algorithm=tree mode=spray"]
+    print_dry_run(sweeps, Format.TABLE)
+    assert "2 points on 1 lab, 4 runs, about " in capsys.readouterr().out
+
+
+def test_only_some_points_and_other_repeats(sweep: Path) -> None:
+    [cut] = read_sweeps([sweep], ["workload.bytes=2MB", "fabric.hosts=4"], seed=5, repeat=7, only=["mode=flow"])
+    assert [point.index for point in cut.points] == [1, 2]
+    assert {(one.scenario.repeat.runs, one.scenario.repeat.seed) for one in cut.points} == {(7, 5)}
+    assert {one.bytes for one in foresee(cut)} == {12_000_000}
+    assert cut.scenario.expect == (), "there is nothing to compare with"
+
+
+def test_problems_of_all_files_come_together(sweep: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.yml"
+    other.write_text(SWEEP.replace("rails: [1]", "rails: [7]"))
+    sweep.write_text(SWEEP.replace("[flow, spray]", "[flow, sprayed]").replace(", over: {mode: spray}", ""))
+    with pytest.raises(SpecError) as caught:
+        read_sweeps([sweep, other])
+    assert f"{sweep}:5:76: unknown-mode: qos.load_balancing.mode" in str(caught.value)
+    assert f"{other}:4:58: unknown-rail: workload.ranks.rails[0]: rail-qos has no rail 7" in str(caught.value)
+
+
+def test_a_workload_that_the_lab_cannot_carry_is_found_at_its_parameter(sweep: Path) -> None:
+    text = SWEEP.replace("kind: all-reduce, bytes: 1MB", "kind: moe, experts: 6").partition("matrix:")[0]
+    sweep.write_text(text)
+    with pytest.raises(SpecError, match=r"4:23: workload: workload\.experts: 6 experts cannot be spread evenly"):
+        foresee(read_sweeps([sweep])[0])
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_scenario_fits_its_labs(path: Path) -> None:
+    [shipped] = read_sweeps([path])
+    for point in foresee(shipped):
+        assert point.transfers > 0
+        assert point.traffic_s is not None
+        assert point.estimated_s < 120
+
+
+def test_validate_tells_topologies_from_scenarios(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    validate(None, [], Format.TABLE, files=[sweep, ROOT / "topologies" / "rail-qos.yml"])
+    said = capsys.readouterr().out
+    assert "rail-qos.yml: valid: rail-optimized, 8 hosts, 6 switches" in said
+    assert f"{sweep}: valid: all-reduce over uet, 4 points on 2 labs, 8 runs, 1 expectation" in said
+
+
+def test_workloads_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    workloads(None, Format.JSON)
+    assert [kind["kind"] for kind in json.loads(capsys.readouterr().out)] == list(KINDS)
+    workloads(None, Format.TABLE)
+    assert "every rank sends to one other" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_parameter_of_a_workload_is_printed(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    workloads(kind, Format.CSV)
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {one.name for one in KINDS[kind].parameters} <= {row["parameter"] for row in rows}
+    assert all(row["description"] for row in rows)
+    workloads(kind, Format.TABLE)
+    assert capsys.readouterr().out.startswith(f"{kind}: ")
+    workloads(kind, Format.JSON)
+    assert json.loads(capsys.readouterr().out)["kind"] == kind
+
+
+def test_a_workload_that_there_is_not() -> None:
+    with pytest.raises(WorkloadError, match="did you mean all-reduce"):
+        workloads("allreduce", Format.TABLE)
+
+
+def test_results_to_go_on_with_are_those_of_one_scenario(sweep: Path) -> None:
+    sweeps = read_sweeps([sweep, sweep])
+    with pytest.raises(TestbedError, match="--resume goes on with the results of one scenario"):
+        run(sweeps, RunOptions(resume=sweep.parent))
+
+
+def test_progress_tells_how_long_the_rest_takes() -> None:
+    now = [100.0]
+    shown: list[StepEvent] = []
+    steps = SweepSteps(runs=4, show=shown.append, clock=lambda: now[0])
+
+    def tell(phase: Phase, run_: int, done: float, total: float) -> None:
+        steps(Progress(phase=phase, run=run_, runs=2, done=done, total=total, point=1, points=2))
+
+    tell(Phase.TRAFFIC, 1, 0.5, 1.0)
+    now[0] = 110.0
+    tell(Phase.RUN, 1, 1, 2)
+    tell(Phase.TRAFFIC, 2, 3.0, 5.0)
+    assert [event.detail for event in shown] == ["traffic", "run, about 30 s left", "traffic, about 30 s left"]
+    assert [(event.step, event.done, event.total) for event in shown] == [
+        ("point 1/2 run 1/2", 50, 100),
+        ("point 1/2 run 1/2", 1, 2),
+        ("point 1/2 run 2/2", 3, 5),
+    ]
+
+
+def test_durations_for_people() -> None:
+    assert [duration(seconds) for seconds in (0.4, 59.6, 119, 180)] == ["0 s", "60 s", "119 s", "3 min"]

@@ -1,6 +1,0 @@
-"""Makes `fake_lab` and `fake_ports` importable."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))

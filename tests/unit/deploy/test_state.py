@@ -1,0 +1,149 @@
+"""The state directory: records, slots, locks."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.deploy.records import files
+from testbed.deploy.records import state as module
+from testbed.deploy.records.journal import Journal, LabState, StateError
+from testbed.deploy.records.state import SLOTS, LabRecord, StateBusy, StateDirectory
+from testbed.errors import CapabilityError, LabNotFound
+
+RECORD = LabRecord(
+    name="one",
+    slot=3,
+    k=1000.0,
+    version="0",
+    created="now",
+    source="x.yml",
+    directory="/nowhere",
+    model={"name": "one"},
+)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDirectory:
+    made = StateDirectory(tmp_path / "state", tmp_path / "run")
+    made.prepare()
+    return made
+
+
+def _record(state: StateDirectory, name: str, slot: int) -> None:
+    state.write(replace(RECORD, name=name, slot=slot))
+
+
+def test_a_record_comes_back(state: StateDirectory) -> None:
+    state.write(RECORD)
+    assert state.read("one") == RECORD
+    assert state.names() == ["one"]
+    assert state.exists("one")
+    assert not state.exists("two")
+
+
+def test_a_lab_that_is_not_there_says_which_are(state: StateDirectory) -> None:
+    with pytest.raises(LabNotFound, match=r"no lab named two is deployed here \(there are: none\)"):
+        state.read("two")
+    _record(state, "one", 1)
+    _record(state, "three", 2)
+    with pytest.raises(LabNotFound, match=r"there are: one, three"):
+        state.read("two")
+
+
+@pytest.mark.parametrize("content", ["", "{", "\xff"])
+def test_a_damaged_record_can_be_destroyed(state: StateDirectory, content: str) -> None:
+    _record(state, "one", 1)
+    (state.lab_directory("one") / "lab.json").write_bytes(content.encode("latin-1"))
+    with pytest.raises(LabNotFound, match="is damaged") as caught:
+        state.read("one")
+    assert caught.value.hint == "testbed destroy -n one"
+
+
+@pytest.mark.parametrize("name", ["../x", "", "a/b", "A", "a" * 25, ".."])
+def test_no_name_leaves_the_directory(state: StateDirectory, name: str) -> None:
+    with pytest.raises(ValueError, match="cannot name a lab"):
+        state.lab_directory(name)
+    with pytest.raises(ValueError, match="cannot name a lab"):
+        state.run_directory(name)
+
+
+def test_slots_are_taken_from_the_wanted_one_on(state: StateDirectory) -> None:
+    assert state.take_slot(511) == 511
+    _record(state, "one", 511)
+    _record(state, "two", 0)
+    assert state.take_slot(511) == 1
+    assert state.take_slot(5) == 5
+    Journal(state.lab_directory("three")).state(LabState.DEPLOYING)  # no record yet
+    assert state.take_slot(511) == 1
+
+
+def test_no_slot_left(state: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SLOTS", 2)
+    _record(state, "one", 0)
+    _record(state, "two", 1)
+    with pytest.raises(CapabilityError, match="2 labs are deployed"):
+        state.take_slot(0)
+    assert SLOTS == 512
+
+
+def test_a_lab_is_locked_against_others_but_not_the_other_labs(state: StateDirectory) -> None:
+    busy = pytest.raises(StateBusy, match="another command is working on the lab one")
+    with state.lock_lab("one"), state.lock_lab("two"), state.lock_machine(), busy, state.lock_lab("one"):
+        pytest.fail("locked twice")
+    with state.lock_lab("one"):
+        pass
+
+
+def test_locks_of_labs_that_are_no_more_leave_no_file(state: StateDirectory) -> None:
+    with state.lock_lab("one"):
+        _record(state, "one", 1)
+    with pytest.raises(KeyboardInterrupt), state.lock_lab("two"):
+        raise KeyboardInterrupt
+    assert {path.name for path in state.state.iterdir()} == {"labs", "one.lock"}
+    with state.lock_lab("one"):
+        state.forget("one")
+    assert {path.name for path in state.state.iterdir()} == {"labs"}
+    assert not state.run.exists()
+
+
+def test_forgetting_a_lab_leaves_the_others(state: StateDirectory) -> None:
+    _record(state, "one", 1)
+    _record(state, "two", 2)
+    for name in ("one", "two"):
+        (state.run_directory(name) / "s1").mkdir(parents=True)
+    with state.lock_lab("one"):
+        state.forget("one")
+    assert state.names() == ["two"]
+    assert [path.name for path in state.run.iterdir()] == ["two"]
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CapabilityError, match=r"cannot make .*/file/state") as caught:
+        StateDirectory(tmp_path / "file" / "state", tmp_path / "run").prepare()
+    assert "TESTBED_STATE_DIR" in str(caught.value)
+
+
+def test_the_directories_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESTBED_STATE_DIR", str(tmp_path / "s"))
+    monkeypatch.setenv("TESTBED_RUN_DIR", str(tmp_path / "r"))
+    made = StateDirectory()
+    assert (made.state, made.run) == (tmp_path / "s", tmp_path / "r")
+
+
+def test_a_full_disk_keeps_the_old_record(state: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    state.write(RECORD)
+
+    def full(_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(StateError, match="No space left on device"):
+        state.write(replace(RECORD, slot=9))
+    assert state.read("one").slot == 3
+    assert [path.name for path in state.lab_directory("one").iterdir()] == ["lab.json"]

@@ -1,0 +1,197 @@
+"""A planned lab as the oracles' graph: its rates, tiers, routes and hash."""
+
+from __future__ import annotations
+
+from collections import Counter
+from ipaddress import IPv4Address
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+from fake_lab import small_lab
+
+from testbed.errors import ScenarioError
+from testbed.fabric import equal_cost_paths
+from testbed.model import End, Lab, LinkKind, NodeKind
+from testbed.model.scenario import Ranks
+from testbed.plan import plan_lab
+from testbed.plan.operations import LabPlan
+from testbed.scenario.ideals.fabric_graph import fabric_graph
+from testbed.scenario.ideals.port_hash import FiveTuple, lab_hash, port_hash
+from testbed.scenario.run.placement import place_ranks
+from testbed.scenario.transports.iperf_flows import IperfFlow, plan_flows
+from testbed.spec import load_topology
+from testbed.workload.oracles.ecmp import hashed_choice, place_flows, predict_ecmp
+from testbed.workload.oracles.fabric_graph import NoPath
+from testbed.workload.oracles.prediction import Flow
+from testbed.workload.oracles.spraying import predict_spraying
+from testbed.workload.patterns import Scope, generate_permutation
+from testbed.workload.tenants import Tenant, mix_tenants
+
+TOPOLOGIES = Path(__file__).parents[3] / "topologies"
+
+
+def planned(name: str, k: float = 1000, **overrides: object) -> tuple[Lab, LabPlan]:
+    lab = load_topology(
+        TOPOLOGIES / f"{name}.yml", overrides={key.replace("__", "."): value for key, value in overrides.items()}
+    )
+    return lab, plan_lab(lab, k=k)
+
+
+def permutation(lab: Lab, plan: LabPlan, *, scope: Scope) -> tuple[IperfFlow, ...]:
+    """Each rail's NICs among themselves."""
+    placement = place_ranks(lab, plan, Ranks(), seed=1)
+    tenants = [
+        Tenant(
+            name=f"rail{number}",
+            workload=generate_permutation(
+                ranks=len(ranks),
+                size_bytes=1_000_000,
+                rng=Random(number),
+                scope=scope,
+                leaf_of=[placement.leaf(rank) for rank in ranks],
+            ),
+            ranks=ranks,
+        )
+        for number, ranks in enumerate(placement.rails)
+    ]
+    return plan_flows(mix_tenants(tenants, ranks=len(placement.nics)), placement, seed=1)
+
+
+def flows_of(transfers: tuple[IperfFlow, ...]) -> list[Flow]:
+    return [
+        Flow(
+            source=f"{transfer.source.node}:{transfer.source.name}",
+            destination=f"{transfer.destination.node}:{transfer.destination.name}",
+            size_bytes=1_000_000,
+        )
+        for transfer in transfers
+    ]
+
+
+def end(name: str) -> End:
+    node, _, interface = name.partition(":")
+    return End(node=node, interface=interface)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["demo", "rail-qos", "rail-optimized", "rail-only", "multi-pod", "hand-written", "shared-nic", "six-by-four"],
+)
+def test_its_paths_are_those_of_the_fabric(name: str) -> None:
+    lab, plan = planned(name)
+    graph = fabric_graph(lab, plan)
+    for flow in flows_of(permutation(lab, plan, scope=Scope.ANY))[:12]:
+        paths = graph.paths(flow.source, flow.destination)
+        assert len(paths) == equal_cost_paths(lab, end(flow.source), end(flow.destination))
+        for path in paths:
+            assert graph.links[path[0]].source == flow.source and graph.links[path[-1]].destination == flow.destination
+            assert all(graph.links[a].destination == graph.links[b].source for a, b in pairwise(path))
+
+
+def test_links_have_lab_rates_and_the_names_of_their_ports() -> None:
+    lab, plan = planned("rail-qos", k=2000)
+    graph = fabric_graph(lab, plan)
+    rates = {link.name: link.capacity_bps for link in graph.links}
+    assert rates == {f"{port.node}:{port.name}": port.rate_bps for port in plan.ports}
+    assert set(graph.endpoints) == {f"{nic.node}:{nic.name}" for host in plan.hosts for nic in host.nics}
+
+
+def test_uplinks_are_those_of_rail_switches() -> None:
+    lab, plan = planned("multi-pod")
+    graph = fabric_graph(lab, plan)
+    tiers = Counter(link.tier for link in graph.links)
+    fabric = sum(link.kind is LinkKind.FABRIC for link in lab.links)
+    assert tiers["uplink"] == tiers["downlink"] and tiers["spine-uplink"] == tiers["spine-downlink"]
+    assert tiers["uplink"] + tiers["spine-uplink"] == fabric
+    assert tiers["access"] == tiers["delivery"] == len(lab.links) - fabric
+    roles = {node.name: node.role for node in lab.nodes if node.kind is NodeKind.SWITCH}
+    assert {str(roles[graph.links[number].source]) for number in graph.tier("uplink")} == {"rail"}
+
+
+def test_isolated_rails_do_not_reach_each_other() -> None:
+    lab, plan = planned("rail-only")
+    graph = fabric_graph(lab, plan)
+    by_node: dict[str, list[str]] = {}
+    for endpoint in graph.endpoints:
+        by_node.setdefault(endpoint.partition(":")[0], []).append(endpoint)
+    first, second, *_ = by_node.values()
+    assert len(graph.paths(first[0], second[0])) == 1
+    with pytest.raises(NoPath):
+        graph.paths(first[0], second[1])
+
+
+def test_a_narrow_ecmp_uses_as_many_paths_as_are_installed() -> None:
+    lab, plan = planned("rail-qos", fabric__routing__ecmp=1)
+    graph = fabric_graph(lab, plan)
+    flow = flows_of(permutation(lab, plan, scope=Scope.INTER_LEAF))[0]
+    assert len(graph.paths(flow.source, flow.destination)) == 1
+    assert equal_cost_paths(lab, end(flow.source), end(flow.destination)) > 1
+
+
+def test_a_lab_without_planned_routes_has_shortest_paths() -> None:
+    lab, plan = small_lab(spines=4)
+    graph = fabric_graph(lab, plan)
+    flow = flows_of(permutation(lab, plan, scope=Scope.INTER_LEAF))[0]
+    assert len(graph.paths(flow.source, flow.destination)) == 4
+
+
+def test_a_withdrawn_link_leaves_the_planned_routes() -> None:
+    lab, plan = planned("rail-qos")
+    graph = fabric_graph(lab, plan)
+    flow = flows_of(permutation(lab, plan, scope=Scope.INTER_LEAF))[0]
+    paths = graph.paths(flow.source, flow.destination)
+    into_last_switch = graph.links[paths[0][-2]]
+    after = graph.without([into_last_switch.name])
+    assert len(after.paths(flow.source, flow.destination)) == len(paths) - 1
+
+
+def test_every_spraying_of_an_even_lab_is_ideal() -> None:
+    lab, plan = planned("uec-spray")
+    graph = fabric_graph(lab, plan)
+    flows = flows_of(permutation(lab, plan, scope=Scope.INTER_LEAF))
+    for adaptive in (False, True):
+        assert predict_spraying(graph, flows, adaptive=adaptive).metrics["aggregate_share"].mean == pytest.approx(1)
+    assert predict_ecmp(graph, flows, seeds=range(20)).metrics["aggregate_share"].maximum < 1
+
+
+def five(source: str, destination: str, source_port: int, destination_port: int, protocol: int) -> FiveTuple:
+    return FiveTuple(
+        source=IPv4Address(source),
+        destination=IPv4Address(destination),
+        protocol=protocol,
+        source_port=source_port,
+        destination_port=destination_port,
+    )
+
+
+def test_the_hash_is_the_ports() -> None:
+    # From `mix` and `balance` of datapath/programs, compiled as they are on a little-endian machine.
+    assert port_hash(five("10.1.1.1", "10.2.1.1", 20000, 5201, 6), 1) == 2856518311
+    assert port_hash(five("10.1.1.1", "10.2.1.1", 20001, 5201, 6), 1) == 310608596
+    assert port_hash(five("10.1.1.200", "10.2.255.9", 49152, 4791, 17), 0xFEDCBA98) == 46007744
+
+
+def test_the_labs_own_hash_places_flows() -> None:
+    lab, plan = planned("rail-qos")
+    graph = fabric_graph(lab, plan)
+    transfers = permutation(lab, plan, scope=Scope.INTER_LEAF)
+    tuples = [
+        five(str(t.source.address.ip), str(t.destination.address.ip), t.source_port, t.destination_port, 6)
+        for t in transfers
+        if t.source.address is not None and t.destination.address is not None
+    ]
+    assert len(tuples) == len(transfers)
+    hash_of = lab_hash(plan, tuples)
+    placed = place_flows(graph, flows_of(transfers), hashed_choice(hash_of))
+    assert placed == place_flows(graph, flows_of(transfers), hashed_choice(lab_hash(plan, tuples)))
+    assert len({hash_of(0, switch.node) for switch in plan.switches}) == len(plan.switches)
+    for number, path in enumerate(placed):
+        assert path in graph.paths(flows_of(transfers)[number].source, flows_of(transfers)[number].destination)
+
+
+@pytest.mark.parametrize(("name", "why"), [("rail-optimized", "no qos"), ("uec-spray", "balances by spray")])
+def test_a_hash_that_is_not_ours_is_not_predicted(name: str, why: str) -> None:
+    with pytest.raises(ScenarioError, match=why):
+        lab_hash(planned(name)[1], [])

@@ -1,0 +1,229 @@
+"""From a placed workload to each host's program, and back from reports to results."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from fake_lab import small_lab
+
+from testbed.errors import ScenarioError
+from testbed.model.scenario import TransportKind
+from testbed.plan.operations import PortPlan
+from testbed.scenario.run.channels import plan_channels
+from testbed.scenario.run.measured import Ideals, put_together, settle_digests
+from testbed.scenario.run.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of
+from testbed.worker.program import Program, TcpSettings
+from testbed.worker.program_json import decode_program, encode_program
+from testbed.workload.builder import StepBuilder
+from testbed.workload.collectives.algorithms import ALGORITHMS, generate_collective
+from testbed.workload.collectives.datatype import DataType
+from testbed.workload.oracles.serialisation import Framing
+from testbed.workload.patterns import generate_permutation, generate_point_to_point
+from testbed.workload.steps import Workload
+
+_, PLAN = small_lab(segments=2, hosts=4, rails=2)
+NICS = [host.nics[0] for host in PLAN.hosts]
+PAIRS = [nic for host in PLAN.hosts for nic in host.nics]
+"""Two ranks on each host."""
+IDEALS = Ideals(
+    framing=lambda nic: Framing(payload_bytes=900, overhead_bytes=100),
+    one_way_s=lambda a, b, size_bytes: size_bytes / 1e6,
+)
+
+
+def place(workload: Workload, nics: list[PortPlan] = NICS, k: float = 1.0) -> PlacedWorkload:
+    channels = plan_channels(workload, nics, kind=TransportKind.TCP, seed=1)
+    return PlacedWorkload(workload=workload, ranks=nics, channels=channels, k=k, seed=1)
+
+
+def programs(workload: Workload, nics: list[PortPlan] = NICS, k: float = 1.0) -> dict[str, Program]:
+    checked = choose_checked(workload)
+    return compile_programs(place(workload, nics, k), lambda host: TcpSettings(), checked=checked)
+
+
+def test_every_host_has_its_own_part() -> None:
+    workload = generate_collective("all_reduce", ranks=8, size_bytes=800)
+    found = programs(workload)
+    assert list(found) == [nic.node for nic in NICS]
+    for rank, program in enumerate(found.values()):
+        assert program.own == {rank}
+        assert {step.number for step in program.steps} == {
+            step.number for step in workload.transfers if rank in (step.source, step.destination)
+        }
+        assert all(step.after == () for step in program.steps if step.source != rank)
+        assert len(program.channels) == 2
+
+
+@pytest.mark.parametrize("kind", list(ALGORITHMS))
+@pytest.mark.parametrize("nics", [NICS, PAIRS[:8]], ids=["alone", "two-per-host"])
+def test_every_program_is_one_that_workers_accept(kind: str, nics: list[PortPlan]) -> None:
+    for algorithm in ALGORITHMS[kind]:  # type: ignore[index]
+        workload = generate_collective(kind, ranks=8, size_bytes=1600, algorithm=algorithm, ranks_per_host=2)
+        for program in programs(workload, nics).values():
+            document = json.loads(json.dumps(encode_program(program)))
+            assert json.loads(json.dumps(encode_program(decode_program(document)))) == document
+
+
+def test_only_what_the_source_waits_for_is_acknowledged() -> None:
+    rounds = generate_point_to_point(ranks=2, size_bytes=10, rounds=3)
+    steps = programs(rounds)[NICS[0].node].steps
+    assert [step.acknowledged for step in steps] == [True, True, False]
+    pattern = generate_permutation(ranks=4, size_bytes=10, rng=random.Random(1))
+    assert not any(step.acknowledged for program in programs(pattern).values() for step in program.steps)
+
+
+def test_times_are_scaled() -> None:
+    builder = StepBuilder(2)
+    builder.compute(0, 1000)
+    builder.transfer(0, 1, 10, start_ns=500)
+    steps = programs(builder.build("timed"), k=3.0)[NICS[0].node].steps
+    assert steps[0].duration_ns == 3000 and steps[1].start_ns == 1500
+
+
+def test_transfers_between_ranks_of_a_host_stay_inside() -> None:
+    workload = generate_collective("all_to_all", ranks=4, size_bytes=64)
+    program = programs(workload, PAIRS[:4])[PAIRS[0].node]
+    assert program.own == {0, 1}
+    inside = [step for step in program.steps if step.channel is None]
+    assert {(step.source, step.destination) for step in inside} == {(0, 1), (1, 0)}
+
+
+def test_data_that_does_not_fit_is_carried_as_traffic() -> None:
+    workload = generate_collective("all_reduce", ranks=4, size_bytes=1000, iterations=3)
+    assert choose_checked(workload, 8000) == (0, 1)
+    found = compile_programs(place(workload), lambda host: TcpSettings(), checked=(0, 1))
+    program = found[NICS[0].node]
+    assert len(program.collectives) == 2
+    last = workload.collectives[2].steps
+    assert all((step.piece is None) == (step.number in last) for step in program.steps if step.destination is not None)
+
+
+@pytest.mark.parametrize("datatype", list(DataType))
+def test_the_datatype_follows_from_size_and_elements(datatype: DataType) -> None:
+    for kind in ALGORITHMS:
+        workload = generate_collective(kind, ranks=4, size_bytes=160, datatype=datatype)
+        assert datatype_of(workload.collectives[0]) is datatype
+
+
+def test_a_transfer_beyond_all_limits() -> None:
+    with pytest.raises(ScenarioError, match="step 0 carries"):
+        programs(generate_point_to_point(ranks=2, size_bytes=1 << 32))
+
+
+# --- results ---------------------------------------------------------------------------------------------
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    empty: dict[str, Any] = {
+        "steps_left": 0,
+        "started": [[], []],
+        "arrived": [[], []],
+        "wrong": [],
+        "digests": [],
+        "channels": [],
+        "samples": {},
+        "counters": {},
+        "latest_timer_ns": 0,
+    }
+    return empty | changes
+
+
+def end(channel: int, **changes: Any) -> dict[str, Any]:
+    empty = {"sent_bytes": None, "retransmits": None, "packets": None, "min_rtt_us": None, "counters": {}}
+    return empty | {"channel": channel} | changes
+
+
+def test_transfers_and_channels_from_both_ends() -> None:
+    workload = generate_point_to_point(ranks=2, size_bytes=1000, rounds=2)
+    columns = {
+        "at_ns": [0, 10**9],
+        "acked_bytes": [0, 5],
+        "cwnd_bytes": [1, 2],
+        "rtt_us": [3.0, 4.0],
+        "retransmits": [0, 1],
+    }
+    reports = {
+        "a": report(
+            started=[[0, 1], [0, 3_000_000_000]],
+            channels=[end(0, sent_bytes=2000, retransmits=3, packets=9, min_rtt_us=7.5, counters={"x": 1, "z": 4})],
+            samples={"0": columns},
+            latest_timer_ns=2000,
+            counters={"timeout": 1},
+        ),
+        "b": report(
+            arrived=[[0, 1], [2_000_000_000, 4_000_000_000]],
+            channels=[end(0, counters={"y": 2, "z": 3})],
+            counters={"timeout": 2},
+        ),
+    }
+    measured = put_together(place(workload), reports, (), IDEALS)
+    transfers = measured.transfers
+    assert (transfers.start_s, transfers.end_s, transfers.ideal_s) == ([0.0, 3.0], [2.0, 4.0], [1e-3, 1e-3])
+    (channel,) = measured.channels
+    assert (channel.sent_bytes, channel.received_bytes, channel.retransmits, channel.packets) == (2000, 2000, 3, 9)
+    assert (channel.seconds, channel.busy_s, channel.goodput_bps) == (4.0, 3.0, 2000 * 8 / 3)
+    assert channel.ideal_bps == NICS[0].rate_bps * 0.9
+    assert channel.counters == {"x": 1, "y": 2, "z": 7} and channel.min_rtt_us == 7.5
+    assert channel.samples.at_s == [0.0, 1.0] and channel.samples.retransmits == [0, 1]
+    assert measured.counters == {"timeout": 3, "latest_timer_us": 2.0}
+
+
+def test_what_nobody_reported_was_not_measured() -> None:
+    workload = generate_point_to_point(ranks=2, size_bytes=1000, rounds=2)
+    measured = put_together(place(workload), {"a": report(started=[[0], [5]], steps_left=1)}, (), IDEALS)
+    assert measured.transfers.start_s == [5e-9, None] and measured.transfers.end_s == [None, None]
+    assert measured.channels[0].received_bytes == 0 and measured.channels[0].goodput_bps == 0.0
+    assert measured.steps_left == {"a": 1}
+    assert put_together(place(workload), {}, (), IDEALS).transfers.number == [0, 1]
+
+
+def collective_reports(workload: Workload, last_ns: int) -> dict[str, dict[str, Any]]:
+    numbers = [step.number for step in workload.transfers]
+    times = [last_ns] * len(numbers)
+    return {"a": report(started=[numbers, [0] * len(numbers)], arrived=[list(numbers), times])}
+
+
+def test_a_collective_in_the_terms_of_nccl_tests() -> None:
+    workload = generate_collective("all_reduce", ranks=4, size_bytes=4000)
+    reports = collective_reports(workload, 10**9)
+    reports["a"]["wrong"] = [[0, rank, rank] for rank in range(4)]
+    (result,) = put_together(place(workload), reports, (0,), IDEALS).collectives
+    assert (result.seconds, result.algbw_bps, result.busbw_bps) == (1.0, 32_000, 48_000)
+    assert (result.wrong, result.elements, result.redop, result.label) == (6, 1000, "sum", "all_reduce[0]")
+    assert result.ideal_busbw_bps == NICS[0].rate_bps * 0.9
+
+
+def test_a_collective_that_was_not_checked_or_did_not_end() -> None:
+    workload = generate_collective("all_gather", ranks=4, size_bytes=4000)
+    (result,) = put_together(place(workload), collective_reports(workload, 5), (), IDEALS).collectives
+    assert result.wrong is None and result.redop == "none"
+    reports = collective_reports(workload, 5)
+    reports["a"]["wrong"] = [[0, rank, 0] for rank in range(3)]  # one rank's host is silent
+    assert put_together(place(workload), reports, (0,), IDEALS).collectives[0].wrong is None
+    for column in reports["a"]["arrived"]:
+        column.pop()
+    assert put_together(place(workload), reports, (0,), IDEALS).collectives == []
+
+
+def test_inside_a_host_no_nic_is_the_bound() -> None:
+    workload = generate_collective("all_to_all", ranks=4, size_bytes=4000)
+    (result,) = put_together(place(workload, PAIRS[:4]), collective_reports(workload, 5), (), IDEALS).collectives
+    assert result.ideal_busbw_bps is None
+
+
+def test_digests_settle_who_has_what_was_checked() -> None:
+    reports = {
+        "a": report(wrong=[[0, 0, 0], [1, 0, 3]], digests=[[0, 0, "x"], [1, 0, "p"]]),
+        "b": report(digests=[[0, 1, "x"], [1, 1, "p"]]),
+        "c": report(digests=[[0, 2, "y"], [1, 2, "q"]]),
+    }
+    assert settle_digests(reports) == {"b": [(1, 1)], "c": [(0, 2), (1, 2)]}
+    assert reports["b"]["wrong"] == [[0, 1, 0]]
+    assert reports["c"]["wrong"] == []
+
+
+def test_without_the_one_that_checks_all_must_be_counted() -> None:
+    assert settle_digests({"b": report(digests=[[0, 1, "x"]])}) == {"b": [(0, 1)]}

@@ -1,0 +1,118 @@
+"""What a scenario asks of the CPU, and the one time scale that its labs get."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from testbed.cli.dry_run import print_dry_run
+from testbed.cli.output import Format
+from testbed.cli.scenario_files import Sweep, read_sweeps
+from testbed.cli.scenario_scale import ScenarioScales
+from testbed.deploy import scale
+from testbed.deploy.records.state import StateDirectory
+from testbed.model.scenario import TopologyRef
+from testbed.plan import MachineProfile, PacketDemand, plan_lab
+from testbed.scenario.sweep.packet_demand import packet_demand
+
+ROOT = Path(__file__).parents[3]
+MACHINE = MachineProfile(cores=2, forwarding_bps=2 * 36_000 / 35e-6, mtu_bytes=4500)
+LINE_RATE = 400e9 / 8 / (4096 + 98)
+"""Packets/s of a 400G NIC with 4 KiB in each."""
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale, "machine_profile", lambda state, measure: MACHINE)
+    monkeypatch.setenv("TESTBED_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("TESTBED_RUN_DIR", str(tmp_path / "run"))
+
+
+def sweep_of(tmp_path: Path, workload: str, rest: str = "", settings: str = "fabric.segments: 1") -> Sweep:
+    path = tmp_path / "x.yml"
+    path.write_text(
+        f"name: x\ntopology: {{file: {ROOT}/topologies/uec-spray.yml,"
+        f" set: {{fabric.hosts: 9, fabric.gpus: 1, {settings}}}}}\ntransport: {{kind: uet}}\n"
+        f"workload: {{{workload}}}\n{rest}"
+    )
+    return read_sweeps([path])[0]
+
+
+def demand(sweep: Sweep, k: float = 1000) -> PacketDemand | None:
+    (point,) = sweep.points
+    lab = sweep.lab_of(point)
+    return packet_demand(point.scenario, lab, plan_lab(lab, k=k))
+
+
+def ks(sweep: Sweep) -> list[float]:
+    scales = ScenarioScales(sweep.points, sweep.labs, StateDirectory())
+    return [scales(point.topology, sweep.lab_of(point)).k for point in sweep.points]
+
+
+def test_an_incast_asks_for_one_nic_in_the_mean_and_for_all_at_its_beginning(tmp_path: Path) -> None:
+    found = demand(sweep_of(tmp_path, "kind: incast, senders: 8, bytes: 40MB"))
+    assert found is not None and found.senders == 8
+    assert found.packets_per_s == pytest.approx(LINE_RATE, rel=0.01)
+    assert found.burst_packets_per_s == pytest.approx(8 * LINE_RATE, rel=0.01)
+
+
+def test_what_is_asked_does_not_depend_on_the_scale(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, "kind: permutation, bytes: 8bdp")
+    fast, slow = demand(sweep, 100), demand(sweep, 50_000)
+    assert fast is not None and slow is not None
+    assert fast.packets_per_s == pytest.approx(slow.packets_per_s, rel=1e-3)
+    assert fast.packets_per_s == pytest.approx(9 * LINE_RATE, rel=0.2), "nine senders, and a round trip"
+
+
+def test_small_messages_are_packets_too(tmp_path: Path) -> None:
+    large, small = (demand(sweep_of(tmp_path, f"kind: permutation, bytes: {size}")) for size in ("8MB", "1kB"))
+    assert large is not None and small is not None
+    assert small.packets_per_s < large.packets_per_s, "they wait for a round trip"
+    assert small.packets_per_s > 0
+
+
+def test_the_kernel_asks_for_no_packets_of_ours(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, "kind: permutation, bytes: 8bdp", "matrix: {transport.kind: [tcp]}\n")
+    assert demand(sweep) is None
+    assert ks(sweep) == [5000.0], "all NICs at once: 9 x 400G over one hop"
+
+
+def test_points_that_share_a_lab_share_the_scale_of_the_dearest(tmp_path: Path) -> None:
+    both = sweep_of(tmp_path, "kind: permutation, bytes: 8bdp", "matrix: {transport.kind: [tcp, uet]}\n")
+    assert len(both.labs) == 1 and ks(both) == [40_000.0, 40_000.0]
+
+
+def test_labs_of_one_scenario_have_one_scale(tmp_path: Path) -> None:
+    matrix = "matrix: {fabric.hosts: [2, 9]}\n"
+    sweep = sweep_of(tmp_path, "kind: permutation, bytes: 8bdp", matrix)
+    assert len(sweep.labs) == 2 and ks(sweep) == [40_000.0, 40_000.0]
+    alone = sweep_of(tmp_path, "kind: permutation, bytes: 8bdp", matrix.replace(", 9", ""))
+    assert ks(alone) == [8000.0]
+
+
+def test_a_scale_that_is_given_stays(tmp_path: Path) -> None:
+    matrix = "matrix: {scale.time: [4000, 80000]}\n"
+    assert ks(sweep_of(tmp_path, "kind: permutation, bytes: 8bdp", matrix)) == [4000.0, 80_000.0]
+
+
+def test_a_topology_that_no_point_has_is_judged_by_itself(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, "kind: permutation, bytes: 8bdp")
+    scales = ScenarioScales(sweep.points, sweep.labs, StateDirectory())
+    (lab,) = sweep.labs.values()
+    assert scales(TopologyRef(file="another.yml"), lab).k == 5000
+
+
+def test_a_dry_run_says_why_and_what_would_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    workload = "kind: incast, senders: 8, bytes: 1MB"
+    sweep = sweep_of(tmp_path, workload)
+    print_dry_run([sweep], Format.TABLE)
+    said = capsys.readouterr().out
+    assert "x: k = 8000: 1,4" in said and "while 8 senders begin" in said
+    print_dry_run([sweep], Format.JSON)
+    (lab,) = json.loads(capsys.readouterr().out)[0]["labs"]
+    assert lab["k"] == 8000 and "packets/s" in lab["k_reason"] and lab["k_warning"] == ""
+    print_dry_run([sweep_of(tmp_path, workload, settings="fabric.segments: 1, scale.time: 2000")], Format.TABLE)
+    said = capsys.readouterr().out
+    assert "warning: this machine cannot carry k = 2000" in said and "k = 8000 would stay within" in said

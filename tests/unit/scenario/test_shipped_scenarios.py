@@ -1,0 +1,48 @@
+"""Every scenario we ship loads, has points whose labs and traffic can be made, and says what it expects and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.plan import plan_lab
+from testbed.scenario.run.traffic import make_traffic
+from testbed.scenario.sweep.points import plan_points
+from testbed.spec.scenario_file import load_scenario, load_scenario_topology
+
+SCENARIOS = sorted((Path(__file__).parents[3] / "scenarios").glob("*.yml"))
+
+
+class Planned:
+    """A lab that could be: all that making traffic needs."""
+
+    def __init__(self, path: object) -> None:
+        self.model = path
+        self.plan = plan_lab(path, slot=0, k=1000.0)  # type: ignore[arg-type]
+        self.name = self.plan.lab
+
+
+def test_there_are_enough() -> None:
+    assert len(SCENARIOS) >= 16
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_its_points_can_be_run(path: Path) -> None:
+    scenario = load_scenario(path)
+    assert scenario.name == path.stem
+    for point in plan_points(scenario):
+        lab = Planned(load_scenario_topology(point.scenario.topology))
+        for seed in point.scenario.repeat.seeds:
+            traffic = make_traffic(point.scenario, lab, seed=seed)  # type: ignore[arg-type]
+            assert traffic.workload.transfers
+        for fault in point.scenario.faults:
+            node, _, interface = fault.target.partition(":")
+            assert any(port.node == node and interface in ("", port.name) for port in lab.plan.ports)
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_it_says_what_it_shows_and_what_is_expected(path: Path) -> None:
+    scenario = load_scenario(path)
+    assert scenario.description or path.read_text().startswith("# ")
+    assert scenario.expect and all(item.source for item in scenario.expect)

@@ -1,0 +1,80 @@
+"""Trust: rates of ports with a backlog, late wake-ups; and what faults are made of."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from testbed.collect.canary import Canary, Lateness
+from testbed.collect.cpu import SoftnetCounts
+from testbed.model.scenario import Fault, FaultKind
+from testbed.scenario.faults.timeline import _acts, link_change
+from testbed.scenario.trust.machine import check_backlogs, check_lateness
+from testbed.scenario.trust.ports import _deviation
+from testbed.units import Duration, Rate
+
+RATE_BPS = 8e6
+TIMES = np.arange(0.0, 2.0, 0.01)
+
+
+def sent_at(share: float) -> np.ndarray:
+    return TIMES * RATE_BPS / 8 * share
+
+
+@pytest.mark.parametrize("share", [1.0, 0.9, 1.1])
+def test_a_port_with_a_backlog_is_judged_by_its_rate(share: float) -> None:
+    backlog = np.full_like(TIMES, 10_000.0)
+    assert _deviation(TIMES, backlog, sent_at(share), RATE_BPS, 3_000) == pytest.approx(share - 1)
+
+
+def test_windows_without_a_backlog_do_not_count() -> None:
+    backlog = np.where(TIMES < 1.0, 10_000.0, 0.0)
+    sent = np.where(TIMES < 1.0, sent_at(1.0), sent_at(1.0)[100])
+    assert _deviation(TIMES, backlog, sent, RATE_BPS, 3_000) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_backlog_that_comes_and_goes_says_nothing() -> None:
+    backlog = np.where((TIMES * 100).round() % 5 == 0, 0.0, 10_000.0)
+    assert _deviation(TIMES, backlog, sent_at(0.5), RATE_BPS, 3_000) is None
+
+
+def test_late_wake_ups() -> None:
+    fine, late = (Lateness(count=100, p50_ns=50_000, p99_ns=p99, max_ns=10**7) for p99 in (400_000, 6_000_000))
+    assert check_lateness(fine)[0].ok and not check_lateness(late)[0].ok
+    assert check_lateness(None) == []
+    assert "p99 6.00" in check_lateness(late)[0].message
+
+
+def test_packets_that_nobody_counted() -> None:
+    before, after = SoftnetCounts(dropped=5, squeezed=1), SoftnetCounts(dropped=6, squeezed=4)
+    assert check_backlogs(before, before)[0].ok and not check_backlogs(before, after)[0].ok
+
+
+def test_the_canary_answers_and_begins_anew() -> None:
+    with Canary() as canary:
+        found = None
+        while found is None or found.count < 3:
+            found = canary.read() or found
+        assert 0 <= found.p50_ns <= found.p99_ns <= found.max_ns
+
+
+def fault(**values: object) -> Fault:
+    texts = {key: Duration.parse(str(values[key])) for key in ("at", "until", "period") if key in values}
+    return Fault(**(values | texts))  # type: ignore[arg-type]
+
+
+def test_a_flap_is_down_for_half_of_each_period() -> None:
+    flap = fault(at="1s", until="3s", period="1s", kind=FaultKind.LINK_FLAP, target="a:b")
+    acts = sorted((act.at_s, act.undo) for act in _acts([flap]))
+    assert acts == [(1.0, False), (1.5, True), (2.0, False), (2.5, True)]
+
+
+def test_without_an_end_it_lasts() -> None:
+    assert [act.undo for act in _acts([fault(at="1s", kind=FaultKind.LINK_DOWN, target="a:b")])] == [False]
+
+
+def test_the_words_of_a_file_as_a_change() -> None:
+    assert link_change({"rate": "50%", "both": True}).rate_share == 0.5
+    assert link_change({"rate": "100G"}).rate == Rate.parse("100G")
+    change = link_change({"delay": "500ns", "loss": "1%", "silent": True, "loss_every": 10})
+    assert (change.delay, change.loss, change.silent, change.loss_every) == (Duration.parse("500ns"), 0.01, True, 10)
