@@ -1,6 +1,6 @@
 """The command blocks of README.md and docs/**/*.md: what they are, and which test executes each.
 
-Every fenced block in `sh`, `yaml` or `python` is executed by a test or says why nobody does; `doc_runner` executes them.
+Every fenced block in `sh`, `yaml` or `python` is executed by a test or says why not; `doc_runner` executes them.
 Blocks of another language (`text` for output, `json`, `c`, `dot`, directives of MyST) are not. `bash`, `console` and
 fences without a language are mistakes.
 
@@ -24,7 +24,7 @@ and for the lines of a sh block, by a prefix of the line as it is written:
     until: PREFIX => TEXT         it runs until its output contains TEXT and then, after Ctrl-C, ends with 0
     skip: PREFIX => REASON        it is not run
 
-Blocks of a page run in their order, in one directory that has `./lab` and copies of topologies/, scenarios/ and images/;
+Blocks of a page run in their order, in one directory that has `./lab` and copies of topologies/, scenarios/, images/;
 each line of a sh block is a command of its own, so neither `cd` nor `export` reaches the next.
 """
 

@@ -70,7 +70,7 @@ def test_a_directive_without_blocks_is_none(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes(text: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(DocError, match="page.md:") as caught:
+    with pytest.raises(DocError, match=r"page\.md:") as caught:
         blocks(tmp_path, text)
     assert said in str(caught.value)
 
