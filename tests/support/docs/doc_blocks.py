@@ -35,7 +35,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TIERS = ("unit", "netns", "docker", "labvm")
 EXECUTED = ("sh", "yaml", "python")
 SHOWN = ("text", "json", "jsonc", "c", "dot", "lua", "csv", "toml", "ini", "xml", "diff")
