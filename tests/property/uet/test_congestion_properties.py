@@ -21,7 +21,6 @@ from testbed.transport.uet.packets.codes import NackCode
 from testbed.transport.uet.paths import PathFeedback, PathKind, make_paths
 
 configs = st.builds(
-    Nscc,
     NsccConfig,
     link_rate_bps=st.integers(1_000_000, 800_000_000_000),
     base_rtt_ns=st.integers(1000, 100_000_000),
