@@ -8,7 +8,6 @@ Workers stay between runs, so that a run costs little beyond its traffic.
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -17,19 +16,18 @@ from types import TracebackType
 from typing import Any, Self
 
 from testbed.errors import ScenarioError, TestbedError
-from testbed.model.scenario import Transport, TransportKind
+from testbed.model.scenario import Transport
 from testbed.plan.operations import PortPlan
 from testbed.results import Channel, CollectiveResult, Transfers
 from testbed.scenario.ideals.point_ideals import SCALE_UP_BPS
-from testbed.scenario.run.channels import ChannelPlan, plan_channels
+from testbed.scenario.run.channels import ChannelPlan
 from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.measured import put_together, settle_digests
 from testbed.scenario.run.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
 from testbed.scenario.run.workers import Answers, Event, WorkerFailed, Workers
-from testbed.scenario.transports.rdma_devices import RdmaDevices
-from testbed.scenario.transports.settings import TransportSettings
-from testbed.worker.program import Program, RdmaSettings, Settings
+from testbed.scenario.transports.registry import transport_on
+from testbed.worker.program import Program
 from testbed.worker.program_json import encode_program
 from testbed.workload.steps import Workload
 
@@ -39,7 +37,6 @@ LEAD_S = 0.002
 LEAD_PER_HOST_S = 0.0003
 """How far ahead the common start lies: the time in which every worker has been told."""
 SAMPLE_NS = 25_000_000
-_JOBS = 1 << 24
 
 
 class TimeLimitReached(ScenarioError):
@@ -91,12 +88,11 @@ class WorkloadRunner:
     def __init__(
         self, lab: LiveLab, transport: Transport, hosts: Sequence[str] = (), *, interrupt: Interrupt | None = None
     ) -> None:
-        self.settings = TransportSettings(lab, transport)
+        self.transport = transport_on(lab, transport)
         self._lab = lab
-        self._workers = Workers(lab, rdma=transport.kind is TransportKind.RDMA)
+        self._workers = Workers(lab, transport=transport.kind.value, own_sysfs=self.transport.workers_own_sysfs)
         self._hosts = tuple(hosts)
         self._interrupt = interrupt
-        self._runs = 0
 
     def __enter__(self) -> Self:
         """Starts the workers of the hosts given; others are started when a run first needs them."""
@@ -121,7 +117,7 @@ class WorkloadRunner:
 
     def plan_channels(self, workload: Workload, ranks: Sequence[PortPlan], *, seed: int) -> ChannelPlan:
         """The channels that `run` will use with this seed."""
-        return plan_channels(workload, ranks, kind=self.settings.kind, seed=seed, single_path=self.settings.single_path)
+        return self.transport.plan_channels(workload, ranks, seed=seed)
 
     def run(
         self,
@@ -159,9 +155,13 @@ class WorkloadRunner:
             inside_bps = round(SCALE_UP_BPS / placement.k)
         checked = choose_checked(workload, data_limit_bytes) if check else ()
         programs = compile_programs(
-            placement, self._settings_of(placement), checked=checked, inside_bps=inside_bps, sample_ns=SAMPLE_NS
+            placement,
+            self.transport.worker_settings(placement),
+            checked=checked,
+            inside_bps=inside_bps,
+            sample_ns=SAMPLE_NS,
         )
-        devices = RdmaDevices(self._lab, ranks, self.settings) if self.settings.kind is TransportKind.RDMA else None
+        add_observed = self.transport.observe_run(ranks)
         run = _Run(
             workers=self._workers,
             programs=programs,
@@ -171,9 +171,7 @@ class WorkloadRunner:
             limit_s=limit_s,
         )
         run.execute()
-        measured = put_together(placement, run.reports, checked, self.settings.ideals())
-        if devices is not None:
-            measured = devices.add_to(measured)
+        measured = add_observed(put_together(placement, run.reports, checked, self.transport.ideals()))
         failure = run.failure
         if run.out_of_time:
             failure = TimeLimitReached(limit_s, {host: left for host, left in measured.steps_left.items() if left})
@@ -187,17 +185,6 @@ class WorkloadRunner:
             begin_monotonic_ns=run.begin_ns,
             elapsed_s=run.elapsed_s,
         )
-
-    def _settings_of(self, placement: PlacedWorkload) -> Callable[[str], Settings]:
-        if self.settings.kind is TransportKind.RDMA:
-            return lambda host: RdmaSettings()
-        if self.settings.kind is TransportKind.TCP:
-            tcp = self.settings.tcp()
-            return lambda host: tcp
-        self._runs += 1  # what is left of the last run's packets must not be taken for this one's
-        job_id = 1 + (self._runs - 1) % (_JOBS - 1)
-        key = secrets.token_hex(32) if self.settings.secured else ""
-        return lambda host: self.settings.uet(host, placement.ranks, placement.channels, job_id=job_id, key=key)
 
 
 class _Run:

@@ -11,8 +11,8 @@ from typing import TypeVar
 from testbed.collect.perftest import Bandwidth, PerftestTest
 from testbed.collect.perftest_pair import PORT, ROCE_PORT, SOURCE_PORTS, udp_source_port
 from testbed.errors import ScenarioError
-from testbed.model.scenario import ATOMIC_BYTES
-from testbed.plan.operations import CreateRdma, LabPlan, PortPlan
+from testbed.model.transports import ATOMIC_BYTES
+from testbed.plan.operations import PortPlan
 from testbed.results import Channel, ChannelSamples, MessageLatency
 from testbed.scenario.run.flow_processes import TimedFlow
 from testbed.scenario.run.placement import RankPlacement, flow_end
@@ -83,23 +83,6 @@ def whole_option(options: Mapping[str, object], name: str, default: _Default) ->
     """An option of the scenario's transport that is a whole number."""
     value = options.get(name)
     return default if value is None else int(str(value))
-
-
-def rdma_device_names(plan: LabPlan) -> dict[tuple[str, str], str]:
-    """The lab's RDMA devices by (node, interface)."""
-    return {(item.node, item.name): item.device for item in plan.operations if isinstance(item, CreateRdma)}
-
-
-def devices_of(plan: LabPlan, nics: Sequence[PortPlan]) -> dict[tuple[str, str], str]:
-    """The devices of these NICs. Raises `ScenarioError` for the first that has none."""
-    known = rdma_device_names(plan)
-    for nic in nics:
-        if (nic.node, nic.name) not in known:
-            raise ScenarioError(
-                f"transport rdma: {nic.node}:{nic.name} has no RDMA device",
-                hint="topology: {set: {fabric.nic.rdma: rxe}}, or rdma: rxe at the host",
-            )
-    return {(nic.node, nic.name): known[nic.node, nic.name] for nic in nics}
 
 
 def plan_perftest_flows(
