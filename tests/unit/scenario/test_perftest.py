@@ -145,7 +145,7 @@ def test_a_server_that_is_late_is_named_with_the_time_it_had(monkeypatch: pytest
     """More flows have more time, and what is said is the time that they had."""
     monkeypatch.setattr(f"{TRAFFIC}.listens", lambda pid, port: False)
     monkeypatch.setattr(f"{TRAFFIC}.LISTEN_TIMEOUT_S", 0.1)
-    monkeypatch.setattr(f"{TRAFFIC}.LISTEN_TIMEOUT_PER_FLOW_S", 0.45)
+    monkeypatch.setattr(f"{TRAFFIC}.LISTEN_TIMEOUT_PER_FLOW_S", 0.2)
     lab = lab_with(printed(TABLE))
     with pytest.raises(ScenarioStopped, match="not listening after 1 s"):
         run(lab)
