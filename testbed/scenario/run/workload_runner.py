@@ -1,7 +1,7 @@
 """Running a workload on a live lab: programs go to the hosts' workers, and what they measured comes back.
 
-    with WorkloadRunner(lab, transport) as workload_runners:
-        result = workload_runners.run(workload, ranks, seed=1)
+    with WorkloadRunner(lab, transport) as runner:
+        result = runner.run(workload, ranks, RunOptions(seed=1))
 
 Workers stay between runs, so that a run costs little beyond its traffic.
 """
@@ -79,6 +79,29 @@ Around = Callable[[], AbstractContextManager[object]]
 OnProgress = Callable[[float], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How one workload is run, beside what it is and where."""
+
+    seed: int = 1
+    """Draws the ports of channels and the data of collectives."""
+    k: float | None = None
+    """What multiplies the workload's times; None: the lab's time scale."""
+    inside_bps: int | None = None
+    """Lab rate of transfers inside a host; 0: they take no time; None: that of `point_ideals.SCALE_UP_BPS`."""
+    check: bool = True
+    """Carry collectives' data, as far as it fits into `data_limit_bytes`, and count what is wrong."""
+    data_limit_bytes: int = DATA_LIMIT_BYTES
+    limit_s: float = 60.0
+    """Wall-clock time after which the run is ended."""
+    interrupt: Interrupt | None = None
+    """What ends it early; None: the runner's own."""
+    around: Around = nullcontext
+    """Entered when every host is ready, and left when all are done."""
+    on_progress: OnProgress = lambda share: None
+    """Gets the share of bytes that have arrived."""
+
+
 class WorkloadRunner:
     """The workers of one lab, for one transport. A context manager.
 
@@ -123,37 +146,23 @@ class WorkloadRunner:
         self,
         workload: Workload,
         ranks: Sequence[PortPlan],
-        *,
-        k: float | None = None,
-        seed: int = 1,
-        check: bool = True,
-        limit_s: float = 60.0,
-        inside_bps: int | None = None,
-        interrupt: Interrupt | None = None,
-        around: Around = nullcontext,
-        on_progress: OnProgress = lambda share: None,
-        data_limit_bytes: int = DATA_LIMIT_BYTES,
+        options: RunOptions | None = None,
     ) -> ExecutionResult:
-        """Execute a workload whose rank i is the NIC `ranks[i]`; its times are multiplied by `k` (the lab's).
-
-        `around` is entered when every host is ready, and left when all are done. `on_progress` gets the share of bytes
-        that have arrived. `inside_bps` is the lab rate of transfers inside a host (by default that of
-        `point_ideals.SCALE_UP_BPS`), 0: they take no time. `check`: carry collectives' data, as far as it fits into
-        `data_limit_bytes`, and count what is wrong.
+        """Execute a workload whose rank i is the NIC `ranks[i]`.
 
         Whatever happens to the traffic is told by the result; `ScenarioError` is raised for a workload that does not
         fit the ranks.
         """
+        options = options or RunOptions()
         placement = PlacedWorkload(
             workload=workload,
             ranks=ranks,
-            channels=self.plan_channels(workload, ranks, seed=seed),
-            k=self._lab.plan.k if k is None else k,
-            seed=seed,
+            channels=self.plan_channels(workload, ranks, seed=options.seed),
+            k=self._lab.plan.k if options.k is None else options.k,
+            seed=options.seed,
         )
-        if inside_bps is None:
-            inside_bps = round(SCALE_UP_BPS / placement.k)
-        checked = choose_checked(workload, data_limit_bytes) if check else ()
+        inside_bps = round(SCALE_UP_BPS / placement.k) if options.inside_bps is None else options.inside_bps
+        checked = choose_checked(workload, options.data_limit_bytes) if options.check else ()
         programs = compile_programs(
             placement,
             self.transport.worker_settings(placement),
@@ -165,16 +174,16 @@ class WorkloadRunner:
         run = _Run(
             workers=self._workers,
             programs=programs,
-            interrupt=interrupt or self._interrupt,
-            around=around,
-            on_progress=on_progress,
-            limit_s=limit_s,
+            interrupt=options.interrupt or self._interrupt,
+            options=options,
         )
         run.execute()
         measured = add_observed(put_together(placement, run.reports, checked, self.transport.ideals()))
         failure = run.failure
         if run.out_of_time:
-            failure = TimeLimitReached(limit_s, {host: left for host, left in measured.steps_left.items() if left})
+            failure = TimeLimitReached(
+                options.limit_s, {host: left for host, left in measured.steps_left.items() if left}
+            )
         return ExecutionResult(
             transfers=measured.transfers,
             channels=measured.channels,
@@ -196,9 +205,7 @@ class _Run:
         workers: Workers,
         programs: Mapping[str, Program],
         interrupt: Interrupt | None,
-        around: Around,
-        on_progress: OnProgress,
-        limit_s: float,
+        options: RunOptions,
     ) -> None:
         self.failure: TestbedError | None = None
         self.interrupted = False
@@ -210,9 +217,7 @@ class _Run:
         self._programs = programs
         self._hosts = tuple(programs)
         self._interrupt = interrupt
-        self._around = around
-        self._on_progress = on_progress
-        self._limit_s = limit_s
+        self._options = options
         self._arrived: dict[str, int] = {}
         self._total = sum(
             step.size_bytes
@@ -249,12 +254,12 @@ class _Run:
             self.failure = self.failure or error
 
     def _move_inside(self) -> None:
-        with self._around():
+        with self._options.around():
             lead_s = LEAD_S + LEAD_PER_HOST_S * len(self._hosts)
             self.begin_ns = time.monotonic_ns() + round(lead_s * 1e9)
             start = {"do": "start", "at_ns": self.begin_ns}
             self._workers.tell(dict.fromkeys(self._hosts, start))
-            deadline = self.begin_ns / 1e9 + self._limit_s
+            deadline = self.begin_ns / 1e9 + self._options.limit_s
             answers = self._workers.wait(self._hosts, "done", deadline, self._interrupt, self._on_event)
             self.elapsed_s = max(0.0, (time.monotonic_ns() - self.begin_ns) / 1e9)
             self.out_of_time = bool(answers.late)
@@ -263,7 +268,7 @@ class _Run:
     def _on_event(self, host: str, event: Event) -> None:
         if event.get("event") == "progress":
             self._arrived[host] = event["bytes"]
-            self._on_progress(min(1.0, sum(self._arrived.values()) / self._total) if self._total else 1.0)
+            self._options.on_progress(min(1.0, sum(self._arrived.values()) / self._total) if self._total else 1.0)
 
     def _collect(self) -> None:
         """What the workers have measured, of all that are left."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from testbed.collect.perftest import Bandwidth, PerftestTest
@@ -169,13 +169,16 @@ def channel_of(
     """
     payload = measured.size_bytes * measured.iterations
     seconds = payload * 8 / measured.average_bps if measured.average_bps > 0 else duration_s
-    return _channel(
-        flow,
-        framing=framing,
-        payload=payload,
+    carried = _Carried(
+        payload_bytes=payload,
         seconds=seconds,
         goodput_bps=measured.average_bps,
         samples=samples or ChannelSamples(),
+    )
+    return _channel(
+        flow,
+        carried,
+        framing=framing,
         counters={"message_bytes": measured.size_bytes, "messages": measured.iterations, **counters},
     )
 
@@ -186,14 +189,10 @@ def latency_channel_of(
     """The same of a flow whose messages were sent one at a time."""
     seconds = math.fsum(samples_us) * (1 if flow.test.is_round_trip else 2) / 1e6
     payload = flow.message_bytes * len(samples_us)
-    return _channel(
-        flow,
-        framing=framing,
-        payload=payload,
+    carried = _Carried(
+        payload_bytes=payload,
         seconds=seconds,
         goodput_bps=payload * 8 / seconds if seconds > 0 else 0.0,
-        samples=ChannelSamples(),
-        counters={"message_bytes": flow.message_bytes, "messages": len(samples_us), **counters},
         latency=MessageLatency(
             test=flow.test.value,
             size_bytes=flow.message_bytes,
@@ -202,19 +201,22 @@ def latency_channel_of(
             ideal_us=ideal_s * 1e6,
         ),
     )
+    sent = {"message_bytes": flow.message_bytes, "messages": len(samples_us), **counters}
+    return _channel(flow, carried, framing=framing, counters=sent)
 
 
-def _channel(
-    flow: PerftestFlow,
-    *,
-    framing: Framing,
-    payload: int,
-    seconds: float,
-    goodput_bps: float,
-    samples: ChannelSamples,
-    counters: dict[str, int],
-    latency: MessageLatency | None = None,
-) -> Channel:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Carried:
+    """What a flow carried, by its client's own account; `latency` where that was measured."""
+
+    payload_bytes: int
+    seconds: float
+    goodput_bps: float
+    samples: ChannelSamples = field(default_factory=ChannelSamples)
+    latency: MessageLatency | None = None
+
+
+def _channel(flow: PerftestFlow, carried: _Carried, *, framing: Framing, counters: dict[str, int]) -> Channel:
     one_port = len(flow.flow_labels) == 1
     return Channel(
         source_rank=flow.source_rank,
@@ -224,15 +226,15 @@ def _channel(
         rail=flow.source.rail,
         source_port=udp_source_port(flow.flow_labels[0]) if one_port else None,
         destination_port=ROCE_PORT,
-        sent_bytes=payload,
-        received_bytes=payload,
-        seconds=seconds,
-        busy_s=seconds,
+        sent_bytes=carried.payload_bytes,
+        received_bytes=carried.payload_bytes,
+        seconds=carried.seconds,
+        busy_s=carried.seconds,
         ideal_bps=min(flow.source.rate_bps, flow.destination.rate_bps) * goodput_share(flow, framing),
-        goodput_bps=goodput_bps,
+        goodput_bps=carried.goodput_bps,
         retransmits=counters.get("completer_retry_err", 0),
         packets=None,
-        samples=samples,
+        samples=carried.samples,
         counters=counters,
-        latency=latency,
+        latency=carried.latency,
     )
