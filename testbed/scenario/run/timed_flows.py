@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from testbed.errors import ScenarioError
 from testbed.model.scenario import Scenario, TransportKind
-from testbed.results import Channel, Check
+from testbed.results import Channel
 from testbed.scenario.ideals.latency_ideals import all_flows_s, flow_ideal_s
 from testbed.scenario.run.flow_processes import SAMPLE_S, WARM_UP_S
 from testbed.scenario.run.interrupt import Interrupt
@@ -20,7 +20,6 @@ from testbed.scenario.transports import iperf_flows, perftest_flows
 from testbed.scenario.transports.iperf_traffic import IperfResult, IperfTraffic
 from testbed.scenario.transports.perftest_traffic import PerftestMeasurement, PerftestResult, PerftestTraffic
 from testbed.scenario.transports.settings import TransportSettings
-from testbed.scenario.trust.machine import check_start_skew
 from testbed.workload.oracles.serialisation import Framing
 
 
@@ -29,7 +28,8 @@ class TimedResult:
     """What the flows of one run measured; filled whatever happens to them."""
 
     channels: list[Channel] = field(default_factory=list)
-    checks: list[Check] = field(default_factory=list)
+    starts_s: list[float] | None = None
+    """When each flow began, where they are to run together; None where they run one after the other."""
     interrupted: bool = False
     window_s: float = SAMPLE_S
     polling_s: float = 0.0
@@ -38,7 +38,10 @@ class TimedResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedFlows:
-    """Whom to tell what, and how packets are marked and framed. `around` is entered while flows send."""
+    """Runs the flows of a workload as pairs of programs, and tells how far they are.
+
+    `dscp` marks their packets, `framing` is what a packet takes on the wire. `around` is entered while flows send.
+    """
 
     lab: LiveLab
     scenario: Scenario
@@ -47,9 +50,9 @@ class TimedFlows:
     interrupt: Interrupt
     around: Callable[[], AbstractContextManager[None]]
     on_listening: Callable[[int, int], None]
-    """Servers that listen, of how many."""
+    """It gets how many servers listen, and how many will."""
     on_elapsed: Callable[[float, float], None]
-    """Seconds, of how many."""
+    """It gets how many seconds have passed, and how many will."""
 
     def run(self, traffic: RunTraffic, result: TimedResult) -> None:
         """Raises `FlowFailed`, and `ScenarioError` where there is nothing to send or a NIC cannot."""
@@ -81,7 +84,7 @@ class TimedFlows:
                 iperf_flows.channel_of(item.flow, item.report, measured_from_s=item.started_s + WARM_UP_S)
                 for item in found.measurements
             ]
-            result.checks = _skew([item.started_s for item in found.measurements], result.channels)
+            result.starts_s = [item.started_s for item in found.measurements]
 
     def _run_perftest(self, traffic: RunTraffic, result: TimedResult) -> None:
         scenario, latency = self.scenario, self.scenario.transport.measures_latency
@@ -116,7 +119,7 @@ class TimedFlows:
                 self._channel(item, found, duration_s=duration.seconds, ideal_s=ideal_s) for item in found.measurements
             ]
             if not latency or options.get("together"):
-                result.checks = _skew([item.started_s for item in found.measurements], result.channels)
+                result.starts_s = [item.started_s for item in found.measurements]
 
     def _channel(
         self, item: PerftestMeasurement, found: PerftestResult, *, duration_s: float, ideal_s: Mapping[int, float]
@@ -139,7 +142,3 @@ class TimedFlows:
 def _require_any(flows: tuple[object, ...]) -> None:
     if not flows:
         raise ScenarioError("this workload sends nothing over the fabric")
-
-
-def _skew(starts_s: list[float], channels: list[Channel]) -> list[Check]:
-    return check_start_skew(starts_s, [channel.seconds for channel in channels])

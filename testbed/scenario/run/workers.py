@@ -244,6 +244,9 @@ class Workers:
                             selector.unregister(worker.input)
                         waiting.pop(worker.host, None)
                         self._bury(worker, answers)
+                if waiting and time.monotonic() >= deadline:  # there may always be something to be read
+                    answers.late = tuple(waiting)
+                    return answers
         if answers.failure is not None and not tolerant:
             self._look_for_the_dead(answers)
         return answers
@@ -286,6 +289,8 @@ class Workers:
                         selector.unregister(key.fileobj)
                         self._bury(key.data, answers)
                         return
+                if time.monotonic() >= deadline:
+                    return
 
     def discard(self, hosts: Iterable[str]) -> None:
         """End these workers at once; they are started again when they are needed."""

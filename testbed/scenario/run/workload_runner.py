@@ -1,7 +1,7 @@
 """Running a workload on a live lab: programs go to the hosts' workers, and what they measured comes back.
 
-    with WorkloadRunner(lab, transport) as workload_runners:
-        result = workload_runners.run(workload, ranks, seed=1)
+    with WorkloadRunner(lab, transport) as runner:
+        result = runner.run(workload, ranks, RunOptions(seed=1))
 
 Workers stay between runs, so that a run costs little beyond its traffic.
 """
@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -82,6 +82,32 @@ Around = Callable[[], AbstractContextManager[object]]
 OnProgress = Callable[[float], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How one workload is run, and whom its course is told.
+
+    `k` multiplies the workload's own times (None: the lab's). `inside_bps` is the lab rate of transfers inside a host
+    (None: that of `point_ideals.SCALE_UP_BPS`; 0: they take no time). With `check`, collectives carry data, as far as
+    it fits into `data_limit_bytes`, and what arrives wrong is counted. The run is ended `limit_s` after its begin.
+
+    `around` is entered when every host is ready, and left when all are done. `on_progress` gets the share of bytes that
+    have arrived. `interrupt` None: the one that the runner was made with.
+    """
+
+    seed: int = 1
+    k: float | None = None
+    check: bool = True
+    limit_s: float = 60.0
+    inside_bps: int | None = None
+    data_limit_bytes: int = DATA_LIMIT_BYTES
+    interrupt: Interrupt | None = None
+    around: Around = nullcontext
+    on_progress: OnProgress = lambda share: None
+
+
+DEFAULT_OPTIONS = RunOptions()
+
+
 class WorkloadRunner:
     """The workers of one lab, for one transport. A context manager.
 
@@ -119,31 +145,23 @@ class WorkloadRunner:
         worker = self._workers.workers.get(host)
         return None if worker is None else worker.process.pid
 
+    def kill(self, host: str) -> None:
+        """End the worker of a host at once. Raises `ScenarioError` where it has none, or it has ended already."""
+        worker = self._workers.workers.get(host)
+        if worker is None:
+            raise ScenarioError(f"{host} has no worker: it takes no part in the workload")
+        if worker.process.poll() is not None:
+            raise ScenarioError(f"the worker of {host} has ended already")
+        worker.process.kill()
+
     def plan_channels(self, workload: Workload, ranks: Sequence[PortPlan], *, seed: int) -> ChannelPlan:
         """The channels that `run` will use with this seed."""
         return plan_channels(workload, ranks, kind=self.settings.kind, seed=seed, single_path=self.settings.single_path)
 
     def run(
-        self,
-        workload: Workload,
-        ranks: Sequence[PortPlan],
-        *,
-        k: float | None = None,
-        seed: int = 1,
-        check: bool = True,
-        limit_s: float = 60.0,
-        inside_bps: int | None = None,
-        interrupt: Interrupt | None = None,
-        around: Around = nullcontext,
-        on_progress: OnProgress = lambda share: None,
-        data_limit_bytes: int = DATA_LIMIT_BYTES,
+        self, workload: Workload, ranks: Sequence[PortPlan], options: RunOptions = DEFAULT_OPTIONS
     ) -> ExecutionResult:
-        """Execute a workload whose rank i is the NIC `ranks[i]`; its times are multiplied by `k` (the lab's).
-
-        `around` is entered when every host is ready, and left when all are done. `on_progress` gets the share of bytes
-        that have arrived. `inside_bps` is the lab rate of transfers inside a host (by default that of
-        `point_ideals.SCALE_UP_BPS`), 0: they take no time. `check`: carry collectives' data, as far as it fits into
-        `data_limit_bytes`, and count what is wrong.
+        """Run a workload whose rank i is the NIC `ranks[i]`.
 
         Whatever happens to the traffic is told by the result; `ScenarioError` is raised for a workload that does not
         fit the ranks.
@@ -151,32 +169,26 @@ class WorkloadRunner:
         placement = PlacedWorkload(
             workload=workload,
             ranks=ranks,
-            channels=self.plan_channels(workload, ranks, seed=seed),
-            k=self._lab.plan.k if k is None else k,
-            seed=seed,
+            channels=self.plan_channels(workload, ranks, seed=options.seed),
+            k=self._lab.plan.k if options.k is None else options.k,
+            seed=options.seed,
         )
-        if inside_bps is None:
-            inside_bps = round(SCALE_UP_BPS / placement.k)
-        checked = choose_checked(workload, data_limit_bytes) if check else ()
+        inside_bps = round(SCALE_UP_BPS / placement.k) if options.inside_bps is None else options.inside_bps
+        checked = choose_checked(workload, options.data_limit_bytes) if options.check else ()
         programs = compile_programs(
             placement, self._settings_of(placement), checked=checked, inside_bps=inside_bps, sample_ns=SAMPLE_NS
         )
         devices = RdmaDevices(self._lab, ranks, self.settings) if self.settings.kind is TransportKind.RDMA else None
-        run = _Run(
-            workers=self._workers,
-            programs=programs,
-            interrupt=interrupt or self._interrupt,
-            around=around,
-            on_progress=on_progress,
-            limit_s=limit_s,
-        )
+        run = _Run(self._workers, programs, replace(options, interrupt=options.interrupt or self._interrupt))
         run.execute()
         measured = put_together(placement, run.reports, checked, self.settings.ideals())
         if devices is not None:
             measured = devices.add_to(measured)
         failure = run.failure
         if run.out_of_time:
-            failure = TimeLimitReached(limit_s, {host: left for host, left in measured.steps_left.items() if left})
+            failure = TimeLimitReached(
+                options.limit_s, {host: left for host, left in measured.steps_left.items() if left}
+            )
         return ExecutionResult(
             transfers=measured.transfers,
             channels=measured.channels,
@@ -203,16 +215,7 @@ class WorkloadRunner:
 class _Run:
     """One execution, phase by phase. What ends it early is in `failure`, `interrupted` or `out_of_time`."""
 
-    def __init__(
-        self,
-        *,
-        workers: Workers,
-        programs: Mapping[str, Program],
-        interrupt: Interrupt | None,
-        around: Around,
-        on_progress: OnProgress,
-        limit_s: float,
-    ) -> None:
+    def __init__(self, workers: Workers, programs: Mapping[str, Program], options: RunOptions) -> None:
         self.failure: TestbedError | None = None
         self.interrupted = False
         self.out_of_time = False
@@ -222,10 +225,7 @@ class _Run:
         self._workers = workers
         self._programs = programs
         self._hosts = tuple(programs)
-        self._interrupt = interrupt
-        self._around = around
-        self._on_progress = on_progress
-        self._limit_s = limit_s
+        self._options = options
         self._arrived: dict[str, int] = {}
         self._total = sum(
             step.size_bytes
@@ -236,7 +236,7 @@ class _Run:
 
     def execute(self) -> None:
         try:
-            if not self._note(self._workers.start(self._hosts, self._interrupt)):
+            if not self._note(self._workers.start(self._hosts, self._options.interrupt)):
                 return
             commands = {
                 host: {"do": "prepare", "program": encode_program(program)} for host, program in self._programs.items()
@@ -249,7 +249,7 @@ class _Run:
 
     def _set_up(self, expected: str, commands: Mapping[str, Mapping[str, Any]]) -> bool:
         self._workers.tell(commands)
-        answers = self._workers.wait(self._hosts, expected, time.monotonic() + SETUP_TIMEOUT_S, self._interrupt)
+        answers = self._workers.wait(self._hosts, expected, time.monotonic() + SETUP_TIMEOUT_S, self._options.interrupt)
         if answers.late:
             self.failure = WorkerFailed(answers.late[0], f"it is not {expected} after {SETUP_TIMEOUT_S:.0f} s")
         return self._note(answers)
@@ -262,13 +262,13 @@ class _Run:
             self.failure = self.failure or error
 
     def _move_inside(self) -> None:
-        with self._around():
+        with self._options.around():
             lead_s = LEAD_S + LEAD_PER_HOST_S * len(self._hosts)
             self.begin_ns = time.monotonic_ns() + round(lead_s * 1e9)
             start = {"do": "start", "at_ns": self.begin_ns}
             self._workers.tell(dict.fromkeys(self._hosts, start))
-            deadline = self.begin_ns / 1e9 + self._limit_s
-            answers = self._workers.wait(self._hosts, "done", deadline, self._interrupt, self._on_event)
+            deadline = self.begin_ns / 1e9 + self._options.limit_s
+            answers = self._workers.wait(self._hosts, "done", deadline, self._options.interrupt, self._on_event)
             self.elapsed_s = max(0.0, (time.monotonic_ns() - self.begin_ns) / 1e9)
             self.out_of_time = bool(answers.late)
             self._note(answers)
@@ -276,7 +276,7 @@ class _Run:
     def _on_event(self, host: str, event: Event) -> None:
         if event.get("event") == "progress":
             self._arrived[host] = event["bytes"]
-            self._on_progress(min(1.0, sum(self._arrived.values()) / self._total) if self._total else 1.0)
+            self._options.on_progress(min(1.0, sum(self._arrived.values()) / self._total) if self._total else 1.0)
 
     def _collect(self) -> None:
         """What the workers have measured, of all that are left."""
