@@ -97,7 +97,7 @@ class FaultSpec(SpecModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Words:
+class FaultWords:
     """How a kind of fault is written: the key of its place, the key that says what happens there, and an example."""
 
     kind: str
@@ -115,31 +115,31 @@ class _Words:
         return all(getattr(spec, key) is not None for key in (self.place, self.key, self.beside) if key is not None)
 
 
-_KINDS = (
-    _Words(kind="link-down", place="link", key="down", example="down: true"),
-    _Words(
+FAULT_WORDS = (
+    FaultWords(kind="link-down", place="link", key="down", example="down: true"),
+    FaultWords(
         kind="link-set",
         place="link",
         key="set",
         example="set: {rate: 50%}",
         settings=lambda spec: {} if spec.set is None else spec.set.settings(),
     ),
-    _Words(
+    FaultWords(
         kind="link-flap",
         place="link",
         key="flap",
         example="flap: {period: 100ms}",
         period=lambda spec: None if spec.flap is None else spec.flap.period,
     ),
-    _Words(
+    FaultWords(
         kind="pfc-storm",
         place="link",
         key="storm",
         example="storm: {priority: 3}",
         settings=lambda spec: {} if spec.storm is None else {"priority": spec.storm.priority},
     ),
-    _Words(kind="node-kill", place="node", key="kill", example="kill: true"),
-    _Words(
+    FaultWords(kind="node-kill", place="node", key="kill", example="kill: true"),
+    FaultWords(
         kind="daemon-kill",
         place="node",
         key="kill",
@@ -147,20 +147,22 @@ _KINDS = (
         example="daemon: bgpd, kill: true",
         settings=lambda spec: {} if spec.daemon is None else {"daemon": spec.daemon},
     ),
-    _Words(kind="agent-kill", place="agent", key="kill", example="kill: true"),
+    FaultWords(kind="agent-kill", place="agent", key="kill", example="kill: true"),
 )
 """Every kind of fault (`testbed.scenario.faults.registry`), in the order in which examples of them are shown."""
 _EXAMPLES_OF_PLACES = {"link": "NODE:IF", "node": "SWITCH", "agent": "HOST"}
-_BESIDE = frozenset(words.beside for words in _KINDS)
-_HAPPENINGS = tuple(key for key in FaultSpec.model_fields if any(key in (words.key, words.beside) for words in _KINDS))
+_BESIDE = frozenset(words.beside for words in FAULT_WORDS)
+_HAPPENINGS = tuple(
+    key for key in FaultSpec.model_fields if any(key in (words.key, words.beside) for words in FAULT_WORDS)
+)
 """The keys that say what happens, in the order of the model."""
 
 
 def _shapes() -> str:
     """An example of each kind; of a place, only the first one is written out."""
     shown: list[str] = []
-    for words in _KINDS:
-        first = next(one for one in _KINDS if one.place == words.place) is words
+    for words in FAULT_WORDS:
+        first = next(one for one in FAULT_WORDS if one.place == words.place) is words
         where = f"at: 200ms, {words.place}: {_EXAMPLES_OF_PLACES[words.place]}" if first else "..."
         shown.append(f"{{{where}, {words.example}}}")
     return f"{', '.join(shown[:-1])} or {shown[-1]}"
@@ -171,7 +173,7 @@ _SHAPES = _shapes()
 
 def resolve_fault(spec: FaultSpec) -> Fault:
     """The fault that an entry without problems means."""
-    words = max((one for one in _KINDS if one.mean(spec)), key=lambda one: one.beside is not None)
+    words = max((one for one in FAULT_WORDS if one.mean(spec)), key=lambda one: one.beside is not None)
     return Fault(
         at=spec.at,
         kind=words.kind,
@@ -192,7 +194,7 @@ def fault_problems(spec: FaultSpec, document: Document, path: Path) -> Iterator[
         message = f"a fault happens in one place: {places[0]} and {key} are given"
         yield document.problem("contradiction", (*path, key), message, hint="write two entries", key=True)
     place = places[0]
-    allowed = {key for words in _KINDS if words.place == place for key in (words.key, words.beside)}
+    allowed = {key for words in FAULT_WORDS if words.place == place for key in (words.key, words.beside)}
     given = [key for key in _HAPPENINGS if getattr(spec, key) is not None]
     for key in given:
         if key not in allowed:

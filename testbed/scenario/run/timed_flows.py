@@ -1,6 +1,8 @@
-"""A workload whose flows pairs of programs carry: iperf3 (TCP) or perftest (RDMA), into the same channels.
+"""Runs a workload whose flows are carried by pairs of programs, iperf3 (TCP) or perftest (RDMA), into the same
+channels.
 
-They send for a time, or, where latency is measured, so many messages."""
+The programs send for a time or, where latency is measured, a number of messages.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from testbed.workload.oracles.serialisation import Framing
 
 @dataclass(slots=True)
 class TimedResult:
-    """What the flows of one run measured; filled whatever happens to them."""
+    """What the flows of one run measured; it is filled whatever happens to them."""
 
     channels: list[Channel] = field(default_factory=list)
     starts_s: list[float] | None = None
@@ -33,7 +35,7 @@ class TimedResult:
     interrupted: bool = False
     window_s: float = SAMPLE_S
     polling_s: float = 0.0
-    """CPU time of programs that look for work without a pause, and give way to all others."""
+    """The CPU time of programs that look for work without a pause, and give way to all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,9 @@ class TimedFlows:
     """It gets how many seconds have passed, and how many will."""
 
     def run(self, traffic: RunTraffic, result: TimedResult) -> None:
-        """Raises `FlowFailed`, and `ScenarioError` where there is nothing to send or a NIC cannot."""
+        """Runs all flows at once. Raises `FlowFailed`, and `ScenarioError` where there is nothing to send or a NIC
+        cannot.
+        """
         if self.scenario.transport.kind is TransportKind.RDMA:
             self._run_perftest(traffic, result)
         else:

@@ -1,4 +1,4 @@
-"""Running a workload on a live lab: programs go to the hosts' workers, and what they measured comes back.
+"""Runs a workload on a live lab: programs go to the hosts' workers, and what they measured comes back.
 
     with WorkloadRunner(lab, transport) as runner:
         result = runner.run(workload, ranks, RunOptions(seed=1))
@@ -37,13 +37,13 @@ SETUP_TIMEOUT_S = 30.0
 REPORT_TIMEOUT_S = 30.0
 LEAD_S = 0.002
 LEAD_PER_HOST_S = 0.0003
-"""How far ahead the common start lies: the time in which every worker has been told."""
+"""How far ahead the common start lies, for each host: the time in which every worker has been told."""
 SAMPLE_NS = 25_000_000
 _JOBS = 1 << 24
 
 
 class TimeLimitReached(ScenarioError):
-    """A run did not end in its time. `hosts` had steps left."""
+    """A run did not end in its time. `hosts` are those that had steps left."""
 
     def __init__(self, limit_s: float, hosts: Mapping[str, int]) -> None:
         left = ", ".join(f"{host} ({steps} steps left)" for host, steps in list(hosts.items())[:3])
@@ -69,9 +69,9 @@ class ExecutionResult:
     interrupted: bool = False
     failure: TestbedError | None = None
     begin_monotonic_ns: int = 0
-    """CLOCK_MONOTONIC at the begin of the workload; 0: it never began."""
+    """CLOCK_MONOTONIC at the begin of the workload; 0 where it never began."""
     elapsed_s: float = 0.0
-    """From the begin until all was done, or the run was ended."""
+    """The time from the begin until all was done, or the run was ended."""
 
     @property
     def complete(self) -> bool:
@@ -109,7 +109,7 @@ DEFAULT_OPTIONS = RunOptions()
 
 
 class WorkloadRunner:
-    """The workers of one lab, for one transport. A context manager.
+    """Runs workloads with the workers of one lab and one transport. A context: leaving it ends the workers.
 
     Raises `ScenarioError` for a transport that this lab cannot have.
     """
@@ -141,12 +141,12 @@ class WorkloadRunner:
         self._workers.close()
 
     def pid(self, host: str) -> int | None:
-        """The process that moves a host's data; None where it has none."""
+        """The process of a host's worker; None where the host has none."""
         worker = self._workers.workers.get(host)
         return None if worker is None else worker.process.pid
 
     def kill(self, host: str) -> None:
-        """End the worker of a host at once. Raises `ScenarioError` where it has none, or it has ended already."""
+        """Ends the worker of a host at once. Raises `ScenarioError` where it has none, or it has ended already."""
         worker = self._workers.workers.get(host)
         if worker is None:
             raise ScenarioError(f"{host} has no worker: it takes no part in the workload")
@@ -161,7 +161,7 @@ class WorkloadRunner:
     def run(
         self, workload: Workload, ranks: Sequence[PortPlan], options: RunOptions = DEFAULT_OPTIONS
     ) -> ExecutionResult:
-        """Run a workload whose rank i is the NIC `ranks[i]`.
+        """Runs a workload whose rank i is the NIC `ranks[i]`.
 
         Whatever happens to the traffic is told by the result; `ScenarioError` is raised for a workload that does not
         fit the ranks.
@@ -255,7 +255,7 @@ class _Run:
         return self._note(answers)
 
     def _move(self) -> None:
-        """The traffic itself. What goes wrong around it ends the run, and loses nothing of what was measured."""
+        """Moves the traffic. What goes wrong around it ends the run, and loses nothing of what was measured."""
         try:
             self._move_inside()
         except TestbedError as error:
@@ -279,7 +279,7 @@ class _Run:
             self._options.on_progress(min(1.0, sum(self._arrived.values()) / self._total) if self._total else 1.0)
 
     def _collect(self) -> None:
-        """What the workers have measured, of all that are left."""
+        """Collects what the workers have measured, of all that are left."""
         hosts = [host for host in self._hosts if host in self._workers.workers]
         self._workers.tell(dict.fromkeys(hosts, _STOP))
         answers = self._workers.wait(hosts, "report", time.monotonic() + REPORT_TIMEOUT_S, None, tolerant=True)
@@ -292,7 +292,7 @@ class _Run:
             self.failure = answers.failure  # whatever else broke, a death found late is the reason
 
     def _settle_checks(self) -> None:
-        """Have counted what digests alone do not settle."""
+        """Has counted by the workers what digests alone do not settle."""
         open_questions = settle_digests(self.reports)
         if not open_questions:
             return

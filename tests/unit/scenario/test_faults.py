@@ -19,6 +19,7 @@ from testbed.scenario.faults.outcome import FaultOutcome, LabLeftChanged
 from testbed.scenario.faults.registry import FAULTS, lab_fault
 from testbed.scenario.faults.timeline import FaultTimeline
 from testbed.scenario.trust.faults import check_faults
+from testbed.spec.fault_spec import FAULT_WORDS, FaultWords
 from testbed.spec.scenario_file import load_scenario_text
 from testbed.units import Duration
 
@@ -134,24 +135,20 @@ def kinds(timeline: FaultTimeline) -> list[tuple[str, str]]:
     return [(event.kind, event.target) for event in timeline.events()]
 
 
-def test_faults_are_done_and_undone() -> None:
-    """The kinds that the registry has are those that files can ask for."""
-    text = """
-name: x
-topology: {file: x.yml}
-workload: {kind: permutation, bytes: 64bdp}
-faults:
-  - {at: 1s, link: "a:b", down: true}
-  - {at: 1s, link: "a:b", set: {rate: 50%}}
-  - {at: 1s, until: 2s, link: "a:b", flap: {period: 100ms}}
-  - {at: 1s, link: "a:b", storm: {priority: 3}}
-  - {at: 1s, node: a, kill: true}
-  - {at: 1s, node: a, daemon: bgpd, kill: true}
-  - {at: 1s, agent: a, kill: true}
-"""
-    written = load_scenario_text(text, file="x.yml").scenario.faults
-    assert {fault.kind for fault in written} == set(FAULTS)
-    assert all(isinstance(lab_fault(fault), FAULTS[fault.kind]) for fault in written)
+def test_every_kind_has_words_and_a_class() -> None:
+    kinds = [words.kind for words in FAULT_WORDS]
+    assert sorted(kinds) == sorted(FAULTS)
+    assert all(FAULTS[words.kind].place == words.place for words in FAULT_WORDS)
+
+
+@pytest.mark.parametrize("words", FAULT_WORDS, ids=lambda words: words.kind)
+def test_the_example_of_a_kind_is_of_that_kind(words: FaultWords) -> None:
+    place = "a:b" if words.place == "link" else "a"
+    entry = f"{{at: 1s, until: 2s, {words.place}: '{place}', {words.example}}}"
+    text = f"name: x\ntopology: {{file: x.yml}}\nworkload: {{kind: permutation, bytes: 64bdp}}\nfaults: [{entry}]\n"
+    (read,) = load_scenario_text(text, file="x.yml").scenario.faults
+    made = lab_fault(read)
+    assert type(made) is FAULTS[words.kind] and made.target == place
 
 
 def test_a_run_in_which_all_goes_wrong_as_planned(links: Links) -> None:
