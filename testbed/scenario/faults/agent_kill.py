@@ -6,7 +6,8 @@ from testbed.scenario.faults.lab_fault import FaultPlace, FaultSite, LabFault
 
 
 class AgentKill(LabFault):
-    """The worker of a host gets SIGKILL. A host that takes no part in the workload has no worker: nothing happens."""
+    """The worker of a host gets SIGKILL. It cannot be done to a host without a worker: one that takes no part in the
+    workload, or whose traffic is that of programs such as iperf3."""
 
     kind = "agent-kill"
     place = FaultPlace.AGENT

@@ -24,8 +24,8 @@ class FaultOutcome:
     """How far the faults of a run happened as planned.
 
     `planned` is how many faults the scenario has, `acts` how often something was done or undone, `latest_s` how late
-    the latest of that was begun. `troubles` name each fault that did not happen, was late beyond its bound, or was not
-    undone, and why. `left_changed` are those of them after which the lab is not what its topology declares.
+    the latest of that was begun. `troubles` name each fault that did not happen, was late or slow beyond its bound, or
+    was not undone, and why. `left_changed` are those after which the lab is not what its topology declares.
     """
 
     planned: int

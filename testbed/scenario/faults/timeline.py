@@ -32,20 +32,36 @@ SETTLE_S = 60.0
 """In which routing must be whole again after the faults of a run."""
 LATEST_S = 0.1
 """How late an act may begin at most; where a fault lasts less than twice that, half of what it lasts."""
+LONGEST_S = 1.0
+"""How long it may take at most to do a fault; where it lasts less than twice that, half of what it lasts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
     """Something to be done, or with `undo` undone, `at_ns` after the begin of the traffic.
 
-    `order` is the same for an act and its undoing. `bound_ns` is how late it may be.
+    `order` is the same for an act and its undoing. `lasts_ns` is the time between the two; None: until the run ends.
     """
 
     at_ns: int
     fault: LabFault
     undo: bool
     order: int
-    bound_ns: int
+    lasts_ns: int | None = None
+
+    @property
+    def latest_ns(self) -> int:
+        """How late it may begin."""
+        return self._at_most(LATEST_S)
+
+    @property
+    def longest_ns(self) -> int:
+        """How long it may take."""
+        return self._at_most(LONGEST_S)
+
+    def _at_most(self, limit_s: float) -> int:
+        limit_ns = round(limit_s * 1e9)
+        return limit_ns if self.lasts_ns is None else min(limit_ns, self.lasts_ns // 2)
 
     @property
     def name(self) -> str:
@@ -183,6 +199,10 @@ class FaultTimeline:
             self._troubles.append(f"{act.name} at {act.due} did not happen: {error_words(error)}")
             return
         self._happened.add(act.order)
+        took_ns = time.monotonic_ns() - began_ns
+        if took_ns > act.longest_ns:
+            limit = f"limit {act.longest_ns / 1e6:.0f} ms"
+            self._troubles.append(f"{act.name} at {act.due} took {took_ns / 1e6:.0f} ms to happen ({limit})")
         self._note(began_ns, act.fault.kind, act)
 
     def _undo(self, act: Act, *, last: bool = False) -> None:
@@ -208,7 +228,7 @@ class FaultTimeline:
     def _undoing(self, act: Act) -> Act:
         """The act that undoes this one; where the scenario has none, the end of the run."""
         found = next((one for one in self._acts if one.undo and one.order == act.order), None)
-        return found or Act(at_ns=_NEVER_NS, fault=act.fault, undo=True, order=act.order, bound_ns=0)
+        return found or Act(at_ns=_NEVER_NS, fault=act.fault, undo=True, order=act.order)
 
     def _note(self, began_ns: int, kind: str, act: Act) -> None:
         """What was done counts from when it was begun: its first effects are seen before the last of it is done."""
@@ -216,9 +236,9 @@ class FaultTimeline:
         self._done.append(TimedEvent(at_ns=began_ns, kind=kind, target=act.fault.target, detail=detail))
         late_ns = min(began_ns, self._ended_ns or began_ns) - self._began_ns - act.at_ns
         self._latest_ns = max(self._latest_ns, late_ns)
-        if late_ns > act.bound_ns:
+        if late_ns > act.latest_ns:
             what = f"was to end at {act.due} and ended" if act.undo else f"was to begin at {act.due} and began"
-            limit = f"limit {act.bound_ns / 1e6:.0f} ms"
+            limit = f"limit {act.latest_ns / 1e6:.0f} ms"
             self._troubles.append(f"{act.name} {what} {late_ns / 1e6:.0f} ms late ({limit})")
 
     # --- the end -----------------------------------------------------------------------------------------
@@ -240,7 +260,7 @@ class FaultTimeline:
         for act in self._acts:
             if act.undo or act.order in self._begun:
                 continue
-            if act.at_ns + act.bound_ns < lasted_ns:
+            if act.at_ns + act.latest_ns < lasted_ns:
                 self._troubles.append(f"{act.name} at {act.due} never happened: what was due before it took too long")
             elif act.fault not in named:
                 ended = f"the traffic ended after {lasted_ns / 1e9:.3f} s"
@@ -269,11 +289,9 @@ def plan_acts(faults: Sequence[LabFault]) -> list[Act]:
     order = 0
     for fault in faults:
         for span in fault.spans():
-            bound_ns = round(LATEST_S * 1e9)
-            if span.end_ns is not None:
-                bound_ns = min(bound_ns, (span.end_ns - span.begin_ns) // 2)
-            acts.append(Act(at_ns=span.begin_ns, fault=fault, undo=False, order=order, bound_ns=bound_ns))
+            lasts_ns = None if span.end_ns is None else span.end_ns - span.begin_ns
+            acts.append(Act(at_ns=span.begin_ns, fault=fault, undo=False, order=order, lasts_ns=lasts_ns))
             if span.end_ns is not None and fault.is_undone:
-                acts.append(Act(at_ns=span.end_ns, fault=fault, undo=True, order=order, bound_ns=bound_ns))
+                acts.append(Act(at_ns=span.end_ns, fault=fault, undo=True, order=order, lasts_ns=lasts_ns))
             order += 1
     return sorted(acts, key=lambda act: (act.at_ns, act.order))

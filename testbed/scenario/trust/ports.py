@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 WINDOW_S = 0.1
 MAX_DEVIATION = 0.05
-"""Of the rate, over all windows with a backlog of a port."""
+"""The share of its rate by which a port may miss it, over all windows in which it has a backlog."""
 LEAST_WINDOWS = 3
 LEAST_BACKLOG_PACKETS = 2
 
 
 def check_rates(seen: Observation, mtu_of: Sequence[int], disturbed: Collection[str] = ()) -> list[Check]:
-    """The port whose rate deviated most while packets waited in it; nothing where none ever had a backlog.
+    """Judges the port whose rate deviated most while packets waited in it; nothing where none ever had a backlog.
 
     `mtu_of` is each port's MTU, by number. Ports that were paused meanwhile are not judged, nor are those that faults
     befell (`disturbed`, as "node:interface").

@@ -175,7 +175,7 @@ def test_later_faults_happen_though_one_fails(links: Links, error: Exception, wo
     links.fails["a:b", "down"] = [error]
     timeline = played(links, fault("link-down", "a:b", "0ms"), fault("link-down", "c:d", "10ms"), until=("c:d", "down"))
     assert ("link-down", "a:b") not in kinds(timeline), "what did not happen is no event"
-    (trouble,) = (one for one in timeline.outcome().troubles if "late" not in one)
+    (trouble,) = (one for one in timeline.outcome().troubles if "late" not in one and "took" not in one)
     assert trouble.startswith("link-down of a:b at 0 ns did not happen: ") and words in trouble
     assert ("a:b", "up") in links.done, "it may have happened half-way"
     assert ("undone-link-down", "a:b") not in kinds(timeline)
@@ -203,14 +203,14 @@ def test_an_undo_that_fails_in_time_is_tried_again_at_the_end(links: Links) -> N
 
 def test_a_fault_whose_time_the_traffic_did_not_see_is_named(links: Links) -> None:
     timeline = played(links, fault("link-down", "a:b", "0ms"), fault("link-down", "c:d", "1h"), until=("a:b", "down"))
-    (trouble,) = (one for one in timeline.outcome().troubles if "late" not in one)
+    (trouble,) = (one for one in timeline.outcome().troubles if "late" not in one and "took" not in one)
     assert trouble.startswith("link-down of c:d at 3600 s never happened: the traffic ended after 0.")
     assert ("c:d", "down") not in links.done
 
 
 def test_of_a_flap_only_what_the_traffic_saw_is_asked_for(links: Links) -> None:
     timeline = played(links, fault("link-flap", "a:b", "0ms", "2h", "1h"), until=("a:b", "down"))
-    assert [one for one in timeline.outcome().troubles if "late" not in one] == []
+    assert [one for one in timeline.outcome().troubles if "late" not in one and "took" not in one] == []
     assert links.done == [("a:b", "down"), ("a:b", "up")]
 
 
@@ -220,6 +220,15 @@ def test_what_comes_late_is_named(links: Links, monkeypatch: pytest.MonkeyPatch)
     (trouble,) = timeline.outcome().troubles
     assert trouble.startswith("link-down of a:b was to begin at 0 ns and began ") and "(limit 0 ms)" in trouble
     assert timeline.outcome().latest_s > 0
+
+
+def test_what_takes_long_is_named(links: Links, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline_module, "LONGEST_S", 0.0)
+    timeline = played(links, fault("link-down", "a:b", "0ms"), until=("a:b", "down"))
+    assert any(
+        one.startswith("link-down of a:b at 0 ns took ") and one.endswith(" ms to happen (limit 0 ms)")
+        for one in timeline.outcome().troubles
+    )
 
 
 def test_what_stands_behind_another_is_named(links: Links) -> None:
@@ -278,7 +287,7 @@ def test_what_the_lab_does_not_have_is_refused_before_the_traffic(links: Links) 
 def test_a_lab_that_cannot_be_heard_is_named(links: Links, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     monkeypatch.setattr(Stream, "error", error)
     timeline = played(links, fault("link-down", "a:b", "0ms"), until=("a:b", "down"))
-    (trouble,) = (one for one in timeline.outcome().troubles if "late" not in one)
+    (trouble,) = (one for one in timeline.outcome().troubles if "late" not in one and "took" not in one)
     assert trouble.startswith("what the lab says of itself was not heard to the end: ") and str(error) in trouble
 
 
