@@ -140,7 +140,8 @@ class FaultTimeline:
             undone = bool(self._outstanding)
             for act in list(self._outstanding.values()):
                 self._undo(act, last=True)
-            if undone or any(event.kind == "detected" for event in self._seen()):
+            disturbed = undone or any(event.kind == "detected" for event in self._seen())
+            if disturbed and not self._left_changed:
                 self._await_routing()
         finally:
             self._site.links.close()
@@ -185,7 +186,7 @@ class FaultTimeline:
                     self._undo(act)
                 else:
                     self._do(act)
-        except BaseException as error:
+        except BaseException as error:  # a thread has nobody else who would hear of it
             self._troubles.append(f"the thread that does the faults broke: {error_words(error)}")
 
     def _do(self, act: Act) -> None:
@@ -195,7 +196,7 @@ class FaultTimeline:
         began_ns = time.monotonic_ns()
         try:
             act.fault.do(self._site)
-        except Exception as error:
+        except Exception as error:  # whatever it was, this one did not happen, and the next one is due
             self._troubles.append(f"{act.name} at {act.due} did not happen: {error_words(error)}")
             return
         self._happened.add(act.order)
@@ -215,7 +216,7 @@ class FaultTimeline:
         began_ns = time.monotonic_ns()
         try:
             act.fault.undo(self._site)
-        except Exception as error:
+        except Exception as error:  # whatever it was, the others are to be undone
             what = f"{act.name} was not undone: {error_words(error)}"
             self._troubles.append(what)
             if last:
