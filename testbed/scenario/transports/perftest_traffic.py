@@ -188,7 +188,8 @@ class PerftestTraffic(TimedTraffic):
             waiting[flow.id] = flow, process, said
         poller = select.poll()
         poller.register(self.interrupt, select.POLLIN)
-        deadline = time.monotonic() + LISTEN_TIMEOUT_S + LISTEN_TIMEOUT_PER_FLOW_S * len(flows)
+        timeout_s = LISTEN_TIMEOUT_S + LISTEN_TIMEOUT_PER_FLOW_S * len(flows)
+        deadline = time.monotonic() + timeout_s
         while waiting:
             for flow, process, said in list(waiting.values()):
                 if process.poll() is not None:
@@ -201,7 +202,7 @@ class PerftestTraffic(TimedTraffic):
                 return False
             if waiting and time.monotonic() > deadline:
                 late = next(iter(waiting.values()))[0]
-                raise FlowFailed(late, late.server.node, f"not listening after {LISTEN_TIMEOUT_S:.0f} s")
+                raise FlowFailed(late, late.server.node, f"not listening after {timeout_s:g} s")
         return True
 
     def _start_clients(

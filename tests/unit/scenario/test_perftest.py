@@ -140,6 +140,15 @@ def test_a_server_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         run(lab)
 
 
+def test_a_server_that_never_listens_says_how_long_was_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More flows have more time."""
+    monkeypatch.setattr("testbed.scenario.transports.perftest_traffic.listens", lambda pid, port: False)
+    monkeypatch.setattr("testbed.scenario.transports.perftest_traffic.LISTEN_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("testbed.scenario.transports.perftest_traffic.LISTEN_TIMEOUT_PER_FLOW_S", 0.1)
+    with pytest.raises(ScenarioStopped, match=r"failed on p1-s2-h1: not listening after 0\.5 s"):
+        run(lab_with(printed(TABLE)))
+
+
 def test_hosts_without_devices_are_refused_before_anything_starts() -> None:
     lab = lab_with(printed(TABLE), devices=False)
     with pytest.raises(ScenarioError, match="p1-s1-h1:rail1 has no RDMA device") as caught:
