@@ -13,11 +13,12 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from testbed.errors import ScenarioError
 from testbed.plan.operations import PortPlan
+from testbed.results import Channel
 from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
 from testbed.units import Duration
@@ -48,22 +49,42 @@ class TimedFlow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimedTraffic:
-    """Flows that pairs of programs carry at once, and who is told of their course.
+class FlowWatch:
+    """Who hears of flows while they run, and who may end them.
 
     `around` is entered when every server listens and left when the last sender has ended, so that counters can be read
     there. `on_listening` gets how many servers listen, `on_elapsed` how many seconds have passed; each also gets of how
     many.
     """
 
-    lab: LiveLab
-    duration: Duration
-    tos: int
-    """The IP header's former type of service: DSCP and ECN (RFC 2474, RFC 3168)."""
     interrupt: Interrupt
     around: Callable[[], AbstractContextManager[None]]
     on_listening: Callable[[int, int], None]
     on_elapsed: Callable[[float, float], None]
+
+
+@dataclass(slots=True)
+class TimedResult:
+    """What the flows of one run measured; it is filled whatever happens to them."""
+
+    channels: list[Channel] = field(default_factory=list)
+    starts_s: list[float] | None = None
+    """When each flow began, where they are to run together; None where they run one after the other."""
+    interrupted: bool = False
+    window_s: float = SAMPLE_S
+    polling_s: float = 0.0
+    """The CPU time of programs that look for work without a pause, and give way to all others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedTraffic:
+    """Flows to be run at once by pairs of programs."""
+
+    lab: LiveLab
+    duration: Duration
+    tos: int
+    """The IP header's former type of service: DSCP and ECN (RFC 2474, RFC 3168)."""
+    watch: FlowWatch
 
 
 class FlowFailed(ScenarioError):
@@ -77,6 +98,12 @@ class FlowFailed(ScenarioError):
         self.flow = flow
         self.node = node
         self.reason = reason
+
+
+def require_flows(flows: Sequence[TimedFlow]) -> None:
+    """Raises `ScenarioError` where there is nothing to send."""
+    if not flows:
+        raise ScenarioError("this workload sends nothing over the fabric")
 
 
 class Sender(Protocol):

@@ -8,28 +8,26 @@ Workers stay between runs, so that a run costs little beyond its traffic.
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
 from testbed.errors import ScenarioError, TestbedError
-from testbed.model.scenario import Transport, TransportKind
+from testbed.model.scenario import Transport
 from testbed.plan.operations import PortPlan
 from testbed.results import Channel, CollectiveResult, Transfers
 from testbed.scenario.ideals.point_ideals import SCALE_UP_BPS
-from testbed.scenario.run.channels import ChannelPlan, plan_channels
+from testbed.scenario.run.channels import ChannelPlan
 from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.measured import put_together, settle_digests
 from testbed.scenario.run.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
 from testbed.scenario.run.workers import Answers, Event, WorkerFailed, Workers
-from testbed.scenario.transports.rdma_devices import RdmaDevices
-from testbed.scenario.transports.settings import TransportSettings
-from testbed.worker.program import Program, RdmaSettings, Settings
+from testbed.scenario.transports.registry import transport_on
+from testbed.worker.program import Program
 from testbed.worker.program_json import encode_program
 from testbed.workload.steps import Workload
 
@@ -39,7 +37,6 @@ LEAD_S = 0.002
 LEAD_PER_HOST_S = 0.0003
 """How far ahead the common start lies, for each host: the time in which every worker has been told."""
 SAMPLE_NS = 25_000_000
-_JOBS = 1 << 24
 
 
 class TimeLimitReached(ScenarioError):
@@ -84,28 +81,25 @@ OnProgress = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How one workload is run, and whom its course is told.
-
-    `k` multiplies the workload's own times (None: the lab's). `inside_bps` is the lab rate of transfers inside a host
-    (None: that of `point_ideals.SCALE_UP_BPS`; 0: they take no time). With `check`, collectives carry data, as far as
-    it fits into `data_limit_bytes`, and what arrives wrong is counted. The run is ended `limit_s` after its begin.
-
-    `around` is entered when every host is ready, and left when all are done. `on_progress` gets the share of bytes that
-    have arrived. `interrupt` None: the one that the runner was made with.
-    """
+    """How one workload is run, beside what it is and where, and whom its course is told."""
 
     seed: int = 1
+    """It draws the ports of channels and the data of collectives."""
     k: float | None = None
-    check: bool = True
-    limit_s: float = 60.0
+    """What multiplies the workload's times; None: the lab's time scale."""
     inside_bps: int | None = None
+    """The lab rate of transfers inside a host; 0: they take no time; None: that of `point_ideals.SCALE_UP_BPS`."""
+    check: bool = True
+    """Whether collectives carry data, as far as it fits into `data_limit_bytes`, and what is wrong is counted."""
     data_limit_bytes: int = DATA_LIMIT_BYTES
+    limit_s: float = 60.0
+    """The wall-clock time after which the run is ended."""
     interrupt: Interrupt | None = None
+    """What ends it early; None: the runner's own."""
     around: Around = nullcontext
+    """It is entered when every host is ready, and left when all are done."""
     on_progress: OnProgress = lambda share: None
-
-
-DEFAULT_OPTIONS = RunOptions()
+    """It gets the share of bytes that have arrived."""
 
 
 class WorkloadRunner:
@@ -117,12 +111,11 @@ class WorkloadRunner:
     def __init__(
         self, lab: LiveLab, transport: Transport, hosts: Sequence[str] = (), *, interrupt: Interrupt | None = None
     ) -> None:
-        self.settings = TransportSettings(lab, transport)
+        self.transport = transport_on(lab, transport)
         self._lab = lab
-        self._workers = Workers(lab, rdma=transport.kind is TransportKind.RDMA)
+        self._workers = Workers(lab, transport=transport.kind.value, own_sysfs=self.transport.workers_own_sysfs)
         self._hosts = tuple(hosts)
         self._interrupt = interrupt
-        self._runs = 0
 
     def __enter__(self) -> Self:
         """Starts the workers of the hosts given; others are started when a run first needs them."""
@@ -156,16 +149,20 @@ class WorkloadRunner:
 
     def plan_channels(self, workload: Workload, ranks: Sequence[PortPlan], *, seed: int) -> ChannelPlan:
         """The channels that `run` will use with this seed."""
-        return plan_channels(workload, ranks, kind=self.settings.kind, seed=seed, single_path=self.settings.single_path)
+        return self.transport.plan_channels(workload, ranks, seed=seed)
 
     def run(
-        self, workload: Workload, ranks: Sequence[PortPlan], options: RunOptions = DEFAULT_OPTIONS
+        self,
+        workload: Workload,
+        ranks: Sequence[PortPlan],
+        options: RunOptions | None = None,
     ) -> ExecutionResult:
         """Runs a workload whose rank i is the NIC `ranks[i]`.
 
         Whatever happens to the traffic is told by the result; `ScenarioError` is raised for a workload that does not
         fit the ranks.
         """
+        options = options or RunOptions()
         placement = PlacedWorkload(
             workload=workload,
             ranks=ranks,
@@ -176,14 +173,21 @@ class WorkloadRunner:
         inside_bps = round(SCALE_UP_BPS / placement.k) if options.inside_bps is None else options.inside_bps
         checked = choose_checked(workload, options.data_limit_bytes) if options.check else ()
         programs = compile_programs(
-            placement, self._settings_of(placement), checked=checked, inside_bps=inside_bps, sample_ns=SAMPLE_NS
+            placement,
+            self.transport.worker_settings(placement),
+            checked=checked,
+            inside_bps=inside_bps,
+            sample_ns=SAMPLE_NS,
         )
-        devices = RdmaDevices(self._lab, ranks, self.settings) if self.settings.kind is TransportKind.RDMA else None
-        run = _Run(self._workers, programs, replace(options, interrupt=options.interrupt or self._interrupt))
+        add_observed = self.transport.observe_run(ranks)
+        run = _Run(
+            workers=self._workers,
+            programs=programs,
+            interrupt=options.interrupt or self._interrupt,
+            options=options,
+        )
         run.execute()
-        measured = put_together(placement, run.reports, checked, self.settings.ideals())
-        if devices is not None:
-            measured = devices.add_to(measured)
+        measured = add_observed(put_together(placement, run.reports, checked, self.transport.ideals()))
         failure = run.failure
         if run.out_of_time:
             failure = TimeLimitReached(
@@ -200,22 +204,18 @@ class WorkloadRunner:
             elapsed_s=run.elapsed_s,
         )
 
-    def _settings_of(self, placement: PlacedWorkload) -> Callable[[str], Settings]:
-        if self.settings.kind is TransportKind.RDMA:
-            return lambda host: RdmaSettings()
-        if self.settings.kind is TransportKind.TCP:
-            tcp = self.settings.tcp()
-            return lambda host: tcp
-        self._runs += 1  # what is left of the last run's packets must not be taken for this one's
-        job_id = 1 + (self._runs - 1) % (_JOBS - 1)
-        key = secrets.token_hex(32) if self.settings.secured else ""
-        return lambda host: self.settings.uet(host, placement.ranks, placement.channels, job_id=job_id, key=key)
-
 
 class _Run:
     """One execution, phase by phase. What ends it early is in `failure`, `interrupted` or `out_of_time`."""
 
-    def __init__(self, workers: Workers, programs: Mapping[str, Program], options: RunOptions) -> None:
+    def __init__(
+        self,
+        *,
+        workers: Workers,
+        programs: Mapping[str, Program],
+        interrupt: Interrupt | None,
+        options: RunOptions,
+    ) -> None:
         self.failure: TestbedError | None = None
         self.interrupted = False
         self.out_of_time = False
@@ -225,6 +225,7 @@ class _Run:
         self._workers = workers
         self._programs = programs
         self._hosts = tuple(programs)
+        self._interrupt = interrupt
         self._options = options
         self._arrived: dict[str, int] = {}
         self._total = sum(
@@ -236,7 +237,7 @@ class _Run:
 
     def execute(self) -> None:
         try:
-            if not self._note(self._workers.start(self._hosts, self._options.interrupt)):
+            if not self._note(self._workers.start(self._hosts, self._interrupt)):
                 return
             commands = {
                 host: {"do": "prepare", "program": encode_program(program)} for host, program in self._programs.items()
@@ -249,7 +250,7 @@ class _Run:
 
     def _set_up(self, expected: str, commands: Mapping[str, Mapping[str, Any]]) -> bool:
         self._workers.tell(commands)
-        answers = self._workers.wait(self._hosts, expected, time.monotonic() + SETUP_TIMEOUT_S, self._options.interrupt)
+        answers = self._workers.wait(self._hosts, expected, time.monotonic() + SETUP_TIMEOUT_S, self._interrupt)
         if answers.late:
             self.failure = WorkerFailed(answers.late[0], f"it is not {expected} after {SETUP_TIMEOUT_S:.0f} s")
         return self._note(answers)
@@ -268,7 +269,7 @@ class _Run:
             start = {"do": "start", "at_ns": self.begin_ns}
             self._workers.tell(dict.fromkeys(self._hosts, start))
             deadline = self.begin_ns / 1e9 + self._options.limit_s
-            answers = self._workers.wait(self._hosts, "done", deadline, self._options.interrupt, self._on_event)
+            answers = self._workers.wait(self._hosts, "done", deadline, self._interrupt, self._on_event)
             self.elapsed_s = max(0.0, (time.monotonic_ns() - self.begin_ns) / 1e9)
             self.out_of_time = bool(answers.late)
             self._note(answers)
