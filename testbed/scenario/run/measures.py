@@ -15,6 +15,7 @@ import numpy as np
 
 from testbed.collect.probe_ledger import ProbeReport
 from testbed.results import Channel, CollectiveResult, PortLoad, RunEvent, Transfers
+from testbed.scenario.faults.registry import FAULTS
 from testbed.scenario.run.flow_rates import first_done_after, goodput_curve, rates_together
 from testbed.scenario.run.observation import Observation
 from testbed.workload.metrics import CATALOGUE
@@ -22,7 +23,7 @@ from testbed.workload.metrics.latency import LATENCY, LATENCY_RATIO
 from testbed.workload.metrics.statistics import mean_of_known
 from testbed.workload.oracles.ecmp import UPLINKS
 
-DISTURBING = ("link-", "node-", "daemon-", "agent-", "pfc-")
+DISTURBING = frozenset(FAULTS)
 """Events of these kinds are faults; others are what was seen of them."""
 
 
@@ -66,7 +67,7 @@ def compute_metrics(run: RunData) -> dict[str, float | None]:
 
 def first_fault_s(events: Sequence[RunEvent]) -> float | None:
     """When the first fault of a run was done; None where none was."""
-    return next((event.at_s for event in events if event.kind.startswith(DISTURBING)), None)
+    return next((event.at_s for event in events if event.kind in DISTURBING), None)
 
 
 def _compute(name: str, *samples: Any, **named: Any) -> float | None:
@@ -215,7 +216,7 @@ def _of_queues(run: RunData) -> dict[str, float | None]:
 
 
 def _of_faults(run: RunData) -> dict[str, float | None]:
-    faults = [event for event in run.events if event.kind.startswith(DISTURBING)]
+    faults = [event for event in run.events if event.kind in DISTURBING]
     if not faults:
         return {}
     event_s = faults[0].at_s
