@@ -20,7 +20,7 @@ from testbed.scenario.run.traffic import RunTraffic
 from testbed.scenario.transports.perftest_flows import plan_perftest_flows
 from testbed.scenario.transports.settings import TransportSettings
 from testbed.workload.metrics import CATALOGUE
-from testbed.workload.metrics.latency import LATENCY, LATENCY_RATIO
+from testbed.workload.metrics.latency import LATENCY
 from testbed.workload.oracles.ecmp import UPLINKS
 from testbed.workload.oracles.fabric_graph import DirectedLink
 from testbed.workload.oracles.roofline import workload_roofline_s
@@ -145,22 +145,7 @@ def _leaf(nic: PortPlan) -> str:
 def _metric_ideals(traffic: Sequence[tuple[Workload, RankPlacement]], uplinks: Mapping[str, int]) -> dict[str, float]:
     """For the uplink metrics the ideal places whole flows as evenly as possible: n flows on m uplinks are n // m on
     each and one more on n % m of them."""
-    ideals = {
-        "aggregate_share": 1.0,
-        "slowest_share": 1.0,
-        "jain_flows": 1.0,
-        "fct_slowdown_p50": 1.0,
-        "fct_slowdown_p95": 1.0,
-        "fct_slowdown_p99": 1.0,
-        "tail_fct_ratio": 1.0,
-        "jct_ratio": 1.0,
-        "goodput_share": 1.0,
-        "busbw_share": 1.0,
-        "wrong": 0.0,
-        "drops": 0.0,
-        "retransmits": 0.0,
-        "retransmit_ratio": 0.0,
-    }
+    ideals = {metric.name: metric.ideal for metric in CATALOGUE.values() if metric.ideal is not None}
     workload, placement = traffic[0]
     if not is_pattern(workload):
         return ideals
@@ -188,11 +173,8 @@ def _latency_ideals(scenario: Scenario, settings: TransportSettings, traffic: Ru
     options = scenario.transport.options
     flows = plan_perftest_flows(traffic.workload, traffic.placement, seed=traffic.seed, options=options)
     ideal_s = [flow_ideal_s(settings, flow) for flow in flows]
-    return {
-        metric.name: value
-        for metric in LATENCY
-        if (value := 1.0 if metric.name == LATENCY_RATIO else metric.compute(ideal_s)) is not None
-    }
+    percentiles = {metric.name: metric.compute(ideal_s) for metric in LATENCY if metric.ideal is None}
+    return {name: value for name, value in percentiles.items() if value is not None}
 
 
 def _even(flows: int, uplinks: int) -> list[float]:
