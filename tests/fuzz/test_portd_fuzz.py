@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from pfc_frames import ETHERTYPE, OPCODE, PAUSE_ADDRESS, MalformedPfc, decode_pfc
 
 from testbed.datapath.maps import LabMaps
 from testbed.datapath.ringbuf import RingMemory
@@ -17,7 +18,6 @@ from testbed.portd.attachment import LabAttachment, PortAttachment
 from testbed.portd.control import answer
 from testbed.portd.errors import PauseAgentError
 from testbed.portd.lab import AttachedLab
-from testbed.portd.pfc import ETHERTYPE, OPCODE, PAUSE_ADDRESS, MalformedPfc, decode_pfc
 
 HEAD = PAUSE_ADDRESS + bytes(6) + ETHERTYPE.to_bytes(2, "big") + OPCODE.to_bytes(2, "big")
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pfc_frames import MAX_QUANTA, PfcFrame, decode_pfc, encode_pfc
 from portd_lab import LOSSLESS, SINK, PauseLab, own_name, pause_lab
 
 from testbed.datapath import pins
@@ -29,7 +30,6 @@ from testbed.portd.attachment import LabAttachment, PortAttachment
 from testbed.portd.client import PauseAgent
 from testbed.portd.control import socket_path
 from testbed.portd.errors import NoSuchPort, PauseAgentError, PauseAgentMissing
-from testbed.portd.pfc import MAX_QUANTA, PfcFrame, decode_pfc, encode_pfc
 
 pytestmark = pytest.mark.netns
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+from pfc_frames import MAX_QUANTA
 
 from testbed.datapath.abi import CLASSES, EventKind
 from testbed.datapath.layout import EVENT, PAUSE
@@ -13,7 +14,6 @@ from testbed.datapath.maps import LabMaps
 from testbed.datapath.ringbuf import RingMemory
 from testbed.portd.attachment import LabAttachment, PortAttachment
 from testbed.portd.lab import AttachedLab
-from testbed.portd.pfc import MAX_QUANTA
 
 SENDER, RECEIVER, PRIORITY = 1, 2, 5
 """Two ends of a link."""
