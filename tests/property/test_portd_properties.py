@@ -6,12 +6,12 @@ import numpy as np
 from driven_core import CloseGate, DrivenCore, OpenGate, SendPause
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_maps import maps_in_memory
 from pause_timers import Timers
 from pfc_frames import MAX_QUANTA, decode_pfc, encode_pfc, pause_ns, priorities_of
 from recorded_times import RecordedTimes
 
 from testbed.datapath.abi import CLASSES
-from testbed.datapath.maps import LabMaps
 from testbed.portd.attachment import PortAttachment
 
 MS = 1_000_000
@@ -38,7 +38,7 @@ class Link:
     """A core whose frames reach the peer at once, and the gates as the kernel has them."""
 
     def __init__(self, watchdog: bool) -> None:
-        self.maps = LabMaps.in_memory(PORTS)
+        self.maps = maps_in_memory(PORTS)
         self.ports = [
             PortAttachment(
                 number=number,

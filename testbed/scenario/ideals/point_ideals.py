@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from testbed.scenario.run.placement import RankPlacement
 from testbed.scenario.run.traffic import RunTraffic
 from testbed.scenario.transports.perftest_flows import plan_perftest_flows
 from testbed.scenario.transports.settings import TransportSettings
-from testbed.workload.metrics import CATALOGUE
+from testbed.workload.metrics import CATALOGUE, RunSummary, summarise_metrics
 from testbed.workload.metrics.latency import LATENCY
 from testbed.workload.oracles.ecmp import UPLINKS
 from testbed.workload.oracles.fabric_graph import DirectedLink
@@ -95,17 +94,12 @@ def graph_uplinks(links: Sequence[DirectedLink]) -> dict[str, int]:
 
 def summarise(runs: Sequence[RunResult], ideals: PointIdeals) -> list[MetricSummary]:
     """Every metric over all runs, in the order in which they are printed."""
-    return [
-        _summary(name, [run.metrics.get(name) for run in runs], ideals.metrics.get(name))
-        for name in CATALOGUE
-        if any(name in run.metrics for run in runs)
-    ]
+    found = summarise_metrics([run.metrics for run in runs])
+    return [_summary(name, found[name], ideals.metrics.get(name)) for name in CATALOGUE if name in found]
 
 
-def _summary(name: str, values: list[float | None], ideal: float | None) -> MetricSummary:
+def _summary(name: str, summary: RunSummary, ideal: float | None) -> MetricSummary:
     definition = CATALOGUE[name]
-    known = [value for value in values if value is not None]
-    mean = statistics.fmean(known) if known else 0.0
     return MetricSummary(
         name=name,
         title=definition.title,
@@ -113,11 +107,11 @@ def _summary(name: str, values: list[float | None], ideal: float | None) -> Metr
         definition=f"{definition.formula} ({definition.source})",
         headline=definition.headline,
         ideal=ideal,
-        values=list(values),
-        median=statistics.median(known) if known else None,
-        minimum=min(known, default=None),
-        maximum=max(known, default=None),
-        cv=statistics.stdev(known) / mean if len(known) > 1 and mean > 0 else None,
+        values=list(summary.values),
+        median=summary.median,
+        minimum=summary.minimum,
+        maximum=summary.maximum,
+        cv=summary.cv,
     )
 
 

@@ -3,7 +3,6 @@
 from testbed.workload.metrics.catalogue import CATALOGUE, measure_metrics
 from testbed.workload.metrics.collectives import COLLECTIVE_KINDS, busbw_factor
 from testbed.workload.metrics.flows import SlowdownBin, fct_slowdowns, slowdown_by_size
-from testbed.workload.metrics.links import pause_intervals
 from testbed.workload.metrics.metric import Better, Metric, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import NotMeasured, RunSamples
 from testbed.workload.metrics.statistics import (
@@ -34,7 +33,6 @@ __all__ = [
     "jain_index",
     "max_mean_ratio",
     "measure_metrics",
-    "pause_intervals",
     "percentile",
     "slowdown_by_size",
     "summarise_metrics",

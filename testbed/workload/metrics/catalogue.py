@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -23,15 +24,16 @@ CATALOGUE: Mapping[str, Metric] = MappingProxyType({metric.name: metric for fami
 def measure_metrics(run: RunSamples) -> dict[str, float | None]:
     """Computes every metric that the run has samples for, in the order of the catalogue.
 
-    A metric whose samples the run lacks is missing; one that has no meaning for it (no flow ended, nothing was sent)
-    is None.
+    A metric whose samples the run lacks is missing; one that has no meaning for it (no flow ended, nothing was sent, or
+    the value is beyond all numbers) is None.
     """
     found: dict[str, float | None] = {}
     for metric in CATALOGUE.values():
         if metric.measure is None:
             continue
         try:
-            found[metric.name] = metric.measure(run)
+            value = metric.measure(run)
         except NotMeasured:
             continue
+        found[metric.name] = value if value is not None and math.isfinite(value) else None
     return found

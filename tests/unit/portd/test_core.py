@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 from driven_core import CloseGate, DrivenCore, OpenGate, SendPause
+from memory_maps import maps_in_memory
 from pfc_frames import MAX_QUANTA, pause_ns
 
 from testbed.datapath.abi import CLASSES
-from testbed.datapath.maps import LabMaps
 from testbed.portd.attachment import PortAttachment
 from testbed.portd.core import Report, ReportKind
 
@@ -41,7 +41,7 @@ class Bench:
     """A core with its maps and a clock; `flush` confirms what was done as the wire does."""
 
     def __init__(self, *ports: PortAttachment) -> None:
-        self.maps = LabMaps.in_memory(8)
+        self.maps = maps_in_memory(8)
         self.ports = ports or (port(SENDER, RECEIVER), port(RECEIVER, SENDER))
         self.core = DrivenCore(self.ports, self.maps)
         self.now = 1000 * MS
@@ -461,7 +461,7 @@ def test_next_agent_forgets_a_port_that_is_gone() -> None:
 
 def test_ports_beyond_the_maps_are_refused() -> None:
     with pytest.raises(ValueError, match="port 9"):
-        DrivenCore([port(9, 0)], LabMaps.in_memory(8))
+        DrivenCore([port(9, 0)], maps_in_memory(8))
 
 
 # --- what is measured --------------------------------------------------------------------------------
