@@ -11,10 +11,8 @@ import subprocess
 import sys
 from dataclasses import asdict
 
-from perftest_run import run_pair
-
 from testbed.collect.perftest import PerftestTest
-from testbed.collect.perftest_pair import PerftestJob
+from testbed.collect.perftest_pair import PerftestJob, run_pair
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.state import StateDirectory
 from testbed.errors import TestbedError

@@ -12,6 +12,10 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from math import ceil
 
+from testbed.transport.uet.congestion.context import CongestionContext
+from testbed.transport.uet.congestion.controller import Controller
+from testbed.transport.uet.congestion.nscc import Nscc, NsccConfig
+
 CREDIT_UNIT_BYTES = 256
 """Unit of credit and credit_target on the wire."""
 CREDIT_MASK = 0xFFFFFF
@@ -118,7 +122,7 @@ class CreditSource:
         return (self._last_counter - (-wanted // CREDIT_UNIT_BYTES)) & CREDIT_MASK
 
     def next_request_time(self) -> int | None:
-        """When a source that has something to send should ask with CREDIT_REQ; None while it has credit.
+        """Return when a source that has something to send should ask with CREDIT_REQ; None while it has credit.
 
         At most once per base RTT.
         """
@@ -230,7 +234,7 @@ class CreditScheduler:
         return 0 if entry is None else entry.granted & CREDIT_MASK
 
     def next_grant_time(self) -> int | None:
-        """When `grant` has something to say; None if nobody is to be granted anything."""
+        """Return when `grant` has something to say; None if nobody is to be granted anything."""
         if self._announce:
             return 0
         if self._retransmitting or self._active or self._idle:
@@ -287,3 +291,21 @@ class CreditScheduler:
             entry.retransmit = 0
             if entry.granted - entry.target < self._slow_units:
                 self._idle.setdefault(entry.key, entry)
+
+
+def _credit(config: NsccConfig, now: int) -> CreditSource:
+    return CreditSource(int(config.max_wnd_bytes), config.mtu_bytes, config.base_rtt_ns, now)
+
+
+CONTROLLER = Controller(
+    name="rccc",
+    description="receiver-credited: the destination grants credit at its link's rate",
+    make=lambda config, now: CongestionContext(None, _credit(config, now)),
+    grants_credit=True,
+)
+WITH_NSCC = Controller(
+    name="both",
+    description="nscc and rccc: a source sends what both permit",
+    make=lambda config, now: CongestionContext(Nscc(config, now), _credit(config, now)),
+    grants_credit=True,
+)
