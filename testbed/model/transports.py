@@ -225,7 +225,16 @@ _RDMA = TransportDeclaration(
 
 # --- all -------------------------------------------------------------------------------------------------
 
-TRANSPORTS: Mapping[str, TransportDeclaration] = MappingProxyType({one.kind.value: one for one in (_TCP, _UET, _RDMA)})
+TRANSPORTS: Mapping[str, TransportDeclaration] = MappingProxyType(
+    {
+        one.kind.value: one
+        for one in (
+            _TCP,
+            _UET,
+            _RDMA,
+        )
+    }
+)
 """By the name of the kind, in the order in which they are listed."""
 
 DEFAULT_TRANSPORT = TransportKind.TCP
