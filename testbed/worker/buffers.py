@@ -61,7 +61,7 @@ class CollectiveBuffers:
         return self._slice(piece, step.destination, piece.target)
 
     def add(self, step: Step, done_bytes: int, data: memoryview) -> int:
-        """Add what has arrived of a transfer behind `done_bytes`; return how many bytes were whole elements, and used."""
+        """Add what has arrived of a transfer behind `done_bytes`; return how many bytes were whole elements."""
         assert step.destination is not None
         piece = _piece(step)
         kind = self._types[piece.collective]

@@ -165,7 +165,8 @@ def channel_of(
 ) -> Channel:
     """Return what a client reported as the record keeps it.
 
-    `counters` are those of the requester's device, if only it knows. perftest counts messages whose end it saw within the measured time.
+    `counters` are those of the requester's device, if only it knows.
+    perftest counts messages whose end it saw within the measured time.
     """
     payload = measured.size_bytes * measured.iterations
     seconds = payload * 8 / measured.average_bps if measured.average_bps > 0 else duration_s
