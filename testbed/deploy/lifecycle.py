@@ -17,30 +17,29 @@ from pathlib import Path
 from types import FrameType
 
 from testbed.datapath import pins
-from testbed.deploy.containers import ContainersRemain, LabContainers, remove_containers, require_engine
 from testbed.deploy.links.changes import declare_wires
 from testbed.deploy.live import RunningLab
-from testbed.deploy.marking import require_marker
-from testbed.deploy.mechanisms import choose_delay
+from testbed.deploy.mechanisms import choose_delay, require_marker, require_rdma
 from testbed.deploy.pausing.attachment import attach, detach
 from testbed.deploy.pausing.reaction import planned_reaction_ns, undo_killed_measurement
-from testbed.deploy.rdma import require_rdma
-from testbed.deploy.records.journal import Journal, LabState, StateError
+from testbed.deploy.preparation import PreparedLab, plan_at, prepare_lab, require_names
+from testbed.deploy.records.journal import Journal, JournalContent, LabState, StateError
+from testbed.deploy.records.lab_record import LabRecord, LabUnreadable
 from testbed.deploy.records.labdir import remove_paths, write_lab_directory
-from testbed.deploy.records.state import LabRecord, StateDirectory
+from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.routing import daemon_sets
+from testbed.deploy.runtimes.registry import RUNTIMES
+from testbed.deploy.runtimes.runtime import DeployingNodes, NodesRemain
 from testbed.deploy.steps import StepCallback, ignore_steps, step
 from testbed.deploy.watch.converge import ConvergenceWatch
 from testbed.drivers.netlink.port_programs import PortInstaller
-from testbed.drivers.nodes import namespaces
 from testbed.drivers.nodes.netns import NetnsKernel
 from testbed.drivers.probing.machine import FrrInstallation, find_frr, require_root
 from testbed.drivers.routing.frr import DaemonLauncher, remove_crash_directories
-from testbed.errors import ConvergenceError, LabNotFound, NameInUse, TestbedError
-from testbed.model import DelayBy, Lab
+from testbed.errors import ConvergenceError, LabNotFound, TestbedError
+from testbed.model import Lab
 from testbed.model.codec import encode_lab
-from testbed.names import namespace_name
-from testbed.plan import plan_lab, slot_for
+from testbed.plan import slot_for
 from testbed.plan.operations import (
     CreateNode,
     CreateVeth,
@@ -95,23 +94,22 @@ class DeployOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyOutcome:
-    """What a destroy removed."""
+    """What a destroy removed. `unknown`: kinds of things in its journal that another version made, and that stay."""
 
     lab: str
     nodes: int
+    unknown: tuple[str, ...] = ()
 
 
 def preview(lab: Lab, state: StateDirectory, k: float) -> LabPlan:
     """The plan that `deploy` would carry out now. Touches nothing."""
     require_marker(lab, state)
-    existing = state.read(lab.name).slot if state.exists(lab.name) else state.take_slot(slot_for(lab.name))
-    return plan_lab(
-        lab,
-        slot=existing,
-        k=k,
-        auto_delay=choose_delay(lab, state) or DelayBy.ENDPOINT,
-        reaction_ns=planned_reaction_ns(lab, state, measure=False),
-    )
+    try:
+        slot = state.read(lab.name).slot
+    except LabNotFound:
+        slot = state.take_slot(slot_for(lab.name), instead_of=lab.name)
+    reaction_ns = planned_reaction_ns(lab, state, measure=False)
+    return plan_at(lab, slot, k=k, delay_by=choose_delay(lab, state), reaction_ns=reaction_ns)
 
 
 def deploy_lab(
@@ -121,7 +119,8 @@ def deploy_lab(
 
     Deploying the lab that is already there changes nothing. Raises `LabExists` for another one of that
     name unless `reconfigure`; `NameInUse`, `CapabilityError`, `DriverError`; and `ConvergenceError`, which
-    leaves the lab up for inspection. After any other error nothing of it is left.
+    leaves the lab up for inspection. After any other error nothing of it is left. A lab that is replaced goes once
+    all that the new one can be refused for has been looked at: a refusal leaves it up and untouched.
     """
     require_root()
     frr = find_frr() if any(switch.container is None for switch in lab.switches) else None
@@ -135,27 +134,55 @@ def deploy_lab(
                     _await_convergence(running.plan, state, options, notify)
                     _complete(running, state)
                 return DeployOutcome(lab=running, changed=False)
-            _destroy_locked(lab.name, state, notify)
-        engine = require_engine(lab)
+        runtimes = _prepare_runtimes(lab, state)
         try:
-            plan, record = _register(lab, state, options, frr)
-            containers = None
-            if engine is not None:
-                run = state.run_directory(lab.name)
-                containers = LabContainers(lab, engine, run, Journal(state.lab_directory(lab.name)))
-            _bring_up(lab, plan, record, state, options, frr=frr, containers=containers, notify=notify)
-        except ConvergenceError:
-            Journal(state.lab_directory(lab.name)).state(LabState.FAILED)
-            raise
-        except BaseException:
-            if not options.keep_failed:
-                with _uninterrupted():
-                    _destroy_locked(lab.name, state, notify)
-            raise
+            prepared = prepare_lab(lab, state, k=options.k, parent=options.directory)
+            _destroy_locked(lab.name, state, notify)  # nothing speaks against the new one
+            record = _deploy_new(lab, prepared, state, options, frr=frr, runtimes=runtimes, notify=notify)
         finally:
-            if engine is not None:
-                engine.close()
+            for nodes in runtimes:
+                nodes.close()
         return DeployOutcome(lab=RunningLab(record, state), changed=True)
+
+
+def _deploy_new(
+    lab: Lab,
+    prepared: PreparedLab,
+    state: StateDirectory,
+    options: DeployOptions,
+    *,
+    frr: FrrInstallation | None,
+    runtimes: Sequence[DeployingNodes],
+    notify: StepCallback,
+) -> LabRecord:
+    """Deploy a lab of whose name there is none. After any error but `ConvergenceError` nothing of it is left."""
+    try:
+        plan, record = _register(lab, prepared, state, options, frr)
+        _bring_up(lab, plan, record, state, options, frr=frr, runtimes=runtimes, notify=notify)
+    except ConvergenceError:
+        Journal(state.lab_directory(lab.name)).state(LabState.FAILED)
+        raise
+    except BaseException:
+        if not options.keep_failed:
+            with _uninterrupted():
+                _destroy_locked(lab.name, state, notify)
+        raise
+    return record
+
+
+def _prepare_runtimes(lab: Lab, state: StateDirectory) -> list[DeployingNodes]:
+    """What the runtimes of the lab's nodes need, checked. Raises `CapabilityError`, `NameInUse`."""
+    run, journal = state.run_directory(lab.name), Journal(state.lab_directory(lab.name))
+    found: list[DeployingNodes] = []
+    try:
+        for runtime in RUNTIMES.values():
+            if (nodes := runtime.prepare(lab, run, journal)) is not None:
+                found.append(nodes)
+    except BaseException:
+        for nodes in found:
+            nodes.close()
+        raise
+    return found
 
 
 def _complete(running: RunningLab, state: StateDirectory) -> None:
@@ -170,6 +197,10 @@ def _existing(lab: Lab, state: StateDirectory, options: DeployOptions) -> Runnin
     try:
         running = RunningLab.open(lab.name, state)
         life_cycle = running.life_cycle
+    except LabUnreadable as error:
+        if options.reconfigure:
+            return None
+        raise LabExists(error.message, hint=f"deploy --reconfigure replaces it; {error.hint}") from error
     except LabNotFound:
         return None
     if life_cycle not in (LabState.RUNNING, LabState.FAILED) or options.reconfigure:
@@ -196,22 +227,15 @@ def _existing(lab: Lab, state: StateDirectory, options: DeployOptions) -> Runnin
 
 
 def _register(
-    lab: Lab, state: StateDirectory, options: DeployOptions, frr: FrrInstallation | None
+    lab: Lab, prepared: PreparedLab, state: StateDirectory, options: DeployOptions, frr: FrrInstallation | None
 ) -> tuple[LabPlan, LabRecord]:
     """Claim the name and a slot, and record the lab."""
-    delay_by = choose_delay(lab, state)
-    reaction_ns = planned_reaction_ns(lab, state)
+    plan, delay_by, reaction_ns = prepared.plan, prepared.delay_by, prepared.reaction_ns
     with state.lock_machine():
-        names = [namespace_name(lab.name, node.name) for node in lab.nodes]
-        taken = namespaces.published(names)
-        if taken:
-            raise NameInUse(
-                f"the network namespace {taken[0]} exists and is not ours",
-                hint="choose another lab name (-n), or remove it with `ip netns del`",
-            )
+        require_names(lab, JournalContent())
         slot = state.take_slot(slot_for(lab.name))
-        plan = plan_lab(lab, slot=slot, k=options.k, auto_delay=delay_by or DelayBy.ENDPOINT, reaction_ns=reaction_ns)
-        directory = (options.directory or Path.cwd()) / f"testbed-{lab.name}"
+        if slot != plan.slot:  # another lab has taken it meanwhile
+            plan = plan_at(lab, slot, k=options.k, delay_by=delay_by, reaction_ns=reaction_ns)
         record = LabRecord(
             name=lab.name,
             slot=slot,
@@ -219,7 +243,7 @@ def _register(
             version=__version__,
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             source=lab.source,
-            directory=str(directory),
+            directory=str(prepared.directory),
             model=encode_lab(lab),
             frr=frr.version_text if frr is not None and options.routing else "",
             delay_by=delay_by.value if delay_by is not None else "",
@@ -240,7 +264,7 @@ def _bring_up(
     options: DeployOptions,
     *,
     frr: FrrInstallation | None,
-    containers: LabContainers | None,
+    runtimes: Sequence[DeployingNodes],
     notify: StepCallback,
 ) -> None:
     journal = Journal(state.lab_directory(lab.name))
@@ -250,14 +274,14 @@ def _bring_up(
     watch: ConvergenceWatch | None = None
     launcher: DaemonLauncher | None = None
     try:
-        realised(_create_nodes(plan, kernel, journal, containers, notify))
+        realised(_create_nodes(plan, kernel, journal, runtimes, notify))
         # What needs no lock of the kernel is done beside the links, which are made on one CPU. It has ended when the
         # pool is left, whatever happens.
         with ThreadPoolExecutor(3, thread_name_prefix="deploy") as pool:
             with _signals_later():
                 loading = pool.submit(_load_data_path, plan, run) if plan.qos is not None else None
                 beside = [pool.submit(write_lab_directory, lab, plan, Path(record.directory), journal)]
-                elsewhere = {} if containers is None else containers.elsewhere
+                elsewhere = {node: how for nodes in runtimes for node, how in nodes.elsewhere.items()}
                 sets = None
                 if plan.switches and options.routing:
                     sets = pool.submit(daemon_sets, lab, plan, run, frr, elsewhere=elsewhere)
@@ -283,8 +307,9 @@ def _bring_up(
         if watch is not None and launcher is not None and options.wait:
             with step("converge", notify):
                 watch.wait(options.timeout_s, notify, launcher.check_alive)
-        if containers is not None and options.wait:
-            containers.wait_healthy(options.timeout_s, notify)
+        if options.wait:
+            for nodes in runtimes:
+                nodes.wait_healthy(options.timeout_s, notify)
         _run_node_commands(lab, RunningLab(record, state))
         journal.state(LabState.RUNNING)
     finally:
@@ -296,13 +321,13 @@ def _bring_up(
 
 
 def _create_nodes(
-    plan: LabPlan, kernel: NetnsKernel, journal: Journal, containers: LabContainers | None, notify: StepCallback
+    plan: LabPlan, kernel: NetnsKernel, journal: Journal, runtimes: Sequence[DeployingNodes], notify: StepCallback
 ) -> list[Operation]:
-    """Make all namespaces and containers, under their names; what was done comes back."""
+    """Make the nodes of all runtimes, under their names; what was done comes back."""
     creations = [item for item in plan.operations if isinstance(item, CreateNode)]
     with step("nodes", notify, f"{len(creations)} namespaces"):
         journal.nodes(kernel.create_nodes(creations))
-    started = () if containers is None else containers.start(plan, kernel, notify)
+    started = [item for nodes in runtimes for item in nodes.start(plan, kernel, notify)]
     kernel.publish()
     return [*creations, *started]
 
@@ -369,14 +394,15 @@ def _destroy_locked(name: str, state: StateDirectory, notify: StepCallback) -> D
     with step("destroy", notify, f"{len(content.identities)} nodes"):
         with suppress(PauseAgentError):  # one that hangs must not keep the lab
             detach(name, state.run)  # the agent has sockets in the namespaces
-        remain: ContainersRemain | None = None
-        try:
-            remove_containers(content)
-        except ContainersRemain as error:
-            remain = error  # all the rest can go
+        remain: NodesRemain | None = None
+        for runtime in RUNTIMES.values():
+            try:
+                runtime.remove(content)
+            except NodesRemain as error:
+                remain = error  # all the rest can go
         removal = NetnsKernel(name).remove(content.identities)
         pins.unmount(pins.lab_directory(state.run_directory(name)))
-        contained = content.containers.ids if content.containers is not None else ()
+        contained = {node for item in content.containers.values() for node in item.ids}
         remove_crash_directories(state.run_directory(name), removal.processes, contained)
         remove_paths(content.paths)
     if remain is not None:
@@ -384,7 +410,7 @@ def _destroy_locked(name: str, state: StateDirectory, notify: StepCallback) -> D
     with state.lock_machine():
         state.forget(name)
         state.restore_machine()
-    return DestroyOutcome(lab=name, nodes=removal.nodes)
+    return DestroyOutcome(lab=name, nodes=removal.nodes, unknown=tuple(dict.fromkeys(content.unknown)))
 
 
 @contextmanager

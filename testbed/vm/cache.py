@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.deploy.records.files import locked
+from testbed.files import write_atomically
 from testbed.vm.errors import ImageError
 
 MANIFEST = "manifest.json"
@@ -109,7 +110,7 @@ def whole(kind: str, fingerprint: str) -> Path | None:
 
 
 def damage(entry: Path) -> str:
-    """What is wrong with an entry, "" if nothing is."""
+    """Return what is wrong with an entry, "" if nothing is."""
     try:
         files: dict[str, dict[str, Any]] = json.loads((entry / MANIFEST).read_text())["files"]
         state = {name: _state(entry / name) for name in files}
@@ -126,12 +127,12 @@ def damage(entry: Path) -> str:
         if _hash(entry / name) != facts["sha256"]:
             return f"{entry / name} is not what was built"
     with contextlib.suppress(OSError):  # who may not write checks again
-        (entry / _CHECKED).write_text(seen)
+        write_atomically(entry / _CHECKED, seen, durable=False)
     return ""
 
 
 def manifest(entry: Path) -> dict[str, Any]:
-    """What `make` said of an entry."""
+    """Return what `make` said of an entry."""
     facts: dict[str, Any] = json.loads((entry / MANIFEST).read_text())
     return facts
 

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from testbed.deploy.records.files import locked
+from testbed.files import write_atomically
 from testbed.vm import cache, qmp
 from testbed.vm.emulator import Emulator, environment
 from testbed.vm.errors import MachineError
@@ -53,7 +54,7 @@ class MachineRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """How a machine is: `state` is running, paused, ended or absent; `detail` says why where that is not plain."""
+    """A machine's state: `state` is running, paused, ended or absent; `detail` says why where that is not plain."""
 
     state: str
     detail: str = ""
@@ -69,14 +70,14 @@ class Machine:
 
     @property
     def record(self) -> MachineRecord | None:
-        """What was written when it was started."""
+        """Return what was written when it was started."""
         try:
             return MachineRecord(**json.loads((self.directory / _RECORD).read_text()))
         except (OSError, ValueError, TypeError):
             return None
 
     def status(self) -> Status:
-        """How it is now."""
+        """Return how it is now."""
         record = self.record
         if record is None:
             return Status(state="absent")
@@ -96,7 +97,7 @@ class Machine:
         return Status(state="ended", detail=self.last_words() or "its process was killed", record=record)
 
     def login(self) -> Login:
-        """Where to log in. Raises `MachineError` where it does not run."""
+        """Return where to log in. Raises `MachineError` where it does not run."""
         status = self.status()
         match status.state:
             case "absent":
@@ -207,7 +208,7 @@ class Machine:
                 kernel=image.kernel_version,
                 started=time.time(),
             )
-            (self.directory / _RECORD).write_text(json.dumps(asdict(record)) + "\n")
+            write_atomically(self.directory / _RECORD, json.dumps(asdict(record)) + "\n", durable=False)
             login = Login(host=LOOPBACK, port=port, user="root", key=keys.client, host_key=keys.host)
             return wait_for_login(login, timeout_s=timeout_s, alive=lambda: process.poll() is None)
         except BaseException as error:
@@ -305,7 +306,7 @@ def _runs(record: MachineRecord) -> bool:
 
 
 def _ticks(pid: int) -> int | None:
-    """When a process was started, in ticks since boot (proc_pid_stat(5), field 22); None if there is none."""
+    """Return when a process was started, in ticks since boot (proc_pid_stat(5), field 22); None if there is none."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -314,7 +315,7 @@ def _ticks(pid: int) -> int | None:
 
 
 def _ends_within(record: MachineRecord, seconds: float) -> bool:
-    """Whether its process, which may just be dying, has ended after so long at most."""
+    """Tell whether its process, which may just be dying, has ended after so long at most."""
     with contextlib.suppress(ProcessLookupError):
         descriptor = os.pidfd_open(record.pid)
         try:

@@ -52,7 +52,7 @@ CAPABILITIES: Mapping[NodeKind, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """What a driver, not the user, wants a container to see."""
+    """A directory that a driver, not the user, wants a container to see."""
 
     source: Path
     target: Path
@@ -68,7 +68,7 @@ class StartedContainer:
 
     @property
     def root(self) -> Path:
-        """Its file system, as long as it runs."""
+        """The root of its file system, which is there as long as it runs."""
         return Path(f"/proc/{self.pid}/root")
 
 
@@ -153,6 +153,16 @@ class ContainerEngine:
             raise CapabilityError(
                 f"the engine at {self.url} has no image {', '.join(missing)}", missing=missing[0], hint=hint
             )
+
+    def require_names(self, names: Iterable[str], *, but: str = "") -> None:
+        """Raise `NameInUse` for a container that has one of these names, unless it has the deployment label `but`."""
+        with answers("containers"):
+            found = self._client.api.containers(all=True)
+        wanted = set(names)
+        for item in found:
+            taken = wanted.intersection(name.lstrip("/") for name in item["Names"] or ())
+            if taken and (not but or (item["Labels"] or {}).get(LABEL) != but):
+                raise name_in_use(min(taken))
 
     # ------------------------------------------------------------------ life
 
@@ -311,7 +321,7 @@ class ContainerEngine:
             yield from events(since=f"{since_s:.9f}", until=f"{until_s:.9f}", filters=filters)
 
     def _last_words(self, state: ContainerState) -> str:
-        """What its health check said, or else what it printed, to end a message with."""
+        """Return what its health check said, or else what it printed, to end a message with."""
         with contextlib.suppress(DriverError), answers("inspect"):
             container = self._client.containers.get(state.id)
             log = container.attrs["State"].get("Health", {}).get("Log") or []
@@ -321,7 +331,7 @@ class ContainerEngine:
         return ""
 
     def logs(self, container: str, *, follow: bool) -> Iterator[bytes]:
-        """What the container's own process printed, in pieces; with `follow` what it prints until it ends, too."""
+        """Return what the container's own process printed, in pieces; with `follow` until it ends, too."""
         with answers("logs"):
             yield from self._client.containers.get(container).logs(stream=True, follow=follow)
 
@@ -384,6 +394,14 @@ def _health_option(check: HealthCheck) -> dict[str, Any]:
     return option
 
 
+def name_in_use(name: str) -> NameInUse:
+    """The error for a container that has the name of one of ours."""
+    return NameInUse(
+        f"a container {name} exists and is not ours",
+        hint=f"choose another lab name (-n), or remove it with `docker rm -f {name}`",
+    )
+
+
 @contextmanager
 def answers(what: str, name: str = "", *, gone: bool = False) -> Iterator[None]:
     """Docker's errors as ours. `name`: a conflict is about that name. `gone`: NotFound and a removal under way pass."""
@@ -400,10 +418,7 @@ def answers(what: str, name: str = "", *, gone: bool = False) -> Iterator[None]:
         raise DriverError(f"{what}: {_cause(error)}", operation=what) from error
     except APIError as error:
         if error.status_code == 409 and name and "already in use" in _cause(error):
-            raise NameInUse(
-                f"a container {name} exists and is not ours",
-                hint=f"choose another lab name (-n), or remove it with `docker rm -f {name}`",
-            ) from error
+            raise name_in_use(name) from error
         if gone and error.status_code == 409:
             return
         raise DriverError(f"{what}: {_cause(error)}", operation=what) from error
@@ -412,7 +427,7 @@ def answers(what: str, name: str = "", *, gone: bool = False) -> Iterator[None]:
 
 
 def _cause(error: BaseException) -> str:
-    """What an error of Docker's SDK is about, without the layers around it."""
+    """Return what an error of Docker's SDK is about, without the layers around it."""
     explanation = getattr(error, "explanation", None)
     if explanation:
         return str(explanation).strip()

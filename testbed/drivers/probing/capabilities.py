@@ -18,6 +18,7 @@ from typing import Any
 from testbed.drivers.probing import ebpf_probe, machine_probe
 from testbed.drivers.probing.status import Answers
 from testbed.drivers.probing.tools import Installed, find_programs
+from testbed.files import write_atomically
 from testbed.plan.link_delays import WireCapabilities
 
 SCHEMA = 1
@@ -42,7 +43,7 @@ class Capabilities:
         return not self.answers[name]
 
     def lacking(self, *names: str) -> list[str]:
-        """Those of `names` that do not work."""
+        """Return those of `names` that do not work."""
         return [name for name in names if self.answers[name]]
 
     def group(self, prefix: str) -> dict[str, str]:
@@ -62,7 +63,7 @@ class Capabilities:
 
 
 def probe_capabilities(directory: Path | None, *, refresh: bool = False) -> Capabilities:
-    """What this machine can do, from `directory` where it was kept there, and kept there now. None: neither.
+    """Return what this machine can do, from `directory` where it was kept there, and kept there now. None: neither.
 
     Only what root found is kept. Never raises for a thing that is missing.
     """
@@ -100,7 +101,7 @@ def _key(programs: Mapping[str, Installed], libbpf: str) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What was kept; nothing where it is of another version or damaged."""
+    """Return what was kept; nothing where it is of another version or damaged."""
     try:
         kept = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -119,12 +120,6 @@ def _programs(kept: Mapping[str, Any]) -> dict[str, Installed]:
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
     """Keep it where that is possible; what cannot be kept is probed again."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_text(json.dumps(document))
-            temporary.replace(path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
+        write_atomically(path, json.dumps(document), durable=False)

@@ -25,7 +25,7 @@ DEPLOY_S = 1.5
 DEPLOY_S_PER_NODE = 0.03
 DEPLOY_S_PER_SWITCH = 0.15
 """Bring-up until converged and removal: 300 hosts and 6 switches in 6.6 s, 128 hosts and 40 switches in 10 s, on two
-cores (README, "How fast")."""
+cores (docs/concepts/convergence.md, "How fast")."""
 RUN_OVERHEAD_S = 1.0
 """Starting the traffic's processes once for all, and reading all counters before and after a run."""
 IPERF_OVERHEAD_S = 2.5

@@ -210,7 +210,7 @@ class Nscc(Window):
         self._saved_cwnd: float = 0.0
 
     def ack_request(self) -> bool:
-        """Whether the packet just counted as sent must ask for an ACK (AR): none may be due in time."""
+        """Tell whether the packet just counted as sent must ask for an ACK (AR): none may be due in time."""
         return self.cwnd - self.inflight < self._mtu or self.cwnd < self.config.ack_gen_trigger_bytes
 
     def on_ack(
