@@ -54,7 +54,7 @@ class MachineRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The state of a machine: `state` is running, paused, ended or absent; `detail` says why where that is not plain."""
+    """A machine's state: `state` is running, paused, ended or absent; `detail` says why where that is not plain."""
 
     state: str
     detail: str = ""

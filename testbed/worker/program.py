@@ -6,16 +6,16 @@ Every step's `after` names only steps in which its rank takes part, so that a ho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.steps import Collective, Combine
 
 VERSION = 1
-"""Of the shape of a program as JSON (`wire`). A worker refuses any other."""
+"""Of the shape of a program as JSON (`program_json`). A worker refuses any other."""
 LARGEST_TRANSFER = (1 << 32) - 1
-"""Bytes; UET's `request_length` has 32 bits."""
+"""The most bytes of a transfer: UET's `request_length` has 32 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Endpoint:
     host: str
     interface: str
     address: str
-    """IPv4."""
+    """Its IPv4 address."""
 
     def __str__(self) -> str:
         return f"rank {self.rank} ({self.host}:{self.interface})"
@@ -67,69 +67,45 @@ class Step:
     destination: int | None = None
     size_bytes: int = 0
     duration_ns: int = 0
-    """Of computing."""
+    """How long the rank computes."""
     start_ns: int = 0
-    """Not before this time after the begin."""
+    """It begins no earlier than this time after the begin."""
     after: tuple[int, ...] = ()
     channel: int | None = None
-    """Index of a channel; None of a transfer: inside the host."""
+    """Index of the channel that carries it; None for computing, and for a transfer inside the host."""
     piece: Piece | None = None
-    """None: it is traffic alone."""
+    """The data that it carries; None for a transfer that is traffic alone."""
     acknowledged: bool = False
     """A later step of the source waits for its end, so that the receiver tells of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TcpSettings:
-    """`tos` is the TOS byte without its ECN bits, which are the kernel's."""
+class Settings:
+    """How one transport is to carry a program: the base class of what each transport can be told."""
 
-    congestion_control: str | None = None
-    tos: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RdmaSettings:
-    """Nothing: devices have what there is to set."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UetSettings:
-    """`config` has fields of `transport.uet.config.UetConfig` other than `entropies`."""
-
-    config: Mapping[str, bool | int | float | str] = field(default_factory=dict)
-    mode: str = "RUD"
-    dscp: int = 26
-    control_dscp: int = 48
-    delays_ns: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By own address: what datagrams from a peer's address are held for."""
-    job_id: int = 1
-    security_key: str = ""
-    """Of TSS, hexadecimal; "": none."""
-
-
-Settings = TcpSettings | UetSettings | RdmaSettings
-"""Of a transport."""
+    kind: ClassVar[str]
+    """Name of the transport (`transport_registry`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """Raises nothing: `wire.decode_program` is what checks one that comes from elsewhere."""
+    """What one host executes. `program_json.decode_program` checks a program that comes from elsewhere."""
 
     transport: Settings
     endpoints: tuple[Endpoint, ...]
-    """Own ranks and those with which they exchange anything."""
+    """The host's own ranks, and those with which they exchange anything."""
     own: frozenset[int]
     """The ranks that this host executes."""
     channels: tuple[Channel, ...]
-    """Those that begin or end here."""
+    """The channels that begin or end at this host."""
     steps: tuple[Step, ...]
-    """Those in which an own rank takes part, in order of their numbers."""
+    """The steps in which an own rank takes part, in order of their numbers."""
     collectives: tuple[Collective, ...] = ()
-    """Those whose data is carried, and checked at the end. `steps` of them has no meaning here."""
+    """The collectives whose data is carried, and checked at the end. Their `steps` have no meaning here."""
     datatypes: tuple[DataType, ...] = ()
-    """Of each collective's elements."""
+    """The data type of each collective's elements."""
     seed: int = 0
-    """Of the collectives' data, and of a transport's random numbers."""
+    """Draws the collectives' data, and a transport's random numbers."""
     inside_bps: int = 0
     """Rate of transfers inside the host, each way of each rank; 0: they take no time."""
     sample_ns: int = 25_000_000
