@@ -1,7 +1,5 @@
 """Options and arguments that several verbs share, each declared once. What only one verb takes stands with the verb."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,7 +30,7 @@ FormatOption = Annotated[str, typer.Option("-f", "--format", help="table, json o
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")]
 
 
-def parse_format(text: str) -> Format:
+def parse_format(text: str) -> "Format":
     """The format that `--format` names. Raises `TestbedError` for a word that names none."""
     from testbed.cli.output import Format
 

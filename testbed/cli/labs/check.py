@@ -1,7 +1,5 @@
 """The verb `check`."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,7 +33,7 @@ def check(
     raise typer.Exit(_print_rtt(measure_rtt(lab), form) if rtt else _print_tests(check_lab(lab), form))
 
 
-def _print_tests(report: CheckReport, form: Format) -> int:
+def _print_tests(report: "CheckReport", form: "Format") -> int:
     """Print what each live test found; returns the exit code."""
     from testbed.cli.output import Format, emit_rows
 
@@ -49,7 +47,7 @@ def _print_tests(report: CheckReport, form: Format) -> int:
     return report.exit_code
 
 
-def _print_rtt(report: RttReport, form: Format) -> int:
+def _print_rtt(report: "RttReport", form: "Format") -> int:
     """Print modelled and achieved base RTT of each class of paths; returns the exit code."""
     from testbed.cli.output import Format, emit_rows
     from testbed.units import Duration

@@ -1,7 +1,5 @@
 """The verb `deploy`."""
 
-from __future__ import annotations
-
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated
@@ -68,7 +66,7 @@ def deploy(
     _print_outcome(outcome, scale, time.monotonic() - started, form, waited=wait)
 
 
-def _print_operations(lab: Lab, state: StateDirectory, k: float, form: Format) -> None:
+def _print_operations(lab: "Lab", state: "StateDirectory", k: float, form: "Format") -> None:
     """Print what a deploy would do, one operation a line."""
     from testbed.cli.output import Format, emit_json
     from testbed.deploy.lifecycle import preview
@@ -83,8 +81,8 @@ def _print_operations(lab: Lab, state: StateDirectory, k: float, form: Format) -
 
 
 def _deploy(
-    lab: Lab, state: StateDirectory, options: DeployOptions, notify: StepCallback, runtime: str
-) -> DeployOutcome:
+    lab: "Lab", state: "StateDirectory", options: "DeployOptions", notify: "StepCallback", runtime: str
+) -> "DeployOutcome":
     from testbed.deploy.lifecycle import deploy_lab
 
     if runtime == "netns":
@@ -95,7 +93,7 @@ def _deploy(
 
 
 def _print_outcome(
-    outcome: DeployOutcome, scale: ScaleResolution, elapsed_s: float, form: Format, *, waited: bool
+    outcome: "DeployOutcome", scale: "ScaleResolution", elapsed_s: float, form: "Format", *, waited: bool
 ) -> None:
     """Say what is deployed now, at which time scale, and by which mechanisms."""
     from testbed.cli.output import Format, console, emit_json

@@ -1,7 +1,5 @@
 """The verb `destroy`."""
 
-from __future__ import annotations
-
 import sys
 import time
 from typing import Annotated

@@ -1,7 +1,5 @@
 """The verb `events`."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

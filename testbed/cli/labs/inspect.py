@@ -1,7 +1,5 @@
 """The verb `inspect`. Its views are in `inspect_views` and `qos_view`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """The verb `list`."""
 
-from __future__ import annotations
-
 import typer
 
 from testbed.cli.options import FormatOption, parse_format

@@ -1,7 +1,5 @@
 """The verb `validate`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,7 +35,7 @@ def validate(
         _validate_topology(topology, settings, form)
 
 
-def _validate_topology(topology: str | None, settings: list[str], form: Format) -> None:
+def _validate_topology(topology: str | None, settings: list[str], form: "Format") -> None:
     """Print what the file describes, and its sizing."""
     from testbed.cli.lab_choice import read_topology
     from testbed.cli.labs.sizing import emit_sizing
@@ -52,7 +50,7 @@ def _validate_topology(topology: str | None, settings: list[str], form: Format) 
     emit_sizing(lab, form)
 
 
-def _validate_scenarios(files: list[Path], settings: list[str], form: Format) -> None:
+def _validate_scenarios(files: list[Path], settings: list[str], form: "Format") -> None:
     """Print a line for each scenario, or in another format than the table what `run --dry-run` prints."""
     from testbed.cli.output import Format
     from testbed.cli.scenarios.dry_run import describe_sweep, foresee, print_dry_run

@@ -1,7 +1,5 @@
 """The verb `doctor`."""
 
-from __future__ import annotations
-
 import os
 from typing import Annotated
 

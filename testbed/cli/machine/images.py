@@ -1,7 +1,5 @@
 """The verbs `images build` and `images list`: our own images of containers."""
 
-from __future__ import annotations
-
 import sys
 import time
 from typing import Annotated

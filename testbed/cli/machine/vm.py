@@ -1,7 +1,5 @@
 """The verbs of the lab VM, `testbed vm ...`."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import sys

@@ -1,7 +1,5 @@
 """The verb `capture`."""
 
-from __future__ import annotations
-
 import shutil
 from typing import Annotated
 

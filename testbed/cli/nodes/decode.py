@@ -1,7 +1,5 @@
 """The verb `decode`. What it prints is made in `uet_packets`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

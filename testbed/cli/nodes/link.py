@@ -1,7 +1,5 @@
 """The verbs `link set`, `show`, `reset`, `down` and `up`."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -118,6 +116,6 @@ def _set_up(name: str | None, port: str, *, up: bool) -> None:
         print(f"{port} is {'up' if up else 'down'} (other end {control.show(port).peer})")
 
 
-def _ends(control: LinkControl, port: str) -> list[str]:
+def _ends(control: "LinkControl", port: str) -> list[str]:
     """Both ends of the link at `port`."""
     return [port, control.show(port).peer]

@@ -1,7 +1,5 @@
 """The verb `logs`."""
 
-from __future__ import annotations
-
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -58,7 +56,7 @@ def logs(
         watch.close()
 
 
-def _print_from(lab: RunningLab, node: str, file_name: str, offset: int) -> int:
+def _print_from(lab: "RunningLab", node: str, file_name: str, offset: int) -> int:
     """Print what a log file has after `offset` bytes; returns where it ends now."""
     path = lab.run_directory(node) / file_name
     if not path.exists():

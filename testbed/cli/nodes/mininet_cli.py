@@ -1,7 +1,5 @@
 """The verb `mininet-cli`: Mininet's prompt on a deployed lab, which stays as it is."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 from typing import Annotated

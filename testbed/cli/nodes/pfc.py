@@ -1,7 +1,5 @@
 """The verbs `pfc show` and `pfc storm`: pausing as ports see it, and a port that pauses its peer without a reason."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 import time
@@ -92,7 +90,7 @@ def storm(
     print(f"{port} pauses {table.class_name(number, chosen)} at {peer} for {duration}")
 
 
-def _title(lab: str, served: LabStatus | None) -> str:
+def _title(lab: str, served: "LabStatus | None") -> str:
     """How fast the agent closed gates, in a line above the table."""
     if served is None or not served.reaction.count:
         return f"{lab}: congestion has paused nothing yet"

@@ -1,7 +1,5 @@
 """The verb `serve metrics`. The server itself is in `metrics_server`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

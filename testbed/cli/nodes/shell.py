@@ -1,7 +1,5 @@
 """The verb `shell`."""
 
-from __future__ import annotations
-
 import os
 
 import typer

@@ -1,7 +1,5 @@
 """The verb `stats`. What it prints is read in `stats_sources`, drawn in `stats_view` and refreshed in `stats_watch`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

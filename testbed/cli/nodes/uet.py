@@ -1,7 +1,5 @@
 """The verbs `uet plot` and `uet states`: what an endpoint's trace shows, and the states of its contexts."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

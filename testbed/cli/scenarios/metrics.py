@@ -1,7 +1,5 @@
 """The verb `metrics`: what each metric is, for people and as JSON or CSV."""
 
-from __future__ import annotations
-
 import difflib
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,7 +43,7 @@ def metrics(
             print(_in_full(metric))
 
 
-def _in_full(metric: MetricDefinition) -> str:
+def _in_full(metric: "MetricDefinition") -> str:
     """A definition over several lines, for a person."""
     lines = (
         ("unit", metric.unit.value),

@@ -1,7 +1,5 @@
 """The verbs `results list` and `results show`: what was measured, once it is written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

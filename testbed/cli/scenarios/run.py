@@ -1,7 +1,5 @@
 """The verb `run`: scenarios in order, each with its record, table and report."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Sequence
@@ -28,7 +26,7 @@ app = typer.Typer()
 class RunOptions:
     """How `run` runs scenarios and shows them. `resume` is a directory of results to go on with."""
 
-    form: Format
+    form: "Format"
     keep: bool = False
     resume: Path | None = None
     prove_scale: bool = False
@@ -91,7 +89,7 @@ def run(
     raise typer.Exit(run_all(sweeps, options))
 
 
-def run_all(sweeps: Sequence[Sweep], options: RunOptions) -> int:
+def run_all(sweeps: "Sequence[Sweep]", options: RunOptions) -> int:
     """Run scenarios in order; the worst verdict is the exit code, 130 where the user interrupted one."""
     from testbed.scenario.sweep.scale_proof import check_provable
 
@@ -109,7 +107,7 @@ def run_all(sweeps: Sequence[Sweep], options: RunOptions) -> int:
     return worst
 
 
-def _run_one(sweep: Sweep, options: RunOptions) -> SweepOutcome:
+def _run_one(sweep: "Sweep", options: RunOptions) -> "SweepOutcome":
     """Run all points of a scenario, print and report what was measured, then raise what stopped it, if anything."""
     from testbed.cli.progress import StepDisplay
     from testbed.cli.scenarios.run_progress import SweepSteps
@@ -133,7 +131,7 @@ def _run_one(sweep: Sweep, options: RunOptions) -> SweepOutcome:
     return outcome
 
 
-def _record_options(sweep: Sweep, options: RunOptions) -> RecordOptions:
+def _record_options(sweep: "Sweep", options: RunOptions) -> "RecordOptions":
     """Where the record goes: into a new directory, or on with the one that `--resume` names."""
     from testbed.results import load_record, make_results_directory
     from testbed.scenario.sweep.recorded import RecordOptions
@@ -150,7 +148,7 @@ def _record_options(sweep: Sweep, options: RunOptions) -> RecordOptions:
     )
 
 
-def _show(outcome: SweepOutcome, directory: Path, options: RunOptions) -> None:
+def _show(outcome: "SweepOutcome", directory: Path, options: RunOptions) -> None:
     """Print the record, write the report, and say what is where; as JSON, the directory and the verdict."""
     from testbed.cli.output import Format, console, emit_json
     from testbed.results import RECORD_FILE

@@ -1,7 +1,5 @@
 """The verb `workloads`: the kinds of workload, and the parameters of each."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,7 +46,7 @@ def workloads(
     emit_rows([row for one in found.parameters for row in _rows(one)], PARAMETER_COLUMNS, form)
 
 
-def _head(kind: WorkloadKind) -> str:
+def _head(kind: "WorkloadKind") -> str:
     """What a kind is, in a line above its parameters."""
     more = []
     if kind.collective:
@@ -58,7 +56,7 @@ def _head(kind: WorkloadKind) -> str:
     return f"{kind.name}: {kind.description}" + (f" ({'; '.join(more)})" if more else "") + "\n"
 
 
-def _rows(parameter: Parameter, prefix: str = "") -> list[dict[str, Any]]:
+def _rows(parameter: "Parameter", prefix: str = "") -> list[dict[str, Any]]:
     """A line for the parameter, and one for each key of what it consists of."""
     own = {
         "parameter": prefix + parameter.name,
@@ -71,7 +69,7 @@ def _rows(parameter: Parameter, prefix: str = "") -> list[dict[str, Any]]:
     return [own, *(row for field in inner for row in _rows(field, f"{prefix}{parameter.name}[]."))]
 
 
-def _default(parameter: Parameter) -> str:
+def _default(parameter: "Parameter") -> str:
     """The default as it would be written in a file; nothing for what is too long for a cell."""
     from testbed.workload.parameters import shown
 

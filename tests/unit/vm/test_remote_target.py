@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from testbed.cli import app as command_line
+from testbed.cli.machine import elsewhere
 from testbed.errors import TestbedError
 from testbed.vm.remote.ssh import Login
 from testbed.vm.remote.target import Target, parse_target
