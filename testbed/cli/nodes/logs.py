@@ -29,9 +29,10 @@ def logs(
     lab = open_lab(name)
     directory = lab.run_directory(node)
     daemons = lab.daemons.get(node, ())
-    if not daemons and lab.node(node).container is not None:
+    runtime = lab.runtime(node)
+    if not daemons and runtime is not None:
         # A container without our daemons has one log: what its own program printed.
-        for data in lab.container_logs(node, follow=follow):
+        for data in runtime.logs(node, follow=follow):
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
         return

@@ -19,7 +19,7 @@ def shell(node: NodeArgument, name: LabName = None) -> None:
 
     lab = open_lab(name)
     prompt = {"PS1": f"{lab.name}/{node}# ", "TESTBED_NODE": node}
-    if lab.node(node).container is not None:
+    if lab.runtime(node) is not None:
         # Of a container it is only known that it has a shell, if it has any.
         with terminal_handed_over():
             raise typer.Exit(lab.spawn(node, ["/bin/sh"], env=prompt).wait())
