@@ -1,8 +1,8 @@
 """The `testbed` command: the options of all verbs, and the entry point. Each verb's module declares the verb itself.
 
 Modules of verbs are imported at every start. They import what they work with inside their functions, and leave out
-`from __future__ import annotations`, so that Typer has no text of annotations to compile: both keep `testbed --help` and
-shell completion fast.
+`from __future__ import annotations`, so that Typer has no text of annotations to compile: both keep `testbed --help`
+and shell completion fast.
 """
 
 import errno
