@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 
 from testbed.transport.uet.config import UetConfig
+from testbed.transport.uet.congestion.registry import CONTROLLERS
 from testbed.transport.uet.errors import UsageError
+from testbed.transport.uet.paths import PathKind
 from testbed.transport.uet.security.tss import SecureDomain, SecurityMode, first_counter
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]*)", re.ASCII)
@@ -64,8 +66,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("--rate", type=parse_rate, default=defaults.link_rate_bps, help="of the port, bit/s: 400M")
     add("--base-rtt", type=parse_time, default=defaults.base_rtt_ns, help="of the fabric: 2ms")
     add("--delay", type=parse_delay, default=0, help="what the kernel does not delay: 1ms, or PREFIX=1ms,...")
-    add("--cc", choices=("nscc", "rccc", "both", "none"), default="nscc", help="congestion control")
-    add("--paths", choices=("single", "oblivious", "bitmap", "reps"), default="reps", help="path selection")
+    add("--cc", choices=tuple(CONTROLLERS), default=defaults.cc, help="congestion control")
+    add("--paths", choices=[kind.value for kind in PathKind], default=defaults.paths, help="path selection")
     add("--payload", type=int, default=defaults.payload_bytes, help="bytes of a full packet")
     add("--trimming", action="store_true", help="the switches trim")
     add("--tss", metavar="KEYFILE", help="encrypt: a JSON file with sdi, key (hex) and optionally mode, ssi, an, epoch")

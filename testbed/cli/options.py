@@ -19,10 +19,12 @@ Topology = Annotated[
 LabName = Annotated[str | None, typer.Option("-n", "--name", help="Lab name; default: the only lab deployed.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Override a key: --set fabric.hosts=4.")]
 ConvergenceTimeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for routing to converge.")]
-NodeArgument = Annotated[str, typer.Argument(metavar="NODE")]
-PortArgument = Annotated[str, typer.Argument(metavar="NODE:IF")]
+NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node of the lab.")]
+PortArgument = Annotated[str, typer.Argument(metavar="NODE:IF", help="An interface of a node.")]
 PacketCount = Annotated[int | None, typer.Option("-c", "--count", help="Stop after so many packets.")]
-RecordArgument = Annotated[Path, typer.Argument(metavar="DIR|RECORD.json")]
+RecordArgument = Annotated[
+    Path, typer.Argument(metavar="DIR|RECORD.json", help="A record, or the directory of its run.")
+]
 
 # --- how the answer is shown -------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from testbed.model.transports import DEFAULT_TRANSPORT, TransportKind
 from testbed.units import ByteCount, Duration
 
 Scalar = str | int | float | bool
@@ -20,20 +21,8 @@ Scalar = str | int | float | bool
 Parameter = Scalar | Duration | ByteCount | tuple["Parameter", ...] | Mapping[str, "Parameter"] | None
 """Of a workload: as `workload.registry` declares it. Sizes in `bdp` stay text until the lab is known."""
 
-ATOMIC_BYTES = 8
-"""What an atomic operation is of (InfiniBand volume 1, section 9.4.5)."""
-
 _NOTHING: Mapping[str, Scalar] = MappingProxyType({})
 _NO_PARAMETERS: Mapping[str, Parameter] = MappingProxyType({})
-
-
-class TransportKind(StrEnum):
-    TCP = "tcp"
-    """The kernel's TCP."""
-    UET = "uet"
-    """Ultra Ethernet in user space (`testbed.agent`)."""
-    RDMA = "rdma"
-    """Kernel soft-RDMA (rxe) with perftest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,22 +40,22 @@ class TopologyRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transport:
-    """`cc` is the congestion control (TCP: its kernel name; UET: nscc, rccc, both, none); None leaves the default."""
+    """`cc` is the congestion control (TCP: its kernel name; UET: a name of its registry); None leaves the default."""
 
-    kind: TransportKind = TransportKind.TCP
+    kind: TransportKind = DEFAULT_TRANSPORT
     cc: str | None = None
     paths: str | None = None
-    """UET: single, oblivious, bitmap or reps (`transport.uet.paths.PathKind`)."""
+    """UET: a value of `transport.uet.paths.PathKind`."""
     traffic_class: str | None = None
     """The `qos:` class whose DSCP the packets carry; None: the lossless or first ECN class there is, else the default
     class."""
     options: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
-    """What else this kind of transport takes (UET: mode, trimming, tss, pdcs_per_peer, ...; RDMA: verb, qps, ...)."""
+    """What else this kind of transport takes, as `model.transports` declares it."""
 
     @property
     def measures_latency(self) -> bool:
         """Whether pairs send one message at a time, and the time of each is what is measured."""
-        return self.kind is TransportKind.RDMA and self.options.get("test") == "latency"
+        return self.options.get("test") == "latency"
 
 
 class RankOrder(StrEnum):

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from testbed.errors import Problem, SpecError
 from testbed.model import Lab
-from testbed.model.scenario import Expectation, Fault, Repeat, Scalar, Scenario, TopologyRef, TransportKind
+from testbed.model.scenario import Expectation, Fault, Repeat, Scalar, Scenario, TopologyRef
 from testbed.spec.document import Document
 from testbed.spec.expectation_spec import ExpectationReader
 from testbed.spec.fault_spec import FaultSpec, fault_problems, resolve_fault
@@ -22,7 +22,7 @@ from testbed.spec.resolve import resolve_lab
 from testbed.spec.scenario_fields import MatrixValues
 from testbed.spec.scenario_spec import ExpectationSpec, ScenarioSpec
 from testbed.spec.strict_yaml import load_document, read_document
-from testbed.spec.transport_spec import read_transport
+from testbed.spec.transport_spec import read_transport, timed_problems
 from testbed.spec.validation import SpecModel, ready_to_show, validate_model
 from testbed.spec.workload_spec import latency_problems, read_workload
 
@@ -175,16 +175,8 @@ class _Resolver:
         transport = read_transport(reader)
         workload = read_workload(reader) if document.has("workload") else None
         problems.extend(_topology_problems(document))
-        if workload is not None and workload.duration is not None and transport.kind is TransportKind.UET:
-            message = f"iperf3 and perftest, which send for a duration, have no transport {transport.kind}"
-            hint = "bytes: 64bdp, or transport: {kind: tcp} or rdma"
-            path = ("workload", "duration")
-            problems.append(document.problem("contradiction", path, message, hint=hint, key=True))
-        if workload is not None and workload.duration is not None and transport.cc == "dctcp":
-            # without ECN from its SYN on, it falls back to Reno and does not say so (net/ipv4/tcp_dctcp.c, dctcp_init)
-            message = "iperf3, which sends for a duration, chooses dctcp only once it has connected without ECN"
-            hint = "bytes: 64bdp instead of duration; or cc: cubic"
-            problems.append(document.problem("contradiction", ("transport", "cc"), message, hint=hint))
+        if workload is not None and workload.duration is not None:
+            problems.extend(timed_problems(document, transport))
         if workload is not None and transport.measures_latency:
             problems.extend(latency_problems(document, workload))
         faults = self._faults(document, problems)

@@ -15,7 +15,7 @@ app = typer.Typer()
 
 @app.command(rich_help_panel=LABS)
 def generate(
-    design: Annotated[str | None, typer.Argument(metavar="[DESIGN]")] = None,
+    design: Annotated[str | None, typer.Argument(metavar="[DESIGN]", help="A design; default: list them.")] = None,
     set: Settings = None,
     name: Annotated[str, typer.Option("-n", "--name", help="Lab name to write.")] = "lab",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write; default: print.")] = None,

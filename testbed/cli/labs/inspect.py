@@ -12,7 +12,9 @@ app = typer.Typer()
 
 @app.command(rich_help_panel=LABS)
 def inspect(
-    what: Annotated[str, typer.Argument(metavar="[nodes|links|routes|bgp|scale|sizing|qos]")] = "nodes",
+    what: Annotated[
+        str, typer.Argument(metavar="[nodes|links|routes|bgp|scale|sizing|qos]", help="What to show.")
+    ] = "nodes",
     name: LabName = None,
     topology: Topology = None,
     node_filter: Annotated[

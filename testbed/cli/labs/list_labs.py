@@ -4,7 +4,7 @@ import typer
 
 from testbed.cli.options import FormatOption, parse_format
 from testbed.cli.panels import LABS
-from testbed.errors import LabNotFound
+from testbed.errors import TestbedError
 
 app = typer.Typer()
 COLUMNS = ("name", "state", "design", "hosts", "switches", "links", "k", "created", "topology")
@@ -39,6 +39,6 @@ def list_labs(format: FormatOption = "table") -> None:
                     "topology": lab.record.source,
                 }
             )
-        except LabNotFound:
+        except TestbedError:  # gone meanwhile, never completed, or another version's: `destroy` knows it
             rows.append({"name": name, "state": "unknown"})
     emit_rows(rows, COLUMNS, form)

@@ -11,7 +11,9 @@ app = typer.Typer()
 
 
 @app.command(rich_help_panel=LABS)
-def schema(kind: Annotated[str, typer.Argument(metavar="[topology|scenario]")] = "topology") -> None:
+def schema(
+    kind: Annotated[str, typer.Argument(metavar="[topology|scenario]", help="Whose keys.")] = "topology",
+) -> None:
     """Print the JSON Schema of a file, for editors."""
     from testbed.cli.output import emit_json
     from testbed.spec.schema import scenario_schema, topology_schema

@@ -17,7 +17,9 @@ def capture(
     port: PortArgument,
     write: Annotated[str | None, typer.Option("-w", "--write", help="Write a pcap file ('-': stdout).")] = None,
     count: PacketCount = None,
-    expression: Annotated[list[str] | None, typer.Argument(metavar="[FILTER...]")] = None,
+    expression: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILTER...]", help="Only packets that this filter of tcpdump passes.")
+    ] = None,
     name: LabName = None,
 ) -> None:
     """Capture packets of an interface with tcpdump."""

@@ -15,7 +15,9 @@ app = typer.Typer()
     rich_help_panel=NODES_AND_LINKS, context_settings={"allow_extra_args": False, "ignore_unknown_options": True}
 )
 def exec(
-    node: NodeArgument, command: Annotated[list[str], typer.Argument(metavar="-- CMD...")], name: LabName = None
+    node: NodeArgument,
+    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The command and its arguments.")],
+    name: LabName = None,
 ) -> None:
     """Run a command in a node; its exit code is ours."""
     from testbed.cli.lab_choice import open_lab

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from testbed.deploy.links.changes import LinkControl
 
 app = verb_group("link", NODES_AND_LINKS, "Change links of a live lab, and undo it.")
-OptionalPort = Annotated[str | None, typer.Argument(metavar="[NODE:IF]")]
+OptionalPort = Annotated[str | None, typer.Argument(metavar="[NODE:IF]", help="One end of a link.")]
 
 
 @app.command("set")

@@ -21,7 +21,9 @@ LATENCIES = ("reaction", "event_to_frame", "frame_to_gate")
 
 @app.command()
 def show(
-    patterns: Annotated[list[str] | None, typer.Argument(metavar="[NODE|NODE:IF...]")] = None,
+    patterns: Annotated[
+        list[str] | None, typer.Argument(metavar="[NODE|NODE:IF...]", help="Only these nodes or ports.")
+    ] = None,
     name: LabName = None,
     all: Annotated[bool, typer.Option("--all", "-a", help="Lossless queues that never paused, too.")] = False,
     format: FormatOption = "table",

@@ -12,7 +12,10 @@ app = typer.Typer()
 
 @app.command(rich_help_panel=NODES_AND_LINKS)
 def stats(
-    patterns: Annotated[list[str] | None, typer.Argument(metavar="[NODE|NODE:IF...] [SPAN]")] = None,
+    patterns: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NODE|NODE:IF...] [SPAN]", help="Only these nodes or ports; measured for a span."),
+    ] = None,
     name: LabName = None,
     traffic_class: Annotated[str | None, typer.Option("--class", help="Only this traffic class.")] = None,
     all: Annotated[bool, typer.Option("--all", "-a", help="Queues that saw nothing, too.")] = False,

@@ -14,7 +14,9 @@ app = typer.Typer()
 
 @app.command(rich_help_panel=SCENARIOS_AND_RESULTS)
 def compare(
-    records: Annotated[list[Path], typer.Argument(metavar="BASE OTHER...")],
+    records: Annotated[
+        list[Path], typer.Argument(metavar="BASE OTHER...", help="Records: others are compared with the first.")
+    ],
     metric: Annotated[
         list[str] | None, typer.Option("--metric", help="Judge this one (or all); default: what is expected of.")
     ] = None,
@@ -34,7 +36,7 @@ def compare(
         print_comparison,
         render_comparison,
     )
-    from testbed.results import load_record, write_atomically
+    from testbed.results import load_record, write_result
 
     form = parse_format(format)
     if len(records) < 2:
@@ -64,7 +66,7 @@ def compare(
         case Format.CSV:
             emit_rows([row for comparison in comparisons for row in comparison_rows(comparison)], COLUMNS, form)
     if html is not None:
-        write_atomically(render_comparison(comparisons).encode(errors="replace"), html)
+        write_result(render_comparison(comparisons).encode(errors="replace"), html)
         if form is Format.TABLE:
             console().print(f"report {html}", highlight=False, soft_wrap=True)
     codes = {comparison.exit_code for comparison in comparisons}

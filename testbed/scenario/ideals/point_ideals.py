@@ -12,13 +12,12 @@ from testbed.plan.link_delays import WirePaths
 from testbed.plan.operations import PortPlan
 from testbed.results import MetricSummary, RunResult
 from testbed.scenario.ideals.fabric_graph import fabric_graph
-from testbed.scenario.ideals.latency_ideals import flow_ideal_s
 from testbed.scenario.ideals.predictions import is_pattern
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.placement import RankPlacement
 from testbed.scenario.run.traffic import RunTraffic
-from testbed.scenario.transports.perftest_flows import plan_perftest_flows
-from testbed.scenario.transports.settings import TransportSettings
+from testbed.scenario.transports.lab_transport import LabTransport
+from testbed.scenario.transports.registry import transport_on
 from testbed.workload.metrics import CATALOGUE
 from testbed.workload.metrics.latency import LATENCY, LATENCY_RATIO
 from testbed.workload.oracles.ecmp import UPLINKS
@@ -52,16 +51,16 @@ class PointIdeals:
         first = traffic[0]
         nic = min(first.placement.nics, key=lambda one: one.rate_bps)
         graph = fabric_graph(lab.model, lab.plan)
-        settings = TransportSettings(lab, scenario.transport)
+        transport = transport_on(lab, scenario.transport)
         return cls(
-            framing=settings.ideals().framing(nic),
-            dscp=settings.dscp,
+            framing=transport.framing(nic),
+            dscp=transport.dscp,
             nic_bps=float(nic.rate_bps),
-            base_rtt_s=_base_rtt_s(lab, traffic) + 2 * settings.pipeline_ns / 1e9,
+            base_rtt_s=_base_rtt_s(lab, traffic) + 2 * transport.pipeline_ns / 1e9,
             k=lab.plan.k,
             tiers={link.name: link.tier for link in graph.links},
             metrics=_metric_ideals([(one.workload, one.placement) for one in traffic], graph_uplinks(graph.links))
-            | _latency_ideals(scenario, settings, first),
+            | _latency_ideals(transport, first),
         )
 
     def pattern_ideal_s(self, traffic: RunTraffic) -> float | None:
@@ -181,13 +180,11 @@ def _metric_ideals(traffic: Sequence[tuple[Workload, RankPlacement]], uplinks: M
     return ideals
 
 
-def _latency_ideals(scenario: Scenario, settings: TransportSettings, traffic: RunTraffic) -> dict[str, float]:
+def _latency_ideals(transport: LabTransport, traffic: RunTraffic) -> dict[str, float]:
     """Of messages that are alone, each pair as often as every other."""
-    if not scenario.transport.measures_latency:
+    if not transport.transport.measures_latency:
         return {}
-    options = scenario.transport.options
-    flows = plan_perftest_flows(traffic.workload, traffic.placement, seed=traffic.seed, options=options)
-    ideal_s = [flow_ideal_s(settings, flow) for flow in flows]
+    ideal_s = list(transport.message_ideals_s(traffic))
     return {
         metric.name: value
         for metric in LATENCY

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from testbed.collect.probe_packet import FRAME_BYTES
 from testbed.collect.probe_traffic import ProbeFlow
+from testbed.drivers.nodes.probe_packet import FRAME_BYTES
 from testbed.model import BalancingMode
 from testbed.model.scenario import Fault, FaultKind, Scenario
 from testbed.plan.operations import PortPlan

@@ -11,20 +11,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.errors import ScenarioError
-from testbed.model.scenario import TransportKind
 from testbed.plan.operations import PortPlan
 from testbed.worker.program import Channel
 from testbed.workload.draws import draw_below
 from testbed.workload.steps import Transfer, Workload
 
-TCP_PORT = 18_515
-"""Where receivers listen: perftest's default."""
-UET_PORT = 4793
-"""Of both ends' receiving sockets (UE Specification 1.0; IANA has it as `uet`)."""
+LISTENING_PORT = 18_515
+"""Where receivers of connections listen: perftest's default."""
 SOURCE_PORTS = (20_000, 32_000)
 """Below Linux's ephemeral range (ip_local_port_range)."""
 _LOOK_BACK = 64
 """Steps that are looked through for one before a transfer on the same way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelRules:
+    """Which transfers of a transport share a channel, and which ports it has."""
+
+    destination_port: int = LISTENING_PORT
+    one_for_each_pair: bool = False
+    """Each pair of ranks has one channel, from a port of the source's NIC; else channels have ports of their own."""
+    keeps_port: bool = False
+    """Where each pair has one: the NIC keeps to one source port, rather than change it from packet to packet."""
+
+
+CONNECTIONS = ChannelRules()
+"""Those of transports whose channels are connections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +48,14 @@ class ChannelPlan:
 
 
 def plan_channels(
-    workload: Workload, ranks: Sequence[PortPlan], *, kind: TransportKind, seed: int, single_path: bool = False
+    workload: Workload, ranks: Sequence[PortPlan], rules: ChannelRules = CONNECTIONS, *, seed: int
 ) -> ChannelPlan:
     """The channels of one run; `ranks[i]` is the NIC of rank i.
 
     A collective's transfers from one rank to another share a channel, as they do a connection of NCCL. Of traffic
     patterns, a transfer that waits for nothing has one of its own (a permutation's flows, each of the front-end's
-    mice), and one that waits for a transfer of the same way follows it. UET has one for each pair: it sprays, or with
-    `single_path` keeps to the source port given. Transfers between ranks of one host stay inside.
+    mice), and one that waits for a transfer of the same way follows it. By the `rules` of its transport, each pair has
+    one instead, which sprays, or keeps to its source port. Transfers between ranks of one host stay inside.
 
     Raises `ScenarioError` where the ranks do not fit.
     """
@@ -56,10 +68,10 @@ def plan_channels(
     of_step: dict[int, int] = {}
     for step in workload.steps:
         if isinstance(step, Transfer) and ranks[step.source].node != ranks[step.destination].node:
-            share = step.piece is not None or kind is TransportKind.UET
+            share = step.piece is not None or rules.one_for_each_pair
             of_step[step.number] = pairs.shared(step) if share else pairs.own(step)
     rng = random.Random(f"ports {seed}")
-    ports = _uet_ports(rng, ranks, single_path) if kind is TransportKind.UET else None
+    ports = _ports_of_nics(rng, ranks, rules.keeps_port) if rules.one_for_each_pair else None
     taken: set[tuple[str, str, int]] = set()
     channels = []
     for index, (source, destination) in enumerate(pairs.ends):
@@ -70,7 +82,7 @@ def plan_channels(
                 source=source,
                 destination=destination,
                 source_port=source_port,
-                destination_port=TCP_PORT if ports is None else UET_PORT,
+                destination_port=rules.destination_port,
             )
         )
     return ChannelPlan(channels=tuple(channels), of_step=of_step)
@@ -126,11 +138,11 @@ class _Assignment:
         return None
 
 
-def _uet_ports(rng: random.Random, ranks: Sequence[PortPlan], single_path: bool) -> list[int]:
-    """By rank; one for each address, since a FEP has one set of entropy values. 0: it varies from packet to packet."""
+def _ports_of_nics(rng: random.Random, ranks: Sequence[PortPlan], keeps_port: bool) -> list[int]:
+    """By rank; one for each address, since it is the endpoint there that has it. 0: it varies from packet to packet."""
     by_address: dict[str, int] = {}
     for nic in ranks:
-        by_address.setdefault(str(nic.address), _port(rng) if single_path else 0)
+        by_address.setdefault(str(nic.address), _port(rng) if keeps_port else 0)
     return [by_address[str(nic.address)] for nic in ranks]
 
 

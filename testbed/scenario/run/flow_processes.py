@@ -13,11 +13,12 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from testbed.errors import ScenarioError
 from testbed.plan.operations import PortPlan
+from testbed.results import Channel, Check
 from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
 from testbed.units import Duration
@@ -48,21 +49,40 @@ class TimedFlow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimedTraffic:
-    """Flows to be run at once by pairs of programs, and what to tell whom meanwhile.
+class FlowWatch:
+    """Who hears of flows while they run, and who may end them.
 
     `around` is entered when every server listens and left when the last sender has ended: whoever reads counters does
     it there. `on_listening` gets the number of servers up, `on_elapsed` seconds; both get of how many, too.
     """
 
-    lab: LiveLab
-    duration: Duration
-    tos: int
-    """The IP header's former type of service: DSCP and ECN (RFC 2474, RFC 3168)."""
     interrupt: Interrupt
     around: Callable[[], AbstractContextManager[None]]
     on_listening: Callable[[int, int], None]
     on_elapsed: Callable[[float, float], None]
+
+
+@dataclass(slots=True)
+class TimedResult:
+    """What the flows of one run measured; filled whatever happens to them."""
+
+    channels: list[Channel] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    interrupted: bool = False
+    window_s: float = SAMPLE_S
+    polling_s: float = 0.0
+    """CPU time of programs that look for work without a pause, and give way to all others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedTraffic:
+    """Flows to be run at once by pairs of programs."""
+
+    lab: LiveLab
+    duration: Duration
+    tos: int
+    """The IP header's former type of service: DSCP and ECN (RFC 2474, RFC 3168)."""
+    watch: FlowWatch
 
 
 class FlowFailed(ScenarioError):
@@ -76,6 +96,12 @@ class FlowFailed(ScenarioError):
         self.flow = flow
         self.node = node
         self.reason = reason
+
+
+def require_flows(flows: Sequence[TimedFlow]) -> None:
+    """Raise `ScenarioError` where there is nothing to send."""
+    if not flows:
+        raise ScenarioError("this workload sends nothing over the fabric")
 
 
 class Sender(Protocol):

@@ -225,8 +225,7 @@ def _collectives(
                 placement,
                 collective,
                 ideals,
-                start_ns=min(starts),
-                end_ns=max(ends),
+                span_ns=(min(starts), max(ends)),
                 wrong=sum(checks.values()) if set(checks) == set(collective.ranks) else None,
                 label=_shared_label(transfers[0].label, transfers[-1].label),
                 inside=any(step.number not in placement.channels.of_step for step in transfers),
@@ -246,13 +245,14 @@ def _result(
     collective: Collective,
     ideals: Ideals,
     *,
-    start_ns: int,
-    end_ns: int,
+    span_ns: tuple[int, int],
     wrong: int | None,
     label: str,
     inside: bool,
 ) -> CollectiveResult:
+    """What is known of a collective that began and ended at `span_ns`; `inside`: it has transfers inside hosts."""
     ranks = len(collective.ranks)
+    start_ns, end_ns = span_ns
     seconds = (end_ns - start_ns) / _NS
     datatype = datatype_of(collective)
     nics = [placement.ranks[rank] for rank in collective.ranks]

@@ -28,21 +28,21 @@ from testbed.results import (
     Transfers,
 )
 from testbed.scenario.faults.timeline import FaultTimeline
-from testbed.scenario.ideals.point_ideals import SCALE_UP_BPS, PointIdeals, summarise
+from testbed.scenario.ideals.point_ideals import PointIdeals, summarise
 from testbed.scenario.ideals.predictions import Carried, predict_point
 from testbed.scenario.probes.findings import probe_findings
 from testbed.scenario.probes.planning import QUEUED_RTTS, plan_probes
-from testbed.scenario.run.flow_processes import FlowFailed
+from testbed.scenario.run.flow_processes import FlowFailed, FlowWatch, TimedResult
 from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.measures import RunData, compute_metrics
 from testbed.scenario.run.observation import Observation, observe
 from testbed.scenario.run.progress import Phase, Progress, ProgressListener
-from testbed.scenario.run.timed_flows import TimedFlows, TimedResult
 from testbed.scenario.run.traffic import RunTraffic, make_traffic
-from testbed.scenario.run.workload_runner import WorkloadRunner
+from testbed.scenario.run.workload_runner import RunOptions, WorkloadRunner
 from testbed.scenario.sweep.as_run import lab_summary, transport_as_run, workload_as_run
 from testbed.scenario.sweep.points import Point
+from testbed.scenario.transports.registry import transport_on
 from testbed.scenario.trust.machine import (
     check_backlogs,
     check_idle_rtt,
@@ -225,18 +225,15 @@ class PointRunner:
 
     def _run_timed(self, index: int, traffic: RunTraffic, ideals: PointIdeals, measured: _Measured) -> None:
         result = TimedResult()
-        flows = TimedFlows(
-            lab=self.lab,
-            scenario=self.scenario,
-            dscp=ideals.dscp,
-            framing=ideals.framing,
+        watch = FlowWatch(
             interrupt=self.interrupt,
             around=lambda: self._watched(measured, traffic, ideals),
             on_listening=lambda count, whole: self._tell(Phase.SERVERS, index, count, whole),
             on_elapsed=lambda elapsed_s, whole_s: self._tell(Phase.TRAFFIC, index, elapsed_s, whole_s),
         )
         try:
-            flows.run(traffic, result)
+            transport = transport_on(self.lab, self.scenario.transport)
+            transport.run_timed(self.scenario.workload, traffic, watch, result)
         finally:
             measured.interrupted = result.interrupted
             measured.window_s = result.window_s
@@ -249,13 +246,13 @@ class PointRunner:
         result = workload_runners.run(
             traffic.workload,
             traffic.placement.nics,
-            k=self.lab.plan.k,
-            seed=traffic.seed,
-            limit_s=self.scenario.workload.time_limit.seconds,
-            inside_bps=round(SCALE_UP_BPS / self.lab.plan.k),
-            interrupt=self.interrupt,
-            around=lambda: self._watched(measured, traffic, ideals),
-            on_progress=lambda share: self._tell(Phase.TRAFFIC, index, share, 1.0),
+            RunOptions(
+                seed=traffic.seed,
+                limit_s=self.scenario.workload.time_limit.seconds,
+                interrupt=self.interrupt,
+                around=lambda: self._watched(measured, traffic, ideals),
+                on_progress=lambda share: self._tell(Phase.TRAFFIC, index, share, 1.0),
+            ),
         )
         measured.transfers = result.transfers
         measured.channels = list(result.channels)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from testbed.errors import ScenarioError, WorkloadError
 from testbed.fabric import model_base_rtt
-from testbed.model.scenario import Scenario, TransportKind
+from testbed.model.scenario import Scenario
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.placement import RankPlacement, place_ranks
-from testbed.scenario.transports.perftest_flows import devices_of
+from testbed.scenario.transports.registry import transport_on
 from testbed.workload.registry import build_workload, workload_kind
 from testbed.workload.steps import Transfer, Workload
 from testbed.workload.tenants import Tenant, mix_tenants
@@ -40,8 +40,7 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
     except WorkloadError as error:
         raise ScenarioError(f"workload {scenario.workload.kind}: {error.message}", hint=error.hint) from error
     _check_reachable(lab, placement, workload)
-    if scenario.transport.kind is TransportKind.RDMA:
-        devices_of(lab.plan, placement.nics)
+    transport_on(lab, scenario.transport).check_ranks(placement.nics)
     return RunTraffic(workload=workload, placement=placement, seed=seed)
 
 

@@ -149,10 +149,14 @@ class Answers:
 class Workers:
     """Workers by host; each is started when it is first needed, and again if it has died."""
 
-    def __init__(self, lab: LiveLab, *, rdma: bool = False) -> None:
-        """`rdma`: workers are to move data over RDMA devices."""
+    def __init__(self, lab: LiveLab, *, transport: str = "", own_sysfs: bool = False) -> None:
+        """`transport` is what workers are to move data over, "" for any whose sockets wait like the kernel's.
+
+        With `own_sysfs` they see only their host's devices in /sys, as RDMA's libraries need it.
+        """
         self._lab = lab
-        self._rdma = rdma
+        self._arguments = ["--transport", transport] if transport else []
+        self._own_sysfs = own_sysfs
         self.workers: dict[str, WorkerProcess] = {}
 
     def start(self, hosts: Iterable[str], interrupt: Interrupt | None) -> Answers:
@@ -174,8 +178,8 @@ class Workers:
         try:
             process = self._lab.spawn(
                 host,
-                [sys.executable, "-m", "testbed.worker", *(["--rdma"] if self._rdma else [])],
-                **({"own_sysfs": True} if self._rdma else {}),
+                [sys.executable, "-m", "testbed.worker", *self._arguments],
+                **({"own_sysfs": True} if self._own_sysfs else {}),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

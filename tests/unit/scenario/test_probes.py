@@ -9,7 +9,7 @@ from fake_lab import FakeLab, small_lab
 
 from testbed.collect.cpu import CpuUse
 from testbed.collect.probe_ledger import ProbeReport, ProbeStream, StreamResult
-from testbed.collect.probe_packet import FRAME_BYTES
+from testbed.drivers.nodes.probe_packet import FRAME_BYTES
 from testbed.fabric import generate_fabric
 from testbed.fabric.params import FabricParams, UplinkParams
 from testbed.model import Delay, Lab

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from testbed.collect.perftest import Bandwidth, PerftestTest
 from testbed.collect.perftest_pair import PORT, ROCE_PORT, SOURCE_PORTS, udp_source_port
 from testbed.errors import ScenarioError
-from testbed.model.scenario import ATOMIC_BYTES
-from testbed.plan.operations import CreateRdma, LabPlan, PortPlan
+from testbed.model.transports import ATOMIC_BYTES
+from testbed.plan.operations import PortPlan
 from testbed.results import Channel, ChannelSamples, MessageLatency
 from testbed.scenario.run.flow_processes import TimedFlow
 from testbed.scenario.run.placement import RankPlacement, flow_end
@@ -83,23 +83,6 @@ def whole_option(options: Mapping[str, object], name: str, default: _Default) ->
     """An option of the scenario's transport that is a whole number."""
     value = options.get(name)
     return default if value is None else int(str(value))
-
-
-def rdma_device_names(plan: LabPlan) -> dict[tuple[str, str], str]:
-    """The lab's RDMA devices by (node, interface)."""
-    return {(item.node, item.name): item.device for item in plan.operations if isinstance(item, CreateRdma)}
-
-
-def devices_of(plan: LabPlan, nics: Sequence[PortPlan]) -> dict[tuple[str, str], str]:
-    """The devices of these NICs. Raises `ScenarioError` for the first that has none."""
-    known = rdma_device_names(plan)
-    for nic in nics:
-        if (nic.node, nic.name) not in known:
-            raise ScenarioError(
-                f"transport rdma: {nic.node}:{nic.name} has no RDMA device",
-                hint="topology: {set: {fabric.nic.rdma: rxe}}, or rdma: rxe at the host",
-            )
-    return {(nic.node, nic.name): known[nic.node, nic.name] for nic in nics}
 
 
 def plan_perftest_flows(
@@ -186,13 +169,16 @@ def channel_of(
     """
     payload = measured.size_bytes * measured.iterations
     seconds = payload * 8 / measured.average_bps if measured.average_bps > 0 else duration_s
-    return _channel(
-        flow,
-        framing=framing,
-        payload=payload,
+    carried = _Carried(
+        payload_bytes=payload,
         seconds=seconds,
         goodput_bps=measured.average_bps,
         samples=samples or ChannelSamples(),
+    )
+    return _channel(
+        flow,
+        carried,
+        framing=framing,
         counters={"message_bytes": measured.size_bytes, "messages": measured.iterations, **counters},
     )
 
@@ -203,14 +189,10 @@ def latency_channel_of(
     """The same of a flow whose messages were sent one at a time."""
     seconds = math.fsum(samples_us) * (1 if flow.test.is_round_trip else 2) / 1e6
     payload = flow.message_bytes * len(samples_us)
-    return _channel(
-        flow,
-        framing=framing,
-        payload=payload,
+    carried = _Carried(
+        payload_bytes=payload,
         seconds=seconds,
         goodput_bps=payload * 8 / seconds if seconds > 0 else 0.0,
-        samples=ChannelSamples(),
-        counters={"message_bytes": flow.message_bytes, "messages": len(samples_us), **counters},
         latency=MessageLatency(
             test=flow.test.value,
             size_bytes=flow.message_bytes,
@@ -219,19 +201,22 @@ def latency_channel_of(
             ideal_us=ideal_s * 1e6,
         ),
     )
+    sent = {"message_bytes": flow.message_bytes, "messages": len(samples_us), **counters}
+    return _channel(flow, carried, framing=framing, counters=sent)
 
 
-def _channel(
-    flow: PerftestFlow,
-    *,
-    framing: Framing,
-    payload: int,
-    seconds: float,
-    goodput_bps: float,
-    samples: ChannelSamples,
-    counters: dict[str, int],
-    latency: MessageLatency | None = None,
-) -> Channel:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Carried:
+    """What a flow carried, by its client's own account; `latency` where that was measured."""
+
+    payload_bytes: int
+    seconds: float
+    goodput_bps: float
+    samples: ChannelSamples = field(default_factory=ChannelSamples)
+    latency: MessageLatency | None = None
+
+
+def _channel(flow: PerftestFlow, carried: _Carried, *, framing: Framing, counters: dict[str, int]) -> Channel:
     one_port = len(flow.flow_labels) == 1
     return Channel(
         source_rank=flow.source_rank,
@@ -241,15 +226,15 @@ def _channel(
         rail=flow.source.rail,
         source_port=udp_source_port(flow.flow_labels[0]) if one_port else None,
         destination_port=ROCE_PORT,
-        sent_bytes=payload,
-        received_bytes=payload,
-        seconds=seconds,
-        busy_s=seconds,
+        sent_bytes=carried.payload_bytes,
+        received_bytes=carried.payload_bytes,
+        seconds=carried.seconds,
+        busy_s=carried.seconds,
         ideal_bps=min(flow.source.rate_bps, flow.destination.rate_bps) * goodput_share(flow, framing),
-        goodput_bps=goodput_bps,
+        goodput_bps=carried.goodput_bps,
         retransmits=counters.get("completer_retry_err", 0),
         packets=None,
-        samples=samples,
+        samples=carried.samples,
         counters=counters,
-        latency=latency,
+        latency=carried.latency,
     )

@@ -34,7 +34,7 @@ from testbed.scenario.run.flow_processes import (
     children,
     wait_for_senders,
 )
-from testbed.scenario.transports.perftest_flows import ATOMIC_TYPES, PerftestFlow, iterations, whole_option
+from testbed.scenario.transports.programs.perftest_flows import ATOMIC_TYPES, PerftestFlow, iterations, whole_option
 from testbed.workload.oracles.serialisation import Framing
 
 LISTEN_TIMEOUT_PER_FLOW_S = 0.5
@@ -104,14 +104,17 @@ class PerftestTraffic(TimedTraffic):
 
             def on_elapsed(elapsed_s: float, whole_s: float) -> None:
                 recorder.read()
-                self.on_elapsed(elapsed_s, whole_s)
+                self.watch.on_elapsed(elapsed_s, whole_s)
 
-            with self.around():
+            with self.watch.around():
                 recorder.begin()
                 for turn in self._turns(flows):
                     clients = self._start_clients(processes, turn.flows, Path(directory), result)
                     result.interrupted = wait_for_senders(
-                        clients, planned_s=turn.planned_s, interrupt=self.interrupt, on_elapsed=turn.elapsed(on_elapsed)
+                        clients,
+                        planned_s=turn.planned_s,
+                        interrupt=self.watch.interrupt,
+                        on_elapsed=turn.elapsed(on_elapsed),
                     )
                     if result.interrupted:
                         break
@@ -187,8 +190,9 @@ class PerftestTraffic(TimedTraffic):
             processes.append(process)
             waiting[flow.id] = flow, process, said
         poller = select.poll()
-        poller.register(self.interrupt, select.POLLIN)
-        deadline = time.monotonic() + LISTEN_TIMEOUT_S + LISTEN_TIMEOUT_PER_FLOW_S * len(flows)
+        poller.register(self.watch.interrupt, select.POLLIN)
+        timeout_s = LISTEN_TIMEOUT_S + LISTEN_TIMEOUT_PER_FLOW_S * len(flows)
+        deadline = time.monotonic() + timeout_s
         while waiting:
             for flow, process, said in list(waiting.values()):
                 if process.poll() is not None:
@@ -196,12 +200,12 @@ class PerftestTraffic(TimedTraffic):
                     raise FlowFailed(flow, flow.server.node, words)
                 if listens(process.pid, flow.port):
                     del waiting[flow.id]
-                    self.on_listening(len(flows) - len(waiting), len(flows))
+                    self.watch.on_listening(len(flows) - len(waiting), len(flows))
             if waiting and poller.poll(_LOOK_MS):
                 return False
             if waiting and time.monotonic() > deadline:
                 late = next(iter(waiting.values()))[0]
-                raise FlowFailed(late, late.server.node, f"not listening after {LISTEN_TIMEOUT_S:.0f} s")
+                raise FlowFailed(late, late.server.node, f"not listening after {timeout_s:.0f} s")
         return True
 
     def _start_clients(

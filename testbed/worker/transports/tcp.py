@@ -10,20 +10,33 @@ import errno
 import socket
 import struct
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from testbed.worker.curves import MOST_CHANNELS, ChannelState
 from testbed.worker.errors import TrafficError
+from testbed.worker.json_values import Json, read_text, read_whole
 from testbed.worker.poll_loop import WatchingLoop
-from testbed.worker.program import Program, TcpSettings
+from testbed.worker.program import Program, Settings
 from testbed.worker.stream_traffic import StreamTraffic
 from testbed.worker.tcp_info import read_tcp_info
 from testbed.worker.traffic import ChannelEnd, Listener
+from testbed.worker.transport_registry import WorkerTransport
 
 if TYPE_CHECKING:
     from testbed.worker.buffers import CollectiveBuffers
 
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TcpSettings(Settings):
+    """`congestion_control` is a name of the kernel's, None for its default; `tos` is the TOS byte without its ECN bits,
+    which are the kernel's."""
+
+    kind: ClassVar[str] = "tcp"
+    congestion_control: str | None = None
+    tos: int = 0
 
 
 class TcpTraffic(StreamTraffic[socket.socket]):
@@ -106,3 +119,14 @@ class TcpTraffic(StreamTraffic[socket.socket]):
 
     def counters(self) -> Mapping[str, int]:
         return {}
+
+
+def _decode(values: dict[str, Json]) -> TcpSettings:
+    cc = values["congestion_control"]
+    return TcpSettings(
+        congestion_control=None if cc is None else read_text(cc, "transport.congestion_control"),
+        tos=read_whole(values["tos"], "transport.tos", 256),
+    )
+
+
+TRANSPORT = WorkerTransport(settings=TcpSettings, decode=_decode, make_traffic=TcpTraffic)

@@ -147,8 +147,8 @@ class PageRun:
         if measures and codes == {0, 1, 2}:
             reports = [path for path in self.directory.rglob("report.html") if path.stat().st_mtime_ns >= began]
             assert reports, f"{block.place}: {line}: no report\n{said}"
-        wanted = block.rule("says", command)
-        assert wanted is None or wanted in said, f"{block.place}: {line}: no {wanted!r} in\n{said}"
+        for wanted in block.rules_for("says", command):
+            assert wanted in said, f"{block.place}: {line}: no {wanted!r} in\n{said}"
 
     def _run(self, block: Block, line: str, *, codes: set[int]) -> str:
         return self._finish(block, line, ["bash", "-euo", "pipefail", "-c", line], codes)
@@ -161,7 +161,8 @@ class PageRun:
         else:
             argv = [sys.executable, "-c", block.text]
         said = self._finish(block, argv[1], argv, {0})
-        assert block.says in said, f"{block.place}: no {block.says!r} in\n{said}"
+        for wanted in block.says:
+            assert wanted in said, f"{block.place}: no {wanted!r} in\n{said}"
 
     def _finish(self, block: Block, name: str, argv: list[str], codes: set[int]) -> str:
         done = subprocess.run(

@@ -7,16 +7,38 @@ chooses the UDP source ports, by the numbers of the queue pairs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from testbed.worker.curves import MOST_CHANNELS, ChannelState
 from testbed.worker.errors import TrafficError
+from testbed.worker.poll_loop import PollLoop, WatchingLoop
+from testbed.worker.program import Program, Settings
 from testbed.worker.rsocket import RSocket
 from testbed.worker.stream_traffic import StreamTraffic
-from testbed.worker.traffic import ChannelEnd
+from testbed.worker.traffic import ChannelEnd, Listener
+from testbed.worker.transport_registry import WorkerTransport
+
+if TYPE_CHECKING:
+    from testbed.worker.buffers import CollectiveBuffers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdmaSettings(Settings):
+    """There is nothing to set here: the host's devices have what there is."""
+
+    kind: ClassVar[str] = "rdma"
 
 
 class RdmaTraffic(StreamTraffic[RSocket]):
     """Raises `TrafficError` where something cannot be set up. `Traffic` says what the methods do."""
+
+    def __init__(
+        self, program: Program, loop: WatchingLoop, buffers: CollectiveBuffers | None, listener: Listener
+    ) -> None:
+        if not isinstance(loop, PollLoop):
+            raise TrafficError("this worker was not started for RDMA: its loop does not know such streams")
+        super().__init__(program, loop, buffers, listener)
 
     def _socket(self, what: str) -> RSocket:
         try:
@@ -44,3 +66,8 @@ class RdmaTraffic(StreamTraffic[RSocket]):
 
     def counters(self) -> Mapping[str, int]:
         return {}
+
+
+TRANSPORT = WorkerTransport(
+    settings=RdmaSettings, decode=lambda values: RdmaSettings(), make_traffic=RdmaTraffic, make_loop=PollLoop
+)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
 
 from testbed.agent.agent import Agent
 from testbed.agent.loop import Loop
@@ -24,9 +24,12 @@ from testbed.transport.uet.packets.codes import RETURN_CODE_MEANINGS, Mode, Retu
 from testbed.transport.uet.semantics.endpoint import Endpoint
 from testbed.transport.uet.semantics.operations import Operation
 from testbed.worker.curves import MOST_CHANNELS, ChannelState
-from testbed.worker.errors import TrafficError
-from testbed.worker.program import Channel, Program, Step, UetSettings
+from testbed.worker.errors import ProgramError, TrafficError
+from testbed.worker.json_values import Json, read_object, read_text, read_whole
+from testbed.worker.poll_loop import WatchingLoop
+from testbed.worker.program import Channel, Program, Settings, Step
 from testbed.worker.traffic import ChannelEnd, Listener
+from testbed.worker.transport_registry import WorkerTransport
 from testbed.workload.steps import Combine
 
 if TYPE_CHECKING:
@@ -39,6 +42,25 @@ _RESOURCE_INDEX = 1
 _SDI = 1
 _HEADER_BYTES = 56
 """Of a full packet, in the estimate of what has arrived."""
+
+
+_LONGEST_DELAY_NS = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UetSettings(Settings):
+    """`config` has fields of `transport.uet.config.UetConfig` other than `entropies`."""
+
+    kind: ClassVar[str] = "uet"
+    config: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    mode: str = "RUD"
+    dscp: int = 26
+    control_dscp: int = 48
+    delays_ns: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By own address: what datagrams from a peer's address are held for."""
+    job_id: int = 1
+    security_key: str = ""
+    """Of TSS, hexadecimal; "": none."""
 
 
 @dataclass(slots=True)
@@ -54,8 +76,12 @@ class _Nic:
 class UetTraffic:
     """Raises `TrafficError` where something cannot be set up. `Traffic` says what the methods do."""
 
-    def __init__(self, program: Program, loop: Loop, buffers: CollectiveBuffers | None, listener: Listener) -> None:
+    def __init__(
+        self, program: Program, loop: WatchingLoop, buffers: CollectiveBuffers | None, listener: Listener
+    ) -> None:
         assert isinstance(program.transport, UetSettings)
+        if not isinstance(loop, Loop):
+            raise TrafficError("this worker was started for another transport: its loop does not know datagrams")
         self._program = program
         self._settings = program.transport
         self._buffers = buffers
@@ -298,3 +324,26 @@ def _named(counters: Mapping[str, int]) -> dict[str, int]:
 def _agent_seed(program: Program) -> int:
     """Each host draws other numbers."""
     return program.seed << 20 | min(program.own, default=0)
+
+
+def _decode(values: dict[str, Json]) -> UetSettings:
+    config = read_object(values["config"], "transport.config")
+    for name, value in config.items():
+        if not isinstance(value, bool | int | float | str):
+            raise ProgramError(f"transport.config.{name}", "is no number, text or truth value")
+    delays: dict[str, dict[str, int]] = {}
+    for own, peers in read_object(values["delays_ns"], "transport.delays_ns").items():
+        path = f"transport.delays_ns.{own}"
+        delays[own] = {peer: read_whole(ns, path, _LONGEST_DELAY_NS) for peer, ns in read_object(peers, path).items()}
+    return UetSettings(
+        config=config,
+        mode=read_text(values["mode"], "transport.mode"),
+        dscp=read_whole(values["dscp"], "transport.dscp", 64),
+        control_dscp=read_whole(values["control_dscp"], "transport.control_dscp", 64),
+        delays_ns=delays,
+        job_id=read_whole(values["job_id"], "transport.job_id", 1 << 24),
+        security_key=read_text(values["security_key"], "transport.security_key"),
+    )
+
+
+TRANSPORT = WorkerTransport(settings=UetSettings, decode=_decode, make_traffic=UetTraffic)

@@ -12,7 +12,7 @@ An HTML comment above a fence says how, where the defaults do not do; each of it
     file: NAME          it is saved in the page's directory under that name (yaml: after `into`; python: and not run)
     into: BASE          yaml: it is merged over BASE, a shipped or saved file or the name of a design, and then loaded
     bad: CODE           yaml: it must be refused with this error code
-    says: TEXT          python: its output must contain TEXT
+    says: TEXT          python: its output must contain TEXT; may stand more than once
 
 and for the lines of a sh block, by a prefix of the line as it is written:
 
@@ -35,7 +35,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TIERS = ("unit", "netns", "docker", "labvm")
 EXECUTED = ("sh", "yaml", "python")
 SHOWN = ("text", "json", "jsonc", "c", "dot", "lua", "csv", "toml", "ini", "xml", "diff")
@@ -73,7 +73,7 @@ class Block:
     file: str = ""
     into: str = ""
     bad: str = ""
-    says: str = ""
+    says: tuple[str, ...] = ()
     rules: tuple[LineRule, ...] = ()
 
     @property
@@ -87,7 +87,11 @@ class Block:
 
     def rule(self, word: str, command: str) -> str | None:
         """The value of the rule of that kind for a command; None if it has none."""
-        return next((one.value for one in self.rules if one.word == word and command.startswith(one.prefix)), None)
+        return next(iter(self.rules_for(word, command)), None)
+
+    def rules_for(self, word: str, command: str) -> list[str]:
+        """The values of all rules of that kind for a command."""
+        return [one.value for one in self.rules if one.word == word and command.startswith(one.prefix)]
 
 
 def name_of(page: Path) -> str:
@@ -220,9 +224,9 @@ class _Reader:
         not_run = words.get("not run", "")
         if "not run" in words and len(not_run.split()) < 3:
             raise self._error(line, "'not run:' wants a reason")
-        says = ""
+        says: tuple[str, ...] = ()
         if language == "python":
-            says = next((value for word, value in rules if word == "says"), "")
+            says = tuple(value for word, value in rules if word == "says")
             rules = [(word, value) for word, value in rules if word != "says"]
         if rules and language != "sh":
             raise self._error(line, f"'{rules[0][0]}:' is for blocks in sh")
