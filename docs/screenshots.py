@@ -1,8 +1,9 @@
 """Take the pictures of docs/start anew: from a real run on this machine, with a headless Chromium.
 
-`python docs/screenshots.py`, as root, takes about a minute. It runs the scenario of the demo, draws its report and the
-graph of its topology, and writes docs/start/images/*.png, with numbers that the text refers to. Look at them before
-they are committed.
+`python docs/screenshots.py`, as root, takes about a minute. It runs the scenario of the demo and writes pictures of its
+report, and of the graph of a topology, to docs/start/images/*.png, with numbers that the text refers to.
+`python docs/screenshots.py REPORT.html` takes the report of a run of that scenario that was made before. Look at the
+pictures before they are committed.
 """
 
 from __future__ import annotations
@@ -99,22 +100,30 @@ REPORT = (
 GRAPH = Shot(name="graph", height=640, first="document.body", last="document.body", marks=())
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     browser = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium"))), None)
-    if browser is None or os.geteuid() != 0:
-        print("needs root and a browser: apt-get install chromium", file=sys.stderr)
+    if browser is None or (os.geteuid() != 0 and not arguments):
+        print("needs a browser (apt-get install chromium) and, to run the scenario, root", file=sys.stderr)
         return 2
     IMAGES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
-        # A busy machine makes the run invalid, and its figures no example: then end what else runs, and try again.
-        testbed("run", str(SCENARIO), "--results", str(work / "results"))
-        (report,) = work.glob("results/*/report.html")
+        report = Path(arguments[0]).resolve() if arguments else run_scenario(work / "results")
         for shot in REPORT:
             take(shot, report, browser, work)
         testbed("graph", "-t", str(TOPOLOGY), "-o", str(work / "graph.html"))
         take(GRAPH, work / "graph.html", browser, work)
     return 0
+
+
+def run_scenario(results: Path) -> Path:
+    """The report of a run of the demo's scenario. Raises `RuntimeError` unless it passes.
+
+    A busy machine makes the run invalid, and its figures no example: then end what else runs, and try again.
+    """
+    testbed("run", str(SCENARIO), "--results", str(results))
+    (report,) = results.glob("*/report.html")
+    return report
 
 
 def testbed(*arguments: str) -> None:
@@ -170,4 +179,4 @@ def browse(browser: str, work: Path, *arguments: str) -> str:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

@@ -9,6 +9,7 @@ from pathlib import Path
 from testbed.errors import PlanError, Problem, ScenarioError, SpecError
 from testbed.model import Lab
 from testbed.model.scenario import Scenario, TopologyRef
+from testbed.scenario.faults.registry import fault_findings
 from testbed.scenario.sweep.points import Point, judgeable, plan_points, select_points, topology_key
 from testbed.scenario.sweep.prepared import Sweep, Unfit
 from testbed.spec.scenario_check import check_against, workload_problem
@@ -63,7 +64,7 @@ def read_sweep(
             failed.add(key)
             problems.extend(error.problems)
             continue
-        problems.extend(check_against(file, point.scenario, labs[key]))
+        problems.extend(check_against(file, point.scenario, labs[key], fault_findings))
     if problems:
         raise SpecError(in_file_order(dict.fromkeys(problems)))
     return Sweep(scenario=sweep, points=points, labs=labs, reader=FileReader(file))
@@ -87,7 +88,7 @@ def read_sweep_for(
             f"{', '.join(changed)}: the topology of {lab.name} cannot change, since the lab is up already",
             hint="testbed.run_scenario deploys a lab for every point",
         )
-    problems = [problem for point in points for problem in check_against(file, point.scenario, lab)]
+    problems = [problem for point in points for problem in check_against(file, point.scenario, lab, fault_findings)]
     if problems:
         raise SpecError(in_file_order(dict.fromkeys(problems)))
     topology = TopologyRef(file=lab.source or lab.name, set={})

@@ -91,8 +91,8 @@ class Ranks:
 class Workload:
     """`kind` and `parameters` as `workload.registry` declares them.
 
-    With `duration` (lab time) every pair of a pattern sends as long, over iperf3; without, sizes are given and our own
-    executors run the steps.
+    With `duration` (lab time) every pair of a pattern sends as long, over iperf3; without, sizes are given and workers,
+    one on each host, run the steps.
     """
 
     kind: str
@@ -103,33 +103,18 @@ class Workload:
     """Wall-clock (virtual: guest) time after which a run is ended and its record says so."""
 
 
-class FaultKind(StrEnum):
-    LINK_DOWN = "link-down"
-    """Carrier goes at one end (`target` is NODE:INTERFACE), and comes back `until`."""
-    LINK_FLAP = "link-flap"
-    """Down and up again every `period`, until `until`."""
-    LINK_SET = "link-set"
-    """`settings` as of `testbed link set`: rate, delay, jitter, loss, loss_every, corrupt, silent, both."""
-    NODE_KILL = "node-kill"
-    """A switch stops forwarding and routing; `until`: it comes back."""
-    DAEMON_KILL = "daemon-kill"
-    """`settings.daemon` (bgpd, bfdd, zebra) of a switch gets SIGKILL; `until`: it is started again."""
-    AGENT_KILL = "agent-kill"
-    """The process that moves a host's data gets SIGKILL."""
-    PFC_STORM = "pfc-storm"
-    """NODE:INTERFACE sends pause frames of `settings.priority` without end, `until`."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """At `at` after the begin of traffic, in lab time, something goes wrong; `until` (same clock) it is undone.
 
-    Without `until` it is undone when the run has ended.
+    Without `until` it is undone when the run has ended. `kind` is one of `testbed.scenario.faults.registry`, where each
+    has a class that says what its settings mean.
     """
 
     at: Duration
-    kind: FaultKind
+    kind: str
     target: str
+    """A port as "node:interface", a switch, or a host, as the kind has it."""
     until: Duration | None = None
     period: Duration | None = None
     settings: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
@@ -217,5 +202,5 @@ class Scenario:
 
     @property
     def by_programs(self) -> bool:
-        """Whether pairs of programs measure, iperf3 or perftest; otherwise our own executors run the steps."""
+        """Whether pairs of programs measure, iperf3 or perftest; otherwise the hosts' workers run the steps."""
         return self.workload.duration is not None or self.transport.measures_latency

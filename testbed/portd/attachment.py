@@ -19,8 +19,9 @@ from typing import Any
 from testbed.files import write_atomically
 from testbed.names import check_interface_name, check_lab_name
 from testbed.portd.errors import PauseAgentError
-from testbed.portd.pfc import PRIORITIES
 
+PRIORITIES = 8
+"""Of IEEE 802.1Q: each has a queue and a gate of its own."""
 DIRECTORY_NAME = "portd.labs"
 """In the run directory; no lab can have this name."""
 ALREADY_SERVED = 3

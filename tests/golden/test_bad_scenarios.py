@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import Problem, SpecError
+from testbed.scenario.faults.registry import fault_findings
 from testbed.spec.scenario_check import check_against
 from testbed.spec.scenario_file import read_scenario
 from testbed.spec.validation import in_file_order
@@ -27,7 +28,7 @@ def scenario_problems_of(path: Path) -> SpecError:
     found: list[Problem] = []
     for point in file.scenario.variants or (file.scenario,):
         try:
-            found += check_against(file, point, file.load_lab(point))
+            found += check_against(file, point, file.load_lab(point), fault_findings)
         except SpecError as error:
             found += error.problems
     assert found, f"{path.name} loads, but it belongs to the bad files"

@@ -14,9 +14,7 @@ app = verb_group("uet", NODES_AND_LINKS, "Look at the UET transport.")
 @app.command()
 def plot(
     trace: Annotated[Path, typer.Argument(metavar="TRACE", help="Events of an endpoint, one JSON object a line.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Picture to write: .svg, .png or .pdf.")] = Path(
-        "trace.svg"
-    ),
+    output: Annotated[Path, typer.Option("-o", "--output", help="Picture to write: an .svg file.")] = Path("trace.svg"),
     pdc: Annotated[int | None, typer.Option("--pdc", help="PDCID; default: the one that sent most.")] = None,
 ) -> None:
     """Draw window, round trips, paths and losses of a PDC over time."""

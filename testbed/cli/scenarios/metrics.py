@@ -10,7 +10,7 @@ from testbed.cli.panels import SCENARIOS_AND_RESULTS
 from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
-    from testbed.workload.metrics import MetricDefinition
+    from testbed.workload.metrics import Metric
 
 app = typer.Typer()
 COLUMNS = ("name", "unit", "better", "formula", "source")
@@ -43,7 +43,7 @@ def metrics(
             print(_in_full(metric))
 
 
-def _in_full(metric: "MetricDefinition") -> str:
+def _in_full(metric: "Metric") -> str:
     """A definition over several lines, for a person."""
     lines = (
         ("unit", metric.unit.value),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +17,8 @@ from testbed.scenario.run.placement import RankPlacement
 from testbed.scenario.run.traffic import RunTraffic
 from testbed.scenario.transports.lab_transport import LabTransport
 from testbed.scenario.transports.registry import transport_on
-from testbed.workload.metrics import CATALOGUE
-from testbed.workload.metrics.latency import LATENCY, LATENCY_RATIO
+from testbed.workload.metrics import CATALOGUE, RunSummary, summarise_metrics
+from testbed.workload.metrics.latency import LATENCY
 from testbed.workload.oracles.ecmp import UPLINKS
 from testbed.workload.oracles.fabric_graph import DirectedLink
 from testbed.workload.oracles.roofline import workload_roofline_s
@@ -94,17 +93,12 @@ def graph_uplinks(links: Sequence[DirectedLink]) -> dict[str, int]:
 
 def summarise(runs: Sequence[RunResult], ideals: PointIdeals) -> list[MetricSummary]:
     """Every metric over all runs, in the order in which they are printed."""
-    return [
-        _summary(name, [run.metrics.get(name) for run in runs], ideals.metrics.get(name))
-        for name in CATALOGUE
-        if any(name in run.metrics for run in runs)
-    ]
+    found = summarise_metrics([run.metrics for run in runs])
+    return [_summary(name, found[name], ideals.metrics.get(name)) for name in CATALOGUE if name in found]
 
 
-def _summary(name: str, values: list[float | None], ideal: float | None) -> MetricSummary:
+def _summary(name: str, summary: RunSummary, ideal: float | None) -> MetricSummary:
     definition = CATALOGUE[name]
-    known = [value for value in values if value is not None]
-    mean = statistics.fmean(known) if known else 0.0
     return MetricSummary(
         name=name,
         title=definition.title,
@@ -112,11 +106,11 @@ def _summary(name: str, values: list[float | None], ideal: float | None) -> Metr
         definition=f"{definition.formula} ({definition.source})",
         headline=definition.headline,
         ideal=ideal,
-        values=list(values),
-        median=statistics.median(known) if known else None,
-        minimum=min(known, default=None),
-        maximum=max(known, default=None),
-        cv=statistics.stdev(known) / mean if len(known) > 1 and mean > 0 else None,
+        values=list(summary.values),
+        median=summary.median,
+        minimum=summary.minimum,
+        maximum=summary.maximum,
+        cv=summary.cv,
     )
 
 
@@ -144,22 +138,7 @@ def _leaf(nic: PortPlan) -> str:
 def _metric_ideals(traffic: Sequence[tuple[Workload, RankPlacement]], uplinks: Mapping[str, int]) -> dict[str, float]:
     """For the uplink metrics the ideal places whole flows as evenly as possible: n flows on m uplinks are n // m on
     each and one more on n % m of them."""
-    ideals = {
-        "aggregate_share": 1.0,
-        "slowest_share": 1.0,
-        "jain_flows": 1.0,
-        "fct_slowdown_p50": 1.0,
-        "fct_slowdown_p95": 1.0,
-        "fct_slowdown_p99": 1.0,
-        "tail_fct_ratio": 1.0,
-        "jct_ratio": 1.0,
-        "goodput_share": 1.0,
-        "busbw_share": 1.0,
-        "wrong": 0.0,
-        "drops": 0.0,
-        "retransmits": 0.0,
-        "retransmit_ratio": 0.0,
-    }
+    ideals = {metric.name: metric.ideal for metric in CATALOGUE.values() if metric.ideal is not None}
     workload, placement = traffic[0]
     if not is_pattern(workload):
         return ideals
@@ -185,11 +164,8 @@ def _latency_ideals(transport: LabTransport, traffic: RunTraffic) -> dict[str, f
     if not transport.transport.measures_latency:
         return {}
     ideal_s = list(transport.message_ideals_s(traffic))
-    return {
-        metric.name: value
-        for metric in LATENCY
-        if (value := 1.0 if metric.name == LATENCY_RATIO else metric.compute(ideal_s)) is not None
-    }
+    percentiles = {metric.name: metric.compute(ideal_s) for metric in LATENCY if metric.ideal is None}
+    return {name: value for name, value in percentiles.items() if value is not None}
 
 
 def _even(flows: int, uplinks: int) -> list[float]:

@@ -17,11 +17,11 @@ from testbed.workload.draws import draw_below
 from testbed.workload.steps import Transfer, Workload
 
 LISTENING_PORT = 18_515
-"""Where receivers of connections listen: perftest's default."""
+"""The port on which receivers of connections listen: perftest's default."""
 SOURCE_PORTS = (20_000, 32_000)
-"""Below Linux's ephemeral range (ip_local_port_range)."""
+"""Source ports are drawn from this range, which lies below Linux's ephemeral range (ip_local_port_range)."""
 _LOOK_BACK = 64
-"""Steps that are looked through for one before a transfer on the same way."""
+"""How many steps back a transfer is looked for whose channel can be used again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +36,15 @@ class ChannelRules:
 
 
 CONNECTIONS = ChannelRules()
-"""Those of transports whose channels are connections."""
+"""The rules of transports whose channels are connections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelPlan:
-    """`of_step` has the index of every transfer over the fabric; those inside a host have no channel."""
+    """The channels of a workload.
+
+    `of_step` has the index of the channel of every transfer over the fabric; transfers inside a host have none.
+    """
 
     channels: tuple[Channel, ...]
     of_step: Mapping[int, int]
@@ -89,25 +92,25 @@ def plan_channels(
 
 
 class _Assignment:
-    """Channels by their ends, and which step was the last on each."""
+    """Gives each transfer a channel between its ends, and remembers which step was the last on each."""
 
     def __init__(self, workload: Workload) -> None:
         self.ends: list[tuple[int, int]] = []
         self._workload = workload
         self._shared: dict[tuple[int, int], int] = {}
         self._last: dict[int, int] = {}
-        """The channel on which a step is the last."""
+        """The channel on which a step is the last, by the step's number."""
         self._first: dict[tuple[int, int], int] = {}
 
     def shared(self, step: Transfer) -> int:
-        """The one channel of collectives between these ranks."""
+        """The one channel that all collectives between these ranks share."""
         ends = step.source, step.destination
         if ends not in self._shared:
             self._shared[ends] = self._open(ends)
         return self._shared[ends]
 
     def own(self, step: Transfer) -> int:
-        """The channel of a transfer before it; for one that waits for nothing, one of its own."""
+        """The channel of a transfer before this one; a transfer that waits for nothing gets a channel of its own."""
         ends = step.source, step.destination
         channel = self._before(step) if step.after else None
         if channel is None:
@@ -123,7 +126,7 @@ class _Assignment:
         return len(self.ends) - 1
 
     def _before(self, step: Transfer) -> int | None:
-        """The channel of a transfer on the same way that has ended when this one begins, and is the last of it."""
+        """The channel of a transfer between the same ends that has ended when this one begins, and is its last."""
         seen = set(step.after)
         queue = sorted(seen)
         for number in queue:
@@ -139,7 +142,10 @@ class _Assignment:
 
 
 def _ports_of_nics(rng: random.Random, ranks: Sequence[PortPlan], keeps_port: bool) -> list[int]:
-    """By rank; one for each address, since it is the endpoint there that has it. 0: it varies from packet to packet."""
+    """The source port of each rank: one for each address, since the endpoint there has it.
+
+    0 means that it varies from packet to packet.
+    """
     by_address: dict[str, int] = {}
     for nic in ranks:
         by_address.setdefault(str(nic.address), _port(rng) if keeps_port else 0)
@@ -147,7 +153,7 @@ def _ports_of_nics(rng: random.Random, ranks: Sequence[PortPlan], keeps_port: bo
 
 
 def _draw_port(rng: random.Random, source: PortPlan, to: PortPlan, taken: set[tuple[str, str, int]]) -> int:
-    """One that no other channel between these addresses has."""
+    """Draws a source port that no other channel between these addresses has."""
     least, most = SOURCE_PORTS
     for _ in range(most - least):
         port = _port(rng)

@@ -1,4 +1,4 @@
-"""Running a workload on a live lab: programs go to the hosts' workers, and what they measured comes back.
+"""Runs a workload on a live lab: programs go to the hosts' workers, and what they measured comes back.
 
     with WorkloadRunner(lab, transport) as runner:
         result = runner.run(workload, ranks, RunOptions(seed=1))
@@ -35,12 +35,12 @@ SETUP_TIMEOUT_S = 30.0
 REPORT_TIMEOUT_S = 30.0
 LEAD_S = 0.002
 LEAD_PER_HOST_S = 0.0003
-"""How far ahead the common start lies: the time in which every worker has been told."""
+"""How far ahead the common start lies, for each host: the time in which every worker has been told."""
 SAMPLE_NS = 25_000_000
 
 
 class TimeLimitReached(ScenarioError):
-    """A run did not end in its time. `hosts` had steps left."""
+    """A run did not end in its time. `hosts` are those that had steps left."""
 
     def __init__(self, limit_s: float, hosts: Mapping[str, int]) -> None:
         left = ", ".join(f"{host} ({steps} steps left)" for host, steps in list(hosts.items())[:3])
@@ -66,9 +66,9 @@ class ExecutionResult:
     interrupted: bool = False
     failure: TestbedError | None = None
     begin_monotonic_ns: int = 0
-    """CLOCK_MONOTONIC at the begin of the workload; 0: it never began."""
+    """CLOCK_MONOTONIC at the begin of the workload; 0 where it never began."""
     elapsed_s: float = 0.0
-    """From the begin until all was done, or the run was ended."""
+    """The time from the begin until all was done, or the run was ended."""
 
     @property
     def complete(self) -> bool:
@@ -81,29 +81,29 @@ OnProgress = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How one workload is run, beside what it is and where."""
+    """How one workload is run, beside what it is and where, and whom its course is told."""
 
     seed: int = 1
-    """Draws the ports of channels and the data of collectives."""
+    """It draws the ports of channels and the data of collectives."""
     k: float | None = None
     """What multiplies the workload's times; None: the lab's time scale."""
     inside_bps: int | None = None
-    """Lab rate of transfers inside a host; 0: they take no time; None: that of `point_ideals.SCALE_UP_BPS`."""
+    """The lab rate of transfers inside a host; 0: they take no time; None: that of `point_ideals.SCALE_UP_BPS`."""
     check: bool = True
-    """Carry collectives' data, as far as it fits into `data_limit_bytes`, and count what is wrong."""
+    """Whether collectives carry data, as far as it fits into `data_limit_bytes`, and what is wrong is counted."""
     data_limit_bytes: int = DATA_LIMIT_BYTES
     limit_s: float = 60.0
-    """Wall-clock time after which the run is ended."""
+    """The wall-clock time after which the run is ended."""
     interrupt: Interrupt | None = None
     """What ends it early; None: the runner's own."""
     around: Around = nullcontext
-    """Entered when every host is ready, and left when all are done."""
+    """It is entered when every host is ready, and left when all are done."""
     on_progress: OnProgress = lambda share: None
-    """Gets the share of bytes that have arrived."""
+    """It gets the share of bytes that have arrived."""
 
 
 class WorkloadRunner:
-    """The workers of one lab, for one transport. A context manager.
+    """Runs workloads with the workers of one lab and one transport. A context: leaving it ends the workers.
 
     Raises `ScenarioError` for a transport that this lab cannot have.
     """
@@ -134,9 +134,18 @@ class WorkloadRunner:
         self._workers.close()
 
     def pid(self, host: str) -> int | None:
-        """The process that moves a host's data; None where it has none."""
+        """The process of a host's worker; None where the host has none."""
         worker = self._workers.workers.get(host)
         return None if worker is None else worker.process.pid
+
+    def kill(self, host: str) -> None:
+        """Ends the worker of a host at once. Raises `ScenarioError` where it has none, or it has ended already."""
+        worker = self._workers.workers.get(host)
+        if worker is None:
+            raise ScenarioError(f"{host} has no worker: it takes no part in the workload")
+        if worker.process.poll() is not None:
+            raise ScenarioError(f"the worker of {host} has ended already")
+        worker.process.kill()
 
     def plan_channels(self, workload: Workload, ranks: Sequence[PortPlan], *, seed: int) -> ChannelPlan:
         """The channels that `run` will use with this seed."""
@@ -148,7 +157,7 @@ class WorkloadRunner:
         ranks: Sequence[PortPlan],
         options: RunOptions | None = None,
     ) -> ExecutionResult:
-        """Execute a workload whose rank i is the NIC `ranks[i]`.
+        """Runs a workload whose rank i is the NIC `ranks[i]`.
 
         Whatever happens to the traffic is told by the result; `ScenarioError` is raised for a workload that does not
         fit the ranks.
@@ -247,7 +256,7 @@ class _Run:
         return self._note(answers)
 
     def _move(self) -> None:
-        """The traffic itself. What goes wrong around it ends the run, and loses nothing of what was measured."""
+        """Moves the traffic. What goes wrong around it ends the run, and loses nothing of what was measured."""
         try:
             self._move_inside()
         except TestbedError as error:
@@ -271,7 +280,7 @@ class _Run:
             self._options.on_progress(min(1.0, sum(self._arrived.values()) / self._total) if self._total else 1.0)
 
     def _collect(self) -> None:
-        """What the workers have measured, of all that are left."""
+        """Collects what the workers have measured, of all that are left."""
         hosts = [host for host in self._hosts if host in self._workers.workers]
         self._workers.tell(dict.fromkeys(hosts, _STOP))
         answers = self._workers.wait(hosts, "report", time.monotonic() + REPORT_TIMEOUT_S, None, tolerant=True)
@@ -284,7 +293,7 @@ class _Run:
             self.failure = answers.failure  # whatever else broke, a death found late is the reason
 
     def _settle_checks(self) -> None:
-        """Have counted what digests alone do not settle."""
+        """Has counted by the workers what digests alone do not settle."""
         open_questions = settle_digests(self.reports)
         if not open_questions:
             return

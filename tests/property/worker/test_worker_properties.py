@@ -17,6 +17,7 @@ from ipaddress import IPv4Interface
 
 import numpy as np
 import pytest
+from collective_reference import run_reference
 from fake_lab import small_lab
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -34,7 +35,6 @@ from testbed.worker.worker import Event, Worker
 from testbed.workload.collectives.algorithms import ALGORITHMS, Algorithm, Kind, generate_collective
 from testbed.workload.collectives.correctness import make_input
 from testbed.workload.collectives.datatype import DataType
-from testbed.workload.collectives.reference import run_reference
 from testbed.workload.patterns import generate_background, generate_permutation
 from testbed.workload.steps import Workload
 

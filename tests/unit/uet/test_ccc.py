@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.agent.arguments import make_parser as make_agent_parser
 from testbed.agent.perftest.options import TOOLS
 from testbed.agent.perftest.options import make_parser as make_tool_parser
 from testbed.transport.uet.config import UetConfig
@@ -223,9 +222,8 @@ def test_a_controller_is_registered_under_its_name_and_says_what_it_is(name: str
 
 def test_command_lines_and_settings_take_their_words_from_the_registry() -> None:
     tool = next(iter(TOOLS.values()))
-    for parser in (make_agent_parser(), make_tool_parser(tool)):
-        option = next(action for action in parser._actions if "--cc" in action.option_strings)
-        assert list(option.choices or ()) == list(CONTROLLERS)
-        assert option.default == DEFAULT_CONTROLLER == UetConfig().cc
+    option = next(action for action in make_tool_parser(tool)._actions if "--cc" in action.option_strings)
+    assert list(option.choices or ()) == list(CONTROLLERS)
+    assert option.default == DEFAULT_CONTROLLER == UetConfig().cc
     with pytest.raises(UsageError, match=", ".join(CONTROLLERS)):
         UetConfig(cc="cubic")

@@ -1,4 +1,4 @@
-"""Executing a collective in memory: what any executor must arrive at, and a proof that its dependencies suffice.
+"""Executing a collective in memory: what every worker must arrive at, and a proof that its dependencies suffice.
 
 Transfers take time here as they do on a wire. In the order of `rng` they begin, once all that they wait for has ended,
 read what they carry at their beginning or at their end, and are applied at their end; whatever the order, the result

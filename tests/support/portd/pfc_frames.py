@@ -1,4 +1,4 @@
-"""Priority-based flow control frames: bytes in, values out.
+"""Priority-based flow control frames as tests write and read them, by the native side's encoder and their own decoder.
 
 A PFC frame is a MAC control frame (IEEE 802.3 clause 31, annex 31D; IEEE 802.1Q clause 36): destination
 01:80:C2:00:00:01, EtherType 0x8808, opcode 0x0101, a class-enable vector, and for each of the eight priorities a
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from testbed.portd import native
+from testbed.portd.attachment import PRIORITIES
 
 PAUSE_ADDRESS = bytes.fromhex("0180c2000001")
 """Never forwarded by a bridge (IEEE 802.1Q table 8-1)."""
 ETHERTYPE = 0x8808
 OPCODE = 0x0101
-PRIORITIES = 8
 MAX_QUANTA = 65_535
 FRAME_BYTES = 60
 """The shortest Ethernet frame without its check sequence."""

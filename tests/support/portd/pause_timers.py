@@ -1,4 +1,4 @@
-"""Timers by key: each key has one, which can be moved or taken back at no cost that grows with how often."""
+"""The timers of the pause machine (`native/timers.h`) apart from it: one for each key, moved and taken back freely."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from testbed.portd import native
 
 
 class Timers:
-    """Those of the pause machine, apart from it. Keys are 0 to `keys - 1`."""
+    """Timers by key, from 0 to `keys - 1`."""
 
     def __init__(self, keys: int) -> None:
         self._native = native.library()
