@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 
 def load_model(topology: str | Path, *, name: str | None, overrides: Mapping[str, object] | None) -> LabModel:
-    """The lab of a topology file, or of YAML text if it has a line break; `name` replaces the file's. Raises
-    `SpecError`."""
+    """Read the lab of a topology file, or of YAML text if it has a line break; `name` replaces the file's.
+
+    Raises `SpecError`.
+    """
     chosen = dict(overrides or {})
     if name is not None:
         chosen["name"] = name
@@ -122,7 +124,7 @@ class Lab:
         state: StateDirectory | None = None,
         notify: StepCallback = ignore_steps,
     ) -> Self:
-        """Deploy a resolved model."""
+        """Deploy a resolved model, as `deploy` does with what it has read."""
         state = state or StateDirectory()
         options = DeployOptions(
             k=resolve_scale(model, state).k, timeout_s=timeout_s, reconfigure=reconfigure, directory=directory
@@ -131,7 +133,7 @@ class Lab:
 
     @classmethod
     def open(cls, name: str, *, state: StateDirectory | None = None) -> Self:
-        """A lab that is deployed already. Raises `LabNotFound`."""
+        """Open a lab that is deployed already. Raises `LabNotFound`."""
         state = state or StateDirectory()
         return cls(RunningLab.open(name, state), state)
 
@@ -148,7 +150,7 @@ class Lab:
         destroy_lab(self.name, self._state)
 
     def node(self, name: str) -> Node:
-        """Raises `NoSuchNode` with the nearest name as a hint."""
+        """Find a node by its name. Raises `NoSuchNode` with the nearest name as a hint."""
         return Node(self._running, name)
 
     @property
@@ -205,7 +207,7 @@ class Lab:
         )
 
     def counters(self) -> Mapping[tuple[str, str], PortCounters]:
-        """The kernel's port counters by (node, interface)."""
+        """Read the kernel's port counters, by (node, interface)."""
         return self._running.counters()
 
     def set_link(self, node: str, interface: str, *, up: bool) -> None:

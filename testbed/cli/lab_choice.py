@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def read_topology(topology: str | None, name: str | None, settings: list[str] | None = None) -> Lab:
-    """The lab that `-t` names: a file, `-` for standard input, or the only topology file of this directory."""
+    """Read the topology that `-t` names: a file, `-` for standard input, or the only topology file of this directory."""
     from testbed.spec import find_topology, load_topology, load_topology_text
 
     overrides = parse_settings(settings or [])
@@ -27,14 +27,14 @@ def read_topology(topology: str | None, name: str | None, settings: list[str] | 
 
 
 def parse_settings(settings: list[str]) -> dict[str, object]:
-    """`--set fabric.hosts=4`: dotted keys and YAML values."""
+    """Read what `--set fabric.hosts=4` says as dotted keys with YAML values. Raises `TestbedError` for other words."""
     from testbed.spec import parse_assignment
 
     return dict(parse_assignment(setting) for setting in settings)
 
 
 def open_lab(name: str | None, topology: str | None = None) -> RunningLab:
-    """The lab named by -n, by the topology file, or the only one deployed."""
+    """Open the lab that is named by -n or by the topology file, or the only one deployed. Raises `LabNotFound`."""
     from testbed.deploy.live import RunningLab
     from testbed.deploy.records.state import StateDirectory
 
@@ -43,7 +43,7 @@ def open_lab(name: str | None, topology: str | None = None) -> RunningLab:
 
 
 def lab_name(name: str | None, topology: str | None) -> str:
-    """As `open_lab`, the name alone. Raises `LabNotFound`."""
+    """The name of the lab that `open_lab` would open. Raises `LabNotFound` where no name can be told."""
     from testbed.deploy.records.state import StateDirectory
 
     if name is not None:
@@ -59,7 +59,7 @@ def lab_name(name: str | None, topology: str | None) -> str:
 
 
 def split_port(port: str) -> tuple[str, str]:
-    """`NODE:IF` in two."""
+    """Take `NODE:IF` apart. Raises `TestbedError` for what is not of this form."""
     node, sign, interface = port.partition(":")
     if not sign or not node or not interface:
         raise TestbedError(f"{port!r} is not NODE:INTERFACE", hint="for example p1-s1-h1:rail1")

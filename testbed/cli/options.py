@@ -33,7 +33,7 @@ Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")]
 
 
 def parse_format(text: str) -> "Format":
-    """The format that `--format` names. Raises `TestbedError` for a word that names none."""
+    """Find the format that `--format` names. Raises `TestbedError` for a word that names none."""
     from testbed.cli.output import Format
 
     try:

@@ -18,7 +18,7 @@ PANELS = (LABS, NODES_AND_LINKS, SCENARIOS_AND_RESULTS, MACHINE)
 
 
 def verb_group(name: str, panel: str, help: str) -> typer.Typer:
-    """A verb that has verbs of its own, such as `link`, to be added to the root group."""
+    """Make a verb that has verbs of its own, such as `link`, to be added to the root group."""
     app = typer.Typer(name=name, help=help, no_args_is_help=True, rich_markup_mode=None)
     app.info.rich_help_panel = panel  # Typer's own parameter of that name does not come through `add_typer`
     return app

@@ -104,7 +104,7 @@ def _links(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
 
 
 def _delay_text(delay: Delay | None, by: DelayBy) -> str:
-    """A link's delay in real time and who realises it."""
+    """Tell a link's delay in real time and who realises it."""
     if delay is None:
         return ""
     varying = f" +- {delay.jitter}" if delay.jitter else ""
@@ -112,7 +112,7 @@ def _delay_text(delay: Delay | None, by: DelayBy) -> str:
 
 
 def _links_with_ports(lab: RunningLab) -> Iterator[tuple[Link, PortPlan]]:
-    """Every link with its port at the lower end."""
+    """Yield every link with its port at the lower end."""
     ports = {(port.node, port.name): port for port in lab.plan.ports}
     for link in lab.model.links:
         yield link, ports[link.a.node, link.a.interface]
@@ -202,7 +202,7 @@ def _scale(lab: RunningLab, _: NodeFilter, form: Format) -> None:
 
 
 def _print_mechanism(lab: RunningLab, form: Format) -> None:
-    """Who realises the links' delays, where a person reads it."""
+    """Print who realises the links' delays, where a person reads the output."""
     sentence = mechanism_text(lab.plan.ports)
     if sentence and form is Format.TABLE:
         print(sentence)

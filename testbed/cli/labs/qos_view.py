@@ -50,7 +50,7 @@ def inspect_qos(name: str | None, topology: str | None, wanted: Callable[[str], 
 
 
 def _lab_and_plan(name: str | None, topology: str | None) -> tuple[Lab, LabPlan]:
-    """A deployed lab's, or what deploying the topology file would make now."""
+    """Model and plan of a deployed lab, or those that deploying the topology file would make now."""
     from testbed.deploy.lifecycle import preview
     from testbed.deploy.records.state import StateDirectory
     from testbed.deploy.scale import resolve_scale
@@ -71,7 +71,7 @@ def _lab_and_plan(name: str | None, topology: str | None) -> tuple[Lab, LabPlan]
 
 
 def qos_document(lab: Lab, plan: LabPlan, wanted: Callable[[str], bool] = lambda _: True) -> dict[str, Any]:
-    """All of it as JSON data: profiles with their ports, and the buffer of each switch. Raises `TestbedError`."""
+    """Put all of it into JSON data: profiles with their ports, and the buffer of each switch. Raises `TestbedError`."""
     if lab.qos is None or plan.qos is None:
         raise TestbedError(
             f"{lab.name} has no qos: its ports have one queue each",
@@ -132,7 +132,7 @@ def _profile_document(
 
 
 def _switch_document(written: QosProfile, qos: QosPlan, k: float, ports: list[InstallPort]) -> dict[str, Any]:
-    """What a switch has once for all of its ports. Ports of a profile can be on switches of different profiles."""
+    """Describe what a switch has once for all of its ports. Ports of a profile can be on switches of different profiles."""
     buffers = [qos.buffers[number] for number in sorted({port.buffer for port in ports})]
     first = buffers[0]
     balancing = written.load_balancing
@@ -188,7 +188,7 @@ def _class_document(item: ClassPlan, written: TrafficClass, profile: PortProfile
 
 
 def _thresholds(item: ClassPlan, written: TrafficClass, profile: PortProfile) -> Iterator[tuple[str, str, int]]:
-    """A name, the words of the file and the bytes of each depth."""
+    """Yield the name of each depth, the words of the file, and its bytes."""
     yield "reserved", "always", item.reserved_bytes
     if not profile.switch:
         yield "limit", "of a NIC", item.limit_bytes
@@ -208,7 +208,7 @@ def _thresholds(item: ClassPlan, written: TrafficClass, profile: PortProfile) ->
 
 
 def _text(depth: Depth | None) -> str:
-    """As the file may have it: "0.2bdp", "150 kB", "auto"."""
+    """Write a depth as the file may have it: "0.2bdp", "150 kB", "auto"."""
     return "auto" if depth is None else str(depth)
 
 
@@ -216,12 +216,12 @@ def _text(depth: Depth | None) -> str:
 
 
 def inspect_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row for each threshold of each class of each profile, by `COLUMNS`."""
+    """Make a row of `COLUMNS` for each threshold of each class of each profile."""
     return [row for profile in document["profiles"] for row in _rows(profile)]
 
 
 def _rows(profile: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A row for each threshold of each class."""
+    """Yield a row for each threshold of each class of a profile."""
     for item in profile["classes"]:
         scheduling = "strict" if item["weight"] is None else f"{item['weight']} %"
         dscp = [*item["dscp"], *(["others"] if item["default"] else [])]
@@ -245,7 +245,7 @@ def _rows(profile: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def print_document(document: Mapping[str, Any]) -> None:
-    """The document as text and tables."""
+    """Print the document as text and tables."""
     out = console()
     reaction = Duration(document["reaction_ns"])
     heading = f"{document['lab']}: time scale k = {document['k']:g}; bytes are not scaled"

@@ -12,7 +12,7 @@ from testbed.units import Rate
 
 
 def emit_sizing(lab: Lab, form: Format) -> None:
-    """Ports, oversubscription, bisection and path counts of a lab."""
+    """Print ports, oversubscription, bisection and path counts of a lab."""
     sizing = measure_sizing(lab)
     rows = sizing_rows(sizing)
     emit_rows(
@@ -24,7 +24,7 @@ def emit_sizing(lab: Lab, form: Format) -> None:
 
 
 def sizing_rows(sizing: Sizing) -> list[dict[str, Any]]:
-    """The sizing as lines for a person."""
+    """Make rows of the sizing that a person reads."""
     rows: list[dict[str, Any]] = [
         {"what": "hosts, GPUs, NICs", "value": f"{sizing.hosts}, {sizing.gpus}, {sizing.nics}", "note": ""},
         {

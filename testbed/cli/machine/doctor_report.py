@@ -62,7 +62,7 @@ def _rows(report: MachineReport) -> list[dict[str, Any]]:
 
 
 def report_document(report: MachineReport) -> dict[str, Any]:
-    """The report as JSON data."""
+    """Put the report into JSON data."""
     capabilities = report.capabilities
     return {
         "can_deploy": report.can_deploy,
@@ -128,5 +128,5 @@ def _status(status: Status) -> Any:
 
 
 def _word(name: str) -> str:
-    """One name that does not break over lines."""
+    """Write a name so that it does not break over lines."""
     return name.replace(" ", "_")

@@ -18,7 +18,7 @@ TIMEOUT_S = 4 * 3600.0
 
 
 def run_in_virtual_time(arguments: Sequence[str]) -> int:
-    """Run the verb there; its exit code. The reports are drawn here, which takes no time of the guest."""
+    """Run the verb there and return its exit code. Reports are drawn here, which takes no time of the guest."""
     from testbed.report import write_report_files
     from testbed.vm.emulator import build_emulator
     from testbed.vm.image.build import build_image
@@ -69,7 +69,7 @@ def run_in_virtual_time(arguments: Sequence[str]) -> int:
 
 
 def results_aside(arguments: Sequence[str], there: str) -> tuple[list[str], Path]:
-    """The arguments of `run` with the directory of results replaced by `there`, and the one that was asked for."""
+    """Return the arguments of `run` with the directory of results replaced by `there`, and the one that was asked for."""
     results, rest, words = Path("results"), [], list(arguments)
     while words:
         word = words.pop(0)
@@ -85,7 +85,7 @@ def results_aside(arguments: Sequence[str], there: str) -> tuple[list[str], Path
 
 
 def _is_ours(name: str) -> bool:
-    """Defaults of options go along; directories of this machine do not."""
+    """Tell whether a variable goes along: defaults of options do, directories of this machine do not."""
     return name.startswith("TESTBED_") and not name.endswith(
         ("_DIR", "_QEMU", "_MIRROR", "_ON", "_CLOCK", "_CACHE", "_COMMAND")
     )

@@ -117,5 +117,5 @@ def _set_up(name: str | None, port: str, *, up: bool) -> None:
 
 
 def _ends(control: "LinkControl", port: str) -> list[str]:
-    """Both ends of the link at `port`."""
+    """Name both ends of the link at `port`."""
     return [port, control.show(port).peer]

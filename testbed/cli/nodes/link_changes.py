@@ -29,7 +29,7 @@ class LinkOptions:
     silent: bool | None = None
 
     def change(self) -> LinkChange:
-        """The change that the options ask for. Raises `TestbedError` (exit code 2) where they ask for none."""
+        """Work out the change that the options ask for. Raises `TestbedError` (exit code 2) where they ask for none."""
         chosen: dict[str, Any] = {"loss_every": self.loss_every, "silent": self.silent}
         if self.lab_rate and self.rate is None:
             raise wrong("--lab-rate says how --rate is meant", "for example --rate 5M --lab-rate")
@@ -78,7 +78,7 @@ def _quantity(kind: type[Rate | Duration], option: str, text: str) -> Rate | Dur
 
 
 def wrong(message: str, hint: str | None = None) -> TestbedError:
-    """An error in what was asked for: it ends the command with exit code 2."""
+    """Make an error about what was asked for, which ends the command with exit code 2."""
     error = TestbedError(message, hint=hint)
     error.exit_code = 2
     return error
@@ -97,7 +97,7 @@ _TITLES = {
 
 
 def direction_rows(direction: LinkDirection, *, everything: bool) -> list[dict[str, Any]]:
-    """Declared, changed and actual values side by side; without `everything` only those that were changed."""
+    """Put declared, changed and actual values side by side; without `everything` only those that were changed."""
     declared, change = asdict(direction.declared), asdict(direction.change)
     rows = []
     for field, title in _TITLES.items():
@@ -137,7 +137,7 @@ def _text(field: str, value: Any) -> str:
 
 
 def direction_document(direction: LinkDirection) -> dict[str, Any]:
-    """One direction of a link as JSON data."""
+    """Put one direction of a link into JSON data."""
     return {
         "port": direction.port,
         "peer": direction.peer,
@@ -150,7 +150,7 @@ def direction_document(direction: LinkDirection) -> dict[str, Any]:
 
 
 def direction_sentence(direction: LinkDirection) -> str:
-    """What one direction of a link does now that it is changed, for a person."""
+    """Tell a person what one direction of a link does now that it is changed."""
     changed = [f"{_TITLES[name]} {_text(name, value)}" for name, value in _named(direction)]
     text = f"{direction.port} -> {direction.peer}: {', '.join(changed) or 'as declared'}"
     if direction.delay_by is DelayBy.ENDPOINT and (direction.change.delay_ns or direction.change.jitter_ns):

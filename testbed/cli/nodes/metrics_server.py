@@ -61,7 +61,7 @@ def serve_metrics(name: str | None, listen: str, *, histograms: bool) -> None:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`127.0.0.1:9464`, `[::1]:9464`, `:9464` (all addresses), or a host alone. Raises `TestbedError`."""
+    """Read `127.0.0.1:9464`, `[::1]:9464`, `:9464` (all addresses), or a host alone. Raises `TestbedError`."""
     try:
         parts = urlsplit(f"//{text}")
         port = parts.port if parts.port is not None else DEFAULT_PORT
@@ -73,7 +73,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str | bytes | bytearray) -> bool:
-    """Whether only this machine reaches the numeric address."""
+    """Tell whether only this machine reaches the numeric address."""
     return ipaddress.ip_address(str(host).partition("%")[0]).is_loopback
 
 
@@ -89,7 +89,7 @@ class MetricsServer(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away or fell silent is its own affair; anything else is printed."""
+        """Print an error, unless a client went away or fell silent, which is its own affair."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
@@ -125,11 +125,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """A scrape every few seconds is no news."""
+        """Print nothing: a scrape every few seconds is no news."""
 
 
 def open_server(host: str, port: int, render: Callable[[], bytes]) -> MetricsServer:
-    """A server that is bound and listens. Raises `CannotListen` with what to do about it."""
+    """Make a server that is bound and listens. Raises `CannotListen` with what to do about it."""
     try:
         candidates = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = candidates[0]

@@ -32,7 +32,7 @@ COLUMNS = (
 def pause_rows(
     table: PortTable, maps: LabMaps, served: LabStatus | None, patterns: Sequence[str], *, every: bool, now_ns: int
 ) -> list[dict[str, Any]]:
-    """One row for each lossless queue. `in` and `paused` are what its port was told, `out` and `asked` what it told
+    """Make a row for each lossless queue. `in` and `paused` are what its port was told, `out` and `asked` what it told
     its peer; times count up to now (CLOCK_MONOTONIC). Raises `NothingSelected` for a pattern that no port matches."""
     rows = []
     pauses = maps.by_port("pauses")
@@ -63,7 +63,7 @@ def pause_rows(
 
 
 def _state(record: dict[str, int]) -> str:
-    """What holds of a queue now."""
+    """Tell in words what holds of a queue now."""
     states = (
         ("freed", record["ignored"]),
         ("paused", record["closed"]),
@@ -78,7 +78,7 @@ def _elapsed_ms(total_ns: int, since_ns: int, now_ns: int) -> float:
 
 
 def storm_priority(table: PortTable, port: int, class_name: str | None, priority: int | None) -> int:
-    """The priority that is named, or the only lossless one of a port. Raises `TestbedError` where that is none."""
+    """Find the priority that is named, or the only lossless one of a port. Raises `TestbedError` where that is none."""
     lossless = {table.class_name(port, p): p for p in range(8) if table.lossless[port, p]}
     known = ", ".join(f"{name} (priority {p})" for name, p in lossless.items())
     hint = f"lossless there: {known}" if known else "no class of this port is lossless"

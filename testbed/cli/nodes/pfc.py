@@ -93,7 +93,7 @@ def storm(
 
 
 def _title(lab: str, served: "LabStatus | None") -> str:
-    """How fast the agent closed gates, in a line above the table."""
+    """Tell in a line above the table how fast the agent closed gates."""
     if served is None or not served.reaction.count:
         return f"{lab}: congestion has paused nothing yet"
     reaction = served.reaction

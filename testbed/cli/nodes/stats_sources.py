@@ -36,15 +36,15 @@ class Frame(ABC):
 
     @abstractmethod
     def rows(self) -> list[dict[str, Any]]:
-        """Flat rows for CSV."""
+        """Make flat rows for CSV."""
 
     @abstractmethod
     def document(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """Put everything into one JSON document."""
 
     @abstractmethod
     def table(self, room: int | None) -> Table:
-        """For a screen with `room` rows; None: all rows."""
+        """Make a table for a screen with `room` rows; None takes all rows."""
 
     @abstractmethod
     def footer(self) -> Text: ...
@@ -55,21 +55,21 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, before: Any) -> Any:
-        """A frame: of what was counted since the frame `before`, or since the deploy if it is None."""
+        """Read what was counted since the frame `before`, or since the deploy if it is None."""
 
     @abstractmethod
     def reset_maxima(self) -> None: ...
 
 
 def open_source(lab: RunningLab, patterns: Sequence[str], *, class_name: str | None, every: bool) -> Source:
-    """The maps where the lab has them. A class, which only they know, raises `NoDataPath` elsewhere."""
+    """Choose the maps where the lab has them. A class, which only they know, raises `NoDataPath` elsewhere."""
     if lab.model.qos is not None or class_name is not None:
         return QueueSource(lab, patterns, class_name=class_name, every=every)
     return KernelSource(lab, patterns)
 
 
 class QueueSource(Source):
-    """The queues that the patterns and the class choose; without `every` only those that saw anything."""
+    """Reads the queues that the patterns and the class choose; without `every` only those that saw anything."""
 
     def __init__(self, lab: RunningLab, patterns: Sequence[str], *, class_name: str | None, every: bool) -> None:
         self._maps = lab.maps()
@@ -162,7 +162,7 @@ class QueueFrame(Frame):
 
 
 class KernelSource(Source):
-    """All that is known of plain ports: what the kernel counts."""
+    """Reads what the kernel counts, which is all that is known of plain ports."""
 
     def __init__(self, lab: RunningLab, patterns: Sequence[str]) -> None:
         places = [f"{port.node}:{port.name}" for port in lab.plan.ports]

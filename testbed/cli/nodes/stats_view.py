@@ -66,7 +66,7 @@ def _rate_bps(row: QueueTelemetry, seconds: float | None) -> float | None:
 
 
 def queue_document(row: QueueTelemetry, seconds: float | None) -> dict[str, Any]:
-    """A queue as JSON."""
+    """Put a queue into JSON data; `seconds` is the span that was measured, None since the deploy."""
     document = _place(row)
     for name in _AMOUNTS:
         document |= {f"{name}_{unit}": value for unit, value in _amount(getattr(row, name)).items()}
@@ -79,7 +79,7 @@ def queue_document(row: QueueTelemetry, seconds: float | None) -> dict[str, Any]
 
 
 def flat_queue(row: QueueTelemetry, time_ns: int, seconds: float | None) -> dict[str, Any]:
-    """A queue as one line of `QUEUE_COLUMNS`."""
+    """Put a queue into one row of `QUEUE_COLUMNS`."""
     flat = queue_document(row, seconds)
     for cause, amount in flat.pop("drops").items():
         flat |= {f"dropped_{cause}_{unit}": value for unit, value in amount.items()}
@@ -111,7 +111,7 @@ def buffer_documents(rows: Sequence[BufferTelemetry]) -> list[dict[str, Any]]:
 
 
 def totals_document(rows: Sequence[QueueTelemetry]) -> dict[str, Any]:
-    """Sums over the queues shown."""
+    """Sum over the queues that are shown."""
     sent = sum((row.sent for row in rows), Amount())
     return {
         "queues": len(rows),
@@ -148,7 +148,7 @@ def reconciliation_document(result: Reconciliation) -> dict[str, Any]:
 
 
 def port_row(node: str, name: str, counters: PortCounters) -> dict[str, Any]:
-    """A plain port, for every form."""
+    """Put a plain port into one row, which every format prints."""
     return {"node": node, "interface": name, **dataclasses.asdict(counters)}
 
 
@@ -161,7 +161,7 @@ _SPREAD_PACKETS = 1000
 
 
 def short(value: float, unit: str = "", *, base_prefixes: str = " kMGTP") -> str:
-    """Three significant digits: 1234567 bytes are "1.23 MB"; whole numbers below 1000 stay whole."""
+    """Write a value with three significant digits: 1234567 bytes are "1.23 MB"; whole numbers below 1000 stay whole."""
     size, prefix = float(value), 0
     while abs(size) >= 999.5 and prefix < len(base_prefixes) - 1:
         size, prefix = size / 1000, prefix + 1
@@ -205,7 +205,7 @@ _COLUMNS: tuple[tuple[str, str, bool], ...] = (
 
 
 def _cells(row: QueueTelemetry, seconds: float | None) -> list[tuple[str, str]]:
-    """Texts and styles, in the order of `_COLUMNS`."""
+    """Make the texts and styles of a row, in the order of `_COLUMNS`."""
     rate = _rate_bps(row, seconds)
     frames = row.pause_frames_received or row.pause_frames_sent
     return [
@@ -227,7 +227,7 @@ def _cells(row: QueueTelemetry, seconds: float | None) -> list[tuple[str, str]]:
 
 
 def queue_table(rows: Sequence[QueueTelemetry], seconds: float | None, *, title: str, room: int | None) -> Table:
-    """One line a queue. Columns that are empty everywhere are left out."""
+    """Make a table with one line a queue. Columns that are empty everywhere are left out."""
     from rich.text import Text
 
     shown = rows if room is None else _busiest(rows, room)
@@ -245,7 +245,7 @@ def queue_table(rows: Sequence[QueueTelemetry], seconds: float | None, *, title:
 
 
 def _busiest(rows: Sequence[QueueTelemetry], room: int) -> list[QueueTelemetry]:
-    """Those worth the room of a small screen, in the order they had: what lost or paused first, then by bytes."""
+    """Keep those worth the room of a small screen, in the order they had: what lost or paused first, then by bytes."""
     worth = sorted(
         range(len(rows)),
         key=lambda at: (bool(rows[at].dropped), rows[at].paused_us > 0, rows[at].sent.bytes),
@@ -263,7 +263,7 @@ def _new_table(title: str) -> Table:
 
 
 def queue_footer(rows: Sequence[QueueTelemetry], others: Mapping[str, Any], result: Reconciliation) -> Text:
-    """Spray spread and links where they say something, totals, and whether the counters reconcile."""
+    """Tell spray spread and links where they matter, totals, and whether the counters reconcile."""
     from rich.text import Text
 
     text = Text()
@@ -292,7 +292,7 @@ def queue_footer(rows: Sequence[QueueTelemetry], others: Mapping[str, Any], resu
 
 
 def _spread(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The worst switch of each class that sent enough up."""
+    """Name the worst switch of each class that sent enough up."""
     sent: dict[str, int] = {}
     for row in rows:
         sent[row["class"]] = sent.get(row["class"], 0) + sum(row["sent_packets"])
@@ -308,7 +308,7 @@ def _spread(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def port_table(rows: Sequence[Mapping[str, Any]], seconds: float | None, *, title: str, room: int | None) -> Table:
-    """The kernel's counters of plain ports."""
+    """Make a table of the kernel's counters of plain ports."""
     from rich.text import Text
 
     table = _new_table(title)

@@ -65,7 +65,7 @@ def print_stats(lab: RunningLab, options: StatsOptions) -> None:
 
 
 def parse_span_s(text: str) -> float:
-    """`2`, `0.5` (seconds) or `500ms`. Raises `TestbedError`."""
+    """Read `2`, `0.5` (seconds) or `500ms`. Raises `TestbedError` for anything else."""
     try:
         seconds = float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else Duration.parse(text).seconds
     except ValueError as error:
@@ -76,7 +76,7 @@ def parse_span_s(text: str) -> float:
 
 
 def _interrupted(interrupt: Interrupt, seconds: float) -> bool:
-    """Wait; whether SIGINT or SIGTERM came meanwhile."""
+    """Wait for so many seconds, and tell whether SIGINT or SIGTERM came meanwhile."""
     return bool(select.select([interrupt], [], [], max(0.0, seconds))[0])
 
 
@@ -101,7 +101,7 @@ def _print_csv(frame: Frame, *, heading: bool) -> None:
 
 
 def _watch(lab: RunningLab, source: Source, interval_s: float, form: Format) -> None:
-    """One frame after each interval until interrupted: in place on a terminal, one below the other elsewhere."""
+    """Show one frame after each interval until interrupted: in place on a terminal, one below the other elsewhere."""
     display = _Display(form)
     with Interrupt() as interrupt, display:
         due = time.monotonic()
@@ -117,7 +117,7 @@ def _watch(lab: RunningLab, source: Source, interval_s: float, form: Format) -> 
 
 
 def _require_same_lab(lab: RunningLab) -> None:
-    """Raises `LabNotFound` once the lab is gone or another one has its name."""
+    """Raise `LabNotFound` once the lab is gone or another one has its name."""
     if StateDirectory().read(lab.name).created != lab.record.created:
         raise LabNotFound(f"{lab.name} was deployed anew meanwhile", hint="start again to see the new lab")
 

@@ -27,7 +27,7 @@ _BOOLEANS = {"yes": True, "true": True, "no": False, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class FieldFilter:
-    """FIELD=VALUE or FIELD!=VALUE. FIELD is a dotted name or the end of one."""
+    """Accepts packets by FIELD=VALUE or FIELD!=VALUE. FIELD is a dotted name or the end of one."""
 
     name: str
     value: str
@@ -66,7 +66,7 @@ class FieldFilter:
 
 @dataclass(frozen=True, slots=True)
 class PdcFilter:
-    """PDCID or PDCID@ADDRESS: with the address of the side that gave it, both directions of that one PDC."""
+    """Accepts packets of PDCID or PDCID@ADDRESS: with the address of the side that gave it, both directions of that one PDC."""
 
     pdcid: int
     address: str | None
@@ -97,7 +97,7 @@ class PdcFilter:
 
 @dataclass(slots=True)
 class Tally:
-    """What a capture held, for the line at its end."""
+    """Counts what a capture held, for the line at its end."""
 
     frames: int = 0
     shown: int = 0
@@ -215,7 +215,7 @@ def _json_line(capture: UetCapture, _start_ns: int) -> str:
 
 
 def _text_line(capture: UetCapture, start_ns: int) -> str:
-    """Seconds since the first frame, who to whom, entropy value, DSCP, ECN field, packet."""
+    """Write seconds since the first frame, who to whom, entropy value, DSCP, ECN field, packet."""
     seen = capture.datagram
     time = "-" if seen.time_ns is None else f"{(seen.time_ns - start_ns) / 1e9:.9f}"
     way = f"{seen.source} > {seen.destination}"

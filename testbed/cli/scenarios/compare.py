@@ -74,7 +74,7 @@ def compare(
 
 
 def _names(paths: list[Path]) -> list[str]:
-    """What the records are called: the directory's name, or as much of the path as tells them apart."""
+    """Name the records: by the directory's name, or as much of the path as tells them apart."""
     from testbed.results import RECORD_FILE
 
     places = [path.parent if path.name == RECORD_FILE and not path.is_dir() else path for path in paths]

@@ -45,7 +45,7 @@ def print_dry_run(sweeps: Sequence[Sweep], form: Format) -> None:
 
 
 def foresee(sweep: Sweep, scales: ScenarioScales | None = None) -> list[PointOutlook]:
-    """Every point as it is going to be on this machine, which is not measured for it. Raises `SpecError`."""
+    """Foresee every point on this machine, which is not measured for it. Raises `SpecError`."""
     return foresee_sweep(sweep, scales or _scales(sweep))
 
 
@@ -83,7 +83,7 @@ def _row(sweep: Sweep, one: PointOutlook) -> dict[str, Any]:
 
 
 def _scales_of(sweep: Sweep, scales: ScenarioScales) -> dict[str, ScaleResolution]:
-    """The time scale of each lab by its `topology_key`."""
+    """Tell the time scale of each lab by its `topology_key`."""
     return {topology_key(point.topology): scales(point.topology, sweep.lab_of(point)) for point in sweep.points}
 
 

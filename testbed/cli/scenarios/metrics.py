@@ -44,7 +44,7 @@ def metrics(
 
 
 def _in_full(metric: "Metric") -> str:
-    """A definition over several lines, for a person."""
+    """Write a definition over several lines, for a person."""
     lines = (
         ("unit", metric.unit.value),
         ("better", metric.better.value),

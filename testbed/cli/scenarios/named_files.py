@@ -43,7 +43,7 @@ def read_sweeps(
 
 
 def is_scenario(path: Path) -> bool:
-    """Whether a file is a scenario, by its keys. Raises `SpecError` for what is no mapping in YAML."""
+    """Tell by its keys whether a file is a scenario. Raises `SpecError` for what is no mapping in YAML."""
     from testbed.spec import read_document
 
     return "workload" in read_document(path).data

@@ -11,7 +11,7 @@ from testbed.scenario import Phase, Progress
 
 
 class SweepSteps:
-    """A scenario's progress in the words of the display, and how long the rest will take.
+    """Tells the display how far a scenario is, and how long the rest will take.
 
     What is left is judged by what the runs so far took, labs included; nothing is said before the first has ended.
     """

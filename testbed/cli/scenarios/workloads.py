@@ -47,7 +47,7 @@ def workloads(
 
 
 def _head(kind: "WorkloadKind") -> str:
-    """What a kind is, in a line above its parameters."""
+    """Tell in a line above its parameters what a kind is."""
     more = []
     if kind.collective:
         more.append("its data is checked")
@@ -57,7 +57,7 @@ def _head(kind: "WorkloadKind") -> str:
 
 
 def _rows(parameter: "Parameter", prefix: str = "") -> list[dict[str, Any]]:
-    """A line for the parameter, and one for each key of what it consists of."""
+    """Make a row for the parameter, and one for each key of what it consists of."""
     own = {
         "parameter": prefix + parameter.name,
         "type": parameter.type.value,
@@ -70,7 +70,7 @@ def _rows(parameter: "Parameter", prefix: str = "") -> list[dict[str, Any]]:
 
 
 def _default(parameter: "Parameter") -> str:
-    """The default as it would be written in a file; nothing for what is too long for a cell."""
+    """Write the default as a file has it; nothing for what is too long for a cell."""
     from testbed.workload.parameters import shown
 
     value = shown(parameter.default)
