@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def read_topology(topology: str | None, name: str | None, settings: list[str] | None = None) -> Lab:
-    """Read the topology that `-t` names: a file, `-` for standard input, or the only topology file of this directory."""
+    """Read the topology of `-t`: a file, `-` for standard input, or the only topology file of this directory."""
     from testbed.spec import find_topology, load_topology, load_topology_text
 
     overrides = parse_settings(settings or [])

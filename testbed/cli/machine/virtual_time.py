@@ -69,7 +69,7 @@ def run_in_virtual_time(arguments: Sequence[str]) -> int:
 
 
 def results_aside(arguments: Sequence[str], there: str) -> tuple[list[str], Path]:
-    """Return the arguments of `run` with the directory of results replaced by `there`, and the one that was asked for."""
+    """Return the arguments of `run` with `there` as the directory of results, and the directory that was asked for."""
     results, rest, words = Path("results"), [], list(arguments)
     while words:
         word = words.pop(0)

@@ -66,7 +66,7 @@ class FieldFilter:
 
 @dataclass(frozen=True, slots=True)
 class PdcFilter:
-    """Accepts packets of PDCID or PDCID@ADDRESS: with the address of the side that gave it, both directions of that one PDC."""
+    """Accepts packets of PDCID or PDCID@ADDRESS: with the address of the side that gave it, both ways of that PDC."""
 
     pdcid: int
     address: str | None
