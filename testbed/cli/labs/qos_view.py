@@ -132,7 +132,7 @@ def _profile_document(
 
 
 def _switch_document(written: QosProfile, qos: QosPlan, k: float, ports: list[InstallPort]) -> dict[str, Any]:
-    """Describe what a switch has once for all its ports. Ports of a profile may be on switches of different profiles."""
+    """Describe what a switch has once for all its ports; those of a profile may be on switches of several profiles."""
     buffers = [qos.buffers[number] for number in sorted({port.buffer for port in ports})]
     first = buffers[0]
     balancing = written.load_balancing
