@@ -72,6 +72,7 @@ class TransportDeclaration:
 
     kind: TransportKind
     description: str
+    """What it is, for the reference."""
     parameters: tuple[Parameter, ...]
     """`cc`, `paths` and `traffic_class` become fields of `model.scenario.Transport`, the others its options."""
     names: Mapping[str, NameRule] = field(default_factory=dict)
@@ -110,7 +111,7 @@ def _timed_tcp_conflicts(values: Values) -> Iterator[Conflict]:
 
 _TCP = TransportDeclaration(
     kind=TransportKind.TCP,
-    description="the kernel's TCP",
+    description="the kernel's TCP; what is sent for a duration is sent by iperf3",
     parameters=(
         _text("cc", "congestion control by its kernel name, such as cubic; default: the machine's"),
         _TRAFFIC_CLASS,
@@ -139,7 +140,7 @@ def _uet_conflicts(values: Values) -> Iterator[Conflict]:
 
 _UET = TransportDeclaration(
     kind=TransportKind.UET,
-    description="Ultra Ethernet Transport in user space",
+    description="Ultra Ethernet (specification 1.0) in user space, over UDP",
     parameters=(
         choice("cc", None, tuple(CONTROLLERS), f"congestion control; default: {DEFAULT_CONTROLLER}"),
         choice("paths", None, tuple(PathKind), f"path selection; default: {DEFAULT_PATHS}"),
@@ -192,7 +193,7 @@ def _rdma_conflicts(values: Values) -> Iterator[Conflict]:
 
 _RDMA = TransportDeclaration(
     kind=TransportKind.RDMA,
-    description="the kernel's soft RoCEv2 devices (rxe), with perftest",
+    description="the kernel's soft RoCEv2 (rxe): perftest, and reliable queue pairs for collectives",
     parameters=(
         _TRAFFIC_CLASS,
         choice(
@@ -225,7 +226,16 @@ _RDMA = TransportDeclaration(
 
 # --- all -------------------------------------------------------------------------------------------------
 
-TRANSPORTS: Mapping[str, TransportDeclaration] = MappingProxyType({one.kind.value: one for one in (_TCP, _UET, _RDMA)})
+TRANSPORTS: Mapping[str, TransportDeclaration] = MappingProxyType(
+    {
+        one.kind.value: one
+        for one in (
+            _TCP,
+            _UET,
+            _RDMA,
+        )
+    }
+)
 """By the name of the kind, in the order in which they are listed."""
 
 DEFAULT_TRANSPORT = TransportKind.TCP
