@@ -26,7 +26,8 @@ def main() -> None:
     SCHEMA_FILE.write_text(schema_text(topology_schema()))
     SCENARIO_SCHEMA_FILE.write_text(schema_text(scenario_schema()))
     GOLDEN.write_text(golden_text())
-    print(f"wrote the texts of {len(FILES)} bad topologies and {len(BAD_SCENARIOS)} bad scenarios, both schemas, and the commands")
+    bad = f"{len(FILES)} bad topologies and {len(BAD_SCENARIOS)} bad scenarios"
+    print(f"wrote the texts of {bad}, both schemas, and the commands")
 
 
 if __name__ == "__main__":
