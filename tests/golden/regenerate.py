@@ -1,4 +1,4 @@
-"""Rewrite what the golden tests of `testbed.spec` compare with: `python tests/golden/regenerate.py`.
+"""Rewrite what the golden tests of `testbed.spec` and of commands compare with: `python tests/golden/regenerate.py`.
 
 Review the difference line by line before committing it: each message must say what is wrong, where, and what to do.
 """
@@ -15,6 +15,7 @@ def main() -> None:
     sys.path[:0] = [str(HERE), str(HERE.parents[1])]
     from test_bad_scenarios import BAD_SCENARIOS, text_of
     from test_bad_topologies import FILES, problems_of
+    from test_command_golden import GOLDEN, golden_text
 
     from testbed.spec.schema import SCENARIO_SCHEMA_FILE, SCHEMA_FILE, scenario_schema, schema_text, topology_schema
 
@@ -24,7 +25,9 @@ def main() -> None:
         path.with_suffix(".txt").write_text(text_of(path))
     SCHEMA_FILE.write_text(schema_text(topology_schema()))
     SCENARIO_SCHEMA_FILE.write_text(schema_text(scenario_schema()))
-    print(f"wrote the texts of {len(FILES)} bad topologies and {len(BAD_SCENARIOS)} bad scenarios, and both schemas")
+    GOLDEN.write_text(golden_text())
+    bad = f"{len(FILES)} bad topologies and {len(BAD_SCENARIOS)} bad scenarios"
+    print(f"wrote the texts of {bad}, both schemas, and the commands")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fake_ports import BULK, CONTROL, RDMA, FakePorts
 
-from testbed.cli import stats_view as view
+from testbed.cli.nodes import stats_view as view
 from testbed.collect.lab_reader import LabReading
 from testbed.collect.openmetrics import render_metrics
 from testbed.collect.reconcile import SETTLE_NS, reconcile
