@@ -15,8 +15,8 @@ from testbed.plan import plan_lab
 from testbed.plan.operations import LabPlan
 from testbed.scenario.sweep.outlook import PointOutlook, deploy_estimate_s, foresee_point
 from testbed.scenario.sweep.points import topology_key
-from testbed.spec.scenario_check import workload_problem
-from testbed.spec.validation import in_file_order
+from testbed.spec.scenario.against_lab import workload_problem
+from testbed.spec.validation.engine import in_file_order
 from testbed.units import ByteCount
 
 COLUMNS = (

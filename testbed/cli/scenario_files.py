@@ -11,9 +11,9 @@ from testbed.errors import Problem, SpecError
 from testbed.model import Lab
 from testbed.model.scenario import Scenario
 from testbed.scenario.sweep.points import Point, judgeable, plan_points, select_points, topology_key
-from testbed.spec.scenario_check import check_against
-from testbed.spec.scenario_file import ScenarioFile, read_scenario
-from testbed.spec.validation import in_file_order
+from testbed.spec.scenario.against_lab import check_against
+from testbed.spec.scenario.file import ScenarioFile, read_scenario
+from testbed.spec.validation.engine import in_file_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from testbed.drivers.probing.machine_probe import clock
 from testbed.errors import TestbedError
 from testbed.model.scenario import TopologyRef
 from testbed.scenario.sweep.points import topology_key
-from testbed.spec.scenario_file import load_scenario_topology
+from testbed.spec.scenario.file import load_scenario_topology
 
 
 class ScenarioLabs:

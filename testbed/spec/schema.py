@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic.json_schema import DEFAULT_REF_TEMPLATE
 
-from testbed.spec.topology_spec import LabSpec
-from testbed.spec.validation import SpecModel
+from testbed.spec.topology.spec import LabSpec
+from testbed.spec.validation.engine import SpecModel
 
 SCHEMA_FILE = Path(__file__).with_name("topology.schema.json")
 SCENARIO_SCHEMA_FILE = Path(__file__).with_name("scenario.schema.json")
@@ -23,7 +23,7 @@ def topology_schema() -> dict[str, Any]:
 
 def scenario_schema() -> dict[str, Any]:
     """The schema of scenario files."""
-    from testbed.spec.scenario_spec import ScenarioSpec  # and with it every workload: topologies need none
+    from testbed.spec.scenario.spec import ScenarioSpec  # and with it every workload: topologies need none
 
     return model_schema(ScenarioSpec, "A scenario of the testbed")
 

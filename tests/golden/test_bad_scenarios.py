@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import Problem, SpecError
-from testbed.spec.scenario_check import check_against
-from testbed.spec.scenario_file import read_scenario
-from testbed.spec.validation import in_file_order
+from testbed.spec.scenario.against_lab import check_against
+from testbed.spec.scenario.file import read_scenario
+from testbed.spec.validation.engine import in_file_order
 
 SCENARIOS = Path(__file__).with_name("bad_scenarios")
 BAD_SCENARIOS = sorted(SCENARIOS.glob("*.yml"))

@@ -12,7 +12,7 @@ import pytest
 
 from testbed.errors import SpecError
 from testbed.spec import load_topology_text
-from testbed.spec.strict_yaml import MAX_PROBLEMS, decode
+from testbed.spec.yaml.reader import MAX_PROBLEMS, decode
 
 CORPUS = Path(__file__).with_name("bad")
 FILES = sorted(CORPUS.glob("*.yml"))

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from testbed.errors import SpecError
 from testbed.spec import load_document, load_topology_text, topology_schema
 from testbed.spec.schema import SCHEMA_FILE, schema_text
-from testbed.spec.strict_yaml import decode
+from testbed.spec.yaml.reader import decode
 
 TOPOLOGIES = sorted((Path(__file__).parents[2] / "topologies").glob("*.yml"))
 BAD = sorted(Path(__file__).with_name("bad").glob("*.yml"))

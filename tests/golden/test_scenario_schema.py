@@ -11,9 +11,9 @@ from jsonschema import Draft202012Validator
 
 from testbed.errors import SpecError
 from testbed.spec import load_document
-from testbed.spec.scenario_file import load_scenario
+from testbed.spec.scenario.file import load_scenario
 from testbed.spec.schema import SCENARIO_SCHEMA_FILE, scenario_schema, schema_text
-from testbed.spec.strict_yaml import read_text
+from testbed.spec.yaml.reader import read_text
 from testbed.workload.registry import KINDS
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios").glob("*.yml"))

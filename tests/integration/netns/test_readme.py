@@ -15,7 +15,7 @@ import pytest
 from testbed.drivers.nodes.mininet_package import find_mininet
 from testbed.scenario.sweep.points import plan_points
 from testbed.spec import load_topology_text
-from testbed.spec.scenario_file import load_scenario
+from testbed.spec.scenario.file import load_scenario
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text()

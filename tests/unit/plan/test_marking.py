@@ -16,7 +16,7 @@ from testbed.model import Lab
 from testbed.plan import plan_lab
 from testbed.plan.marking import check_red, wants_red
 from testbed.plan.operations import InstallPort
-from testbed.spec.load import load_topology_text
+from testbed.spec.topology.load import load_topology_text
 
 ABSENT = "Specified qdisc kind is unknown"
 

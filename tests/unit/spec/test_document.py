@@ -6,7 +6,7 @@ import pytest
 
 from testbed.errors import Position, SpecError
 from testbed.spec import OVERRIDE_FILE, load_document
-from testbed.spec.paths import format_path, parse_path, quote
+from testbed.spec.yaml.paths import format_path, parse_path, quote
 
 DOCUMENT = load_document("name: pod\nfabric: {hosts: 4, nic: {rate: 400G}}\nempty:\nlist: [1, {a: 2}]\n", "f.yml")
 

@@ -11,7 +11,7 @@ from testbed.errors import Position, SpecError
 from testbed.fabric import BfdParams, FabricParams, NicParams, RailParams, RoutingParams, UplinkParams, generate_fabric
 from testbed.model import Bfd, Delay, DelayBy, LinkKind, Protocol, Rdma, Routing, Scale
 from testbed.spec import load_document, load_topology_text, validate_model
-from testbed.spec.fabric_spec import FabricSpec
+from testbed.spec.topology.fabric import FabricSpec
 from testbed.units import Duration, Rate
 
 EVERYTHING = """\

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from testbed.spec.scalars import ScalarError, resolve_plain_scalar
+from testbed.spec.yaml.scalars import ScalarError, resolve_plain_scalar
 
 
 @pytest.mark.parametrize("text", ["on", "off", "yes", "no", "On", "NO", "y", "n", "tRUE", "nULL"])

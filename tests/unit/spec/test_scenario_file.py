@@ -21,7 +21,7 @@ from testbed.model.scenario import (
     Workload,
 )
 from testbed.spec import parse_assignment
-from testbed.spec.scenario_file import load_scenario, load_scenario_text, load_scenario_topology, read_scenario
+from testbed.spec.scenario.file import load_scenario, load_scenario_text, load_scenario_topology, read_scenario
 from testbed.units import ByteCount, Duration
 
 ROOT = Path(__file__).parents[3]

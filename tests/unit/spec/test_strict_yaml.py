@@ -8,7 +8,7 @@ import pytest
 
 from testbed.errors import Position, SpecError
 from testbed.spec import Document, load_document, read_document
-from testbed.spec.strict_yaml import MAX_BYTES, MAX_DEPTH, MAX_VALUES, decode, parse_value
+from testbed.spec.yaml.reader import MAX_BYTES, MAX_DEPTH, MAX_VALUES, decode, parse_value
 
 TEXT = """\
 # comment

@@ -14,10 +14,10 @@ from pydantic.json_schema import JsonSchemaValue
 from testbed.model import NodeKind
 from testbed.model.container import HOST_IMAGE, SWITCH_IMAGE, Bind, Container, HealthCheck
 from testbed.names import nearest
-from testbed.spec.commands import CommandField
-from testbed.spec.fields import Checked, DurationField, Entries, OneOf, Section, Whole, Written
-from testbed.spec.paths import Path, quote
-from testbed.spec.validation import SpecModel, refusal
+from testbed.spec.validation.commands import CommandField
+from testbed.spec.validation.engine import SpecModel, refusal
+from testbed.spec.validation.fields import Checked, DurationField, Entries, OneOf, Section, Whole, Written
+from testbed.spec.yaml.paths import Path, quote
 from testbed.units import ByteCount, Duration
 
 RUNTIMES = ("netns", "docker")

@@ -1,7 +1,7 @@
 """The `qos:` section as it is written: a profile for the whole fabric, and parts of it for kinds, tiers, nodes, ports.
 
 Only shape, type and unit of each value are checked here; how the parts join, and what must hold of the whole, is in
-`testbed.spec.qos_layers`.
+`testbed.spec.qos.layers`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pydantic.json_schema import JsonSchemaValue
 from testbed.fabric import QOS_PRESETS
 from testbed.model import BalancingMode, HashEngine, MarkAt, MarkBy, NodeKind, NonEct, Role
 from testbed.names import nearest
-from testbed.spec.fields import Checked, DurationField, Entries, Flag, Name, OneOf, Section, Whole, Written
-from testbed.spec.paths import quote
-from testbed.spec.qos_fields import AutoDepthField, DepthField, DscpField, Number, OrWord, SizeField
-from testbed.spec.validation import SpecModel, refusal
+from testbed.spec.qos.fields import AutoDepthField, DepthField, DscpField, Number, OrWord, SizeField
+from testbed.spec.validation.engine import SpecModel, refusal
+from testbed.spec.validation.fields import Checked, DurationField, Entries, Flag, Name, OneOf, Section, Whole, Written
+from testbed.spec.yaml.paths import quote
 
 HOST_TIER = "host"
 TIERS = (HOST_TIER, *(role.value for role in Role))

@@ -14,8 +14,8 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from testbed.names import check_lab_name, check_node_name, nearest
-from testbed.spec.paths import quote
-from testbed.spec.validation import SpecModel, refusal
+from testbed.spec.validation.engine import SpecModel, refusal
+from testbed.spec.yaml.paths import quote
 from testbed.units import Duration, Rate
 
 T = TypeVar("T")

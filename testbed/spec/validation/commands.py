@@ -8,9 +8,9 @@ from typing import Annotated
 
 from pydantic.json_schema import JsonSchemaValue
 
-from testbed.spec.fields import Checked
-from testbed.spec.paths import quote
-from testbed.spec.validation import refusal
+from testbed.spec.validation.engine import refusal
+from testbed.spec.validation.fields import Checked
+from testbed.spec.yaml.paths import quote
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from testbed.errors import Problem
 from testbed.model.scenario import RankOrder, Ranks, Workload
-from testbed.spec.document import Document
-from testbed.spec.parameter_reader import WORKLOAD_SECTION, KindSection, ParameterReader, section_schema
-from testbed.spec.paths import quote
-from testbed.spec.scenario_fields import Span, WholeSeconds
+from testbed.spec.validation.by_kind import WORKLOAD_SECTION, KindSection, ParameterReader, section_schema
+from testbed.spec.validation.quantities import Span, WholeSeconds
+from testbed.spec.yaml.document import Document
+from testbed.spec.yaml.paths import quote
 from testbed.units import Duration
 from testbed.workload.parameters import Parameter, ParameterType, choice, flag, whole
 from testbed.workload.registry import KINDS

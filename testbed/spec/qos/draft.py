@@ -28,10 +28,10 @@ from testbed.model import (
     Watchdog,
 )
 from testbed.model.qos import CLASSES
-from testbed.spec.document import Document
-from testbed.spec.paths import Path
-from testbed.spec.qos_spec import PfcSpec, QosSettings
-from testbed.spec.validation import SpecModel
+from testbed.spec.qos.spec import PfcSpec, QosSettings
+from testbed.spec.validation.engine import SpecModel
+from testbed.spec.yaml.document import Document
+from testbed.spec.yaml.paths import Path
 
 CUSTOM = "custom"
 """The preset of a file that names none."""

@@ -11,15 +11,15 @@ from pydantic_core import CoreSchema, core_schema
 
 from testbed.model.scenario import Scalar, Within
 from testbed.names import check_lab_name
-from testbed.spec.fault_spec import FaultSpec
-from testbed.spec.fields import Checked, Entries, Name, OneOf, Section, Text, Whole, Written
-from testbed.spec.paths import parse_path, quote
-from testbed.spec.probe_spec import ProbesField
-from testbed.spec.scenario_fields import MatrixValues, Value
-from testbed.spec.topology_spec import LabSpec
-from testbed.spec.transport_spec import TRANSPORT_SECTION
-from testbed.spec.validation import SpecModel, refusal
-from testbed.spec.workload_spec import BESIDES, SECTION
+from testbed.spec.scenario.faults import FaultSpec
+from testbed.spec.scenario.probes import ProbesField
+from testbed.spec.scenario.transport import TRANSPORT_SECTION
+from testbed.spec.scenario.workload import BESIDES, SECTION
+from testbed.spec.topology.spec import LabSpec
+from testbed.spec.validation.engine import SpecModel, refusal
+from testbed.spec.validation.fields import Checked, Entries, Name, OneOf, Section, Text, Whole, Written
+from testbed.spec.validation.quantities import MatrixValues, Value
+from testbed.spec.yaml.paths import parse_path, quote
 from testbed.workload.metrics import CATALOGUE
 
 MAX_RUNS = 1000

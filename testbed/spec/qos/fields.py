@@ -13,9 +13,9 @@ from pydantic_core import CoreSchema, core_schema
 
 from testbed.model import Depth, DepthUnit
 from testbed.names import nearest
-from testbed.spec.fields import Checked
-from testbed.spec.paths import quote
-from testbed.spec.validation import SpecModel, refusal
+from testbed.spec.validation.engine import SpecModel, refusal
+from testbed.spec.validation.fields import Checked
+from testbed.spec.yaml.paths import quote
 from testbed.units import ByteCount
 
 MAX_BYTES = 4_000_000_000

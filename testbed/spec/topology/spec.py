@@ -12,10 +12,12 @@ from pydantic.json_schema import JsonSchemaValue
 
 from testbed.model import End, NodeKind, Role
 from testbed.names import check_interface_name, check_node_name
-from testbed.spec.commands import CommandField
-from testbed.spec.container_spec import ContainerSettings
-from testbed.spec.fabric_spec import DelayField, FabricSpec, LossField, Mtu, RdmaKind
-from testbed.spec.fields import (
+from testbed.spec.qos.spec import QosSpec
+from testbed.spec.topology.containers import ContainerSettings
+from testbed.spec.topology.fabric import DelayField, FabricSpec, LossField, Mtu, RdmaKind
+from testbed.spec.validation.commands import CommandField
+from testbed.spec.validation.engine import SpecModel, refusal
+from testbed.spec.validation.fields import (
     Checked,
     Entries,
     LabName,
@@ -30,9 +32,7 @@ from testbed.spec.fields import (
     Whole,
     Written,
 )
-from testbed.spec.paths import quote
-from testbed.spec.qos_spec import QosSpec
-from testbed.spec.validation import SpecModel, refusal
+from testbed.spec.yaml.paths import quote
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_./-]{0,61}[A-Za-z0-9])?")

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pydantic.json_schema import JsonSchemaValue
 
 from testbed.model.scenario import Scalar
-from testbed.spec.fields import MAX_DURATION, Checked, parse_quantity
-from testbed.spec.paths import quote
-from testbed.spec.validation import refusal
+from testbed.spec.validation.engine import refusal
+from testbed.spec.validation.fields import MAX_DURATION, Checked, parse_quantity
+from testbed.spec.yaml.paths import quote
 from testbed.units import ByteCount, Duration, Rate
 from testbed.workload.metrics import MetricUnit
 from testbed.workload.parameters import BDP

@@ -9,10 +9,10 @@ from testbed.errors import Problem, WorkloadError
 from testbed.model import Lab, LinkKind, NodeKind
 from testbed.model.scenario import Fault, FaultKind, Scenario
 from testbed.names import nearest
-from testbed.spec.document import Document
-from testbed.spec.fault_spec import split_port
-from testbed.spec.paths import Path, quote
-from testbed.spec.scenario_file import ScenarioFile
+from testbed.spec.scenario.faults import split_port
+from testbed.spec.scenario.file import ScenarioFile
+from testbed.spec.yaml.document import Document
+from testbed.spec.yaml.paths import Path, quote
 
 _LOSSES = ("loss", "loss_every", "corruption", "silent")
 _NAMED = 8

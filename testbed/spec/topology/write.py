@@ -8,13 +8,13 @@ from typing import Any
 
 from testbed.fabric import DESIGNS, FabricParams
 from testbed.fabric.shape import resolve_shape
-from testbed.spec.document import Document
-from testbed.spec.load import parse_assignment
-from testbed.spec.resolve import resolve_lab
-from testbed.spec.scalars import ScalarError, resolve_plain_scalar
-from testbed.spec.strict_yaml import load_document
-from testbed.spec.topology_spec import LabSpec
-from testbed.spec.validation import validate_model
+from testbed.spec.topology.load import parse_assignment
+from testbed.spec.topology.resolve import resolve_lab
+from testbed.spec.topology.spec import LabSpec
+from testbed.spec.validation.engine import validate_model
+from testbed.spec.yaml.document import Document
+from testbed.spec.yaml.reader import load_document
+from testbed.spec.yaml.scalars import ScalarError, resolve_plain_scalar
 from testbed.units import Rate
 
 SCHEMA_HINT = "# yaml-language-server: $schema="

@@ -24,7 +24,8 @@ from testbed.fabric import (
     UplinkParams,
 )
 from testbed.model import Delay, DelayBy, Protocol, Rdma
-from testbed.spec.fields import (
+from testbed.spec.validation.engine import SpecModel
+from testbed.spec.validation.fields import (
     MAX_DURATION,
     AutoOff,
     DurationField,
@@ -38,7 +39,6 @@ from testbed.spec.fields import (
     Written,
     parse_quantity,
 )
-from testbed.spec.validation import SpecModel
 from testbed.units import Duration
 
 MTU_REASON = "IPv6, which unnumbered BGP runs on, needs links of at least 1280 bytes (RFC 8200 section 5)"

@@ -17,10 +17,10 @@ from testbed.fabric import model_base_rtt
 from testbed.fabric.queue_depths import PortShape, bdp_bytes, depth_bytes, needed_bytes
 from testbed.model import DelayBy, Lab, Link, Node, NodeKind, QosPolicy, QosProfile
 from testbed.names import nearest
-from testbed.spec.document import Document
-from testbed.spec.paths import Path
-from testbed.spec.qos_draft import Draft
-from testbed.spec.qos_spec import HOST_TIER, QosSettings, QosSpec
+from testbed.spec.qos.draft import Draft
+from testbed.spec.qos.spec import HOST_TIER, QosSettings, QosSpec
+from testbed.spec.yaml.document import Document
+from testbed.spec.yaml.paths import Path
 from testbed.units import ByteCount, Duration
 
 Layer = tuple[Path, QosSettings]

@@ -11,11 +11,11 @@ from pydantic_core import PydanticCustomError
 from testbed.errors import Problem
 from testbed.model.scenario import Expectation, Scalar, Within
 from testbed.names import nearest
-from testbed.spec.document import Document
-from testbed.spec.matrix import same_value
-from testbed.spec.paths import Path, quote
-from testbed.spec.scenario_fields import parse_bound, parse_tolerance
-from testbed.spec.scenario_spec import ExpectationSpec
+from testbed.spec.scenario.matrix import same_value
+from testbed.spec.scenario.spec import ExpectationSpec
+from testbed.spec.validation.quantities import parse_bound, parse_tolerance
+from testbed.spec.yaml.document import Document
+from testbed.spec.yaml.paths import Path, quote
 from testbed.workload.metrics import CATALOGUE, MetricUnit
 
 Matrix = Mapping[str, tuple[Scalar, ...]]

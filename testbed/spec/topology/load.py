@@ -7,10 +7,10 @@ from pathlib import Path
 
 from testbed.errors import Problem, SpecError
 from testbed.model import Lab
-from testbed.spec.document import OVERRIDE_FILE
-from testbed.spec.paths import parse_path, quote
-from testbed.spec.resolve import resolve_lab
-from testbed.spec.strict_yaml import load_document, parse_value, read_text
+from testbed.spec.topology.resolve import resolve_lab
+from testbed.spec.yaml.document import OVERRIDE_FILE
+from testbed.spec.yaml.paths import parse_path, quote
+from testbed.spec.yaml.reader import load_document, parse_value, read_text
 
 _SUFFIXES = frozenset({".yml", ".yaml"})
 

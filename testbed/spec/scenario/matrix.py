@@ -9,10 +9,10 @@ from itertools import product
 from testbed.errors import Problem, SpecError
 from testbed.model.scenario import Scalar
 from testbed.names import nearest
-from testbed.spec.document import OVERRIDE_FILE, Document, Tree
-from testbed.spec.paths import Path, format_path, parse_path, quote
-from testbed.spec.scenario_spec import ScenarioSpec
-from testbed.spec.topology_spec import LabSpec
+from testbed.spec.scenario.spec import ScenarioSpec
+from testbed.spec.topology.spec import LabSpec
+from testbed.spec.yaml.document import OVERRIDE_FILE, Document, Tree
+from testbed.spec.yaml.paths import Path, format_path, parse_path, quote
 
 MAX_POINTS = 1000
 SWEPT = ("transport", "workload", "faults", "repeat")

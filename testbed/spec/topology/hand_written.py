@@ -17,11 +17,11 @@ from testbed.errors import Problem
 from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind, Rdma, Role
 from testbed.model.container import Container
 from testbed.names import nearest
-from testbed.spec.container_spec import KEYS, resolve_container
-from testbed.spec.document import Document
-from testbed.spec.fabric_spec import DEFAULT_MTU
-from testbed.spec.paths import Path, format_path
-from testbed.spec.topology_spec import DefaultsSpec, GroupSpec, LinkSpec, NodeSettings, NodeSpec, TopologySpec
+from testbed.spec.topology.containers import KEYS, resolve_container
+from testbed.spec.topology.fabric import DEFAULT_MTU
+from testbed.spec.topology.spec import DefaultsSpec, GroupSpec, LinkSpec, NodeSettings, NodeSpec, TopologySpec
+from testbed.spec.yaml.document import Document
+from testbed.spec.yaml.paths import Path, format_path
 from testbed.units import Rate
 
 DEFAULT_RATE = Rate.parse("400G")

@@ -8,12 +8,12 @@ from dataclasses import replace
 from testbed.errors import FabricError, Problem, SpecError
 from testbed.fabric import check_params, check_sizing, generate_fabric, resolve_bfd
 from testbed.model import Lab, LinkKind, Routing, Scale
-from testbed.spec.document import Document
-from testbed.spec.fabric_spec import DEFAULT_MTU, FabricSpec
-from testbed.spec.hand_written import HandWritten
-from testbed.spec.qos_layers import QosResolver
-from testbed.spec.topology_spec import LabSpec
-from testbed.spec.validation import ready_to_show, validate_model
+from testbed.spec.qos.layers import QosResolver
+from testbed.spec.topology.fabric import DEFAULT_MTU, FabricSpec
+from testbed.spec.topology.hand_written import HandWritten
+from testbed.spec.topology.spec import LabSpec
+from testbed.spec.validation.engine import ready_to_show, validate_model
+from testbed.spec.yaml.document import Document
 
 _WITHOUT_DESIGN = frozenset({"routing", "mtu", "switch_radix", "overlay"})
 """Keys of `fabric:` that mean something to a lab that is hand-written whole."""

@@ -13,12 +13,22 @@ from pydantic.json_schema import JsonSchemaValue
 from testbed.errors import Problem
 from testbed.model import End
 from testbed.model.scenario import Fault, FaultKind, Scalar
-from testbed.spec.document import Document
-from testbed.spec.fields import MAX_RATE, Checked, Flag, NodeName, OneOf, Share, Whole, Written, parse_quantity
-from testbed.spec.paths import Path, quote
-from testbed.spec.scenario_fields import Span
-from testbed.spec.topology_spec import EndpointField
-from testbed.spec.validation import SpecModel, refusal
+from testbed.spec.topology.spec import EndpointField
+from testbed.spec.validation.engine import SpecModel, refusal
+from testbed.spec.validation.fields import (
+    MAX_RATE,
+    Checked,
+    Flag,
+    NodeName,
+    OneOf,
+    Share,
+    Whole,
+    Written,
+    parse_quantity,
+)
+from testbed.spec.validation.quantities import Span
+from testbed.spec.yaml.document import Document
+from testbed.spec.yaml.paths import Path, quote
 from testbed.units import Duration, Rate
 
 DAEMONS = ("bgpd", "bfdd", "zebra")

@@ -11,20 +11,20 @@ from typing import TypeVar
 from testbed.errors import Problem, SpecError
 from testbed.model import Lab
 from testbed.model.scenario import Expectation, Fault, Repeat, Scalar, Scenario, TopologyRef, TransportKind
-from testbed.spec.document import Document
-from testbed.spec.expectation_spec import ExpectationReader
-from testbed.spec.fault_spec import FaultSpec, fault_problems, resolve_fault
-from testbed.spec.matrix import apply_settings, at_point, combinations, matrix_problems, same_value
-from testbed.spec.parameter_reader import ParameterReader
-from testbed.spec.paths import Path, parse_path
-from testbed.spec.probe_spec import resolve_probes
-from testbed.spec.resolve import resolve_lab
-from testbed.spec.scenario_fields import MatrixValues
-from testbed.spec.scenario_spec import ExpectationSpec, ScenarioSpec
-from testbed.spec.strict_yaml import load_document, read_document
-from testbed.spec.transport_spec import read_transport
-from testbed.spec.validation import SpecModel, ready_to_show, validate_model
-from testbed.spec.workload_spec import latency_problems, read_workload
+from testbed.spec.scenario.expectations import ExpectationReader
+from testbed.spec.scenario.faults import FaultSpec, fault_problems, resolve_fault
+from testbed.spec.scenario.matrix import apply_settings, at_point, combinations, matrix_problems, same_value
+from testbed.spec.scenario.probes import resolve_probes
+from testbed.spec.scenario.spec import ExpectationSpec, ScenarioSpec
+from testbed.spec.scenario.transport import read_transport
+from testbed.spec.scenario.workload import latency_problems, read_workload
+from testbed.spec.topology.resolve import resolve_lab
+from testbed.spec.validation.by_kind import ParameterReader
+from testbed.spec.validation.engine import SpecModel, ready_to_show, validate_model
+from testbed.spec.validation.quantities import MatrixValues
+from testbed.spec.yaml.document import Document
+from testbed.spec.yaml.paths import Path, parse_path
+from testbed.spec.yaml.reader import load_document, read_document
 
 Matrix = Mapping[str, tuple[Scalar, ...]]
 Model = TypeVar("Model", bound=SpecModel)

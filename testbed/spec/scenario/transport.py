@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from testbed.model.scenario import ATOMIC_BYTES, Transport, TransportKind
-from testbed.spec.parameter_reader import KindSection, ParameterReader
-from testbed.spec.paths import quote
+from testbed.spec.validation.by_kind import KindSection, ParameterReader
+from testbed.spec.yaml.paths import quote
 from testbed.workload.parameters import Parameter, ParameterType, choice, flag, whole
 
 _CC_NAME = re.compile(r"[a-z][a-z0-9_-]{0,14}")

@@ -12,11 +12,11 @@ from pydantic_core import PydanticCustomError
 
 from testbed.errors import Problem
 from testbed.names import nearest
-from testbed.spec.document import Document
-from testbed.spec.fields import Checked, OneOf, Text, TrueOrFalse, Whole
-from testbed.spec.paths import Path, quote
-from testbed.spec.scenario_fields import NumberOrPercent, Size, Span
-from testbed.spec.validation import refusal
+from testbed.spec.validation.engine import refusal
+from testbed.spec.validation.fields import Checked, OneOf, Text, TrueOrFalse, Whole
+from testbed.spec.validation.quantities import NumberOrPercent, Size, Span
+from testbed.spec.yaml.document import Document
+from testbed.spec.yaml.paths import Path, quote
 from testbed.workload.parameters import Parameter, ParameterType
 from testbed.workload.registry import KINDS
 

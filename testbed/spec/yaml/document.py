@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from testbed.errors import Position, Problem, SpecError
-from testbed.spec.paths import Path, format_path, parse_path, quote
+from testbed.spec.yaml.paths import Path, format_path, parse_path, quote
 
 OVERRIDE_FILE = "<override>"
 

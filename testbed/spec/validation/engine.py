@@ -15,9 +15,9 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from testbed.errors import Position, Problem, SpecError
 from testbed.names import nearest
-from testbed.spec.document import Document
-from testbed.spec.paths import Path, quote
-from testbed.spec.strict_yaml import MAX_PROBLEMS, cap_problems
+from testbed.spec.yaml.document import Document
+from testbed.spec.yaml.paths import Path, quote
+from testbed.spec.yaml.reader import MAX_PROBLEMS, cap_problems
 
 
 class SpecModel(BaseModel):

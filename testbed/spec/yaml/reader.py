@@ -18,10 +18,10 @@ from yaml import events
 from yaml.error import MarkedYAMLError, YAMLError
 
 from testbed.errors import Position, Problem, SpecError
-from testbed.spec.document import Document, Tree
-from testbed.spec.paths import Path, format_path, quote
-from testbed.spec.scalars import Scalar, ScalarError, resolve_plain_scalar
-from testbed.spec.syntax import explain_syntax_error
+from testbed.spec.yaml.document import Document, Tree
+from testbed.spec.yaml.paths import Path, format_path, quote
+from testbed.spec.yaml.scalars import Scalar, ScalarError, resolve_plain_scalar
+from testbed.spec.yaml.syntax import explain_syntax_error
 
 MAX_BYTES = 1 << 20
 """Size of a file. The largest fabric we know of, written by hand link by link, has a third of it."""
