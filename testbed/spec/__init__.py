@@ -3,7 +3,8 @@
 from testbed.spec.schema import model_schema, topology_schema
 from testbed.spec.topology.load import find_topology, load_topology, load_topology_text, parse_assignment, parse_scalar
 from testbed.spec.topology.write import render_topology
-from testbed.spec.validation.engine import SpecModel, validate_model
+from testbed.spec.validation.engine import validate_model
+from testbed.spec.validation.model import SpecModel
 from testbed.spec.yaml.document import OVERRIDE_FILE, Document
 from testbed.spec.yaml.reader import load_document, read_document
 

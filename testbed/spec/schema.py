@@ -9,7 +9,7 @@ from typing import Any
 from pydantic.json_schema import DEFAULT_REF_TEMPLATE
 
 from testbed.spec.topology.spec import LabSpec
-from testbed.spec.validation.engine import SpecModel
+from testbed.spec.validation.model import SpecModel
 
 SCHEMA_FILE = Path(__file__).with_name("topology.schema.json")
 SCENARIO_SCHEMA_FILE = Path(__file__).with_name("scenario.schema.json")

@@ -29,7 +29,7 @@ from testbed.model import (
 )
 from testbed.model.qos import CLASSES
 from testbed.spec.qos.spec import PfcSpec, QosSettings
-from testbed.spec.validation.engine import SpecModel
+from testbed.spec.validation.model import SpecModel
 from testbed.spec.yaml.document import Document
 from testbed.spec.yaml.paths import Path
 

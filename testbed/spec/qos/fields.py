@@ -13,8 +13,8 @@ from pydantic_core import CoreSchema, core_schema
 
 from testbed.model import Depth, DepthUnit
 from testbed.names import nearest
-from testbed.spec.validation.engine import SpecModel, refusal
 from testbed.spec.validation.fields import Checked
+from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import quote
 from testbed.units import ByteCount
 

@@ -17,8 +17,8 @@ from testbed.fabric import QOS_PRESETS
 from testbed.model import BalancingMode, HashEngine, MarkAt, MarkBy, NodeKind, NonEct, Role
 from testbed.names import nearest
 from testbed.spec.qos.fields import AutoDepthField, DepthField, DscpField, Number, OrWord, SizeField
-from testbed.spec.validation.engine import SpecModel, refusal
 from testbed.spec.validation.fields import Checked, DurationField, Entries, Flag, Name, OneOf, Section, Whole, Written
+from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import quote
 
 HOST_TIER = "host"

@@ -13,7 +13,7 @@ from testbed.model.scenario import Expectation, Scalar, Within
 from testbed.names import nearest
 from testbed.spec.scenario.matrix import same_value
 from testbed.spec.scenario.spec import ExpectationSpec
-from testbed.spec.validation.quantities import parse_bound, parse_tolerance
+from testbed.spec.scenario.values import parse_bound, parse_tolerance
 from testbed.spec.yaml.document import Document
 from testbed.spec.yaml.paths import Path, quote
 from testbed.workload.metrics import CATALOGUE, MetricUnit

@@ -14,7 +14,6 @@ from testbed.errors import Problem
 from testbed.model import End
 from testbed.model.scenario import Fault, FaultKind, Scalar
 from testbed.spec.topology.spec import EndpointField
-from testbed.spec.validation.engine import SpecModel, refusal
 from testbed.spec.validation.fields import (
     MAX_RATE,
     Checked,
@@ -26,6 +25,7 @@ from testbed.spec.validation.fields import (
     Written,
     parse_quantity,
 )
+from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.validation.quantities import Span
 from testbed.spec.yaml.document import Document
 from testbed.spec.yaml.paths import Path, quote

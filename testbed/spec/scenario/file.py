@@ -16,12 +16,12 @@ from testbed.spec.scenario.faults import FaultSpec, fault_problems, resolve_faul
 from testbed.spec.scenario.matrix import apply_settings, at_point, combinations, matrix_problems, same_value
 from testbed.spec.scenario.probes import resolve_probes
 from testbed.spec.scenario.spec import ExpectationSpec, ScenarioSpec
-from testbed.spec.scenario.transport import read_transport
-from testbed.spec.scenario.workload import latency_problems, read_workload
+from testbed.spec.scenario.transport import resolve_transport
+from testbed.spec.scenario.values import MatrixValues
+from testbed.spec.scenario.workload import latency_problems, resolve_workload
 from testbed.spec.topology.resolve import resolve_lab
-from testbed.spec.validation.by_kind import ParameterReader
-from testbed.spec.validation.engine import SpecModel, ready_to_show, validate_model
-from testbed.spec.validation.quantities import MatrixValues
+from testbed.spec.validation.engine import ready_to_show, validate_model, validate_whole
+from testbed.spec.validation.model import SpecModel
 from testbed.spec.yaml.document import Document
 from testbed.spec.yaml.paths import Path, parse_path
 from testbed.spec.yaml.reader import load_document, read_document
@@ -170,10 +170,9 @@ class _Resolver:
     def resolve(self, document: Document) -> tuple[Scenario | None, list[Problem]]:
         """The scenario without its matrix, and all problems; None where the values alone are wrong."""
         problems: list[Problem] = []
-        spec = _validated(ScenarioSpec, document, (), problems)
-        reader = ParameterReader(document=document, directory=self.directory, problems=problems)
-        transport = read_transport(reader)
-        workload = read_workload(reader) if document.has("workload") else None
+        spec = _validated(ScenarioSpec, document, problems)
+        transport = resolve_transport(document, self.directory, problems)
+        workload = resolve_workload(document, self.directory, problems)
         problems.extend(_topology_problems(document))
         if workload is not None and workload.duration is not None and transport.kind is TransportKind.UET:
             message = f"iperf3 and perftest, which send for a duration, have no transport {transport.kind}"
@@ -214,7 +213,7 @@ class _Resolver:
     def _faults(self, document: Document, problems: list[Problem]) -> Iterable[Fault]:
         faults = []
         for path in _entries(document, "faults"):
-            spec = _validated(FaultSpec, document, path, [])
+            spec = validate_whole(FaultSpec, document, path)
             if spec is None:
                 continue  # reported with the whole file
             found = list(fault_problems(spec, document, path))
@@ -227,7 +226,7 @@ class _Resolver:
         reader = ExpectationReader(document, self.expected)
         expect = []
         for path in _entries(document, "expect"):
-            spec = _validated(ExpectationSpec, document, path, [])
+            spec = validate_whole(ExpectationSpec, document, path)
             if spec is not None:
                 expect.append(reader.resolve(path, spec))
         problems.extend(reader.problems)
@@ -239,9 +238,9 @@ def _entries(document: Document, key: str) -> list[Path]:
     return [(key, index) for index in range(len(entries))] if isinstance(entries, list) else []
 
 
-def _validated(model: type[Model], document: Document, path: Path, problems: list[Problem]) -> Model | None:
+def _validated(model: type[Model], document: Document, problems: list[Problem]) -> Model | None:
     try:
-        return validate_model(model, document, path)
+        return validate_model(model, document)
     except SpecError as error:
         problems.extend(error.problems)
         return None

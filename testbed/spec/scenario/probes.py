@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from testbed.model.scenario import Probes
-from testbed.spec.validation.engine import SpecModel
 from testbed.spec.validation.fields import AutoOff, Whole, Written
+from testbed.spec.validation.model import SpecModel
 
 FASTEST_PPS = 1000
 MOST_PORTS = 64

@@ -1,4 +1,4 @@
-"""A scenario file as it is written. The sections `transport` and `workload` are read by `parameter_reader`."""
+"""A scenario file as it is written."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from testbed.model.scenario import Scalar, Within
 from testbed.names import check_lab_name
 from testbed.spec.scenario.faults import FaultSpec
 from testbed.spec.scenario.probes import ProbesField
-from testbed.spec.scenario.transport import TRANSPORT_SECTION
-from testbed.spec.scenario.workload import BESIDES, SECTION
+from testbed.spec.scenario.transport import TransportField
+from testbed.spec.scenario.values import MatrixValues, Value
+from testbed.spec.scenario.workload import WorkloadField
 from testbed.spec.topology.spec import LabSpec
-from testbed.spec.validation.engine import SpecModel, refusal
-from testbed.spec.validation.fields import Checked, Entries, Name, OneOf, Section, Text, Whole, Written
-from testbed.spec.validation.quantities import MatrixValues, Value
+from testbed.spec.validation.fields import Entries, Name, OneOf, Section, Text, Whole, Written
+from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import parse_path, quote
 from testbed.workload.metrics import CATALOGUE
 
@@ -32,19 +32,6 @@ def _check_dotted_key(key: str) -> None:
 
 _DottedKey = Annotated[str, Name(_check_dotted_key, _WORD)]
 _Value = Annotated[Scalar, Value()]
-
-
-@dataclass(frozen=True, slots=True)
-class _Later(Checked):
-    """A section that is read afterwards: kept as it is written, `schema` is what editors are told."""
-
-    schema: JsonSchemaValue
-
-    def check(self, value: object) -> object:
-        return value
-
-    def json_schema(self) -> JsonSchemaValue:
-        return self.schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +98,10 @@ class ScenarioSpec(SpecModel):
     name: Annotated[str, Name(check_lab_name, r"^[a-z][a-z0-9-]{0,23}$")] = Field(description="name of the scenario")
     description: Annotated[str, Text(2000)] = Field(default="", description="what it shows, for the report")
     topology: TopologyRefSpec = Field(description="lab it runs on")
-    transport: Annotated[
-        Any,
-        _Later({"anyOf": [TRANSPORT_SECTION.json_schema({}, "how bytes are moved, default tcp"), {"type": "null"}]}),
-    ] = Field(default=None, description="how bytes are moved: tcp (default), uet or rdma")
-    workload: Annotated[Any, _Later(SECTION.json_schema(BESIDES, "what is sent"))] = Field(
-        description="what is sent: `testbed workloads` lists the kinds"
+    transport: TransportField | None = Field(
+        default=None, description="Says how bytes are moved: over tcp (default), uet or rdma."
     )
+    workload: WorkloadField = Field(description="Says what is sent; `testbed workloads` lists the kinds.")
     matrix: Section[dict[_DottedKey, Annotated[tuple[Scalar, ...], MatrixValues()]]] = Field(
         default={}, description="dotted keys of this file or of the topology, each with a list of values"
     )

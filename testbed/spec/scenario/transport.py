@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path as FilePath
+from typing import Annotated, Any
 
+from testbed.errors import Problem
 from testbed.model.scenario import ATOMIC_BYTES, Transport, TransportKind
-from testbed.spec.validation.by_kind import KindSection, ParameterReader
+from testbed.spec.validation.by_kind import ByKind
+from testbed.spec.validation.declared import models_by_kind, written_values
+from testbed.spec.validation.engine import validate_partly
+from testbed.spec.validation.fields import Section
+from testbed.spec.validation.model import SpecModel
+from testbed.spec.yaml.document import Document
 from testbed.spec.yaml.paths import quote
 from testbed.workload.parameters import Parameter, ParameterType, choice, flag, whole
 
@@ -83,22 +91,38 @@ TRANSPORTS: dict[str, tuple[Parameter, ...]] = {
 }
 """By kind: its parameters. `cc`, `paths` and `traffic_class` are fields of `Transport`, the others its options."""
 
-TRANSPORT_SECTION = KindSection(
-    noun="transport", kinds=TRANSPORTS, default=TransportKind.TCP.value, example="transport: {kind: uet, cc: nscc}"
-)
+
+@cache
+def _models() -> Mapping[str, type[SpecModel]]:
+    return models_by_kind("transport", TRANSPORTS, default=TransportKind.TCP.value)
+
+
+TRANSPORT = ByKind("transport", _models, "transport: {kind: uet, cc: nscc}", TransportKind.TCP.value)
+TransportField = Section[Annotated[SpecModel, TRANSPORT]]
 
 _FIELDS = ("cc", "paths", "traffic_class")
 _PATH_MTUS = (256, 512, 1024, 2048, 4096)
 
 
-def read_transport(reader: ParameterReader) -> Transport:
-    """What the document says of it, as far as it is right; problems are kept in `reader`."""
+def resolve_transport(document: Document, directory: FilePath, problems: list[Problem]) -> Transport:
+    """The transport that a document describes, as far as its values are right, which is checked with the whole file.
+
+    Keys that contradict each other are added to `problems`.
+    """
     path = ("transport",)
-    if reader.document.get(path) is None:
+    data = document.get(path)
+    if data is None:
         return Transport()
-    kind, values = reader.read_kind(path, TRANSPORT_SECTION)
-    if not kind:
+    try:
+        model = TRANSPORT.choose(data)
+    except ValueError:
         return Transport()
+    spec = validate_partly(model, document, path)
+    if spec is None:
+        return Transport()
+    values = written_values(spec, directory)
+    values.pop("kind", None)
+    kind = str(getattr(spec, "kind"))  # noqa: B009  # of the models made for the kinds
     named = [("traffic_class", _CLASS_NAME, "traffic class")]
     if kind == TransportKind.TCP.value:
         named.append(("cc", _CC_NAME, "congestion control"))
@@ -106,17 +130,15 @@ def read_transport(reader: ParameterReader) -> Transport:
         if key in values and not pattern.fullmatch(values[key]):
             example = "such as cubic, dctcp, bbr" if key == "cc" else "lower-case letters, digits, '_' and '-'"
             message = f"{quote(values[key])} cannot name a {noun}: {example}"
-            reader.problems.append(reader.document.problem("bad-name", (*path, key), message))
+            problems.append(document.problem("bad-name", (*path, key), message))
     mtu = values.get("path_mtu")
     if mtu is not None and mtu not in _PATH_MTUS:
         message = f"must be one of {', '.join(map(str, _PATH_MTUS))}, not {mtu}"
-        reader.problems.append(reader.document.problem("unknown-value", (*path, "path_mtu"), message))
-    _check_test(reader, values)
+        problems.append(document.problem("unknown-value", (*path, "path_mtu"), message))
+    problems.extend(_test_problems(document, values))
     if values.get("mode") == "rod" and values.get("paths") not in (None, "single"):
         message = "ordered delivery (rod) has a single path"
-        reader.problems.append(
-            reader.document.problem("contradiction", (*path, "paths"), message, hint="mode: rud sprays", key=True)
-        )
+        problems.append(document.problem("contradiction", (*path, "paths"), message, hint="mode: rud sprays", key=True))
     return Transport(
         kind=TransportKind(kind),
         cc=values.get("cc"),
@@ -126,16 +148,15 @@ def read_transport(reader: ParameterReader) -> Transport:
     )
 
 
-def _check_test(reader: ParameterReader, values: Mapping[str, Any]) -> None:
+def _test_problems(document: Document, values: Mapping[str, Any]) -> Iterator[Problem]:
     """Options of perftest that are not those of the test, and those that an atomic operation has no room for."""
     latency, verb = values.get("test") == "latency", values.get("verb")
-    found = []
     for name, hint in (_OF_BANDWIDTH if latency else _OF_LATENCY).items():
         if values.get(name) not in (None, False):
-            found.append((name, f"{name} is of {'bandwidth' if latency else 'latency'} tests", hint))
+            message = f"{name} is of {'bandwidth' if latency else 'latency'} tests"
+            yield document.problem("contradiction", ("transport", name), message, hint=hint, key=True)
     if not latency and verb in ATOMIC_VERBS and values.get("message_bytes") not in (None, ATOMIC_BYTES):
-        found.append(("message_bytes", f"{verb} is of {ATOMIC_BYTES} bytes", "remove the key"))
-    for name, message, hint in found:
-        reader.problems.append(
-            reader.document.problem("contradiction", ("transport", name), message, hint=hint, key=True)
+        message = f"{verb} is of {ATOMIC_BYTES} bytes"
+        yield document.problem(
+            "contradiction", ("transport", "message_bytes"), message, hint="remove the key", key=True
         )

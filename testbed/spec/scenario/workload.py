@@ -1,101 +1,160 @@
-"""The `workload:` section: which kind, its parameters as the registry declares them, and which NICs are its ranks."""
+"""The `workload:` section: the parameters of its kind as the registry declares them, and which NICs are its ranks."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path as FilePath
+from typing import Annotated
+
+from pydantic import Field
+from pydantic.json_schema import JsonSchemaValue
 
 from testbed.errors import Problem
 from testbed.model.scenario import RankOrder, Ranks, Workload
-from testbed.spec.validation.by_kind import WORKLOAD_SECTION, KindSection, ParameterReader, section_schema
+from testbed.spec.validation.by_kind import ByKind
+from testbed.spec.validation.declared import MAX_LIST, models_by_kind, written_values
+from testbed.spec.validation.engine import validate_partly
+from testbed.spec.validation.fields import Checked, Flag, Length, NotNull, OneOf, Text, Whole, Written
+from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.validation.quantities import Span, WholeSeconds
 from testbed.spec.yaml.document import Document
 from testbed.spec.yaml.paths import quote
 from testbed.units import Duration
-from testbed.workload.parameters import Parameter, ParameterType, choice, flag, whole
 from testbed.workload.registry import KINDS
 
 MAX_RUN = Duration.parse("1h")
+MAX_RANK = 1_000_000
 _HOST_PATTERN = re.compile(r"[a-z0-9*?\[\]!-]{1,64}")
+_LONGEST_PATTERN = 200
 _BY_BYTES = ("bytes", "rounds")
 """Of kinds that may send for a duration instead: what says how much."""
 
-RANK_FIELDS = (
-    Parameter(
-        name="hosts",
-        type=ParameterType.LIST,
-        description="names of hosts or patterns such as p1-s1-*; default: all",
-        low=1,
-        item=Parameter(name="host", type=ParameterType.TEXT, description="a name or a pattern"),
-    ),
-    Parameter(
-        name="rails",
-        type=ParameterType.LIST,
-        description="numbers of rails, from 1; default: all",
-        low=1,
-        item=whole("rail", None, "a rail", high=1024),
-    ),
-    whole("count", None, "only the first so many NICs of those"),
-    choice(
-        "order",
-        RankOrder.HOST.value,
-        tuple(RankOrder),
-        "who is rank 0, 1, 2: host by host, rail by rail, spread over the leaves, or shuffled by the seed",
-    ),
-    flag(
-        "per_rail", "every rail runs the workload by itself; default: where rails cannot reach each other", default=None
-    ),
-)
-_RANKS = Parameter(name="ranks", type=ParameterType.SECTION, description="which NICs take part", fields=RANK_FIELDS)
 
-SECTION = KindSection(
-    noun="workload",
-    kinds=WORKLOAD_SECTION.kinds,
-    besides=("ranks", "duration", "time_limit"),
-    example=WORKLOAD_SECTION.example,
-)
-BESIDES = {
-    "ranks": {**section_schema(RANK_FIELDS), "description": _RANKS.description},
-    "duration": WholeSeconds(MAX_RUN).json_schema()
-    | {"description": "every pair sends so long, in whole seconds of lab time, over iperf3 or perftest, not `bytes`"},
-    "time_limit": Span(1).json_schema() | {"description": "wall-clock time after which a run is ended, default 60s"},
-}
+@dataclass(frozen=True, slots=True)
+class _HostPattern(Checked):
+    """The name of a host, or a pattern that names of hosts match."""
+
+    def check(self, value: object) -> str:
+        text = Text(_LONGEST_PATTERN).check(value)
+        if not _HOST_PATTERN.fullmatch(text):
+            raise refusal("bad-name", f"{quote(text)} is no name of a host and no pattern such as p1-s1-*")
+        return text
+
+    def json_schema(self) -> JsonSchemaValue:
+        return {"type": "string", "pattern": f"^{_HOST_PATTERN.pattern}$"}
 
 
-def read_workload(reader: ParameterReader) -> Workload | None:
-    """What the document says of it; problems are kept in `reader`, None where there is no kind."""
-    path = ("workload",)
-    document = reader.document
-    kind, values = reader.read_kind(path, SECTION)
-    data = document.get(path)
-    if not isinstance(data, dict):
+class RanksSpec(SpecModel):
+    """`workload.ranks`: which NICs take part."""
+
+    hosts: Written[Annotated[list[Annotated[str, _HostPattern(), NotNull()]], Length(1, MAX_LIST)]] = Field(
+        default=None, description="Lists names of hosts, or patterns such as p1-s1-*; by default all hosts take part."
+    )
+    rails: Written[Annotated[list[Annotated[int, Whole(1, 1024), NotNull()]], Length(1, MAX_LIST)]] = Field(
+        default=None, description="Lists numbers of rails, from 1; by default all rails take part."
+    )
+    count: Written[Annotated[int, Whole(1, MAX_RANK)]] = Field(
+        default=None, description="Limits the ranks to the first so many of those NICs."
+    )
+    order: Written[Annotated[str, OneOf(tuple(str(order) for order in RankOrder))]] = Field(
+        default=None,
+        description="Says who is rank 0, 1, 2: NICs host by host (default), rail by rail, spread over the leaves, or"
+        " shuffled by the seed.",
+    )
+    per_rail: Written[Flag] = Field(
+        default=None,
+        description="Says whether every rail runs the workload by itself; by default where rails cannot reach each"
+        " other.",
+    )
+
+    def ranks(self) -> Ranks:
+        return Ranks(
+            hosts=tuple(self.hosts or ()),
+            rails=tuple(self.rails or ()),
+            count=self.count,
+            order=RankOrder(self.order or RankOrder.HOST),
+            per_rail=self.per_rail,
+        )
+
+
+class WorkloadSpec(SpecModel):
+    """What the `workload:` section may say whatever its kind."""
+
+    ranks: Written[RanksSpec] = Field(default=None, description="Chooses which NICs take part, and who is which rank.")
+    duration: Written[Annotated[Duration, WholeSeconds(MAX_RUN)]] = Field(
+        default=None,
+        description="Lets every pair send for so long, in whole seconds of lab time, over iperf3 or perftest, instead"
+        " of a number of bytes.",
+    )
+    time_limit: Written[Annotated[Duration, Span(1, MAX_RUN)]] = Field(
+        default=None, description="Ends a run after so much wall-clock time; the default is 60s."
+    )
+
+
+@cache
+def _models() -> Mapping[str, type[SpecModel]]:
+    return models_by_kind("workload", _PARAMETERS, base=WorkloadSpec, nested=_nested, descriptions=_DESCRIPTIONS)
+
+
+@cache
+def _nested_models() -> Mapping[str, type[SpecModel]]:
+    return models_by_kind(
+        "workload", _PARAMETERS, nested=_nested, prefix="workload-of-tenant", descriptions=_DESCRIPTIONS
+    )
+
+
+def _nested() -> ByKind:
+    return _NESTED
+
+
+_PARAMETERS = {name: kind.parameters for name, kind in KINDS.items()}
+_DESCRIPTIONS = {name: kind.description for name, kind in KINDS.items()}
+_EXAMPLE = "workload: {kind: permutation, bytes: 64bdp}"
+_NESTED = ByKind("workload", _nested_models, _EXAMPLE)
+"""Of a tenant: kind and parameters alone."""
+WORKLOAD = ByKind("workload", _models, _EXAMPLE)
+
+WorkloadField = Annotated[WorkloadSpec, WORKLOAD]
+
+
+def resolve_workload(document: Document, directory: FilePath, problems: list[Problem]) -> Workload | None:
+    """The workload that a document describes, as far as its values are right, which is checked with the whole file.
+
+    Keys that contradict each other are added to `problems`. None where the kind, or a required key, is not right.
+    """
+    data = document.get("workload")
+    try:
+        model = WORKLOAD.choose(data)
+    except ValueError:
         return None
-    more = {}
-    for key, check in (("duration", WholeSeconds(MAX_RUN)), ("time_limit", Span(1, MAX_RUN))):
-        if data.get(key) is not None:
-            more[key] = reader.check((*path, key), check)
-        elif key in data:
-            reader.problems.append(
-                document.problem("no-value", (*path, key), "the key has no value", hint="give it one or remove the key")
-            )
-    ranks = _read_ranks(reader)
-    if not kind:
+    spec = validate_partly(model, document, ("workload",))
+    if spec is None:
         return None
-    duration = more.get("duration")
-    if duration is not None and not KINDS[kind].timed:
-        timed = ", ".join(name for name, one in KINDS.items() if one.timed)
-        hint = f"only pairs can send for a duration: {timed}"
+    assert isinstance(spec, WorkloadSpec)
+    kind = str(getattr(spec, "kind"))  # noqa: B009  # of the models made for the kinds
+    problems.extend(_duration_problems(document, kind, spec))
+    return Workload(
+        kind=kind,
+        parameters=written_values(spec, directory, without=("kind", *WorkloadSpec.model_fields)),
+        ranks=Ranks() if spec.ranks is None else spec.ranks.ranks(),
+        duration=spec.duration,
+        **({} if spec.time_limit is None else {"time_limit": spec.time_limit}),
+    )
+
+
+def _duration_problems(document: Document, kind: str, spec: WorkloadSpec) -> Iterator[Problem]:
+    if spec.duration is not None and not KINDS[kind].timed:
+        hint = f"only pairs can send for a duration: {_timed()}"
         message = f"the workload {kind} has no duration"
-        reader.problems.append(document.problem("contradiction", (*path, "duration"), message, hint=hint, key=True))
-    elif "duration" in data:
+        yield document.problem("contradiction", ("workload", "duration"), message, hint=hint, key=True)
+    elif document.has("workload.duration"):
         for key in _BY_BYTES:
-            if key in data:
+            if document.has(("workload", key)):
                 message = f"both duration and {key} are given"
-                reader.problems.append(
-                    document.problem("contradiction", (*path, key), message, hint="keep one", key=True)
-                )
-    limit = {"time_limit": more["time_limit"]} if more.get("time_limit") is not None else {}
-    return Workload(kind=kind, parameters=values, ranks=ranks, duration=duration, **limit)
+                yield document.problem("contradiction", ("workload", key), message, hint="keep one", key=True)
 
 
 def latency_problems(document: Document, workload: Workload) -> Iterator[Problem]:
@@ -106,24 +165,9 @@ def latency_problems(document: Document, workload: Workload) -> Iterator[Problem
         yield document.problem("contradiction", ("workload", "duration"), message, hint=hint, key=True)
     elif not KINDS[workload.kind].timed:
         message = f"the transfers of {workload.kind} wait for each other: no pair measures latency"
-        pairs = ", ".join(name for name, one in KINDS.items() if one.timed)
-        hint = f"only pairs can: {pairs}"
+        hint = f"only pairs can: {_timed()}"
         yield document.problem("contradiction", ("workload", "kind"), message, hint=hint)
 
 
-def _read_ranks(reader: ParameterReader) -> Ranks:
-    path = ("workload", "ranks")
-    if not reader.document.has(path):
-        return Ranks()
-    values = reader.read_value(path, _RANKS) or {}
-    for index, pattern in enumerate(values.get("hosts", ())):
-        if not _HOST_PATTERN.fullmatch(pattern):
-            message = f"{quote(pattern)} is no name of a host and no pattern such as p1-s1-*"
-            reader.problems.append(reader.document.problem("bad-name", (*path, "hosts", index), message))
-    return Ranks(
-        hosts=values.get("hosts", ()),
-        rails=values.get("rails", ()),
-        count=values.get("count"),
-        order=RankOrder(values.get("order", RankOrder.HOST)),
-        per_rail=values.get("per_rail"),
-    )
+def _timed() -> str:
+    return ", ".join(name for name, kind in KINDS.items() if kind.timed)

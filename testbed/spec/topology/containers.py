@@ -15,8 +15,8 @@ from testbed.model import NodeKind
 from testbed.model.container import HOST_IMAGE, SWITCH_IMAGE, Bind, Container, HealthCheck
 from testbed.names import nearest
 from testbed.spec.validation.commands import CommandField
-from testbed.spec.validation.engine import SpecModel, refusal
 from testbed.spec.validation.fields import Checked, DurationField, Entries, OneOf, Section, Whole, Written
+from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import Path, quote
 from testbed.units import ByteCount, Duration
 

@@ -24,7 +24,6 @@ from testbed.fabric import (
     UplinkParams,
 )
 from testbed.model import Delay, DelayBy, Protocol, Rdma
-from testbed.spec.validation.engine import SpecModel
 from testbed.spec.validation.fields import (
     MAX_DURATION,
     AutoOff,
@@ -39,6 +38,7 @@ from testbed.spec.validation.fields import (
     Written,
     parse_quantity,
 )
+from testbed.spec.validation.model import SpecModel
 from testbed.units import Duration
 
 MTU_REASON = "IPv6, which unnumbered BGP runs on, needs links of at least 1280 bytes (RFC 8200 section 5)"

@@ -16,11 +16,11 @@ from testbed.spec.qos.spec import QosSpec
 from testbed.spec.topology.containers import ContainerSettings
 from testbed.spec.topology.fabric import DelayField, FabricSpec, LossField, Mtu, RdmaKind
 from testbed.spec.validation.commands import CommandField
-from testbed.spec.validation.engine import SpecModel, refusal
 from testbed.spec.validation.fields import (
     Checked,
     Entries,
     LabName,
+    Length,
     Name,
     NodeName,
     OneOf,
@@ -32,6 +32,7 @@ from testbed.spec.validation.fields import (
     Whole,
     Written,
 )
+from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import quote
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -158,7 +159,7 @@ class KindsSpec(SpecModel):
 class LinkSpec(SpecModel):
     """An entry of `topology.links`."""
 
-    endpoints: Annotated[list[EndpointField], Field(min_length=2, max_length=2)] = Field(
+    endpoints: Annotated[list[EndpointField], Length(2, 2)] = Field(
         description='two ends, such as ["h1:eth1", "leaf1:eth3"]'
     )
     rate: Written[RateField] = Field(default=None, description="rate in each direction, such as 400G")

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic.json_schema import JsonSchemaValue
 
-from testbed.spec.validation.engine import refusal
 from testbed.spec.validation.fields import Checked
+from testbed.spec.validation.model import refusal
 from testbed.spec.yaml.paths import quote
 
 

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from testbed.names import check_lab_name, check_node_name, nearest
-from testbed.spec.validation.engine import SpecModel, refusal
+from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import quote
 from testbed.units import Duration, Rate
 
@@ -118,6 +118,21 @@ class TrueOrFalse(Checked):
 
     def json_schema(self) -> JsonSchemaValue:
         return {"const": True} if self.not_false else {"type": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Checked):
+    """The one word that a key has where it stands."""
+
+    word: str
+
+    def check(self, value: object) -> str:
+        if value != self.word:
+            raise refusal("unknown-value", f"must be {self.word}, not {quote(value)}")
+        return self.word
+
+    def json_schema(self) -> JsonSchemaValue:
+        return {"const": self.word}
 
 
 Kind = TypeVar("Kind", Rate, Duration)
@@ -277,7 +292,7 @@ class AutoOff:
 
 
 @dataclass(frozen=True, slots=True)
-class _NotNull:
+class NotNull:
     """A key that may be absent but, where it is written, needs a value."""
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -292,6 +307,29 @@ class _NotNull:
         found = handler(schema)
         alternatives = [choice for choice in found.get("anyOf", []) if choice != {"type": "null"}]
         return alternatives[0] if len(alternatives) == 1 else found
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """A list of `low` to `high` entries."""
+
+    low: int
+    high: int
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def check(value: object) -> object:
+            if isinstance(value, list) and not self.low <= len(value) <= self.high:
+                many = f"{self.low}" if self.low == self.high else f"from {self.low} to {self.high}"
+                raise PydanticCustomError(
+                    "length", "must have {many} entries, not {found}", {"many": many, "found": len(value)}
+                )
+            return value
+
+        return core_schema.no_info_before_validator_function(check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        bounds = {"minItems": self.low} if self.low else {}
+        return handler(schema) | bounds | {"maxItems": self.high}
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +348,7 @@ class _NullIsEmpty:
         return {"anyOf": [handler(schema), {"type": "null"}]}
 
 
-Written = Annotated[T | None, _NotNull()]
+Written = Annotated[T | None, NotNull()]
 """`Written[X]`: an X, or None where the key is absent."""
 Section = Annotated[T, _NullIsEmpty(dict)]
 Entries = Annotated[T, _NullIsEmpty(list)]

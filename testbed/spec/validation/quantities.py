@@ -1,4 +1,4 @@
-"""Types of the fields of scenario files: sizes that may be in BDP, spans that may be zero, numbers with a unit."""
+"""Types of what workloads are told: sizes that may be in BDP, spans that may be zero, shares, ranks, paths of files."""
 
 from __future__ import annotations
 
@@ -8,20 +8,17 @@ from dataclasses import dataclass
 
 from pydantic.json_schema import JsonSchemaValue
 
-from testbed.model.scenario import Scalar
-from testbed.spec.validation.engine import refusal
-from testbed.spec.validation.fields import MAX_DURATION, Checked, parse_quantity
+from testbed.spec.validation.fields import MAX_DURATION, Checked, Text, Whole, parse_quantity
+from testbed.spec.validation.model import refusal
 from testbed.spec.yaml.paths import quote
-from testbed.units import ByteCount, Duration, Rate
-from testbed.workload.metrics import MetricUnit
+from testbed.units import ByteCount, Duration
 from testbed.workload.parameters import BDP
 
 MAX_SIZE = ByteCount.parse("1000GB")
 MAX_BDP = 1_000_000.0
-MAX_VALUES = 100
-"""Of one key of a matrix."""
-_PERCENT = re.compile(r"\s*(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%\s*")
-_POINTS = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*pp\s*")
+MAX_RANK = 1_000_000
+_LONGEST_PATH = 1024
+PERCENT = re.compile(r"\s*(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%\s*")
 _ZERO = re.compile(r"\s*0+(\.0+)?\s*[a-zµ]+\s*")
 
 
@@ -102,7 +99,7 @@ class NumberOrPercent(Checked):
 
     def check(self, value: object) -> float:
         number: object = value
-        if isinstance(value, str) and (match := _PERCENT.fullmatch(value)):
+        if isinstance(value, str) and (match := PERCENT.fullmatch(value)):
             number = float(match[1]) / 100
         if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
             raise refusal("wrong-type", f"must be a number or a percentage, not {quote(value)}")
@@ -116,82 +113,38 @@ class NumberOrPercent(Checked):
 
 
 @dataclass(frozen=True, slots=True)
-class Value(Checked):
-    """A single value: no list and no mapping. What a key may be set to, or a bound of a metric in its unit."""
+class RankList(Checked):
+    """How many ranks, or a list of different ones."""
 
-    def check(self, value: object) -> Scalar:
-        if not isinstance(value, str | int | float | bool):
-            raise refusal("wrong-type", f"must be a single value, not {quote(value)}")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise refusal("wrong-type", f"must be a number that is one, not {quote(value)}")
-        return value
+    def check(self, value: object) -> int | tuple[int, ...]:
+        if not isinstance(value, list):
+            if isinstance(value, int) and not isinstance(value, bool):
+                return Whole(1, MAX_RANK).check(value)
+            raise refusal("wrong-type", f"must be a number of ranks, or a list of them, not {quote(value)}")
+        ranks = tuple(Whole(0, MAX_RANK).check(item) for item in value)
+        if not ranks:
+            raise refusal("out-of-range", "the list of ranks is empty", "write a number, or name some")
+        if len(set(ranks)) != len(ranks):
+            raise refusal("contradiction", "a rank stands twice in the list")
+        return ranks
 
     def json_schema(self) -> JsonSchemaValue:
-        return {"type": ["string", "number", "boolean"]}
+        rank = {"type": "integer", "minimum": 0}
+        return {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "array", "items": rank, "minItems": 1}]}
+
+
+class RelativePath(str):
+    """A path of a file, relative to the one that names it until `declared.written_values` has joined them."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class MatrixValues(Checked):
-    """The values of a key of the matrix: a list of different single values."""
+class FileName(Checked):
+    """The path of a file."""
 
-    def check(self, value: object) -> tuple[Scalar, ...]:
-        if not isinstance(value, list):
-            raise refusal("wrong-type", f"must be a list, not {quote(value)}", "write [a, b]")
-        if not 1 <= len(value) <= MAX_VALUES:
-            raise refusal("out-of-range", f"a key of the matrix has 1 to {MAX_VALUES} values, not {len(value)}")
-        values = tuple(Value().check(item) for item in value)
-        if len({(type(item) is bool, item) for item in values}) != len(values):
-            raise refusal("contradiction", "a value stands twice in the list")
-        return values
+    def check(self, value: object) -> RelativePath:
+        return RelativePath(Text(_LONGEST_PATH).check(value))
 
     def json_schema(self) -> JsonSchemaValue:
-        return {"type": "array", "items": Value().json_schema(), "minItems": 1, "maxItems": MAX_VALUES}
-
-
-def parse_bound(value: Scalar, unit: MetricUnit) -> float:
-    """A bound of a metric, in its unit: a number, a percentage, or a quantity such as 900ms where the unit is one.
-
-    Raises a refusal.
-    """
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    kind = {MetricUnit.SECONDS: Duration, MetricUnit.BYTES: ByteCount, MetricUnit.BITS_PER_S: Rate}.get(unit)
-    examples = {MetricUnit.SECONDS: "900ms", MetricUnit.BYTES: "150KB", MetricUnit.BITS_PER_S: "90M"}
-    dimensionless = unit in (MetricUnit.SHARE, MetricUnit.RATIO)
-    if isinstance(value, str):
-        if dimensionless and (match := _PERCENT.fullmatch(value)):
-            return float(match[1]) / 100
-        if kind is not None:
-            try:
-                quantity = kind.parse(value)
-            except ValueError as error:
-                message = f"{quote(value)} is no number of {unit.value} and no quantity such as {examples[unit]}"
-                raise refusal("bad-quantity", message) from error
-            return quantity.value / 1e9 if isinstance(quantity, Duration) else float(quantity.value)
-    what = "a number or a percentage" if dimensionless else "a number"
-    if unit in examples:
-        what += f" of {unit.value}, or a quantity such as {examples[unit]}"
-    raise refusal("wrong-type", f"must be {what}, not {quote(value)}")
-
-
-def parse_tolerance(value: Scalar, unit: MetricUnit) -> tuple[float, bool]:
-    """How far from an oracle, and whether that is a share of what it says: "8%" is, "8pp" are points of a share.
-
-    Raises a refusal.
-    """
-    if isinstance(value, str) and (match := _PERCENT.fullmatch(value)):
-        number, relative = float(match[1]) / 100, True
-    elif isinstance(value, str) and (match := _POINTS.fullmatch(value)):
-        if unit is not MetricUnit.SHARE:
-            raise refusal("bad-quantity", f"only shares have percentage points; this metric's unit is {unit.value}")
-        number, relative = float(match[1]) / 100, False
-    else:
-        try:
-            number, relative = parse_bound(value, unit), False
-        except ValueError as error:
-            raise refusal(
-                "wrong-type", f"must be a tolerance, not {quote(value)}", "8% of what the oracle says, or 8pp"
-            ) from error
-    if number < 0:
-        raise refusal("out-of-range", f"a tolerance cannot be negative: {quote(value)}")
-    return number, relative
+        return Text(_LONGEST_PATH).json_schema()
