@@ -42,7 +42,7 @@ def shell(name: str | None, node: str) -> int:
     """An interactive shell whose prompt names the node."""
     lab = open_lab(name)
     prompt = {"PS1": f"{lab.name}/{node}# ", "TESTBED_NODE": node}
-    if lab.node(node).container is not None:
+    if lab.runtime(node) is not None:
         # Of a container it is only known that it has a shell, if it has any.
         with _terminal_handed_over():
             return lab.spawn(node, ["/bin/sh"], env=prompt).wait()
@@ -77,8 +77,9 @@ def logs(name: str | None, node: str, daemon: str | None, *, follow: bool) -> No
     lab = open_lab(name)
     directory = lab.run_directory(node)
     daemons = lab.daemons.get(node, ())
-    if not daemons and lab.node(node).container is not None:
-        for data in lab.container_logs(node, follow=follow):
+    runtime = lab.runtime(node)
+    if not daemons and runtime is not None:
+        for data in runtime.logs(node, follow=follow):
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
         return

@@ -17,18 +17,17 @@ from pathlib import Path
 from types import FrameType
 
 from testbed.datapath import pins
-from testbed.deploy.containers import ContainersRemain, LabContainers, remove_containers, require_engine
 from testbed.deploy.links.changes import declare_wires
 from testbed.deploy.live import RunningLab
-from testbed.deploy.marking import require_marker
-from testbed.deploy.mechanisms import choose_delay
+from testbed.deploy.mechanisms import choose_delay, require_marker, require_rdma
 from testbed.deploy.pausing.attachment import attach, detach
 from testbed.deploy.pausing.reaction import planned_reaction_ns, undo_killed_measurement
-from testbed.deploy.rdma import require_rdma
 from testbed.deploy.records.journal import Journal, LabState, StateError
 from testbed.deploy.records.labdir import remove_paths, write_lab_directory
 from testbed.deploy.records.state import LabRecord, StateDirectory
 from testbed.deploy.routing import daemon_sets
+from testbed.deploy.runtimes.registry import RUNTIMES
+from testbed.deploy.runtimes.runtime import DeployingNodes, NodesRemain
 from testbed.deploy.steps import StepCallback, ignore_steps, step
 from testbed.deploy.watch.converge import ConvergenceWatch
 from testbed.drivers.netlink.port_programs import PortInstaller
@@ -136,14 +135,10 @@ def deploy_lab(
                     _complete(running, state)
                 return DeployOutcome(lab=running, changed=False)
             _destroy_locked(lab.name, state, notify)
-        engine = require_engine(lab)
+        runtimes = _prepare_runtimes(lab, state)
         try:
             plan, record = _register(lab, state, options, frr)
-            containers = None
-            if engine is not None:
-                run = state.run_directory(lab.name)
-                containers = LabContainers(lab, engine, run, Journal(state.lab_directory(lab.name)))
-            _bring_up(lab, plan, record, state, options, frr=frr, containers=containers, notify=notify)
+            _bring_up(lab, plan, record, state, options, frr=frr, runtimes=runtimes, notify=notify)
         except ConvergenceError:
             Journal(state.lab_directory(lab.name)).state(LabState.FAILED)
             raise
@@ -153,9 +148,24 @@ def deploy_lab(
                     _destroy_locked(lab.name, state, notify)
             raise
         finally:
-            if engine is not None:
-                engine.close()
+            for nodes in runtimes:
+                nodes.close()
         return DeployOutcome(lab=RunningLab(record, state), changed=True)
+
+
+def _prepare_runtimes(lab: Lab, state: StateDirectory) -> list[DeployingNodes]:
+    """What the runtimes of the lab's nodes need, checked. Raises `CapabilityError`."""
+    run, journal = state.run_directory(lab.name), Journal(state.lab_directory(lab.name))
+    found: list[DeployingNodes] = []
+    try:
+        for runtime in RUNTIMES.values():
+            if (nodes := runtime.prepare(lab, run, journal)) is not None:
+                found.append(nodes)
+    except BaseException:
+        for nodes in found:
+            nodes.close()
+        raise
+    return found
 
 
 def _complete(running: RunningLab, state: StateDirectory) -> None:
@@ -240,7 +250,7 @@ def _bring_up(
     options: DeployOptions,
     *,
     frr: FrrInstallation | None,
-    containers: LabContainers | None,
+    runtimes: Sequence[DeployingNodes],
     notify: StepCallback,
 ) -> None:
     journal = Journal(state.lab_directory(lab.name))
@@ -250,14 +260,14 @@ def _bring_up(
     watch: ConvergenceWatch | None = None
     launcher: DaemonLauncher | None = None
     try:
-        realised(_create_nodes(plan, kernel, journal, containers, notify))
+        realised(_create_nodes(plan, kernel, journal, runtimes, notify))
         # What needs no lock of the kernel is done beside the links, which are made on one CPU. It has ended when the
         # pool is left, whatever happens.
         with ThreadPoolExecutor(3, thread_name_prefix="deploy") as pool:
             with _signals_later():
                 loading = pool.submit(_load_data_path, plan, run) if plan.qos is not None else None
                 beside = [pool.submit(write_lab_directory, lab, plan, Path(record.directory), journal)]
-                elsewhere = {} if containers is None else containers.elsewhere
+                elsewhere = {node: how for nodes in runtimes for node, how in nodes.elsewhere.items()}
                 sets = None
                 if plan.switches and options.routing:
                     sets = pool.submit(daemon_sets, lab, plan, run, frr, elsewhere=elsewhere)
@@ -283,8 +293,9 @@ def _bring_up(
         if watch is not None and launcher is not None and options.wait:
             with step("converge", notify):
                 watch.wait(options.timeout_s, notify, launcher.check_alive)
-        if containers is not None and options.wait:
-            containers.wait_healthy(options.timeout_s, notify)
+        if options.wait:
+            for nodes in runtimes:
+                nodes.wait_healthy(options.timeout_s, notify)
         _run_node_commands(lab, RunningLab(record, state))
         journal.state(LabState.RUNNING)
     finally:
@@ -296,13 +307,13 @@ def _bring_up(
 
 
 def _create_nodes(
-    plan: LabPlan, kernel: NetnsKernel, journal: Journal, containers: LabContainers | None, notify: StepCallback
+    plan: LabPlan, kernel: NetnsKernel, journal: Journal, runtimes: Sequence[DeployingNodes], notify: StepCallback
 ) -> list[Operation]:
-    """Make all namespaces and containers, under their names; what was done comes back."""
+    """Make the nodes of all runtimes, under their names; what was done comes back."""
     creations = [item for item in plan.operations if isinstance(item, CreateNode)]
     with step("nodes", notify, f"{len(creations)} namespaces"):
         journal.nodes(kernel.create_nodes(creations))
-    started = () if containers is None else containers.start(plan, kernel, notify)
+    started = [item for nodes in runtimes for item in nodes.start(plan, kernel, notify)]
     kernel.publish()
     return [*creations, *started]
 
@@ -369,14 +380,15 @@ def _destroy_locked(name: str, state: StateDirectory, notify: StepCallback) -> D
     with step("destroy", notify, f"{len(content.identities)} nodes"):
         with suppress(PauseAgentError):  # one that hangs must not keep the lab
             detach(name, state.run)  # the agent has sockets in the namespaces
-        remain: ContainersRemain | None = None
-        try:
-            remove_containers(content)
-        except ContainersRemain as error:
-            remain = error  # all the rest can go
+        remain: NodesRemain | None = None
+        for runtime in RUNTIMES.values():
+            try:
+                runtime.remove(content)
+            except NodesRemain as error:
+                remain = error  # all the rest can go
         removal = NetnsKernel(name).remove(content.identities)
         pins.unmount(pins.lab_directory(state.run_directory(name)))
-        contained = content.containers.ids if content.containers is not None else ()
+        contained = {node for item in content.containers.values() for node in item.ids}
         remove_crash_directories(state.run_directory(name), removal.processes, contained)
         remove_paths(content.paths)
     if remain is not None:

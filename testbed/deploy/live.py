@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,19 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from testbed.datapath.pins import lab_directory
-from testbed.deploy.containers import container_states
-from testbed.deploy.records.journal import Journal, JournalledContainers, LabState
+from testbed.deploy.records.journal import Journal, LabState
 from testbed.deploy.records.state import LabRecord, StateDirectory
+from testbed.deploy.runtimes.registry import RUNTIMES
+from testbed.deploy.runtimes.runtime import LiveNodes
 from testbed.deploy.watch.sessions import BgpSession, read_sessions
 from testbed.drivers.netlink.counters import read_counters
 from testbed.drivers.netlink.routes import KernelRoute, RouteKey, all_routes, bgp_routes
 from testbed.drivers.netlink.rtnetlink import RouteSocket, set_link_state
-from testbed.drivers.nodes import container_exec, namespaces, processes, syscalls
-from testbed.drivers.nodes.containers import ContainerEngine
+from testbed.drivers.nodes import namespaces, processes, syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.errors import CapabilityError, DriverError, LabNotFound, TestbedError
+from testbed.errors import DriverError, LabNotFound, TestbedError
 from testbed.model import DelayBy, Lab, Node, NodeKind
 from testbed.model.codec import decode_lab
+from testbed.model.container import NETNS
 from testbed.model.counters import PortCounters
 from testbed.names import namespace_name, nearest
 from testbed.plan import plan_lab
@@ -167,18 +167,23 @@ class RunningLab:
         return found
 
     @cached_property
-    def containers(self) -> JournalledContainers | None:
-        """The lab's containers, as journalled; None for a lab without."""
-        return Journal(self._state.lab_directory(self.name)).read().containers
+    def _runtimes(self) -> Mapping[str, LiveNodes]:
+        """The runtimes that nodes of this lab have besides their namespace, by name."""
+        content = Journal(self._state.lab_directory(self.name)).read()
+        live = ((name, runtime.live(content)) for name, runtime in RUNTIMES.items())
+        return {name: nodes for name, nodes in live if nodes is not None}
 
-    def container_id(self, node: str) -> str:
-        """The engine's name of a container. Raises `NoSuchNode`, `DriverError` where it was not started."""
-        if self.node(node).container is None:
-            raise NoSuchNode(f"{node} is no container")
-        found = self.containers.ids.get(node) if self.containers is not None else None
-        if found is None:
+    def runtime(self, node: str) -> LiveNodes | None:
+        """What serves a node that is more than a network namespace; None for one that is not.
+
+        Raises `NoSuchNode`, and `DriverError` where the node was not started.
+        """
+        name = self.node(node).runtime
+        if name == NETNS:
+            return None
+        if name not in self._runtimes:
             raise DriverError(f"{node}: its container was not started", hint="`testbed destroy` removes what is left")
-        return found
+        return self._runtimes[name]
 
     def spawn(self, node: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """Start a command in a node; `options` are those of `subprocess.Popen`, and `own_sysfs`.
@@ -186,23 +191,10 @@ class RunningLab:
         In a container the command, its environment (to which `env` is added) and its privileges are the container's;
         this process's interpreter stands for the one in there.
         """
-        if self.node(node).container is not None:
-            options.pop("own_sysfs", None)  # a container has its own anyway
-            argv = ["python3", *argv[1:]] if argv[0] == sys.executable else argv
-            container, containers = self.container_id(node), self.containers
-            assert containers is not None
-            return container_exec.spawn(containers.engine.removeprefix("unix://"), container, argv, **options)
+        runtime = self.runtime(node)
+        if runtime is not None:
+            return runtime.spawn(node, argv, options)
         return self.spawn_tool(node, argv, **options)
-
-    def container_logs(self, node: str, *, follow: bool = False) -> Iterator[bytes]:
-        """What a container's own process printed, in pieces; with `follow` until it ends. Raises as `container_id`."""
-        container, containers = self.container_id(node), self.containers
-        assert containers is not None
-        engine = ContainerEngine.connect(containers.engine)
-        try:
-            yield from engine.logs(container, follow=follow)
-        finally:
-            engine.close()
 
     def spawn_tool(self, node: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """As `spawn`, for a program of this machine that is to see a node's network, whatever the node is."""
@@ -315,8 +307,8 @@ class RunningLab:
         found = {}
         for switch in self.plan.switches:
             version = self._record.frr
-            if self.node(switch.node).container is not None:
-                version = self.containers.frr.get(switch.node, "") if self.containers is not None else ""
+            if (name := self.node(switch.node).runtime) != NETNS:
+                version = self._runtimes[name].frr_version(switch.node) if name in self._runtimes else ""
             if version:
                 found[switch.node] = daemons_of(switch, FrrVersion.parse(version))
         return found
@@ -332,7 +324,7 @@ class RunningLab:
                 addresses.setdefault(port.node, []).append(str(port.address))
         loopbacks = {switch.node: str(switch.loopback) for switch in self.plan.switches}
         present = set(namespaces.published(namespace_name(self.name, node.name) for node in self.model.nodes))
-        words = self._container_words()
+        words = {node: word for runtime in self._runtimes.values() for node, word in runtime.states().items()}
         found = []
         for node in self.model.nodes:
             running = by_identity.get(self.identities.get(node.name, 0), {})
@@ -340,7 +332,7 @@ class RunningLab:
             lacking = tuple(daemon for daemon in expected if daemon not in running)
             gone = namespace_name(self.name, node.name) not in present
             state = "gone" if gone else "degraded" if lacking else "running"
-            if node.container is not None and not gone and words.get(node.name, "gone") != "running":
+            if node.runtime != NETNS and not gone and words.get(node.name, "gone") != "running":
                 state = words.get(node.name, "gone")
             own = [loopbacks[node.name]] if node.name in loopbacks else addresses.get(node.name, [])
             found.append(
@@ -352,22 +344,11 @@ class RunningLab:
                     missing_daemons=() if gone else lacking,
                     pids={daemon: running[daemon] for daemon in expected if daemon in running},
                     addresses=tuple(own),
-                    runtime="netns" if node.container is None else "docker",
+                    runtime=node.runtime,
                     image="" if node.container is None else node.container.image,
                 )
             )
         return found
-
-    def _container_words(self) -> Mapping[str, str]:
-        """The state of each container, by node, in a word. A container that is not ours any more is gone."""
-        containers = self.containers
-        if containers is None:
-            return {}
-        try:
-            states = container_states(containers)
-        except (CapabilityError, DriverError):
-            return dict.fromkeys(containers.ids, "unknown")
-        return {node: state.word for node, state in states.items() if containers.ids.get(node) == state.id}
 
     @property
     def hosts(self) -> tuple[str, ...]:

@@ -1,17 +1,34 @@
-"""Which mechanism delays the links of a lab on this machine, and the delays of a live lab's paths."""
+"""Which mechanisms of this machine realise what a lab asks for, decided before anything of it is made."""
 
 from __future__ import annotations
 
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.state import StateDirectory
+from testbed.drivers.netlink.rdma import require_rxe
 from testbed.drivers.probing.capabilities import Capabilities, probe_capabilities
-from testbed.model import DelayBy, Lab
+from testbed.model import DelayBy, Lab, Rdma
 from testbed.plan.link_delays import decide_delay, has_delays
+from testbed.plan.marking import check_red, wants_red
 
 
 def machine_capabilities(state: StateDirectory) -> Capabilities:
     """What this machine can do, probed once a boot and kept in the state directory."""
     return probe_capabilities(state.state)
+
+
+def require_rdma(lab: Lab) -> None:
+    """Raise `CapabilityError` where a host of `lab` has RDMA devices that this machine's kernel cannot make.
+
+    Loads the modules that they need, which stay.
+    """
+    if any(node.rdma is Rdma.RXE for node in lab.nodes):
+        require_rxe()
+
+
+def require_marker(lab: Lab, state: StateDirectory) -> None:
+    """Raise `CapabilityError` where a class is to be marked by the kernel's RED and there is none."""
+    if name := wants_red(lab):
+        check_red(name, machine_capabilities(state).answers["qdisc.red"])
 
 
 def choose_delay(lab: Lab, state: StateDirectory) -> DelayBy | None:

@@ -17,6 +17,7 @@ from testbed.drivers.routing.frr import (
 )
 from testbed.errors import CapabilityError, TestbedError
 from testbed.model import Lab
+from testbed.model.container import NETNS
 from testbed.names import namespace_name
 from testbed.plan.operations import LabPlan
 from testbed.render import FrrVersion, render_switch
@@ -87,7 +88,7 @@ def start_routing(lab: RunningLab, node: str) -> bool:
 
     Returns when they answer, not when routing has converged. Raises `NoSuchNode`, `DriverError`, `CapabilityError`.
     """
-    if lab.node(node).container is not None:
+    if lab.node(node).runtime != NETNS:
         raise TestbedError(f"{node} is a container: its daemons are started with the lab alone")
     running = running_daemons(lab, node)
     if len(running) >= len(lab.daemons.get(node, ())):

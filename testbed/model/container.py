@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from testbed.units import Duration
 
+NETNS = "netns"
+"""The runtime of a node that is a network namespace and nothing more."""
+CONTAINER_RUNTIMES = ("docker",)
+"""Runtimes whose nodes are containers; `testbed.deploy.runtimes` has a module for each."""
 HOST_IMAGE = "testbed/host"
 SWITCH_IMAGE = "testbed/switch"
 """What `testbed images build` makes, and what a node of `runtime: docker` without an image is."""
@@ -39,6 +43,7 @@ class Container:
     """
 
     image: str
+    runtime: str = CONTAINER_RUNTIMES[0]
     entrypoint: tuple[str, ...] | None = None
     command: tuple[str, ...] | None = None
     binds: tuple[Bind, ...] = ()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from ipaddress import IPv4Network
 
-from testbed.model.container import Container
+from testbed.model.container import NETNS, Container
 from testbed.model.qos import QosPolicy
 from testbed.units import Duration, Rate
 
@@ -91,6 +91,11 @@ class Node:
     """What a host's GPU NICs have: an rxe device each, or none."""
     container: Container | None = None
     """None: a network namespace."""
+
+    @property
+    def runtime(self) -> str:
+        """How the node is realised: "netns", or the runtime of its container."""
+        return NETNS if self.container is None else self.container.runtime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

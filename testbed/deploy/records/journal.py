@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from testbed.errors import TestbedError
+from testbed.model.container import CONTAINER_RUNTIMES
 
 JOURNAL_NAME = "journal.jsonl"
 
@@ -31,7 +32,7 @@ class LabState(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class JournalledContainers:
-    """The containers of a lab: `engine` is the URL of the engine that has them, `deployment` the value of their label.
+    """A lab's containers of one runtime: `engine` is the URL of their engine, `deployment` the value of their label.
 
     `ids` are those that were started, by node: all of the lab's if the deploy came that far. `frr` are the versions
     of switches' FRR.
@@ -50,7 +51,8 @@ class JournalContent:
     state: LabState | None = None
     identities: dict[str, int] = field(default_factory=dict)
     paths: list[Path] = field(default_factory=list)
-    containers: JournalledContainers | None = None
+    containers: dict[str, JournalledContainers] = field(default_factory=dict)
+    """By the name of their runtime."""
 
 
 class StateError(TestbedError):
@@ -88,12 +90,13 @@ class Journal:
     def nodes(self, identities: Mapping[str, int]) -> None:
         self._append({"kind": "nodes", "boot": boot_id(), "identities": dict(identities)})
 
-    def containers(self, engine: str, deployment: str) -> None:
-        """Before the first of them is made."""
-        self._append({"kind": "containers", "engine": engine, "deployment": deployment})
+    def containers(self, runtime: str, engine: str, deployment: str) -> None:
+        """Note, before the first of them is made, whose containers a runtime is about to make."""
+        self._append({"kind": "containers", "runtime": runtime, "engine": engine, "deployment": deployment})
 
-    def started_containers(self, ids: Mapping[str, str], frr: Mapping[str, str]) -> None:
-        self._append({"kind": "container", "ids": dict(ids), "frr": dict(frr)})
+    def started_containers(self, runtime: str, ids: Mapping[str, str], frr: Mapping[str, str]) -> None:
+        """Note the containers that run, by node, and the versions of the FRR in those of switches."""
+        self._append({"kind": "container", "runtime": runtime, "ids": dict(ids), "frr": dict(frr)})
 
     def path(self, path: Path) -> None:
         self._append({"kind": "path", "path": str(path)})
@@ -137,10 +140,16 @@ class Journal:
                         node: identity if current else 0 for node, identity in entry["identities"].items()
                     }
                 case "containers":
-                    content.containers = JournalledContainers(engine=entry["engine"], deployment=entry["deployment"])
-                case "container" if content.containers is not None:
-                    content.containers.ids |= entry["ids"]
-                    content.containers.frr |= entry["frr"]
+                    made = JournalledContainers(engine=entry["engine"], deployment=entry["deployment"])
+                    content.containers[_runtime(entry)] = made
+                case "container" if _runtime(entry) in content.containers:
+                    content.containers[_runtime(entry)].ids |= entry["ids"]
+                    content.containers[_runtime(entry)].frr |= entry["frr"]
                 case "path":
                     content.paths.append(Path(entry["path"]))
         return content
+
+
+def _runtime(entry: Mapping[str, Any]) -> str:
+    """Which runtime an entry is about; entries before there was a choice do not say."""
+    return str(entry.get("runtime", CONTAINER_RUNTIMES[0]))

@@ -42,7 +42,7 @@ def topology_data(lab: Lab, plan: LabPlan) -> dict[str, Any]:
             "kind": node.kind.value,
             "role": node.role.value if node.role else None,
             "namespace": namespace_name(lab.name, node.name),
-            "runtime": "netns" if node.container is None else "docker",
+            "runtime": node.runtime,
             "image": None if node.container is None else node.container.image,
             "labels": dict(node.labels),
             "interfaces": ports.get(node.name, []),

@@ -12,7 +12,15 @@ from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
 
 from testbed.model import NodeKind
-from testbed.model.container import HOST_IMAGE, SWITCH_IMAGE, Bind, Container, HealthCheck
+from testbed.model.container import (
+    CONTAINER_RUNTIMES,
+    HOST_IMAGE,
+    NETNS,
+    SWITCH_IMAGE,
+    Bind,
+    Container,
+    HealthCheck,
+)
 from testbed.names import nearest
 from testbed.spec.validation.commands import CommandField
 from testbed.spec.validation.fields import Checked, DurationField, Entries, OneOf, Section, Whole, Written
@@ -20,7 +28,7 @@ from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import Path, quote
 from testbed.units import ByteCount, Duration
 
-RUNTIMES = ("netns", "docker")
+RUNTIMES = (NETNS, *CONTAINER_RUNTIMES)
 KEYS = ("image", "entrypoint", "cmd", "binds", "cpu", "memory", "capabilities", "healthcheck")
 """What only a container has."""
 
@@ -188,8 +196,8 @@ def resolve_container(
 
     What a namespace's own, innermost layer says of a container is told to `refuse`; inherited, it is passed over.
     """
-    runtime = _innermost(layers, "runtime") or RUNTIMES[0]
-    if runtime != "docker":
+    runtime = _innermost(layers, "runtime") or NETNS
+    if runtime == NETNS:
         path, own = layers[-1]
         for key in KEYS:
             if getattr(own, key) not in (None, []):
@@ -200,6 +208,7 @@ def resolve_container(
     health = _innermost(layers, "healthcheck")
     entrypoint, command = _innermost(layers, "entrypoint"), _innermost(layers, "cmd")
     return Container(
+        runtime=runtime,
         image=_innermost(layers, "image") or (HOST_IMAGE if kind is NodeKind.HOST else SWITCH_IMAGE),
         entrypoint=entrypoint,
         command=command,

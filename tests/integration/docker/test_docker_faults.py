@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.containers import ContainersRemain
 from testbed.deploy.live import RunningLab
+from testbed.deploy.runtimes.runtime import NodesRemain
 from testbed.drivers.nodes.containers import LABEL, ContainerEngine
 from testbed.drivers.probing.machine import find_frr
 from testbed.errors import CapabilityError, DriverError, LabNotFound, NameInUse, TestbedError
@@ -125,7 +125,7 @@ def test_an_engine_that_is_away_when_the_lab_goes(sandbox: Any, engine: Any, cli
     with engine.absent():
         assert {status.name: status.state for status in lab.status()} == {"a": "unknown", "b": "running"}
         assert lab.run("a", ["true"]).returncode == 126
-        with pytest.raises(ContainersRemain, match="cannot be removed: no Docker engine answers"):
+        with pytest.raises(NodesRemain, match="cannot be removed: no Docker engine answers"):
             sandbox.destroy()
         assert sandbox.namespaces() == {}
         assert sandbox.state.exists(sandbox.name())

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from testbed.deploy.live import RunningLab
+from testbed.deploy.runtimes.docker import LiveContainers
 from testbed.deploy.watch.check import check_lab
 from testbed.drivers.nodes.containers import CAPABILITIES, NODE_LABEL, ContainerEngine
 from testbed.model import NodeKind
@@ -62,8 +63,15 @@ def connection(engine: Any) -> Iterator[ContainerEngine]:
     client.close()
 
 
+def container_id(lab: RunningLab, node: str) -> str:
+    """The engine's name of a node's container."""
+    nodes = lab.runtime(node)
+    assert isinstance(nodes, LiveContainers)
+    return nodes.container_id(node)
+
+
 def _inspected(lab: RunningLab, connection: ContainerEngine, node: str) -> dict[str, Any]:
-    found: dict[str, Any] = connection.client.containers.get(lab.container_id(node)).attrs
+    found: dict[str, Any] = connection.client.containers.get(container_id(lab, node)).attrs
     return found
 
 
@@ -265,7 +273,7 @@ def test_the_lab_directory_says_how_to_reach_a_container(mixed: RunningLab) -> N
 
 def test_a_container_that_ended_is_seen(mixed: RunningLab, connection: ContainerEngine) -> None:
     """Last: the lab is not whole afterwards."""
-    connection.client.containers.get(mixed.container_id("p1-s2-h1")).kill()
+    connection.client.containers.get(container_id(mixed, "p1-s2-h1")).kill()
     states = {status.name: status.state for status in mixed.status()}
     assert states.pop("p1-s2-h1") == "exited"
     assert set(states.values()) == {"running"}
@@ -274,7 +282,7 @@ def test_a_container_that_ended_is_seen(mixed: RunningLab, connection: Container
 def test_one_goes_and_nothing_of_it_stays(mixed: RunningLab, shared_sandbox: Any, connection: ContainerEngine) -> None:
     """With what runs in it, and after somebody removed one of its containers."""
     process = mixed.spawn("p1-s1-h1", ["sleep", "300"], stdin=subprocess.DEVNULL)
-    connection.client.containers.get(mixed.container_id("p1-s2-h1")).remove(force=True)
+    connection.client.containers.get(container_id(mixed, "p1-s2-h1")).remove(force=True)
     (shared_sandbox.work / "shared/note").unlink()
     done = shared_sandbox.cli("destroy", "-n", mixed.name)
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fake_kernel import FakeKernel, FakeMachine
 
-from testbed.deploy.rdma import require_rdma
+from testbed.deploy.mechanisms import require_rdma
 from testbed.drivers.netlink import rdma
 from testbed.drivers.netlink.rtnetlink import attributes, messages
 from testbed.drivers.probing.modules import ModuleState
@@ -161,7 +161,7 @@ def test_a_lab_without_rdma_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) ->
     def refuse() -> None:
         raise AssertionError("not asked for")
 
-    monkeypatch.setattr("testbed.deploy.rdma.require_rxe", refuse)
+    monkeypatch.setattr("testbed.deploy.mechanisms.require_rxe", refuse)
     require_rdma(generated())
     with pytest.raises(AssertionError, match="not asked for"):
         require_rdma(generated(rdma=Rdma.RXE))

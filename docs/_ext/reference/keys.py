@@ -1,0 +1,238 @@
+"""The keys of topology and scenario files, from the JSON Schemas that editors get."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from reference.command_line import json_of
+from reference.markdown import code, codes, plain, sentence, table
+
+Schema = dict[str, Any]
+_MOST_CHOICES = 12
+
+
+def topology_page() -> str:
+    return (
+        "# Keys of a topology file\n\n"
+        "Generated from the JSON Schema that `./lab schema` prints for editors. Where a key of"
+        " `fabric` has no default here, the [design](designs.md) has it. `NAME` stands for a name of your own.\n\n"
+        + _Walk(json_of("schema", "topology"), "topology").text()
+    )
+
+
+def scenario_page() -> str:
+    elsewhere = {
+        "topology.inline": "a whole [topology file](topology-keys.md)",
+        "transport": "mapping, see [transports](transports.md)",
+        "faults": "list, see [faults](faults.md)",
+    }
+    schema = json_of("schema", "scenario")
+    kinds = _choices(schema, schema["properties"]["workload"])
+    shared = set.intersection(*(set(kind["properties"]) for kind in kinds))
+    timed = {name: kind["properties"][name] for kind in kinds for name in ("duration",) if name in kind["properties"]}
+    common = {**{name: value for name, value in kinds[0]["properties"].items() if name in shared}, **timed}
+    common["kind"] = {"description": "which of the [workloads](workloads.md)", "type": "string", "markup": True}
+    schema["properties"]["workload"] = {
+        "type": "object",
+        "description": "What is sent. The other keys are those of the [kind](workloads.md).",
+        "markup": True,
+        "properties": common,
+        "required": ["kind"],
+    }
+    return (
+        "# Keys of a scenario file\n\n"
+        "Generated from the JSON Schema that `./lab schema scenario` prints for editors."
+        " `KEY` stands for a dotted key of the scenario or of its topology.\n\n"
+        + _Walk(schema, "scenario", elsewhere).text()
+    )
+
+
+def transports_page() -> str:
+    text = "# Transports\n\nWhat a scenario may say under `transport:`, by `kind`. Without the section it is `tcp`.\n\n"
+    schema = json_of("schema", "scenario")
+    for kind in _choices(schema, schema["properties"]["transport"]):
+        properties = dict(kind["properties"])
+        name = properties.pop("kind")["const"]
+        text += f"(transport-{name})=\n## {code(name)}\n\n{_of_transport(name)}\n\n"
+        text += _Walk({**schema, "properties": {}}, "transport").keys({**kind, "properties": properties}, ())
+    return text
+
+
+def _of_transport(name: str) -> str:
+    known = {
+        "tcp": "The kernel's TCP. What is sent for a duration is sent by iperf3.",
+        "uet": "Ultra Ethernet (specification 1.0) in user space, over UDP.",
+        "rdma": "The kernel's soft RoCEv2 (rxe): perftest, and reliable queue pairs for collectives.",
+    }
+    return known.get(name, "")
+
+
+def faults_page() -> str:
+    schema = json_of("schema", "scenario")
+    entry = schema["properties"]["faults"]
+    return (
+        "# Faults\n\n"
+        "What a scenario may say in an entry of `faults:`. An entry names one place (`link`, `node` or `agent`),"
+        " what happens there (`set`, `down`, `flap` or `storm` of a link, `kill` of the others), and when. Times are"
+        " lab time after the begin of traffic; what is not mended by then is mended when the run ends.\n\n"
+        + _Walk({**schema, "properties": {"faults": entry}}, "fault").text(with_root=False)
+    )
+
+
+def _choices(root: Schema, schema: Schema) -> list[Schema]:
+    """The kinds of a section that has a shape for each."""
+    resolved = _Walk(root, "").resolve(schema)
+    if "oneOf" in resolved:
+        return [_Walk(root, "").resolve(one) for one in resolved["oneOf"]]
+    return [kind for one in resolved.get("anyOf", []) for kind in _choices(root, one)]
+
+
+@dataclass
+class _Walk:
+    """A walk over a schema, breadth first: a section for each mapping, told once."""
+
+    root: Schema
+    part: str
+    """What labels of the page begin with: those of all pages differ."""
+    elsewhere: dict[str, str] = field(default_factory=dict)
+    queue: deque[tuple[str, Schema]] = field(default_factory=deque)
+    told: dict[str, str] = field(default_factory=dict)
+    """Where each named shape is told, by its reference."""
+
+    def text(self, *, with_root: bool = True) -> str:
+        text = ""
+        if with_root:
+            text = f"## The file\n\n{self.keys(self.root, ())}"
+        else:
+            self.keys(self.root, ())
+        while self.queue:
+            path, schema = self.queue.popleft()
+            text += f"({self.label(path)})=\n## {code(path)}\n\n{_described(schema)}\n\n" + self.keys(schema, (path,))
+        return text
+
+    def resolve(self, schema: Schema) -> Schema:
+        """A schema with its references followed and the null that stands for "not written" left out."""
+        if "$ref" in schema:
+            name = schema["$ref"].rsplit("/", 1)[1]
+            found = self.root["$defs"][name]
+            return self.resolve(
+                {**found, **{key: value for key, value in schema.items() if key != "$ref"}, "title": name}
+            )
+        for word in ("anyOf", "allOf"):
+            rest = [one for one in schema.get(word, ()) if one.get("type") != "null"]
+            if len(rest) == 1:
+                inner = self.resolve(rest[0])
+                own = {key: value for key, value in schema.items() if key != word}
+                # What the key says of itself stands in the table, what the shape says of itself above its own.
+                return {**inner, **own, "shape": inner.get("shape", inner.get("description", ""))}
+        return schema
+
+    def keys(self, schema: Schema, path: tuple[str, ...]) -> str:
+        needed = schema.get("required", ())
+        rows = []
+        for name, written in schema.get("properties", {}).items():
+            one = self.resolve(written)
+            here = ".".join((*path, name))
+            default = "needed" if name in needed else _default(one)
+            described = one.get("description", "")
+            words = described if one.get("markup") else plain(sentence(described))
+            rows.append((code(name), self.type_of(one, here), default, words))
+        return table(("Key", "Value", "Default", "What it is"), rows) if rows else ""
+
+    def type_of(self, schema: Schema, path: str) -> str:
+        """What values a key may have, in words; mappings get sections of their own."""
+        if path in self.elsewhere:
+            return self.elsewhere[path]
+        one = self.resolve(schema)
+        if several := [
+            other for other in (*one.get("anyOf", ()), *one.get("oneOf", ())) if other.get("type") != "null"
+        ]:
+            return ", or ".join(dict.fromkeys(self.type_of(other, path) for other in several))
+        if "const" in one:
+            return code(str(one["const"]).lower() if isinstance(one["const"], bool) else one["const"])
+        if "enum" in one:
+            shown = codes(one["enum"][:_MOST_CHOICES])
+            return shown + (f" and {len(one['enum']) - _MOST_CHOICES} more" if len(one["enum"]) > _MOST_CHOICES else "")
+        match one.get("type"):
+            case "object":
+                return self._mapping(one, path)
+            case "array":
+                return self._list(one, path)
+            case "integer":
+                return f"whole number{_range(one)}"
+            case "number":
+                return f"number{_range(one)}"
+            case "boolean":
+                return "`true` or `false`"
+            case "string" if "examples" in one:
+                return f"such as {codes(one['examples'])}"
+            case "string":
+                return "text"
+            case list() as types:
+                names = {
+                    "string": "text",
+                    "integer": "whole number",
+                    "number": "number",
+                    "boolean": "`true` or `false`",
+                }
+                return ", or ".join(names.get(name, name) for name in types)
+        return "any value"
+
+    def _mapping(self, schema: Schema, path: str) -> str:
+        values = [*schema.get("patternProperties", {}).values()]
+        if isinstance(schema.get("additionalProperties"), dict):
+            values.append(schema["additionalProperties"])
+        if "properties" in schema:
+            return f"[mapping](#{self._section(schema, path)})"
+        if values:
+            inner = self.type_of(values[0], f"{path}.{_placeholder(path)}")
+            return f"names, each with: {inner}"
+        return "mapping"
+
+    def _list(self, schema: Schema, path: str) -> str:
+        least, most = schema.get("minItems"), schema.get("maxItems")
+        many = f" of {least}" if least == most and least is not None else ""
+        if "items" not in schema:
+            return f"list{many}"
+        return f"list{many}, each: {self.type_of(schema['items'], f'{path}[]')}"
+
+    def _section(self, schema: Schema, path: str) -> str:
+        """The label of the section about a mapping, which is told the first time that it is met."""
+        shape = schema.get("title") or path
+        if shape not in self.told:
+            self.told[shape] = self.label(path)
+            self.queue.append((path, schema))
+        return self.told[shape]
+
+    def label(self, path: str) -> str:
+        """The label of a section about a mapping."""
+        words = path.replace("[]", "-entry").replace(".", "-").replace("_", "-").lower()
+        return f"key-of-{self.part}-{words}"
+
+
+def _placeholder(path: str) -> str:
+    return "KEY" if path.rsplit(".", 1)[-1] in ("matrix", "set", "where", "over") else "NAME"
+
+
+def _described(schema: Schema) -> str:
+    """What a shape says of itself; else what its key says."""
+    if schema.get("markup"):
+        return str(schema["description"])
+    return plain(sentence(schema.get("shape") or schema.get("description", "")))
+
+
+def _range(schema: Schema) -> str:
+    low = schema.get("minimum", schema.get("exclusiveMinimum"))
+    high = schema.get("maximum", schema.get("exclusiveMaximum"))
+    if low is not None and high is not None:
+        return f", {low:,} to {high:,}"
+    return f", from {low:,}" if low is not None else f", up to {high:,}" if high is not None else ""
+
+
+def _default(schema: Schema) -> str:
+    default = schema.get("default")
+    if default in (None, "", [], {}):
+        return ""
+    return code(str(default).lower() if isinstance(default, bool) else default)

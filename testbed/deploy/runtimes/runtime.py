@@ -1,0 +1,76 @@
+"""What a runtime does for a lab: it starts nodes during a deploy, serves them while the lab runs, and removes them.
+
+A node of every runtime has a network namespace of this machine, which the driver of namespaces wires up alike. A
+node without a runtime of its own ("netns") is that namespace and nothing more, and no runtime is asked about it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from testbed.deploy.records.journal import Journal, JournalContent
+from testbed.deploy.steps import StepCallback
+from testbed.drivers.nodes.netns import NetnsKernel
+from testbed.drivers.routing.frr import Elsewhere
+from testbed.errors import TestbedError
+from testbed.model import Lab
+from testbed.plan.operations import LabPlan, StartContainer
+
+
+class NodesRemain(TestbedError):
+    """Nodes of a lab could not be removed: the lab stays recorded until they are."""
+
+
+class DeployingNodes(Protocol):
+    """The nodes of one runtime in a lab that is being deployed."""
+
+    @property
+    def elsewhere(self) -> Mapping[str, Elsewhere]:
+        """How the routing daemons of those that are switches are started, by node. Known once `start` has returned."""
+
+    def start(self, plan: LabPlan, kernel: NetnsKernel, notify: StepCallback) -> Sequence[StartContainer]:
+        """Start all nodes, journalled first, and give their namespaces to `kernel`; what was started comes back.
+
+        Raises `NameInUse`, `DriverError`, and `CapabilityError` for a switch without FRR.
+        """
+
+    def wait_healthy(self, timeout_s: float, notify: StepCallback) -> None:
+        """Return when every node that can tell says that it is well. Raises `DriverError` for one that is not."""
+
+    def close(self) -> None:
+        """Let go of the connection to whatever makes the nodes. The nodes stay."""
+
+
+class LiveNodes(Protocol):
+    """The nodes of one runtime in a lab that runs."""
+
+    def spawn(self, node: str, argv: Sequence[str], options: dict[str, Any]) -> subprocess.Popen[bytes]:
+        """Start a command in a node; `options` are those of `subprocess.Popen`. Raises `DriverError`."""
+
+    def logs(self, node: str, *, follow: bool) -> Iterator[bytes]:
+        """What the node's own first process printed, in pieces; with `follow` until it ends. Raises `DriverError`."""
+
+    def states(self) -> Mapping[str, str]:
+        """The state of each node in a word: "running", or what it is instead. One that is not listed is gone."""
+
+    def frr_version(self, node: str) -> str:
+        """The version of a switch's FRR as it was found at the deploy; "" where it has none."""
+
+
+class Runtime(Protocol):
+    """One way of realising nodes. Its name in topology files is the key of `RUNTIMES`."""
+
+    def prepare(self, lab: Lab, run: Path, journal: Journal) -> DeployingNodes | None:
+        """Check that this machine can realise the lab's nodes of this runtime; None for a lab without any.
+
+        `run` is the lab's run directory. Changes nothing. Raises `CapabilityError`.
+        """
+
+    def live(self, content: JournalContent) -> LiveNodes | None:
+        """The nodes of this runtime in a deployed lab; None where its journal knows of none."""
+
+    def remove(self, content: JournalContent) -> None:
+        """Remove every node of this runtime that a lab's journal speaks of. Raises `NodesRemain`."""
