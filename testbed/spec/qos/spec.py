@@ -66,62 +66,73 @@ PortName = Annotated[str, Name(_check_port_name, f"^{_PORT_NAME.pattern}$")]
 class EcnSpec(SpecModel):
     """`ecn:` of a class: the WRED curve. Keys that are left out are inherited."""
 
-    kmin: Written[DepthField] = Field(default=None, description="queue depth at which marking begins, such as 0.2bdp")
-    kmax: Written[DepthField] = Field(default=None, description="queue depth from which every packet is marked")
+    kmin: Written[DepthField] = Field(
+        default=None, description="Gives the queue depth at which marking begins, such as 0.2bdp."
+    )
+    kmax: Written[DepthField] = Field(
+        default=None, description="Gives the queue depth from which every packet is marked."
+    )
     pmax: Written[Annotated[float, Number(0.0001, 1, "a probability: 7% is 0.07")]] = Field(
-        default=None, description="marking probability just below kmax, default 1"
+        default=None, description="Gives the marking probability just below kmax; the default is 1."
     )
     non_ect: Written[Annotated[str, OneOf(tuple(NonEct))]] = Field(
-        default=None, description="keep or drop what would be marked but is not ECN-capable, default keep"
+        default=None, description="Says whether to keep (default) or drop what would be marked but is not ECN-capable."
     )
     mark_at: Written[Annotated[str, OneOf(tuple(MarkAt))]] = Field(
         default=None,
-        description="enqueue: by the queue that a packet finds (default); dequeue: by the one that it leaves behind",
+        description="Marks by the queue that a packet finds (enqueue, default) or leaves behind (dequeue).",
     )
     by: Written[Annotated[str, OneOf(tuple(MarkBy))]] = Field(
         default=None,
-        description="ebpf: our own marker (default); kernel: Linux's red qdisc with the same curve, as a cross-check",
+        description="Chooses our own marker (ebpf, default) or, as a cross-check, Linux's red qdisc (kernel).",
     )
 
 
 class PfcSpec(SpecModel):
     """`pfc:` of a lossless class: thresholds of an ingress port."""
 
-    xoff: AutoDepthField = Field(default=None, description="depth at which the sender is paused, or auto")
-    xon: AutoDepthField = Field(default=None, description="depth at which it may send again, or auto")
+    xoff: AutoDepthField = Field(default=None, description="Gives the depth at which the sender is paused, or auto.")
+    xon: AutoDepthField = Field(
+        default=None, description="Gives the depth at which the sender may send again, or auto."
+    )
     headroom: AutoDepthField = Field(
-        default=None, description="room above xoff for what still arrives; auto: from the reaction time"
+        default=None,
+        description="Gives the room above xoff for what still arrives; auto takes it from the reaction time.",
     )
 
 
 class ClassSpec(SpecModel):
     """An entry of `qos.classes`. Keys that are left out come from less specific layers, or from the preset."""
 
-    dscp: Entries[list[DscpField]] = Field(default=[], description="DSCPs of the class, such as [26, cs6]")
+    dscp: Entries[list[DscpField]] = Field(default=[], description="Lists the DSCPs of the class, such as [26, cs6].")
     pcp: Written[Annotated[int, Whole(0, 7)]] = Field(
-        default=None, description="priority (IEEE 802.1Q) and priority of its pause frames; default: from the DSCP"
+        default=None, description="Gives the priority (IEEE 802.1Q), also of pause frames; by default the DSCP does."
     )
-    default: Written[Flag] = Field(default=None, description="whether it takes every DSCP that no class names")
-    strict: Written[Flag] = Field(default=None, description="whether it goes before all that are not strict")
+    default: Written[Flag] = Field(default=None, description="Says whether it takes every DSCP that no class names.")
+    strict: Written[Flag] = Field(default=None, description="Says whether it goes before all that are not strict.")
     weight: Written[Annotated[int, Whole(1, 100)]] = Field(
-        default=None, description="percent of what strict classes leave; those of a port sum to 100"
+        default=None, description="Gives its percent of what strict classes leave; those of a port sum to 100."
     )
-    lossless: Written[Flag] = Field(default=None, description="whether it is paused by PFC instead of dropped")
-    limit: Written[DepthField] = Field(default=None, description="tail drop above this depth; lossy classes only")
+    lossless: Written[Flag] = Field(default=None, description="Says whether it is paused by PFC instead of dropped.")
+    limit: Written[DepthField] = Field(
+        default=None, description="Drops packets above this depth; only lossy classes have it."
+    )
     ecn: Written[Annotated[EcnSpec | Literal[False], OrWord(EcnSpec, False, "kmin and kmax")]] = Field(
-        default=None, description="WRED curve that marks with ECN, or false"
+        default=None, description="Gives the WRED curve that marks with ECN, or false."
     )
     pfc: Written[Annotated[PfcSpec | Literal["auto"], OrWord(PfcSpec, "auto", "xoff, xon and headroom")]] = Field(
-        default=None, description="thresholds of a lossless class, or auto"
+        default=None, description="Gives the thresholds of a lossless class, or auto."
     )
 
 
 class BufferSpec(SpecModel):
     """`buffer:` of a switch."""
 
-    shared: Written[SizeField] = Field(default=None, description="packet memory that all ports share, such as 16MB")
+    shared: Written[SizeField] = Field(
+        default=None, description="Gives the packet memory that all ports share, such as 16MB."
+    )
     alpha: Written[Annotated[float, Number(1 / 256, 128)]] = Field(
-        default=None, description="a lossy queue may hold alpha times what is free"
+        default=None, description="Lets a lossy queue hold alpha times what is free."
     )
 
 
@@ -129,49 +140,55 @@ class LoadBalancingSpec(SpecModel):
     """`load_balancing:` of a switch."""
 
     mode: Written[Annotated[str, OneOf(tuple(BalancingMode), noun="load balancing mode")]] = Field(
-        default=None, description="flow: by 5-tuple; flowlet: anew after a gap; spray: each packet"
+        default=None,
+        description="Chooses a path by 5-tuple (flow), anew after a gap (flowlet), or for each packet (spray).",
     )
-    gap: Written[DurationField] = Field(default=None, description="flowlet gap in real time, such as 50us")
+    gap: Written[DurationField] = Field(default=None, description="Gives the flowlet gap in real time, such as 50us.")
     hash: Written[Annotated[str, OneOf(tuple(HashEngine))]] = Field(
-        default=None, description="who hashes: ebpf, or kernel (fib_multipath_hash_policy 3) as a cross-check"
+        default=None, description="Says who hashes: ebpf, or kernel (fib_multipath_hash_policy 3) as a cross-check."
     )
-    polarised: Written[Flag] = Field(default=None, description="the same hash seed in every switch, for teaching")
+    polarised: Written[Flag] = Field(default=None, description="Gives every switch the same hash seed, for teaching.")
 
 
 class WatchdogSpec(SpecModel):
     """`watchdog:` of a switch, in lab time."""
 
-    detect: Written[DurationField] = Field(default=None, description="paused for so long, a queue is freed")
-    restore: Written[DurationField] = Field(default=None, description="not paused for so long, it obeys pauses again")
+    detect: Written[DurationField] = Field(default=None, description="Frees a queue that is paused for so long.")
+    restore: Written[DurationField] = Field(
+        default=None, description="Lets a queue that is not paused for so long obey pauses again."
+    )
 
 
 class QosSettings(SpecModel):
     """What the fabric, a kind, a tier, a node or a port may say. Keys that are left out are inherited."""
 
     preset: Written[Annotated[str, OneOf(tuple(QOS_PRESETS), noun="QoS preset")]] = Field(
-        default=None, description="begin with the settings of a vendor, a paper or the UEC"
+        default=None, description="Begins with the settings of a vendor, a paper or the UEC."
     )
     classes: Section[dict[ClassName, Section[ClassSpec]]] = Field(
-        default={}, description="traffic classes by name; those of the preset are changed key by key"
+        default={}, description="Describes traffic classes by name; those of the preset are changed key by key."
     )
-    buffer: Section[BufferSpec] = Field(default=BufferSpec(), description="packet memory of a switch")
+    buffer: Section[BufferSpec] = Field(default=BufferSpec(), description="Describes the packet memory of a switch.")
     load_balancing: Section[LoadBalancingSpec] = Field(
-        default=LoadBalancingSpec(), description="how a switch chooses between equal paths"
+        default=LoadBalancingSpec(), description="Says how a switch chooses between equal paths."
     )
-    trimming: Written[Flag] = Field(default=None, description="cut packets of a full queue instead of dropping them")
+    trimming: Written[Flag] = Field(
+        default=None, description="Says whether packets of a full queue are cut instead of dropped."
+    )
     watchdog: Written[Annotated[WatchdogSpec | Literal[False], OrWord(WatchdogSpec, False, "detect and restore")]] = (
-        Field(default=None, description="PFC watchdog, or false")
+        Field(default=None, description="Describes the PFC watchdog, or is false.")
     )
     base_rtt: Written[DurationField] = Field(
-        default=None, description="real base RTT that bdp is made of; default: modelled from the longest path"
+        default=None,
+        description="Gives the real base RTT that bdp is made of; by default it is modelled from the longest path.",
     )
 
 
 class QosKindsSpec(SpecModel):
     """`qos.kinds`."""
 
-    host: Section[QosSettings] = Field(default=QosSettings(), description="settings of every NIC")
-    switch: Section[QosSettings] = Field(default=QosSettings(), description="settings of every switch")
+    host: Section[QosSettings] = Field(default=QosSettings(), description="Gives the settings of every NIC.")
+    switch: Section[QosSettings] = Field(default=QosSettings(), description="Gives the settings of every switch.")
 
     def of(self, kind: NodeKind) -> QosSettings:
         return self.host if kind is NodeKind.HOST else self.switch
@@ -180,13 +197,14 @@ class QosKindsSpec(SpecModel):
 class QosSpec(QosSettings):
     """The `qos:` section. A port takes what is said last in: fabric, kind, tier, node, port."""
 
-    kinds: Section[QosKindsSpec] = Field(default=QosKindsSpec(), description="settings by kind: host, switch")
+    kinds: Section[QosKindsSpec] = Field(default=QosKindsSpec(), description="Gives settings by kind: host, switch.")
     tiers: Section[dict[Annotated[str, _Tier()], Section[QosSettings]]] = Field(
-        default={}, description="settings by tier: host, rail, spine, super-spine"
+        default={}, description="Gives settings by tier: host, rail, spine, super-spine."
     )
     nodes: Section[dict[NodePattern, Section[QosSettings]]] = Field(
-        default={}, description="settings by node name or pattern such as p1-spine*; later ones and full names win"
+        default={},
+        description="Gives settings by node name or pattern such as p1-spine*; later ones and full names win.",
     )
     ports: Section[dict[PortName, Section[QosSettings]]] = Field(
-        default={}, description='settings of a port, such as "p1-s1-rail1:uplink1"'
+        default={}, description='Gives settings of a port, such as "p1-s1-rail1:uplink1".'
     )

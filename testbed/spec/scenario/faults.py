@@ -56,16 +56,24 @@ class _LinkRate(Checked):
 class LinkSetSpec(SpecModel):
     """`set:` of a link, as `testbed link set`."""
 
-    rate: Written[Annotated[str, _LinkRate()]] = Field(default=None, description="50% of what is declared, or 100G")
-    delay: Written[_Time] = Field(default=None, description="one way, in fabric time")
-    jitter: Written[_Time] = Field(default=None, description="how much the delay varies, in fabric time")
-    loss: Written[Annotated[float, Share()]] = Field(default=None, description="share of packets lost: 1%")
-    loss_every: Written[Annotated[int, Whole(0, MOST_LOST)]] = Field(
-        default=None, description="lose one packet in so many; 0: none"
+    rate: Written[Annotated[str, _LinkRate()]] = Field(
+        default=None, description="Sets the rate: 50% of what is declared, or 100G."
     )
-    corruption: Written[Annotated[float, Share()]] = Field(default=None, description="share of packets with a bad byte")
-    silent: Written[Flag] = Field(default=None, description="the carrier stays, every packet is lost")
-    both: Written[Flag] = Field(default=None, description="in both directions; default: what the port sends")
+    delay: Written[_Time] = Field(default=None, description="Sets the one-way delay, in fabric time.")
+    jitter: Written[_Time] = Field(default=None, description="Says how much the delay varies, in fabric time.")
+    loss: Written[Annotated[float, Share()]] = Field(
+        default=None, description="Gives the share of packets lost, such as 1%."
+    )
+    loss_every: Written[Annotated[int, Whole(0, MOST_LOST)]] = Field(
+        default=None, description="Loses one packet in so many; 0 loses none."
+    )
+    corruption: Written[Annotated[float, Share()]] = Field(
+        default=None, description="Gives the share of packets with a bad byte."
+    )
+    silent: Written[Flag] = Field(default=None, description="Loses every packet while the carrier stays.")
+    both: Written[Flag] = Field(
+        default=None, description="Applies to both directions; by default to what the port sends."
+    )
 
     def settings(self) -> dict[str, Scalar]:
         """What is written, delays as text."""
@@ -80,30 +88,38 @@ class LinkSetSpec(SpecModel):
 class FlapSpec(SpecModel):
     """`flap:` of a link."""
 
-    period: Annotated[Duration, Span(1)] = Field(description="from one time down to the next; half of it it is down")
+    period: Annotated[Duration, Span(1)] = Field(
+        description="Gives the time from one time down to the next; for half of it the link is down."
+    )
 
 
 class StormSpec(SpecModel):
     """`storm:` of a link."""
 
-    priority: Annotated[int, Whole(0, 7)] = Field(description="of the traffic class that is paused, 0 to 7")
+    priority: Annotated[int, Whole(0, 7)] = Field(
+        description="Gives the priority of the traffic class that is paused, 0 to 7."
+    )
 
 
 class FaultSpec(SpecModel):
     """An entry of `faults:`."""
 
-    at: _Time = Field(description="time from the begin of traffic, in lab time")
-    until: Written[_Time] = Field(default=None, description="when it is mended; default: when the run ends")
-    link: Written[EndpointField] = Field(default=None, description="port that it happens to, as node:interface")
-    node: Written[NodeName] = Field(default=None, description="switch that it happens to")
-    agent: Written[NodeName] = Field(default=None, description="host whose traffic process it happens to")
-    set: Written[LinkSetSpec] = Field(default=None, description="of a link: rate, delay, loss, as `testbed link set`")
-    down: Written[Flag] = Field(default=None, description="of a link: its carrier goes")
-    flap: Written[FlapSpec] = Field(default=None, description="of a link: down and up again, every period")
-    storm: Written[StormSpec] = Field(default=None, description="of a link: pause frames without end")
-    kill: Written[Flag] = Field(default=None, description="of a node, a daemon or an agent: it is gone at once")
+    at: _Time = Field(description="Gives the time from the begin of traffic, in lab time.")
+    until: Written[_Time] = Field(default=None, description="Says when it is mended; by default when the run ends.")
+    link: Written[EndpointField] = Field(
+        default=None, description="Names the port that it happens to, as node:interface."
+    )
+    node: Written[NodeName] = Field(default=None, description="Names the switch that it happens to.")
+    agent: Written[NodeName] = Field(default=None, description="Names the host whose traffic process it happens to.")
+    set: Written[LinkSetSpec] = Field(
+        default=None, description="Sets the rate, delay or loss of a link, as `testbed link set` does."
+    )
+    down: Written[Flag] = Field(default=None, description="Takes the carrier of a link away.")
+    flap: Written[FlapSpec] = Field(default=None, description="Takes a link down and up again, every period.")
+    storm: Written[StormSpec] = Field(default=None, description="Sends a link pause frames without end.")
+    kill: Written[Flag] = Field(default=None, description="Kills a node, a daemon or an agent at once.")
     daemon: Written[Annotated[str, OneOf(DAEMONS, noun="daemon")]] = Field(
-        default=None, description="of a node: kill only this"
+        default=None, description="Limits the kill of a node to one daemon."
     )
 
 

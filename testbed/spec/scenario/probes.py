@@ -18,10 +18,11 @@ class ProbesSpec(SpecModel):
     """`probes: {rate: 50, ports: 4}`."""
 
     rate: Written[Annotated[int, Whole(1, FASTEST_PPS)]] = Field(
-        default=None, description="packets a second of each stream, in lab time; default: at most 20"
+        default=None, description="Gives the packets a second of each stream, in lab time; by default at most 20."
     )
     ports: Written[Annotated[int, Whole(1, MOST_PORTS)]] = Field(
-        default=None, description="streams of each pair, with source ports of their own; default: up to 8"
+        default=None,
+        description="Says how many streams, with source ports of their own, a pair has; by default up to 8.",
     )
 
 

@@ -55,59 +55,78 @@ class _Mapping:
 class TopologyRefSpec(SpecModel):
     """The `topology:` section."""
 
-    file: Written[Annotated[str, Text(1024)]] = Field(default=None, description="topology file, relative to this one")
+    file: Written[Annotated[str, Text(1024)]] = Field(
+        default=None, description="Names a topology file, relative to this one."
+    )
     inline: Written[Annotated[dict[str, Any], _Mapping(LabSpec)]] = Field(
-        default=None, description="instead of a file: what would stand in it"
+        default=None, description="Holds what would stand in a topology file, instead of one."
     )
     set: Section[dict[_DottedKey, _Value]] = Field(
-        default={}, description="dotted keys of the topology with other values, such as fabric.hosts: 4"
+        default={}, description="Sets dotted keys of the topology to other values, such as fabric.hosts: 4."
     )
 
 
 class RepeatSpec(SpecModel):
     """The `repeat:` section."""
 
-    runs: Annotated[int, Whole(1, MAX_RUNS)] = Field(default=1, description="how often, each time with the next seed")
-    seed: Annotated[int, Whole(0, 2**31 - 1)] = Field(default=1, description="seed of the first run")
+    runs: Annotated[int, Whole(1, MAX_RUNS)] = Field(
+        default=1, description="Says how often a point runs, each time with the next seed."
+    )
+    seed: Annotated[int, Whole(0, 2**31 - 1)] = Field(default=1, description="Gives the seed of the first run.")
 
 
 class ExpectationSpec(SpecModel):
     """An entry of `expect:`."""
 
-    metric: Annotated[str, OneOf(tuple(CATALOGUE), noun="metric")] = Field(description="what is measured")
+    metric: Annotated[str, OneOf(tuple(CATALOGUE), noun="metric")] = Field(
+        description="Names the metric that is measured."
+    )
     where: Section[dict[_DottedKey, _Value]] = Field(
-        default={}, description="points of the matrix it is about, such as mode: spray; default: all"
+        default={},
+        description="Chooses the points of the matrix that it is about, such as mode: spray; by default all.",
     )
     over: Section[dict[_DottedKey, _Value]] = Field(
-        default={}, description="the figure is the ratio to the point that equals but for these values"
+        default={}, description="Makes the figure the ratio to the point that is equal but for these values."
     )
-    min: Written[_Value] = Field(default=None, description="least, as the median over runs: 0.9, 90%, 900ms")
-    max: Written[_Value] = Field(default=None, description="most, as the median over runs")
+    min: Written[_Value] = Field(
+        default=None, description="Gives the least that passes, as the median over runs: 0.9, 90%, 900ms."
+    )
+    max: Written[_Value] = Field(default=None, description="Gives the most that passes, as the median over runs.")
     within: Written[Annotated[str, OneOf(tuple(Within))]] = Field(
-        default=None, description="oracle: what follows from this very topology, workload and hash"
+        default=None,
+        description="Names what the figure is compared with: the oracle of this very topology, workload and hash.",
     )
     tolerance: Written[_Value] = Field(
-        default=None, description="how far from the oracle: 8% of what it says, 8pp of a share, or in the metric's unit"
+        default=None,
+        description="Says how far from the oracle: 8% of what it says, 8pp of a share, or in the metric's unit.",
     )
-    source: Annotated[str, Text(500)] = Field(description="origin of the band: a formula, a figure, an oracle")
+    source: Annotated[str, Text(500)] = Field(
+        description="Says where the band comes from: a formula, a figure, an oracle."
+    )
 
 
 class ScenarioSpec(SpecModel):
     """A whole scenario file."""
 
-    name: Annotated[str, Name(check_lab_name, r"^[a-z][a-z0-9-]{0,23}$")] = Field(description="name of the scenario")
-    description: Annotated[str, Text(2000)] = Field(default="", description="what it shows, for the report")
-    topology: TopologyRefSpec = Field(description="lab it runs on")
+    name: Annotated[str, Name(check_lab_name, r"^[a-z][a-z0-9-]{0,23}$")] = Field(description="Names the scenario.")
+    description: Annotated[str, Text(2000)] = Field(
+        default="", description="Says what the scenario shows, for the report."
+    )
+    topology: TopologyRefSpec = Field(description="Describes the lab that it runs on.")
     transport: TransportField | None = Field(
         default=None, description="Says how bytes are moved: over tcp (default), uet or rdma."
     )
     workload: WorkloadField = Field(description="Says what is sent; `testbed workloads` lists the kinds.")
     matrix: Section[dict[_DottedKey, Annotated[tuple[Scalar, ...], MatrixValues()]]] = Field(
-        default={}, description="dotted keys of this file or of the topology, each with a list of values"
+        default={},
+        description="Lists values for dotted keys of this file or of the topology; each combination is a point.",
     )
-    faults: Entries[list[FaultSpec]] = Field(default=[], description="what goes wrong, and when")
-    repeat: Section[RepeatSpec] = Field(default=RepeatSpec(), description="runs and seeds")
+    faults: Entries[list[FaultSpec]] = Field(default=[], description="Lists what goes wrong, and when.")
+    repeat: Section[RepeatSpec] = Field(
+        default=RepeatSpec(), description="Sets how many runs there are, and their seeds."
+    )
     probes: ProbesField = Field(
-        default="auto", description="packets beside the traffic that tell loss and order: auto, off, or {rate: 50}"
+        default="auto",
+        description="Sends packets beside the traffic that tell loss and order: auto, off, or {rate: 50}.",
     )
-    expect: Entries[list[ExpectationSpec]] = Field(default=[], description="what must be measured for a pass")
+    expect: Entries[list[ExpectationSpec]] = Field(default=[], description="Lists what must be measured for a pass.")

@@ -147,11 +147,17 @@ class _Capability(Checked):
 class HealthSpec(SpecModel):
     """`healthcheck:`: a command whose status 0 means that the container is well. `deploy` waits for it."""
 
-    test: CommandField = Field(description="command run in the container; status 0 is healthy")
-    interval: DurationField = Field(default=Duration.parse("1s"), description="time between two checks, such as 1s")
-    timeout: DurationField = Field(default=Duration.parse("5s"), description="what a check may take, such as 5s")
-    retries: Annotated[int, Whole(1, 1000)] = Field(default=3, description="failures until it is unhealthy")
-    start_period: Written[DurationField] = Field(default=None, description="failures this early do not count")
+    test: CommandField = Field(description="Names the command that is run in the container; its status 0 is healthy.")
+    interval: DurationField = Field(
+        default=Duration.parse("1s"), description="Gives the time between two checks, such as 1s."
+    )
+    timeout: DurationField = Field(
+        default=Duration.parse("5s"), description="Says how long a check may take, such as 5s."
+    )
+    retries: Annotated[int, Whole(1, 1000)] = Field(
+        default=3, description="Says how many failures make the container unhealthy."
+    )
+    start_period: Written[DurationField] = Field(default=None, description="Says how early failures do not count.")
 
     def health_check(self) -> HealthCheck:
         return HealthCheck(
@@ -167,23 +173,31 @@ class ContainerSettings(SpecModel):
     """What a node may say of how it is realised, and a group, a kind or the defaults for it."""
 
     runtime: Written[Annotated[str, OneOf(RUNTIMES, noun="runtime")]] = Field(
-        default=None, description="netns (a network namespace, the default) or docker (a container)"
+        default=None, description="Chooses a network namespace (netns, the default) or a container (docker)."
     )
     image: Written[Annotated[str, _Image()]] = Field(
         default=None,
-        description=f"image of a container; default {HOST_IMAGE} or {SWITCH_IMAGE}: `testbed images build`",
+        description=f"Names the image of a container; the default is {HOST_IMAGE} or {SWITCH_IMAGE}, which"
+        " `testbed images build` builds.",
     )
-    entrypoint: Written[CommandField] = Field(default=None, description="instead of the image's entry point")
-    cmd: Written[CommandField] = Field(default=None, description="instead of the image's command")
+    entrypoint: Written[CommandField] = Field(default=None, description="Replaces the image's entry point.")
+    cmd: Written[CommandField] = Field(default=None, description="Replaces the image's command.")
     binds: Entries[list[Annotated[Bind, _Bind()]]] = Field(
-        default=[], description="paths of this machine in the container: /here:/there[:ro]; inherited ones come first"
+        default=[],
+        description="Lists paths of this machine in the container: /here:/there[:ro]; inherited ones come first.",
     )
-    cpu: Written[Annotated[float, _Cpus()]] = Field(default=None, description="CPUs it may use, such as 0.5")
-    memory: Written[Annotated[int, _Memory()]] = Field(default=None, description="memory it may use, such as 256MB")
+    cpu: Written[Annotated[float, _Cpus()]] = Field(
+        default=None, description="Limits the CPUs that it may use, such as 0.5."
+    )
+    memory: Written[Annotated[int, _Memory()]] = Field(
+        default=None, description="Limits the memory that it may use, such as 256MB."
+    )
     capabilities: Entries[list[Annotated[str, _Capability()]]] = Field(
-        default=[], description="capabilities beyond those that a node of its kind has, such as SYS_PTRACE"
+        default=[], description="Lists capabilities beyond those that a node of its kind has, such as SYS_PTRACE."
     )
-    healthcheck: Section[HealthSpec | None] = Field(default=None, description="how to tell whether it is well")
+    healthcheck: Section[HealthSpec | None] = Field(
+        default=None, description="Says how to tell whether the container is well."
+    )
 
 
 Refuse = Callable[..., None]

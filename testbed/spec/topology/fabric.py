@@ -54,11 +54,13 @@ RdmaKind = Annotated[str, OneOf(tuple(Rdma))]
 class DelaySpec(SpecModel):
     """`delay: {value: 500ns, jitter: 50ns, by: auto}`; `delay: 500ns` for short."""
 
-    value: DurationField = Field(description="one-way delay of the real link, such as 500ns")
+    value: DurationField = Field(description="Gives the one-way delay of the real link, such as 500ns.")
     by: Annotated[Literal["auto", "kernel", "endpoint", "ignore"], OneOf(tuple(DelayBy))] = Field(
-        default="auto", description="who realises it"
+        default="auto", description="Says who realises the delay."
     )
-    jitter: Written[DurationField] = Field(default=None, description="how much it varies either way, such as 50ns")
+    jitter: Written[DurationField] = Field(
+        default=None, description="Says how much the delay varies either way, such as 50ns."
+    )
 
     def delay(self) -> Delay:
         return Delay(value=self.value, by=DelayBy(self.by), jitter=self.jitter or Duration(0))
@@ -68,9 +70,11 @@ class BfdSpec(SpecModel):
     """`bfd: {interval: 300ms, multiplier: 3}`, in lab time."""
 
     interval: Annotated[Duration, Quantity(Duration, Duration.parse("60s"), Duration.parse("10ms"))] = Field(
-        description="time between two packets, in lab time, such as 300ms"
+        description="Gives the time between two packets, in lab time, such as 300ms."
     )
-    multiplier: Annotated[int, Whole(2, 255)] = Field(default=3, description="packets missed until a session is down")
+    multiplier: Annotated[int, Whole(2, 255)] = Field(
+        default=3, description="Says how many packets are missed until a session is down."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +101,13 @@ class NicSpec(SpecModel):
     """`fabric.nic`: the NICs of a host."""
 
     per: Written[Annotated[str, OneOf(("gpu", "host"))]] = Field(
-        default=None, description="gpu: a NIC for each GPU; host: NICs shared by a host's GPUs"
+        default=None, description="Says whether each GPU has a NIC (gpu), or a host's GPUs share NICs (host)."
     )
     ports: Written[Annotated[int, OneOf((1, 2, 4))]] = Field(
-        default=None, description="ports of a NIC, each on its own plane of switches"
+        default=None, description="Says how many ports a NIC has, each on its own plane of switches."
     )
-    rate: Written[RateField] = Field(default=None, description="rate of a port, such as 400G")
-    count: Written[Positive] = Field(default=None, description="NICs of a host, with per: host")
+    rate: Written[RateField] = Field(default=None, description="Gives the rate of a port, such as 400G.")
+    count: Written[Positive] = Field(default=None, description="Says how many NICs a host has, with per: host.")
     multihoming: Written[
         Annotated[
             str,
@@ -115,29 +119,39 @@ class NicSpec(SpecModel):
                 },
             ),
         ]
-    ] = Field(default=None, description="how the ports of a NIC are joined")
-    rdma: Written[RdmaKind] = Field(default=None, description="rxe: a soft RoCEv2 device for each NIC port (Linux 7.1)")
+    ] = Field(default=None, description="Says how the ports of a NIC are joined.")
+    rdma: Written[RdmaKind] = Field(
+        default=None, description="Gives each NIC port a soft RoCEv2 device (rxe, from Linux 7.1 on)."
+    )
 
 
 class RailsSpec(SpecModel):
     """`fabric.rails`: how rails lie on rail switches."""
 
-    per_switch: Written[Annotated[int, OneOf((1, 2, 4, 8))]] = Field(default=None, description="rails on a rail switch")
+    per_switch: Written[Annotated[int, OneOf((1, 2, 4, 8))]] = Field(
+        default=None, description="Says how many rails are on a rail switch."
+    )
     port_map: Written[Annotated[str, OneOf(tuple(PORT_MAPS))]] = Field(
-        default=None, description="the figure whose numbering of switch ports is used"
+        default=None, description="Names the figure whose numbering of switch ports is used."
     )
     prefix_length: Written[Annotated[int, Whole(8, 30)]] = Field(
-        default=None, description="length of a rail's prefix on one switch"
+        default=None, description="Gives the length of a rail's prefix on one switch."
     )
 
 
 class UplinkSpec(SpecModel):
     """`fabric.uplink` (rail switch to spine, and above unless `core_uplink` differs) and `fabric.core_uplink`."""
 
-    rate: Written[RateField] = Field(default=None, description="rate of a link, such as 400G")
-    count: Written[Positive] = Field(default=None, description="parallel links between two switches")
-    delay: Written[DelayField] = Field(default=None, description="one-way delay: 500ns, or {value: 500ns, by: auto}")
-    loss: Written[LossField] = Field(default=None, description="share of packets lost each way, such as 0.1%")
+    rate: Written[RateField] = Field(default=None, description="Gives the rate of a link, such as 400G.")
+    count: Written[Positive] = Field(
+        default=None, description="Says how many parallel links there are between two switches."
+    )
+    delay: Written[DelayField] = Field(
+        default=None, description="Gives the one-way delay: 500ns, or {value: 500ns, by: auto}."
+    )
+    loss: Written[LossField] = Field(
+        default=None, description="Gives the share of packets lost each way, such as 0.1%."
+    )
 
     def params(self) -> UplinkParams:
         delay = None if self.delay is None else self.delay.delay()
@@ -148,18 +162,21 @@ class RoutingSpec(SpecModel):
     """`fabric.routing`."""
 
     protocol: Written[Annotated[str, OneOf(tuple(Protocol), later={"evpn": "BGP EVPN is not built yet"})]] = Field(
-        default=None, description="ebgp: AS numbers after RFC 7938; ibgp: one AS, route reflection"
+        default=None, description="Chooses AS numbers after RFC 7938 (ebgp), or one AS with route reflection (ibgp)."
     )
     unnumbered: Written[Annotated[bool, TrueOrFalse("numbered BGP sessions are not built yet")]] = Field(
-        default=None, description="sessions over IPv6 link-local addresses (RFC 5549)"
+        default=None, description="Says whether sessions run over IPv6 link-local addresses (RFC 5549)."
     )
     bfd: Written[
         Annotated[
             BfdSpec | str,
             AutoOff(BfdSpec, "interval", on_hint="write {interval: 300ms, multiplier: 3} to switch it on"),
         ]
-    ] = Field(default=None, description="auto, off, or {interval: 300ms, multiplier: 3}")
-    ecmp: Written[Annotated[int, Whole(1, 128)]] = Field(default=None, description="next hops used at most")
+    ] = Field(
+        default=None,
+        description="Says whether BFD watches the sessions: auto, off, or {interval: 300ms, multiplier: 3}.",
+    )
+    ecmp: Written[Annotated[int, Whole(1, 128)]] = Field(default=None, description="Limits the next hops of a route.")
 
     def params(self) -> RoutingParams:
         match self.bfd:
@@ -189,23 +206,30 @@ class FabricSpec(SpecModel):
     }
 
     design: Written[Annotated[str, OneOf(tuple(DESIGNS), noun="design")]] = Field(
-        default=None, description="which fabric to generate"
+        default=None, description="Names the design of the fabric that is generated."
     )
-    pods: Written[Count] = Field(default=None, description="pods")
-    segments: Written[Count] = Field(default=None, description="segments of a pod (scalable units)")
-    hosts: Written[Count] = Field(default=None, description="hosts of a segment")
-    gpus: Written[Count] = Field(default=None, description="GPUs of a host")
-    nic: Section[NicSpec] = Field(default=NicSpec(), description="the NICs of a host")
-    rails: Section[RailsSpec] = Field(default=RailsSpec(), description="how rails lie on rail switches")
-    spines: Written[Count] = Field(default=None, description="spines of a pod")
-    super_spines: Written[Count] = Field(default=None, description="super-spines that join the pods")
-    super_spine_groups: Written[Positive] = Field(default=None, description="equal groups of super-spines")
-    uplink: Section[UplinkSpec] = Field(default=UplinkSpec(), description="links from rail switches to spines")
+    pods: Written[Count] = Field(default=None, description="Says how many pods there are.")
+    segments: Written[Count] = Field(default=None, description="Says how many segments (scalable units) a pod has.")
+    hosts: Written[Count] = Field(default=None, description="Says how many hosts a segment has.")
+    gpus: Written[Count] = Field(default=None, description="Says how many GPUs a host has.")
+    nic: Section[NicSpec] = Field(default=NicSpec(), description="Describes the NICs of a host.")
+    rails: Section[RailsSpec] = Field(default=RailsSpec(), description="Says how rails lie on rail switches.")
+    spines: Written[Count] = Field(default=None, description="Says how many spines a pod has.")
+    super_spines: Written[Count] = Field(default=None, description="Says how many super-spines join the pods.")
+    super_spine_groups: Written[Positive] = Field(
+        default=None, description="Says in how many equal groups the super-spines stand."
+    )
+    uplink: Section[UplinkSpec] = Field(
+        default=UplinkSpec(), description="Describes the links from rail switches to spines."
+    )
     core_uplink: Section[UplinkSpec] = Field(
-        default=UplinkSpec(), description="links from spines to super-spines; as uplink where not given"
+        default=UplinkSpec(),
+        description="Describes the links from spines to super-spines, which are as uplink where nothing else is said.",
     )
-    switch_radix: Written[Positive] = Field(default=None, description="ports of a switch; sizing is checked against it")
-    routing: Section[RoutingSpec] = Field(default=RoutingSpec(), description="BGP and BFD")
+    switch_radix: Written[Positive] = Field(
+        default=None, description="Gives the ports of a switch, which sizing is checked against."
+    )
+    routing: Section[RoutingSpec] = Field(default=RoutingSpec(), description="Describes routing: BGP and BFD.")
     overlay: Written[
         Annotated[
             str,
@@ -217,8 +241,8 @@ class FabricSpec(SpecModel):
                 },
             ),
         ]
-    ] = Field(default=None, description="none: the fabric is routed")
-    mtu: Written[Mtu] = Field(default=None, description="MTU of every link in bytes, default 4500")
+    ] = Field(default=None, description="Names the overlay; there is none, the fabric is routed.")
+    mtu: Written[Mtu] = Field(default=None, description="Gives the MTU of every link in bytes; the default is 4500.")
 
     def params(self, design: str) -> FabricParams:
         """What the generator is given."""

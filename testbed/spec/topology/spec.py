@@ -115,34 +115,38 @@ class NodeSettings(ContainerSettings):
         "startup-config": "own configurations are not built yet; a switch's is rendered from the plan",
     }
 
-    role: Written[Annotated[str, OneOf(tuple(Role))]] = Field(default=None, description="tier of a switch")
+    role: Written[Annotated[str, OneOf(tuple(Role))]] = Field(
+        default=None, description="Says in which tier a switch is."
+    )
     asn: Written[Annotated[int, Whole(1, 4294967294)]] = Field(
-        default=None, description="AS number of a switch; default: from the plan"
+        default=None, description="Gives the AS number of a switch; by default the plan does."
     )
-    pod: Written[Annotated[int, Whole(1, 1023)]] = Field(default=None, description="pod a switch belongs to, default 1")
+    pod: Written[Annotated[int, Whole(1, 1023)]] = Field(
+        default=None, description="Says which pod a switch belongs to; the default is 1."
+    )
     rdma: Written[RdmaKind] = Field(
-        default=None, description="rxe: a soft RoCEv2 device for each NIC of a host (Linux 7.1)"
+        default=None, description="Gives each NIC of a host a soft RoCEv2 device (rxe, from Linux 7.1 on)."
     )
-    labels: Labels = Field(default={}, description="labels, inherited key by key")
+    labels: Labels = Field(default={}, description="Gives labels, which are inherited key by key.")
     env: Section[dict[EnvName, ShortText]] = Field(
-        default={}, description="environment of commands, inherited key by key"
+        default={}, description="Sets the environment of commands, which is inherited key by key."
     )
     exec: Entries[list[CommandField]] = Field(
-        default=[], description="commands to run once routing has converged; those inherited run first"
+        default=[], description="Lists commands that run once routing has converged; those inherited run first."
     )
 
 
 class DefaultsSpec(NodeSettings):
     """`topology.defaults`: what every node has unless its kind, its group or itself says otherwise."""
 
-    kind: Written[Kind] = Field(default=None, description="host or switch")
-    group: Written[ShortText] = Field(default=None, description="one of topology.groups")
+    kind: Written[Kind] = Field(default=None, description="Says whether it is a host or a switch.")
+    group: Written[ShortText] = Field(default=None, description="Names one of topology.groups that it belongs to.")
 
 
 class GroupSpec(NodeSettings):
     """An entry of `topology.groups`."""
 
-    kind: Written[Kind] = Field(default=None, description="host or switch")
+    kind: Written[Kind] = Field(default=None, description="Says whether it is a host or a switch.")
 
 
 class NodeSpec(DefaultsSpec):
@@ -152,40 +156,47 @@ class NodeSpec(DefaultsSpec):
 class KindsSpec(SpecModel):
     """`topology.kinds`: what nodes of a kind have unless their group or themselves say otherwise."""
 
-    host: Section[NodeSettings] = Field(default=NodeSettings(), description="settings of every host")
-    switch: Section[NodeSettings] = Field(default=NodeSettings(), description="settings of every switch")
+    host: Section[NodeSettings] = Field(default=NodeSettings(), description="Gives the settings of every host.")
+    switch: Section[NodeSettings] = Field(default=NodeSettings(), description="Gives the settings of every switch.")
 
 
 class LinkSpec(SpecModel):
     """An entry of `topology.links`."""
 
     endpoints: Annotated[list[EndpointField], Length(2, 2)] = Field(
-        description='two ends, such as ["h1:eth1", "leaf1:eth3"]'
+        description='Names the two ends, such as ["h1:eth1", "leaf1:eth3"].'
     )
-    rate: Written[RateField] = Field(default=None, description="rate in each direction, such as 400G")
-    delay: Written[DelayField] = Field(default=None, description="one-way delay: 500ns, or {value: 500ns, by: auto}")
-    loss: Written[LossField] = Field(default=None, description="share of packets lost each way, such as 0.1%")
-    mtu: Written[Mtu] = Field(default=None, description="MTU in bytes, default that of the fabric")
+    rate: Written[RateField] = Field(default=None, description="Gives the rate in each direction, such as 400G.")
+    delay: Written[DelayField] = Field(
+        default=None, description="Gives the one-way delay: 500ns, or {value: 500ns, by: auto}."
+    )
+    loss: Written[LossField] = Field(
+        default=None, description="Gives the share of packets lost each way, such as 0.1%."
+    )
+    mtu: Written[Mtu] = Field(default=None, description="Gives the MTU in bytes; the default is that of the fabric.")
     prefix: Written[Annotated[IPv4Network, _Prefix()]] = Field(
-        default=None, description="subnet of a link with a host, such as 192.0.2.0/31; default: from the plan"
+        default=None,
+        description="Gives the subnet of a link with a host, such as 192.0.2.0/31; by default the plan does.",
     )
-    labels: Labels = Field(default={}, description="labels")
+    labels: Labels = Field(default={}, description="Gives labels.")
 
 
 class TopologySpec(SpecModel):
     """The `topology:` section."""
 
-    defaults: Section[DefaultsSpec] = Field(default=DefaultsSpec(), description="settings of every node")
-    kinds: Section[KindsSpec] = Field(default=KindsSpec(), description="settings by kind: host, switch")
-    groups: Section[dict[NodeName, Section[GroupSpec]]] = Field(default={}, description="settings by group")
-    nodes: Section[dict[NodeName, Section[NodeSpec]]] = Field(default={}, description="nodes by name")
-    links: Entries[list[LinkSpec]] = Field(default=[], description="links between two nodes")
+    defaults: Section[DefaultsSpec] = Field(default=DefaultsSpec(), description="Gives the settings of every node.")
+    kinds: Section[KindsSpec] = Field(default=KindsSpec(), description="Gives settings by kind: host, switch.")
+    groups: Section[dict[NodeName, Section[GroupSpec]]] = Field(default={}, description="Gives settings by group.")
+    nodes: Section[dict[NodeName, Section[NodeSpec]]] = Field(default={}, description="Lists the nodes by name.")
+    links: Entries[list[LinkSpec]] = Field(default=[], description="Lists the links, each between two nodes.")
 
 
 class ScaleSpec(SpecModel):
     """The `scale:` section."""
 
-    time: TimeScale = Field(default=None, description="auto, or how many times slower than the real fabric")
+    time: TimeScale = Field(
+        default=None, description="Says how many times slower than the real fabric the lab runs: a number, or auto."
+    )
 
 
 class LabSpec(SpecModel):
@@ -196,10 +207,11 @@ class LabSpec(SpecModel):
         "prefix": "names of namespaces cannot be chosen: they are <lab>-<node>",
     }
 
-    name: LabName = Field(description="name of the lab: lower-case letters, digits and '-'")
-    scale: Section[ScaleSpec] = Field(default=ScaleSpec(), description="time scale")
-    fabric: Section[FabricSpec] | None = Field(default=None, description="a fabric to generate")
-    topology: Section[TopologySpec] | None = Field(default=None, description="hand-written nodes and links")
+    name: LabName = Field(description="Names the lab with lower-case letters, digits and '-'.")
+    scale: Section[ScaleSpec] = Field(default=ScaleSpec(), description="Sets the time scale.")
+    fabric: Section[FabricSpec] | None = Field(default=None, description="Describes a fabric to generate.")
+    topology: Section[TopologySpec] | None = Field(default=None, description="Lists hand-written nodes and links.")
     qos: Section[QosSpec | None] = Field(
-        default=None, description="traffic classes, ECN, PFC, buffers and load balancing; without it ports are plain"
+        default=None,
+        description="Sets traffic classes, ECN, PFC, buffers and load balancing; without it ports are plain.",
     )

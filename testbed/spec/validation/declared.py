@@ -16,7 +16,7 @@ from testbed.spec.validation.by_kind import ByKind
 from testbed.spec.validation.fields import Checked, Constant, Length, NotNull, OneOf, Text, TrueOrFalse, Whole
 from testbed.spec.validation.model import SpecModel
 from testbed.spec.validation.quantities import MAX_RANK, FileName, NumberOrPercent, RankList, RelativePath, Size, Span
-from testbed.workload.parameters import Parameter, ParameterType
+from testbed.workload.parameters import Parameter, ParameterType, shown
 
 MAX_LIST = 4096
 _LONGEST_TEXT = 200
@@ -113,7 +113,11 @@ def _field(model: str, parameter: Parameter, nested: Nested | None) -> Any:
     annotation = _annotation(model, parameter, nested)
     if parameter.required:
         return Annotated[annotation, NotNull()], Field(description=parameter.description)
-    return Annotated[annotation | None, NotNull()], Field(default=None, description=parameter.description)
+    # left out, a key is None, so that what is written can be told from it; editors see the default all the same
+    default = {"default": shown(parameter.default)}
+    return Annotated[annotation | None, NotNull()], Field(
+        default=None, description=parameter.description, json_schema_extra=default
+    )
 
 
 def _annotation(model: str, parameter: Parameter, nested: Nested | None) -> Any:

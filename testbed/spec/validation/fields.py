@@ -28,6 +28,10 @@ _MOST_LISTED = 15
 _PERCENT = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%\s*")
 
 
+TYPE_NAME = "x-type"
+"""Where a schema has the name of its type, until `schema.model_schema` has used it."""
+
+
 class Checked(ABC):
     """Base of annotations that replace a type's validation by one function and one JSON Schema."""
 
@@ -42,8 +46,13 @@ class Checked(ABC):
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self.check)
 
+    @property
+    def type_name(self) -> str:
+        """What the JSON Schema calls the type, where several keys have it."""
+        return type(self).__name__.lstrip("_")
+
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return self.json_schema()
+        return {TYPE_NAME: self.type_name, **self.json_schema()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +154,10 @@ class Quantity(Checked, Generic[Kind]):
     kind: type[Kind]
     highest: Kind
     lowest: Kind | None = None
+
+    @property
+    def type_name(self) -> str:
+        return self.kind.__name__
 
     def check(self, value: object) -> Kind:
         quantity = parse_quantity(value, self.kind, self.highest)
