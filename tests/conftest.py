@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_files import OPTION as REGENERATE_GOLDENS
 from xdist.scheduler import LoadScopeScheduling
 
 from testbed.drivers.probing.kernel_probe import probe_kernel
@@ -36,7 +37,15 @@ ENGINE = ("dockerd", "containerd", "runc")
 _privileged_ran = pytest.StashKey[bool]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        REGENERATE_GOLDENS, action="store_true", help="rewrite the files that golden tests compare with; see git diff"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if IN_CI and config.getoption(REGENERATE_GOLDENS):
+        raise pytest.UsageError(f"{REGENERATE_GOLDENS} is for people, who review the difference, not for CI")
     config.addinivalue_line("markers", "may_skip: a CI machine may lack what this test needs")
     for tool in TOOLS:
         config.addinivalue_line("markers", f"{tool}: runs {tool}")

@@ -1,13 +1,11 @@
-"""Bad scenario files: bad_scenarios/NAME.yml, and beside it NAME.txt, the exact text a user gets.
-
-`python tests/golden/regenerate.py` rewrites the texts; review the difference.
-"""
+"""Bad scenario files: bad_scenarios/NAME.yml, and beside it NAME.txt, the exact text a user gets."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from golden_files import Golden
 
 from testbed.errors import Problem, SpecError
 from testbed.spec.scenario.against_lab import check_against
@@ -39,8 +37,8 @@ def text_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", BAD_SCENARIOS, ids=lambda path: path.stem)
-def test_the_text_is_as_reviewed(path: Path) -> None:
-    assert text_of(path) == path.with_suffix(".txt").read_text()
+def test_the_text_is_as_reviewed(path: Path, golden: Golden) -> None:
+    golden(path.with_suffix(".txt")).check(text_of(path))
 
 
 @pytest.mark.parametrize("path", BAD_SCENARIOS, ids=lambda path: path.stem)
