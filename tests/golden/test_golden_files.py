@@ -40,7 +40,7 @@ def test_the_fixture_gives_files_of_this_folder(golden: Golden) -> None:
 def test_ci_refuses_to_rewrite() -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", OPTION, __file__]
     ran = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "CI": "true"}, capture_output=True, text=True, timeout=120
+        command, cwd=ROOT, env={**os.environ, "CI": "true"}, capture_output=True, text=True, timeout=120, check=False
     )
     assert ran.returncode == pytest.ExitCode.USAGE_ERROR
     assert "not for CI" in ran.stderr

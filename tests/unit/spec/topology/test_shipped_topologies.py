@@ -12,7 +12,7 @@ from testbed.model import LinkKind, NodeKind
 from testbed.names import check_interface_name, check_lab_name, check_node_name
 from testbed.spec import load_topology
 
-TOPOLOGIES = sorted((Path(__file__).parents[3] / "topologies").glob("*.yml"))
+TOPOLOGIES = sorted((Path(__file__).parents[4] / "topologies").glob("*.yml"))
 
 
 @pytest.mark.parametrize("path", TOPOLOGIES, ids=lambda path: path.stem)

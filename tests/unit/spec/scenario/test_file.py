@@ -24,7 +24,7 @@ from testbed.spec import parse_assignment
 from testbed.spec.scenario.file import load_scenario, load_scenario_text, load_scenario_topology, read_scenario
 from testbed.units import ByteCount, Duration
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 GOOD = """name: rail-permutation
 topology: {file: ../topologies/demo.yml, set: {fabric.hosts: 4}}
 transport: {kind: tcp, cc: cubic}

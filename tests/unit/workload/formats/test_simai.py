@@ -13,7 +13,7 @@ from testbed.workload.formats import Format, decode_simai_workload, decode_workl
 from testbed.workload.formats.simai import ParallelGroup
 from testbed.workload.steps import Compute
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "workload" / "formats"
+GOLDEN = Path(__file__).parents[3] / "golden" / "workload" / "formats"
 HEAD = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: {tp} ep: {ep} pp: {pp} vpp: 1 ga: 1 all_gpus: {gpus}"
 ROW = "layer -1 1 NONE 0 1 NONE 0 1 NONE 0 0\n"
 

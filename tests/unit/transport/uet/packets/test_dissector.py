@@ -22,7 +22,7 @@ from testbed.transport.uet.packets.packet import Packet, decode_packet, describe
 from testbed.transport.uet.packets.pds import Ack, ControlPacket, Nack, NsccState, Request
 from testbed.transport.uet.security.tss_header import TssHeader
 
-SCRIPT = Path(__file__).parents[3] / "images" / "wireshark" / "uet.lua"
+SCRIPT = Path(__file__).parents[5] / "images" / "wireshark" / "uet.lua"
 
 pytestmark = pytest.mark.tshark
 
