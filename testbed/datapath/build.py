@@ -44,7 +44,7 @@ def compiled(
     *,
     what: str = "the data path",
 ) -> Path:
-    """What clang makes of the `.c` files among `sources`, from the cache where it was made before.
+    """Return what clang makes of the `.c` files among `sources`, from the cache where it was made before.
 
     `what` it is, in a message.
 

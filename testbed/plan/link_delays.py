@@ -40,7 +40,9 @@ class WireCapabilities:
     redirect: str = ""
 
     def missing(self, *, has_qos: bool) -> tuple[str, str]:
-        """What to ask for first (a kernel option or version) and the kernel's words; "" where nothing is missing."""
+        """Return what to ask for first (a kernel option or version) and the kernel's words; "" where nothing is
+        missing.
+        """
         needed = [(NETEM_OPTION, self.netem), (IFB_OPTION, self.ifb)]
         needed.append((REDIRECT_KERNEL, self.redirect) if has_qos else (MIRRED_OPTION, self.mirred))
         return next(((option, why) for option, why in needed if why), ("", ""))
@@ -61,7 +63,7 @@ def check_losses(lab: Lab) -> None:
 
 
 def has_delays(lab: Lab) -> bool:
-    """Whether any link has a delay that somebody must realise."""
+    """Tell whether any link has a delay that somebody must realise."""
     return any(_is_wanted(link.delay) for link in lab.links)
 
 
@@ -70,7 +72,7 @@ def _is_wanted(delay: Delay | None) -> bool:
 
 
 def decide_delay(lab: Lab, capabilities: WireCapabilities) -> DelayBy:
-    """What `by: auto` means for this lab on this machine: KERNEL or ENDPOINT.
+    """Return what `by: auto` means for this lab on this machine: KERNEL or ENDPOINT.
 
     Raises `CapabilityError` where a link insists on the kernel and the kernel cannot.
     """
@@ -95,7 +97,7 @@ def kernel_delay_error(what: str, capabilities: WireCapabilities, *, has_qos: bo
 
 
 def mechanism(delay: Delay | None, auto: DelayBy) -> DelayBy:
-    """Who realises a link's delay: KERNEL, ENDPOINT, or IGNORE where there is none."""
+    """Return who realises a link's delay: KERNEL, ENDPOINT, or IGNORE where there is none."""
     if delay is None or not _is_wanted(delay):
         return DelayBy.IGNORE
     return auto if delay.by is DelayBy.AUTO else delay.by
@@ -232,7 +234,9 @@ class WirePaths:
         )
 
     def path_delay_ns(self, a: str, b: str) -> int:
-        """What a transport of ours at NIC `b` holds datagrams from NIC `a` for: the endpoints' part of the delay."""
+        """Return what a transport of ours at NIC `b` holds datagrams from NIC `a` for: the endpoints' part of the
+        delay.
+        """
         return self.path(a, b).endpoint_ns
 
 

@@ -386,7 +386,7 @@ class ExpectedRoute:
         return self.width or len(self.interfaces)
 
     def matches(self, interfaces: Collection[str]) -> bool:
-        """Whether a kernel route over `interfaces` is the planned one."""
+        """Tell whether a kernel route over `interfaces` is the planned one."""
         found = set(interfaces)
         return len(found) == self.next_hops and found.issubset(self.interfaces)
 

@@ -424,7 +424,8 @@ def class_of_dscp(classes: Sequence[TrafficClass]) -> tuple[int, ...]:
 
 
 def quantum_bytes(classes: Sequence[TrafficClass], frame: int) -> tuple[int, ...]:
-    """What each class sends in its turn: a frame by the smallest weight, the others in proportion, at most 200 kB.
+    """Return what each class sends in its turn: a frame by the smallest weight, the others in proportion, at most 200
+    kB.
 
     HTB serves a class a whole frame even if its quantum is smaller, so that less than a frame would not be a share.
     """

@@ -89,7 +89,7 @@ def choose_scale(lab: Lab, machine: MachineProfile) -> ScaleChoice:
 
 
 def judge_scale(lab: Lab, machine: MachineProfile, k: float) -> ScaleChoice:
-    """Whether `k` suits this machine, and the k that would. It only says so: a k that a file fixes is kept."""
+    """Tell whether `k` suits this machine, and the k that would. It only says so: a k that a file fixes is kept."""
     nics, rate, hops, mtu = _demand(lab)
     fitting = _fitting(lab, machine)
     load = rate / k * hops / machine.capacity_bps(mtu) if nics else 0.0
@@ -112,7 +112,7 @@ def choose_packet_scale(lab: Lab, machine: MachineProfile, demand: PacketDemand)
 
 
 def judge_packet_scale(lab: Lab, machine: MachineProfile, demand: PacketDemand, k: float) -> ScaleChoice:
-    """Whether a demand suits this machine at `k`, and the k at which it would. `load` is that of the mean."""
+    """Tell whether a demand suits this machine at `k`, and the k at which it would. `load` is that of the mean."""
     load, burst = (share / k for share in _packet_shares(lab, machine, demand))
     fitting = _fitting_packets(lab, machine, demand)
     fits = load <= machine.usable_share * (1 + 1e-9) and burst <= machine.burst_share * (1 + 1e-9)

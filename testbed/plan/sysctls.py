@@ -58,7 +58,7 @@ def host_sysctls(node: str) -> tuple[SetSysctl, ...]:
 
 
 def hash_seed(node: str, *, polarised: bool = False) -> int:
-    """What a switch's ECMP hash begins with, 32 bits.
+    """Return what a switch's ECMP hash begins with, 32 bits.
 
     Each switch has its own, or every tier makes the same choice (polarisation); `polarised`: the same everywhere.
     """

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Priority(IntEnum):
-    """What a datagram is to the switches; the I/O layer chooses the DSCP and the ECN field by it.
+    """The importance of a datagram to the switches; the I/O layer chooses the DSCP and the ECN field by it.
 
     Source: UE Specification 1.0, section 4.1 (DSCP_TRIMMABLE, DSCP_TRIMMABLE_RTX, DSCP_CONTROL).
     """

@@ -109,7 +109,7 @@ def whole(kind: str, fingerprint: str) -> Path | None:
 
 
 def damage(entry: Path) -> str:
-    """What is wrong with an entry, "" if nothing is."""
+    """Return what is wrong with an entry, "" if nothing is."""
     try:
         files: dict[str, dict[str, Any]] = json.loads((entry / MANIFEST).read_text())["files"]
         state = {name: _state(entry / name) for name in files}
@@ -131,7 +131,7 @@ def damage(entry: Path) -> str:
 
 
 def manifest(entry: Path) -> dict[str, Any]:
-    """What `make` said of an entry."""
+    """Return what `make` said of an entry."""
     facts: dict[str, Any] = json.loads((entry / MANIFEST).read_text())
     return facts
 

@@ -37,7 +37,7 @@ _ALIVE = "testbed: alive"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emulator:
-    """How to run QEMU: `program` and `image_tool` are the beginnings of command lines."""
+    """A way of running QEMU: `program` and `image_tool` are the beginnings of command lines."""
 
     program: tuple[str, ...]
     image_tool: tuple[str, ...]

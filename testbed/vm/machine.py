@@ -53,7 +53,7 @@ class MachineRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """How a machine is: `state` is running, paused, ended or absent; `detail` says why where that is not plain."""
+    """The state of a machine: `state` is running, paused, ended or absent; `detail` says why where that is not plain."""
 
     state: str
     detail: str = ""
@@ -69,14 +69,14 @@ class Machine:
 
     @property
     def record(self) -> MachineRecord | None:
-        """What was written when it was started."""
+        """Return what was written when it was started."""
         try:
             return MachineRecord(**json.loads((self.directory / _RECORD).read_text()))
         except (OSError, ValueError, TypeError):
             return None
 
     def status(self) -> Status:
-        """How it is now."""
+        """Return how it is now."""
         record = self.record
         if record is None:
             return Status(state="absent")
@@ -96,7 +96,7 @@ class Machine:
         return Status(state="ended", detail=self.last_words() or "its process was killed", record=record)
 
     def login(self) -> Login:
-        """Where to log in. Raises `MachineError` where it does not run."""
+        """Return where to log in. Raises `MachineError` where it does not run."""
         status = self.status()
         match status.state:
             case "absent":
@@ -305,7 +305,7 @@ def _runs(record: MachineRecord) -> bool:
 
 
 def _ticks(pid: int) -> int | None:
-    """When a process was started, in ticks since boot (proc_pid_stat(5), field 22); None if there is none."""
+    """Return when a process was started, in ticks since boot (proc_pid_stat(5), field 22); None if there is none."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -314,7 +314,7 @@ def _ticks(pid: int) -> int | None:
 
 
 def _ends_within(record: MachineRecord, seconds: float) -> bool:
-    """Whether its process, which may just be dying, has ended after so long at most."""
+    """Tell whether its process, which may just be dying, has ended after so long at most."""
     with contextlib.suppress(ProcessLookupError):
         descriptor = os.pidfd_open(record.pid)
         try:

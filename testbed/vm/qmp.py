@@ -11,7 +11,9 @@ TIMEOUT_S = 5.0
 
 
 def ask(path: Path, command: str, timeout_s: float = TIMEOUT_S) -> Any:
-    """What the machine behind the socket answers. Raises `OSError` where nobody does, `ValueError` if it refuses."""
+    """Return what the machine behind the socket answers. Raises `OSError` where nobody does, `ValueError` if it
+    refuses.
+    """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(timeout_s)
         connection.connect(str(path))

@@ -41,7 +41,7 @@ Tell = Callable[[str], None]
 
 
 class Base(StrEnum):
-    """Where the lowest layer of an image comes from."""
+    """The origin of the lowest layer of an image."""
 
     AUTO = "auto"
     REGISTRY = "registry"
@@ -50,7 +50,10 @@ class Base(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What one image is made from. `files` are those of the build's context, by name; `inputs` the hash of it all."""
+    """Everything that one image is made from.
+
+    `files` are those of the build's context, by name; `inputs` the hash of it all.
+    """
 
     image: str
     base: str
@@ -111,7 +114,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def image_status(engine: ContainerEngine, name: str, checkout: Path = CHECKOUT) -> ImageStatus:
-    """Whether the engine has one of our images, and of today's inputs."""
+    """Tell whether the engine has one of our images, and of today's inputs."""
     from docker.errors import ImageNotFound
 
     recipe = load_recipe(name, checkout)
@@ -131,7 +134,9 @@ def image_status(engine: ContainerEngine, name: str, checkout: Path = CHECKOUT) 
 
 
 def outdated_images(engine: ContainerEngine, images: Iterable[str]) -> list[str]:
-    """Those of `images` that are ours and would come out differently today; none where there is no checkout to ask."""
+    """Return those of `images` that are ours and would come out differently today; none where there is no checkout to
+    ask.
+    """
     wanted = set(images)
     try:
         found = [image_status(engine, name) for name, image in IMAGES.items() if image in wanted]

@@ -149,7 +149,7 @@ class _Command:
         self._undelivered: list[int] = []
 
     def run(self) -> int:
-        """Until its end; its status."""
+        """Run until its end; return its status."""
         reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(writer)
         for number in (*_FORWARDED, signal.SIGWINCH):

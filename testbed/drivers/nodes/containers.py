@@ -52,7 +52,7 @@ CAPABILITIES: Mapping[NodeKind, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """What a driver, not the user, wants a container to see."""
+    """A directory that a driver, not the user, wants a container to see."""
 
     source: Path
     target: Path
@@ -68,7 +68,7 @@ class StartedContainer:
 
     @property
     def root(self) -> Path:
-        """Its file system, as long as it runs."""
+        """The root of its file system, which is there as long as it runs."""
         return Path(f"/proc/{self.pid}/root")
 
 
@@ -311,7 +311,7 @@ class ContainerEngine:
             yield from events(since=f"{since_s:.9f}", until=f"{until_s:.9f}", filters=filters)
 
     def _last_words(self, state: ContainerState) -> str:
-        """What its health check said, or else what it printed, to end a message with."""
+        """Return what its health check said, or else what it printed, to end a message with."""
         with contextlib.suppress(DriverError), answers("inspect"):
             container = self._client.containers.get(state.id)
             log = container.attrs["State"].get("Health", {}).get("Log") or []
@@ -321,7 +321,7 @@ class ContainerEngine:
         return ""
 
     def logs(self, container: str, *, follow: bool) -> Iterator[bytes]:
-        """What the container's own process printed, in pieces; with `follow` what it prints until it ends, too."""
+        """Return what the container's own process printed, in pieces; with `follow` until it ends, too."""
         with answers("logs"):
             yield from self._client.containers.get(container).logs(stream=True, follow=follow)
 
@@ -412,7 +412,7 @@ def answers(what: str, name: str = "", *, gone: bool = False) -> Iterator[None]:
 
 
 def _cause(error: BaseException) -> str:
-    """What an error of Docker's SDK is about, without the layers around it."""
+    """Return what an error of Docker's SDK is about, without the layers around it."""
     explanation = getattr(error, "explanation", None)
     if explanation:
         return str(explanation).strip()

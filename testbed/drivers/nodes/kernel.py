@@ -38,7 +38,7 @@ class ObservedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """What a removal found: how many of the nodes were there, and the processes that it ended."""
+    """The account of a removal: how many of the nodes were there, and the processes that it ended."""
 
     nodes: int
     processes: tuple[Process, ...] = ()
@@ -57,7 +57,7 @@ class NodeKernel(Protocol):
         """Apply operations in order; raises `DriverError` for the first the kernel refuses."""
 
     def observe(self) -> Mapping[str, ObservedNode]:
-        """What the kernel has of every node of the lab."""
+        """Return what the kernel has of every node of the lab."""
 
     def remove(self, identities: Mapping[str, int]) -> Removal:
         """End every process of these nodes and remove them; one of another identity is left alone."""

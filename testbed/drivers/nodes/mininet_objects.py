@@ -73,12 +73,12 @@ class LabNode(Node):  # type: ignore[misc]
         return shell
 
     def popen(self, *args: Any, **kwargs: Any) -> Any:
-        """As Mininet's, with nsenter(1) of util-linux in place of `mnexec -a`."""
+        """Do as Mininet's does, with nsenter(1) of util-linux in place of `mnexec -a`."""
         kwargs.setdefault("mncmd", ["nsenter", "--target", str(self.pid), "--net", "--mount", "--"])
         return super().popen(*args, **kwargs)
 
     def sendCmd(self, *args: Any, **kwargs: Any) -> None:  # noqa: N802 - Mininet's name
-        """As Mininet's, without `mnexec -p`."""
+        """Do as Mininet's does, without `mnexec -p`."""
         words = args[0] if len(args) == 1 and isinstance(args[0], list) else args
         command = " ".join(str(word) for word in words)
         if kwargs.pop("printPid", False) and not command.endswith("&") and not isShellBuiltin(command):
@@ -112,7 +112,7 @@ class FrrSwitch(LabNode, Switch):  # type: ignore[misc]
         return dpid or ""
 
     def dpctl(self, *_: str) -> str:
-        """What the prompt's `dpctl` says of it."""
+        """Return what the prompt's `dpctl` says of it."""
         return f"no OpenFlow: FRR routes here ({self.name} vtysh -c 'show bgp summary')\n"
 
     def start(self, _controllers: object = None) -> None:
@@ -131,7 +131,7 @@ class LabIntf(Intf):  # type: ignore[misc]
         return {}
 
     def ifconfig(self, *args: str) -> Any:
-        """As Mininet's for "up", "down" and no argument, by ip(8): net-tools need not be there."""
+        """Do as Mininet's does for "up", "down" and no argument, by ip(8): net-tools need not be there."""
         if args in (("up",), ("down",)):
             return self.cmd("ip", "link", "set", "dev", self.name, *args)
         return self.cmd("ip", "address", "show", "dev", self.name) if not args else super().ifconfig(*args)

@@ -203,7 +203,7 @@ def prepare_directory() -> None:
 
 
 def published(names: Iterable[str]) -> list[str]:
-    """Those of `names` that exist under /run/netns, whoever made them."""
+    """Return those of `names` that exist under /run/netns, whoever made them."""
     return [name for name in names if (NETNS_DIRECTORY / name).exists()]
 
 
@@ -221,7 +221,7 @@ def publish(namespace: Namespace) -> None:
 
 
 def still_published(identities: Mapping[str, int]) -> list[str]:
-    """Those names that still are the namespace of that identity."""
+    """Return those names that still are the namespace of that identity."""
     actual = identities_of(str(NETNS_DIRECTORY / name) for name in identities)
     return [name for name, identity in identities.items() if actual.get(str(NETNS_DIRECTORY / name)) == identity]
 

@@ -62,7 +62,7 @@ class NetnsKernel:
         return self._take(namespaces.create_namespaces([item.node for item in operations], _steering(operations)))
 
     def adopt_nodes(self, operations: Sequence[StartContainer], pids: Mapping[str, int]) -> Mapping[str, int]:
-        """As `create_nodes`, for nodes whose namespaces somebody else made: each is that of a process in `pids`."""
+        """Do as `create_nodes`, for nodes whose namespaces somebody else made: each is that of a process in `pids`."""
         return self._take(namespaces.adopt_namespaces(pids, _steering(operations)))
 
     def _take(self, made: Mapping[str, Namespace]) -> Mapping[str, int]:

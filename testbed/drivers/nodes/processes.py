@@ -82,7 +82,7 @@ def processes_in(identities: Collection[int]) -> list[Process]:
 
 
 def _described(pids: Sequence[str], identity: int) -> list[Process]:
-    """Those that are still there."""
+    """Return those that are still there."""
     found = []
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -169,7 +169,9 @@ def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def search_path() -> str:
-    """Where a node's commands are looked for: where ours are, and last beside our interpreter, for our own tools."""
+    """Return where a node's commands are looked for: where ours are, and last beside our interpreter, for our own
+    tools.
+    """
     scripts = str(Path(sys.executable).parent)
     directories = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return os.pathsep.join(directories if scripts in directories else [*directories, scripts])

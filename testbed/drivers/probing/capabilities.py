@@ -42,7 +42,7 @@ class Capabilities:
         return not self.answers[name]
 
     def lacking(self, *names: str) -> list[str]:
-        """Those of `names` that do not work."""
+        """Return those of `names` that do not work."""
         return [name for name in names if self.answers[name]]
 
     def group(self, prefix: str) -> dict[str, str]:
@@ -62,7 +62,7 @@ class Capabilities:
 
 
 def probe_capabilities(directory: Path | None, *, refresh: bool = False) -> Capabilities:
-    """What this machine can do, from `directory` where it was kept there, and kept there now. None: neither.
+    """Return what this machine can do, from `directory` where it was kept there, and kept there now. None: neither.
 
     Only what root found is kept. Never raises for a thing that is missing.
     """
@@ -100,7 +100,7 @@ def _key(programs: Mapping[str, Installed], libbpf: str) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What was kept; nothing where it is of another version or damaged."""
+    """Return what was kept; nothing where it is of another version or damaged."""
     try:
         kept = json.loads(path.read_text())
     except (OSError, ValueError):

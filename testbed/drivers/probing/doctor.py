@@ -61,7 +61,7 @@ class MachineReport:
 
     @property
     def can_deploy(self) -> bool:
-        """Whether nothing required is missing."""
+        """Tell whether nothing required is missing."""
         return not any(feature.required and feature.status is Status.MISSING for feature in self.features)
 
     def feature(self, name: str) -> Feature:
@@ -107,7 +107,7 @@ def probe_machine(state_directory: Path | None = None, *, keep: bool = False, re
 
 
 def kernel_features(answers: Mapping[str, str]) -> tuple[Feature, ...]:
-    """What labs need of the kernel, and what they are better with."""
+    """Return what labs need of the kernel, and what they are better with."""
     release = platform.release()
     modules = f"apt-get install linux-modules-extra-{release} (Ubuntu), or run a distribution kernel"
     old = kernel_version(release) < OLDEST_KERNEL
@@ -313,7 +313,7 @@ def _open_files() -> Feature:
 
 
 def _state(directory: Path) -> Feature:
-    """Whether the directory can be written, or could be made; it is not made here."""
+    """Tell whether the directory can be written, or could be made; it is not made here."""
     existing = directory
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent

@@ -68,7 +68,7 @@ def probe_ebpf(*, root: bool, jit: Path = Path("/proc/sys/net/core/bpf_jit_enabl
 
 
 def libbpf_version() -> str:
-    """For example "1.1"; "" where there is no libbpf."""
+    """Return the version, for example "1.1"; "" where there is no libbpf."""
     library = _library()
     if library is None:
         return ""

@@ -279,7 +279,7 @@ def _asked(route: RouteSocket, *messages: bytes) -> str:
 
 
 def _known(route: RouteSocket, request: bytes) -> str:
-    """Whether the kernel knows the kind of thing that is asked for, even if it refuses this one."""
+    """Tell whether the kernel knows the kind of thing that is asked for, even if it refuses this one."""
     for failure in route.submit([request]):
         if failure.errno in _UNKNOWN_KIND:
             return failure.reason or os.strerror(failure.errno)

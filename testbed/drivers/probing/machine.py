@@ -46,7 +46,7 @@ class FrrInstallation:
 
     @property
     def managed(self) -> bool:
-        """Whether daemons want mgmtd beside them."""
+        """Tell whether daemons want mgmtd beside them."""
         return FrrVersion(*self.version[:3]) >= MANAGED_SINCE
 
     def daemon(self, name: str) -> Path:
@@ -70,7 +70,7 @@ def require_root() -> None:
 
 
 def missing_capabilities(status: Path = Path("/proc/self/status")) -> tuple[str, ...]:
-    """Those of `CAPABILITIES` that are not effective for this process (capabilities(7))."""
+    """Return those of `CAPABILITIES` that are not effective for this process (capabilities(7))."""
     for line in status.read_text().splitlines():
         if line.startswith("CapEff:"):
             effective = int(line.split()[1], 16)
@@ -123,7 +123,7 @@ def _checked(directory: Path, daemons: tuple[str, ...]) -> FrrInstallation:
 
 
 def frr_version(daemon: Path) -> tuple[int, ...]:
-    """What `DAEMON --version` says, as numbers: "zebra version 10.3.1-0~deb" is (10, 3, 1).
+    """Return what `DAEMON --version` says, as numbers: "zebra version 10.3.1-0~deb" is (10, 3, 1).
 
     The daemon is asked (about 10 ms): the version is a bare string among thousands in its libraries, and
     the packaging system does not know an FRR built from source.

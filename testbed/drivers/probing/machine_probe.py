@@ -46,7 +46,7 @@ def kernel_version(release: str) -> tuple[int, int]:
 
 
 def kvm(device: Path = Path("/dev/kvm"), cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Whether a guest with a distribution's kernel boots under KVM, as far as can be known without booting one."""
+    """Tell whether a guest with a distribution's kernel boots under KVM, as far as can be known without booting one."""
     if not device.exists():
         return f"no {device}"
     try:
@@ -68,7 +68,7 @@ def kvm(device: Path = Path("/dev/kvm"), cpuinfo: Path = Path("/proc/cpuinfo")) 
 
 
 def rxe() -> str:
-    """Whether the kernel has rdma_rxe, built in or as a module that loads on demand."""
+    """Tell whether the kernel has rdma_rxe, built in or as a module that loads on demand."""
     return "this kernel has no rdma_rxe" if module_state("rdma_rxe") is ModuleState.ABSENT else ""
 
 

@@ -15,7 +15,10 @@ _MODULES = "a distribution's kernel has it (Ubuntu: apt-get install linux-module
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mechanism:
-    """How a feature will work. DEGRADED: by something weaker than the best. `remedy` is "" where all is well."""
+    """The way in which a feature will work.
+
+    DEGRADED: by something weaker than the best. `remedy` is "" where all is well.
+    """
 
     feature: str
     status: Status
@@ -31,7 +34,7 @@ class _Machine:
     """"" where the engine answers, else why not."""
 
     def lacking(self, *names: str) -> str:
-        """Those of `names` that do not work, with the reason; "" where all do."""
+        """Return those of `names` that do not work, with the reason; "" where all do."""
         return ", ".join(
             f"{name.partition('.')[2]}: {self.capabilities.why(name)}" for name in self.capabilities.lacking(*names)
         )
@@ -72,7 +75,7 @@ _DATA_PATH_REMEDY = "apt-get install clang libbpf-dev libbpf1; Linux 6.1 or newe
 
 
 def _data_path(machine: _Machine, feature: str, *needed: str) -> Mechanism | None:
-    """What keeps the eBPF data path, and `needed` besides, from working; None for nothing."""
+    """Return what keeps the eBPF data path, and `needed` besides, from working; None for nothing."""
     lacking = machine.lacking("qdisc.htb", "qdisc.clsact", "classifier.bpf", "ebpf.port programs", *needed)
     return _missing(feature, lacking, _DATA_PATH_REMEDY) if lacking else None
 

@@ -16,7 +16,7 @@ class ModuleState(StrEnum):
 
 
 def module_state(name: str, *, modules: Path | None = None, sysfs: Path = Path("/sys/module")) -> ModuleState:
-    """Where the module `name` (with underscores) stands. Loads nothing.
+    """Return where the module `name` (with underscores) stands. Loads nothing.
 
     A built-in without parameters has no directory in sysfs, so that a kernel without its list of built-ins on disk
     may have what looks absent here.

@@ -20,7 +20,7 @@ from testbed.errors import CapabilityError, DriverError
 
 
 def run_directory_mounts(directory: Path) -> tuple[Mount, ...]:
-    """What a container of a switch must see of its run directory, which is made here if it is not there."""
+    """Return what a container of a switch must see of its run directory, which is made here if it is not there."""
     own_directory(directory).mkdir(parents=True, exist_ok=True)
     return (
         Mount(source=directory, target=directory),
@@ -98,7 +98,7 @@ class ContainerDaemon:
         self._stream = self._api.exec_start(self._id, socket=True)
 
     def poll(self) -> int | None:
-        """Its status if it has ended; what it printed is in its output file then."""
+        """Return its status if it has ended; what it printed is in its output file then."""
         if self.returncode is None:
             state = self._api.exec_inspect(self._id)
             if not state["Running"] and state["ExitCode"] is not None:

@@ -45,7 +45,7 @@ class Daemon(Protocol):
     returncode: int | None
 
     def poll(self) -> int | None:
-        """Its status if it has ended."""
+        """Return its status if it has ended."""
 
     def release(self) -> None:
         """Let it live on without us."""
@@ -60,7 +60,7 @@ class _Child(subprocess.Popen[bytes]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
-    """How daemons are started that are not this machine's: `frr` is theirs, `owner` the user and group it drops to.
+    """The way to start daemons that are not this machine's: `frr` is theirs, `owner` the user and group it drops to.
 
     `start` is given a command line and the file for what it prints.
     """
@@ -99,12 +99,14 @@ def daemon_arguments(frr: FrrInstallation, daemon: str, directory: Path) -> list
 
 
 def configuration_file(directory: Path, daemon: str) -> Path:
-    """Where a daemon reads its configuration; mgmtd's is alone, for mgmtd reads those of other daemons beside it."""
+    """Return where a daemon reads its configuration; mgmtd's is alone, for mgmtd reads those of other daemons beside
+    it.
+    """
     return own_directory(directory) / "mgmtd.conf" if daemon == "mgmtd" else directory / f"{daemon}.conf"
 
 
 def own_directory(directory: Path) -> Path:
-    """What the daemons of a node see as `OWN_RUN_DIRECTORY` and `OWN_CONFIGURATION`."""
+    """Return what the daemons of a node see as `OWN_RUN_DIRECTORY` and `OWN_CONFIGURATION`."""
     return directory / "frr"
 
 

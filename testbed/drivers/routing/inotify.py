@@ -52,7 +52,7 @@ class DirectoryWatch:
                 yield self._directories[watch], name
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether an event came within `timeout_s`."""
+        """Tell whether an event came within `timeout_s`."""
         return bool(select.select([self._fd], [], [], max(0.0, timeout_s))[0])
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ class ConfigurationError(SimulationError):
 
 
 class Deadlock(SimulationError):
-    """Nothing is scheduled any more, and what the run was to reach has not been reached.
+    """The simulation stands still: nothing is scheduled any more, and what the run was to reach has not been reached.
 
     `endpoints` are the addresses of the endpoints that are alive; `states` one line on each host, in the same words as
     the message.

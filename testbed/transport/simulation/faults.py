@@ -59,7 +59,7 @@ class Impairer:
         self.reordered = 0
 
     def impair(self, frame: Frame) -> list[tuple[int, Frame]]:
-        """What arrives in the place of `frame`, each with the ns by which it arrives late."""
+        """Return what arrives in the place of `frame`, each with the ns by which it arrives late."""
         settings = self._settings
         if frame.priority not in settings.priorities:
             return [(0, frame)]

@@ -13,7 +13,7 @@ Short frames are not padded to the 64 bytes of Ethernet; that concerns UDP paylo
 
 
 def flow_of(source: int, destination: int, entropy: int) -> int:
-    """What switches hash: the numbers of the hosts and the entropy, which must fit into 24, 24 and 16 bits."""
+    """Return what switches hash: the numbers of the hosts and the entropy, which must fit into 24, 24 and 16 bits."""
     return source << 40 | destination << 16 | entropy
 
 

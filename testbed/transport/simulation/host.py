@@ -25,11 +25,13 @@ class Endpoint(Protocol):
     def receive(self, datagrams: Sequence[Incoming], now: int) -> None: ...
 
     def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
-        """What it wants to send now, `limit` at most. Nothing: it is asked again after something has happened to it."""
+        """Return what it wants to send now, `limit` at most. Nothing: it is asked again after something has happened to
+        it.
+        """
         ...
 
     def next_timer(self) -> int | None:
-        """When `handle_timer` is due; a time in the past means now."""
+        """Return when `handle_timer` is due; a time in the past means now."""
         ...
 
     def handle_timer(self, now: int) -> None: ...
@@ -127,7 +129,7 @@ class Host:
         self.wake()
 
     def describe(self) -> str:
-        """For the message of a deadlock."""
+        """Describe the state of the host for the message of a deadlock."""
         timer = self.endpoint.next_timer() if self.alive else None
         state = "killed" if not self.alive else "no timer" if timer is None else f"timer at {timer} ns"
         return f"{self.address}: sent {self.sent}, got {self.delivered}, last active at {self.last_active} ns, {state}"

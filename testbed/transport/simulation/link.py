@@ -75,7 +75,7 @@ class Line:
         self.impair(settings.impairments)
 
     def impair(self, impairments: Impairments | None) -> None:
-        """From now on; the counts of what went before are kept."""
+        """Change what goes wrong on the link from now on; the counts of what went before are kept."""
         self.impairer = None if impairments is None else Impairer(impairments, self._random)
         if self.impairer is not None:
             self._impairers.append(self.impairer)

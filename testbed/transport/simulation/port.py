@@ -80,7 +80,7 @@ class PortSettings:
     def for_plane(
         cls, plane_bdp_bytes: int, *, trimming: bool = True, deterministic_ecn: bool = False, drop_bdps: float = 5.0
     ) -> PortSettings:
-        """What section 3.6.17 advises; Plane_BDP is the lowest link rate times config_base_rtt.
+        """Return what section 3.6.17 advises; Plane_BDP is the lowest link rate times config_base_rtt.
 
         ECN from 0.2 to 0.8 Plane_BDP, or above 0.5. With trimming: low trims at 1 Plane_BDP (retransmissions and the
         last hop at 1.5), medium and high drop at 1. Without: low drops at `drop_bdps`, 2 to 5.

@@ -113,7 +113,7 @@ class UetConfig:
 
     @property
     def packets_per_ack(self) -> int:
-        """How many full packets the peer acknowledges at once."""
+        """Return how many full packets the peer acknowledges at once."""
         return 1 if self.ack_per_packet else max(self.ack_trigger_bytes // self.payload_bytes, 1)
 
     def nscc(self) -> NsccConfig:
@@ -129,7 +129,9 @@ class UetConfig:
 
     @property
     def patience_ns(self) -> int:
-        """How long a message may stand still before it is given up: longer than all time-outs of a packet together."""
+        """Return how long a message may stand still before it is given up: longer than all time-outs of a packet
+        together.
+        """
         return max(self.rto_ns << (self.max_rto_retx + 2), 2000 * _MS)
 
     @property

@@ -143,7 +143,7 @@ class Fep:
 
     @property
     def target(self) -> TargetSemantics:
-        """Who executes what arrives."""
+        """Return who executes what arrives."""
         return self.semantics
 
     @property
@@ -490,7 +490,7 @@ class Fep:
         return len(self._control)
 
     def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
-        """What is to be sent now, at most `limit` datagrams; acknowledgements first, then PDCs in turn.
+        """Return what is to be sent now, at most `limit` datagrams; acknowledgements first, then PDCs in turn.
 
         One short message goes before the acknowledgements: somebody waits for it, and nobody for them so urgently as
         to notice a single small packet.
@@ -535,7 +535,7 @@ class Fep:
     # --- time --------------------------------------------------------------------------------------------
 
     def next_timer(self) -> int | None:
-        """When `handle_timer` is to be called; None for never."""
+        """Return when `handle_timer` is to be called; None for never."""
         timers = self._timers
         while timers and timers[0][2].deadline != timers[0][0]:
             heapq.heappop(timers)
@@ -574,7 +574,7 @@ class Fep:
 
     @property
     def idle(self) -> bool:
-        """Nothing to send and nothing unacknowledged."""
+        """Tell whether nothing is to be sent and nothing is unacknowledged."""
         return not self._control and all(pdc.sender.idle for pdc in self._pdcs.values())
 
     def close(self, now: int) -> None:
@@ -589,7 +589,7 @@ class Fep:
         pdc.submit(source, now)
 
     def transfers(self, pdc: Pdc) -> PdcTransfers:
-        """What semantics keeps for this PDC."""
+        """Return what semantics keeps for this PDC."""
         kept = pdc.transfers
         if kept is None:
             kept = pdc.transfers = PdcTransfers(self.payload_bytes, self.config.patience_ns)

@@ -19,7 +19,7 @@ _KEY_TRIES = 64
 
 
 class Access(IntFlag):
-    """What a region is registered for."""
+    """The kinds of access that a region is registered for."""
 
     LOCAL = 0x01
     """Source of our own sends and writes, destination of our own receives and reads."""
@@ -46,7 +46,7 @@ class AccessRefused(UetError):
 
 @dataclass(slots=True)
 class RemoteCounter:
-    """How often remote requests have used a region, and with how many bytes.
+    """A count of the remote requests that have used a region, and of their bytes.
 
     One request can be many packets, so the semantic layer counts it when it completes; looking a region up does not.
     """

@@ -37,7 +37,7 @@ EXPLORE_PACKETS = 16
 
 
 class PathFeedback(IntEnum):
-    """What became of a packet, in rising severity."""
+    """The fates of a packet, in rising severity."""
 
     GOOD = 0
     MARKED = 1
@@ -54,7 +54,9 @@ class PathKind(StrEnum):
 
 
 def judge_nack(code: NackCode, marked: bool) -> PathFeedback:
-    """What a NACK says of the path (section 3.6.12.3). The last hop is common to all paths and no fault of this one."""
+    """Return what a NACK says of the path (section 3.6.12.3). The last hop is common to all paths and no fault of this
+    one.
+    """
     if code == NackCode.TRIMMED:
         return PathFeedback.NACK
     return PathFeedback.MARKED if marked else PathFeedback.GOOD
@@ -84,7 +86,9 @@ class Quarantine:
         return len(self._until)
 
     def avoids(self, entropy: int, now: int) -> bool:
-        """Whether this EV should not be used now. With more than half of all here, none is avoided (section 3.6.16)."""
+        """Tell whether this EV should not be used now. With more than half of all here, none is avoided (section
+        3.6.16).
+        """
         if not self._until:
             return False
         self._expire(now)
@@ -127,10 +131,10 @@ class PathSelector(ABC):
 
     @abstractmethod
     def feedback(self, entropy: int, verdict: PathFeedback, now: int) -> None:
-        """What became of a packet that had this EV. EVs not of this selector are of no account."""
+        """Learn what became of a packet that had this EV. EVs not of this selector are of no account."""
 
     def on_idle(self, now: int) -> None:
-        """Nothing is unacknowledged: order would survive a change of path. Only `SinglePath` cares."""
+        """Learn that nothing is unacknowledged: order would survive a change of path. Only `SinglePath` cares."""
         return
 
     def _draw(self, now: int) -> int:
@@ -312,7 +316,7 @@ class RepsPaths(PathSelector):
 
     @property
     def frozen(self) -> bool:
-        """Whether the selector reuses what it has rather than explore; it notices the end with the next packet."""
+        """Tell whether the selector reuses what it has rather than explore; it notices the end with the next packet."""
         return self._frozen_until is not None
 
     def next_entropy(self, now: int) -> int:

@@ -31,7 +31,7 @@ class PeerCounters:
         self._kept: dict[Peer, Counter[str]] = {}
 
     def of(self, remote: str, *, initiator: bool) -> Counter[str]:
-        """What the totals have of one peer: of PDCs that we opened, or of those that it opened.
+        """Return what the totals have of one peer: of PDCs that we opened, or of those that it opened.
 
         And `packets` and `packets-again`: those sent there in all, and of them those sent more than once.
         """

@@ -95,7 +95,9 @@ def load_recipe(checkout: Path = CHECKOUT) -> Recipe:
 
 
 def _without_tools(pyproject: str) -> str:
-    """What `./lab` makes an environment anew for, and so the image depends on: `./lab` takes the one in it for made."""
+    """Return what `./lab` makes an environment anew for, and so the image depends on: `./lab` takes the one in it for
+    made.
+    """
     return re.split(r"^\[tool\.", pyproject, maxsplit=1, flags=re.MULTILINE)[0]
 
 

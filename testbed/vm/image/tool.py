@@ -15,7 +15,7 @@ TIMEOUT_S = 1800
 
 
 def run_tool(argv: Sequence[str], environment: Mapping[str, str], *, name: str = "") -> str:
-    """What a tool prints. Raises `ImageError` with its last words if it fails.
+    """Return what a tool prints. Raises `ImageError` with its last words if it fails.
 
     `name` is what it is called where another program starts it.
     """

@@ -36,5 +36,5 @@ class Renamed:
 
 
 def _begun(content: bytes, name: bytes) -> int:
-    """How many bytes at the end of `content` are the first ones of `name`."""
+    """Return how many bytes at the end of `content` are the first ones of `name`."""
     return next((size for size in range(len(name) - 1, 0, -1) if content.endswith(name[:size])), 0)

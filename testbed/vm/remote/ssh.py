@@ -41,7 +41,10 @@ Sink = Callable[[bytes], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """Where to log in. `host_key` is the file of the host's own key where we made it, else it must be a known host."""
+    """A place to log in.
+
+    `host_key` is the file of the host's own key where we made it, else it must be a known host.
+    """
 
     host: str
     port: int = 22
@@ -135,7 +138,7 @@ class SshSession:
         return 130 if interrupted else status
 
     def check(self, line: Sequence[str], *, stdin: bytes = b"") -> bytes:
-        """What a command of the far end prints that must succeed; `stdin` is its whole input."""
+        """Return what a command of the far end prints that must succeed; `stdin` is its whole input."""
         channel = self._open(shlex.join(line))
         said = io.BytesIO()
         reader = threading.Thread(target=_copy, args=(channel.recv_stderr, said.write), daemon=True)
@@ -252,7 +255,7 @@ def _copy(receive: Callable[[int], bytes], sink: Sink) -> None:
 
 
 def writer(stream: BinaryIO) -> Sink:
-    """What writes to a stream at once."""
+    """Return what writes to a stream at once."""
 
     def write(content: bytes) -> None:
         stream.write(content)

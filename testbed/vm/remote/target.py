@@ -33,7 +33,10 @@ _READING = frozenset({"exec", "shell"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where verbs run. `machine` is the lab VM's name, or None for `login`; `path` is the project's directory there."""
+    """The machine where verbs run.
+
+    `machine` is the lab VM's name, or None for `login`; `path` is the project's directory there.
+    """
 
     machine: str | None = None
     login: Login | None = None

@@ -22,7 +22,7 @@ _HEADER = struct.Struct(">I")
 
 
 def frame(content: bytes) -> bytes:
-    """What carries `content` to the command; b"" ends its input."""
+    """Return what carries `content` to the command; b"" ends its input."""
     return _HEADER.pack(len(content)) + content
 
 

@@ -104,7 +104,7 @@ def pack(files: Sequence[Path], directory: Path, more: Sequence[str] = (), *, pr
 
 
 def far_content(file: Path) -> bytes:
-    """What is in a file, as it is to be there: in YAML, names of files that lead there as they do here.
+    """Return what is in a file, as it is to be there: in YAML, names of files that lead there as they do here.
 
     Absolute ones, and those that go up again from a directory that may not be there, become relative to the file.
     """

@@ -43,7 +43,7 @@ _POLL_S = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
-    """What came of a job. `files` are those it wrote; `guest_s` is how far the guest's clock came, boot included."""
+    """The outcome of a job. `files` are those it wrote; `guest_s` is how far the guest's clock came, boot included."""
 
     status: int
     files: tuple[Path, ...]
@@ -173,7 +173,7 @@ def _without_end(archive: bytes) -> bytes:
 
 
 def _read_outcome(disk: Path) -> tuple[dict[str, float], bytes] | tuple[None, bytes]:
-    """What the guest wrote over its job: the outcome, and the archive; None if it did not."""
+    """Return what the guest wrote over its job: the outcome, and the archive; None if it did not."""
     with disk.open("rb") as file:
         try:
             with tarfile.open(fileobj=file, mode="r:") as tar:

@@ -89,7 +89,7 @@ class CongestionContext:
 
     @property
     def rccc_enabled(self) -> bool:
-        """Whether requests carry a credit_target (RUD_CC_REQ, ROD_CC_REQ)."""
+        """Tell whether requests carry a credit_target (RUD_CC_REQ, ROD_CC_REQ)."""
         return self.credit is not None
 
     @property
@@ -117,7 +117,7 @@ class CongestionContext:
         return self._state
 
     def can_send(self) -> bool:
-        """Whether a packet may be sent, of whatever size: at most one too many fits in."""
+        """Tell whether a packet may be sent, of whatever size: at most one too many fits in."""
         nscc = self.nscc
         if nscc is not None and not nscc.can_send():
             return False
@@ -125,7 +125,7 @@ class CongestionContext:
         return credit is None or credit.credit > 0
 
     def on_demand(self, backlog_bytes: int, retransmit_bytes: int, unacked: bool) -> None:
-        """What the PDCs of this context have waiting, fresh and to be sent again, and whether any packet is
+        """Learn what the PDCs of this context have waiting, fresh and to be sent again, and whether any packet is
         unacknowledged.
 
         Due when that has changed, once after a batch of events.
@@ -152,7 +152,7 @@ class CongestionContext:
             self.credit.on_send(size)
 
     def ack_request(self) -> bool:
-        """Whether the packet just counted by `on_send` must ask for an ACK (AR)."""
+        """Tell whether the packet just counted by `on_send` must ask for an ACK (AR)."""
         if self.nscc is not None and self.nscc.ack_request():
             return True
         return self.credit is not None and self.credit.credit <= 0
@@ -233,7 +233,7 @@ class CongestionContext:
         return self.credit.credit_target(self._backlog, self._retransmit, None if self.nscc is None else self.nscc.cwnd)
 
     def next_credit_request_time(self) -> int | None:
-        """When a CREDIT_REQ is due; None if none is. After sending it, call `on_credit_request`."""
+        """Return when a CREDIT_REQ is due; None if none is. After sending it, call `on_credit_request`."""
         if self.credit is None or (self._backlog <= 0 and self._retransmit <= 0):
             return None
         return self.credit.next_request_time()

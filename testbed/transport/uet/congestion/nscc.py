@@ -222,7 +222,7 @@ class Nscc:
         self.inflight += size
 
     def ack_request(self) -> bool:
-        """Whether the packet just counted as sent must ask for an ACK (AR): none may be due in time."""
+        """Tell whether the packet just counted as sent must ask for an ACK (AR): none may be due in time."""
         return self.cwnd - self.inflight < self._mtu or self.cwnd < self.config.ack_gen_trigger_bytes
 
     def on_ack(

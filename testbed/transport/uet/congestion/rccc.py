@@ -118,7 +118,7 @@ class CreditSource:
         return (self._last_counter - (-wanted // CREDIT_UNIT_BYTES)) & CREDIT_MASK
 
     def next_request_time(self) -> int | None:
-        """When a source that has something to send should ask with CREDIT_REQ; None while it has credit.
+        """Return when a source that has something to send should ask with CREDIT_REQ; None while it has credit.
 
         At most once per base RTT.
         """
@@ -230,7 +230,7 @@ class CreditScheduler:
         return 0 if entry is None else entry.granted & CREDIT_MASK
 
     def next_grant_time(self) -> int | None:
-        """When `grant` has something to say; None if nobody is to be granted anything."""
+        """Return when `grant` has something to say; None if nobody is to be granted anything."""
         if self._announce:
             return 0
         if self._retransmitting or self._active or self._idle:

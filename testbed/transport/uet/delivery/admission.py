@@ -64,7 +64,7 @@ class TargetTable:
             self._closed.popitem(last=False)
 
     def was_closed(self, identity: Identity, start_psn: int, now: int) -> bool:
-        """Whether a SYN belongs to a PDC that has ended not long ago."""
+        """Tell whether a SYN belongs to a PDC that has ended not long ago."""
         closed = self._closed
         while closed:
             oldest, (_, until) = next(iter(closed.items()))
@@ -75,7 +75,7 @@ class TargetTable:
         return remembered is not None and remembered[0] == start_psn
 
     def confirm(self, pdc: Pdc) -> None:
-        """Its initiator knows our PDCID, so it is where its packets say that they come from."""
+        """Note that its initiator knows our PDCID, so it is where its packets say that they come from."""
         pdc.unconfirmed_since = -1
         self._unconfirmed.pop((pdc.remote, pdc.remote_pdcid), None)
 
@@ -107,7 +107,7 @@ class TargetTable:
         return longest is not None
 
     def has_begun_anew(self, pdc: Pdc, now: int) -> bool:
-        """Whether the initiator of `pdc`, of which a SYN with another Start_PSN has come, no longer knows it.
+        """Tell whether the initiator of `pdc`, of which a SYN with another Start_PSN has come, no longer knows it.
 
         It is probed first: if it answers for the old PDC, the SYN was forged (compare the challenge of RFC 5961,
         section 4). A genuine one is repeated until there was time for that.

@@ -49,7 +49,7 @@ class PdcOwner(Protocol):
 
     @property
     def target(self) -> Semantics:
-        """Who executes what arrives."""
+        """Return who executes what arrives."""
         ...
 
     def emit(self, datagram: Outgoing) -> None:
@@ -78,11 +78,11 @@ class PdcOwner(Protocol):
 
 
 class Transfers(Protocol):
-    """What semantics keeps for a PDC, as far as the PDC is concerned."""
+    """The part of a PDC's state that semantics keeps, as far as the PDC is concerned."""
 
     @property
     def waiting(self) -> bool:
-        """Whether data is to come back."""
+        """Tell whether data is to come back."""
         ...
 
     def expect(self, now: int) -> int:
@@ -232,7 +232,7 @@ class Pdc:
 
     @property
     def open(self) -> bool:
-        """Whether it takes new messages."""
+        """Tell whether it takes new messages."""
         return self.state in (PdcState.CLOSED, PdcState.CREATING, PdcState.ESTABLISHED) and not self.close_wanted
 
     @property

@@ -52,7 +52,7 @@ _OLDEST = -0x8000
 
 
 class Answer(NamedTuple):
-    """What semantics says to a request: a response, or a refusal as a NACK (then the packet counts as not received)."""
+    """The reply of semantics to a request: a response, or a refusal by NACK (the packet then counts as not received)."""
 
     next_header: NextHeader
     body: bytes
@@ -104,8 +104,8 @@ class Receiver:
         self._ce_packets = self._late_packets = 0
 
     def take_counts(self) -> Iterable[tuple[str, int]]:
-        """What was counted since this was called the last time: packets with CE, and packets that arrived, not sent
-        again, after one of a higher PSN (the reordered ones of RFC 4737, section 4.2)."""
+        """Return what was counted since this was called the last time: packets with CE, and packets that arrived, not
+        sent again, after one of a higher PSN (the reordered ones of RFC 4737, section 4.2)."""
         counts = [
             (what, number)
             for what, number in (("ce-marked", self._ce_packets), ("out-of-order", self._late_packets))

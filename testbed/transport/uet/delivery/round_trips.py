@@ -10,7 +10,7 @@ LONGEST_RTO_NS = 8_000_000_000
 
 
 class RoundTrips:
-    """Of one PDC. `floor_ns` is the shortest time-out."""
+    """The round trips of one PDC. `floor_ns` is the shortest time-out."""
 
     __slots__ = ("_floor", "_smoothed", "_variation")
 
@@ -29,7 +29,7 @@ class RoundTrips:
             self._smoothed += (rtt - self._smoothed) // 8
 
     def timeout(self, earlier: int) -> int:
-        """Of a packet that has had so many time-outs."""
+        """Return the time-out of a packet that has had so many time-outs."""
         base = max(self._smoothed + 4 * self._variation, self._floor)
         longer = base << earlier
         return longer if longer < LONGEST_RTO_NS else LONGEST_RTO_NS

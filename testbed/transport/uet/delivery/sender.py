@@ -149,7 +149,7 @@ class Sender:
 
     @property
     def idle(self) -> bool:
-        """Nothing to send, and everything that was sent is acknowledged."""
+        """Tell whether nothing is to be sent, and everything that was sent is acknowledged."""
         return not self._sources and not len(self.window)
 
     @property
@@ -159,7 +159,7 @@ class Sender:
 
     @property
     def next_is_short(self) -> bool:
-        """Whether what is to be sent next is the end of a message, or all of it, and short."""
+        """Tell whether what is to be sent next is the end of a message, or all of it, and short."""
         sources = self._sources
         return False if self._again or not sources else sources[0].remaining_bytes <= _SHORT_BYTES
 
@@ -170,7 +170,7 @@ class Sender:
 
     @property
     def retransmit_bytes(self) -> int:
-        """Of packets to be sent again."""
+        """Return the bytes of packets to be sent again."""
         return sum(packet.size for packet in self._again or () if packet.state == _LOST)
 
     def transmit(self, now: int, out: list[Outgoing], limit: int) -> None:
@@ -294,7 +294,7 @@ class Sender:
     # --- what the peer says ------------------------------------------------------------------------------
 
     def believes(self, ack: Ack) -> bool:
-        """Whether an ACK speaks of what was sent."""
+        """Tell whether an ACK speaks of what was sent."""
         window = self.window
         cack = ack.cack_psn
         return window.may_be_cumulative(cack) and (

@@ -43,7 +43,7 @@ class ReceiveTracker:
         return self.contiguous
 
     def has(self, psn: int) -> bool:
-        """Whether this PSN was received (or lies so far behind that it must have been)."""
+        """Tell whether this PSN was received (or lies so far behind that it must have been)."""
         offset = psn_distance(psn, self.contiguous)
         return offset <= 0 or bool(self.bitmap >> (offset - 1) & 1)
 
@@ -69,7 +69,7 @@ class ReceiveTracker:
 
     @property
     def out_of_order(self) -> int:
-        """How many PSNs are received above a gap (OOO_Count, table 3-74)."""
+        """Return how many PSNs are received above a gap (OOO_Count, table 3-74)."""
         return self.bitmap.bit_count()
 
     @property
@@ -103,7 +103,7 @@ class ReceiveTracker:
 
     @property
     def holds(self) -> int:
-        """How many guaranteed responses are kept."""
+        """Return how many guaranteed responses are kept."""
         return len(self._held)
 
     def clear(self, clear_psn: int) -> None:

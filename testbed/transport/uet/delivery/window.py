@@ -28,7 +28,7 @@ class PacketState(IntEnum):
 
 
 class PacketSource(Protocol):
-    """Where packets come from, and who learns what became of them: a message, or the responses of a target."""
+    """The source of packets, which learns what became of them: a message, or the responses of a target."""
 
     def next_packet(self) -> TxPacket | None:
         """The next new packet; None when there is none any more."""
@@ -36,7 +36,7 @@ class PacketSource(Protocol):
 
     @property
     def exhausted(self) -> bool:
-        """Whether `next_packet` would say None now."""
+        """Tell whether `next_packet` would say None now."""
         ...
 
     @property
@@ -139,12 +139,12 @@ class SendWindow:
         return self._packets.get(psn)
 
     def was_sent(self, psn: int) -> bool:
-        """Whether some packet has had this PSN, of the latest 2**31."""
+        """Tell whether some packet has had this PSN, of the latest 2**31."""
         behind = (self.next_psn - 1 - psn) & 0xFFFF_FFFF
         return behind < self.sent and behind < 0x8000_0000
 
     def may_be_cumulative(self, psn: int) -> bool:
-        """Whether it can be a CACK_PSN: that of a packet, or the one before Start_PSN."""
+        """Tell whether it can be a CACK_PSN: that of a packet, or the one before Start_PSN."""
         behind = (self.next_psn - 1 - psn) & 0xFFFF_FFFF
         return behind <= self.sent and behind < 0x8000_0000
 

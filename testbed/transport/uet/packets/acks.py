@@ -107,7 +107,7 @@ class Ack(NamedTuple):
 
     @property
     def probe_opaque(self) -> int:
-        """With P: what the probe said, in the place of `ack_psn_offset` (0 to 65535)."""
+        """Return, with P, what the probe said in the place of `ack_psn_offset` (0 to 65535)."""
         return self.ack_psn_offset & 0xFFFF
 
     @property

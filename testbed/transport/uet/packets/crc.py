@@ -86,7 +86,7 @@ def check_crc(source_ip: str, destination_ip: str, source_port: int, data: bytes
 
 @cache
 def _byte_table() -> tuple[int, ...]:
-    """What each byte leaves in the register."""
+    """Return what each byte leaves in the register."""
     table = []
     for byte in range(256):
         register = byte
@@ -98,7 +98,7 @@ def _byte_table() -> tuple[int, ...]:
 
 @cache
 def _advance(count: int) -> tuple[int, ...]:
-    """What each of the 32 bits of the register becomes after `count` zero bytes (a power of two)."""
+    """Return what each of the 32 bits of the register becomes after `count` zero bytes (a power of two)."""
     if count == 1:
         table = _byte_table()
         return tuple(table[1 << bit & 0xFF] ^ 1 << bit >> 8 for bit in range(32))

@@ -358,7 +358,7 @@ def _bad_request(word: int, clear_psn_offset: int) -> DecodeError:
 
 
 def _syn_word(header: NamedTuple, dpdcid: int, pdc_info: int, psn_offset: int) -> int:
-    """What a SYN has in the place of the DPDCID."""
+    """Return what a SYN has in the place of the DPDCID."""
     if dpdcid or pdc_info >> 4 or psn_offset >> 12:
         raise unfit(header, "dpdcid, pdc_info or psn_offset")
     return pdc_info << 12 | psn_offset

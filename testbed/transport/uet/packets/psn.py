@@ -12,5 +12,5 @@ def psn_add(psn: int, count: int) -> int:
 
 
 def psn_distance(later: int, earlier: int) -> int:
-    """How far `later` is ahead of `earlier`: -2**31 to 2**31 - 1, negative where it is behind."""
+    """Return how far `later` is ahead of `earlier`: -2**31 to 2**31 - 1, negative where it is behind."""
     return ((later - earlier + _HALF) & PSN_MASK) - _HALF

@@ -120,7 +120,7 @@ class StandardRequest(NamedTuple):
         return DeferrableTokens.from_word(self.memory_key) if self.opcode == Opcode.DEFERRABLE_RTR else None
 
     def encode(self) -> bytes:
-        """With the extension. Raises `UsageError`."""
+        """Encode the header with its extension. Raises `UsageError`."""
         (
             opcode,
             flags,
@@ -208,7 +208,7 @@ class MediumRequest(NamedTuple):
         return self.memory_key
 
     def encode(self) -> bytes:
-        """With the extension. Raises `UsageError`."""
+        """Encode the header with its extension. Raises `UsageError`."""
         has_header_data = bool(self.flags & _HD)
         if self.buffer_offset if has_header_data else self.header_data:
             raise unfit(self, "buffer_offset with HD, or header_data without")
@@ -252,7 +252,7 @@ class SmallRequest(NamedTuple):
     extension: Extension | None = None
 
     def encode(self) -> bytes:
-        """With the extension. Raises `UsageError`."""
+        """Encode the header with its extension. Raises `UsageError`."""
         job = _single_packet(self)
         try:
             packed = _SMALL.pack(
@@ -283,7 +283,7 @@ class DeferrableTokens(NamedTuple):
 
     @property
     def word(self) -> int:
-        """As a header carries them, 64 bits."""
+        """Return the bits as a header carries them: 64 of them."""
         return self.initiator << 32 | self.target
 
 
@@ -400,7 +400,7 @@ _DECODERS: tuple[Callable[[Data, int], tuple[SesHeader, int]], ...] = (
 
 
 def _decode_single(first: int, flags: int, data: Data, offset: int, end: int) -> tuple[Opcode, Extension | None, int]:
-    """What medium and small headers have in common: `end` is where the extension begins."""
+    """Return what medium and small headers have in common: `end` is where the extension begins."""
     if flags & _WHOLE != _WHOLE:
         raise DecodeError(offset + 1, "SOM and EOM must be set in a medium or small header")
     opcode = _BARE_OPCODES[first & 0x3F]

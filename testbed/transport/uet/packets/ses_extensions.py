@@ -38,7 +38,7 @@ ATOMIC_OPCODES: frozenset[int] = frozenset(
 
 
 class RendezvousExtension(NamedTuple):
-    """Where the target reads the rest of a RENDEZVOUS_SEND or RENDEZVOUS_TSEND."""
+    """The place from which the target reads the rest of a RENDEZVOUS_SEND or RENDEZVOUS_TSEND."""
 
     eager_length: int
     """Bytes that come with the request, 32 bits."""
@@ -65,7 +65,7 @@ class RendezvousExtension(NamedTuple):
 
 
 class AtomicExtension(NamedTuple):
-    """What an atomic operation without a compare operand does."""
+    """The extension of an atomic operation without a compare operand: what it does."""
 
     amo_opcode: AmoOpcode
     datatype: AmoType
@@ -83,7 +83,7 @@ class AtomicExtension(NamedTuple):
 
 
 class CswapExtension(NamedTuple):
-    """What an atomic operation with a compare operand does: CSWAP to CSWAP_GT, and MSWAP."""
+    """The extension of an atomic operation with a compare operand: CSWAP to CSWAP_GT, and MSWAP."""
 
     amo_opcode: AmoOpcode
     datatype: AmoType

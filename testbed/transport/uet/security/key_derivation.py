@@ -59,7 +59,7 @@ class DomainKey:
 
 
 class DerivedKey(NamedTuple):
-    """What the packets of one source are protected with."""
+    """The key and the IV mask that the packets of one source are protected with."""
 
     key: DomainKey
     iv_mask: int

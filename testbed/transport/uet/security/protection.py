@@ -16,7 +16,7 @@ _new = tuple.__new__  # a named tuple in half the time that its own constructor 
 
 
 class Protection:
-    """Of the endpoint with address `own`: by the keys of `security`, or, with None, by a CRC."""
+    """The protection of the endpoint with address `own`: by the keys of `security`, or, with None, by a CRC."""
 
     __slots__ = ("_own", "_security", "overhead_bytes")
 
@@ -27,7 +27,7 @@ class Protection:
         """What it adds to each packet."""
 
     def seal(self, datagrams: Sequence[Outgoing], counters: Counter[str]) -> list[Outgoing]:
-        """What is to be sent in the place of `datagrams`. What cannot be protected is not sent, but counted."""
+        """Return what is to be sent in the place of `datagrams`. What cannot be protected is not sent, but counted."""
         own = self._own
         out: list[Outgoing] = []
         security = self._security
@@ -52,12 +52,12 @@ class Protection:
         return self._security.open(incoming.remote, self._own, incoming.entropy, incoming.data)
 
     def open_trimmed(self, incoming: Incoming) -> bytes | memoryview:
-        """As much of a packet as a switch has left of it. Nothing proves it. Raises as `open` does."""
+        """Return as much of a packet as a switch has left of it. Nothing proves it. Raises as `open` does."""
         if self._security is None:
             return incoming.data  # its CRC is lost, and so is the packet
         return self._security.hint(incoming.remote, self._own, incoming.data)
 
 
 def count_refusal(error: SecurityError, counters: Counter[str], packets: int = 1) -> None:
-    """As `security-bad-icv` and the like."""
+    """Count a refused packet, as `security-bad-icv` and the like."""
     counters[f"security-{error.reason.name.lower().replace('_', '-')}"] += packets

@@ -45,7 +45,7 @@ class ReplayWindow:
         """Bit i of block b, counted round: counter 64 b + i."""
 
     def verdict(self, counter: int) -> ReplayVerdict:
-        """What `accept` would answer; nothing is recorded."""
+        """Return what `accept` would answer; nothing is recorded."""
         age = self._newest - counter
         if age < 0:
             return ReplayVerdict.FRESH

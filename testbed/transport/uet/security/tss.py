@@ -118,7 +118,7 @@ class SecurityError(UetError):
 
 
 def first_counter(now: int) -> int:
-    """Where the counter of a sender that starts at `now` begins, so that it continues none of its predecessors.
+    """Return where the counter of a sender that starts at `now` begins, so that it continues none of its predecessors.
 
     `now` is wall-clock time in nanoseconds since 1970. The counter ticks every 1.024 us from 2025 until 2034, so it is
     ahead of any predecessor that sent fewer than 976,000 packets/s on average, unless the clock went back. UsageError
@@ -233,7 +233,7 @@ class SecureDomain:
 
     @property
     def overhead_bytes(self) -> int:
-        """What `seal` adds to a packet."""
+        """Return what `seal` adds to a packet."""
         return self._header_bytes + ICV_BYTES
 
     def install_key(self, an: int, key: DomainKey) -> None:
@@ -326,7 +326,7 @@ class SecureDomain:
         return association
 
     def open(self, source_ip: str, destination_ip: str, source_port: int, data: bytes | memoryview) -> bytes:
-        """What was sealed into the UDP payload `data`, which arrived whole from `source_ip`.
+        """Return what was sealed into the UDP payload `data`, which arrived whole from `source_ip`.
 
         SecurityError with the reason, which is counted; DecodeError if the packet is too short to be one.
         """
@@ -410,7 +410,7 @@ class SecureDomain:
         return self._epoch - epoch > self._lifetime
 
     def _candidate(self, header: TssHeader, addresses: bytes) -> _Association:
-        """How a packet with this header would be protected, if it is genuine."""
+        """Return how a packet with this header would be protected, if it is genuine."""
         return self._associate(header.an, header.epoch, header.ssi, addresses)
 
     def _associate(self, an: int, epoch: int, ssi: int | None, addresses: bytes) -> _Association:

@@ -43,7 +43,7 @@ _TOKEN_MASK = 0xFFFF_FFFF
 
 
 class Question(IntEnum):
-    """What a peer is asked whether it still knows."""
+    """The things that a peer is asked whether it still knows."""
 
     RENDEZVOUS = 1
     """Of the target: the rendezvous send whose rest has this key."""
@@ -75,7 +75,7 @@ Identity = tuple[str, int, int, int]
 
 
 class Deferral:
-    """What a target remembers of a rendezvous or deferrable send."""
+    """The memory that a target has of a rendezvous or deferrable send."""
 
     __slots__ = ("eager", "endpoint", "extension", "header", "identity", "known", "mode", "remote")
 
@@ -221,7 +221,7 @@ class DeferredSends:
         self._fep.start(pdc, message, now)
 
     def offers(self, key: int) -> bool:
-        """Whether the memory of this key is what a rendezvous offers."""
+        """Tell whether the memory of this key is what a rendezvous offers."""
         return key in self._read_offers
 
     def was_lost(self, key: int, reason: str, now: int) -> None:
@@ -318,7 +318,7 @@ class DeferredSends:
             self._check_at = now + self._fep.config.patience_ns
 
     def next_timer(self) -> int | None:
-        """When peers are to be asked; None while nothing waits for one."""
+        """Return when peers are to be asked; None while nothing waits for one."""
         return (self._check_at or None) if self._offers or self._read_offers or self._accepted else None
 
     def handle_timer(self, now: int) -> None:
@@ -360,7 +360,7 @@ class DeferredSends:
         self._fep.start(pdc, message, now)
 
     def knows(self, remote: str, header: StandardRequest) -> bool:
-        """Whether what a NO_OP asks about is known here; one that asks about nothing is always right."""
+        """Tell whether what a NO_OP asks about is known here; one that asks about nothing is always right."""
         subject = header.memory_key
         if header.buffer_offset == Question.RESTART:
             offer = self._offers.get(subject >> 32)
@@ -386,7 +386,7 @@ class DeferredSends:
             wait.operation.complete(ReturnCode.UNDELIVERABLE, 0, now, reason)
 
     def closed(self, endpoint: Endpoint) -> None:
-        """What waits for a receive of this endpoint will never meet one."""
+        """Learn that what waits for a receive of this endpoint will never meet one."""
         for deferral in [deferral for deferral in self._known.values() if deferral.endpoint is endpoint]:
             deferral.forget()
 
@@ -497,7 +497,7 @@ class DeferredSends:
         self._fep.start(pdc, message_out, now)
 
     def _rendezvous_step(self, message: IncomingMessage, operation: Operation, now: int) -> Step:
-        """What follows the eager part: copy it, and read the rest."""
+        """Return what follows the eager part: copy it, and read the rest."""
         deferral = message.deferral
         assert deferral is not None and deferral.extension is not None
         extension = deferral.extension

@@ -28,7 +28,7 @@ _COMPARING = frozenset(range(AmoOpcode.CSWAP, AmoOpcode.MSWAP + 1))
 
 
 class SendKind(StrEnum):
-    """How a SEND goes out."""
+    """The ways in which a SEND goes out."""
 
     EAGER = "eager"
     """Whole, at once."""

@@ -45,7 +45,7 @@ class Pending(Protocol):
 
 
 class Target:
-    """Where an operation goes, in header fields, and who it is from."""
+    """The destination of an operation, in header fields, and who it is from."""
 
     __slots__ = ("initiator", "job_id", "pid_on_fep", "relative", "resource_index")
 
@@ -340,7 +340,7 @@ class ReadMessage:
 
 
 class FetchedValue:
-    """What a fetching atomic waits for: the old value."""
+    """The old value that a fetching atomic waits for."""
 
     __slots__ = ("_buffer", "_transfers", "message_id", "operation")
 

@@ -44,7 +44,7 @@ class SemanticsOwner(Protocol):
         ...
 
     def transfers(self, pdc: Pdc) -> PdcTransfers:
-        """What semantics keeps for this PDC."""
+        """Return what semantics keeps for this PDC."""
         ...
 
     def register(

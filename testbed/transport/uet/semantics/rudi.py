@@ -176,7 +176,7 @@ class RudiChannel:
         self._fep.emit(self._datagram(nack.nack_psn, request, now))
 
     def next_timer(self) -> int | None:
-        """When the oldest unanswered request is to be repeated."""
+        """Return when the oldest unanswered request is to be repeated."""
         if not self._under_way:
             return None
         return min(request.deadline for request in self._under_way.values())

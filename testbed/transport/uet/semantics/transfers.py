@@ -21,7 +21,7 @@ def check_response(next_header: NextHeader, data: bytes | memoryview, offset: in
 
 
 class PdcTransfers:
-    """What semantics keeps for one PDC."""
+    """The state that semantics keeps for one PDC."""
 
     __slots__ = (
         "_deadline",
@@ -59,7 +59,7 @@ class PdcTransfers:
 
     @property
     def waiting(self) -> bool:
-        """Whether data is to come back."""
+        """Tell whether data is to come back."""
         return bool(self.pending)
 
     def new_message_id(self) -> int:
