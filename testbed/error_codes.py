@@ -118,6 +118,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "not-of-a-port": "A setting of whole switches is given for one port.",
             "pfc-of-lossy": "A class that is not lossless has pause thresholds.",
             "pfc-thresholds": "The thresholds XOFF and XON of a class are not in order.",
+            "qos": "The lab has no section `qos`, and its ports are to be planned.",
             "too-many-classes": "There are more than eight traffic classes.",
             "too-many-ports": "A lab with `qos` has more ports than the programs of ports have room for.",
             "two-defaults": "Two classes say that they take what no other class names.",

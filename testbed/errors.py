@@ -56,6 +56,21 @@ class Problem:
         return f"{where}: {self.code}:{path} {self.message}{hint}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What is wrong with an entry of a user's file, found by somebody who knows what it means and not where it stands.
+
+    `keys` lead from the entry to the value that is wrong; `spec` turns it into a `Problem` with the position of that
+    value, or with `at_key` of its key.
+    """
+
+    code: str
+    keys: tuple[str | int, ...]
+    message: str
+    hint: str | None = None
+    at_key: bool = False
+
+
 class SpecError(TestbedError):
     """A file the user wrote is wrong. Carries every problem of the stage that found them."""
 

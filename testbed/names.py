@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # Lengths: /run/testbed/<lab>/<node>/<socket> must fit sockaddr_un (108 bytes, unix(7)).
 LAB_NAME = re.compile(r"^[a-z][a-z0-9-]{0,23}$")
@@ -13,6 +13,7 @@ INTERFACE_NAME = re.compile(r"^[a-z][a-z0-9_.-]{0,14}$")
 
 MAX_INTERFACE_NAME = 15
 """IFNAMSIZ - 1 of linux/if.h."""
+_NAMES_IN_HINT = 8
 
 
 def check_lab_name(name: str) -> None:
@@ -49,6 +50,15 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word a user most probably meant, for a hint."""
     found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return found[0] if found else None
+
+
+def known_names_hint(word: str, known: Sequence[str]) -> str | None:
+    """The hint for a name that is not there: the one that was meant, or the first few there are; None without any."""
+    meant = nearest(word, known)
+    if meant:
+        return f"did you mean {meant}?"
+    listed = ", ".join(known[:_NAMES_IN_HINT]) + (", ..." if len(known) > _NAMES_IN_HINT else "")
+    return f"there are {listed}" if known else None
 
 
 def rail_switch_name(pod: int, segment: int, index: int, plane: str = "") -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -22,8 +21,6 @@ from xdist.scheduler import LoadScopeScheduling
 from testbed.drivers.probing.kernel_probe import probe_kernel
 from testbed.drivers.probing.machine import find_frr, require_root
 from testbed.errors import CapabilityError
-
-sys.path.insert(0, str(Path(__file__).parent / "support"))  # what tests of several tiers share
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 ALONE = IN_CI or os.environ.get("TESTBED_TEST_ALONE") == "1"

@@ -55,8 +55,8 @@ NodeFilter = Annotated[
     str | None, typer.Option("--node-filter", help="Only nodes matching these comma-separated patterns.")
 ]
 Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for routing to converge.")]
-NodeArgument = Annotated[str, typer.Argument(metavar="NODE")]
-PortArgument = Annotated[str, typer.Argument(metavar="NODE:IF")]
+NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node of the lab.")]
+PortArgument = Annotated[str, typer.Argument(metavar="NODE:IF", help="An interface of a node.")]
 
 
 def _version(wanted: bool) -> None:
@@ -136,7 +136,9 @@ def destroy(
 
 @app.command()
 def inspect(
-    what: Annotated[str, typer.Argument(metavar="[nodes|links|routes|bgp|scale|sizing|qos]")] = "nodes",
+    what: Annotated[
+        str, typer.Argument(metavar="[nodes|links|routes|bgp|scale|sizing|qos]", help="What to show.")
+    ] = "nodes",
     name: LabName = None,
     topology: Topology = None,
     node_filter: NodeFilter = None,
@@ -158,7 +160,9 @@ def list_labs(format: Form = "table") -> None:
 
 @app.command(context_settings={"allow_extra_args": False, "ignore_unknown_options": True})
 def exec(
-    node: NodeArgument, command: Annotated[list[str], typer.Argument(metavar="-- CMD...")], name: LabName = None
+    node: NodeArgument,
+    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The command and its arguments.")],
+    name: LabName = None,
 ) -> None:
     """Run a command in a node; its exit code is ours."""
     from testbed.cli import nodes
@@ -190,7 +194,9 @@ def capture(
     port: PortArgument,
     write: Annotated[str | None, typer.Option("-w", "--write", help="Write a pcap file ('-': stdout).")] = None,
     count: Annotated[int | None, typer.Option("-c", "--count", help="Stop after so many packets.")] = None,
-    expression: Annotated[list[str] | None, typer.Argument(metavar="[FILTER...]")] = None,
+    expression: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILTER...]", help="Only packets that this filter of tcpdump passes.")
+    ] = None,
     name: LabName = None,
 ) -> None:
     """Capture packets of an interface with tcpdump."""
@@ -224,9 +230,7 @@ def decode(
 @uet_app.command("plot")
 def uet_plot(
     trace: Annotated[Path, typer.Argument(metavar="TRACE", help="Events of an endpoint, one JSON object a line.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Picture to write: .svg, .png or .pdf.")] = Path(
-        "trace.svg"
-    ),
+    output: Annotated[Path, typer.Option("-o", "--output", help="Picture to write: an .svg file.")] = Path("trace.svg"),
     pdc: Annotated[int | None, typer.Option("--pdc", help="PDCID; default: the one that sent most.")] = None,
 ) -> None:
     """Draw window, round trips, paths and losses of a PDC over time."""
@@ -295,7 +299,7 @@ def validate(
 
 @app.command()
 def generate(
-    design: Annotated[str | None, typer.Argument(metavar="[DESIGN]")] = None,
+    design: Annotated[str | None, typer.Argument(metavar="[DESIGN]", help="A design; default: list them.")] = None,
     set: Settings = None,
     name: Annotated[str, typer.Option("-n", "--name", help="Lab name to write.")] = "lab",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write; default: print.")] = None,
@@ -308,7 +312,9 @@ def generate(
 
 
 @app.command()
-def schema(kind: Annotated[str, typer.Argument(metavar="[topology|scenario]")] = "topology") -> None:
+def schema(
+    kind: Annotated[str, typer.Argument(metavar="[topology|scenario]", help="Whose keys.")] = "topology",
+) -> None:
     """Print the JSON Schema of a file, for editors."""
     from testbed.cli import offline
 
@@ -355,7 +361,10 @@ def metrics(
 
 @app.command()
 def stats(
-    patterns: Annotated[list[str] | None, typer.Argument(metavar="[NODE|NODE:IF...] [SPAN]")] = None,
+    patterns: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NODE|NODE:IF...] [SPAN]", help="Only these nodes or ports; measured for a span."),
+    ] = None,
     name: LabName = None,
     traffic_class: Annotated[str | None, typer.Option("--class", help="Only this traffic class.")] = None,
     all: Annotated[bool, typer.Option("--all", "-a", help="Queues that saw nothing, too.")] = False,
@@ -425,7 +434,7 @@ def link_set(
 
 @link_app.command("show")
 def link_show(
-    port: Annotated[str | None, typer.Argument(metavar="[NODE:IF]")] = None,
+    port: Annotated[str | None, typer.Argument(metavar="[NODE:IF]", help="One end of a link.")] = None,
     name: LabName = None,
     format: Form = "table",
 ) -> None:
@@ -437,7 +446,7 @@ def link_show(
 
 @link_app.command("reset")
 def link_reset(
-    port: Annotated[str | None, typer.Argument(metavar="[NODE:IF]")] = None,
+    port: Annotated[str | None, typer.Argument(metavar="[NODE:IF]", help="One end of a link.")] = None,
     all: Annotated[bool, typer.Option("--all", "-a", help="Every link of the lab.")] = False,
     name: LabName = None,
 ) -> None:
@@ -449,7 +458,9 @@ def link_reset(
 
 @pfc_app.command("show")
 def pfc_show(
-    patterns: Annotated[list[str] | None, typer.Argument(metavar="[NODE|NODE:IF...]")] = None,
+    patterns: Annotated[
+        list[str] | None, typer.Argument(metavar="[NODE|NODE:IF...]", help="Only these nodes or ports.")
+    ] = None,
     name: LabName = None,
     all: Annotated[bool, typer.Option("--all", "-a", help="Lossless queues that never paused, too.")] = False,
     format: Form = "table",

@@ -10,7 +10,7 @@ from testbed.cli.labs import open_lab
 from testbed.cli.output import Format, emit_rows
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.state import StateDirectory
-from testbed.errors import DriverError, LabNotFound, TestbedError
+from testbed.errors import DriverError, TestbedError
 from testbed.model import Delay, DelayBy, Link, NodeKind
 from testbed.plan.link_delays import mechanism_text
 from testbed.plan.operations import PortPlan
@@ -235,7 +235,7 @@ def list_labs(form: Format) -> None:
                     "topology": lab.record.source,
                 }
             )
-        except LabNotFound:
+        except TestbedError:  # gone meanwhile, never completed, or another version's: `destroy` knows it
             rows.append({"name": name, "state": "unknown"})
     columns = ["name", "state", "design", "hosts", "switches", "links", "k", "created", "topology"]
     emit_rows(rows, columns, form)

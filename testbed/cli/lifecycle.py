@@ -126,5 +126,8 @@ def destroy(name: str | None, topology: str | None, *, every: bool, yes: bool, q
                 if every:
                     continue  # somebody else destroyed it meanwhile
                 raise
+        if outcome.unknown:
+            kinds = ", ".join(outcome.unknown)
+            print(f"warning: another version of testbed also made for {lab}, and it stays: {kinds}", file=sys.stderr)
         if not quiet:
             print(f"{outcome.lab}: {outcome.nodes} nodes removed in {time.monotonic() - started:.1f} s")

@@ -6,7 +6,7 @@ import difflib
 
 from testbed.cli.output import Format, emit_json, emit_rows
 from testbed.errors import TestbedError
-from testbed.workload.metrics import CATALOGUE, MetricDefinition
+from testbed.workload.metrics import CATALOGUE, Metric
 
 COLUMNS = ("name", "unit", "better", "formula", "source")
 
@@ -30,7 +30,7 @@ def metrics(name: str | None, form: Format) -> None:
             print(_in_full(metric))
 
 
-def _in_full(metric: MetricDefinition) -> str:
+def _in_full(metric: Metric) -> str:
     lines = (
         ("unit", metric.unit.value),
         ("better", metric.better.value),

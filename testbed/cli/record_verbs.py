@@ -16,7 +16,7 @@ results_app = typer.Typer(help="Look at what was measured.", no_args_is_help=Tru
 
 @record_app.command()
 def report(
-    record: Annotated[Path, typer.Argument(metavar="DIR|RECORD.json")],
+    record: Annotated[Path, typer.Argument(metavar="DIR|RECORD.json", help="A record, or the directory of its run.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Directory to write into.")] = None,
 ) -> None:
     """Write the report of a record anew: one HTML page, and JSON, CSV and JUnit beside it."""
@@ -27,7 +27,9 @@ def report(
 
 @record_app.command()
 def compare(
-    records: Annotated[list[Path], typer.Argument(metavar="BASE OTHER...")],
+    records: Annotated[
+        list[Path], typer.Argument(metavar="BASE OTHER...", help="Records: others are compared with the first.")
+    ],
     metric: Annotated[
         list[str] | None, typer.Option("--metric", help="Judge this one (or all); default: what is expected of.")
     ] = None,
@@ -66,7 +68,7 @@ def results_list(
 
 @results_app.command("show")
 def results_show(
-    record: Annotated[Path, typer.Argument(metavar="DIR|RECORD.json")],
+    record: Annotated[Path, typer.Argument(metavar="DIR|RECORD.json", help="A record, or the directory of its run.")],
     format: Form = "table",
 ) -> None:
     """Print a record as it was printed when it was measured."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from testbed.cli.output import Format, console, emit_json, emit_rows
 from testbed.errors import RecordError
-from testbed.results import RECORD_FILE, Record, list_results, load_record, write_atomically
+from testbed.results import RECORD_FILE, Record, list_results, load_record, write_result
 
 RESULTS = Path("results")
 """Where runs write below the current directory, unless told otherwise."""
@@ -105,7 +105,7 @@ def compare(
         case Format.CSV:
             emit_rows([row for comparison in comparisons for row in comparison_rows(comparison)], COLUMNS, form)
     if html is not None:
-        write_atomically(render_comparison(comparisons).encode(errors="replace"), html)
+        write_result(render_comparison(comparisons).encode(errors="replace"), html)
         if form is Format.TABLE:
             console().print(f"report {html}", highlight=False, soft_wrap=True)
     codes = {comparison.exit_code for comparison in comparisons}

@@ -10,6 +10,7 @@ from testbed.cli.labs import parse_settings
 from testbed.errors import Problem, SpecError
 from testbed.model import Lab
 from testbed.model.scenario import Scenario
+from testbed.scenario.faults.registry import fault_findings
 from testbed.scenario.sweep.points import Point, judgeable, plan_points, select_points, topology_key
 from testbed.spec.scenario.against_lab import check_against
 from testbed.spec.scenario.file import ScenarioFile, read_scenario
@@ -84,7 +85,7 @@ def _read_sweep(path: Path, overrides: Mapping[str, object], only: Mapping[str, 
             failed.add(key)
             problems.extend(error.problems)
             continue
-        problems.extend(check_against(file, point.scenario, labs[key]))
+        problems.extend(check_against(file, point.scenario, labs[key], fault_findings))
     if problems:
         raise SpecError(in_file_order(dict.fromkeys(problems)))
     return Sweep(file=file, scenario=scenario, points=points, labs=labs)

@@ -13,11 +13,12 @@ from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.scale import ScaleResolution, resolve_scale
 from testbed.errors import ScenarioError
 from testbed.model import Lab
-from testbed.model.scenario import TopologyRef, TransportKind
+from testbed.model.scenario import TopologyRef
 from testbed.plan import plan_lab
 from testbed.plan.scale import PacketDemand
 from testbed.scenario.sweep.packet_demand import packet_demand
 from testbed.scenario.sweep.points import Point, topology_key
+from testbed.scenario.transports.registry import transport_class
 
 
 class ScenarioScales:
@@ -54,7 +55,7 @@ class ScenarioScales:
 
     def _demands(self, key: str, lab: Lab) -> Sequence[PacketDemand | None]:
         scenarios = [point.scenario for point in self._points if topology_key(point.topology) == key]
-        by_user = [scenario for scenario in scenarios if scenario.transport.kind is TransportKind.UET]
+        by_user = [scenario for scenario in scenarios if transport_class(scenario.transport.kind).in_user_space]
         found: list[PacketDemand | None] = []
         if by_user:
             # what is asked in the real fabric's time is the same at every scale: any will do for the plan

@@ -15,7 +15,7 @@ scenario_app = typer.Typer()
 
 @scenario_app.command()
 def run(
-    files: Annotated[list[Path], typer.Argument(metavar="SCENARIO.yml...")],
+    files: Annotated[list[Path], typer.Argument(metavar="SCENARIO.yml...", help="Scenarios, run one after the other.")],
     set: Annotated[
         list[str] | None,
         typer.Option("--set", help="Set a key of the scenario or its topology: workload.bytes=1MB, fabric.hosts=4."),

@@ -129,7 +129,7 @@ def ssh(name: Name = DEFAULT_NAME) -> None:
 
 @vm_app.command(context_settings={"ignore_unknown_options": True})
 def exec(
-    command: Annotated[list[str], typer.Argument(metavar="-- CMD...")],
+    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The command and its arguments.")],
     name: Name = DEFAULT_NAME,
     directory: Annotated[str, typer.Option("-C", "--directory", help="Where in it.")] = SHELL_DIRECTORY,
 ) -> None:
@@ -143,8 +143,8 @@ def exec(
 
 @vm_app.command()
 def cp(
-    source: Annotated[str, typer.Argument(metavar="SOURCE")],
-    target: Annotated[str, typer.Argument(metavar="TARGET")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A path here, or vm:PATH in the lab VM.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="A path here, or vm:PATH in the lab VM.")],
     name: Name = DEFAULT_NAME,
 ) -> None:
     """Copy a file or a directory; what begins with `vm:` is a path in the lab VM."""

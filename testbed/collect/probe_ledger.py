@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from testbed.collect.probe_packet import FRAME_BYTES, ProbeNumber
+from testbed.drivers.nodes.probe_packet import FRAME_BYTES, ProbeNumber
 from testbed.workload.metrics.timeline import blackhole_time_loss
 
 _IN_TIME, _LATE = 1, 2

@@ -1,19 +1,13 @@
 """Probes beside the traffic of a run: small UDP packets at a fixed rate from host to host, open loop.
 
-All sockets are this process's, each opened inside its host's namespace: a packet leaves and arrives as any of that host
-does, and no host needs a further process. One thread sends what is due, a few milliseconds' worth at a time, and now
-and then empties the receivers; that a probe waits there changes nothing, since the kernel keeps their order and knows
-when each came.
+The sockets are this process's (`testbed.drivers.nodes.udp_prober`). One thread sends what is due, a few milliseconds'
+worth at a time, and now and then empties the receivers; that a probe waits there changes nothing, since the kernel
+keeps their order and knows when each came.
 """
 
 from __future__ import annotations
 
-import contextlib
 import heapq
-import os
-import select
-import socket
-import struct
 import threading
 import time
 from collections.abc import Sequence
@@ -21,13 +15,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from testbed.agent.options import set_receive_buffer, set_tos
 from testbed.collect.probe_ledger import ProbeLedger, ProbeReport, ProbeStream
-from testbed.collect.probe_packet import KEY_BYTES, decode_probe, encode_probe
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.namespaces import enter_namespace
+from testbed.drivers.nodes.udp_prober import ProbeEnd, UdpProber
 from testbed.errors import DriverError
-from testbed.names import namespace_name
 from testbed.plan.operations import PortPlan
 
 PROBE_PORT = 18_516
@@ -41,13 +31,6 @@ THRESHOLD_S = 0.25
 """What takes longer counts as lost (RFC 6412), unless a fabric's queues hold packets as long."""
 MOST_LATE_NS = 250_000_000
 """What is not sent by then is left out, so that a machine that was stopped does not flood its lab."""
-RECEIVE_BUFFER_BYTES = 1 << 20
-MOST_AT_ONCE = 4096
-"""Datagrams taken from a receiver before others have their turn, whoever floods it."""
-_LONGEST = 256
-_SO_TIMESTAMPNS = 35
-_TIMESPEC = struct.Struct("@qq")
-_CONTROL_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +74,10 @@ class ProbeTraffic:
         self._rate_pps = rate_pps
         self._train = train
         self._tos = tos
-        self._key = os.urandom(KEY_BYTES)
         self._ledger = ProbeLedger([flow.stream for flow in flows], threshold_ns=round(threshold_s * 1e9))
         self._interval_ns = round(train * 1e9 / rate_pps)
-        self._senders: list[tuple[socket.socket, tuple[str, int]]] = []
-        self._receivers: dict[int, socket.socket] = {}
-        self._open: dict[tuple[str, str, int], socket.socket] = {}
-        self._epoll = select.epoll()
+        self._prober: UdpProber | None = None
+        self._ends: list[tuple[ProbeEnd, ProbeEnd]] = []
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -105,43 +85,19 @@ class ProbeTraffic:
         self._begin_ns = 0
         self._latest_ns = 0
         self._skipped = 0
-        self._clock_offset_ns = 0
-        """What CLOCK_REALTIME, by which the kernel stamps, is ahead of CLOCK_MONOTONIC."""
-
-    # --- sockets -----------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
+        sources = [ProbeEnd.on(flow.source, flow.source_port) for flow in self._flows]
+        destinations = [ProbeEnd.on(flow.destination, PROBE_PORT) for flow in self._flows]
         try:
-            syscalls.in_thread(self._open_sockets)
-        except BaseException as error:
-            self.close()
-            if isinstance(error, OSError):
-                raise DriverError(
-                    f"cannot open a socket for probes: {error.strerror}",
-                    operation="probe",
-                    errno=error.errno or 0,
-                    hint="probes: off, in the scenario file",
-                ) from error
-            raise
+            self._prober = UdpProber(self._lab, [*sources, *destinations], tos=self._tos, timestamps=True)
+        except DriverError as error:
+            raise DriverError(
+                error.message, operation="probe", errno=error.errno, hint="probes: off, in the scenario file"
+            ) from error
+        self._prober.listen(destinations)
+        self._ends = list(zip(sources, destinations, strict=True))
         return self
-
-    def _open_sockets(self) -> None:
-        wanted: dict[str, dict[tuple[str, int], PortPlan]] = {}
-        for flow in self._flows:
-            wanted.setdefault(flow.source.node, {})[flow.source.name, flow.source_port] = flow.source
-            wanted.setdefault(flow.destination.node, {})[flow.destination.name, PROBE_PORT] = flow.destination
-        for node, ends in wanted.items():
-            enter_namespace(namespace_name(self._lab, node))
-            for (interface, port), nic in ends.items():
-                self._open[node, interface, port] = _udp_socket(nic, port, self._tos)
-        for flow in self._flows:
-            source, destination = flow.source, flow.destination
-            sender = self._open[source.node, source.name, flow.source_port]
-            self._senders.append((sender, (_address(destination), PROBE_PORT)))
-            receiver = self._open[destination.node, destination.name, PROBE_PORT]
-            if receiver.fileno() not in self._receivers:
-                self._receivers[receiver.fileno()] = receiver
-                self._epoll.register(receiver.fileno(), select.EPOLLIN)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -151,9 +107,8 @@ class ProbeTraffic:
     def close(self) -> None:
         """End the thread and close the sockets. Once is enough."""
         self.halt()
-        for item in self._open.values():
-            item.close()
-        self._epoll.close()
+        if self._prober is not None:
+            self._prober.close()
 
     # --- verbs -------------------------------------------------------------------------------------------
 
@@ -161,7 +116,7 @@ class ProbeTraffic:
         """Send from now on; the run began at `begin_ns` (CLOCK_MONOTONIC). Streams begin evenly spread over an
         interval, so that never many probes are under way at once."""
         self._begin_ns = begin_ns
-        self._clock_offset_ns = time.time_ns() - time.monotonic_ns()
+        self._sockets.set_clock()
         now = time.monotonic_ns()
         count = len(self._flows)
         self._due = [(now + self._interval_ns * place // count, place) for place in range(count)]
@@ -185,13 +140,13 @@ class ProbeTraffic:
         if self._error is not None:
             raise DriverError(f"the probes stopped: {self._error}", operation="probe") from self._error
         ended = time.monotonic_ns()
+        self._drain()
         while True:
-            self._drain()
             # whatever was sent before the grace began has had its time
             left_ns = ended + round(grace_s * 1e9) - time.monotonic_ns()
             if left_ns <= 0 or not self._ledger.missing(time.monotonic_ns() - round(grace_s * 1e9)):
                 break
-            self._epoll.poll(min(left_ns, DRAIN_NS) / 1e9)
+            self._drain(min(left_ns, DRAIN_NS) / 1e9)
         return self._ledger.report(
             begin_ns=self._begin_ns,
             rate_pps=self._rate_pps,
@@ -229,46 +184,16 @@ class ProbeTraffic:
                 self._skipped += self._train
                 continue
             self._latest_ns = max(self._latest_ns, now - at)
-            sender, destination = self._senders[stream]
+            source, destination = self._ends[stream]
             for _ in range(self._train):
-                payload = encode_probe(self._key, self._ledger.send(stream, time.monotonic_ns()))
                 # without a route or with a queue that takes no more it was offered and is lost
-                with contextlib.suppress(OSError):
-                    sender.sendto(payload, destination)
+                self._sockets.send(source, destination, self._ledger.send(stream, time.monotonic_ns()))
 
-    def _drain(self) -> None:
-        for fd, _ in self._epoll.poll(0):
-            receiver = self._receivers[fd]
-            for _ in range(MOST_AT_ONCE):
-                try:
-                    payload, control, _, _ = receiver.recvmsg(_LONGEST, _CONTROL_BYTES)
-                except OSError:  # nothing is left
-                    break
-                self._ledger.receive(decode_probe(self._key, payload), self._stamp_ns(control))
+    def _drain(self, timeout_s: float = 0.0) -> None:
+        for arrival in self._sockets.arrivals(timeout_s):
+            self._ledger.receive(arrival.number, arrival.at_ns)
 
-    def _stamp_ns(self, control: Sequence[tuple[int, int, bytes]]) -> int:
-        """When the kernel had it (CLOCK_MONOTONIC); now, where it does not say."""
-        for level, kind, data in control:
-            if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS) and len(data) == _TIMESPEC.size:
-                seconds, nanoseconds = _TIMESPEC.unpack(data)
-                stamp: int = seconds * 1_000_000_000 + nanoseconds
-                return stamp - self._clock_offset_ns
-        return time.monotonic_ns()
-
-
-def _udp_socket(nic: PortPlan, port: int, tos: int) -> socket.socket:
-    item = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    try:
-        set_receive_buffer(item, RECEIVE_BUFFER_BYTES)
-        set_tos(item, tos)
-        item.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-        item.bind((_address(nic), port))
-    except BaseException:
-        item.close()
-        raise
-    return item
-
-
-def _address(nic: PortPlan) -> str:
-    assert nic.address is not None, "probes go between NICs that have addresses"
-    return str(nic.address.ip)
+    @property
+    def _sockets(self) -> UdpProber:
+        assert self._prober is not None, "the context has been entered"
+        return self._prober

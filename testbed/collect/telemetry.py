@@ -58,11 +58,6 @@ class Snapshot:
     buffers: Records
 
     @property
-    def paused_now(self) -> NDArray[np.bool_]:
-        """Queues whose gate is closed."""
-        return np.asarray(self.pauses["paused_since"] != 0)
-
-    @property
     def active(self) -> NDArray[np.bool_]:
         """Queues that saw anything: a packet either way, a drop, a pause frame."""
         seen = self.queues["in_packets"] | self.queues["out_packets"] | self.queues["bytes"]

@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 from testbed.errors import CapabilityError, DriverError
+from testbed.files import write_atomically
 
 CACHE_DIRECTORY = Path(os.environ.get("TESTBED_CACHE_DIR", "/var/cache/testbed"))
 _HEADERS = ("layout.h", "maps.h", "packets.h", "accounts.h")
@@ -63,7 +64,7 @@ def compiled(
         units = [directory / file for file in sorted(sources) if file.endswith(".c")]
         # Without the name of the directory in what is for a debugger, the same source gives the same file.
         compile_c(units, directory / "out", [*flags, f"-ffile-prefix-map={directory}={name}"], what=what)
-        (directory / "out").replace(target)
+        write_atomically(target, (directory / "out").read_bytes(), mode=0o777)
     return target
 
 

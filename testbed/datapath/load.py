@@ -92,6 +92,11 @@ class Filters:
             os.close(fd)
 
 
+def require_libbpf() -> None:
+    """Raise `CapabilityError` where libbpf is not installed."""
+    _libbpf()
+
+
 def load_programs(program_object: Path, directory: Path, sizes: Mapping[str, int]) -> Filters:
     """Load the programs, pin their maps and attach the tracepoints with their links pinned in `directory`.
 

@@ -53,17 +53,6 @@ class LabMaps:
             arrays[name] = np.frombuffer(memory, kind, count)
         return cls(arrays, bpf.get_pinned(directory / EVENTS_MAP))
 
-    @classmethod
-    def in_memory(cls, ports: int, *, profiles: int = 8, buffers: int = 8) -> LabMaps:
-        """Maps of no kernel, all zero, for tests; `ports` are numbered 1..ports."""
-        sizes = {"lab": 1, "profiles": profiles, "ports": ports + 1, "buffers": buffers}
-        return cls({name: np.zeros(sizes.get(name, (ports + 1) * CLASSES), kind) for name, kind in MAPS.items()})
-
-    @property
-    def port_count(self) -> int:
-        """Ports are numbered from 1 to this."""
-        return len(self.ports) - 1
-
     def by_port(self, name: str) -> Any:
         """`queues`, `ingress`, `pauses` or `curves` as an array of shape (ports + 1, CLASSES)."""
         return self._arrays[name].reshape(-1, CLASSES)

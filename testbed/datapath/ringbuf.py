@@ -6,15 +6,12 @@ It is read by the pause agent's native side (`portd/native/ring.h`).
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from testbed.datapath import bpf
-
-_HEADER_BYTES = 8
 
 
 class RingMemory:
@@ -40,18 +37,3 @@ class RingMemory:
             np.frombuffer(producer, "u1", 2 * size, offset=page),
             fd,
         )
-
-    @classmethod
-    def in_memory(cls, records: Sequence[bytes], size: int = 1 << 16) -> RingMemory:
-        """A ring of no kernel that holds `records`, for tests. Raises `ValueError` for more than it takes."""
-        written = b"".join(
-            (len(record).to_bytes(4, "little") + bytes(4) + record).ljust(
-                -(-len(record) // 8) * 8 + _HEADER_BYTES, b"\0"
-            )
-            for record in records
-        )
-        if len(written) > size:
-            raise ValueError(f"{len(written)} bytes of records in a ring of {size}")
-        data = np.zeros(2 * size, "u1")
-        data[: len(written)] = np.frombuffer(written, "u1")
-        return cls(np.zeros(1, "<u8"), np.array([len(written)], "<u8"), data)

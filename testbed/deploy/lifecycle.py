@@ -22,24 +22,24 @@ from testbed.deploy.live import RunningLab
 from testbed.deploy.mechanisms import choose_delay, require_marker, require_rdma
 from testbed.deploy.pausing.attachment import attach, detach
 from testbed.deploy.pausing.reaction import planned_reaction_ns, undo_killed_measurement
-from testbed.deploy.records.journal import Journal, LabState, StateError
+from testbed.deploy.preparation import PreparedLab, plan_at, prepare_lab, require_names
+from testbed.deploy.records.journal import Journal, JournalContent, LabState, StateError
+from testbed.deploy.records.lab_record import LabRecord, LabUnreadable
 from testbed.deploy.records.labdir import remove_paths, write_lab_directory
-from testbed.deploy.records.state import LabRecord, StateDirectory
+from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.routing import daemon_sets
 from testbed.deploy.runtimes.registry import RUNTIMES
 from testbed.deploy.runtimes.runtime import DeployingNodes, NodesRemain
 from testbed.deploy.steps import StepCallback, ignore_steps, step
 from testbed.deploy.watch.converge import ConvergenceWatch
 from testbed.drivers.netlink.port_programs import PortInstaller
-from testbed.drivers.nodes import namespaces
 from testbed.drivers.nodes.netns import NetnsKernel
 from testbed.drivers.probing.machine import FrrInstallation, find_frr, require_root
 from testbed.drivers.routing.frr import DaemonLauncher, remove_crash_directories
-from testbed.errors import ConvergenceError, LabNotFound, NameInUse, TestbedError
-from testbed.model import DelayBy, Lab
+from testbed.errors import ConvergenceError, LabNotFound, TestbedError
+from testbed.model import Lab
 from testbed.model.codec import encode_lab
-from testbed.names import namespace_name
-from testbed.plan import plan_lab, slot_for
+from testbed.plan import slot_for
 from testbed.plan.operations import (
     CreateNode,
     CreateVeth,
@@ -94,23 +94,22 @@ class DeployOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyOutcome:
-    """What a destroy removed."""
+    """What a destroy removed. `unknown`: kinds of things in its journal that another version made, and that stay."""
 
     lab: str
     nodes: int
+    unknown: tuple[str, ...] = ()
 
 
 def preview(lab: Lab, state: StateDirectory, k: float) -> LabPlan:
     """The plan that `deploy` would carry out now. Touches nothing."""
     require_marker(lab, state)
-    existing = state.read(lab.name).slot if state.exists(lab.name) else state.take_slot(slot_for(lab.name))
-    return plan_lab(
-        lab,
-        slot=existing,
-        k=k,
-        auto_delay=choose_delay(lab, state) or DelayBy.ENDPOINT,
-        reaction_ns=planned_reaction_ns(lab, state, measure=False),
-    )
+    try:
+        slot = state.read(lab.name).slot
+    except LabNotFound:
+        slot = state.take_slot(slot_for(lab.name), instead_of=lab.name)
+    reaction_ns = planned_reaction_ns(lab, state, measure=False)
+    return plan_at(lab, slot, k=k, delay_by=choose_delay(lab, state), reaction_ns=reaction_ns)
 
 
 def deploy_lab(
@@ -120,7 +119,8 @@ def deploy_lab(
 
     Deploying the lab that is already there changes nothing. Raises `LabExists` for another one of that
     name unless `reconfigure`; `NameInUse`, `CapabilityError`, `DriverError`; and `ConvergenceError`, which
-    leaves the lab up for inspection. After any other error nothing of it is left.
+    leaves the lab up for inspection. After any other error nothing of it is left. A lab that is replaced goes once
+    all that the new one can be refused for has been looked at: a refusal leaves it up and untouched.
     """
     require_root()
     frr = find_frr() if any(switch.container is None for switch in lab.switches) else None
@@ -134,27 +134,44 @@ def deploy_lab(
                     _await_convergence(running.plan, state, options, notify)
                     _complete(running, state)
                 return DeployOutcome(lab=running, changed=False)
-            _destroy_locked(lab.name, state, notify)
         runtimes = _prepare_runtimes(lab, state)
         try:
-            plan, record = _register(lab, state, options, frr)
-            _bring_up(lab, plan, record, state, options, frr=frr, runtimes=runtimes, notify=notify)
-        except ConvergenceError:
-            Journal(state.lab_directory(lab.name)).state(LabState.FAILED)
-            raise
-        except BaseException:
-            if not options.keep_failed:
-                with _uninterrupted():
-                    _destroy_locked(lab.name, state, notify)
-            raise
+            prepared = prepare_lab(lab, state, k=options.k, parent=options.directory)
+            _destroy_locked(lab.name, state, notify)  # nothing speaks against the new one
+            record = _deploy_new(lab, prepared, state, options, frr=frr, runtimes=runtimes, notify=notify)
         finally:
             for nodes in runtimes:
                 nodes.close()
         return DeployOutcome(lab=RunningLab(record, state), changed=True)
 
 
+def _deploy_new(
+    lab: Lab,
+    prepared: PreparedLab,
+    state: StateDirectory,
+    options: DeployOptions,
+    *,
+    frr: FrrInstallation | None,
+    runtimes: Sequence[DeployingNodes],
+    notify: StepCallback,
+) -> LabRecord:
+    """Deploy a lab of whose name there is none. After any error but `ConvergenceError` nothing of it is left."""
+    try:
+        plan, record = _register(lab, prepared, state, options, frr)
+        _bring_up(lab, plan, record, state, options, frr=frr, runtimes=runtimes, notify=notify)
+    except ConvergenceError:
+        Journal(state.lab_directory(lab.name)).state(LabState.FAILED)
+        raise
+    except BaseException:
+        if not options.keep_failed:
+            with _uninterrupted():
+                _destroy_locked(lab.name, state, notify)
+        raise
+    return record
+
+
 def _prepare_runtimes(lab: Lab, state: StateDirectory) -> list[DeployingNodes]:
-    """What the runtimes of the lab's nodes need, checked. Raises `CapabilityError`."""
+    """What the runtimes of the lab's nodes need, checked. Raises `CapabilityError`, `NameInUse`."""
     run, journal = state.run_directory(lab.name), Journal(state.lab_directory(lab.name))
     found: list[DeployingNodes] = []
     try:
@@ -180,6 +197,10 @@ def _existing(lab: Lab, state: StateDirectory, options: DeployOptions) -> Runnin
     try:
         running = RunningLab.open(lab.name, state)
         life_cycle = running.life_cycle
+    except LabUnreadable as error:
+        if options.reconfigure:
+            return None
+        raise LabExists(error.message, hint=f"deploy --reconfigure replaces it; {error.hint}") from error
     except LabNotFound:
         return None
     if life_cycle not in (LabState.RUNNING, LabState.FAILED) or options.reconfigure:
@@ -206,22 +227,15 @@ def _existing(lab: Lab, state: StateDirectory, options: DeployOptions) -> Runnin
 
 
 def _register(
-    lab: Lab, state: StateDirectory, options: DeployOptions, frr: FrrInstallation | None
+    lab: Lab, prepared: PreparedLab, state: StateDirectory, options: DeployOptions, frr: FrrInstallation | None
 ) -> tuple[LabPlan, LabRecord]:
     """Claim the name and a slot, and record the lab."""
-    delay_by = choose_delay(lab, state)
-    reaction_ns = planned_reaction_ns(lab, state)
+    plan, delay_by, reaction_ns = prepared.plan, prepared.delay_by, prepared.reaction_ns
     with state.lock_machine():
-        names = [namespace_name(lab.name, node.name) for node in lab.nodes]
-        taken = namespaces.published(names)
-        if taken:
-            raise NameInUse(
-                f"the network namespace {taken[0]} exists and is not ours",
-                hint="choose another lab name (-n), or remove it with `ip netns del`",
-            )
+        require_names(lab, JournalContent())
         slot = state.take_slot(slot_for(lab.name))
-        plan = plan_lab(lab, slot=slot, k=options.k, auto_delay=delay_by or DelayBy.ENDPOINT, reaction_ns=reaction_ns)
-        directory = (options.directory or Path.cwd()) / f"testbed-{lab.name}"
+        if slot != plan.slot:  # another lab has taken it meanwhile
+            plan = plan_at(lab, slot, k=options.k, delay_by=delay_by, reaction_ns=reaction_ns)
         record = LabRecord(
             name=lab.name,
             slot=slot,
@@ -229,7 +243,7 @@ def _register(
             version=__version__,
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             source=lab.source,
-            directory=str(directory),
+            directory=str(prepared.directory),
             model=encode_lab(lab),
             frr=frr.version_text if frr is not None and options.routing else "",
             delay_by=delay_by.value if delay_by is not None else "",
@@ -396,7 +410,7 @@ def _destroy_locked(name: str, state: StateDirectory, notify: StepCallback) -> D
     with state.lock_machine():
         state.forget(name)
         state.restore_machine()
-    return DestroyOutcome(lab=name, nodes=removal.nodes)
+    return DestroyOutcome(lab=name, nodes=removal.nodes, unknown=tuple(dict.fromkeys(content.unknown)))
 
 
 @contextmanager

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from testbed.datapath.pins import lab_directory
 from testbed.deploy.records.journal import Journal, LabState
-from testbed.deploy.records.state import LabRecord, StateDirectory
+from testbed.deploy.records.lab_record import LabRecord, LabUnreadable
+from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.runtimes.registry import RUNTIMES
 from testbed.deploy.runtimes.runtime import LiveNodes
 from testbed.deploy.watch.sessions import BgpSession, read_sessions
@@ -20,7 +21,7 @@ from testbed.drivers.netlink.routes import KernelRoute, RouteKey, all_routes, bg
 from testbed.drivers.netlink.rtnetlink import RouteSocket, set_link_state
 from testbed.drivers.nodes import namespaces, processes, syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.errors import DriverError, LabNotFound, TestbedError
+from testbed.errors import DriverError, TestbedError
 from testbed.model import DelayBy, Lab, Node, NodeKind
 from testbed.model.codec import decode_lab
 from testbed.model.container import NETNS
@@ -78,7 +79,7 @@ class RunningLab:
 
     @classmethod
     def open(cls, name: str, state: StateDirectory) -> RunningLab:
-        """Raises `LabNotFound`."""
+        """Raises `LabNotFound`, `LabUnreadable` among them for a record of another version."""
         return cls(state.read(name), state)
 
     @cached_property
@@ -86,7 +87,7 @@ class RunningLab:
         try:
             return decode_lab(self._record.model)
         except ValueError as error:
-            raise LabNotFound(
+            raise LabUnreadable(
                 f"the record of the lab {self.name} was written by testbed {self._record.version} and cannot be read",
                 hint=f"testbed destroy -n {self.name}",
             ) from error
@@ -232,12 +233,14 @@ class RunningLab:
 
         return PauseAgent(self._state.run)
 
-    def counters(self) -> Mapping[tuple[str, str], PortCounters]:
-        """The kernel's counters of every planned port, by (node, interface)."""
+    def counters(self, only: str | None = None) -> Mapping[tuple[str, str], PortCounters]:
+        """The kernel's counters of every planned port, or of those of the node `only`, by (node, interface)."""
 
         def read() -> dict[tuple[str, str], PortCounters]:
             found: dict[tuple[str, str], PortCounters] = {}
             for node, ports in self._ports.items():
+                if only not in (None, node):
+                    continue
                 enter_namespace(namespace_name(self.name, node))
                 socket = RouteSocket()
                 try:
@@ -250,9 +253,9 @@ class RunningLab:
 
         return syscalls.in_thread(read)
 
-    def link_states(self) -> Mapping[tuple[str, str], bool]:
-        """Whether each planned port is up and has carrier, by (node, interface)."""
-        return {key: counters.up for key, counters in self.counters().items()}
+    def link_states(self, only: str | None = None) -> Mapping[tuple[str, str], bool]:
+        """Whether each planned port, or each of the node `only`, is up and has carrier, by (node, interface)."""
+        return {key: counters.up for key, counters in self.counters(only).items()}
 
     def set_link(self, node: str, interface: str, *, up: bool) -> None:
         """Bring one end of a link down or up; the other end loses its carrier with it."""

@@ -11,7 +11,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from testbed.deploy.records.files import locked, write_durably
+from testbed.deploy.records.files import locked, write_state
+from testbed.files import remains_of
 
 LIMITS = ("gc_thresh1", "gc_thresh2", "gc_thresh3")
 """Of /proc/sys/net/ipv4/neigh/default, and of ipv6. Source: Linux, networking/ip-sysctl.rst."""
@@ -38,7 +39,7 @@ def raise_limits(state: Path, entries: int) -> None:
         low = [path for path in wanted if current[path] < wanted[path]]
         for path in low:
             record.before.setdefault(str(path), current[path])
-        write_durably(PLACE, json.dumps(asdict(record)))
+        write_state(PLACE, json.dumps(asdict(record)))
         for path in low:
             path.write_text(str(wanted[path]))
 
@@ -51,11 +52,11 @@ def release_limits(state: Path) -> None:
         record = _read()
         record.needs.pop(str(state), None)
         if record.needs:
-            write_durably(PLACE, json.dumps(asdict(record)))
+            write_state(PLACE, json.dumps(asdict(record)))
             return
         for path, value in record.before.items():
             Path(path).write_text(str(value))
-        for remains in (PLACE, PLACE.with_name(PLACE.name + ".new"), _lock()):
+        for remains in (PLACE, *remains_of(PLACE), _lock()):
             remains.unlink(missing_ok=True)
 
 

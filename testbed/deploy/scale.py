@@ -8,11 +8,12 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from testbed.deploy.records.files import write_durably
+from testbed.deploy.records.files import write_state
 from testbed.deploy.records.journal import boot_id
 from testbed.deploy.records.state import StateDirectory
 from testbed.drivers.probing.calibration import MTU_BYTES, measure_forwarding
 from testbed.drivers.probing.machine_probe import clock
+from testbed.errors import LabNotFound
 from testbed.model import Lab
 from testbed.plan import (
     MachineProfile,
@@ -66,7 +67,7 @@ def machine_profile(state: StateDirectory, *, measure: bool = True) -> MachinePr
     if not measure:
         return REFERENCE
     measured = measure_forwarding()
-    write_durably(path, json.dumps({"key": key, "forwarding_bps": measured}))
+    write_state(path, json.dumps({"key": key, "forwarding_bps": measured}))
     return _profile(cores, measured)
 
 
@@ -98,8 +99,7 @@ def resolve_scale(
         profile = in_virtual_time(profile)
     if lab.scale.time is not None:
         return _given(lab, profile, demands, lab.scale.time, "fixed by the file", "this machine cannot carry")
-    if state.exists(lab.name):
-        k = state.read(lab.name).k
+    if (k := _deployed_k(lab, state)) is not None:
         if all(demand is None for demand in demands):
             return ScaleResolution(k=k, reason="as deployed")  # by this very rule, or another machine's
         return _given(lab, profile, demands, k, "as deployed", f"{lab.name} is deployed, and this machine cannot carry")
@@ -114,6 +114,14 @@ def resolve_scale(
     return ScaleResolution(
         k=choice.k, reason=choice.reason + _of_reference(profile), warning=warning, slowest=bool(crowded)
     )
+
+
+def _deployed_k(lab: Lab, state: StateDirectory) -> float | None:
+    """That of the lab of this name; None where there is none, or only remains, or one of another version."""
+    try:
+        return state.read(lab.name).k
+    except LabNotFound:
+        return None
 
 
 def _given(

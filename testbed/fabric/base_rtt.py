@@ -6,11 +6,11 @@ received whole and sent on at each hop (store and forward, like our switches), o
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 
+from testbed.fabric.graph import LabGraph
 from testbed.fabric.queue_depths import frame_bytes
-from testbed.model import DelayBy, Lab, Link, NodeKind
+from testbed.model import DelayBy, Lab, Link
 from testbed.units import Duration
 
 ANSWER_BYTES = 64
@@ -22,27 +22,16 @@ def model_base_rtt(lab: Lab) -> Duration:
 
     Without two NICs, switches stand for them; 0 for a lab without links.
     """
-    hosts = {node.name for node in lab.nodes if node.kind is NodeKind.HOST}
-    access: dict[str, list[int]] = defaultdict(list)
-    neighbors: dict[str, dict[str, int]] = defaultdict(dict)
-    longest_ps = 0
-    for link in lab.links:
-        cost_ps = _link_ps(link)
-        a, b = link.a.node, link.b.node
-        match a in hosts, b in hosts:
-            case True, False:
-                access[b].append(cost_ps)
-            case False, True:
-                access[a].append(cost_ps)
-            case True, True:
-                longest_ps = max(longest_ps, cost_ps)
-            case _:
-                neighbors[a][b] = neighbors[b][a] = max(cost_ps, neighbors[a].get(b, 0))
+    graph = LabGraph(lab)
+    cost_ps = {id(link): _link_ps(link) for link in lab.links}
+    longest_ps = max((cost_ps[id(link)] for link in graph.direct), default=0)
     # Of a switch's NICs only the two slowest can be ends of the longest way.
-    slowest = {switch: sorted(costs, reverse=True)[:2] for switch, costs in access.items()}
+    slowest = {
+        switch: sorted((cost_ps[id(link)] for _, link in nics), reverse=True)[:2] for switch, nics in graph.nics.items()
+    }
     if not slowest:
-        slowest = {switch: [0] for switch in neighbors}
-    longest_ps = max(longest_ps, _longest_ps(slowest, neighbors))
+        slowest = {switch: [0] for switch, around in graph.switches.neighbours.items() if around}
+    longest_ps = max(longest_ps, _longest_ps(slowest, graph, cost_ps))
     if not longest_ps:
         longest_ps = max((costs[0] for costs in slowest.values()), default=0)
     return Duration(-(-longest_ps // 1000))
@@ -55,30 +44,24 @@ def _link_ps(link: Link) -> int:
     return 2000 * delay_ns + -(-bits * 10**12 // link.rate.bps)
 
 
-def _longest_ps(ends: Mapping[str, list[int]], neighbors: Mapping[str, Mapping[str, int]]) -> int:
+def _longest_ps(ends: Mapping[str, list[int]], graph: LabGraph, cost_ps: Mapping[int, int]) -> int:
     """The slowest of the ways between two of `ends` (switches, with the cost of their slowest NICs)."""
+    steps = {
+        node: {other: max(cost_ps[id(link)] for link in links) for other, links in around.items()}
+        for node, around in graph.switches.neighbours.items()
+    }
     longest = max((sum(costs) for costs in ends.values() if len(costs) > 1), default=0)
     seen_from: set[tuple[int, frozenset[tuple[str, int]]]] = set()
     for start, costs in ends.items():
-        around = neighbors.get(start)
-        if not around:
-            continue
         # Switches with the same neighbours (the rails of a segment) are equally far from everything else.
-        alike = costs[0], frozenset(around.items())
+        alike = costs[0], frozenset(steps[start].items())
         if alike in seen_from:
             continue
         seen_from.add(alike)
-        seen = {start}
-        frontier = {start: 0}
-        while frontier:
-            reached: dict[str, int] = {}
-            for node, cost in frontier.items():
-                for other, step in neighbors[node].items():
-                    if other not in seen:
-                        reached[other] = max(cost + step, reached.get(other, 0))
-            for node, cost in reached.items():
+        reached = {start: 0}
+        for wave in graph.switches.waves(start):
+            for node, arrivals in wave.items():
+                reached[node] = cost = max(reached[before] + steps[before][node] for before, _ in arrivals)
                 if node in ends:
                     longest = max(longest, costs[0] + cost + ends[node][0])
-            seen |= reached.keys()
-            frontier = reached
     return longest

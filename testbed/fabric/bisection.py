@@ -9,11 +9,12 @@ send from any of its NICs.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
-from testbed.model import Lab, Node, NodeKind
+from testbed.fabric.graph import LabGraph
+from testbed.model import Lab, Node
 
 _SOURCE, _SINK = "<first half>", "<second half>"
 _Capacity = dict[str, dict[str, int]]
@@ -36,28 +37,27 @@ class Bisection:
         return self.bandwidth_bps / self.access_bps if self.access_bps else 0.0
 
 
-def measure_bisection(lab: Lab) -> Bisection | None:
-    """The bisection bandwidth of `lab`; None for fewer than two hosts on switches."""
-    switches = {node.name for node in lab.nodes if node.kind is NodeKind.SWITCH}
-    wired: set[str] = set()
-    for link in lab.links:
-        if (link.a.node in switches) != (link.b.node in switches):
-            wired.update((link.a.node, link.b.node))
+def measure_bisection(lab: Lab, graph: LabGraph | None = None) -> Bisection | None:
+    """The bisection bandwidth of `lab`; None for fewer than two hosts on switches. `graph` is that of the lab."""
+    graph = LabGraph(lab) if graph is None else graph
+    wired = {end.node for nics in graph.nics.values() for end, _ in nics}
     between, first, second = _halves([node for node in lab.hosts if node.name in wired])
     if not first or not second:
         return None
     side = {**dict.fromkeys(first, _SOURCE), **dict.fromkeys(second, _SINK)}
-    capacity: _Capacity = defaultdict(lambda: defaultdict(int))
+    capacity: _Capacity = {
+        switch: {other: sum(link.rate.bps for link in links) for other, links in around.items()}
+        for switch, around in graph.switches.neighbours.items()
+    }
+    capacity |= {_SOURCE: {}, _SINK: {}}
     access = {_SOURCE: 0, _SINK: 0}
-    for link in lab.links:
-        ends = [side.get(link.a.node, link.a.node), side.get(link.b.node, link.b.node)]
-        terminals = [end for end in ends if end in access]
-        if len(terminals) == 1 and (ends[0] in switches or ends[1] in switches):
-            access[terminals[0]] += link.rate.bps
-        elif terminals or not (ends[0] in switches and ends[1] in switches):
-            continue
-        capacity[ends[0]][ends[1]] += link.rate.bps
-        capacity[ends[1]][ends[0]] += link.rate.bps
+    for switch, nics in graph.nics.items():
+        for end, link in nics:
+            half = side.get(end.node)
+            if half is None:
+                continue  # a hand-written host beside generated ones is in neither half
+            access[half] += link.rate.bps
+            capacity[half][switch] = capacity[switch][half] = capacity[switch].get(half, 0) + link.rate.bps
     bandwidth = _maximum_flow(_merge_twins(capacity))
     return Bisection(between=between, bandwidth_bps=bandwidth, access_bps=min(access.values()))
 

@@ -7,14 +7,12 @@ graph; a switch installs at most `Routing.ecmp` next hops of them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from testbed.model import End, Lab, LinkKind, NodeKind, Place
-
-Adjacency = Mapping[str, Mapping[str, int]]
-"""Switch -> neighbouring switch -> number of parallel links."""
+from testbed.fabric.graph import Graph, LabGraph
+from testbed.model import End, Lab, Link, LinkKind, Place
 
 
 class Relation(StrEnum):
@@ -57,34 +55,15 @@ def equal_cost_paths(lab: Lab, a: End, b: End) -> int:
         return 1
     if far[a].node in hosts or far[b].node in hosts:
         return 0
-    return count_paths(switch_adjacency(lab), far[a].node).get(far[b].node, 0)
+    return count_paths(LabGraph(lab).switches, far[a].node).get(far[b].node, 0)
 
 
-def switch_adjacency(lab: Lab) -> Adjacency:
-    """The switches and the links between them."""
-    adjacency: dict[str, dict[str, int]] = {node.name: {} for node in lab.nodes if node.kind is NodeKind.SWITCH}
-    for link in lab.links:
-        above, below = adjacency.get(link.a.node), adjacency.get(link.b.node)
-        if above is None or below is None:
-            continue
-        above[link.b.node] = above.get(link.b.node, 0) + 1
-        below[link.a.node] = below.get(link.a.node, 0) + 1
-    return adjacency
-
-
-def count_paths(adjacency: Adjacency, source: str) -> dict[str, int]:
+def count_paths(switches: Graph[Link], source: str) -> dict[str, int]:
     """The number of shortest paths from the switch `source` to every switch it reaches (1 to itself)."""
     counts = {source: 1}
-    frontier = {source}
-    while frontier:
-        found: dict[str, int] = defaultdict(int)
-        for switch in frontier:
-            ways = counts[switch]
-            for neighbour, links in adjacency[switch].items():
-                if neighbour not in counts:
-                    found[neighbour] += ways * links
-        counts.update(found)
-        frontier = set(found)
+    for wave in switches.waves(source):
+        for switch, arrivals in wave.items():
+            counts[switch] = sum(counts[before] * len(links) for before, links in arrivals)
     return counts
 
 
@@ -96,22 +75,23 @@ _Rails = dict[int, int]
 """NIC ports of one place on one switch: how many of each rail."""
 
 
-def summarise_paths(lab: Lab, adjacency: Adjacency) -> tuple[PathCount, ...]:
+def summarise_paths(lab: Lab, graph: LabGraph) -> tuple[PathCount, ...]:
     """The fewest and most equal-cost paths by relation, over all pairs of NICs.
 
     Switches with the same neighbours are interchangeable, so that one search answers for all of them: a pod's
     rail switches need one search together.
     """
-    attached = _attached(lab)
+    attached = _attached(lab, graph)
     twins: dict[frozenset[tuple[str, int]], list[str]] = defaultdict(list)
     for switch in attached:
-        twins[frozenset(adjacency[switch].items())].append(switch)
+        around = graph.switches.neighbours[switch]
+        twins[frozenset((neighbour, len(links)) for neighbour, links in around.items())].append(switch)
     found: dict[Relation, list[int]] = defaultdict(list)
     for on_switch in attached.values():
         _on_one_switch(on_switch, found)
     families = [(members, _places(members, attached)) for members in twins.values()]
     for number, (members, places) in enumerate(families):
-        counts = count_paths(adjacency, members[0])
+        counts = count_paths(graph.switches, members[0])
         if len(members) > 1:
             _between(places, places, counts.get(members[1], 0), found)
         for others, their_places in families[number + 1 :]:
@@ -123,20 +103,20 @@ def summarise_paths(lab: Lab, adjacency: Adjacency) -> tuple[PathCount, ...]:
     )
 
 
-def _attached(lab: Lab) -> dict[str, dict[_Where, _Rails]]:
+def _attached(lab: Lab, graph: LabGraph) -> dict[str, dict[_Where, _Rails]]:
     """The NIC ports on every switch that has some."""
-    places: dict[str, tuple[NodeKind, Place | None]] = {node.name: (node.kind, node.place) for node in lab.nodes}
+    places: dict[str, Place | None] = {node.name: node.place for node in lab.nodes}
     attached: dict[str, dict[_Where, _Rails]] = {}
-    for link in lab.links:
-        if link.kind is LinkKind.FABRIC:
-            continue
-        for host, switch in ((link.a.node, link.b.node), (link.b.node, link.a.node)):
-            (host_kind, place), (switch_kind, switch_place) = places[host], places[switch]
-            if host_kind is not NodeKind.HOST or switch_kind is not NodeKind.SWITCH:
+    for switch, nics in graph.nics.items():
+        switch_place = places[switch]
+        plane = 0 if switch_place is None else switch_place.plane
+        for end, link in nics:
+            place = places[end.node]
+            if link.kind is LinkKind.FABRIC:
                 continue
             where: _Where = None
             if place is not None and link.kind is LinkKind.ACCESS:
-                where = (place.pod, place.segment, 0 if switch_place is None else switch_place.plane)
+                where = (place.pod, place.segment, plane)
             rails = attached.setdefault(switch, {}).setdefault(where, {})
             rails[link.rail] = rails.get(link.rail, 0) + 1
     return attached

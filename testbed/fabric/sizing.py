@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from testbed.errors import FabricError
 from testbed.fabric.bisection import Bisection, measure_bisection
-from testbed.fabric.paths import PathCount, summarise_paths, switch_adjacency
+from testbed.fabric.graph import LabGraph
+from testbed.fabric.paths import PathCount, summarise_paths
 from testbed.model import Lab, LinkKind, NodeKind, Role
 
 _TIER = {None: 0, Role.RAIL: 1, Role.SPINE: 2, Role.SUPER_SPINE: 3}
@@ -76,6 +77,7 @@ def measure_sizing(lab: Lab) -> Sizing:
         nics, gpus = len(on_rails), len(on_rails) * lab.gpus_per_nic
     else:
         nics = gpus = sum((link.a.node not in roles) + (link.b.node not in roles) for link in lab.links)
+    graph = LabGraph(lab)
     return Sizing(
         hosts=len(lab.nodes) - len(roles),
         gpus=gpus,
@@ -86,8 +88,8 @@ def measure_sizing(lab: Lab) -> Sizing:
         rail_spine_links=tiers[frozenset((Role.RAIL, Role.SPINE))],
         spine_super_spine_links=tiers[frozenset((Role.SPINE, Role.SUPER_SPINE))],
         roles=_role_sizing(lab, roles),
-        bisection=measure_bisection(lab),
-        paths=summarise_paths(lab, switch_adjacency(lab)),
+        bisection=measure_bisection(lab, graph),
+        paths=summarise_paths(lab, graph),
     )
 
 

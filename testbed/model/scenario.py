@@ -12,6 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from testbed.model.transports import DEFAULT_TRANSPORT, TransportKind
 from testbed.units import ByteCount, Duration
 
 Scalar = str | int | float | bool
@@ -20,20 +21,8 @@ Scalar = str | int | float | bool
 Parameter = Scalar | Duration | ByteCount | tuple["Parameter", ...] | Mapping[str, "Parameter"] | None
 """Of a workload: as `workload.registry` declares it. Sizes in `bdp` stay text until the lab is known."""
 
-ATOMIC_BYTES = 8
-"""What an atomic operation is of (InfiniBand volume 1, section 9.4.5)."""
-
 _NOTHING: Mapping[str, Scalar] = MappingProxyType({})
 _NO_PARAMETERS: Mapping[str, Parameter] = MappingProxyType({})
-
-
-class TransportKind(StrEnum):
-    TCP = "tcp"
-    """The kernel's TCP."""
-    UET = "uet"
-    """Ultra Ethernet in user space (`testbed.agent`)."""
-    RDMA = "rdma"
-    """Kernel soft-RDMA (rxe) with perftest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,22 +40,22 @@ class TopologyRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transport:
-    """`cc` is the congestion control (TCP: its kernel name; UET: nscc, rccc, both, none); None leaves the default."""
+    """`cc` is the congestion control (TCP: its kernel name; UET: a name of its registry); None leaves the default."""
 
-    kind: TransportKind = TransportKind.TCP
+    kind: TransportKind = DEFAULT_TRANSPORT
     cc: str | None = None
     paths: str | None = None
-    """UET: single, oblivious, bitmap or reps (`transport.uet.paths.PathKind`)."""
+    """UET: a value of `transport.uet.paths.PathKind`."""
     traffic_class: str | None = None
     """The `qos:` class whose DSCP the packets carry; None: the lossless or first ECN class there is, else the default
     class."""
     options: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
-    """What else this kind of transport takes (UET: mode, trimming, tss, pdcs_per_peer, ...; RDMA: verb, qps, ...)."""
+    """What else this kind of transport takes, as `model.transports` declares it."""
 
     @property
     def measures_latency(self) -> bool:
         """Whether pairs send one message at a time, and the time of each is what is measured."""
-        return self.kind is TransportKind.RDMA and self.options.get("test") == "latency"
+        return self.options.get("test") == "latency"
 
 
 class RankOrder(StrEnum):
@@ -102,8 +91,8 @@ class Ranks:
 class Workload:
     """`kind` and `parameters` as `workload.registry` declares them.
 
-    With `duration` (lab time) every pair of a pattern sends as long, over iperf3; without, sizes are given and our own
-    executors run the steps.
+    With `duration` (lab time) every pair of a pattern sends as long, over iperf3; without, sizes are given and workers,
+    one on each host, run the steps.
     """
 
     kind: str
@@ -114,33 +103,18 @@ class Workload:
     """Wall-clock (virtual: guest) time after which a run is ended and its record says so."""
 
 
-class FaultKind(StrEnum):
-    LINK_DOWN = "link-down"
-    """Carrier goes at one end (`target` is NODE:INTERFACE), and comes back `until`."""
-    LINK_FLAP = "link-flap"
-    """Down and up again every `period`, until `until`."""
-    LINK_SET = "link-set"
-    """`settings` as of `testbed link set`: rate, delay, jitter, loss, loss_every, corrupt, silent, both."""
-    NODE_KILL = "node-kill"
-    """A switch stops forwarding and routing; `until`: it comes back."""
-    DAEMON_KILL = "daemon-kill"
-    """`settings.daemon` (bgpd, bfdd, zebra) of a switch gets SIGKILL; `until`: it is started again."""
-    AGENT_KILL = "agent-kill"
-    """The process that moves a host's data gets SIGKILL."""
-    PFC_STORM = "pfc-storm"
-    """NODE:INTERFACE sends pause frames of `settings.priority` without end, `until`."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """At `at` after the begin of traffic, in lab time, something goes wrong; `until` (same clock) it is undone.
 
-    Without `until` it is undone when the run has ended.
+    Without `until` it is undone when the run has ended. `kind` is one of `testbed.scenario.faults.registry`, where each
+    has a class that says what its settings mean.
     """
 
     at: Duration
-    kind: FaultKind
+    kind: str
     target: str
+    """A port as "node:interface", a switch, or a host, as the kind has it."""
     until: Duration | None = None
     period: Duration | None = None
     settings: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
@@ -228,5 +202,5 @@ class Scenario:
 
     @property
     def by_programs(self) -> bool:
-        """Whether pairs of programs measure, iperf3 or perftest; otherwise our own executors run the steps."""
+        """Whether pairs of programs measure, iperf3 or perftest; otherwise the hosts' workers run the steps."""
         return self.workload.duration is not None or self.transport.measures_latency

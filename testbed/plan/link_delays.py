@@ -7,11 +7,11 @@ where it can and else the endpoints; `ignore` is no delay at all. Everything her
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from testbed.errors import CapabilityError, PlanError
+from testbed.fabric.graph import Graph
 from testbed.model import Delay, DelayBy, Lab
 from testbed.plan.operations import DelayPort, PortPlan
 
@@ -176,10 +176,12 @@ class WirePaths:
     def __init__(self, ports: Iterable[PortPlan], hosts: Iterable[str]) -> None:
         self._ports = {f"{port.node}:{port.name}": port for port in ports}
         self._hosts = frozenset(hosts)
-        self._out: dict[str, list[tuple[str, str]]] = defaultdict(list)
-        """By node: its ports and the nodes they lead to."""
+        self._switches: Graph[str] = Graph()
+        """An edge is the name of the port that sends into it."""
         for key, port in self._ports.items():
-            self._out[port.node].append((key, port.peer.partition(":")[0]))
+            peer = port.peer.partition(":")[0]
+            if port.node not in self._hosts and peer not in self._hosts:
+                self._switches.add_edge(port.node, peer, key)
 
     def path(self, a: str, b: str) -> PathModel:
         """The path from NIC `a` to NIC `b`, both "node:interface". Raises `PlanError` where there is none."""
@@ -199,24 +201,19 @@ class WirePaths:
 
     def _extremes(self, source: str, target: str, a: str, b: str) -> list[list[str]]:
         """The sending ports of the shortest way with the least delay, and of that with the most."""
-        reached: dict[str, tuple[list[str], list[str]]] = {source: ([], [])}
-        frontier = {source: reached[source]}
-        while frontier and target not in reached:
-            found: dict[str, tuple[list[str], list[str]]] = {}
-            for node, (least, most) in frontier.items():
-                for key, neighbour in self._out[node]:
-                    if neighbour in reached or neighbour in self._hosts:
-                        continue
-                    low, high = [*least, key], [*most, key]
-                    if neighbour in found:
-                        low = min(low, found[neighbour][0], key=self._total_ns)
-                        high = max(high, found[neighbour][1], key=self._total_ns)
-                    found[neighbour] = low, high
-            reached |= found
-            frontier = found
-        if target not in reached:
-            raise PlanError(f"no path leads from {a} to {b}", code="no-path")
-        return list(reached[target])
+        least: dict[str, list[str]] = {source: []}
+        most: dict[str, list[str]] = {source: []}
+        if source == target:
+            return [[], []]
+        for wave in self._switches.waves(source) if source in self._switches.neighbours else ():
+            for node, arrivals in wave.items():
+                # of ways with equal delays, the last one
+                steps = [(before, key) for before, keys in arrivals for key in keys][::-1]
+                least[node] = min(([*least[before], key] for before, key in steps), key=self._total_ns)
+                most[node] = max(([*most[before], key] for before, key in steps), key=self._total_ns)
+            if target in wave:
+                return [least[target], most[target]]
+        raise PlanError(f"no path leads from {a} to {b}", code="no-path")
 
     def _total_ns(self, keys: Sequence[str]) -> int:
         return sum(self._ports[key].delay_ns for key in keys)

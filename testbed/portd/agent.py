@@ -20,7 +20,7 @@ from testbed.errors import TestbedError
 from testbed.portd import realtime
 from testbed.portd.attachment import DIRECTORY_NAME, AttachmentFiles
 from testbed.portd.companion import Companion
-from testbed.portd.control import MAX_CLIENTS, Client, ControlSocket
+from testbed.portd.control import Client, Connections, ControlSocket
 from testbed.portd.errors import NoSuchPort, PauseAgentError
 from testbed.portd.lab import AttachedLab
 from testbed.portd.loop import Loop
@@ -47,7 +47,7 @@ class Agent:
             raise AlreadyRunning(f"another pause agent serves {run_directory}")
         self._claim = claim
         self._labs: dict[str, AttachedLab] = {}
-        self._clients: dict[int, Client] = {}
+        self._clients = Connections()
         self._epoll = select.epoll()
         self._loop = Loop(self._epoll.fileno())
         self._guard = guard
@@ -103,8 +103,8 @@ class Agent:
     def _turn(self) -> None:
         self._loop.run()
         for descriptor, _ in self._epoll.poll(0):
-            if descriptor in self._clients:
-                self._serve(self._clients[descriptor])
+            if (client := self._clients.get(descriptor)) is not None:
+                self._serve(client)
             elif descriptor == self._control.fileno():
                 self._accept()
             elif self._guard is not None and descriptor == self._guard.fileno():
@@ -161,13 +161,17 @@ class Agent:
         client = self._control.accept(self._handle)
         if client is None:
             return
-        if len(self._clients) >= MAX_CLIENTS:
-            self._drop(next(iter(self._clients.values())))  # whoever has been silent for longest
-        self._clients[client.fileno()] = client
+        if (silent := self._clients.crowded_out()) is not None:
+            self._drop(silent)
+        self._clients.heard(client)
         self._epoll.register(client, select.EPOLLIN)
 
     def _serve(self, client: Client) -> None:
-        alive = client.send_more() if client.has_unsent else client.receive()
+        if client.has_unsent:
+            alive = client.send_more()
+        else:
+            self._clients.heard(client)
+            alive = client.receive()
         if self._ending:
             return
         if not alive:
@@ -177,7 +181,7 @@ class Agent:
 
     def _drop(self, client: Client) -> None:
         self._epoll.unregister(client)
-        del self._clients[client.fileno()]
+        self._clients.remove(client)
         client.close()
 
     def _handle(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -256,7 +260,7 @@ class Agent:
             self._let_go(name)
         self._control.close()
         self._control.remove()
-        for client in self._clients.values():
+        for client in self._clients:
             client.finish(0.5)
             client.close()
         if self._guard is not None:

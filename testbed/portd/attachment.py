@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.files import write_atomically
 from testbed.names import check_interface_name, check_lab_name
 from testbed.portd.errors import PauseAgentError
-from testbed.portd.pfc import PRIORITIES
 
+PRIORITIES = 8
+"""Of IEEE 802.1Q: each has a queue and a gate of its own."""
 DIRECTORY_NAME = "portd.labs"
 """In the run directory; no lab can have this name."""
 ALREADY_SERVED = 3
@@ -140,12 +142,8 @@ class AttachmentFiles:
 
     def write(self, attachment: LabAttachment) -> None:
         """Atomically: a reader sees all of it or nothing."""
-        path = self.path(attachment.lab)
-        temporary = path.with_suffix(".new")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as stream:
-            json.dump(attachment.to_json(), stream)
-        temporary.replace(path)
+        content = json.dumps(attachment.to_json())
+        write_atomically(self.path(attachment.lab), content, mode=0o600, durable=False)
 
     def read(self, lab: str) -> LabAttachment:
         """Raises `PauseAgentError`."""

@@ -10,7 +10,7 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from testbed.errors import TestbedError
@@ -102,6 +102,31 @@ class Client:
             self._socket.sendall(self._unsent)
         except OSError:
             self._unsent.clear()
+
+
+class Connections:
+    """The clients that are connected, at most `MAX_CLIENTS`, whoever has been silent for longest first."""
+
+    def __init__(self) -> None:
+        self._by_descriptor: dict[int, Client] = {}
+
+    def __iter__(self) -> Iterator[Client]:
+        return iter(list(self._by_descriptor.values()))
+
+    def get(self, descriptor: int) -> Client | None:
+        return self._by_descriptor.get(descriptor)
+
+    def crowded_out(self) -> Client | None:
+        """Who has to go before another one may come; None while there is room."""
+        return next(iter(self)) if len(self._by_descriptor) >= MAX_CLIENTS else None
+
+    def heard(self, client: Client) -> None:
+        """A client has come or has sent something."""
+        self._by_descriptor.pop(client.fileno(), None)
+        self._by_descriptor[client.fileno()] = client
+
+    def remove(self, client: Client) -> None:
+        del self._by_descriptor[client.fileno()]
 
 
 class ControlSocket:

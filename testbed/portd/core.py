@@ -1,7 +1,7 @@
-"""Priority-based flow control of a lab's ports, without I/O: what happened goes in, what to do comes out.
+"""The pause machine of a lab's ports as the agent holds it: attached, asked for a storm, read out, and ended.
 
-The machine itself is `native/core.h`, which says how it works; this is its face in Python, by which tests drive it and
-the agent attaches, asks and ends it. Times are CLOCK_MONOTONIC in ns. Queues are indexed `port * 8 + priority`.
+The machine itself is `native/core.h`, which says how it works; events and frames go into it and come out of it there.
+Times are CLOCK_MONOTONIC in ns. Queues are indexed `port * 8 + priority`.
 """
 
 from __future__ import annotations
@@ -16,34 +16,8 @@ from typing import assert_never
 
 from testbed.datapath.maps import LabMaps
 from testbed.portd import native
-from testbed.portd.attachment import PortAttachment
+from testbed.portd.attachment import PRIORITIES, PortAttachment
 from testbed.portd.histogram import Histogram
-from testbed.portd.pfc import PRIORITIES
-
-
-@dataclass(frozen=True, slots=True)
-class SendPause:
-    """Send a PFC frame out of `port`."""
-
-    port: int
-    vector: int
-    quanta: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CloseGate:
-    """Close the gates of the priorities in `vector`; say `closed` when it is done."""
-
-    port: int
-    vector: int
-
-
-@dataclass(frozen=True, slots=True)
-class OpenGate:
-    """Open the gates of the priorities in `vector` and let the queue run; say `opened` when it is done."""
-
-    port: int
-    vector: int
 
 
 class ReportKind(enum.StrEnum):
@@ -63,9 +37,6 @@ class Report:
     port: int
     priority: int | None = None
     detail: str = ""
-
-
-Action = SendPause | CloseGate | OpenGate | Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +69,7 @@ def attached_ports(
 
 
 class PauseCore:
-    """The ports of one lab."""
+    """The pause machine of the ports of one lab."""
 
     def __init__(self, ports: Sequence[PortAttachment], maps: LabMaps) -> None:
         """`maps` must be writable, and stays in use. Raises `ValueError` for ports that the maps do not have."""
@@ -122,24 +93,6 @@ class PauseCore:
         """Forget the measured times."""
         self._native.core_reset(self.handle)
 
-    # --- inputs --------------------------------------------------------------------------------------
-
-    def on_xoff(self, port: int, priority: int, ns: int) -> None:
-        """The account of ingress `port` crossed XOFF at `ns`."""
-        self._native.core_on_xoff(self.handle, port, priority, ns)
-
-    def on_xon(self, port: int, priority: int) -> None:
-        """The account came down to XON."""
-        self._native.core_on_xon(self.handle, port, priority)
-
-    def on_pfc(self, port: int, vector: int, quanta: Sequence[int], ns: int, now: int) -> None:
-        """`port` received a PFC frame at `ns`."""
-        times = (ctypes.c_uint16 * PRIORITIES)(*quanta)
-        self._native.core_on_pfc(self.handle, port, vector, times, ns, now)
-
-    def on_timer(self, now: int) -> None:
-        self._native.core_on_timer(self.handle, now)
-
     def storm(self, port: int, priority: int, duration_ns: int, now: int) -> None:
         """Ask the peer to pause as if the account were above XOFF, for `duration_ns`. A new storm replaces the old.
 
@@ -148,63 +101,19 @@ class PauseCore:
         if self._native.core_storm(self.handle, port, priority, duration_ns, now):
             raise LookupError(f"no port {port} whose peer obeys pause frames of priority {priority}")
 
-    def compare(self) -> None:
-        """Correct the accounts by the map: an event may have been lost in a full ring.
-
-        An event may also be on its way: only what was wrong twice in a row is corrected.
-        """
-        self._native.core_compare(self.handle, 0, self._queues // PRIORITIES)
-
     def take_over(self, now: int) -> None:
         """Continue from the maps where another agent ended: what was closed opens, what was asked is settled."""
         self._native.core_take_over(self.handle, now)
+
+    def opened(self, port: int, vector: int, now: int) -> None:
+        """The gates of the priorities in `vector` are open since `now`."""
+        self._native.core_opened(self.handle, native.Action(native.ActionKind.OPEN_GATES, port, vector), now)
 
     def stop(self) -> None:
         """Let go of everything: peers are resumed, gates open; what comes in later has no effect."""
         self._native.core_stop(self.handle)
 
-    # --- what the actions led to ---------------------------------------------------------------------
-
-    def sent(self, action: SendPause, now: int) -> None:
-        """The frame left at `now`."""
-        quanta = (ctypes.c_uint16 * PRIORITIES)(*action.quanta)
-        self._native.core_sent(
-            self.handle, native.Action(native.ActionKind.SEND_XOFF, action.port, action.vector, quanta), now
-        )
-
-    def closed(self, action: CloseGate, now: int) -> None:
-        """The gates are closed since `now`."""
-        self._native.core_closed(
-            self.handle, native.Action(native.ActionKind.CLOSE_GATES, action.port, action.vector), now
-        )
-
-    def opened(self, action: OpenGate, now: int) -> None:
-        """The gates are open since `now`."""
-        self._native.core_opened(
-            self.handle, native.Action(native.ActionKind.OPEN_GATES, action.port, action.vector), now
-        )
-
-    # --- outputs -------------------------------------------------------------------------------------
-
-    def next_timer(self) -> int | None:
-        """When `on_timer` should be called next; None: no need."""
-        when = int(self._native.core_next_timer(self.handle))
-        return None if when == native.NEVER else when
-
-    def flush(self, now: int) -> list[Action]:
-        """What to do now, the most urgent first: gates to close, frames that pause, frames that resume, gates to
-        open, and what to report."""
-        found: list[Action] = []
-        action = native.Action()
-        while self._native.core_next(self.handle, now, action):
-            match action.kind:
-                case native.ActionKind.CLOSE_GATES:
-                    found.append(CloseGate(action.port, action.vector))
-                case native.ActionKind.OPEN_GATES:
-                    found.append(OpenGate(action.port, action.vector))
-                case _:
-                    found.append(SendPause(action.port, action.vector, tuple(action.quanta)))
-        return [*found, *self.reports()]
+    # --- what is told --------------------------------------------------------------------------------
 
     def reports(self) -> Iterator[Report]:
         """What there is to report, once."""

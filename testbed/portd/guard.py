@@ -19,11 +19,10 @@ import numpy as np
 from testbed.datapath.maps import LabMaps
 from testbed.errors import TestbedError
 from testbed.portd import native, realtime
-from testbed.portd.attachment import DIRECTORY_NAME, AttachmentFiles, LabAttachment
+from testbed.portd.attachment import DIRECTORY_NAME, PRIORITIES, AttachmentFiles, LabAttachment
 from testbed.portd.companion import Companion
-from testbed.portd.core import OpenGate, PauseCore
+from testbed.portd.core import PauseCore
 from testbed.portd.eventlog import EventLog
-from testbed.portd.pfc import PRIORITIES
 from testbed.portd.port_io import PortIo
 
 AGENT_MODULE = "testbed.portd"
@@ -54,7 +53,7 @@ def open_closed_gates(attachment: LabAttachment, maps: LabMaps) -> int:
     try:
         for port, vector in vectors.items():
             port_io.open_gates(port, vector)
-            core.opened(OpenGate(port, vector), time.monotonic_ns())
+            core.opened(port, vector, time.monotonic_ns())
     finally:
         port_io.close()
     return sum(vector.bit_count() for vector in vectors.values())

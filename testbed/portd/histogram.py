@@ -42,10 +42,6 @@ class Histogram:
     def max_ns(self) -> int:
         return int(self._steps.max_ns)
 
-    def record(self, value_ns: int) -> None:
-        """A negative time (clocks that disagree) counts as 0."""
-        self._native.histogram_record(self._steps, value_ns)
-
     def merge(self, other: Histogram) -> None:
         self._native.histogram_merge(self._steps, other._steps)
 

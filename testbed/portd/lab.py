@@ -10,12 +10,11 @@ from typing import Any
 from testbed.datapath.maps import LabMaps
 from testbed.datapath.ringbuf import RingMemory
 from testbed.portd import native
-from testbed.portd.attachment import LabAttachment
+from testbed.portd.attachment import PRIORITIES, LabAttachment
 from testbed.portd.core import PauseCore
 from testbed.portd.errors import PauseAgentError
 from testbed.portd.eventlog import EventLog
 from testbed.portd.histogram import Histogram
-from testbed.portd.pfc import PRIORITIES
 from testbed.portd.port_io import PortIo
 
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.errors import TestbedError
+from testbed.report.chart import XYChart, draw_sheet, label_room, linear_axis
 
-_INK, _BLUE, _ORANGE, _RED, _GREY = "#1c2733", "#2563a8", "#d97a1a", "#c22f2f", "#9aa5b1"
-_LOSSES = {"retransmitted": "o", "nacked": "v", "inferred-loss": "s", "timeout": "X"}
+_LOSSES = {"retransmitted": 4, "nacked": 3, "inferred-loss": 2, "timeout": 5}
+"""The kinds of loss, with the number of the series whose colour each has."""
+_WIDTH = 960.0
 LONGEST_LINE = 1 << 16
 
 
@@ -105,38 +107,50 @@ def _number(value: object) -> float | None:
 
 
 def plot_trace(trace: PdcTrace, title: str, target: Path) -> None:
-    """Draw it to a file whose name ends in .svg, .png or .pdf. Raises `TestbedError` if that cannot be written."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context({"text.parse_math": False, "font.size": 10, "axes.grid": True, "grid.color": "#e3e7eb"}):
-        figure = Figure(figsize=(10, 8), layout="constrained")
-        window, rtt, paths = figure.subplots(3, 1, sharex=True, height_ratios=[3, 2, 2])
-        figure.suptitle(title, color=_INK)
-        times = [item[0] for item in trace.windows]
-        window.step(times, [item[1] / 1000 for item in trace.windows], color=_BLUE, lw=1.6, where="post", label="cwnd")
-        window.step(
-            times, [item[2] / 1000 for item in trace.windows], color=_ORANGE, lw=0.8, where="post", label="in flight"
+    """Draw the trace to an SVG file. Raises `TestbedError` if its name ends otherwise, or it cannot be written."""
+    if target.suffix.lower() != ".svg":
+        raise TestbedError(
+            f"cannot write {target}: a trace is drawn as SVG",
+            hint="name a file ending in .svg; a browser shows it, and prints it to a PDF",
         )
-        for kind, marker in _LOSSES.items():
-            at = trace.losses.get(kind, [])
-            if at:
-                window.plot(at, [0] * len(at), marker, color=_RED, ms=5, ls="", label=f"{kind} ({len(at)})")
-        window.set_ylabel("kB")
-        window.legend(loc="upper right", ncols=3, frameon=False)
-        for marked, colour, label in ((False, _BLUE, "unmarked"), (True, _RED, "marked (CE)")):
-            points = [(at, value) for at, value, ce in trace.round_trips if ce is marked]
-            if points:
-                rtt.plot(*zip(*points, strict=True), ".", color=colour, ms=3, label=label)
-        rtt.set_ylabel("round trip, us")
-        if trace.round_trips:
-            rtt.legend(loc="upper right", ncols=2, frameon=False)
-        paths.plot([at for at, _ in trace.paths], [ev for _, ev in trace.paths], ".", color=_GREY, ms=2)
-        paths.set_ylabel("entropy value")
-        paths.set_xlabel("ms")
-        try:
-            figure.savefig(target, dpi=120)
-        except (OSError, ValueError) as error:
-            raise TestbedError(
-                f"cannot write {target}: {error}", hint="name a file ending in .svg, .png or .pdf"
-            ) from error
+    try:
+        target.write_text(draw_trace(trace, title), encoding="utf-8")
+    except OSError as error:
+        raise TestbedError(f"cannot write {target}: {error.strerror}") from error
+
+
+def draw_trace(trace: PdcTrace, title: str) -> str:
+    """The text of an SVG file with three charts over one time: window and losses, round trips, and paths."""
+    times = [at for at, *_ in (*trace.windows, *trace.round_trips, *trace.paths)]
+    times += [at for moments in trace.losses.values() for at in moments]
+    time = linear_axis("time", "s", [at / 1000 for at in times], tight=True)
+    window_axis = linear_axis("window", "byte", [max(0.0, *sizes) for _, *sizes in trace.windows])
+    trip_axis = linear_axis("round trip", "s", [trip / 1e6 for _, trip, _ in trace.round_trips])
+    path_axis = linear_axis("entropy value", "", [float(ev) for _, ev in trace.paths], from_zero=False)
+    left = max(map(label_room, (window_axis, trip_axis, path_axis)))
+    window, trips, paths = (
+        XYChart(x=time, y=axis, width=_WIDTH, height=height, left=left)
+        for axis, height in ((window_axis, 330.0), (trip_axis, 230.0), (path_axis, 230.0))
+    )
+    window.steps([(at / 1000, sent) for at, _, sent in trace.windows], series=1, label="in flight", weight="fine")
+    window.steps([(at / 1000, cwnd) for at, cwnd, _ in trace.windows], label="cwnd")
+    for lane, (kind, series) in enumerate(_LOSSES.items()):
+        moments = trace.losses.get(kind, [])
+        height = window_axis.high * 0.035 * lane  # so that two kinds at one moment are both seen
+        window.dots([(at / 1000, height) for at in moments], series=series, label=f"{kind} ({len(moments)})", big=True)
+    for marked, series, label in ((False, 0, "unmarked"), (True, 4, "marked (CE)")):
+        points = [(at / 1000, trip / 1e6) for at, trip, ce in trace.round_trips if ce is marked]
+        trips.dots(points, series=series, label=label)
+    paths.dots([(at / 1000, float(ev)) for at, ev in trace.paths], series=5)
+    return draw_sheet(
+        title,
+        [
+            (chart.draw(described), chart.height)
+            for chart, described in (
+                (window, "Congestion window, bytes in flight and losses over time"),
+                (trips, "Round trips over time"),
+                (paths, "Entropy value of each packet over time"),
+            )
+        ],
+        width=_WIDTH,
+    )

@@ -4,6 +4,7 @@ from testbed.results.listing import BROKEN, Listed, list_results
 from testbed.results.record import (
     SCHEMA,
     Check,
+    EarlierSession,
     Environment,
     ExpectationResult,
     LabSummary,
@@ -37,8 +38,8 @@ from testbed.results.store import (
     encode_record,
     load_record,
     make_results_directory,
-    write_atomically,
     write_record,
+    write_result,
 )
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "Check",
     "CollectiveResult",
     "Distribution",
+    "EarlierSession",
     "Environment",
     "ExpectationResult",
     "FlowEnd",
@@ -76,6 +78,6 @@ __all__ = [
     "list_results",
     "load_record",
     "make_results_directory",
-    "write_atomically",
     "write_record",
+    "write_result",
 ]

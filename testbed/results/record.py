@@ -100,6 +100,15 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierSession:
+    """A session that a resumed run went on from: what it ran on and when, and the names of the points it measured."""
+
+    environment: Environment
+    started: str
+    points: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """One trust check: was the emulation itself able to do what it claims?"""
 
@@ -230,7 +239,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One scenario, run. `incomplete` says why it ended early, "" if it did not."""
+    """One scenario, run. `incomplete` says why it ended early, "" if it did not.
+
+    A run that was resumed has what its last session ran on in `environment`, and the others in `earlier`.
+    """
 
     schema: Count = SCHEMA
     scenario: ScenarioAsRun
@@ -248,6 +260,8 @@ class Record:
     """Wall-clock time of the whole, set-up included."""
     scale_proof: list[ScaleComparison] = field(default_factory=list)
     """What `run --prove-scale` found; empty where it was not asked for."""
+    earlier: list[EarlierSession] = field(default_factory=list)
+    """The sessions before this one, in their order, of which points were taken over; none but in a resumed run."""
     comparability: dict[str, Any] = field(default_factory=dict)
     """What two records must share for their figures to be compared: topology, k, transport, workload, clock, ...
 

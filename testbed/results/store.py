@@ -6,11 +6,8 @@ else: no path in it is followed, nothing in it is run.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import tempfile
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -19,6 +16,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from testbed.errors import RecordError
+from testbed.files import write_atomically
 from testbed.results.older import modernise
 from testbed.results.record import SCHEMA, Record
 
@@ -61,7 +59,7 @@ def write_record(record: Record, path: Path) -> None:
 
     Raises `RecordError` when the disk does not take it; then `path` is as it was.
     """
-    write_atomically(encode_record(record), path)
+    write_result(encode_record(record), path)
 
 
 def load_record(path: Path) -> Record:
@@ -76,22 +74,11 @@ def load_record(path: Path) -> Record:
     return decode_record(content, name=str(file))
 
 
-def write_atomically(content: bytes, path: Path) -> None:
-    """Replace `path` by a temporary file beside it, synced first. Raises `RecordError`."""
-    temporary: Path | None = None
+def write_result(content: bytes, path: Path) -> None:
+    """Replace `path`, a record or what is made of one, as `write_atomically` does. Raises `RecordError`."""
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            temporary = Path(file.name)
-            file.write(content)
-            file.flush()
-            os.fchmod(file.fileno(), 0o644)
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        _sync_directory(path.parent)
+        write_atomically(path, content)
     except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
         raise RecordError(
             f"cannot write {path}: {error.strerror}", hint="results go below the current directory, or where -o says"
         ) from error
@@ -132,12 +119,3 @@ def _parse(content: bytes, name: str) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make the rename itself durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

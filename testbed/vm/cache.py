@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.deploy.records.files import locked
+from testbed.files import write_atomically
 from testbed.vm.errors import ImageError
 
 MANIFEST = "manifest.json"
@@ -126,7 +127,7 @@ def damage(entry: Path) -> str:
         if _hash(entry / name) != facts["sha256"]:
             return f"{entry / name} is not what was built"
     with contextlib.suppress(OSError):  # who may not write checks again
-        (entry / _CHECKED).write_text(seen)
+        write_atomically(entry / _CHECKED, seen, durable=False)
     return ""
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from testbed.drivers.images.debian_mirror import mirror
 from testbed.drivers.images.mmdebstrap import mmdebstrap_command, mmdebstrap_options
 from testbed.errors import CapabilityError
+from testbed.files import write_atomically
 from testbed.vm import cache
 from testbed.vm.errors import ImageError
 from testbed.vm.image.build import Image, require_tools
@@ -133,7 +134,7 @@ def kvm_lacks(emulator: Emulator, image: Image, *, device: Path = KVM_DEVICE) ->
             return str(known["lacks"])
     lacks = _try_kvm(emulator, image)
     with contextlib.suppress(OSError):
-        remembered.write_text(json.dumps({"question": question, "lacks": lacks}))
+        write_atomically(remembered, json.dumps({"question": question, "lacks": lacks}), durable=False)
     return lacks
 
 

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from testbed.deploy.records.files import locked
+from testbed.files import write_atomically
 from testbed.vm import cache, qmp
 from testbed.vm.emulator import Emulator, environment
 from testbed.vm.errors import MachineError
@@ -53,7 +54,7 @@ class MachineRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The state of a machine: `state` is running, paused, ended or absent; `detail` says why where that is not plain."""
+    """A machine's state: `state` is running, paused, ended or absent; `detail` says why where that is not plain."""
 
     state: str
     detail: str = ""
@@ -207,7 +208,7 @@ class Machine:
                 kernel=image.kernel_version,
                 started=time.time(),
             )
-            (self.directory / _RECORD).write_text(json.dumps(asdict(record)) + "\n")
+            write_atomically(self.directory / _RECORD, json.dumps(asdict(record)) + "\n", durable=False)
             login = Login(host=LOOPBACK, port=port, user="root", key=keys.client, host_key=keys.host)
             return wait_for_login(login, timeout_s=timeout_s, alive=lambda: process.poll() is None)
         except BaseException as error:

@@ -1,12 +1,14 @@
-"""`python -m testbed.worker [--rdma]`: a worker, driven by lines on its standard input, that answers on its output.
+"""`python -m testbed.worker [--transport NAME]`: a worker, driven by lines on its standard input, that answers on its
+output.
 
 It ends when its input does. That is also how it learns of its starter's death: unlike PR_SET_PDEATHSIG, which is
-about the thread that started it (prctl(2)), the end of a pipe cannot be missed. With `--rdma` it waits in a way that
-streams over RDMA need, and moves data over these, or TCP.
+about the thread that started it (prctl(2)), the end of a pipe cannot be missed. With `--transport` it waits in the way
+that this transport's sockets need; without, as sockets of the kernel do.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
@@ -15,10 +17,10 @@ import signal
 import sys
 
 from testbed.agent.loop import Loop
-from testbed.worker.poll_loop import PollLoop
+from testbed.worker.poll_loop import WatchingLoop
+from testbed.worker.transport_registry import transport_names, worker_transport
 from testbed.worker.worker import Event, Worker
 
-RDMA_FLAG = "--rdma"
 LONGEST_LINE = 1 << 28
 """Bytes: more than a program of `MAX_STEPS` steps has."""
 _CHUNK = 1 << 20
@@ -27,7 +29,7 @@ _CHUNK = 1 << 20
 class CommandLine:
     """Standard input as lines, and events to what standard output was."""
 
-    def __init__(self, loop: Loop | PollLoop) -> None:
+    def __init__(self, loop: WatchingLoop) -> None:
         self.ended = False
         # What anything else prints goes to standard error.
         self._output = os.dup(sys.stdout.fileno())
@@ -75,11 +77,15 @@ class CommandLine:
 
 
 def main() -> None:
+    """Run a worker until its input ends."""
+    parser = argparse.ArgumentParser(prog="python -m testbed.worker", allow_abbrev=False)
+    parser.add_argument("--transport", choices=transport_names(), help="what it is to move data over")
+    transport = parser.parse_args().transport
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy would start threads for each CPU
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for whoever started us
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    loop = PollLoop() if RDMA_FLAG in sys.argv[1:] else Loop()
+    loop = Loop() if transport is None else worker_transport(transport).make_loop()
     line = CommandLine(loop)
     line.worker.greet()
     try:

@@ -6,14 +6,14 @@ Every step's `after` names only steps in which its rank takes part, so that a ho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.steps import Collective, Combine
 
 VERSION = 1
-"""Of the shape of a program as JSON (`wire`). A worker refuses any other."""
+"""Of the shape of a program as JSON (`program_json`). A worker refuses any other."""
 LARGEST_TRANSFER = (1 << 32) - 1
 """Bytes; UET's `request_length` has 32 bits."""
 
@@ -80,40 +80,16 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TcpSettings:
-    """`tos` is the TOS byte without its ECN bits, which are the kernel's."""
+class Settings:
+    """How one transport is to carry a program: the base class of what each transport can be told."""
 
-    congestion_control: str | None = None
-    tos: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RdmaSettings:
-    """Nothing: devices have what there is to set."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UetSettings:
-    """`config` has fields of `transport.uet.config.UetConfig` other than `entropies`."""
-
-    config: Mapping[str, bool | int | float | str] = field(default_factory=dict)
-    mode: str = "RUD"
-    dscp: int = 26
-    control_dscp: int = 48
-    delays_ns: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By own address: what datagrams from a peer's address are held for."""
-    job_id: int = 1
-    security_key: str = ""
-    """Of TSS, hexadecimal; "": none."""
-
-
-Settings = TcpSettings | UetSettings | RdmaSettings
-"""Of a transport."""
+    kind: ClassVar[str]
+    """Name of the transport (`transport_registry`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """Raises nothing: `wire.decode_program` is what checks one that comes from elsewhere."""
+    """Raises nothing: `program_json.decode_program` is what checks one that comes from elsewhere."""
 
     transport: Settings
     endpoints: tuple[Endpoint, ...]

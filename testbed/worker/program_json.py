@@ -6,12 +6,20 @@ everything that does not fit together is a `ProgramError` with its place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address
-from typing import Any, TypeVar
 
 from testbed.worker.errors import ProgramError
+from testbed.worker.json_values import (
+    Json,
+    check_keys,
+    read_list,
+    read_member,
+    read_object,
+    read_row,
+    read_text,
+    read_whole,
+)
 from testbed.worker.program import (
     LARGEST_TRANSFER,
     VERSION,
@@ -19,18 +27,14 @@ from testbed.worker.program import (
     Endpoint,
     Piece,
     Program,
-    RdmaSettings,
-    Settings,
     Step,
-    TcpSettings,
-    UetSettings,
 )
+from testbed.worker.transport_registry import decode_settings, encode_settings
 from testbed.workload.builder import MAX_STEPS
 from testbed.workload.collectives.algorithms import ROOTED, Kind
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.steps import Collective, Combine
 
-Json = Any
 MOST_RANKS = 65_536
 MOST_CHANNELS = 65_536
 MOST_COLLECTIVES = 65_536
@@ -43,8 +47,6 @@ _COLUMNS = (
     "number", "source", "destination", "size_bytes", "duration_ns", "start_ns", "after", "channel", "acknowledged",
     *_PIECE,
 )  # fmt: skip
-_KINDS: Mapping[type, str] = {TcpSettings: "tcp", UetSettings: "uet", RdmaSettings: "rdma"}
-_T = TypeVar("_T")
 
 
 def encode_program(program: Program) -> dict[str, Json]:
@@ -67,10 +69,9 @@ def encode_program(program: Program) -> dict[str, Json]:
         "target": [-1 if piece is None else piece.target for piece in pieces],
         "combine": [-1 if piece is None else _COMBINES.index(piece.combine) for piece in pieces],
     }
-    kind = _KINDS[type(program.transport)]
     return {
         "version": VERSION,
-        "transport": {"kind": kind, **asdict(program.transport)},
+        "transport": encode_settings(program.transport),
         "endpoints": [[item.rank, item.host, item.interface, item.address] for item in program.endpoints],
         "own": sorted(program.own),
         "channels": [[c.index, c.source, c.destination, c.source_port, c.destination_port] for c in program.channels],
@@ -87,15 +88,15 @@ def encode_program(program: Program) -> dict[str, Json]:
 
 def decode_program(document: Json) -> Program:
     """Raises `ProgramError` with the place of what is wrong, and nothing else."""
-    whole = _object(document, "program")
+    whole = read_object(document, "program")
     if whole.get("version") != VERSION:
         raise ProgramError("version", f"{whole.get('version')!r} is not {VERSION}, the version of this worker")
     del whole["version"]
-    _same_keys(whole, "program", [*Program.__dataclass_fields__])
+    check_keys(whole, "program", [*Program.__dataclass_fields__])
     endpoints = tuple(_endpoint(item, f"endpoints[{n}]") for n, item in enumerate(_list(whole, "endpoints")))
     by_rank = {endpoint.rank: endpoint for endpoint in endpoints}
     _distinct("endpoints", [endpoint.rank for endpoint in endpoints])
-    own = frozenset(_whole(rank, f"own[{n}]", MOST_RANKS) for n, rank in enumerate(_list(whole, "own")))
+    own = frozenset(read_whole(rank, f"own[{n}]", MOST_RANKS) for n, rank in enumerate(_list(whole, "own")))
     if not own <= by_rank.keys():
         raise ProgramError("own", "a rank has no endpoint")
     channels = tuple(_channel(item, f"channels[{n}]") for n, item in enumerate(_list(whole, "channels")))
@@ -103,7 +104,9 @@ def decode_program(document: Json) -> Program:
     for n, channel in enumerate(channels):
         _check_ends(f"channels[{n}]", channel.source, channel.destination, by_rank.keys(), own)
     collectives = tuple(_collective(item, f"collectives[{n}]") for n, item in enumerate(_list(whole, "collectives")))
-    datatypes = tuple(_member(DataType, name, f"datatypes[{n}]") for n, name in enumerate(_list(whole, "datatypes")))
+    datatypes = tuple(
+        read_member(DataType, name, f"datatypes[{n}]") for n, name in enumerate(_list(whole, "datatypes"))
+    )
     if len(datatypes) != len(collectives):
         raise ProgramError("datatypes", f"has {len(datatypes)} entries for {len(collectives)} collectives")
     memory = sum(
@@ -113,16 +116,16 @@ def decode_program(document: Json) -> Program:
     if memory > MEMORY_LIMIT:
         raise ProgramError("collectives", f"their arrays take {memory} bytes, more than {MEMORY_LIMIT}")
     program = Program(
-        transport=_transport(whole.get("transport")),
+        transport=decode_settings(whole.get("transport")),
         endpoints=endpoints,
         own=own,
         channels=channels,
-        steps=tuple(_steps(_object(whole.get("steps"), "steps"))),
+        steps=tuple(_steps(read_object(whole.get("steps"), "steps"))),
         collectives=collectives,
         datatypes=datatypes,
-        seed=_whole(whole.get("seed"), "seed", 1 << 63),
-        inside_bps=_whole(whole.get("inside_bps"), "inside_bps", 1 << 62),
-        sample_ns=1 + _whole(_minus_one(whole.get("sample_ns")), "sample_ns", _TIME_LIMIT),
+        seed=read_whole(whole.get("seed"), "seed", 1 << 63),
+        inside_bps=read_whole(whole.get("inside_bps"), "inside_bps", 1 << 62),
+        sample_ns=1 + read_whole(_minus_one(whole.get("sample_ns")), "sample_ns", _TIME_LIMIT),
     )
     _check_steps(program, by_rank)
     return program
@@ -132,40 +135,43 @@ def decode_program(document: Json) -> Program:
 
 
 def _endpoint(item: Json, path: str) -> Endpoint:
-    rank, host, interface, address = _row(item, path, 4)
+    rank, host, interface, address = read_row(item, path, 4)
     try:
-        parsed = str(IPv4Address(_text(address, path)))
+        parsed = str(IPv4Address(read_text(address, path)))
     except ValueError:
         raise ProgramError(path, f"{address!r} is no IPv4 address") from None
     return Endpoint(
-        rank=_whole(rank, path, MOST_RANKS), host=_text(host, path), interface=_text(interface, path), address=parsed
+        rank=read_whole(rank, path, MOST_RANKS),
+        host=read_text(host, path),
+        interface=read_text(interface, path),
+        address=parsed,
     )
 
 
 def _channel(item: Json, path: str) -> Channel:
-    index, source, destination, source_port, destination_port = _row(item, path, 5)
+    index, source, destination, source_port, destination_port = read_row(item, path, 5)
     return Channel(
-        index=_whole(index, path, MOST_CHANNELS),
-        source=_whole(source, path, MOST_RANKS),
-        destination=_whole(destination, path, MOST_RANKS),
-        source_port=_whole(source_port, path, 1 << 16),
-        destination_port=_whole(destination_port, path, 1 << 16),
+        index=read_whole(index, path, MOST_CHANNELS),
+        source=read_whole(source, path, MOST_RANKS),
+        destination=read_whole(destination, path, MOST_RANKS),
+        source_port=read_whole(source_port, path, 1 << 16),
+        destination_port=read_whole(destination_port, path, 1 << 16),
     )
 
 
 def _collective(item: Json, path: str) -> Collective:
-    kind, algorithm, ranks, size_bytes, elements, root = _row(item, path, 6)
-    members = [_whole(rank, f"{path}.ranks", MOST_RANKS) for rank in _array(ranks, f"{path}.ranks")]
+    kind, algorithm, ranks, size_bytes, elements, root = read_row(item, path, 6)
+    members = [read_whole(rank, f"{path}.ranks", MOST_RANKS) for rank in read_list(ranks, f"{path}.ranks")]
     _distinct(f"{path}.ranks", members)
-    known = _member(Kind, kind, f"{path}.kind")
+    known = read_member(Kind, kind, f"{path}.kind")
     found = Collective(
         kind=known.value,
-        algorithm=_text(algorithm, path),
+        algorithm=read_text(algorithm, path),
         ranks=tuple(members),
-        size_bytes=_whole(size_bytes, path, MEMORY_LIMIT),
-        elements=_whole(elements, path, MEMORY_LIMIT),
+        size_bytes=read_whole(size_bytes, path, MEMORY_LIMIT),
+        elements=read_whole(elements, path, MEMORY_LIMIT),
         steps=range(0),
-        root=None if root == -1 else _whole(root, f"{path}.root", MOST_RANKS),
+        root=None if root == -1 else read_whole(root, f"{path}.root", MOST_RANKS),
     )
     if not members or (known in ROOTED and found.root not in members):
         raise ProgramError(path, "a collective has ranks, and its root is one of them")
@@ -174,48 +180,9 @@ def _collective(item: Json, path: str) -> Collective:
     return found
 
 
-def _transport(value: Json) -> Settings:
-    settings = dict(_object(value, "transport"))
-    kind = settings.pop("kind", None)
-    if kind == "tcp":
-        _same_keys(settings, "transport", [*TcpSettings.__dataclass_fields__])
-        cc = settings["congestion_control"]
-        return TcpSettings(
-            congestion_control=None if cc is None else _text(cc, "transport.congestion_control"),
-            tos=_whole(settings["tos"], "transport.tos", 256),
-        )
-    if kind == "uet":
-        return _uet(settings)
-    if kind == "rdma":
-        _same_keys(settings, "transport", [])
-        return RdmaSettings()
-    raise ProgramError("transport.kind", f"{kind!r} is none of tcp, uet and rdma")
-
-
-def _uet(settings: dict[str, Json]) -> UetSettings:
-    _same_keys(settings, "transport", [*UetSettings.__dataclass_fields__])
-    config = _object(settings["config"], "transport.config")
-    for name, value in config.items():
-        if not isinstance(value, bool | int | float | str):
-            raise ProgramError(f"transport.config.{name}", "is no number, text or truth value")
-    delays: dict[str, dict[str, int]] = {}
-    for own, peers in _object(settings["delays_ns"], "transport.delays_ns").items():
-        path = f"transport.delays_ns.{own}"
-        delays[own] = {peer: _whole(ns, path, _TIME_LIMIT) for peer, ns in _object(peers, path).items()}
-    return UetSettings(
-        config=config,
-        mode=_text(settings["mode"], "transport.mode"),
-        dscp=_whole(settings["dscp"], "transport.dscp", 64),
-        control_dscp=_whole(settings["control_dscp"], "transport.control_dscp", 64),
-        delays_ns=delays,
-        job_id=_whole(settings["job_id"], "transport.job_id", 1 << 24),
-        security_key=_text(settings["security_key"], "transport.security_key"),
-    )
-
-
 def _steps(columns: dict[str, Json]) -> Iterable[Step]:
-    _same_keys(columns, "steps", _COLUMNS)
-    length = len(_array(columns["number"], "steps.number"))
+    check_keys(columns, "steps", _COLUMNS)
+    length = len(read_list(columns["number"], "steps.number"))
     if length > MAX_STEPS:
         raise ProgramError("steps", f"there are more than {MAX_STEPS}")
     limits = {
@@ -234,13 +201,13 @@ def _steps(columns: dict[str, Json]) -> Iterable[Step]:
         "combine": (-1, len(_COMBINES)),
     }
     for name, (low, high) in limits.items():
-        column = _array(columns[name], f"steps.{name}")
+        column = read_list(columns[name], f"steps.{name}")
         if len(column) != length:
             raise ProgramError(f"steps.{name}", f"has {len(column)} entries for {length} steps")
         for n, value in enumerate(column):
             if type(value) is not int or not low <= value < high:
                 raise ProgramError(f"steps.{name}[{n}]", f"{value!r} is no whole number from {low} to {high - 1}")
-    after = _array(columns["after"], "steps.after")
+    after = read_list(columns["after"], "steps.after")
     if len(after) != length:
         raise ProgramError("steps.after", f"has {len(after)} entries for {length} steps")
     for n, before in enumerate(after):
@@ -355,53 +322,8 @@ def _minus_one(value: Json) -> Json:
     return value - 1 if type(value) is int else value
 
 
-def _whole(value: Json, path: str, limit: int) -> int:
-    if type(value) is not int or not 0 <= value < limit:
-        raise ProgramError(path, f"{value!r} is no whole number from 0 to {limit - 1}")
-    return value
-
-
-def _text(value: Json, path: str) -> str:
-    if not isinstance(value, str) or len(value) > 256:
-        raise ProgramError(path, f"{str(value)[:40]!r} is no text of at most 256 characters")
-    return value
-
-
-def _object(value: Json, path: str) -> dict[str, Json]:
-    if not isinstance(value, dict):
-        raise ProgramError(path, "is no object")
-    return dict(value)
-
-
-def _array(value: Json, path: str) -> list[Json]:
-    if not isinstance(value, list):
-        raise ProgramError(path, "is no list")
-    return value
-
-
 def _list(whole: dict[str, Json], name: str) -> list[Json]:
-    return _array(whole.get(name), name)
-
-
-def _row(value: Json, path: str, length: int) -> list[Json]:
-    row = _array(value, path)
-    if len(row) != length:
-        raise ProgramError(path, f"has {len(row)} entries, not {length}")
-    return row
-
-
-def _member(names: Callable[[str], _T], value: Json, path: str) -> _T:
-    try:
-        return names(_text(value, path))
-    except ValueError:
-        raise ProgramError(path, f"{value!r} is not known") from None
-
-
-def _same_keys(values: dict[str, Json], path: str, expected: Sequence[str]) -> None:
-    odd = set(values).symmetric_difference(expected)
-    if odd:
-        name = min(odd)
-        raise ProgramError(f"{path}.{name}", "is unknown" if name in values else "is missing")
+    return read_list(whole.get(name), name)
 
 
 def _distinct(path: str, values: Sequence[int]) -> None:

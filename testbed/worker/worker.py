@@ -21,18 +21,16 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from testbed.agent.loop import Loop
 from testbed.version import __version__
 from testbed.worker.copies import InsideCopies
 from testbed.worker.curves import Curves
 from testbed.worker.errors import ProgramError, TrafficError
-from testbed.worker.poll_loop import PollLoop, WatchingLoop
-from testbed.worker.program import Program, RdmaSettings, Step, TcpSettings
+from testbed.worker.poll_loop import WatchingLoop
+from testbed.worker.program import Program, Step
 from testbed.worker.program_json import decode_program
-from testbed.worker.rdma import RdmaTraffic
 from testbed.worker.schedule import Schedule
-from testbed.worker.tcp import TcpTraffic
 from testbed.worker.traffic import Traffic
+from testbed.worker.transport_registry import worker_transport
 
 if TYPE_CHECKING:
     from testbed.worker.buffers import CollectiveBuffers
@@ -44,7 +42,7 @@ Event = dict[str, Any]
 class Worker:
     """Driven by `loop`: call `turn` after each of its turns, and have the next end at `deadline` at the latest."""
 
-    def __init__(self, loop: Loop | WatchingLoop, tell: Callable[[Event], None]) -> None:
+    def __init__(self, loop: WatchingLoop, tell: Callable[[Event], None]) -> None:
         self.loop = loop
         self._tell = tell
         self._run: _Run | None = None
@@ -112,7 +110,7 @@ class Worker:
 class _Run:
     """One program, from its preparation to its release."""
 
-    def __init__(self, program: Program, loop: Loop | WatchingLoop, tell: Callable[[Event], None]) -> None:
+    def __init__(self, program: Program, loop: WatchingLoop, tell: Callable[[Event], None]) -> None:
         self._program = program
         self._loop = loop
         self._tell = tell
@@ -148,17 +146,8 @@ class _Run:
             self._tell({"event": "listening"})
 
     def _make_traffic(self) -> Traffic:
-        if isinstance(self._program.transport, TcpSettings):
-            return TcpTraffic(self._program, self._loop, self.buffers, self)
-        if isinstance(self._program.transport, RdmaSettings):
-            if not isinstance(self._loop, PollLoop):
-                raise TrafficError("this worker was not started for RDMA: its loop does not know such streams")
-            return RdmaTraffic(self._program, self._loop, self.buffers, self)
-        from testbed.worker.uet import UetTraffic  # so is UET, with its cryptography
-
-        if not isinstance(self._loop, Loop):
-            raise TrafficError("this worker was started for RDMA alone")
-        return UetTraffic(self._program, self._loop, self.buffers, self)
+        transport = worker_transport(self._program.transport.kind)
+        return transport.make_traffic(self._program, self._loop, self.buffers, self)
 
     def connect(self) -> None:
         if self._traffic is None or self._over or self._announce_ready or self._begin_ns:

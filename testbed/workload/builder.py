@@ -159,14 +159,3 @@ class StepBuilder:
                 mine.difference_update(step.after)
                 mine.add(step.number)
         return step.number
-
-
-def check_local(workload: Workload) -> None:
-    """Raise `ValueError` if a step waits for one in which its rank takes no part."""
-    for step in workload.steps:
-        rank = step.source if isinstance(step, Transfer) else step.rank
-        for number in step.after:
-            before = workload.steps[number]
-            took_part = (before.source, before.destination) if isinstance(before, Transfer) else (before.rank,)
-            if rank not in took_part:
-                raise ValueError(f"step {step.number} of rank {rank} waits for step {number} of ranks {took_part}")

@@ -2,7 +2,7 @@
 
 A rank is a GPU (or a host of the front-end), numbered from 0; which NIC of which host it is, is decided elsewhere. A
 collective's transfers say which part of an array they carry and whether it is added or copied at the receiver, so that
-an executor can carry real data and check it.
+a worker can carry real data and check it.
 """
 
 from __future__ import annotations

@@ -50,10 +50,10 @@ def traffic_s(result: ExecutionResult) -> float:
 def rounds(lab: RunningLab, kind: TransportKind, workload: Workload) -> tuple[list[float], ExecutionResult]:
     """How long each round took beyond its traffic, after a first that starts the workers; and the last's result."""
     beyond = []
-    with WorkloadRunner(lab, Transport(kind=kind)) as executors:
+    with WorkloadRunner(lab, Transport(kind=kind)) as runner:
         for _ in range(1 + ROUNDS):
             begun = time.monotonic()
-            result = executors.run(workload, nics(lab))
+            result = runner.run(workload, nics(lab))
             took = time.monotonic() - begun
             assert result.complete and all(item.wrong == 0 for item in result.collectives), result.failure
             beyond.append(took - traffic_s(result))

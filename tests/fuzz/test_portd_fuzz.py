@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_maps import maps_in_memory, ring_in_memory
+from pfc_frames import ETHERTYPE, OPCODE, PAUSE_ADDRESS, MalformedPfc, decode_pfc
 
-from testbed.datapath.maps import LabMaps
-from testbed.datapath.ringbuf import RingMemory
 from testbed.portd.attachment import LabAttachment, PortAttachment
 from testbed.portd.control import answer
 from testbed.portd.errors import PauseAgentError
 from testbed.portd.lab import AttachedLab
-from testbed.portd.pfc import ETHERTYPE, OPCODE, PAUSE_ADDRESS, MalformedPfc, decode_pfc
 
 HEAD = PAUSE_ADDRESS + bytes(6) + ETHERTYPE.to_bytes(2, "big") + OPCODE.to_bytes(2, "big")
 
@@ -90,7 +89,7 @@ def test_attachments(changes: dict[str, Any], field: int, value: Any) -> None:
 @given(st.lists(st.one_of(st.binary(max_size=40), st.binary(min_size=32, max_size=32)), max_size=40))
 def test_events(records: list[bytes]) -> None:
     """Sends and gate changes fail here, as in a namespace that is gone: still nothing raises."""
-    lab = AttachedLab.over(GOOD, LabMaps.in_memory(2), RingMemory.in_memory(records))
+    lab = AttachedLab.over(GOOD, maps_in_memory(2), ring_in_memory(records))
     lab.work()
     lab.close()
     assert lab.broken_events >= sum(len(record) != 32 for record in records)
@@ -99,10 +98,10 @@ def test_events(records: list[bytes]) -> None:
 @given(st.binary(max_size=400), st.integers(0, 1 << 20))
 def test_rings_of_nobodys_making(written: bytes, produced: int) -> None:
     """Headers that no kernel writes: reading ends, within the memory."""
-    ring = RingMemory.in_memory([])
+    ring = ring_in_memory([])
     ring.data[: len(written)] = np.frombuffer(written, "u1")
     ring.produced[0] = produced
-    lab = AttachedLab.over(GOOD, LabMaps.in_memory(2), ring)
+    lab = AttachedLab.over(GOOD, maps_in_memory(2), ring)
     lab.work()
     lab.close()
     assert ring.consumed[0] <= produced

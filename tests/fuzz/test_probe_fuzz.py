@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.collect.probe_ledger import ProbeLedger, ProbeStream
-from testbed.collect.probe_packet import KEY_BYTES, MAGIC, PAYLOAD_BYTES, ProbeNumber, decode_probe, encode_probe
+from testbed.drivers.nodes.probe_packet import KEY_BYTES, MAGIC, PAYLOAD_BYTES, ProbeNumber, decode_probe, encode_probe
 
 KEY = b"\x00probes\xff"
 NUMBERS = st.builds(ProbeNumber, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))

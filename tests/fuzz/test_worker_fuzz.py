@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from testbed.agent.loop import Loop
 from testbed.worker.errors import ProgramError
-from testbed.worker.program import Channel, Endpoint, Program, Step, TcpSettings
+from testbed.worker.program import Channel, Endpoint, Program, Step
 from testbed.worker.program_json import decode_program, encode_program
+from testbed.worker.transports.tcp import TcpSettings
 from testbed.worker.worker import Event, Worker
 
 JSON = st.recursive(

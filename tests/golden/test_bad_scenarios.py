@@ -8,6 +8,7 @@ import pytest
 from golden_files import Golden
 
 from testbed.errors import Problem, SpecError
+from testbed.scenario.faults.registry import fault_findings
 from testbed.spec.scenario.against_lab import check_against
 from testbed.spec.scenario.file import read_scenario
 from testbed.spec.validation.engine import in_file_order
@@ -25,7 +26,7 @@ def scenario_problems_of(path: Path) -> SpecError:
     found: list[Problem] = []
     for point in file.scenario.variants or (file.scenario,):
         try:
-            found += check_against(file, point, file.load_lab(point))
+            found += check_against(file, point, file.load_lab(point), fault_findings)
         except SpecError as error:
             found += error.problems
     assert found, f"{path.name} loads, but it belongs to the bad files"

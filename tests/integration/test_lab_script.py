@@ -65,7 +65,10 @@ def run(
 
 
 def pytest_that_says(checkout: Path, last_line: str, code: int) -> None:
-    program(checkout / ".venv/bin/python", f'#!/bin/sh\necho "args: $*"\necho "{last_line}"\nexit {code}\n')
+    program(
+        checkout / ".venv/bin/python",
+        f'#!/bin/sh\n[ "$2" = pytest ] || exit 0\necho "args: $*"\necho "{last_line}"\nexit {code}\n',
+    )
 
 
 def tools_only(directory: Path, *without: str) -> str:
@@ -216,6 +219,77 @@ def test_demo_without_a_report_asks_the_doctor(copy: Path) -> None:
     assert done.returncode == 1
 
 
+# --- ./lab docs --------------------------------------------------------------------------------------
+
+
+def sphinx_that_says(checkout: Path, text: str, code: int) -> None:
+    """A Python whose Sphinx writes a page, says what it was asked, and ends with `code`."""
+    program(
+        checkout / ".venv/bin/python",
+        f'#!/bin/sh\n[ "$2" = sphinx ] || exit 0\necho "$*" >"{checkout}/asked"\necho "{text}" >&2\nexit {code}\n',
+    )
+
+
+def test_docs_are_built_strictly_and_the_first_page_is_named(copy: Path, tmp_path: Path) -> None:
+    sphinx_that_says(copy, "", 0)
+    stale = copy / "build/docs/gone.html"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("of a page that is no longer there")
+    done = run(copy, "docs", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"docs: {copy}/build/docs/index.html (open it in a browser)\n")
+    asked = (copy / "asked").read_text().split()
+    assert {"-W", "--keep-going", "-n", "-E"} <= set(asked)
+    assert not stale.exists()
+
+
+def test_a_mistake_in_the_docs_is_shown(copy: Path) -> None:
+    sphinx_that_says(copy, "docs/index.md:3: WARNING: unknown document: 'nowhere'", 1)
+    done = run(copy, "docs")
+    assert done.returncode == 2
+    assert "docs/index.md:3: WARNING: unknown document: 'nowhere'" in done.stderr
+    assert done.stdout == ""
+
+
+def test_docs_take_no_arguments(copy: Path) -> None:
+    done = run(copy, "docs", "--fast")
+    assert done.returncode == 2
+    assert "takes no arguments" in done.stderr
+
+
+@pytest.mark.parametrize(("extra", "installs"), [("dev", False), ("docs", False), ("run", True)])
+def test_docs_install_what_they_need_and_no_packages_of_the_system(
+    copy: Path, tmp_path: Path, extra: str, installs: bool
+) -> None:
+    stamp(copy, extra)
+    program(copy / ".venv/bin/python", '#!/bin/sh\n[ "$1" = -m ] && echo "$*" >>"$RECORD"\nexit 0\n')
+    record = copy / "record"
+    done = run(copy, "docs", RECORD=str(record), PATH=tools_only(tmp_path / "bin", "iperf3", "tcpdump"))
+    assert done.returncode == 0, done.stderr
+    assert (f"-e {copy}[docs]" in record.read_text()) is installs
+    assert run(copy, "list").stderr == "", "the command line is served too"
+
+
+def test_docs_need_no_root(copy: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("needs root, to give it up with setpriv")
+    sphinx_that_says(copy, "", 0)
+    for path in (copy, *copy.rglob("*")):
+        os.chown(path, 65534, 65534)
+    for path in copy.parents:
+        if path != Path("/tmp") and path.is_relative_to("/tmp"):
+            path.chmod(path.stat().st_mode | stat.S_IXOTH)
+    done = subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", str(copy / "lab"), "docs"],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("build/docs/index.html (open it in a browser)\n")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="./lab test needs root")
 class TestOfTests:
     def test_checks_then_two_tiers(self, copy: Path) -> None:
@@ -228,7 +302,7 @@ class TestOfTests:
             "args: -m pytest --color=no -m (netns or frr) and not (docker or vm or labvm or soak or bench or scenarios)"
             in done.stdout
         )
-        for check in ("ruff: ok", "ruff format: ok", "mypy: ok", "lint-imports: ok"):
+        for check in ("ruff: ok", "ruff format: ok", "mypy: ok", "lint-imports: ok", "docs: ok"):
             assert check in done.stderr
         assert done.stdout.splitlines()[-1] == "82 passed, 0 failed, 4 skipped"
 

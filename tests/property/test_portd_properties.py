@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+from driven_core import CloseGate, DrivenCore, OpenGate, SendPause
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_maps import maps_in_memory
+from pause_timers import Timers
+from pfc_frames import MAX_QUANTA, decode_pfc, encode_pfc, pause_ns, priorities_of
+from recorded_times import RecordedTimes
 
 from testbed.datapath.abi import CLASSES
-from testbed.datapath.maps import LabMaps
 from testbed.portd.attachment import PortAttachment
-from testbed.portd.core import CloseGate, OpenGate, PauseCore, SendPause
-from testbed.portd.histogram import Histogram
-from testbed.portd.pfc import MAX_QUANTA, decode_pfc, encode_pfc, pause_ns, priorities_of
-from testbed.portd.timers import Timers
 
 MS = 1_000_000
 RATE = 100_000_000
@@ -38,7 +38,7 @@ class Link:
     """A core whose frames reach the peer at once, and the gates as the kernel has them."""
 
     def __init__(self, watchdog: bool) -> None:
-        self.maps = LabMaps.in_memory(PORTS)
+        self.maps = maps_in_memory(PORTS)
         self.ports = [
             PortAttachment(
                 number=number,
@@ -56,7 +56,7 @@ class Link:
             )
             for number in range(1, PORTS + 1)
         ]
-        self.core = PauseCore(self.ports, self.maps)
+        self.core = DrivenCore(self.ports, self.maps)
         self.now = MS
         self.closed_since: dict[int, int] = {}
         self.longest_ns = 0
@@ -86,7 +86,7 @@ class Link:
             case ("compare",):
                 self.core.compare()
             case ("restart",):
-                self.core = PauseCore(self.ports, self.maps)
+                self.core = DrivenCore(self.ports, self.maps)
                 self.core.take_over(self.now)
             case _:
                 self.flush()
@@ -111,12 +111,12 @@ class Link:
                             index = action.port * CLASSES + priority
                             assert index not in self.closed_since, "closed twice"
                             self.closed_since[index] = self.now
-                        self.core.closed(action, self.now)
+                        self.core.confirm(action, self.now)
                     case OpenGate():
                         for priority in priorities_of(action.vector):
                             since = self.closed_since.pop(action.port * CLASSES + priority)
                             self.longest_ns = max(self.longest_ns, self.now - since)
-                        self.core.opened(action, self.now)
+                        self.core.confirm(action, self.now)
                     case _:
                         continue
         assert self.marked("closed") == sorted(self.closed_since), "gates and maps disagree"
@@ -125,7 +125,7 @@ class Link:
         assert action.vector, "a frame that says nothing"
         assert not set(priorities_of(action.vector)) - set(LOSSLESS)
         frame = decode_pfc(encode_pfc(bytes(6), action.vector, action.quanta))
-        self.core.sent(action, self.now)
+        self.core.confirm(action, self.now)
         peer = ((action.port - 1) ^ 1) + 1
         self.core.on_pfc(peer, frame.vector, frame.quanta, self.now, self.now)
 
@@ -173,7 +173,7 @@ def test_stop_leaves_nothing(history: list[tuple[object, ...]], watchdog: bool) 
 
 @given(st.lists(st.integers(0, 10**10), min_size=1), st.floats(0.01, 1.0))
 def test_quantiles_are_within_a_step(values: list[int], share: float) -> None:
-    histogram = Histogram()
+    histogram = RecordedTimes()
     for value in values:
         histogram.record(value)
     exact = next(value for rank, value in enumerate(sorted(values), start=1) if rank >= share * len(values))

@@ -19,7 +19,7 @@ def workloads_page() -> str:
     kinds = json_of("workloads", "-f", "json")
     text += table(
         ("Kind", "What it is"),
-        ((f"[{code(one['kind'])}](#workload-{one['kind']})", plain(one["description"])) for one in kinds),
+        ((f"[{code(one['kind'])}](#workload-{one['kind']})", plain(sentence(one["description"]))) for one in kinds),
     )
     for one in kinds:
         text += f"(workload-{one['kind']})=\n## {code(one['kind'])}\n\n"

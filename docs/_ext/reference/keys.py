@@ -177,7 +177,7 @@ class _Walk:
                     "number": "number",
                     "boolean": "`true` or `false`",
                 }
-                return ", or ".join(names.get(name, name) for name in types)
+                return ", or ".join(names.get(name, str(name)) for name in types)
         return "any value"
 
     def _mapping(self, schema: Schema, path: str) -> str:
@@ -227,8 +227,12 @@ def _range(schema: Schema) -> str:
     low = schema.get("minimum", schema.get("exclusiveMinimum"))
     high = schema.get("maximum", schema.get("exclusiveMaximum"))
     if low is not None and high is not None:
-        return f", {low:,} to {high:,}"
-    return f", from {low:,}" if low is not None else f", up to {high:,}" if high is not None else ""
+        return f", {_number(low)} to {_number(high)}"
+    return f", from {_number(low)}" if low is not None else f", up to {_number(high)}" if high is not None else ""
+
+
+def _number(bound: float) -> str:
+    return f"{int(bound):,}" if bound == int(bound) else f"{bound:g}"
 
 
 def _default(schema: Schema) -> str:

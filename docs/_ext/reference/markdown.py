@@ -29,8 +29,10 @@ def codes(texts: Iterable[object]) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; cells are markup already."""
-    lines = [heads, ["---"] * len(heads), *rows]
+    """A table; cells are markup already. A column that has nothing in it is left out."""
+    filled = list(rows)
+    kept = [place for place in range(len(heads)) if any(row[place] for row in filled)]
+    lines = [[row[place] for place in kept] for row in (heads, [":---"] * len(heads), *filled)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n"
 
 

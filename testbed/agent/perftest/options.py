@@ -10,8 +10,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from testbed.transport.uet.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.packets.codes import Mode
+from testbed.transport.uet.paths import DEFAULT_PATHS, PathKind
 from testbed.transport.uet.security.key_derivation import DomainKey, load_key
 
 DEFAULT_PORT = 18515
@@ -201,9 +203,9 @@ def make_parser(tool: Tool) -> argparse.ArgumentParser:
     uet = parser.add_argument_group("Ultra Ethernet Transport")
     add = uet.add_argument
     add("--mode", choices=_MODES, default="rud", help="delivery mode (%(default)s)")
-    add("--cc", choices=("nscc", "rccc", "both", "none"), default="nscc", help="congestion control (%(default)s)")
-    path_kinds = ("single", "oblivious", "bitmap", "reps")
-    add("--paths", choices=path_kinds, default="reps", help="path selection (%(default)s)")
+    add("--cc", choices=tuple(CONTROLLERS), default=DEFAULT_CONTROLLER, help="congestion control (%(default)s)")
+    path_kinds = [kind.value for kind in PathKind]
+    add("--paths", choices=path_kinds, default=DEFAULT_PATHS, help="path selection (%(default)s)")
     add("--tss", type=read_key, metavar="KEYFILE", help="encrypt, with the key (64 hexadecimal digits) in this file")
     add("-m", "--mtu", type=_in_range(64, 16_383), default=4096, metavar="BYTES", help="payload of a full packet")
     add("--rate", type=parse_rate, default=10**10, help="of this side's link (10G)")

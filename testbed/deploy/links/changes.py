@@ -500,12 +500,6 @@ def set_link(lab: RunningLab, port: str, change: LinkChange, *, both: bool = Fal
         control.set(port, change, both=both)
 
 
-def reset_link(lab: RunningLab, port: str) -> None:
-    """Bring both directions of a link back to what the topology declares."""
-    with LinkControl(lab) as control:
-        control.reset(port)
-
-
 def ports_now(lab: RunningLab) -> tuple[PortPlan, ...]:
     """The lab's ports with the delays, rates and losses that they have now, changes included."""
     try:

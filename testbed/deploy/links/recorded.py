@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from testbed.deploy.records.files import write_state
 from testbed.deploy.records.journal import StateError, state_error
 
 SCHEMA = 1
@@ -93,16 +94,12 @@ def write_link_state(directory: Path, state: LinkState) -> None:
     no time for a disk.
     """
     path = directory / FILE_NAME
-    temporary = path.with_name(FILE_NAME + ".new")
+    if state.changes or state.classes:
+        write_state(path, json.dumps(_encode(state.changes, state.classes)), durable=False)
+        return
     try:
-        if not state.changes and not state.classes:
-            path.unlink(missing_ok=True)
-            return
-        temporary.write_text(json.dumps(_encode(state.changes, state.classes)))
-        temporary.replace(path)
+        path.unlink(missing_ok=True)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         raise state_error(path, error) from error
 
 

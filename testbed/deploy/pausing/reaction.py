@@ -21,7 +21,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
 
 from testbed.datapath import pins
-from testbed.deploy.records.files import write_durably
+from testbed.deploy.records.files import write_state
 from testbed.deploy.records.journal import Journal, boot_id
 from testbed.deploy.records.state import StateDirectory
 from testbed.drivers.netlink import netem as wire
@@ -91,7 +91,7 @@ def planned_reaction_ns(lab: Lab, state: StateDirectory, *, measure: bool = True
             longest = _kept_ns(state)  # another command may have measured while we waited for it
             if longest is None:
                 longest = _measure(state)
-                write_durably(_kept_path(state), json.dumps({"key": _key(), "longest_ns": longest}))
+                write_state(_kept_path(state), json.dumps({"key": _key(), "longest_ns": longest}))
     return max(LEAST_NS, SAFETY * longest)
 
 
@@ -115,7 +115,11 @@ def _kept_ns(state: StateDirectory) -> int | None:
 
 def undo_killed_measurement(state: StateDirectory) -> None:
     """Remove what a measurement left that was killed. One that is under way stays."""
-    with suppress(BlockingIOError), state.lock_measurement(wait=False):
+    with ExitStack() as held:
+        try:
+            held.enter_context(state.lock_measurement(wait=False))
+        except BlockingIOError:
+            return
         _undo(state)
 
 

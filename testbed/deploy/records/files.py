@@ -1,4 +1,4 @@
-"""Files that several commands share: locked while one of them changes what they say, and never half written."""
+"""Files of the state directory, which several commands share: locked while one of them changes what they say."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from testbed.deploy.records.journal import state_error
+from testbed.files import write_atomically
 
 
 @contextlib.contextmanager
@@ -32,16 +33,9 @@ def locked(path: Path, *, wait: bool) -> Iterator[None]:
             os.close(fd)
 
 
-def write_durably(path: Path, content: str) -> None:
-    """Replace `path` with `content` in one step that survives a power cut. Raises `StateError`."""
-    temporary = path.with_name(path.name + ".new")
+def write_state(path: Path, content: str, *, durable: bool = True) -> None:
+    """Replace a file of the state directory, as `write_atomically` does. Raises `StateError`."""
     try:
-        with temporary.open("w") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
+        write_atomically(path, content, durable=durable)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         raise state_error(path, error) from error

@@ -53,6 +53,8 @@ class JournalContent:
     paths: list[Path] = field(default_factory=list)
     containers: dict[str, JournalledContainers] = field(default_factory=dict)
     """By the name of their runtime."""
+    unknown: list[str] = field(default_factory=list)
+    """Kinds of entries that this version does not understand: another one wrote them."""
 
 
 class StateError(TestbedError):
@@ -120,10 +122,11 @@ class Journal:
 
         Identities of another boot are left out: a namespace does not survive one, and its
         number may be another's today. Their names are kept with 0, which matches none.
+        Entries of another version that say nothing to this one are passed over.
         """
         content = JournalContent()
         try:
-            lines = self._path.read_text().splitlines()
+            lines = self._path.read_text(errors="replace").splitlines()
         except FileNotFoundError:
             return content
         for line in lines:
@@ -131,23 +134,34 @@ class Journal:
                 entry = json.loads(line)
             except json.JSONDecodeError:
                 continue
-            match entry["kind"]:
-                case "state":
-                    content.state = LabState(entry["state"])
-                case "nodes":
-                    current = entry["boot"] == boot_id()
-                    content.identities |= {
-                        node: identity if current else 0 for node, identity in entry["identities"].items()
-                    }
-                case "containers":
-                    made = JournalledContainers(engine=entry["engine"], deployment=entry["deployment"])
-                    content.containers[_runtime(entry)] = made
-                case "container" if _runtime(entry) in content.containers:
-                    content.containers[_runtime(entry)].ids |= entry["ids"]
-                    content.containers[_runtime(entry)].frr |= entry["frr"]
-                case "path":
-                    content.paths.append(Path(entry["path"]))
+            if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
+                continue
+            try:
+                _take(content, entry)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                content.unknown.append(entry["kind"])
         return content
+
+
+def _take(content: JournalContent, entry: Mapping[str, Any]) -> None:
+    """Add an entry to what a journal says. Raises some lookup or type error for one that is not understood."""
+    match entry["kind"]:
+        case "state":
+            content.state = LabState(entry["state"])
+        case "nodes":
+            current = entry["boot"] == boot_id()
+            content.identities |= {node: identity if current else 0 for node, identity in entry["identities"].items()}
+        case "containers":
+            made = JournalledContainers(engine=entry["engine"], deployment=entry["deployment"])
+            content.containers[_runtime(entry)] = made
+        case "container":
+            if (known := content.containers.get(_runtime(entry))) is not None:
+                known.ids |= entry["ids"]
+                known.frr |= entry["frr"]
+        case "path":
+            content.paths.append(Path(entry["path"]))
+        case kind:
+            raise ValueError(kind)
 
 
 def _runtime(entry: Mapping[str, Any]) -> str:

@@ -10,62 +10,21 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from testbed.deploy import neighbours
-from testbed.deploy.records.files import locked, write_durably
+from testbed.deploy.records.files import locked, write_state
+from testbed.deploy.records.lab_record import LabRecord, parse_record, salvage_links, salvage_slot
 from testbed.errors import CapabilityError, LabNotFound, TestbedError
 from testbed.names import check_lab_name
-from testbed.plan.qos import DEFAULT_REACTION_NS
-
-SCHEMA = 1
-SLOTS = 512
+from testbed.plan import SLOTS
 
 
 class StateBusy(TestbedError):
     """Another command works on this lab right now."""
 
     exit_code = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabRecord:
-    """What `lab.json` says. `model` is the encoded `Lab`; `k` the time scale it runs at; `frr` the version of FRR
-    whose daemons were started, "" if none were; `delay_by` what `delay: {by: auto}` means in it, "" without delays;
-    `reaction_ns` the pause reaction that headrooms are planned for; `runtime` what it was deployed as."""
-
-    name: str
-    slot: int
-    k: float
-    version: str
-    created: str
-    source: str
-    directory: str
-    model: Mapping[str, Any]
-    frr: str = ""
-    delay_by: str = ""
-    reaction_ns: int = DEFAULT_REACTION_NS
-    runtime: str = "netns"
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": SCHEMA,
-            "name": self.name,
-            "slot": self.slot,
-            "k": self.k,
-            "version": self.version,
-            "created": self.created,
-            "source": self.source,
-            "directory": self.directory,
-            "model": dict(self.model),
-            "frr": self.frr,
-            "delay_by": self.delay_by,
-            "reaction_ns": self.reaction_ns,
-            "runtime": self.runtime,
-        }
 
 
 class StateDirectory:
@@ -113,19 +72,20 @@ class StateDirectory:
         """Hold one lab for as long as a command changes it; raises `StateBusy` if another does."""
         self.prepare()
         path = self.state / f"{lab}.lock"
-        try:
-            with locked(path, wait=False):
-                try:
-                    yield
-                finally:
-                    if not self.exists(lab):
-                        path.unlink(missing_ok=True)
-                        with contextlib.suppress(OSError):
-                            self.run.rmdir()  # goes only when no lab is left in it
-        except BlockingIOError as error:
-            raise StateBusy(
-                f"another command is working on the lab {lab}", hint=f"wait for it; `fuser {path}` names it"
-            ) from error
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(locked(path, wait=False))
+            except BlockingIOError as error:
+                raise StateBusy(
+                    f"another command is working on the lab {lab}", hint=f"wait for it; `fuser {path}` names it"
+                ) from error
+            try:
+                yield
+            finally:
+                if not self.exists(lab):
+                    path.unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):
+                        self.run.rmdir()  # goes only when no lab is left in it
 
     @contextlib.contextmanager
     def lock_measurement(self, *, wait: bool = True) -> Iterator[None]:
@@ -146,15 +106,21 @@ class StateDirectory:
         return sorted(path.name for path in self.labs.iterdir() if path.is_dir())
 
     def read(self, lab: str) -> LabRecord:
-        """Raises `LabNotFound`; a lab whose record was never completed is one that only `destroy` knows."""
-        path = self.lab_directory(lab) / "lab.json"
+        """Raises `LabNotFound`; a lab whose record was never completed is one that only `destroy` knows.
+
+        Raises `LabUnreadable`, which is a `LabNotFound`, for a record that is damaged or of another version.
+        """
+        content = self._content(lab)
+        if content is None:
+            raise self.not_found(lab)
+        return parse_record(content, lab)
+
+    def _content(self, lab: str) -> str | None:
+        """The record of a lab as it was written, by whichever version; None where there is none."""
         try:
-            data = json.loads(path.read_text())
-        except FileNotFoundError as error:
-            raise self.not_found(lab) from error
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise LabNotFound(f"{path} is damaged: {error}", hint=f"testbed destroy -n {lab}") from error
-        return LabRecord(**{key: value for key, value in data.items() if key != "schema"})
+            return (self.lab_directory(lab) / "lab.json").read_text(errors="replace")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def not_found(self, lab: str) -> LabNotFound:
         """The error for a lab that is not recorded here."""
@@ -164,14 +130,11 @@ class StateDirectory:
     def write(self, record: LabRecord) -> None:
         directory = self.lab_directory(record.name)
         directory.mkdir(parents=True, exist_ok=True)
-        write_durably(directory / "lab.json", json.dumps(record.to_json()))
+        write_state(directory / "lab.json", json.dumps(record.to_json()))
 
-    def take_slot(self, wanted: int) -> int:
-        """The first free slot from `wanted` on. Call with the machine locked."""
-        taken = set()
-        for lab in self.names():
-            with contextlib.suppress(LabNotFound):
-                taken.add(self.read(lab).slot)
+    def take_slot(self, wanted: int, *, instead_of: str = "") -> int:
+        """The first free slot from `wanted` on; that of the lab `instead_of` is free. Call with the machine locked."""
+        taken = {salvage_slot(self._content(lab) or "") for lab in self.names() if lab != instead_of}
         for step in range(SLOTS):
             slot = (wanted + step) % SLOTS
             if slot not in taken:
@@ -187,8 +150,7 @@ class StateDirectory:
         """Links of all labs together, as recorded; the record of one is at hand."""
         total = len(known.model.get("links", ()))
         for lab in set(self.names()) - {known.name}:
-            with contextlib.suppress(LabNotFound):
-                total += len(self.read(lab).model.get("links", ()))
+            total += salvage_links(self._content(lab) or "")
         return total
 
     def raise_neighbour_limits(self, entries: int) -> None:

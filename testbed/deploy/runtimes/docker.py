@@ -27,6 +27,7 @@ from testbed.drivers.routing.container_frr import (
 from testbed.drivers.routing.frr import Elsewhere
 from testbed.errors import CapabilityError, DriverError, TestbedError
 from testbed.model import Lab, NodeKind
+from testbed.names import namespace_name
 from testbed.plan.operations import LabPlan, StartContainer
 
 NAME = "docker"
@@ -152,13 +153,19 @@ class DockerRuntime:
     """Nodes that are containers of the Docker engine of this machine (`$DOCKER_HOST`)."""
 
     def prepare(self, lab: Lab, run: Path, journal: Journal) -> DeployingContainers | None:
-        """Connect to the engine, which must have all images of the lab. Raises `CapabilityError`."""
-        images = [node.container.image for node in lab.nodes if node.container and node.runtime == NAME]
+        """Connect to the engine, which must have all images of the lab, and no container by the name of one of it.
+
+        Those of a lab that the journal knows are to go. Raises `CapabilityError`, `NameInUse`.
+        """
+        images = {node.name: node.container.image for node in lab.nodes if node.container and node.runtime == NAME}
         if not images:
             return None
+        replaced = journal.read().containers.get(NAME)
         engine = ContainerEngine.connect()
         try:
-            engine.require_images(images)
+            engine.require_images(images.values())
+            names = [namespace_name(lab.name, node) for node in images]
+            engine.require_names(names, but="" if replaced is None else replaced.deployment)
         except BaseException:
             engine.close()
             raise

@@ -66,7 +66,8 @@ class Runtime(Protocol):
     def prepare(self, lab: Lab, run: Path, journal: Journal) -> DeployingNodes | None:
         """Check that this machine can realise the lab's nodes of this runtime; None for a lab without any.
 
-        `run` is the lab's run directory. Changes nothing. Raises `CapabilityError`.
+        `run` is the lab's run directory, and `journal` that of the lab that it replaces, where there is one: it is up,
+        and goes if nothing speaks against the new one. Changes nothing. Raises `CapabilityError`, `NameInUse`.
         """
 
     def live(self, content: JournalContent) -> LiveNodes | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import json
 import os
 import re
@@ -31,7 +32,9 @@ _ADJACENCY = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabEvent:
-    """`kind`: snapshot, daemon-ended, link-up, link-down, bgp-up, bgp-down, lab-destroyed.
+    """`kind`: snapshot, daemon-ended, link-up, link-down, bgp-up, bgp-down, lab-destroyed, notifications-lost.
+
+    The last one says that things happened which nobody was told; what is known of them follows.
 
     Of the pause agent: portd-attached, portd-died, portd-resumed, portd-guard-died, pfc-watchdog-freed,
     pfc-watchdog-restored, pfc-storm-began, pfc-storm-ended, pfc-malformed, pfc-failed.
@@ -58,13 +61,12 @@ class EventStream:
         self._logs = DirectoryWatch()
         self._offsets: dict[Path, int] = {}
         self._snapshot = lab.status()
+        self._destroyed = False
         self._stopped = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._stopped, select.EPOLLIN)
         self._subscribe()
 
     def _subscribe(self) -> None:
-        for (node, name), up in self._lab.link_states().items():
-            self._carrier[node, self._lab.port(node, name).ifindex] = up
         for status in self._snapshot:
             for daemon, pid in status.pids.items():
                 with contextlib.suppress(ProcessLookupError):
@@ -80,6 +82,8 @@ class EventStream:
                 self._epoll.register(item.fileno(), select.EPOLLIN)
 
         syscalls.in_thread(subscribe_links)
+        for (node, name), up in self._lab.link_states().items():  # what changes from now on is told
+            self._carrier[node, self._lab.port(node, name).ifindex] = up
         for switch in self._lab.plan.switches:
             directory = self._lab.run_directory(switch.node)
             log = directory / "bgpd.log"
@@ -88,9 +92,11 @@ class EventStream:
                 self._logs.add(directory, IN_MODIFY | IN_CREATE)
         pausing = self._lab.state_directory / EVENTS_FILE
         self._offsets[pausing] = pausing.stat().st_size if pausing.exists() else 0
-        with contextlib.suppress(FileNotFoundError):
+        try:
             # the pause agent's events; and its removal, which is always told, ends the lab
             self._logs.add(self._lab.state_directory, IN_MODIFY | IN_CREATE)
+        except FileNotFoundError:
+            self._destroyed = True
         self._epoll.register(self._logs.fileno(), select.EPOLLIN)
 
     def stop(self) -> None:
@@ -109,7 +115,7 @@ class EventStream:
     def __iter__(self) -> Iterator[LabEvent]:
         for status in self._snapshot:
             yield self._event(status.name, "snapshot", status.kind, status.state)
-        while True:
+        while not self._destroyed:
             for fd, _ in self._epoll.poll():
                 if fd == self._stopped:
                     return
@@ -122,12 +128,7 @@ class EventStream:
                     yield from self._link_events(*self._links[fd])
                 else:
                     yield from self._log_events()
-            if not self._lab_exists():
-                yield self._event("", "lab-destroyed", self._lab.name)
-                return
-
-    def _lab_exists(self) -> bool:
-        return bool(self._lab.life_cycle)
+        yield self._event("", "lab-destroyed", self._lab.name)
 
     def _event(self, node: str, kind: str, subject: str, detail: str = "") -> LabEvent:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
@@ -136,20 +137,56 @@ class EventStream:
     def _link_events(self, node: str, item: RouteSocket) -> Iterator[LabEvent]:
         try:
             data = item.receive_now()
-        except OSError:
-            return  # lost or already read: the next change reports the state as it then is
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:
+                raise
+            yield from self._lost_link_events(node, item)
+            return
+        yield from self._told_link_events(node, data)
+
+    def _told_link_events(self, node: str, data: bytes) -> Iterator[LabEvent]:
         for kind, _, _, body in rtnetlink.messages(data):
             if kind != rtnetlink.RTM_NEWLINK:
                 continue
             _, _, ifindex, flags, _ = struct.unpack_from("=BxHiII", body)
             up = bool(flags & rtnetlink.IFF_UP and flags & IFF_LOWER_UP)
-            name = self._names.get((node, ifindex))
-            if name is not None and self._carrier.get((node, ifindex)) != up:
-                self._carrier[node, ifindex] = up
-                yield self._event(node, "link-up" if up else "link-down", name)
+            yield from self._link_is(node, ifindex, up)
+
+    def _link_is(self, node: str, ifindex: int, up: bool) -> Iterator[LabEvent]:
+        name = self._names.get((node, ifindex))
+        if name is not None and self._carrier.get((node, ifindex)) != up:
+            self._carrier[node, ifindex] = up
+            yield self._event(node, "link-up" if up else "link-down", name)
+
+    def _lost_link_events(self, node: str, item: RouteSocket) -> Iterator[LabEvent]:
+        """The kernel had no room for a node's notifications: say so, and how its links stand now.
+
+        Those that are still waiting come first, since they are older than what is read.
+        """
+        yield self._event(node, "notifications-lost", "links", "some changes were not told; their state is read anew")
+        while True:
+            try:
+                yield from self._told_link_events(node, item.receive_now())
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+        for (_, name), up in self._lab.link_states(node).items():
+            yield from self._link_is(node, self._lab.port(node, name).ifindex, up)
 
     def _log_events(self) -> Iterator[LabEvent]:
-        for directory, name in dict.fromkeys(self._logs.read()):
+        changed = list(dict.fromkeys(self._logs.read()))
+        if self._logs.overflowed:
+            self._logs.overflowed = False
+            yield self._event("", "notifications-lost", "logs", "some were not told; all logs are read on")
+            changed = [(path.parent, path.name) for path in self._offsets]
+            self._destroyed |= not self._lab.state_directory.is_dir()
+        for directory, name in changed:
+            if (directory, name) == (self._lab.state_directory, ""):
+                self._destroyed = True
             path = directory / name
             if path not in self._offsets:
                 continue

@@ -33,6 +33,12 @@ _OWN_SHARE = 1000
 """A class owns this small part of the line; the rest is borrowed, so that order and weights decide."""
 
 
+def check_ports(operations: Sequence[InstallPort]) -> None:
+    """Raise `DriverError` for more ports than the data path has numbers for."""
+    if len(operations) > MAX_PORTS:
+        raise DriverError(f"{len(operations)} ports; the data path numbers {MAX_PORTS} at most")
+
+
 class PortInstaller:
     """The loaded data path of one lab, and the netlink messages that install a port of it."""
 
@@ -45,8 +51,7 @@ class PortInstaller:
         """Mount `directory`, load the programs and fill the maps. Raises `CapabilityError`, `DriverError`."""
         from testbed.datapath.maps import LabMaps
 
-        if len(operations) > MAX_PORTS:
-            raise DriverError(f"{len(operations)} ports; the data path numbers {MAX_PORTS} at most")
+        check_ports(operations)
         program_object = build.program_object()
         pins.mount(directory)
         ports = 1 + max((operation.port for operation in operations), default=0)

@@ -154,6 +154,16 @@ class ContainerEngine:
                 f"the engine at {self.url} has no image {', '.join(missing)}", missing=missing[0], hint=hint
             )
 
+    def require_names(self, names: Iterable[str], *, but: str = "") -> None:
+        """Raise `NameInUse` for a container that has one of these names, unless it has the deployment label `but`."""
+        with answers("containers"):
+            found = self._client.api.containers(all=True)
+        wanted = set(names)
+        for item in found:
+            taken = wanted.intersection(name.lstrip("/") for name in item["Names"] or ())
+            if taken and (not but or (item["Labels"] or {}).get(LABEL) != but):
+                raise name_in_use(min(taken))
+
     # ------------------------------------------------------------------ life
 
     def start(
@@ -384,6 +394,14 @@ def _health_option(check: HealthCheck) -> dict[str, Any]:
     return option
 
 
+def name_in_use(name: str) -> NameInUse:
+    """The error for a container that has the name of one of ours."""
+    return NameInUse(
+        f"a container {name} exists and is not ours",
+        hint=f"choose another lab name (-n), or remove it with `docker rm -f {name}`",
+    )
+
+
 @contextmanager
 def answers(what: str, name: str = "", *, gone: bool = False) -> Iterator[None]:
     """Docker's errors as ours. `name`: a conflict is about that name. `gone`: NotFound and a removal under way pass."""
@@ -400,10 +418,7 @@ def answers(what: str, name: str = "", *, gone: bool = False) -> Iterator[None]:
         raise DriverError(f"{what}: {_cause(error)}", operation=what) from error
     except APIError as error:
         if error.status_code == 409 and name and "already in use" in _cause(error):
-            raise NameInUse(
-                f"a container {name} exists and is not ours",
-                hint=f"choose another lab name (-n), or remove it with `docker rm -f {name}`",
-            ) from error
+            raise name_in_use(name) from error
         if gone and error.status_code == 409:
             return
         raise DriverError(f"{what}: {_cause(error)}", operation=what) from error

@@ -226,6 +226,14 @@ def still_published(identities: Mapping[str, int]) -> list[str]:
     return [name for name, identity in identities.items() if actual.get(str(NETNS_DIRECTORY / name)) == identity]
 
 
+def foreign(names: Iterable[str], ours: Mapping[str, int]) -> list[str]:
+    """Those of `names` that exist and that `unpublish(ours)` would leave alone."""
+    taken = published(names)
+    known = {name: ours[name] for name in taken if name in ours}
+    removable = {*still_published(known), *(name for name in known if _is_leftover(NETNS_DIRECTORY / name))}
+    return [name for name in taken if name not in removable]
+
+
 def unpublish(identities: Mapping[str, int]) -> int:
     """Remove each name that still is the namespace of that identity, or the empty file of a creation cut short.
 

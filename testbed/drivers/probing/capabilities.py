@@ -18,6 +18,7 @@ from typing import Any
 from testbed.drivers.probing import ebpf_probe, machine_probe
 from testbed.drivers.probing.status import Answers
 from testbed.drivers.probing.tools import Installed, find_programs
+from testbed.files import write_atomically
 from testbed.plan.link_delays import WireCapabilities
 
 SCHEMA = 1
@@ -119,12 +120,6 @@ def _programs(kept: Mapping[str, Any]) -> dict[str, Installed]:
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
     """Keep it where that is possible; what cannot be kept is probed again."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_text(json.dumps(document))
-            temporary.replace(path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
+        write_atomically(path, json.dumps(document), durable=False)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 IN_MODIFY, IN_CREATE, IN_MOVED_TO = 0x2, 0x100, 0x80
+IN_Q_OVERFLOW = 0x4000
 IN_CLOEXEC, IN_NONBLOCK = 0o2000000, 0o4000
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -19,7 +20,11 @@ _EVENT = struct.Struct("=iIII")
 class DirectoryWatch:
     """Events of files in some directories."""
 
+    overflowed: bool
+    """The kernel had no room for events, so some were not told; whoever reads this sets it back."""
+
     def __init__(self) -> None:
+        self.overflowed = False
         self._fd = _libc.inotify_init1(IN_CLOEXEC | IN_NONBLOCK)
         if self._fd < 0:
             error = ctypes.get_errno()
@@ -37,14 +42,15 @@ class DirectoryWatch:
         self._directories[watch] = directory
 
     def read(self) -> Iterator[tuple[Path, str]]:
-        """(directory, file name) of the events that are there now."""
+        """(directory, file name) of the events that are there now; the name is "" once the directory itself is gone."""
         try:
             data = os.read(self._fd, 65536)
         except BlockingIOError:
             return
         offset = 0
         while offset < len(data):
-            watch, _, _, length = _EVENT.unpack_from(data, offset)
+            watch, mask, _, length = _EVENT.unpack_from(data, offset)
+            self.overflowed |= bool(mask & IN_Q_OVERFLOW)
             offset += _EVENT.size
             name = data[offset : offset + length].rstrip(b"\0").decode()
             offset += length

@@ -1,4 +1,8 @@
-/* Priority-based flow control frames. testbed/portd/pfc.py has the standards. */
+/* Priority-based flow control frames.
+ *
+ * A PFC frame is a MAC control frame (IEEE 802.3 clause 31, annex 31D; IEEE 802.1Q clause 36): destination
+ * 01:80:C2:00:00:01, EtherType 0x8808, opcode 0x0101, a class-enable vector, and for each of the eight priorities a
+ * time in quanta of 512 bit times (IEEE 802.3 annex 31B.2). A time of 0 resumes the priority. */
 #ifndef TESTBED_PORTD_PFC_H
 #define TESTBED_PORTD_PFC_H
 

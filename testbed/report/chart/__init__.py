@@ -3,8 +3,9 @@
 from testbed.report.chart.axis import Axis, linear_axis, log_axis, numbered_axis
 from testbed.report.chart.heat_map import Cell, draw_heat_map
 from testbed.report.chart.rows import Row, draw_rows
+from testbed.report.chart.sheet import draw_sheet, style_sheet
 from testbed.report.chart.svg import Drawing
-from testbed.report.chart.xy import XYChart, thin
+from testbed.report.chart.xy import XYChart, label_room, thin
 
 __all__ = [
     "Axis",
@@ -14,8 +15,11 @@ __all__ = [
     "XYChart",
     "draw_heat_map",
     "draw_rows",
+    "draw_sheet",
+    "label_room",
     "linear_axis",
     "log_axis",
     "numbered_axis",
+    "style_sheet",
     "thin",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from testbed.report.chart.axis import Axis
-from testbed.report.chart.svg import Drawing, document, element, hover, path, text, tone
+from testbed.report.chart.svg import Drawing, document, element, hover, number, path, text, tone
 
 Point = tuple[float, float]
 
@@ -16,16 +16,21 @@ _TICK_CHARACTER = 10.0
 MOST_DOTS = 64
 """Of a line with dots; more run into each other."""
 MOST_POINTS = 360
-"""Of a line; more cannot be told apart at this width."""
+"""Of a line as wide as `WIDTH`; more cannot be told apart there. A wider chart keeps more in proportion."""
+_DOT_STEP = 0.5
+"""Of the grid that dots stand on: dots nearer to each other look like one."""
 
 
 class XYChart:
     """A chart to which lines are added in the order in which they are painted."""
 
-    def __init__(self, *, x: Axis, y: Axis, height: float = 300, width: float = WIDTH) -> None:
+    def __init__(
+        self, *, x: Axis, y: Axis, height: float = 300, width: float = WIDTH, left: float | None = None
+    ) -> None:
+        """`left` is the room for the labels of the y axis, so that charts below each other can have the same."""
         self.x, self.y = x, y
         self.width, self.height = width, height
-        self._left = max(34.0, 12 + _TICK_CHARACTER * max(len(label) for _, label in y.ticks))
+        self._left = label_room(y) if left is None else left
         self._painted: list[str] = []
         self._above: list[str] = []
         self._legend: list[tuple[str, str]] = []
@@ -41,17 +46,42 @@ class XYChart:
         remark: str = "",
         listed: bool = True,
     ) -> None:
-        """`series` chooses the colour, `weight` is "thin", "thick" or "". `label` goes to the legend if `listed`."""
+        """`series` chooses the colour, `weight` is "thin", "fine", "thick" or "".
+
+        `label` goes to the legend if `listed`.
+        """
         if not points:
             return
         cls = tone(series)
-        places = [self._at(point) for point in thin(points, MOST_POINTS)]
+        places = [self._at(point) for point in thin(points, self._most)]
         self._painted.append(
             element("path", hover(remark or label), d=path(places), cls=f"line {cls} {weight}".strip())
         )
         if (dots and len(points) <= MOST_DOTS) or len(points) == 1:
             self._painted += [element("circle", cx=x, cy=y, r=3.2, cls=f"dot {cls}") for x, y in places]
         if label and listed:
+            self._list(cls, label)
+
+    def steps(self, points: Sequence[Point], *, series: int = 0, label: str = "", weight: str = "") -> None:
+        """A line that keeps each value until the next one; its corners take more points than a plain line's."""
+        if not points:
+            return
+        cls = tone(series)
+        drawn = f"M{number(self._at(points[0])[0])} {number(self._at(points[0])[1])}"
+        drawn += "".join(f"H{number(x)}V{number(y)}" for x, y in map(self._at, thin(points, 4 * self._most)[1:]))
+        self._painted.append(element("path", hover(label), d=drawn, cls=f"line {cls} {weight}".strip()))
+        if label:
+            self._list(cls, label)
+
+    def dots(self, points: Sequence[Point], *, series: int = 0, label: str = "", big: bool = False) -> None:
+        """Many points without a line. Those that would cover each other are drawn once."""
+        if not points:
+            return
+        cls = tone(series)
+        places = {tuple(round(value / _DOT_STEP) * _DOT_STEP for value in self._at(point)) for point in points}
+        drawn = "".join(f"M{number(x)} {number(y)}h0" for x, y in sorted(places))
+        self._painted.append(element("path", hover(label), d=drawn, cls=f"dots {cls}{' big' if big else ''}"))
+        if label:
             self._list(cls, label)
 
     def dot(self, point: Point, *, series: int = 0, label: str = "", beside: bool = True, remark: str = "") -> None:
@@ -99,6 +129,11 @@ class XYChart:
         svg = document(inside, width=self.width, height=self.height, described=described)
         return Drawing(svg=svg, legend=tuple(self._legend))
 
+    @property
+    def _most(self) -> int:
+        """How many points of a line can be told apart."""
+        return round(MOST_POINTS * self.width / WIDTH)
+
     def _list(self, cls: str, label: str) -> None:
         if (cls, label) not in self._legend:
             self._legend.append((cls, label))
@@ -128,6 +163,11 @@ class XYChart:
         parts.append(element("path", d=path([(self._left, floor), (right, floor)]), cls="axis"))
         parts.append(text(self.x.title, right, self.height - 8, "title", anchor="end"))
         return parts
+
+
+def label_room(y: Axis) -> float:
+    """The width that the labels of a y axis need to the left of a chart."""
+    return max(34.0, 12 + _TICK_CHARACTER * max(len(label) for _, label in y.ticks))
 
 
 def thin(points: Sequence[Point], most: int) -> Sequence[Point]:

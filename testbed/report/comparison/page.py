@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
-from testbed.report.chart import Drawing, Row, draw_rows, linear_axis
+from testbed.report.chart import Drawing, Row, draw_rows, linear_axis, style_sheet
 from testbed.report.comparison.compare import Change, Comparison, MetricChange
 from testbed.report.comparison.present import format_change, format_p, ordered, outcome_word, remarks, sentence
 from testbed.report.scenario.figures import format_value
@@ -32,7 +32,7 @@ def render_comparison(comparisons: Sequence[Comparison]) -> str:
     environment.filters["svg"] = Markup
     template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
     return template.render(
-        css=Markup((dress / "page.css").read_text(encoding="utf-8")),
+        css=Markup(style_sheet() + (dress / "page.css").read_text(encoding="utf-8")),
         comparisons=comparisons,
         tones=_TONES,
         ordered=ordered,

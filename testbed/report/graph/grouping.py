@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from testbed.fabric.graph import LabGraph
 from testbed.model import Lab, Link, Node, NodeKind, Role
 from testbed.names import host_name, rail_switch_name, spine_name
 
@@ -119,10 +120,8 @@ _Key = tuple[int, int, int]
 
 def group_lab(lab: Lab) -> Grouping:
     """Divide a lab. Every node is in exactly one place of the outcome, every link in exactly one bundle."""
-    neighbors: dict[str, set[str]] = defaultdict(set)
-    for link in lab.links:
-        neighbors[link.a.node].add(link.b.node)
-        neighbors[link.b.node].add(link.a.node)
+    linked = LabGraph(lab).adjacent()
+    neighbors = {node.name: linked.get(node.name, set()) for node in lab.nodes}
     tiers = _tiers(lab, neighbors)
     keys = _segment_keys(lab, tiers, neighbors)
     spine_pods = _spine_pods(lab, tiers, neighbors, keys)

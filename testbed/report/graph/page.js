@@ -255,30 +255,37 @@
 
   // --- zoom
   const size = {width: number(svg, "w"), height: number(svg, "h")};
-  let zoom = 1;
+  let zoom = 1, untouched = true;
   const resize = () => {
     svg.setAttribute("viewBox", `0 0 ${size.width} ${size.height}`);
     svg.setAttribute("width", size.width * zoom);
     svg.setAttribute("height", size.height * zoom);
   };
   const setZoom = value => {
-    const middle = (scroll.scrollLeft + scroll.clientWidth / 2) / zoom;
+    const half = scroll.clientWidth / 2;
+    const middle = (scroll.getBoundingClientRect().left + half - svg.getBoundingClientRect().left) / zoom;
     zoom = Math.min(3, Math.max(.1, value));
+    untouched = false;
     resize();
-    scroll.scrollLeft = middle * zoom - scroll.clientWidth / 2;
+    scroll.scrollLeft = middle * zoom - half;
   };
-  const fitted = () => Math.min(scroll.clientWidth / size.width, 1.5);
+  // Where the page itself is scrolled (see page.css) the picture may be as high as it likes.
+  const narrow = matchMedia("(max-width: 900px)");
+  const fit = largest => {
+    const high = narrow.matches ? largest : scroll.clientHeight / size.height;
+    zoom = Math.min(scroll.clientWidth / size.width, high, largest);
+    untouched = true;
+    resize();
+  };
   document.getElementById("in").addEventListener("click", () => setZoom(zoom * 1.25));
   document.getElementById("out").addEventListener("click", () => setZoom(zoom / 1.25));
-  document.getElementById("fit").addEventListener("click", () => setZoom(fitted()));
+  document.getElementById("fit").addEventListener("click", () => fit(1.5));
+  window.addEventListener("resize", () => { if (untouched) fit(1.35); });
   scroll.addEventListener("wheel", event => {
     if (!event.ctrlKey) return;
     event.preventDefault();
     setZoom(zoom * (event.deltaY < 0 ? 1.1 : 1 / 1.1));
   }, {passive: false});
-  // Labels must stay legible: a picture too wide for the window is scrolled, not shrunk away.
-  const start = () => { zoom = Math.max(.68, Math.min(1.35, fitted())); resize(); };
-  const centre = () => { if (fitted() < .34 && scroll.clientWidth > 900) scroll.scrollLeft = (size.width * zoom - scroll.clientWidth) / 2; };
 
   // --- finding
   const find = () => {
@@ -351,8 +358,7 @@
   // --- a view can be linked to: #theme=dark&open=all&node=p1-spine1&rail=3
   const wanted = new URLSearchParams(location.hash.slice(1));
   if (["light", "dark"].includes(wanted.get("theme"))) document.documentElement.dataset.theme = wanted.get("theme");
-  start();
-  centre();
+  fit(1.35);  // all of it is there at first, however small its labels: one zooms into what one has seen
   if (wanted.get("open") === "all" && expand) setTrays(true);
   const chip = chips.find(one => one.dataset.rail === wanted.get("rail"));
   if (chip) chip.click();

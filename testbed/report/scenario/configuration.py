@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from testbed.report.scenario.figures import MISSING, every_run, format_bytes, format_rate, format_time
@@ -11,6 +12,8 @@ from testbed.results import LabSummary, PointResult, Record
 from testbed.units import Duration
 
 Fact = tuple[str, str]
+MAX_NAMED = 4
+"""Points that are named of an earlier session."""
 
 
 def facts(record: Record, point: PointResult) -> list[Fact]:
@@ -63,7 +66,22 @@ def machine(record: Record) -> list[Fact]:
         ("FRR", environment.frr or MISSING),
         ("iperf3", environment.iperf3 or MISSING),
         ("Python", environment.python),
+        *(("Earlier session", said) for said in earlier_sessions(record)),
     ]
+
+
+def earlier_sessions(record: Record) -> list[str]:
+    """Of a resumed run: which points each session before the last one measured, and what it ran on instead."""
+    last = asdict(record.environment)
+    found = []
+    for session in record.earlier:
+        other = asdict(session.environment)
+        differing = [f"{key} {other[key]}" for key in last if key != "approximations" and other[key] != last[key]]
+        names = [name or "the only point" for name in session.points]
+        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+        ran_on = ", ".join(differing) or "the same machine and versions"
+        found.append(f"{session.started}: {'; '.join(names[:MAX_NAMED])}{more}, measured on {ran_on}")
+    return found
 
 
 def scale_rows(record: Record, point: PointResult) -> list[tuple[str, str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
+from testbed.report.scenario.configuration import earlier_sessions
 from testbed.report.scenario.figures import (
     MISSING,
     every_run,
@@ -212,6 +213,8 @@ def _verdict(record: Record) -> Text:
     text.append("  " + _shown("; ".join(_compact(record.verdict.reasons))))
     if record.incomplete:
         text.append(f"\n  partial: {_shown(record.incomplete)}", style="yellow")
+    for said in earlier_sessions(record):
+        text.append(f"\n  resumed: {_shown(said)}", style="dim")
     for item in _worst_first(record.expectations)[:MAX_EXPECTATIONS]:
         unit = unit_of(record, item.metric)
         text.append(f"\n  {item.outcome.value:<7}", style=_STYLES[item.outcome])

@@ -20,7 +20,7 @@ from testbed.report.scenario.tables import (
     metrics_csv,
     transfers_csv,
 )
-from testbed.results import REPORT_FILE, Record, write_atomically
+from testbed.results import REPORT_FILE, Record, write_result
 
 
 def write_report_files(record: Record, directory: Path) -> Path:
@@ -38,5 +38,5 @@ def write_report_files(record: Record, directory: Path) -> Path:
         REPORT_FILE: render_report(record).encode(errors="replace"),
     }
     for name, content in contents.items():
-        write_atomically(content, directory / name)
+        write_result(content, directory / name)
     return directory / REPORT_FILE

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
+from testbed.report.chart import style_sheet
 from testbed.report.scenario.configuration import command_line, facts, machine, scale_rows
 from testbed.report.scenario.counters import Balance, reconcile
 from testbed.report.scenario.figures import (
@@ -96,7 +97,7 @@ def render_report(record: Record) -> str:
     return template.render(
         record=record,
         when=record.started[:16].replace("T", " ") + " UTC",
-        css=Markup((here / "page.css").read_text(encoding="utf-8")),
+        css=Markup(style_sheet() + (here / "page.css").read_text(encoding="utf-8")),
         single=len(record.points) == 1,
         first=first,
         runs=len(every_run(record)),

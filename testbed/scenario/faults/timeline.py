@@ -1,7 +1,9 @@
-"""What goes wrong with a lab while its traffic runs: done on time, watched, and undone whatever happens.
+"""The faults of one run, each done when it is due and undone whatever happens.
 
-Times are those of lab and wall clock alike, from the begin of the traffic. A thread does them, and another one listens
-to what the lab says of itself: links that lose carrier, daemons that end, BGP sessions that go down.
+Times are those of lab and wall clock alike, from the begin of the traffic. A thread does one act after the other; what
+fails is named and the next one follows. When the traffic has ended nothing more is done, and leaving the context undoes
+what is left. The outcome tells every fault that did not happen as the scenario plans it: one that could not be done or
+undone, one that was begun late, one whose time the traffic did not live to see.
 """
 
 from __future__ import annotations
@@ -9,270 +11,288 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from testbed.deploy.links.changes import LinkChange, LinkControl
+from testbed.deploy.links.changes import LinkControl
 from testbed.deploy.live import RunningLab
-from testbed.deploy.routing import running_daemons, start_routing
 from testbed.deploy.steps import ignore_steps
 from testbed.deploy.watch.converge import ConvergenceWatch
-from testbed.deploy.watch.events import EventStream
-from testbed.drivers.nodes.processes import kill_processes
-from testbed.errors import ScenarioError, TestbedError
-from testbed.model.scenario import Fault, FaultKind, Scalar
+from testbed.model.scenario import Fault
 from testbed.results import RunEvent
-from testbed.units import Duration, Rate
+from testbed.scenario.faults.lab_fault import FaultSite, LabFault
+from testbed.scenario.faults.lab_watch import LabWatch
+from testbed.scenario.faults.outcome import FaultOutcome, LabLeftChanged, TimedEvent, error_words
+from testbed.scenario.faults.registry import lab_fault
+from testbed.units import Duration
 
-DETECTIONS = {"bgp-down": "detected", "link-down": "carrier-lost", "daemon-ended": "daemon-ended"}
-"""What the lab says, and what the record calls it; a session that goes down is a failure detected."""
 SETTLE_S = 60.0
 """In which routing must be whole again after the faults of a run."""
-_STORM_LONGEST = Duration.parse("1h")
+LATEST_S = 0.1
+"""How late an act may begin at most; where a fault lasts less than twice that, half of what it lasts."""
+LONGEST_S = 1.0
+"""How long it may take at most to do a fault; where it lasts less than twice that, half of what it lasts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Act:
-    """Something to be done at `at_s`."""
+class Act:
+    """Something to be done, or with `undo` undone, `at_ns` after the begin of the traffic.
 
-    at_s: float
-    fault: Fault
+    `order` is the same for an act and its undoing. `lasts_ns` is the time between the two; None: until the run ends.
+    """
+
+    at_ns: int
+    fault: LabFault
     undo: bool
     order: int
+    lasts_ns: int | None = None
+
+    @property
+    def latest_ns(self) -> int:
+        """How late it may begin."""
+        return self._at_most(LATEST_S)
+
+    @property
+    def longest_ns(self) -> int:
+        """How long it may take."""
+        return self._at_most(LONGEST_S)
+
+    def _at_most(self, limit_s: float) -> int:
+        limit_ns = round(limit_s * 1e9)
+        return limit_ns if self.lasts_ns is None else min(limit_ns, self.lasts_ns // 2)
+
+    @property
+    def name(self) -> str:
+        """What people call the fault."""
+        return f"{self.fault.kind} of {self.fault.target}"
+
+    @property
+    def due(self) -> str:
+        """When it is due, as people write it."""
+        return str(Duration(self.at_ns))
 
 
 class FaultTimeline:
-    """The faults of one run. A context: leaving it undoes what is left, and waits until routing is whole again.
+    """A context around the traffic of a run: entering it makes ready, `begin` starts the clock and `end` stops it.
 
-    `kill_worker` ends the process that moves a host's data. `begin` starts the clock.
+    Leaving the context undoes what is left, and waits until routing is whole again; it raises nothing. What went wrong
+    is in `outcome`, and `require_whole` refuses a lab that was left changed.
     """
 
     def __init__(self, lab: RunningLab, faults: Sequence[Fault], *, kill_worker: Callable[[str], None]) -> None:
-        """Raises `NoSuchNode`, `ScenarioError` for a target that the lab does not have."""
+        """`kill_worker` ends the process that moves a host's data, and raises `ScenarioError` where there is none."""
         self._lab = lab
-        self._kill_worker = kill_worker
-        self._acts = sorted(_acts(faults), key=lambda act: (act.at_s, act.order))
-        self._links = LinkControl(lab)
-        self._outstanding: dict[int, Fault] = {}
+        self._faults = [lab_fault(fault) for fault in faults]
+        self._acts = plan_acts(self._faults)
+        self._site = FaultSite(lab=lab, links=LinkControl(lab), kill_worker=kill_worker)
         self._stop = threading.Event()
-        self._events: list[tuple[int, str, str, str]] = []
-        self._error: TestbedError | None = None
+        self._watch: LabWatch | None = None
+        self._done: list[TimedEvent] = []
+        self._begun: set[int] = set()
+        self._happened: set[int] = set()
+        self._outstanding: dict[int, Act] = {}
+        """What undoes the acts that have been begun, by their order."""
+        self._troubles: list[str] = []
+        self._left_changed: list[str] = []
+        self._latest_ns = 0
         self._began_ns = 0
-        self._threads: list[threading.Thread] = []
-        self._stream: EventStream | None = None
-        for fault in faults:
-            self._check(fault)
-
-    def _check(self, fault: Fault) -> None:
-        node, _, interface = fault.target.partition(":")
-        if interface:
-            self._lab.port(node, interface)
-            self._links.prepare(fault.target)
-        else:
-            self._lab.node(node)
-        if fault.kind is FaultKind.DAEMON_KILL and str(fault.settings["daemon"]) not in self._lab.daemons.get(node, ()):
-            known = ", ".join(self._lab.daemons.get(node, ())) or "none"
-            raise ScenarioError(f"{node} has no daemon {fault.settings['daemon']}", hint=f"it has {known}")
+        self._ended_ns = 0
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        if self._acts:
-            self._stream = EventStream(self._lab)
-            self._start(self._listen, "fault-events")
+        """Raises `NoSuchNode`, `ScenarioError` for what the lab does not have."""
+        try:
+            for fault in self._faults:
+                fault.prepare(self._site)
+            if self._acts:
+                self._watch = LabWatch(self._lab)
+                self._watch.start()
+        except BaseException:
+            self._site.links.close()
+            raise
         return self
 
     def begin(self, begin_ns: int) -> None:
         """The traffic begins at `begin_ns` (CLOCK_MONOTONIC)."""
         self._began_ns = begin_ns
         if self._acts:
-            self._start(self._perform_all, "faults")
+            self._thread = threading.Thread(target=self._perform_all, name="faults", daemon=True)
+            self._thread.start()
+
+    def end(self) -> None:
+        """The traffic has ended: an act that is under way is completed, and none follows it."""
+        if not self._ended_ns:
+            self._ended_ns = time.monotonic_ns()
+            self._stop.set()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop.set()
-        if self._stream is not None:
-            self._stream.stop()
-        for thread in self._threads:
-            thread.join()
-        if self._stream is not None:
-            self._stream.close()
+        self.end()
+        if self._thread is not None:
+            self._thread.join()
         try:
+            self._close_watch()
+            if self._began_ns:
+                self._name_the_missing()
             undone = bool(self._outstanding)
-            for order, fault in list(self._outstanding.items()):
-                self._undo(order, fault)
-            if undone or self._disturbed_routing():
+            for act in list(self._outstanding.values()):
+                self._undo(act, last=True)
+            disturbed = undone or any(event.kind == "detected" for event in self._seen())
+            if disturbed and not self._left_changed:
                 self._await_routing()
         finally:
-            self._links.close()
-
-    @property
-    def error(self) -> TestbedError | None:
-        """A fault that could not be done."""
-        return self._error
+            self._site.links.close()
 
     def events(self) -> list[RunEvent]:
         """What was done and what was seen, in order of time."""
         return [
-            RunEvent(at_s=round((at_ns - self._began_ns) / 1e9, 6), kind=kind, target=target, detail=detail)
-            for at_ns, kind, target, detail in sorted(self._events)
-            if at_ns >= self._began_ns > 0
+            RunEvent(
+                at_s=round((event.at_ns - self._began_ns) / 1e9, 6),
+                kind=event.kind,
+                target=event.target,
+                detail=event.detail,
+            )
+            for event in sorted([*self._done, *self._seen()])
+            if event.at_ns >= self._began_ns > 0
         ]
 
-    # --- doing -------------------------------------------------------------------------------------------
+    def outcome(self) -> FaultOutcome:
+        """How far the faults happened as planned; complete once the context has been left."""
+        return FaultOutcome(
+            planned=len(self._faults),
+            acts=len(self._done),
+            latest_s=self._latest_ns / 1e9,
+            troubles=tuple(self._troubles),
+            left_changed=tuple(self._left_changed),
+        )
 
-    def _start(self, body: Callable[[], None], name: str) -> None:
-        thread = threading.Thread(target=body, name=name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+    def require_whole(self) -> None:
+        """Raises `LabLeftChanged` where a fault was not undone."""
+        if self._left_changed:
+            raise LabLeftChanged(self.outcome())
+
+    # --- the thread --------------------------------------------------------------------------------------
 
     def _perform_all(self) -> None:
-        for act in self._acts:
-            due_s = act.at_s - (time.monotonic_ns() - self._began_ns) / 1e9
-            if self._stop.wait(max(0.0, due_s)):
-                return
-            try:
+        try:
+            for act in self._acts:
+                due_s = (self._began_ns + act.at_ns - time.monotonic_ns()) / 1e9
+                if self._stop.wait(max(0.0, due_s)):
+                    return
                 if act.undo:
-                    self._undo(act.order, act.fault)
+                    self._undo(act)
                 else:
-                    self._do(act.order, act.fault)
-            except TestbedError as error:
-                self._error = error
-                return
+                    self._do(act)
+        except BaseException as error:  # a thread has nobody else who would hear of it
+            self._troubles.append(f"the thread that does the faults broke: {error_words(error)}")
 
-    def _do(self, order: int, fault: Fault) -> None:
-        self._outstanding[order] = fault
+    def _do(self, act: Act) -> None:
+        self._begun.add(act.order)
+        if act.fault.is_undone:
+            self._outstanding[act.order] = self._undoing(act)
         began_ns = time.monotonic_ns()
-        node = fault.target.partition(":")[0]
-        match fault.kind:
-            case FaultKind.LINK_DOWN | FaultKind.LINK_FLAP:
-                self._links.set(fault.target, LinkChange(up=False))
-            case FaultKind.LINK_SET:
-                both = bool(fault.settings.get("both", False))
-                self._links.set(fault.target, link_change(fault.settings), both=both)
-            case FaultKind.NODE_KILL:
-                self._ports_up(node, up=False)
-                kill_processes(running_daemons(self._lab, node))
-            case FaultKind.DAEMON_KILL:
-                wanted = str(fault.settings["daemon"])
-                kill_processes([one for one in running_daemons(self._lab, node) if one.command == wanted])
-            case FaultKind.AGENT_KILL:
-                self._kill_worker(node)
-            case FaultKind.PFC_STORM:
-                self._storm(fault)
-        self._note(began_ns, fault.kind.value, fault)
+        try:
+            act.fault.do(self._site)
+        except Exception as error:  # whatever it was, this one did not happen, and the next one is due
+            self._troubles.append(f"{act.name} at {act.due} did not happen: {error_words(error)}")
+            return
+        self._happened.add(act.order)
+        took_ns = time.monotonic_ns() - began_ns
+        if took_ns > act.longest_ns:
+            limit = f"limit {act.longest_ns / 1e6:.0f} ms"
+            self._troubles.append(f"{act.name} at {act.due} took {took_ns / 1e6:.0f} ms to happen ({limit})")
+        self._note(began_ns, act.fault.kind, act)
 
-    def _undo(self, order: int, fault: Fault) -> None:
-        if self._outstanding.pop(order, None) is None:
+    def _undo(self, act: Act, *, last: bool = False) -> None:
+        """Undo it unless that has been done. One that never happened is undone all the same: it may have half-way.
+
+        What fails when it is due is tried again when the run has ended (`last`).
+        """
+        if act.order not in self._outstanding:
             return
         began_ns = time.monotonic_ns()
-        node = fault.target.partition(":")[0]
-        match fault.kind:
-            case FaultKind.LINK_DOWN | FaultKind.LINK_FLAP:
-                self._links.set(fault.target, LinkChange(up=True))
-            case FaultKind.LINK_SET:
-                self._links.reset(fault.target, both=bool(fault.settings.get("both", False)))
-            case FaultKind.NODE_KILL:
-                self._ports_up(node, up=True)
-                start_routing(self._lab, node)
-            case FaultKind.DAEMON_KILL:
-                start_routing(self._lab, node)
-            case FaultKind.AGENT_KILL:
-                pass  # the next run starts it anew
-            case FaultKind.PFC_STORM:
-                self._storm(fault, ended=True)
-        self._note(began_ns, f"undone-{fault.kind.value}", fault)
+        try:
+            act.fault.undo(self._site)
+        except Exception as error:  # whatever it was, the others are to be undone
+            what = f"{act.name} was not undone: {error_words(error)}"
+            self._troubles.append(what)
+            if last:
+                self._left_changed.append(what)
+            return
+        del self._outstanding[act.order]
+        if act.order in self._happened:
+            self._note(began_ns, f"undone-{act.fault.kind}", act)
 
-    def _ports_up(self, node: str, *, up: bool) -> None:
-        for port in self._lab.plan.ports:
-            if port.node == node:
-                self._links.set(f"{port.node}:{port.name}", LinkChange(up=up))
+    def _undoing(self, act: Act) -> Act:
+        """The act that undoes this one; where the scenario has none, the end of the run."""
+        found = next((one for one in self._acts if one.undo and one.order == act.order), None)
+        return found or Act(at_ns=_NEVER_NS, fault=act.fault, undo=True, order=act.order)
 
-    def _storm(self, fault: Fault, *, ended: bool = False) -> None:
-        """The port asks its peer to pause without a reason; one of no length ends it."""
-        numbers = {f"{port.node}:{port.name}": number for number, port in enumerate(self._lab.plan.ports, start=1)}
-        length = _STORM_LONGEST if fault.until is None else Duration(fault.until.ns - fault.at.ns)
-        duration_ns = 1 if ended else length.ns
-        with contextlib.suppress(LookupError):
-            self._lab.pause_agent.storm(
-                self._lab.name, numbers[fault.target], int(fault.settings["priority"]), duration_ns
-            )
-
-    def _note(self, began_ns: int, kind: str, fault: Fault) -> None:
+    def _note(self, began_ns: int, kind: str, act: Act) -> None:
         """What was done counts from when it was begun: its first effects are seen before the last of it is done."""
-        detail = " ".join(f"{key}={value}" for key, value in fault.settings.items())
-        self._events.append((began_ns, kind, fault.target, detail))
+        detail = " ".join(f"{key}={value}" for key, value in act.fault.fault.settings.items())
+        self._done.append(TimedEvent(at_ns=began_ns, kind=kind, target=act.fault.target, detail=detail))
+        late_ns = min(began_ns, self._ended_ns or began_ns) - self._began_ns - act.at_ns
+        self._latest_ns = max(self._latest_ns, late_ns)
+        if late_ns > act.latest_ns:
+            what = f"was to end at {act.due} and ended" if act.undo else f"was to begin at {act.due} and began"
+            limit = f"limit {act.latest_ns / 1e6:.0f} ms"
+            self._troubles.append(f"{act.name} {what} {late_ns / 1e6:.0f} ms late ({limit})")
 
-    # --- seeing ------------------------------------------------------------------------------------------
+    # --- the end -----------------------------------------------------------------------------------------
 
-    def _listen(self) -> None:
-        assert self._stream is not None
-        for event in self._stream:
-            now = time.monotonic_ns()
-            kind = DETECTIONS.get(event.kind)
-            if kind is not None:
-                self._events.append((now, kind, event.node, f"{event.subject} {event.detail}".strip()))
+    def _close_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            if self._watch.error:
+                self._troubles.append(f"what the lab says of itself was not heard to the end: {self._watch.error}")
 
-    def _run_directory(self) -> Path:
-        """Of all nodes."""
-        return self._lab.run_directory(self._lab.plan.switches[0].node).parent
+    def _seen(self) -> Sequence[TimedEvent]:
+        return () if self._watch is None else self._watch.seen
 
-    def _disturbed_routing(self) -> bool:
-        return any(kind == "detected" for _, kind, _, _ in self._events)
+    def _name_the_missing(self) -> None:
+        """Acts that were not begun: each that was overdue, and of those that the traffic did not live to see the first
+        of each fault."""
+        lasted_ns = max(0, self._ended_ns - self._began_ns)
+        named: set[LabFault] = {act.fault for act in self._acts if act.order in self._begun}
+        for act in self._acts:
+            if act.undo or act.order in self._begun:
+                continue
+            if act.at_ns + act.latest_ns < lasted_ns:
+                self._troubles.append(f"{act.name} at {act.due} never happened: what was due before it took too long")
+            elif act.fault not in named:
+                ended = f"the traffic ended after {lasted_ns / 1e9:.3f} s"
+                self._troubles.append(f"{act.name} at {act.due} never happened: {ended}")
+            named.add(act.fault)
 
     def _await_routing(self) -> None:
-        """Raises `ConvergenceError` when routes or sessions are not back in time."""
-        watch = ConvergenceWatch(self._lab.plan, self._run_directory())
+        if not self._lab.plan.switches:
+            return
         try:
-            watch.wait(SETTLE_S, ignore_steps)
-        finally:
-            watch.close()
+            directory = self._lab.run_directory(self._lab.plan.switches[0].node).parent
+            with contextlib.closing(ConvergenceWatch(self._lab.plan, directory)) as watch:
+                watch.wait(SETTLE_S, ignore_steps)
+        except Exception as error:
+            what = f"routing is not what it was before the faults: {error_words(error)}"
+            self._troubles.append(what)
+            self._left_changed.append(what)
 
 
-def link_change(settings: Mapping[str, Scalar]) -> LinkChange:
-    """The words of a scenario file as a change. Raises `ValueError` for what is none."""
-    rate = None if settings.get("rate") is None else str(settings["rate"]).strip()
-    is_share = rate is not None and rate.endswith("%")
-    every = settings.get("loss_every")
-    return LinkChange(
-        rate=Rate.parse(rate) if rate is not None and not is_share else None,
-        rate_share=_share(rate) if is_share else None,
-        delay=_duration(settings.get("delay")),
-        jitter=_duration(settings.get("jitter")),
-        loss=_share(settings.get("loss")),
-        loss_every=None if every is None else int(every),
-        corruption=_share(settings.get("corruption")),
-        silent=None if settings.get("silent") is None else bool(settings["silent"]),
-    )
+_NEVER_NS = 1 << 62
 
 
-def _duration(value: Scalar | None) -> Duration | None:
-    return None if value is None else Duration.parse(str(value))
-
-
-def _share(value: Scalar | None) -> float | None:
-    """A number, or a percentage as text."""
-    if value is None:
-        return None
-    text = str(value).strip()
-    return float(text.rstrip("% ")) / 100 if text.endswith("%") else float(text)
-
-
-def _acts(faults: Sequence[Fault]) -> list[_Act]:
-    """Every fault's begin and end; a flap's again and again."""
-    acts: list[_Act] = []
+def plan_acts(faults: Sequence[LabFault]) -> list[Act]:
+    """Every begin and end of every fault, in the order in which they are due."""
+    acts: list[Act] = []
+    order = 0
     for fault in faults:
-        begins = [fault.at.ns]
-        if fault.kind is FaultKind.LINK_FLAP and fault.period is not None and fault.until is not None:
-            begins = list(range(fault.at.ns, fault.until.ns, fault.period.ns))
-        for begin in begins:
-            order = len(acts)
-            acts.append(_Act(at_s=begin / 1e9, fault=fault, undo=False, order=order))
-            end = fault.until.ns if fault.until is not None else None
-            if fault.kind is FaultKind.LINK_FLAP and fault.period is not None:
-                end = begin + fault.period.ns // 2
-            if end is not None:
-                acts.append(_Act(at_s=end / 1e9, fault=fault, undo=True, order=order))
-    return acts
+        for span in fault.spans():
+            lasts_ns = None if span.end_ns is None else span.end_ns - span.begin_ns
+            acts.append(Act(at_ns=span.begin_ns, fault=fault, undo=False, order=order, lasts_ns=lasts_ns))
+            if span.end_ns is not None and fault.is_undone:
+                acts.append(Act(at_ns=span.end_ns, fault=fault, undo=True, order=order, lasts_ns=lasts_ns))
+            order += 1
+    return sorted(acts, key=lambda act: (act.at_ns, act.order))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,15 +11,14 @@ from testbed.plan.link_delays import WirePaths
 from testbed.plan.operations import PortPlan
 from testbed.results import MetricSummary, RunResult
 from testbed.scenario.ideals.fabric_graph import fabric_graph
-from testbed.scenario.ideals.latency_ideals import flow_ideal_s
 from testbed.scenario.ideals.predictions import is_pattern
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.placement import RankPlacement
 from testbed.scenario.run.traffic import RunTraffic
-from testbed.scenario.transports.perftest_flows import plan_perftest_flows
-from testbed.scenario.transports.settings import TransportSettings
-from testbed.workload.metrics import CATALOGUE
-from testbed.workload.metrics.latency import LATENCY, LATENCY_RATIO
+from testbed.scenario.transports.lab_transport import LabTransport
+from testbed.scenario.transports.registry import transport_on
+from testbed.workload.metrics import CATALOGUE, RunSummary, summarise_metrics
+from testbed.workload.metrics.latency import LATENCY
 from testbed.workload.oracles.ecmp import UPLINKS
 from testbed.workload.oracles.fabric_graph import DirectedLink
 from testbed.workload.oracles.roofline import workload_roofline_s
@@ -52,16 +50,16 @@ class PointIdeals:
         first = traffic[0]
         nic = min(first.placement.nics, key=lambda one: one.rate_bps)
         graph = fabric_graph(lab.model, lab.plan)
-        settings = TransportSettings(lab, scenario.transport)
+        transport = transport_on(lab, scenario.transport)
         return cls(
-            framing=settings.ideals().framing(nic),
-            dscp=settings.dscp,
+            framing=transport.framing(nic),
+            dscp=transport.dscp,
             nic_bps=float(nic.rate_bps),
-            base_rtt_s=_base_rtt_s(lab, traffic) + 2 * settings.pipeline_ns / 1e9,
+            base_rtt_s=_base_rtt_s(lab, traffic) + 2 * transport.pipeline_ns / 1e9,
             k=lab.plan.k,
             tiers={link.name: link.tier for link in graph.links},
             metrics=_metric_ideals([(one.workload, one.placement) for one in traffic], graph_uplinks(graph.links))
-            | _latency_ideals(scenario, settings, first),
+            | _latency_ideals(transport, first),
         )
 
     def pattern_ideal_s(self, traffic: RunTraffic) -> float | None:
@@ -95,17 +93,12 @@ def graph_uplinks(links: Sequence[DirectedLink]) -> dict[str, int]:
 
 def summarise(runs: Sequence[RunResult], ideals: PointIdeals) -> list[MetricSummary]:
     """Every metric over all runs, in the order in which they are printed."""
-    return [
-        _summary(name, [run.metrics.get(name) for run in runs], ideals.metrics.get(name))
-        for name in CATALOGUE
-        if any(name in run.metrics for run in runs)
-    ]
+    found = summarise_metrics([run.metrics for run in runs])
+    return [_summary(name, found[name], ideals.metrics.get(name)) for name in CATALOGUE if name in found]
 
 
-def _summary(name: str, values: list[float | None], ideal: float | None) -> MetricSummary:
+def _summary(name: str, summary: RunSummary, ideal: float | None) -> MetricSummary:
     definition = CATALOGUE[name]
-    known = [value for value in values if value is not None]
-    mean = statistics.fmean(known) if known else 0.0
     return MetricSummary(
         name=name,
         title=definition.title,
@@ -113,11 +106,11 @@ def _summary(name: str, values: list[float | None], ideal: float | None) -> Metr
         definition=f"{definition.formula} ({definition.source})",
         headline=definition.headline,
         ideal=ideal,
-        values=list(values),
-        median=statistics.median(known) if known else None,
-        minimum=min(known, default=None),
-        maximum=max(known, default=None),
-        cv=statistics.stdev(known) / mean if len(known) > 1 and mean > 0 else None,
+        values=list(summary.values),
+        median=summary.median,
+        minimum=summary.minimum,
+        maximum=summary.maximum,
+        cv=summary.cv,
     )
 
 
@@ -145,22 +138,7 @@ def _leaf(nic: PortPlan) -> str:
 def _metric_ideals(traffic: Sequence[tuple[Workload, RankPlacement]], uplinks: Mapping[str, int]) -> dict[str, float]:
     """For the uplink metrics the ideal places whole flows as evenly as possible: n flows on m uplinks are n // m on
     each and one more on n % m of them."""
-    ideals = {
-        "aggregate_share": 1.0,
-        "slowest_share": 1.0,
-        "jain_flows": 1.0,
-        "fct_slowdown_p50": 1.0,
-        "fct_slowdown_p95": 1.0,
-        "fct_slowdown_p99": 1.0,
-        "tail_fct_ratio": 1.0,
-        "jct_ratio": 1.0,
-        "goodput_share": 1.0,
-        "busbw_share": 1.0,
-        "wrong": 0.0,
-        "drops": 0.0,
-        "retransmits": 0.0,
-        "retransmit_ratio": 0.0,
-    }
+    ideals = {metric.name: metric.ideal for metric in CATALOGUE.values() if metric.ideal is not None}
     workload, placement = traffic[0]
     if not is_pattern(workload):
         return ideals
@@ -181,18 +159,13 @@ def _metric_ideals(traffic: Sequence[tuple[Workload, RankPlacement]], uplinks: M
     return ideals
 
 
-def _latency_ideals(scenario: Scenario, settings: TransportSettings, traffic: RunTraffic) -> dict[str, float]:
+def _latency_ideals(transport: LabTransport, traffic: RunTraffic) -> dict[str, float]:
     """Of messages that are alone, each pair as often as every other."""
-    if not scenario.transport.measures_latency:
+    if not transport.transport.measures_latency:
         return {}
-    options = scenario.transport.options
-    flows = plan_perftest_flows(traffic.workload, traffic.placement, seed=traffic.seed, options=options)
-    ideal_s = [flow_ideal_s(settings, flow) for flow in flows]
-    return {
-        metric.name: value
-        for metric in LATENCY
-        if (value := 1.0 if metric.name == LATENCY_RATIO else metric.compute(ideal_s)) is not None
-    }
+    ideal_s = list(transport.message_ideals_s(traffic))
+    percentiles = {metric.name: metric.compute(ideal_s) for metric in LATENCY if metric.ideal is None}
+    return {name: value for name, value in percentiles.items() if value is not None}
 
 
 def _even(flows: int, uplinks: int) -> list[float]:

@@ -12,12 +12,14 @@ from ipaddress import IPv4Address
 
 from testbed.errors import ScenarioError
 from testbed.model import BalancingMode
-from testbed.model.scenario import Scenario, TransportKind
+from testbed.model.scenario import Scenario
 from testbed.results import Channel, PredictedMetric
 from testbed.scenario.ideals.fabric_graph import fabric_graph
 from testbed.scenario.ideals.port_hash import FiveTuple, lab_hash
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.placement import RankPlacement
+from testbed.scenario.transports.lab_transport import PathChoice
+from testbed.scenario.transports.registry import transport_on
 from testbed.workload.metrics import CATALOGUE
 from testbed.workload.oracles.ecmp import (
     UPLINKS,
@@ -37,7 +39,6 @@ from testbed.workload.steps import Transfer, Workload
 SEEDS = 200
 """Of a Monte Carlo, where the hash is not ours to compute."""
 MOST_FLOWS = 4096
-_PROTOCOL = {TransportKind.TCP: 6, TransportKind.UET: 17, TransportKind.RDMA: 17}
 
 
 def is_pattern(workload: Workload) -> bool:
@@ -127,11 +128,11 @@ def _predict(
     runs: Sequence[Carried],
     base_rtt_s: float,
 ) -> Prediction | None:
-    spraying = _spraying(scenario, lab)
-    if spraying is None:
+    path_choice = _path_choice(scenario, lab)
+    if path_choice is None:
         return None
-    if spraying in ("oblivious", "adaptive"):
-        adaptive = spraying == "adaptive"
+    if path_choice is not PathChoice.HASHED:
+        adaptive = path_choice is PathChoice.ADAPTIVE
         each = [predict_spraying(graph, some, adaptive=adaptive, base_rtt_s=base_rtt_s) for some in flows]
         metrics = [{name: said.mean for name, said in one.metrics.items()} for one in each]
         return predict(each[0].oracle, metrics)
@@ -145,16 +146,14 @@ def _predict(
     return predict_ecmp(graph, lambda seed: flows[seed % len(flows)], seeds=range(SEEDS), base_rtt_s=base_rtt_s)
 
 
-def _spraying(scenario: Scenario, lab: LiveLab) -> str | None:
-    """`ecmp`, `oblivious` or `adaptive`: what packets of a flow do; None: no oracle for it."""
+def _path_choice(scenario: Scenario, lab: LiveLab) -> PathChoice | None:
+    """How packets of a flow choose among paths, by the switches and the transport; None: no oracle for it."""
     modes = {buffer.mode for buffer in lab.plan.qos.buffers if buffer.node} if lab.plan.qos else {BalancingMode.FLOW}
     if modes == {BalancingMode.SPRAY}:
-        return "oblivious"
+        return PathChoice.OBLIVIOUS
     if modes != {BalancingMode.FLOW}:
         return None
-    if scenario.transport.kind is TransportKind.UET:
-        return {"single": "ecmp", "oblivious": "oblivious"}.get(scenario.transport.paths or "reps", "adaptive")
-    return "ecmp"
+    return transport_on(lab, scenario.transport).path_choice
 
 
 def _predict_loads(
@@ -165,7 +164,7 @@ def _predict_loads(
     runs: Sequence[Carried],
 ) -> Prediction | None:
     """How evenly hashed flows load the links by their bytes, whenever they are sent."""
-    if _spraying(scenario, lab) != "ecmp":
+    if _path_choice(scenario, lab) is not PathChoice.HASHED:
         return None
     routes = _own_routes(scenario, lab, graph, flows, runs)
     if routes is not None:
@@ -186,7 +185,7 @@ def _own_routes(
     scenario: Scenario, lab: LiveLab, graph: FabricGraph, flows: Sequence[Sequence[Flow]], runs: Sequence[Carried]
 ) -> list[list[tuple[int, ...]]] | None:
     """The links that the switches' hash gives these very flows, by run; None where that cannot be known."""
-    protocol = _PROTOCOL[scenario.transport.kind]
+    protocol = transport_on(lab, scenario.transport).protocol
     found = []
     for some, run in zip(flows, runs, strict=True):
         carriers = _carriers(some, run)

@@ -1,4 +1,7 @@
-"""What a record keeps of a run's probes: counters, lost ones over time, time lost by stream, their order. Pure."""
+"""What a record keeps of a run's probes: counters, lost ones over time, and time lost by stream. Pure.
+
+Whether the probes themselves can be believed is judged by `scenario.trust.probes`.
+"""
 
 from __future__ import annotations
 
@@ -7,37 +10,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from testbed.collect.probe_ledger import ProbeReport
-from testbed.model.scenario import Scenario
-from testbed.results import Check, Distribution, RunEvent, Series
-from testbed.scenario.probes.planning import is_single_path
-from testbed.scenario.run.lab import LiveLab
+from testbed.results import Distribution, RunEvent, Series
 from testbed.scenario.run.measures import first_fault_s
-from testbed.scenario.trust.probes import check_order, check_pace
 
 MOST_SERIES = 4
-"""Streams: those that lost most."""
+"""How many streams get a curve of their own: those that lost most."""
 LEAST_WINDOW_S = 0.1
 BINS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeFindings:
-    """All empty where no probes ran."""
+    """Curves, distributions and counters of a run's probes; all are empty where no probes ran."""
 
-    checks: list[Check] = field(default_factory=list)
     series: list[Series] = field(default_factory=list)
     distributions: list[Distribution] = field(default_factory=list)
     counters: dict[str, float] = field(default_factory=dict)
 
 
-def probe_findings(
-    report: ProbeReport | None, scenario: Scenario, lab: LiveLab, events: Sequence[RunEvent], elapsed_s: float
-) -> ProbeFindings:
+def probe_findings(report: ProbeReport | None, events: Sequence[RunEvent], elapsed_s: float) -> ProbeFindings:
+    """Sums up the probes of a run that lasted `elapsed_s`. Time lost counts from the first fault among `events`."""
     if report is None:
         return ProbeFindings()
     fault_s = first_fault_s(events)
     return ProbeFindings(
-        checks=[*check_pace(report), *(check_order(report, events) if is_single_path(scenario, lab) else [])],
         series=probe_series(report, elapsed_s),
         distributions=[] if fault_s is None else probe_distribution(report, fault_s),
         counters=probe_counters(report),
@@ -45,6 +41,7 @@ def probe_findings(
 
 
 def probe_counters(report: ProbeReport) -> dict[str, float]:
+    """The counters of all streams together, by the names that records have."""
     return {
         "probe_streams": float(len(report.streams)),
         "probe_rate_pps": round(report.rate_pps, 3),
@@ -61,7 +58,7 @@ def probe_counters(report: ProbeReport) -> dict[str, float]:
 
 
 def probe_series(report: ProbeReport, until_s: float) -> list[Series]:
-    """Over time, by when probes were sent: how many streams were dark, and what those lost that lost most."""
+    """Curves over the time at which probes were sent: how many streams were dark, and what the worst ones lost."""
     window_s = max(LEAST_WINDOW_S, 2 / report.rate_pps)
     count = math.ceil(until_s / window_s)
     losers = sorted((item for item in report.streams if item.lost_s), key=lambda item: -len(item.lost_s))
@@ -93,7 +90,7 @@ def _by_window(times_s: Sequence[float], window_s: float, count: int) -> list[in
 
 
 def probe_distribution(report: ProbeReport, since_s: float) -> list[Distribution]:
-    """The time lost over the streams; nothing where no stream lost any."""
+    """The distribution of the time lost over the streams; nothing where no stream lost any."""
     lost_s = report.lost_time_s(since_s)
     longest = max(lost_s, default=0.0)
     if not longest:

@@ -12,41 +12,42 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from testbed.collect.probe_packet import FRAME_BYTES
 from testbed.collect.probe_traffic import ProbeFlow
+from testbed.drivers.nodes.probe_packet import FRAME_BYTES
 from testbed.model import BalancingMode
-from testbed.model.scenario import Fault, FaultKind, Scenario
+from testbed.model.scenario import Scenario
 from testbed.plan.operations import PortPlan
+from testbed.scenario.faults.registry import lab_fault
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.traffic import RunTraffic
 from testbed.workload.draws import draw_below
 
 RATE_PPS = 20.0
-"""Of a stream: what a silent failure costs is known to 50 ms."""
+"""Probes a second of a stream: what a silent failure costs is known to 50 ms."""
 PORTS = 8
-"""Of a pair: with four uplinks, four pairs leave one out once in 10,000 runs."""
+"""Streams of a pair: with four uplinks, four pairs leave one out once in 10,000 runs."""
 TRAIN = 4
+"""Probes that are sent back to back where order alone is watched."""
 ORDERED_PPS = 10.0
-"""Of a stream where order alone is watched."""
+"""Probes a second of a stream where order alone is watched."""
 MOST_STREAMS = 96
-"""Where time is measured."""
+"""How many streams there are at most where time is measured."""
 MOST_PPS_OF_CPU = 700.0
-"""Of all streams together. 1280 a second took 9 % of a core, their four hops included; under emulation far more."""
+"""Probes a second of all streams together. 1280 took 9 % of a core with their four hops; under emulation far more."""
 MOST_ORDERED = 16
-"""Where order alone is watched."""
+"""How many streams there are at most where order alone is watched."""
 MOST_OF_NIC = 0.005
-"""Share of a NIC's rate that its probes may take; their rate is lowered to that."""
+"""The share of a NIC's rate that its probes may take; their rate is lowered to that."""
 QUEUED_RTTS = 8
 """Base round trips that a packet may spend in queues: 1.5 BDP in its NIC, one at each switch, and pauses."""
 SOURCE_PORTS = (32_000, 32_768)
-"""Between those of transfers and Linux's ephemeral range."""
-_LOSSES = frozenset({"loss", "loss_every", "corruption", "silent"})
-_KEEP_ORDER = frozenset({"rate", "both"})
-"""What may be set of a link without a packet overtaking another: a delay that shrinks, or varies, lets some."""
+"""Source ports of probes, between those of transfers and Linux's ephemeral range."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbePlan:
+    """The streams of probes of a run, how many probes a second each sends, and how many of them back to back."""
+
     flows: tuple[ProbeFlow, ...]
     rate_pps: float
     train: int
@@ -59,7 +60,7 @@ def plan_probes(scenario: Scenario, lab: LiveLab, traffic: RunTraffic, *, cpus: 
     the machine has.
     """
     wanted = scenario.probes
-    timed = any(may_lose(fault) for fault in scenario.faults)
+    timed = any(lab_fault(fault).may_lose for fault in scenario.faults)
     if not wanted.enabled or not (timed or scenario.faults or is_single_path(scenario, lab)):
         return None
     pairs = _pairs(traffic)
@@ -73,16 +74,6 @@ def plan_probes(scenario: Scenario, lab: LiveLab, traffic: RunTraffic, *, cpus: 
     return ProbePlan(flows=flows, rate_pps=wanted.rate_pps or usual, train=1 if timed else TRAIN)
 
 
-def may_lose(fault: Fault) -> bool:
-    """Whether a fault by itself may lose packets, or move flows to other paths."""
-    match fault.kind:
-        case FaultKind.AGENT_KILL | FaultKind.PFC_STORM:
-            return False
-        case FaultKind.LINK_SET:
-            return not _LOSSES.isdisjoint(fault.settings)
-    return True
-
-
 def is_single_path(scenario: Scenario, lab: LiveLab) -> bool:
     """Whether every flow keeps to one path, in order, during the whole run: switches hash flows, no wire's delay
     varies, and no fault moves a flow or changes a delay."""
@@ -90,10 +81,8 @@ def is_single_path(scenario: Scenario, lab: LiveLab) -> bool:
     modes = {buffer.mode for buffer in qos.buffers if buffer.node} if qos is not None else {BalancingMode.FLOW}
     if modes != {BalancingMode.FLOW} or any(port.jitter_ns for port in lab.plan.ports):
         return False
-    return all(
-        not may_lose(fault) and (fault.kind is not FaultKind.LINK_SET or _KEEP_ORDER.issuperset(fault.settings))
-        for fault in scenario.faults
-    )
+    faults = [lab_fault(fault) for fault in scenario.faults]
+    return all(fault.keeps_order and not fault.may_lose for fault in faults)
 
 
 def _pairs(traffic: RunTraffic) -> list[tuple[PortPlan, PortPlan]]:

@@ -11,39 +11,54 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.errors import ScenarioError
-from testbed.model.scenario import TransportKind
 from testbed.plan.operations import PortPlan
 from testbed.worker.program import Channel
 from testbed.workload.draws import draw_below
 from testbed.workload.steps import Transfer, Workload
 
-TCP_PORT = 18_515
-"""Where receivers listen: perftest's default."""
-UET_PORT = 4793
-"""Of both ends' receiving sockets (UE Specification 1.0; IANA has it as `uet`)."""
+LISTENING_PORT = 18_515
+"""The port on which receivers of connections listen: perftest's default."""
 SOURCE_PORTS = (20_000, 32_000)
-"""Below Linux's ephemeral range (ip_local_port_range)."""
+"""Source ports are drawn from this range, which lies below Linux's ephemeral range (ip_local_port_range)."""
 _LOOK_BACK = 64
-"""Steps that are looked through for one before a transfer on the same way."""
+"""How many steps back a transfer is looked for whose channel can be used again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelRules:
+    """Which transfers of a transport share a channel, and which ports it has."""
+
+    destination_port: int = LISTENING_PORT
+    one_for_each_pair: bool = False
+    """Each pair of ranks has one channel, from a port of the source's NIC; else channels have ports of their own."""
+    keeps_port: bool = False
+    """Where each pair has one: the NIC keeps to one source port, rather than change it from packet to packet."""
+
+
+CONNECTIONS = ChannelRules()
+"""The rules of transports whose channels are connections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelPlan:
-    """`of_step` has the index of every transfer over the fabric; those inside a host have no channel."""
+    """The channels of a workload.
+
+    `of_step` has the index of the channel of every transfer over the fabric; transfers inside a host have none.
+    """
 
     channels: tuple[Channel, ...]
     of_step: Mapping[int, int]
 
 
 def plan_channels(
-    workload: Workload, ranks: Sequence[PortPlan], *, kind: TransportKind, seed: int, single_path: bool = False
+    workload: Workload, ranks: Sequence[PortPlan], rules: ChannelRules = CONNECTIONS, *, seed: int
 ) -> ChannelPlan:
     """The channels of one run; `ranks[i]` is the NIC of rank i.
 
     A collective's transfers from one rank to another share a channel, as they do a connection of NCCL. Of traffic
     patterns, a transfer that waits for nothing has one of its own (a permutation's flows, each of the front-end's
-    mice), and one that waits for a transfer of the same way follows it. UET has one for each pair: it sprays, or with
-    `single_path` keeps to the source port given. Transfers between ranks of one host stay inside.
+    mice), and one that waits for a transfer of the same way follows it. By the `rules` of its transport, each pair has
+    one instead, which sprays, or keeps to its source port. Transfers between ranks of one host stay inside.
 
     Raises `ScenarioError` where the ranks do not fit.
     """
@@ -56,10 +71,10 @@ def plan_channels(
     of_step: dict[int, int] = {}
     for step in workload.steps:
         if isinstance(step, Transfer) and ranks[step.source].node != ranks[step.destination].node:
-            share = step.piece is not None or kind is TransportKind.UET
+            share = step.piece is not None or rules.one_for_each_pair
             of_step[step.number] = pairs.shared(step) if share else pairs.own(step)
     rng = random.Random(f"ports {seed}")
-    ports = _uet_ports(rng, ranks, single_path) if kind is TransportKind.UET else None
+    ports = _ports_of_nics(rng, ranks, rules.keeps_port) if rules.one_for_each_pair else None
     taken: set[tuple[str, str, int]] = set()
     channels = []
     for index, (source, destination) in enumerate(pairs.ends):
@@ -70,32 +85,32 @@ def plan_channels(
                 source=source,
                 destination=destination,
                 source_port=source_port,
-                destination_port=TCP_PORT if ports is None else UET_PORT,
+                destination_port=rules.destination_port,
             )
         )
     return ChannelPlan(channels=tuple(channels), of_step=of_step)
 
 
 class _Assignment:
-    """Channels by their ends, and which step was the last on each."""
+    """Gives each transfer a channel between its ends, and remembers which step was the last on each."""
 
     def __init__(self, workload: Workload) -> None:
         self.ends: list[tuple[int, int]] = []
         self._workload = workload
         self._shared: dict[tuple[int, int], int] = {}
         self._last: dict[int, int] = {}
-        """The channel on which a step is the last."""
+        """The channel on which a step is the last, by the step's number."""
         self._first: dict[tuple[int, int], int] = {}
 
     def shared(self, step: Transfer) -> int:
-        """The one channel of collectives between these ranks."""
+        """The one channel that all collectives between these ranks share."""
         ends = step.source, step.destination
         if ends not in self._shared:
             self._shared[ends] = self._open(ends)
         return self._shared[ends]
 
     def own(self, step: Transfer) -> int:
-        """The channel of a transfer before it; for one that waits for nothing, one of its own."""
+        """The channel of a transfer before this one; a transfer that waits for nothing gets a channel of its own."""
         ends = step.source, step.destination
         channel = self._before(step) if step.after else None
         if channel is None:
@@ -111,7 +126,7 @@ class _Assignment:
         return len(self.ends) - 1
 
     def _before(self, step: Transfer) -> int | None:
-        """The channel of a transfer on the same way that has ended when this one begins, and is the last of it."""
+        """The channel of a transfer between the same ends that has ended when this one begins, and is its last."""
         seen = set(step.after)
         queue = sorted(seen)
         for number in queue:
@@ -126,16 +141,19 @@ class _Assignment:
         return None
 
 
-def _uet_ports(rng: random.Random, ranks: Sequence[PortPlan], single_path: bool) -> list[int]:
-    """By rank; one for each address, since a FEP has one set of entropy values. 0: it varies from packet to packet."""
+def _ports_of_nics(rng: random.Random, ranks: Sequence[PortPlan], keeps_port: bool) -> list[int]:
+    """The source port of each rank: one for each address, since the endpoint there has it.
+
+    0 means that it varies from packet to packet.
+    """
     by_address: dict[str, int] = {}
     for nic in ranks:
-        by_address.setdefault(str(nic.address), _port(rng) if single_path else 0)
+        by_address.setdefault(str(nic.address), _port(rng) if keeps_port else 0)
     return [by_address[str(nic.address)] for nic in ranks]
 
 
 def _draw_port(rng: random.Random, source: PortPlan, to: PortPlan, taken: set[tuple[str, str, int]]) -> int:
-    """One that no other channel between these addresses has."""
+    """Draws a source port that no other channel between these addresses has."""
     least, most = SOURCE_PORTS
     for _ in range(most - least):
         port = _port(rng)

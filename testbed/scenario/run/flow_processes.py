@@ -1,4 +1,4 @@
-"""Timed flows as pairs of programs: senders that run together, whoever waits for them, and what none of them survives.
+"""Timed flows as pairs of programs: waiting for the senders, which run together, and ending all of them.
 
 Nothing here sleeps: it waits for the exit of children, or for an interrupt.
 """
@@ -13,17 +13,18 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from testbed.errors import ScenarioError
 from testbed.plan.operations import PortPlan
+from testbed.results import Channel
 from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
 from testbed.units import Duration
 
 WARM_UP_S = 1
-"""Left out of a timed flow's figures: slow start, and the time in which the others start."""
+"""The first second is left out of a flow's figures: TCP starts slowly, and other flows are still starting."""
 SAMPLE_S = 0.25
 LISTEN_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 3.0
@@ -34,7 +35,7 @@ _TICK_S = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedFlow:
-    """One flow to be: `id` counts from 1. Data goes from `source` to `destination`."""
+    """One flow that is to send data from `source` to `destination`. `id` counts from 1."""
 
     id: int
     source_rank: int
@@ -48,21 +49,42 @@ class TimedFlow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimedTraffic:
-    """Flows to be run at once by pairs of programs, and what to tell whom meanwhile.
+class FlowWatch:
+    """Who hears of flows while they run, and who may end them.
 
-    `around` is entered when every server listens and left when the last sender has ended: whoever reads counters does
-    it there. `on_listening` gets the number of servers up, `on_elapsed` seconds; both get of how many, too.
+    `around` is entered when every server listens and left when the last sender has ended, so that counters can be read
+    there. `on_listening` gets how many servers listen, `on_elapsed` how many seconds have passed; each also gets of how
+    many.
     """
+
+    interrupt: Interrupt
+    around: Callable[[], AbstractContextManager[None]]
+    on_listening: Callable[[int, int], None]
+    on_elapsed: Callable[[float, float], None]
+
+
+@dataclass(slots=True)
+class TimedResult:
+    """What the flows of one run measured; it is filled whatever happens to them."""
+
+    channels: list[Channel] = field(default_factory=list)
+    starts_s: list[float] | None = None
+    """When each flow began, where they are to run together; None where they run one after the other."""
+    interrupted: bool = False
+    window_s: float = SAMPLE_S
+    polling_s: float = 0.0
+    """The CPU time of programs that look for work without a pause, and give way to all others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedTraffic:
+    """Flows to be run at once by pairs of programs."""
 
     lab: LiveLab
     duration: Duration
     tos: int
     """The IP header's former type of service: DSCP and ECN (RFC 2474, RFC 3168)."""
-    interrupt: Interrupt
-    around: Callable[[], AbstractContextManager[None]]
-    on_listening: Callable[[int, int], None]
-    on_elapsed: Callable[[float, float], None]
+    watch: FlowWatch
 
 
 class FlowFailed(ScenarioError):
@@ -78,8 +100,14 @@ class FlowFailed(ScenarioError):
         self.reason = reason
 
 
+def require_flows(flows: Sequence[TimedFlow]) -> None:
+    """Raises `ScenarioError` where there is nothing to send."""
+    if not flows:
+        raise ScenarioError("this workload sends nothing over the fabric")
+
+
 class Sender(Protocol):
-    """A flow's program that ends when the flow does."""
+    """The program of a flow that ends when the flow does."""
 
     @property
     def process(self) -> subprocess.Popen[bytes]: ...
@@ -91,15 +119,16 @@ class Sender(Protocol):
     def flow(self) -> TimedFlow: ...
 
     def collect(self, *, interrupted: bool) -> None:
-        """Take what it measured, once it has ended. Raises `FlowFailed`, unless everything is being stopped."""
+        """Takes what the program measured, once it has ended. Raises `FlowFailed`, unless all is being stopped."""
 
 
 def wait_for_senders(
     senders: Sequence[Sender], *, planned_s: float, interrupt: Interrupt, on_elapsed: Callable[[float, float], None]
 ) -> bool:
-    """Until every sender has ended; each is asked as it ends, so that a failure stops the rest.
+    """Waits until every sender has ended, and returns whether there was an interrupt.
 
-    After an interrupt they are asked to stop; whether there was one. Raises `FlowFailed`.
+    Each sender is asked what it measured as it ends, so that a failure stops the rest; after an interrupt all are asked
+    to stop. Raises `FlowFailed`.
     """
     begin = time.monotonic()
     deadline = begin + planned_s + GRACE_S
@@ -134,7 +163,9 @@ def wait_for_senders(
 
 @contextlib.contextmanager
 def children() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """A list of children, none of which survives the context: asked first, then killed, all reaped."""
+    """Gives a list of children none of which survives the context: they are asked to end, then killed, and all are
+    reaped.
+    """
     found: list[subprocess.Popen[bytes]] = []
     try:
         yield found

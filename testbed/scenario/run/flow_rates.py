@@ -1,4 +1,6 @@
-"""What each channel got while all of them had something to send: what shares, Jain and an ECMP oracle are about."""
+"""What each channel got while all of them had something to send, which is what shares, Jain's index and an ECMP oracle
+are about.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from testbed.results import Channel, Transfers
 
 
 def common_span(channels: Sequence[Channel], transfers: Transfers) -> tuple[float, float] | None:
-    """From when the last channel began until the first one ended, s; None where they do not overlap."""
+    """The span from when the last channel began until the first one ended, in s; None where they do not overlap."""
     begin: dict[int, float] = {}
     end: dict[int, float] = {}
     for channel, start_s, end_s in zip(transfers.channel, transfers.start_s, transfers.end_s, strict=True):
@@ -41,7 +43,7 @@ def rates_together(channels: Sequence[Channel], transfers: Transfers) -> list[fl
 
 
 def _acked(channel: Channel, at_s: float) -> float | None:
-    """Bytes acknowledged until then, between two samples by their proportion."""
+    """How many bytes were acknowledged until a time; between two samples in proportion."""
     times, acked = channel.samples.at_s, channel.samples.acked_bytes
     index = bisect_left(times, at_s)
     if index == len(times):
@@ -53,9 +55,9 @@ def _acked(channel: Channel, at_s: float) -> float | None:
 
 
 def first_done_after(channels: Sequence[Channel], transfers: Transfers, event_s: float) -> float | None:
-    """When the first channel after the event had nothing left to send, s; None where none came so far.
+    """When the first channel after the event had nothing left to send, in s; None where none came so far.
 
-    A channel without transfers sent for a given time, until its last sample.
+    A channel without transfers sent for a given time, and ends with its last sample.
     """
     ends: dict[int, float] = {}
     for index, end_s in zip(transfers.channel, transfers.end_s, strict=True):
@@ -69,7 +71,9 @@ def first_done_after(channels: Sequence[Channel], transfers: Transfers, event_s:
 def goodput_curve(
     channels: Sequence[Channel], window_s: float, until_s: float | None = None
 ) -> tuple[list[float], list[float]]:
-    """Ends of windows and the goodput of all channels together in each, bit/s; from when all of them are measured."""
+    """The goodput of all channels together, in bit/s, in windows whose ends are given in s; it begins when all of them
+    are measured.
+    """
     sampled = [channel for channel in channels if channel.samples.at_s]
     last = max((channel.samples.at_s[-1] for channel in sampled), default=0.0)
     if until_s is not None:

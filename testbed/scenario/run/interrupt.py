@@ -24,7 +24,7 @@ class Interrupt:
         self._previous: dict[signal.Signals, Any] = {}
 
     def fileno(self) -> int:
-        """Readable once an interrupt was requested."""
+        """A descriptor that is readable once an interrupt was requested."""
         return self._reader
 
     def request(self) -> None:

@@ -28,18 +28,18 @@ class LiveLab(Protocol):
     def plan(self) -> LabPlan: ...
 
     def spawn(self, node: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[bytes]:
-        """Start a program inside a node. Options are those of `subprocess.Popen`, and `own_sysfs`."""
+        """Starts a program inside a node. Options are those of `subprocess.Popen`, and `own_sysfs`."""
         ...
 
     def counters(self) -> Mapping[tuple[str, str], PortCounters]:
-        """Every port's counters now, keyed (node, interface)."""
+        """Reads every port's counters, by (node, interface)."""
         ...
 
     def maps(self, *, writable: bool = False) -> LabMaps:
-        """The data path's counters, for a lab whose plan has `qos`."""
+        """Opens the data path's counters, for a lab whose plan has `qos`."""
         ...
 
     @property
     def pause_agent(self) -> PauseAgent:
-        """Who pauses its lossless classes."""
+        """The agent that pauses the lab's lossless classes."""
         ...

@@ -1,4 +1,4 @@
-"""What the workers of a run report, put together: transfers, channels and collectives as records keep them."""
+"""Puts together what the workers of a run report: transfers, channels and collectives as records keep them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _NS = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ideals:
-    """What an idle fabric would do. `one_way_s(a, b, size_bytes)` is a transfer alone, from NIC to NIC."""
+    """What an idle fabric would do. `one_way_s(a, b, size_bytes)` is how long a transfer alone takes from NIC to NIC,
+    in s.
+    """
 
     framing: Callable[[PortPlan], Framing]
     one_way_s: Callable[[PortPlan, PortPlan, int], float]
@@ -32,7 +34,11 @@ class Ideals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """`counters` are sums over hosts, of what is no channel's own; `steps_left` tells who had not ended, by host."""
+    """What a run measured, of all hosts.
+
+    `counters` are sums over the hosts of what belongs to no single channel; `steps_left` says how many steps each host
+    had not ended.
+    """
 
     transfers: Transfers
     channels: list[Channel]
@@ -44,7 +50,7 @@ class Measured:
 def put_together(
     placement: PlacedWorkload, reports: Mapping[str, Mapping[str, Any]], checked: Sequence[int], ideals: Ideals
 ) -> Measured:
-    """Whatever a host did not report counts as not measured."""
+    """Puts the reports of all hosts together. Whatever a host did not report counts as not measured."""
     started: dict[int, int] = {}
     arrived: dict[int, int] = {}
     wrong: dict[int, dict[int, int]] = defaultdict(dict)
@@ -73,9 +79,10 @@ def put_together(
 
 
 def settle_digests(reports: Mapping[str, dict[str, Any]]) -> dict[str, list[tuple[int, int]]]:
-    """Where all ranks should have the same array and one was checked, count those that have it as right.
+    """Counts the arrays that are right without looking at them: where all ranks should have the same array and one of
+    them was checked, those with the same digest are right too.
 
-    Adds to the reports' `wrong`. Returns what must be counted: (collective, rank) by host.
+    It adds to the reports' `wrong`, and returns what must still be counted: (collective, rank) by host.
     """
     counted = {(index, rank): wrong for report in reports.values() for index, rank, wrong in report["wrong"]}
     right = {
@@ -169,7 +176,7 @@ def _only(reported: Iterable[Mapping[str, Any]], name: str) -> Any:
 
 
 def _sum(counted: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Of both ends. What either counts of the other's packets has names that the other does not use, or adds up."""
+    """Adds the counters of both ends. What an end counts of the other's packets has a name of its own, or adds up."""
     total: Counter[str] = Counter()
     for counters in counted:
         total.update(counters)
@@ -189,7 +196,7 @@ def _samples(columns: Mapping[str, Any] | None) -> ChannelSamples:
 
 
 def _union_s(spans: Iterable[tuple[float, float]]) -> float:
-    """How long at least one of them lasts."""
+    """How long at least one of the spans lasts, in s."""
     total = 0.0
     until = float("-inf")
     for start, end in sorted(spans):
@@ -208,7 +215,7 @@ def _collectives(
     wrong: Mapping[int, Mapping[int, int]],
     ideals: Ideals,
 ) -> list[CollectiveResult]:
-    """Those of which every transfer has ended."""
+    """The collectives of which every transfer has ended."""
     begun, ended = sorted(started.items()), sorted(arrived.items())
     begun_numbers, ended_numbers = [number for number, _ in begun], [number for number, _ in ended]
     found = []
@@ -225,11 +232,13 @@ def _collectives(
                 placement,
                 collective,
                 ideals,
-                start_ns=min(starts),
-                end_ns=max(ends),
-                wrong=sum(checks.values()) if set(checks) == set(collective.ranks) else None,
-                label=_shared_label(transfers[0].label, transfers[-1].label),
-                inside=any(step.number not in placement.channels.of_step for step in transfers),
+                _Course(
+                    start_ns=min(starts),
+                    end_ns=max(ends),
+                    wrong=sum(checks.values()) if set(checks) == set(collective.ranks) else None,
+                    label=_shared_label(transfers[0].label, transfers[-1].label),
+                    inside=any(step.number not in placement.channels.of_step for step in transfers),
+                ),
             )
         )
     return found
@@ -241,19 +250,20 @@ def _shared_label(first: str, last: str) -> str:
     return ".".join(word for word, _ in words)
 
 
-def _result(
-    placement: PlacedWorkload,
-    collective: Collective,
-    ideals: Ideals,
-    *,
-    start_ns: int,
-    end_ns: int,
-    wrong: int | None,
-    label: str,
-    inside: bool,
-) -> CollectiveResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Course:
+    """How one collective went. `inside`: some of its transfers stayed inside a host."""
+
+    start_ns: int
+    end_ns: int
+    wrong: int | None
+    label: str
+    inside: bool
+
+
+def _result(placement: PlacedWorkload, collective: Collective, ideals: Ideals, course: _Course) -> CollectiveResult:
     ranks = len(collective.ranks)
-    seconds = (end_ns - start_ns) / _NS
+    seconds = (course.end_ns - course.start_ns) / _NS
     datatype = datatype_of(collective)
     nics = [placement.ranks[rank] for rank in collective.ranks]
     return CollectiveResult(
@@ -265,12 +275,12 @@ def _result(
         datatype=datatype.value,
         redop="sum" if collective.kind in SUMS else "none",
         root=collective.root,
-        start_s=start_ns / _NS,
+        start_s=course.start_ns / _NS,
         seconds=seconds,
         algbw_bps=8 * (algbw(collective.size_bytes, seconds) or 0.0),
         busbw_bps=8 * (busbw(collective.kind, ranks, collective.size_bytes, seconds) or 0.0),
         # with transfers inside hosts, no NIC's rate is the bound
-        ideal_busbw_bps=None if inside else min(nic.rate_bps * ideals.framing(nic).efficiency for nic in nics),
-        wrong=wrong,
-        label=label,
+        ideal_busbw_bps=None if course.inside else min(nic.rate_bps * ideals.framing(nic).efficiency for nic in nics),
+        wrong=course.wrong,
+        label=course.label,
     )

@@ -1,4 +1,4 @@
-"""What is read of the lab and the machine around the traffic of a run: counters, queues, pauses, CPU."""
+"""What is read of the lab and the machine around the traffic of a run: counters, queues, pauses and CPU time."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ if TYPE_CHECKING:
     from testbed.datapath.maps import LabMaps
 
 INTERVAL_NS = 10_000_000
-"""Between samples of the queues."""
+"""The time between two samples of the queues."""
 MOST_POINTS = 400
-"""Of a curve that goes into the record."""
+"""How many points a curve has at most that goes into the record."""
 MOST_CURVES = 8
-"""Of a kind: those of the fullest queues, of the busiest links."""
+"""How many curves of a kind there are at most: those of the fullest queues, those of the busiest links."""
 _COLUMNS = ("queues.bytes", "queues.out_bytes")
 
 
 @dataclass(slots=True)
 class Observation:
-    """One run's; filled when the watch ends. Without `qos:` there are no queues to look into."""
+    """What was observed during one run; it is filled when the watch ends. Without `qos:` there are no queues to look
+    into.
+    """
 
     begin_ns: int = 0
-    """CLOCK_MONOTONIC."""
+    """When the watch began, by CLOCK_MONOTONIC."""
     elapsed_s: float = 0.0
     cpu: CpuUse = field(default_factory=lambda: CpuUse(busy=0.0, steal=0.0, softirq=0.0))
     sent: Mapping[tuple[str, str], PortCounters] = field(default_factory=dict)
@@ -45,10 +47,10 @@ class Observation:
     samples: Samples | None = None
     table: PortTable | None = None
     marking: list[MarkingCurve] = field(default_factory=list)
-    """Of each class that had packets which allowed a mark."""
+    """A curve of each class that had packets which allowed a mark."""
 
     def loads(self, lab: LiveLab, tiers: Mapping[str, str]) -> list[PortLoad]:
-        """Every port; `tiers` says what its link is to the fabric, by "node:interface"."""
+        """What every port of the fabric carried; `tiers` says what its link is to the fabric, by "node:interface"."""
         numbers = {} if self.table is None else {self.table.place(n): n for n in range(1, self.table.count + 1)}
         none = PortCounters()
         found = []
@@ -77,14 +79,14 @@ class Observation:
         return found
 
     def _queues(self, number: int | None) -> tuple[int, int, int]:
-        """CE marks, paused microseconds and the deepest queue of a port, over its classes."""
+        """The CE marks, the paused microseconds and the deepest queue of a port, over its classes."""
         if number is None or self.growth is None:
             return 0, 0, 0
         queues, pauses = self.growth.queues[number], self.growth.pauses[number]
         return int(queues["ce_packets"].sum()), int(pauses["paused_ns"].sum()) // 1000, int(queues["max_bytes"].max())
 
     def depths(self) -> dict[tuple[int, int], NDArray[np.uint64]]:
-        """Samples of the depth of each queue of a switch that ever held anything, by (port, priority)."""
+        """Samples of the depth of each queue of a switch that ever held anything, in bytes, by (port, priority)."""
         if self.samples is None or self.table is None:
             return {}
         depths = self.samples.columns["queues.bytes"]
@@ -95,7 +97,7 @@ class Observation:
         }
 
     def series(self) -> list[Series]:
-        """Curves for the report: the fullest queues, the busiest links between switches."""
+        """Curves for the report: the depths of the fullest queues and the use of the busiest links between switches."""
         if self.samples is None or self.table is None or len(self.samples) < 2:
             return []
         table = self.table
@@ -148,7 +150,7 @@ class Observation:
 
 @contextlib.contextmanager
 def observe(lab: LiveLab) -> Iterator[Observation]:
-    """Watch while the body runs."""
+    """Watches the lab while the body runs, and fills the observation when it has ended."""
     found = Observation()
     with contextlib.ExitStack() as stack:
         before, sampler, maps, marks = None, None, None, None
@@ -193,7 +195,9 @@ def _writable_maps(lab: LiveLab, stack: contextlib.ExitStack) -> LabMaps:
 
 
 def _worth_sampling(table: PortTable) -> NDArray[np.bool_]:
-    """Queues of switches, without the control class, which BGP and BFD have for themselves where there are others."""
+    """Chooses the queues of switches without the control class, which BGP and BFD have for themselves where there are
+    others.
+    """
     chosen = table.present & table.switch[:, None]
     for port in range(1, table.count + 1):
         if int(chosen[port].sum()) > 1:
@@ -202,7 +206,7 @@ def _worth_sampling(table: PortTable) -> NDArray[np.bool_]:
 
 
 def _thinned(count: int) -> NDArray[np.int64]:
-    """Positions of at most `MOST_POINTS` of so many samples, evenly apart."""
+    """The positions of at most `MOST_POINTS` of so many samples, evenly apart."""
     step = max(1, -(-count // MOST_POINTS))
     return np.arange(0, count, step)
 

@@ -1,4 +1,4 @@
-"""A workload, placed: the program of each host that takes part. Pure."""
+"""A workload placed on the NICs of a lab, and the program that follows from it for each host. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from testbed.workload.collectives.datatype import DataType
 from testbed.workload.steps import Collective, Combine, Compute, Transfer, Workload
 
 DATA_LIMIT_BYTES = 4 << 30
-"""Of all collectives' arrays on all hosts together, by default; what does not fit is carried as traffic alone."""
+"""How many bytes all collectives' arrays on all hosts may take by default; what does not fit is carried as traffic
+alone.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedWorkload:
-    """A workload on NICs: `ranks[i]` is the NIC of rank i. `k` multiplies its times."""
+    """A workload on NICs: `ranks[i]` is the NIC of rank i. Its times are multiplied by `k`."""
 
     workload: Workload
     ranks: Sequence[PortPlan]
@@ -31,14 +33,14 @@ class PlacedWorkload:
 
 
 def datatype_of(collective: Collective) -> DataType:
-    """Of its elements, from their number and its size."""
+    """The type of a collective's elements, which follows from their number and its size."""
     arrays = 2 if collective.kind in OUT_OF_PLACE else 1
     size = arrays * collective.size_bytes // collective.elements if collective.elements else 0
     return DataType.BFLOAT16 if size == DataType.BFLOAT16.size_bytes else DataType.FLOAT32
 
 
 def choose_checked(workload: Workload, limit_bytes: int = DATA_LIMIT_BYTES) -> tuple[int, ...]:
-    """The collectives whose data is carried and checked: the first ones, as far as their arrays fit."""
+    """Chooses the collectives whose data is carried and checked: the first ones, as far as their arrays fit."""
     chosen: list[int] = []
     used = 0
     for index, collective in enumerate(workload.collectives):
@@ -118,7 +120,7 @@ def compile_programs(
 
 
 class _DataOf:
-    """Which of the data-carrying collectives a transfer belongs to."""
+    """Knows which of the data-carrying collectives a transfer belongs to."""
 
     def __init__(self, workload: Workload, checked: Sequence[int]) -> None:
         self.collectives = tuple(workload.collectives[index] for index in checked)
@@ -142,7 +144,7 @@ class _DataOf:
 
 
 def _waited_for(workload: Workload) -> set[int]:
-    """Transfers for whose end a later step of their source waits."""
+    """The transfers for whose end a later step of their source waits."""
     found: set[int] = set()
     for step in workload.steps:
         rank = step.rank if isinstance(step, Compute) else step.source

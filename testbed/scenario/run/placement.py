@@ -1,4 +1,4 @@
-"""Which NIC of the lab is which rank of a workload. Pure; the same seed gives the same ranks everywhere."""
+"""Decides which NIC of the lab is which rank of a workload. Pure; the same seed gives the same ranks everywhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from testbed.workload.steps import Transfer, Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPlacement:
-    """`nics[rank]` is its NIC. `ranks_per_host` consecutive ranks share a host; 0 where they do not so everywhere."""
+    """The ranks of a workload on a lab.
+
+    `nics[rank]` is the NIC of a rank. `ranks_per_host` consecutive ranks share a host; it is 0 where that number
+    differs from host to host.
+    """
 
     nics: tuple[PortPlan, ...]
     ranks_per_host: int
@@ -50,12 +54,12 @@ class RankPlacement:
 
 
 def flow_end(nic: PortPlan) -> FlowEnd:
-    """A NIC as records have it."""
+    """A NIC as records name it."""
     return FlowEnd(node=nic.node, interface=nic.name, address=str(nic.address.ip) if nic.address else "")
 
 
 def place_ranks(lab: Lab, plan: LabPlan, choice: Ranks, *, seed: int) -> RankPlacement:
-    """The ranks that a scenario asks for. Raises `ScenarioError` where the lab does not have them."""
+    """Chooses the ranks that a scenario asks for. Raises `ScenarioError` where the lab does not have them."""
     chosen = [
         nic
         for host in plan.hosts
@@ -101,7 +105,7 @@ def _leaf(nic: PortPlan) -> str:
 
 
 def _ranks_per_host(nics: Sequence[PortPlan]) -> int:
-    """How many consecutive ranks share a host, if it is the same number everywhere; else 0."""
+    """How many consecutive ranks share a host, if it is the same number everywhere; otherwise 0."""
     hosts = [nic.node for nic in nics]
     size = next((index for index, host in enumerate(hosts) if host != hosts[0]), len(hosts))
     if size < 2 or len(hosts) % size:

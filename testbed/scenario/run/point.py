@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -19,7 +18,6 @@ from testbed.errors import DriverError, ScenarioError, TestbedError
 from testbed.model.scenario import Scenario
 from testbed.results import (
     Channel,
-    Check,
     CollectiveResult,
     PointResult,
     PredictedMetric,
@@ -27,46 +25,44 @@ from testbed.results import (
     RunResult,
     Transfers,
 )
+from testbed.scenario.faults.outcome import FaultOutcome, LabLeftChanged
 from testbed.scenario.faults.timeline import FaultTimeline
-from testbed.scenario.ideals.point_ideals import SCALE_UP_BPS, PointIdeals, summarise
+from testbed.scenario.ideals.point_ideals import PointIdeals, summarise
 from testbed.scenario.ideals.predictions import Carried, predict_point
 from testbed.scenario.probes.findings import probe_findings
 from testbed.scenario.probes.planning import QUEUED_RTTS, plan_probes
-from testbed.scenario.run.flow_processes import FlowFailed
+from testbed.scenario.run.flow_processes import FlowFailed, FlowWatch, TimedResult
 from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.measures import RunData, compute_metrics
 from testbed.scenario.run.observation import Observation, observe
 from testbed.scenario.run.progress import Phase, Progress, ProgressListener
-from testbed.scenario.run.timed_flows import TimedFlows, TimedResult
 from testbed.scenario.run.traffic import RunTraffic, make_traffic
-from testbed.scenario.run.workload_runner import WorkloadRunner
+from testbed.scenario.run.workload_runner import RunOptions, WorkloadRunner
 from testbed.scenario.sweep.as_run import lab_summary, transport_as_run, workload_as_run
 from testbed.scenario.sweep.points import Point
-from testbed.scenario.trust.machine import (
-    check_backlogs,
-    check_idle_rtt,
-    check_lateness,
-    check_machine,
-)
-from testbed.scenario.trust.pauses import check_ports, reset_reactions
-from testbed.scenario.trust.ports import check_rates
+from testbed.scenario.transports.registry import transport_on
+from testbed.scenario.trust.evidence import Evidence, PortReading, read_ports
+from testbed.scenario.trust.machine import check_idle_rtt
+from testbed.scenario.trust.pauses import reset_reactions
+from testbed.scenario.trust.registry import judge_run
 
 IDLE_PROBES = 10
-"""Of each path, before and after the runs of a point."""
+"""How many probes measure the idle round trip of each path, before and after the runs of a point."""
 
 
 @dataclass(slots=True)
 class _Measured:
-    """What one run's traffic left behind, whoever moved it."""
+    """What the traffic of one run left behind, whether workers or pairs of programs moved it."""
 
     transfers: Transfers = field(default_factory=Transfers)
     channels: list[Channel] = field(default_factory=list)
     collectives: list[CollectiveResult] = field(default_factory=list)
     events: list[RunEvent] = field(default_factory=list)
-    checks: list[Check] = field(default_factory=list)
     observation: Observation = field(default_factory=Observation)
-    port_checks: list[Check] = field(default_factory=list)
+    ports: PortReading | None = None
+    faults: FaultOutcome | None = None
+    flow_starts_s: list[float] | None = None
     lateness: Lateness | None = None
     softnet: tuple[SoftnetCounts, SoftnetCounts] = (SoftnetCounts(dropped=0, squeezed=0),) * 2
     counters: dict[str, float] = field(default_factory=dict)
@@ -77,10 +73,14 @@ class _Measured:
     interrupted: bool = False
     failure: TestbedError | None = None
 
+    def keep_faults(self, timeline: FaultTimeline) -> None:
+        """Keeps what a timeline that has been left did and saw."""
+        self.events, self.faults = timeline.events(), timeline.outcome()
+
 
 @dataclass(slots=True)
 class PointOutcome:
-    """`failure`: what ended it early; `interrupted`: somebody did."""
+    """What came of a point. `failure` is what ended it early, `interrupted` says that somebody did."""
 
     result: PointResult
     failure: TestbedError | None = None
@@ -89,7 +89,10 @@ class PointOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointRunner:
-    """The runs of one point on a lab that is up. `workload_runners` makes what moves its data, once for all."""
+    """Does the runs of one point on a lab that is up.
+
+    `workload_runners` gives the runner of a lab and a transport, whose workers move the data.
+    """
 
     point: Point
     lab: LiveLab
@@ -139,7 +142,7 @@ class PointRunner:
         )
 
     def _idle_rtt(self) -> RttReport | None:
-        """Of every class of paths; None for a lab without wires to probe."""
+        """Measures the round trip of every class of paths; None for a lab without wires to probe."""
         if not isinstance(self.lab, RunningLab):
             return None
         return measure_rtt(self.lab, probes=IDLE_PROBES)
@@ -171,13 +174,13 @@ class PointRunner:
                 self._run_timed(index, traffic, ideals, measured)
             else:
                 self._run_workers(index, traffic, ideals, measured)
-        except (FlowFailed, DriverError) as error:
+        except (FlowFailed, DriverError, LabLeftChanged) as error:
             measured.failure = error
         observation = measured.observation
         if not measured.channels and not measured.transfers.number:
             return None, measured.failure, measured.interrupted
         ports = observation.loads(self.lab, ideals.tiers)
-        probed = probe_findings(measured.probes, self.scenario, self.lab, measured.events, observation.elapsed_s)
+        probed = probe_findings(measured.probes, measured.events, observation.elapsed_s)
         metrics = compute_metrics(
             RunData(
                 transfers=measured.transfers,
@@ -201,15 +204,7 @@ class PointRunner:
             started=stamp(started),
             elapsed_s=observation.elapsed_s,
             metrics=metrics,
-            checks=[
-                *check_machine(observation.cpu, _share(measured.polling_s, observation.elapsed_s)),
-                *check_lateness(measured.lateness),
-                *check_backlogs(*measured.softnet),
-                *measured.checks,
-                *check_rates(observation, [0, *(port.mtu_bytes for port in self.lab.plan.ports)], self._disturbed()),
-                *measured.port_checks,
-                *probed.checks,
-            ],
+            checks=judge_run(self._evidence(measured)),
             complete=complete,
             transfers=measured.transfers,
             channels=measured.channels,
@@ -225,38 +220,32 @@ class PointRunner:
 
     def _run_timed(self, index: int, traffic: RunTraffic, ideals: PointIdeals, measured: _Measured) -> None:
         result = TimedResult()
-        flows = TimedFlows(
-            lab=self.lab,
-            scenario=self.scenario,
-            dscp=ideals.dscp,
-            framing=ideals.framing,
+        watch = FlowWatch(
             interrupt=self.interrupt,
             around=lambda: self._watched(measured, traffic, ideals),
             on_listening=lambda count, whole: self._tell(Phase.SERVERS, index, count, whole),
             on_elapsed=lambda elapsed_s, whole_s: self._tell(Phase.TRAFFIC, index, elapsed_s, whole_s),
         )
         try:
-            flows.run(traffic, result)
+            transport = transport_on(self.lab, self.scenario.transport)
+            transport.run_timed(self.scenario.workload, traffic, watch, result)
         finally:
             measured.interrupted = result.interrupted
             measured.window_s = result.window_s
             measured.channels = result.channels
-            measured.checks = result.checks
+            measured.flow_starts_s = result.starts_s
             measured.polling_s = result.polling_s
 
     def _run_workers(self, index: int, traffic: RunTraffic, ideals: PointIdeals, measured: _Measured) -> None:
-        workload_runners = self.workload_runners(self.lab, self.scenario)
-        result = workload_runners.run(
-            traffic.workload,
-            traffic.placement.nics,
-            k=self.lab.plan.k,
+        options = RunOptions(
             seed=traffic.seed,
             limit_s=self.scenario.workload.time_limit.seconds,
-            inside_bps=round(SCALE_UP_BPS / self.lab.plan.k),
             interrupt=self.interrupt,
             around=lambda: self._watched(measured, traffic, ideals),
             on_progress=lambda share: self._tell(Phase.TRAFFIC, index, share, 1.0),
         )
+        runner = self.workload_runners(self.lab, self.scenario)
+        result = runner.run(traffic.workload, traffic.placement.nics, options)
         measured.transfers = result.transfers
         measured.channels = list(result.channels)
         measured.collectives = list(result.collectives)
@@ -266,8 +255,15 @@ class PointRunner:
 
     @contextlib.contextmanager
     def _watched(self, measured: _Measured, traffic: RunTraffic, ideals: PointIdeals) -> Iterator[None]:
+        """Observes the lab, sends probes and does the scenario's faults while traffic runs.
+
+        Raises `LabLeftChanged` where a fault could not be undone.
+        """
+        timeline = self._timeline()
         with contextlib.ExitStack() as stack:
-            timeline = self._faults(stack)
+            if timeline is not None:
+                stack.callback(measured.keep_faults, timeline)  # once the timeline has been left
+                stack.enter_context(timeline)
             probes = self._probes(stack, traffic, ideals)
             reset_reactions(self.lab)
             with observe(self.lab) as measured.observation:
@@ -280,33 +276,50 @@ class PointRunner:
                 try:
                     yield
                 finally:
+                    if timeline is not None:
+                        timeline.end()
                     if probes is not None:
                         probes.halt()
                     measured.lateness, measured.softnet = self.canary.read(), (softnet, read_softnet())
             measured.probes = None if probes is None else probes.report()
-            measured.port_checks = check_ports(self.lab, measured.observation)
+            measured.ports = read_ports(self.lab, measured.observation)
         if timeline is not None:
-            measured.events = timeline.events()
-            if timeline.error is not None:
-                raise ScenarioError(
-                    f"a fault could not be done: {timeline.error.message}", hint=timeline.error.hint
-                ) from timeline.error
+            timeline.require_whole()
 
-    def _faults(self, stack: contextlib.ExitStack) -> FaultTimeline | None:
+    def _timeline(self) -> FaultTimeline | None:
+        """The scenario's faults on this lab; None where it has none. Raises `ScenarioError` without a real lab."""
         if not self.scenario.faults:
             return None
         if not isinstance(self.lab, RunningLab):
             raise ScenarioError("faults need a lab that is really there")
+        return FaultTimeline(self.lab, self.scenario.faults, kill_worker=self._kill_worker)
 
-        def kill_worker(host: str) -> None:
-            pid = self.workload_runners(self.lab, self.scenario).pid(host)
-            if pid is not None:
-                os.kill(pid, signal.SIGKILL)
+    def _kill_worker(self, host: str) -> None:
+        """Ends the worker of a host at once. Raises `ScenarioError` where the host has none."""
+        if self.scenario.by_programs:
+            raise ScenarioError(f"{host} has no worker: the traffic is that of programs such as iperf3")
+        self.workload_runners(self.lab, self.scenario).kill(host)
 
-        return stack.enter_context(FaultTimeline(self.lab, self.scenario.faults, kill_worker=kill_worker))
+    def _evidence(self, measured: _Measured) -> Evidence:
+        """What the trust checks look at."""
+        elapsed_s = measured.observation.elapsed_s
+        return Evidence(
+            scenario=self.scenario,
+            lab=self.lab,
+            observation=measured.observation,
+            lateness=measured.lateness,
+            softnet=measured.softnet,
+            polling=_share(measured.polling_s, elapsed_s),
+            flow_starts_s=measured.flow_starts_s,
+            flow_lasted_s=[channel.seconds for channel in measured.channels],
+            ports=measured.ports,
+            probes=measured.probes,
+            events=measured.events,
+            faults=measured.faults,
+        )
 
     def _probes(self, stack: contextlib.ExitStack, traffic: RunTraffic, ideals: PointIdeals) -> ProbeTraffic | None:
-        """Of the traffic's own class; none on a lab without wires."""
+        """The probes of a run, in the traffic's own class; None where the run has none or the lab no wires."""
         if not isinstance(self.lab, RunningLab):
             return None
         plan = plan_probes(self.scenario, self.lab, traffic, cpus=os.cpu_count() or 1)
@@ -323,16 +336,6 @@ class PointRunner:
             )
         )
 
-    def _disturbed(self) -> frozenset[str]:
-        """Ports that faults befall: both ends of links, all of a node's."""
-        targets = {fault.target for fault in self.scenario.faults}
-        found: set[str] = set()
-        for port in self.lab.plan.ports:
-            place = f"{port.node}:{port.name}"
-            if targets & {place, port.peer, port.node, port.peer.partition(":")[0]}:
-                found.add(place)
-        return frozenset(found)
-
     def _tell(self, phase: Phase, run: int, done: float, total: float) -> None:
         self.on_progress(
             Progress(
@@ -348,10 +351,10 @@ class PointRunner:
 
 
 def _share(cpu_s: float, elapsed_s: float) -> float:
-    """Of the time of all CPUs."""
+    """The share that `cpu_s` is of the time of all CPUs while `elapsed_s` passed."""
     return cpu_s / (elapsed_s * (os.cpu_count() or 1)) if elapsed_s > 0 else 0.0
 
 
 def stamp(moment: datetime) -> str:
-    """UTC, ISO 8601, milliseconds."""
+    """A moment as records write it: UTC, as in ISO 8601, to the millisecond."""
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

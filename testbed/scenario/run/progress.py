@@ -20,7 +20,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One step. `run` is 1-based."""
+    """One step of a running scenario. `run` counts from 1."""
 
     phase: Phase
     run: int
@@ -28,7 +28,7 @@ class Progress:
     done: float
     total: float
     point: int = 1
-    """1-based, of the matrix."""
+    """The number of the point in the matrix, from 1."""
     points: int = 1
     message: str = ""
 
@@ -37,4 +37,4 @@ ProgressListener = Callable[[Progress], None]
 
 
 def ignore_progress(event: Progress) -> None:
-    """The listener for whoever does not care."""
+    """A listener for callers that do not want to know."""

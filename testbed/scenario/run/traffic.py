@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from testbed.errors import ScenarioError, WorkloadError
 from testbed.fabric import model_base_rtt
-from testbed.model.scenario import Scenario, TransportKind
+from testbed.model.scenario import Scenario
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.placement import RankPlacement, place_ranks
-from testbed.scenario.transports.perftest_flows import devices_of
+from testbed.scenario.transports.registry import transport_on
 from testbed.workload.registry import build_workload, workload_kind
 from testbed.workload.steps import Transfer, Workload
 from testbed.workload.tenants import Tenant, mix_tenants
@@ -18,7 +18,7 @@ from testbed.workload.tenants import Tenant, mix_tenants
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTraffic:
-    """What one run carries. `seed` drew it."""
+    """What one run carries, and the seed that it was drawn with."""
 
     workload: Workload
     placement: RankPlacement
@@ -26,7 +26,7 @@ class RunTraffic:
 
 
 def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
-    """The traffic of the run with this seed. Raises `ScenarioError` where this lab cannot carry it."""
+    """Makes the traffic of the run with this seed. Raises `ScenarioError` where the lab cannot carry it."""
     placement = place_ranks(lab.model, lab.plan, scenario.workload.ranks, seed=seed)
     kind = workload_kind(scenario.workload.kind)
     per_rail = scenario.workload.ranks.per_rail
@@ -40,13 +40,12 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
     except WorkloadError as error:
         raise ScenarioError(f"workload {scenario.workload.kind}: {error.message}", hint=error.hint) from error
     _check_reachable(lab, placement, workload)
-    if scenario.transport.kind is TransportKind.RDMA:
-        devices_of(lab.plan, placement.nics)
+    transport_on(lab, scenario.transport).check_ranks(placement.nics)
     return RunTraffic(workload=workload, placement=placement, seed=seed)
 
 
 def _side_by_side(scenario: Scenario, lab: LiveLab, placement: RankPlacement, seed: int) -> Workload:
-    """Every rail by itself; rails draw differently."""
+    """Builds the workload for every rail by itself, each with another seed, and runs them side by side."""
     tenants = [
         Tenant(
             name=f"rail{number}", workload=_build(scenario, lab, placement, ranks, seed * 1009 + number), ranks=ranks
@@ -74,9 +73,9 @@ def _build(
 
 
 def bdp_bytes(lab: LiveLab, placement: RankPlacement) -> int:
-    """The bandwidth-delay product that the lab's `qos:` has for its NICs; without, of the modelled base RTT.
+    """The bandwidth-delay product of the lab's NICs in bytes, which is the same at every scale.
 
-    The same at every scale.
+    It is that which `qos:` was planned with or, in a lab without, that of the modelled base RTT.
     """
     nic = placement.nics[0]
     if lab.plan.qos is not None:

@@ -1,6 +1,7 @@
-"""The workers of a lab's hosts as the runner sees them: processes that are told things and answer in lines.
+"""The workers of a lab's hosts as the runner sees them: processes that are told what to do and answer in lines.
 
-All are talked to at once, and nobody is waited for without an end: whoever dies, refuses or stays silent is named.
+All are talked to at once, and nobody is waited for without an end: a worker that dies, refuses or stays silent is
+named.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from testbed.scenario.run.lab import LiveLab
 HELLO_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 2.0
 DEATH_GRACE_S = 0.3
-"""When connections break, how long to look for the one whose death is the reason."""
+"""How long a worker is looked for whose death is the reason why connections broke."""
 _CHUNK = 1 << 20
 Event = dict[str, Any]
 
 
 class WorkerFailed(ScenarioError):
-    """Traffic cannot go on. `host` is where, `reason` the worker's own words, or how it ended."""
+    """Traffic cannot go on. `host` says where; `reason` is what the worker says of itself, or how it ended."""
 
     def __init__(self, host: str, reason: str, *, is_death: bool = False) -> None:
         super().__init__(
@@ -40,11 +41,11 @@ class WorkerFailed(ScenarioError):
         self.host = host
         self.reason = reason
         self.is_death = is_death
-        """Its process has ended."""
+        """Whether the worker's process has ended."""
 
 
 class WorkerProcess:
-    """One worker. Its standard error is kept for its last words."""
+    """The process of one worker. Its standard error is kept, so that its last words can be told."""
 
     def __init__(self, host: str, process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
         self.host = host
@@ -66,7 +67,7 @@ class WorkerProcess:
         return bool(self._outgoing)
 
     def put(self, command: Mapping[str, Any]) -> None:
-        """Tell it something; `flush` writes what does not fit now."""
+        """Tells the worker something; `flush` writes what does not fit now."""
         line = json.dumps(command, separators=(",", ":")).encode() + b"\n"
         self._outgoing = memoryview(bytes(self._outgoing) + line)
         self.flush()
@@ -81,7 +82,7 @@ class WorkerProcess:
             self._outgoing = memoryview(b"")  # its end is found where it is read from
 
     def read(self) -> list[Event]:
-        """The events that have come; `dead` is set when there will be no more."""
+        """Returns the events that have come; `dead` is set when there will be no more."""
         try:
             chunk = os.read(self.output, _CHUNK)
         except BlockingIOError:
@@ -118,7 +119,7 @@ class WorkerProcess:
         self.dead = f"its worker {how}" + (f": {words[-1]}" if words else "")
 
     def close(self, deadline: float) -> None:
-        """End it: by the end of its input, and by force at the deadline (of `time.monotonic`)."""
+        """Ends the worker: by the end of its input, and by force at the deadline (of `time.monotonic`)."""
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             with contextlib.suppress(BrokenPipeError):
@@ -133,13 +134,13 @@ class WorkerProcess:
 
 @dataclass(slots=True)
 class Answers:
-    """What a round of waiting brought: the events asked for by host, and why not all of them are there."""
+    """What waiting for workers brought: the events that were asked for, by host, and why not all of them are there."""
 
     events: dict[str, Event] = field(default_factory=dict)
     failure: WorkerFailed | None = None
     interrupted: bool = False
     late: tuple[str, ...] = ()
-    """Hosts that had not answered at the deadline."""
+    """The hosts that had not answered at the deadline."""
 
     @property
     def complete(self) -> bool:
@@ -147,16 +148,22 @@ class Answers:
 
 
 class Workers:
-    """Workers by host; each is started when it is first needed, and again if it has died."""
+    """The workers of a lab by host; each is started when it is first needed, and again if it has died."""
 
-    def __init__(self, lab: LiveLab, *, rdma: bool = False) -> None:
-        """`rdma`: workers are to move data over RDMA devices."""
+    def __init__(self, lab: LiveLab, *, transport: str = "", own_sysfs: bool = False) -> None:
+        """`transport` is what workers are to move data over, "" for any whose sockets wait like the kernel's.
+
+        With `own_sysfs` they see only their host's devices in /sys, as RDMA's libraries need it.
+        """
         self._lab = lab
-        self._rdma = rdma
+        self._arguments = ["--transport", transport] if transport else []
+        self._own_sysfs = own_sysfs
         self.workers: dict[str, WorkerProcess] = {}
 
     def start(self, hosts: Iterable[str], interrupt: Interrupt | None) -> Answers:
-        """Have a worker on each of these hosts. A failure names the first host whose worker did not come."""
+        """Starts a worker on each of these hosts that has none. A failure names the first host whose worker did not
+        come.
+        """
         missing = [host for host in hosts if host not in self.workers]
         for host in missing:
             try:
@@ -174,8 +181,8 @@ class Workers:
         try:
             process = self._lab.spawn(
                 host,
-                [sys.executable, "-m", "testbed.worker", *(["--rdma"] if self._rdma else [])],
-                **({"own_sysfs": True} if self._rdma else {}),
+                [sys.executable, "-m", "testbed.worker", *self._arguments],
+                **({"own_sysfs": True} if self._own_sysfs else {}),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -188,7 +195,7 @@ class Workers:
         return WorkerProcess(host, process, errors)
 
     def tell(self, commands: Mapping[str, Mapping[str, Any]]) -> None:
-        """Commands by host; who has died meanwhile is found by `wait`."""
+        """Tells workers what to do, by host; one that has died meanwhile is found by `wait`."""
         for host, command in commands.items():
             if host in self.workers:
                 self.workers[host].put(command)
@@ -203,10 +210,11 @@ class Workers:
         *,
         tolerant: bool = False,
     ) -> Answers:
-        """Until each of these hosts has sent the event `expected`, somebody fails, an interrupt or the deadline.
+        """Waits until each of these hosts has sent the event `expected`, one fails, an interrupt comes or the deadline
+        passes.
 
-        Other events go to `on_event`. `tolerant`: go on when one fails, with those that are left; the first failure is
-        in the answers all the same. The dead are removed.
+        Other events go to `on_event`. With `tolerant` it goes on with those that are left when one fails; the first
+        failure is in the answers all the same. Workers that have died are removed.
         """
         answers = Answers()
         waiting = dict.fromkeys(hosts)
@@ -244,6 +252,9 @@ class Workers:
                             selector.unregister(worker.input)
                         waiting.pop(worker.host, None)
                         self._bury(worker, answers)
+                if waiting and time.monotonic() >= deadline:  # there may always be something to be read
+                    answers.late = tuple(waiting)
+                    return answers
         if answers.failure is not None and not tolerant:
             self._look_for_the_dead(answers)
         return answers
@@ -269,12 +280,12 @@ class Workers:
             on_event(host, event)
 
     def _bury(self, worker: WorkerProcess, answers: Answers) -> None:
-        """One that died is the reason of whatever else broke."""
+        """Removes a worker that died: its death is the reason of whatever else broke."""
         answers.failure = WorkerFailed(worker.host, worker.dead, is_death=True)
         self.discard([worker.host])
 
     def _look_for_the_dead(self, answers: Answers) -> None:
-        """Connections break when a worker dies, and the others may be heard first."""
+        """Looks for a worker that died: connections break when one does, and the others may be heard first."""
         deadline = time.monotonic() + DEATH_GRACE_S
         with selectors.DefaultSelector() as selector:
             for worker in self.workers.values():
@@ -286,9 +297,11 @@ class Workers:
                         selector.unregister(key.fileobj)
                         self._bury(key.data, answers)
                         return
+                if time.monotonic() >= deadline:
+                    return
 
     def discard(self, hosts: Iterable[str]) -> None:
-        """End these workers at once; they are started again when they are needed."""
+        """Ends these workers at once; they are started again when they are needed."""
         for host in hosts:
             worker = self.workers.pop(host, None)
             if worker is not None:
@@ -296,7 +309,7 @@ class Workers:
                 worker.close(time.monotonic() + STOP_TIMEOUT_S)
 
     def close(self) -> None:
-        """End all of them."""
+        """Ends all workers."""
         deadline = time.monotonic() + STOP_TIMEOUT_S
         for worker in self.workers.values():
             # all together, so that they end side by side

@@ -1,14 +1,13 @@
-"""Running a workload on a live lab: programs go to the hosts' workers, and what they measured comes back.
+"""Runs a workload on a live lab: programs go to the hosts' workers, and what they measured comes back.
 
-    with WorkloadRunner(lab, transport) as workload_runners:
-        result = workload_runners.run(workload, ranks, seed=1)
+    with WorkloadRunner(lab, transport) as runner:
+        result = runner.run(workload, ranks, RunOptions(seed=1))
 
 Workers stay between runs, so that a run costs little beyond its traffic.
 """
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -17,19 +16,18 @@ from types import TracebackType
 from typing import Any, Self
 
 from testbed.errors import ScenarioError, TestbedError
-from testbed.model.scenario import Transport, TransportKind
+from testbed.model.scenario import Transport
 from testbed.plan.operations import PortPlan
 from testbed.results import Channel, CollectiveResult, Transfers
 from testbed.scenario.ideals.point_ideals import SCALE_UP_BPS
-from testbed.scenario.run.channels import ChannelPlan, plan_channels
+from testbed.scenario.run.channels import ChannelPlan
 from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.measured import put_together, settle_digests
 from testbed.scenario.run.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
 from testbed.scenario.run.workers import Answers, Event, WorkerFailed, Workers
-from testbed.scenario.transports.rdma_devices import RdmaDevices
-from testbed.scenario.transports.settings import TransportSettings
-from testbed.worker.program import Program, RdmaSettings, Settings
+from testbed.scenario.transports.registry import transport_on
+from testbed.worker.program import Program
 from testbed.worker.program_json import encode_program
 from testbed.workload.steps import Workload
 
@@ -37,13 +35,12 @@ SETUP_TIMEOUT_S = 30.0
 REPORT_TIMEOUT_S = 30.0
 LEAD_S = 0.002
 LEAD_PER_HOST_S = 0.0003
-"""How far ahead the common start lies: the time in which every worker has been told."""
+"""How far ahead the common start lies, for each host: the time in which every worker has been told."""
 SAMPLE_NS = 25_000_000
-_JOBS = 1 << 24
 
 
 class TimeLimitReached(ScenarioError):
-    """A run did not end in its time. `hosts` had steps left."""
+    """A run did not end in its time. `hosts` are those that had steps left."""
 
     def __init__(self, limit_s: float, hosts: Mapping[str, int]) -> None:
         left = ", ".join(f"{host} ({steps} steps left)" for host, steps in list(hosts.items())[:3])
@@ -69,9 +66,9 @@ class ExecutionResult:
     interrupted: bool = False
     failure: TestbedError | None = None
     begin_monotonic_ns: int = 0
-    """CLOCK_MONOTONIC at the begin of the workload; 0: it never began."""
+    """CLOCK_MONOTONIC at the begin of the workload; 0 where it never began."""
     elapsed_s: float = 0.0
-    """From the begin until all was done, or the run was ended."""
+    """The time from the begin until all was done, or the run was ended."""
 
     @property
     def complete(self) -> bool:
@@ -82,8 +79,31 @@ Around = Callable[[], AbstractContextManager[object]]
 OnProgress = Callable[[float], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How one workload is run, beside what it is and where, and whom its course is told."""
+
+    seed: int = 1
+    """It draws the ports of channels and the data of collectives."""
+    k: float | None = None
+    """What multiplies the workload's times; None: the lab's time scale."""
+    inside_bps: int | None = None
+    """The lab rate of transfers inside a host; 0: they take no time; None: that of `point_ideals.SCALE_UP_BPS`."""
+    check: bool = True
+    """Whether collectives carry data, as far as it fits into `data_limit_bytes`, and what is wrong is counted."""
+    data_limit_bytes: int = DATA_LIMIT_BYTES
+    limit_s: float = 60.0
+    """The wall-clock time after which the run is ended."""
+    interrupt: Interrupt | None = None
+    """What ends it early; None: the runner's own."""
+    around: Around = nullcontext
+    """It is entered when every host is ready, and left when all are done."""
+    on_progress: OnProgress = lambda share: None
+    """It gets the share of bytes that have arrived."""
+
+
 class WorkloadRunner:
-    """The workers of one lab, for one transport. A context manager.
+    """Runs workloads with the workers of one lab and one transport. A context: leaving it ends the workers.
 
     Raises `ScenarioError` for a transport that this lab cannot have.
     """
@@ -91,12 +111,11 @@ class WorkloadRunner:
     def __init__(
         self, lab: LiveLab, transport: Transport, hosts: Sequence[str] = (), *, interrupt: Interrupt | None = None
     ) -> None:
-        self.settings = TransportSettings(lab, transport)
+        self.transport = transport_on(lab, transport)
         self._lab = lab
-        self._workers = Workers(lab, rdma=transport.kind is TransportKind.RDMA)
+        self._workers = Workers(lab, transport=transport.kind.value, own_sysfs=self.transport.workers_own_sysfs)
         self._hosts = tuple(hosts)
         self._interrupt = interrupt
-        self._runs = 0
 
     def __enter__(self) -> Self:
         """Starts the workers of the hosts given; others are started when a run first needs them."""
@@ -115,68 +134,65 @@ class WorkloadRunner:
         self._workers.close()
 
     def pid(self, host: str) -> int | None:
-        """The process that moves a host's data; None where it has none."""
+        """The process of a host's worker; None where the host has none."""
         worker = self._workers.workers.get(host)
         return None if worker is None else worker.process.pid
 
+    def kill(self, host: str) -> None:
+        """Ends the worker of a host at once. Raises `ScenarioError` where it has none, or it has ended already."""
+        worker = self._workers.workers.get(host)
+        if worker is None:
+            raise ScenarioError(f"{host} has no worker: it takes no part in the workload")
+        if worker.process.poll() is not None:
+            raise ScenarioError(f"the worker of {host} has ended already")
+        worker.process.kill()
+
     def plan_channels(self, workload: Workload, ranks: Sequence[PortPlan], *, seed: int) -> ChannelPlan:
         """The channels that `run` will use with this seed."""
-        return plan_channels(workload, ranks, kind=self.settings.kind, seed=seed, single_path=self.settings.single_path)
+        return self.transport.plan_channels(workload, ranks, seed=seed)
 
     def run(
         self,
         workload: Workload,
         ranks: Sequence[PortPlan],
-        *,
-        k: float | None = None,
-        seed: int = 1,
-        check: bool = True,
-        limit_s: float = 60.0,
-        inside_bps: int | None = None,
-        interrupt: Interrupt | None = None,
-        around: Around = nullcontext,
-        on_progress: OnProgress = lambda share: None,
-        data_limit_bytes: int = DATA_LIMIT_BYTES,
+        options: RunOptions | None = None,
     ) -> ExecutionResult:
-        """Execute a workload whose rank i is the NIC `ranks[i]`; its times are multiplied by `k` (the lab's).
-
-        `around` is entered when every host is ready, and left when all are done. `on_progress` gets the share of bytes
-        that have arrived. `inside_bps` is the lab rate of transfers inside a host (by default that of
-        `point_ideals.SCALE_UP_BPS`), 0: they take no time. `check`: carry collectives' data, as far as it fits into
-        `data_limit_bytes`, and count what is wrong.
+        """Runs a workload whose rank i is the NIC `ranks[i]`.
 
         Whatever happens to the traffic is told by the result; `ScenarioError` is raised for a workload that does not
         fit the ranks.
         """
+        options = options or RunOptions()
         placement = PlacedWorkload(
             workload=workload,
             ranks=ranks,
-            channels=self.plan_channels(workload, ranks, seed=seed),
-            k=self._lab.plan.k if k is None else k,
-            seed=seed,
+            channels=self.plan_channels(workload, ranks, seed=options.seed),
+            k=self._lab.plan.k if options.k is None else options.k,
+            seed=options.seed,
         )
-        if inside_bps is None:
-            inside_bps = round(SCALE_UP_BPS / placement.k)
-        checked = choose_checked(workload, data_limit_bytes) if check else ()
+        inside_bps = round(SCALE_UP_BPS / placement.k) if options.inside_bps is None else options.inside_bps
+        checked = choose_checked(workload, options.data_limit_bytes) if options.check else ()
         programs = compile_programs(
-            placement, self._settings_of(placement), checked=checked, inside_bps=inside_bps, sample_ns=SAMPLE_NS
+            placement,
+            self.transport.worker_settings(placement),
+            checked=checked,
+            inside_bps=inside_bps,
+            sample_ns=SAMPLE_NS,
         )
-        devices = RdmaDevices(self._lab, ranks, self.settings) if self.settings.kind is TransportKind.RDMA else None
+        add_observed = self.transport.observe_run(ranks)
         run = _Run(
             workers=self._workers,
             programs=programs,
-            interrupt=interrupt or self._interrupt,
-            around=around,
-            on_progress=on_progress,
-            limit_s=limit_s,
+            interrupt=options.interrupt or self._interrupt,
+            options=options,
         )
         run.execute()
-        measured = put_together(placement, run.reports, checked, self.settings.ideals())
-        if devices is not None:
-            measured = devices.add_to(measured)
+        measured = add_observed(put_together(placement, run.reports, checked, self.transport.ideals()))
         failure = run.failure
         if run.out_of_time:
-            failure = TimeLimitReached(limit_s, {host: left for host, left in measured.steps_left.items() if left})
+            failure = TimeLimitReached(
+                options.limit_s, {host: left for host, left in measured.steps_left.items() if left}
+            )
         return ExecutionResult(
             transfers=measured.transfers,
             channels=measured.channels,
@@ -188,17 +204,6 @@ class WorkloadRunner:
             elapsed_s=run.elapsed_s,
         )
 
-    def _settings_of(self, placement: PlacedWorkload) -> Callable[[str], Settings]:
-        if self.settings.kind is TransportKind.RDMA:
-            return lambda host: RdmaSettings()
-        if self.settings.kind is TransportKind.TCP:
-            tcp = self.settings.tcp()
-            return lambda host: tcp
-        self._runs += 1  # what is left of the last run's packets must not be taken for this one's
-        job_id = 1 + (self._runs - 1) % (_JOBS - 1)
-        key = secrets.token_hex(32) if self.settings.secured else ""
-        return lambda host: self.settings.uet(host, placement.ranks, placement.channels, job_id=job_id, key=key)
-
 
 class _Run:
     """One execution, phase by phase. What ends it early is in `failure`, `interrupted` or `out_of_time`."""
@@ -209,9 +214,7 @@ class _Run:
         workers: Workers,
         programs: Mapping[str, Program],
         interrupt: Interrupt | None,
-        around: Around,
-        on_progress: OnProgress,
-        limit_s: float,
+        options: RunOptions,
     ) -> None:
         self.failure: TestbedError | None = None
         self.interrupted = False
@@ -223,9 +226,7 @@ class _Run:
         self._programs = programs
         self._hosts = tuple(programs)
         self._interrupt = interrupt
-        self._around = around
-        self._on_progress = on_progress
-        self._limit_s = limit_s
+        self._options = options
         self._arrived: dict[str, int] = {}
         self._total = sum(
             step.size_bytes
@@ -255,19 +256,19 @@ class _Run:
         return self._note(answers)
 
     def _move(self) -> None:
-        """The traffic itself. What goes wrong around it ends the run, and loses nothing of what was measured."""
+        """Moves the traffic. What goes wrong around it ends the run, and loses nothing of what was measured."""
         try:
             self._move_inside()
         except TestbedError as error:
             self.failure = self.failure or error
 
     def _move_inside(self) -> None:
-        with self._around():
+        with self._options.around():
             lead_s = LEAD_S + LEAD_PER_HOST_S * len(self._hosts)
             self.begin_ns = time.monotonic_ns() + round(lead_s * 1e9)
             start = {"do": "start", "at_ns": self.begin_ns}
             self._workers.tell(dict.fromkeys(self._hosts, start))
-            deadline = self.begin_ns / 1e9 + self._limit_s
+            deadline = self.begin_ns / 1e9 + self._options.limit_s
             answers = self._workers.wait(self._hosts, "done", deadline, self._interrupt, self._on_event)
             self.elapsed_s = max(0.0, (time.monotonic_ns() - self.begin_ns) / 1e9)
             self.out_of_time = bool(answers.late)
@@ -276,10 +277,10 @@ class _Run:
     def _on_event(self, host: str, event: Event) -> None:
         if event.get("event") == "progress":
             self._arrived[host] = event["bytes"]
-            self._on_progress(min(1.0, sum(self._arrived.values()) / self._total) if self._total else 1.0)
+            self._options.on_progress(min(1.0, sum(self._arrived.values()) / self._total) if self._total else 1.0)
 
     def _collect(self) -> None:
-        """What the workers have measured, of all that are left."""
+        """Collects what the workers have measured, of all that are left."""
         hosts = [host for host in self._hosts if host in self._workers.workers]
         self._workers.tell(dict.fromkeys(hosts, _STOP))
         answers = self._workers.wait(hosts, "report", time.monotonic() + REPORT_TIMEOUT_S, None, tolerant=True)
@@ -292,7 +293,7 @@ class _Run:
             self.failure = answers.failure  # whatever else broke, a death found late is the reason
 
     def _settle_checks(self) -> None:
-        """Have counted what digests alone do not settle."""
+        """Has counted by the workers what digests alone do not settle."""
         open_questions = settle_digests(self.reports)
         if not open_questions:
             return

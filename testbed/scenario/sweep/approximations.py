@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from testbed.model import DelayBy, HashEngine, MarkBy
-from testbed.model.scenario import Scenario, TransportKind
-from testbed.plan.operations import InstallPort, ShapePort
+from testbed.model.scenario import Scenario
 from testbed.scenario.run.lab import LiveLab
-from testbed.scenario.transports.settings import TransportSettings
+from testbed.scenario.transports.registry import transport_on
 
 
 def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
@@ -42,33 +41,7 @@ def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
             "Link delays are realised by our own transports, which hold received packets: kernel TCP and kernel RDMA"
             " get none and meet only the machine's own latency."
         )
-    if scenario.transport.kind is TransportKind.UET:
-        pipeline_ns = TransportSettings(lab, scenario.transport).pipeline_ns
-        if pipeline_ns:
-            found.append(
-                "Of the declared base RTT, what links do not have (NICs, switch pipelines:"
-                f" {pipeline_ns / 1e6:.3g} ms each way in lab time) is added by the receiving endpoint, behind all"
-                " queues."
-            )
-    if scenario.transport.kind is TransportKind.TCP:
-        cc = scenario.transport.cc or "the machine's default congestion control"
-        found.append(
-            f"Transport is the kernel's TCP ({cc}) in lab time: its timers (200 ms minimum RTO, delayed"
-            " acknowledgements) are not scaled, and it stands in for RDMA, which has other loss recovery."
-        )
-    if scenario.transport.kind is TransportKind.RDMA:
-        found.append(
-            "Transport is the kernel's soft RoCEv2 (rxe) in lab time: no congestion control (it neither sends nor heeds"
-            " CNPs), go-back-N after a loss, and time-outs that are not scaled."
-        )
-    if scenario.transport.measures_latency:
-        shaped = [item for item in lab.plan.operations if isinstance(item, ShapePort | InstallPort)]
-        burst = max((item.burst_bytes for item in shaped), default=0)
-        found.append(
-            f"A shaped port that is idle sends up to {burst:,} bytes at once and waits afterwards (token bucket): a"
-            " message that is alone has its links' delays, but lacks as much of the time of being sent at each port."
-            " The machine's own time at every hop is in it instead, and is not scaled."
-        )
+    found += transport_on(lab, scenario.transport).approximations()
     if qos is None or any(buffer.node and buffer.hash is HashEngine.KERNEL for buffer in qos.buffers):
         found.append(
             "ECMP picks by the kernel's flow hash, not by a switch ASIC's; its seed differs from boot to boot."

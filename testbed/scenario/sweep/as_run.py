@@ -98,7 +98,7 @@ def _probes(probes: Probes) -> dict[str, Any]:
 
 
 def _fault(item: Fault) -> dict[str, Any]:
-    written: dict[str, Any] = {"at": str(item.at), "kind": item.kind.value, "target": item.target}
+    written: dict[str, Any] = {"at": str(item.at), "kind": item.kind, "target": item.target}
     if item.until is not None:
         written["until"] = str(item.until)
     if item.period is not None:

@@ -11,10 +11,10 @@ from testbed.model import Lab
 from testbed.model.counters import PortCounters
 from testbed.model.scenario import Scenario
 from testbed.plan.operations import LabPlan
-from testbed.scenario.ideals.latency_ideals import expected_latency_s
 from testbed.scenario.ideals.point_ideals import PointIdeals
 from testbed.scenario.run.traffic import RunTraffic, make_traffic
 from testbed.scenario.sweep.points import Point
+from testbed.scenario.transports.registry import transport_on
 from testbed.workload.steps import Compute
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ DEPLOY_S = 1.5
 DEPLOY_S_PER_NODE = 0.03
 DEPLOY_S_PER_SWITCH = 0.15
 """Bring-up until converged and removal: 300 hosts and 6 switches in 6.6 s, 128 hosts and 40 switches in 10 s, on two
-cores (README, "How fast")."""
+cores (docs/concepts/convergence.md, "How fast")."""
 RUN_OVERHEAD_S = 1.0
 """Starting the traffic's processes once for all, and reading all counters before and after a run."""
 IPERF_OVERHEAD_S = 2.5
@@ -95,7 +95,7 @@ def foresee_point(point: Point, lab: Lab, plan: LabPlan) -> PointOutlook:
     timed = scenario.workload.duration
     expected_s = timed.seconds if timed is not None else ideal_s(scenario, planned, traffic)
     if scenario.transport.measures_latency:
-        expected_s = expected_latency_s(scenario, planned, traffic)
+        expected_s = transport_on(planned, scenario.transport).expected_latency_s(traffic)
     overhead_s = IPERF_OVERHEAD_S if scenario.by_programs else RUN_OVERHEAD_S
     return PointOutlook(
         index=point.index,

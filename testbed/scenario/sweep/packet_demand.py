@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from testbed.model import Lab
-from testbed.model.scenario import Scenario, TransportKind
+from testbed.model.scenario import Scenario
 from testbed.plan.operations import LabPlan
 from testbed.plan.scale import PacketDemand
 from testbed.scenario.run.traffic import make_traffic
 from testbed.scenario.sweep.outlook import PlannedLab, ideal_s
-from testbed.scenario.transports.settings import TransportSettings
+from testbed.scenario.transports.registry import transport_class, transport_on
 from testbed.workload.steps import Transfer
 
 
@@ -17,7 +17,7 @@ def packet_demand(scenario: Scenario, lab: Lab, plan: LabPlan) -> PacketDemand |
 
     Raises `ScenarioError` where this lab cannot carry it.
     """
-    if scenario.transport.kind is not TransportKind.UET or scenario.workload.duration is not None:
+    if not transport_class(scenario.transport.kind).in_user_space or scenario.workload.duration is not None:
         return None
     planned = PlannedLab(model=lab, plan=plan)
     traffic = make_traffic(scenario, planned, seed=scenario.repeat.seed)
@@ -30,7 +30,7 @@ def packet_demand(scenario: Scenario, lab: Lab, plan: LabPlan) -> PacketDemand |
     took_s = ideal_s(scenario, planned, traffic)
     if not sent or not took_s:
         return None
-    framing = TransportSettings(planned, scenario.transport).ideals().framing
+    framing = transport_on(planned, scenario.transport).framing
     frames = {rank: framing(nics[rank]) for rank in {step.source for step in sent}}
     packets = sum(frames[step.source].packets(step.size_bytes) for step in sent)
     burst = sum(nics[rank].rate_bps / 8 / (one.payload_bytes + one.overhead_bytes) for rank, one in frames.items())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ from testbed.collect.canary import Canary
 from testbed.collect.environment import collect_environment
 from testbed.errors import ScenarioError, TestbedError
 from testbed.model.scenario import Scenario, TopologyRef
-from testbed.results import Environment, PointResult, Record
+from testbed.results import EarlierSession, Environment, PointResult, Record
 from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.point import PointOutcome, PointRunner, stamp
@@ -110,6 +110,7 @@ class _Sweep:
         self._begin = time.monotonic()
         self._started = datetime.now(UTC)
         self._environment: Environment | None = None
+        self._earlier: list[EarlierSession] = []
         self._approximations: list[str] = []
         self._done: dict[str, PointResult] = {}
         if previous is not None:
@@ -121,11 +122,18 @@ class _Sweep:
                 "the results to go on with are those of another scenario or of other parameters",
                 hint="run it anew, or with the file and the --set of the first time",
             )
+        self._environment = collect_environment([])
+        if self._environment.clock != previous.environment.clock:
+            raise ScenarioError(
+                f"the results to go on with were measured by the {previous.environment.clock} clock, "
+                f"and this machine's is {self._environment.clock}",
+                hint="go on where they were begun, or run it anew",
+            )
         runs = self.scenario.repeat.runs
         for result in previous.points:
             if len(result.runs) == runs and all(run.complete for run in result.runs):
                 self._done[result.name] = result
-        self._environment = previous.environment
+        self._earlier = _sessions_of(previous, self._done)
         self._approximations = list(previous.environment.approximations)
 
     def has(self, point: Point) -> bool:
@@ -146,11 +154,10 @@ class _Sweep:
     def record(self, incomplete: str) -> Record:
         results = [self._done[point.name] for point in self._points if point.name in self._done]
         expectations = evaluate_expectations(self.scenario.expect, results)
-        if self._environment is None:
-            self._environment = collect_environment([])
+        environment, earlier = self._ran_on()
         return Record(
             scenario=scenario_as_run(self.scenario),
-            environment=replace(self._environment, approximations=list(self._approximations)),
+            environment=replace(environment, approximations=list(self._approximations)),
             started=stamp(self._started),
             finished=stamp(datetime.now(UTC)),
             incomplete=incomplete,
@@ -159,8 +166,30 @@ class _Sweep:
             verdict=decide_verdict(results, expectations, incomplete=incomplete),
             command=list(self._command),
             wall_s=round(time.monotonic() - self._begin, 3),
-            comparability=comparability(self.scenario, results, self._environment),
+            earlier=earlier,
+            comparability=comparability(self.scenario, results, environment),
         )
+
+    def _ran_on(self) -> tuple[Environment, list[EarlierSession]]:
+        """What this session runs on, and the sessions before it. One that has measured nothing so far is none."""
+        if self._environment is None:
+            self._environment = collect_environment([])
+        taken = {name for session in self._earlier for name in session.points}
+        if self._earlier and taken.issuperset(self._done):
+            return self._earlier[-1].environment, self._earlier[:-1]
+        return self._environment, list(self._earlier)
+
+
+def _sessions_of(previous: Record, kept: Container[str]) -> list[EarlierSession]:
+    """The sessions that measured the points of `previous` that are kept; its own is the last."""
+    before = {name for session in previous.earlier for name in session.points}
+    own = [point.name for point in previous.points if point.name not in before]
+    last = EarlierSession(environment=previous.environment, started=previous.started, points=own)
+    sessions = [
+        replace(session, points=[name for name in session.points if name in kept])
+        for session in (*previous.earlier, last)
+    ]
+    return [session for session in sessions if session.points]
 
 
 def _identity(scenario: Any) -> tuple[Any, ...]:

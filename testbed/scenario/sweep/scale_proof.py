@@ -19,10 +19,7 @@ LIMIT = 0.10
 """Scaled figures must agree within 5 to 10 % (workloads measured at k and 2k on two cores)."""
 LEAST = 0.02
 """Two figures below are both as good as nothing: a rare event, such as a retransmission, has no steady share."""
-ALWAYS = (
-    "aggregate_share", "slowest_share", "goodput_share", "busbw_share", "jct_ratio", "tail_fct_ratio", "fct_spread",
-    "jain_flows", "jain_links", "mmr_uplinks",
-)  # fmt: skip
+ALWAYS = tuple(metric.name for metric in CATALOGUE.values() if metric.proves_scale)
 """Compared wherever they were measured, beside what the scenario expects something of."""
 SCALE_KEY = "scale.time"
 

@@ -1,4 +1,4 @@
-"""Was the emulation itself able to do what it claims? Checks of the machine around every run."""
+"""Trust checks of the machine: its CPU, its wake-ups, its backlogs, its flows' starts, and its idle round trips."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from testbed.deploy.watch.rtt import RttReport
 from testbed.results import Check
 
 MAX_CPU_BUSY = 0.90
-"""Above it, what was measured is this machine and not the fabric."""
+"""Above this share of all CPUs, what was measured is this machine and not the fabric."""
 MAX_STEAL = 0.05
 MAX_START_SKEW = 0.10
-"""Of the measured time: so long do the last flows run without the first ones."""
+"""The share of the measured time for which the last flows may run without the first ones."""
 
 
 def check_machine(cpu: CpuUse, polling: float = 0.0) -> list[Check]:
-    """CPU time while traffic ran. `polling` is the share of it that went into looking for work without a pause, by
-    programs that give way to all others."""
+    """Judges the CPU time while traffic ran.
+
+    `polling` is the share of it that went into looking for work without a pause, by programs that give way to all
+    others; it does not count.
+    """
     busy = max(0.0, cpu.busy - polling)
     besides = f", and {polling:.0%} looking for completions at the lowest priority" if polling else ""
     return [
@@ -42,7 +45,7 @@ def check_machine(cpu: CpuUse, polling: float = 0.0) -> list[Check]:
 
 
 def check_start_skew(starts_s: Sequence[float], lasted_s: Sequence[float]) -> list[Check]:
-    """Whether timed flows ran together."""
+    """Judges whether timed flows ran together."""
     shortest = min(lasted_s, default=0.0)
     spread = max(starts_s, default=0.0) - min(starts_s, default=0.0)
     skew = spread / shortest if shortest > 0 else 0.0
@@ -59,11 +62,11 @@ def check_start_skew(starts_s: Sequence[float], lasted_s: Sequence[float]) -> li
 
 
 MAX_WAKE_NS = 5_000_000
-"""Of a real-time thread, p99: ten times what an undisturbed machine needs."""
+"""How late a real-time thread may wake, as its 99th percentile: ten times what an undisturbed machine needs."""
 
 
 def check_lateness(lateness: Lateness | None) -> list[Check]:
-    """The canary's word: how late the machine woke a real-time thread while traffic ran."""
+    """Judges how late the machine woke a real-time thread, the canary, while traffic ran."""
     if lateness is None:
         return []
     return [
@@ -79,7 +82,7 @@ def check_lateness(lateness: Lateness | None) -> list[Check]:
 
 
 def check_backlogs(before: SoftnetCounts, after: SoftnetCounts) -> list[Check]:
-    """Packets that the kernel dropped between the ports, where no queue of ours counts them."""
+    """Judges how many packets the kernel dropped between the ports, where no queue of ours counts them."""
     dropped = after.dropped - before.dropped
     return [
         Check(
@@ -95,7 +98,7 @@ def check_backlogs(before: SoftnetCounts, after: SoftnetCounts) -> list[Check]:
 
 
 def check_idle_rtt(before: RttReport, after: RttReport) -> list[Check]:
-    """The idle fabric's round trips before and after the runs, against what the topology declares."""
+    """Judges the idle fabric's round trips before and after the runs by what the topology declares."""
     worst, message = 0.0, ""
     ok = True
     for when, report in (("before", before), ("after", after)):

@@ -1,11 +1,14 @@
-"""Did the switch ports do what their rates promise? From samples of their queues: a port with a backlog sends at its
-rate, neither less (the machine was late) nor more. Source: the network invariants of Handigol et al., "Reproducible
-Network Experiments Using Container-Based Emulation", CoNEXT 2012.
+"""Trust checks of switch ports: those with a backlog sent at their rate, and their counters add up.
+
+A port in which packets wait sends at its rate, neither less (the machine was late) nor more: samples of queues tell.
+Source: the network invariants of Handigol et al., "Reproducible Network Experiments Using Container-Based Emulation",
+CoNEXT 2012.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +16,18 @@ from numpy.typing import NDArray
 from testbed.results import Check
 from testbed.scenario.run.observation import Observation
 
+if TYPE_CHECKING:
+    from testbed.collect.reconcile import Reconciliation
+
 WINDOW_S = 0.1
 MAX_DEVIATION = 0.05
-"""Of the rate, over all windows with a backlog of a port."""
+"""The share of its rate by which a port may miss it, over all windows in which it has a backlog."""
 LEAST_WINDOWS = 3
 LEAST_BACKLOG_PACKETS = 2
 
 
 def check_rates(seen: Observation, mtu_of: Sequence[int], disturbed: Collection[str] = ()) -> list[Check]:
-    """The port whose rate deviated most while packets waited in it; nothing where none ever had a backlog.
+    """Judges the port whose rate deviated most while packets waited in it; nothing where none ever had a backlog.
 
     `mtu_of` is each port's MTU, by number. Ports that were paused meanwhile are not judged, nor are those that faults
     befell (`disturbed`, as "node:interface").
@@ -62,6 +68,21 @@ def check_rates(seen: Observation, mtu_of: Sequence[int], disturbed: Collection[
     ]
 
 
+def check_balance(result: Reconciliation) -> list[Check]:
+    """Whether the packets at every queue, link and switch are accounted for."""
+    from testbed.collect.reconcile import Balance
+
+    return [
+        Check.at_most(
+            name="reconcile",
+            title="Counters of the ports add up",
+            value=sum(item.state is Balance.BROKEN for item in result.imbalances),
+            limit=0,
+            message=str(result),
+        )
+    ]
+
+
 def _deviation(
     times: NDArray[np.float64],
     backlog: NDArray[np.float64],
@@ -69,7 +90,7 @@ def _deviation(
     rate_bps: float,
     least_bytes: float,
 ) -> float | None:
-    """Share by which the port missed its rate over all windows in which something always waited."""
+    """The share by which a port missed its rate, over all windows in which something always waited; None for few."""
     waits = backlog >= least_bytes
     carried = lasted = 0.0
     windows = begin = 0

@@ -12,9 +12,9 @@ from testbed.collect.probe_ledger import ProbeReport
 from testbed.results import Check, RunEvent
 
 MOVED = frozenset({"detected", "carrier-lost", "daemon-ended"})
-"""What was seen of a lab whose flows may have moved."""
+"""Events of a lab whose flows may have moved to other paths."""
 MAX_SKIPPED = 0.05
-"""Share of the probes: as much may be missing from the time that was lost."""
+"""The share of the probes that may not have been sent: as much may be missing from the time that was lost."""
 
 
 def check_pace(report: ProbeReport) -> list[Check]:
@@ -36,7 +36,7 @@ def check_pace(report: ProbeReport) -> list[Check]:
 def check_order(report: ProbeReport, events: Sequence[RunEvent]) -> list[Check]:
     """Inversions within streams of probes; nothing where none had two that arrived, or routing moved flows meanwhile.
 
-    For runs in which each flow keeps to one path (`probes.is_single_path`).
+    For runs in which each flow keeps to one path (`probes.planning.is_single_path`).
     """
     judged = [item for item in report.streams if item.arrived > 1]
     if not judged or any(event.kind in MOVED for event in events):

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 
-from testbed.errors import Problem, WorkloadError
-from testbed.model import Lab, LinkKind, NodeKind
-from testbed.model.scenario import Fault, FaultKind, Scenario
-from testbed.names import nearest
-from testbed.spec.scenario.faults import split_port
+from testbed.errors import Finding, Problem, WorkloadError
+from testbed.model import Lab, LinkKind
+from testbed.model.scenario import Fault, Scenario
+from testbed.names import known_names_hint
 from testbed.spec.scenario.file import ScenarioFile
 from testbed.spec.yaml.document import Document
 from testbed.spec.yaml.paths import Path, quote
 
-_LOSSES = ("loss", "loss_every", "corruption", "silent")
-_NAMED = 8
-"""Names that a hint lists at most."""
+FaultFindings = Callable[[Fault, Lab], Iterable[Finding]]
+"""What a fault asks of a lab that it does not have: `testbed.scenario.faults.registry.fault_findings` knows."""
 
 
-def check_against(file: ScenarioFile, point: Scenario, lab: Lab) -> list[Problem]:
+def check_against(file: ScenarioFile, point: Scenario, lab: Lab, fault_findings: FaultFindings) -> list[Problem]:
     """What a scenario, or one of its variants, asks of `lab` that it does not have; in the order of the file."""
     document = file.document_at(point)
     problems = [*_ranks(document, point, lab), *_traffic_class(document, point, lab)]
     for index, fault in enumerate(point.faults):
-        problems += _fault(document, ("faults", index), fault, lab)
+        path: Path = ("faults", index)
+        problems += [_problem(document, path, finding) for finding in fault_findings(fault, lab)]
     return problems
 
 
@@ -76,69 +75,10 @@ def _traffic_class(document: Document, point: Scenario, lab: Lab) -> Iterator[Pr
         yield _unknown(document, "unknown-class", path, f"{lab.name} has no traffic class", wanted, names)
 
 
-def _fault(document: Document, path: Path, fault: Fault, lab: Lab) -> Iterator[Problem]:
-    match fault.kind:
-        case FaultKind.AGENT_KILL:
-            yield from _node(document, (*path, "agent"), fault.target, lab, NodeKind.HOST)
-        case FaultKind.NODE_KILL:
-            yield from _node(document, (*path, "node"), fault.target, lab, NodeKind.SWITCH)
-        case FaultKind.DAEMON_KILL:
-            yield from _node(document, (*path, "node"), fault.target, lab, NodeKind.SWITCH)
-            if fault.settings.get("daemon") == "bfdd" and lab.routing.bfd is None:
-                message = f"{lab.name} runs no BFD"
-                hint = "fabric: {routing: {bfd: {interval: 300ms}}}"
-                yield document.problem("unknown-daemon", (*path, "daemon"), message, hint=hint)
-        case FaultKind.LINK_DOWN | FaultKind.LINK_FLAP:
-            yield from _port(document, (*path, "link"), fault.target, lab)
-        case FaultKind.LINK_SET:
-            yield from _port(document, (*path, "link"), fault.target, lab)
-            needs = [key for key in _LOSSES if key in fault.settings]
-            if needs and lab.qos is None:
-                message = f"{needs[0]} needs the eBPF data path, which qos: brings"
-                where = (*path, "set", needs[0])
-                yield document.problem("loss-without-qos", where, message, hint="add `qos: {preset: uec}`", key=True)
-        case FaultKind.PFC_STORM:
-            yield from _port(document, (*path, "link"), fault.target, lab)
-            yield from _storm(document, (*path, "storm", "priority"), fault, lab)
-
-
-def _storm(document: Document, path: Path, fault: Fault, lab: Lab) -> Iterator[Problem]:
-    end = split_port(fault.target)
-    classes = () if lab.qos is None else lab.qos.of(end.node, end.interface).classes
-    lossless = {item.priority: item.name for item in classes if item.lossless}
-    if fault.settings["priority"] in lossless:
-        return
-    message = f"{fault.target} has no lossless class of priority {fault.settings['priority']}"
-    known = ", ".join(f"{priority} ({name})" for priority, name in sorted(lossless.items()))
-    hint = f"lossless there: {known}" if known else "add `qos: {preset: dcqcn}`: storms pause lossless classes alone"
-    yield document.problem("unknown-priority", path, message, hint=hint)
-
-
-def _node(document: Document, path: Path, name: str, lab: Lab, kind: NodeKind) -> Iterator[Problem]:
-    found = next((node for node in lab.nodes if node.name == name), None)
-    if found is None:
-        names = [node.name for node in lab.nodes if node.kind is kind]
-        yield _unknown(document, f"unknown-{kind}", path, f"{lab.name} has no {kind}", name, names)
-    elif found.kind is not kind:
-        yield document.problem(f"unknown-{kind}", path, f"{name} is a {found.kind}, not a {kind}")
-
-
-def _port(document: Document, path: Path, target: str, lab: Lab) -> Iterator[Problem]:
-    end = split_port(target)
-    ends = [one for link in lab.links for one in (link.a, link.b)]
-    if end in ends:
-        return
-    names = [node.name for node in lab.nodes]
-    if end.node not in names:
-        yield _unknown(document, "unknown-node", path, f"{lab.name} has no node", end.node, names)
-        return
-    ports = [one.interface for one in ends if one.node == end.node]
-    yield _unknown(document, "unknown-port", path, f"{end.node} has no port", end.interface, ports)
+def _problem(document: Document, path: Path, finding: Finding) -> Problem:
+    where = (*path, *finding.keys)
+    return document.problem(finding.code, where, finding.message, hint=finding.hint, key=finding.at_key)
 
 
 def _unknown(document: Document, code: str, path: Path, message: str, name: str, known: Iterable[str]) -> Problem:
-    names = list(known)
-    meant = nearest(name, names)
-    listed = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
-    hint = f"did you mean {meant}?" if meant else f"there are {listed}" if names else None
-    return document.problem(code, path, f"{message} {quote(name)}", hint=hint)
+    return document.problem(code, path, f"{message} {quote(name)}", hint=known_names_hint(name, list(known)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -11,8 +11,7 @@ from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
 
 from testbed.errors import Problem
-from testbed.model import End
-from testbed.model.scenario import Fault, FaultKind, Scalar
+from testbed.model.scenario import Fault, Scalar
 from testbed.spec.topology.spec import EndpointField
 from testbed.spec.validation.fields import (
     MAX_RATE,
@@ -28,7 +27,7 @@ from testbed.spec.validation.fields import (
 from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.validation.quantities import Span
 from testbed.spec.yaml.document import Document
-from testbed.spec.yaml.paths import Path, quote
+from testbed.spec.yaml.paths import Path
 from testbed.units import Duration, Rate
 
 DAEMONS = ("bgpd", "bfdd", "zebra")
@@ -123,42 +122,97 @@ class FaultSpec(SpecModel):
     )
 
 
-_PLACES = ("link", "node", "agent")
-_OF_LINKS = ("set", "down", "flap", "storm")
-_SHAPES = (
-    "{at: 200ms, link: NODE:IF, down: true}, {..., set: {rate: 50%}}, {..., flap: {period: 100ms}},"
-    " {..., storm: {priority: 3}}, {at: 200ms, node: SWITCH, kill: true}, {..., daemon: bgpd, kill: true} or"
-    " {at: 200ms, agent: HOST, kill: true}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultWords:
+    """How a kind of fault is written: the key of its place, the key that says what happens there, and an example."""
+
+    kind: str
+    place: str
+    key: str
+    example: str
+    beside: str | None = None
+    """A key that has to stand beside `key` and makes this kind of another: a `kill` with a `daemon`."""
+    settings: Callable[[FaultSpec], Mapping[str, Scalar]] = lambda spec: {}
+    """What the kind is told besides when and where."""
+    period: Callable[[FaultSpec], Duration | None] = lambda spec: None
+
+    def mean(self, spec: FaultSpec) -> bool:
+        """Whether an entry without problems is of this kind, if none that needs more keys is."""
+        return all(getattr(spec, key) is not None for key in (self.place, self.key, self.beside) if key is not None)
+
+
+FAULT_WORDS = (
+    FaultWords(kind="link-down", place="link", key="down", example="down: true"),
+    FaultWords(
+        kind="link-set",
+        place="link",
+        key="set",
+        example="set: {rate: 50%}",
+        settings=lambda spec: {} if spec.set is None else spec.set.settings(),
+    ),
+    FaultWords(
+        kind="link-flap",
+        place="link",
+        key="flap",
+        example="flap: {period: 100ms}",
+        period=lambda spec: None if spec.flap is None else spec.flap.period,
+    ),
+    FaultWords(
+        kind="pfc-storm",
+        place="link",
+        key="storm",
+        example="storm: {priority: 3}",
+        settings=lambda spec: {} if spec.storm is None else {"priority": spec.storm.priority},
+    ),
+    FaultWords(kind="node-kill", place="node", key="kill", example="kill: true"),
+    FaultWords(
+        kind="daemon-kill",
+        place="node",
+        key="kill",
+        beside="daemon",
+        example="daemon: bgpd, kill: true",
+        settings=lambda spec: {} if spec.daemon is None else {"daemon": spec.daemon},
+    ),
+    FaultWords(kind="agent-kill", place="agent", key="kill", example="kill: true"),
 )
+"""Every kind of fault (`testbed.scenario.faults.registry`), in the order in which examples of them are shown."""
+_EXAMPLES_OF_PLACES = {"link": "NODE:IF", "node": "SWITCH", "agent": "HOST"}
+_BESIDE = frozenset(words.beside for words in FAULT_WORDS)
+_HAPPENINGS = tuple(
+    key for key in FaultSpec.model_fields if any(key in (words.key, words.beside) for words in FAULT_WORDS)
+)
+"""The keys that say what happens, in the order of the model."""
+
+
+def _shapes() -> str:
+    """An example of each kind; of a place, only the first one is written out."""
+    shown: list[str] = []
+    for words in FAULT_WORDS:
+        first = next(one for one in FAULT_WORDS if one.place == words.place) is words
+        where = f"at: 200ms, {words.place}: {_EXAMPLES_OF_PLACES[words.place]}" if first else "..."
+        shown.append(f"{{{where}, {words.example}}}")
+    return f"{', '.join(shown[:-1])} or {shown[-1]}"
+
+
+_SHAPES = _shapes()
 
 
 def resolve_fault(spec: FaultSpec) -> Fault:
     """The fault that an entry without problems means."""
-    settings: dict[str, Scalar] = {}
-    period = None
-    if spec.link is not None:
-        target = str(spec.link)
-        if spec.set is not None:
-            kind, settings = FaultKind.LINK_SET, spec.set.settings()
-        elif spec.flap is not None:
-            kind, period = FaultKind.LINK_FLAP, spec.flap.period
-        elif spec.storm is not None:
-            kind, settings = FaultKind.PFC_STORM, {"priority": spec.storm.priority}
-        else:
-            kind = FaultKind.LINK_DOWN
-    elif spec.agent is not None:
-        kind, target = FaultKind.AGENT_KILL, spec.agent
-    else:
-        assert spec.node is not None
-        kind, target = FaultKind.NODE_KILL, spec.node
-        if spec.daemon is not None:
-            kind, settings = FaultKind.DAEMON_KILL, {"daemon": spec.daemon}
-    return Fault(at=spec.at, kind=kind, target=target, until=spec.until, period=period, settings=settings)
+    words = max((one for one in FAULT_WORDS if one.mean(spec)), key=lambda one: one.beside is not None)
+    return Fault(
+        at=spec.at,
+        kind=words.kind,
+        target=str(getattr(spec, words.place)),
+        until=spec.until,
+        period=words.period(spec),
+        settings=dict(words.settings(spec)),
+    )
 
 
 def fault_problems(spec: FaultSpec, document: Document, path: Path) -> Iterator[Problem]:
     """What is wrong with an entry although each of its values is right."""
-    places = [key for key in _PLACES if getattr(spec, key) is not None]
+    places = [key for key in _EXAMPLES_OF_PLACES if getattr(spec, key) is not None]
     if not places:
         yield document.problem("missing-key", path, "the fault does not say where", hint=_SHAPES, key=True)
         return
@@ -166,20 +220,20 @@ def fault_problems(spec: FaultSpec, document: Document, path: Path) -> Iterator[
         message = f"a fault happens in one place: {places[0]} and {key} are given"
         yield document.problem("contradiction", (*path, key), message, hint="write two entries", key=True)
     place = places[0]
-    allowed = _OF_LINKS if place == "link" else ("kill", "daemon") if place == "node" else ("kill",)
-    given = [key for key in (*_OF_LINKS, "kill", "daemon") if getattr(spec, key) is not None]
+    allowed = {key for words in FAULT_WORDS if words.place == place for key in (words.key, words.beside)}
+    given = [key for key in _HAPPENINGS if getattr(spec, key) is not None]
     for key in given:
         if key not in allowed:
             message = f"{key!r} does not happen to {'an' if place == 'agent' else 'a'} {place}"
             yield document.problem("contradiction", (*path, key), message, hint=_SHAPES, key=True)
-    what = [key for key in given if key in allowed and key != "daemon"]
+    what = [key for key in given if key in allowed and key not in _BESIDE]
     for key in what[1:]:
         message = f"one entry is one fault: {what[0]} and {key} are given"
         yield document.problem("contradiction", (*path, key), message, hint="write two entries", key=True)
-    if not what and len(given) == sum(key in allowed for key in given):
+    if not what and all(key in allowed for key in given):
         message = f"the fault does not say what happens to the {place}"
         yield document.problem("missing-key", path, message, hint=_SHAPES, key=True)
-    for key in ("down", "kill"):
+    for key in _HAPPENINGS:
         if getattr(spec, key) is False:
             message = f"{key}: false is no fault"
             yield document.problem("contradiction", (*path, key), message, hint="until: says when it is mended")
@@ -192,11 +246,3 @@ def fault_problems(spec: FaultSpec, document: Document, path: Path) -> Iterator[
     if spec.set is not None and not set(spec.set.settings()) - {"both"}:
         hint = f"its keys are {', '.join(LinkSetSpec.model_fields)}"
         yield document.problem("missing-key", (*path, "set"), "nothing is set", hint=hint, key=True)
-
-
-def split_port(target: str) -> End:
-    """NODE:INTERFACE of a fault at a link."""
-    node, _, interface = target.partition(":")
-    if not interface:
-        raise ValueError(f"{quote(target)} is not node:interface")
-    return End(node=node, interface=interface)

@@ -10,13 +10,13 @@ from typing import TypeVar
 
 from testbed.errors import Problem, SpecError
 from testbed.model import Lab
-from testbed.model.scenario import Expectation, Fault, Repeat, Scalar, Scenario, TopologyRef, TransportKind
+from testbed.model.scenario import Expectation, Fault, Repeat, Scalar, Scenario, TopologyRef
 from testbed.spec.scenario.expectations import ExpectationReader
 from testbed.spec.scenario.faults import FaultSpec, fault_problems, resolve_fault
 from testbed.spec.scenario.matrix import apply_settings, at_point, combinations, matrix_problems, same_value
 from testbed.spec.scenario.probes import resolve_probes
 from testbed.spec.scenario.spec import ExpectationSpec, ScenarioSpec
-from testbed.spec.scenario.transport import resolve_transport
+from testbed.spec.scenario.transport import resolve_transport, timed_problems
 from testbed.spec.scenario.values import MatrixValues
 from testbed.spec.scenario.workload import latency_problems, resolve_workload
 from testbed.spec.topology.resolve import resolve_lab
@@ -174,16 +174,8 @@ class _Resolver:
         transport = resolve_transport(document, self.directory, problems)
         workload = resolve_workload(document, self.directory, problems)
         problems.extend(_topology_problems(document))
-        if workload is not None and workload.duration is not None and transport.kind is TransportKind.UET:
-            message = f"iperf3 and perftest, which send for a duration, have no transport {transport.kind}"
-            hint = "bytes: 64bdp, or transport: {kind: tcp} or rdma"
-            path = ("workload", "duration")
-            problems.append(document.problem("contradiction", path, message, hint=hint, key=True))
-        if workload is not None and workload.duration is not None and transport.cc == "dctcp":
-            # without ECN from its SYN on, it falls back to Reno and does not say so (net/ipv4/tcp_dctcp.c, dctcp_init)
-            message = "iperf3, which sends for a duration, chooses dctcp only once it has connected without ECN"
-            hint = "bytes: 64bdp instead of duration; or cc: cubic"
-            problems.append(document.problem("contradiction", ("transport", "cc"), message, hint=hint))
+        if workload is not None and workload.duration is not None:
+            problems.extend(timed_problems(document, transport))
         if workload is not None and transport.measures_latency:
             problems.extend(latency_problems(document, workload))
         faults = self._faults(document, problems)

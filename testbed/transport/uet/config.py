@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.transport.uet.congestion.nscc import NsccConfig
+from testbed.transport.uet.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.packets.codes import NOMINAL_OVERHEAD_BYTES, UDP_HEADER_BYTES
+from testbed.transport.uet.paths import DEFAULT_PATHS, PathKind
 
 PSNS_PER_MPR = 128
 """MP_RANGE is `mpr` times this."""
@@ -36,10 +38,10 @@ class UetConfig:
     """Of a full packet."""
     trimming: bool = False
     """Whether the switches trim, and we see what they trimmed."""
-    cc: str = "nscc"
-    """Congestion control: `nscc`, `rccc`, `both` or `none`."""
-    paths: str = "reps"
-    """Path selection of RUD, RUDI and UUD: `single`, `oblivious`, `bitmap` or `reps`. ROD has a single path."""
+    cc: str = DEFAULT_CONTROLLER
+    """Congestion control: a name in `congestion.registry.CONTROLLERS`."""
+    paths: str = DEFAULT_PATHS
+    """Path selection of RUD, RUDI and UUD: a value of `PathKind`. ROD has a single path."""
     entropies: tuple[int, ...] = tuple(range(49152, 49152 + 256))
     """Entropy values (UDP source ports) to spray over. A switch hashes them to its paths: of 64 over 4, one path has a
     fifth more than its share easily, which cost a tenth of a permutation's tail where 256 cost nothing."""
@@ -99,10 +101,10 @@ class UetConfig:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise UsageError(f"{name} is {value}; it can be {low} to {high}")
-        if self.cc not in ("nscc", "rccc", "both", "none"):
-            raise UsageError(f"unknown congestion control {self.cc!r}; there are nscc, rccc, both, none")
-        if self.paths not in ("single", "oblivious", "bitmap", "reps"):
-            raise UsageError(f"unknown path selection {self.paths!r}; there are single, oblivious, bitmap, reps")
+        if self.cc not in CONTROLLERS:
+            raise UsageError(f"unknown congestion control {self.cc!r}; there are {', '.join(CONTROLLERS)}")
+        if self.paths not in tuple(PathKind):
+            raise UsageError(f"unknown path selection {self.paths!r}; there are {', '.join(PathKind)}")
         if not self.entropies or not all(1 <= value <= 0xFFFF for value in self.entropies):
             raise UsageError("entropies are UDP ports, 1 to 65535, one at least")
 

@@ -14,8 +14,8 @@ from random import Random
 from testbed.transport.datagram import Incoming, Outgoing
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.config import UetConfig
-from testbed.transport.uet.congestion.context import CcKind, make_context
 from testbed.transport.uet.congestion.rccc import CREDIT_SHIFT, CreditScheduler
+from testbed.transport.uet.congestion.registry import CONTROLLERS, make_context
 from testbed.transport.uet.delivery.admission import TargetTable
 from testbed.transport.uet.delivery.pdc import REQUEST_TYPES, Pdc
 from testbed.transport.uet.delivery.receiver import encode_nack
@@ -101,7 +101,7 @@ class Fep:
         self._timers: list[tuple[int, int, Pdc]] = []
         self._timer_number = 0
         self._credits: CreditScheduler | None = None
-        if config.cc in ("rccc", "both"):
+        if CONTROLLERS[config.cc].grants_credit:
             window = int(self._nscc.max_wnd_bytes)
             self._credits = CreditScheduler(
                 config.link_rate_bps, config.packet_bytes, window, max_ahead_bytes=_MAX_WNDS_AHEAD * window
@@ -255,7 +255,7 @@ class Fep:
             local_pdcid=local,
             remote_pdcid=remote_pdcid,
             start_psn=start_psn,
-            congestion=make_context(CcKind(config.cc), self._nscc, now),
+            congestion=make_context(config.cc, self._nscc, now),
             paths=make_paths(kind, config.entropies, self._random, config.base_rtt_ns, config.packets_per_ack),
             now=now,
         )

@@ -53,6 +53,9 @@ class PathKind(StrEnum):
     REPS = "reps"
 
 
+DEFAULT_PATHS = PathKind.REPS.value
+
+
 def judge_nack(code: NackCode, marked: bool) -> PathFeedback:
     """Return what a NACK says of the path (section 3.6.12.3). The last hop is common to all paths and no fault of this
     one.

@@ -14,7 +14,8 @@ from testbed.vm.image.recipe import CHECKOUT
 
 GUEST_CHECKOUT = "/srv/testbed"
 _LEFT_OUT = frozenset({"__pycache__", "node_modules"})
-_LEFT_OUT_AT_THE_TOP = frozenset({"results", "build", "dist"})
+_LEFT_OUT_AT_THE_TOP = frozenset({"results", "build", "dist", "docs"})
+"""What was made here, and what is for people to read."""
 
 
 def checkout_files(checkout: Path = CHECKOUT, folder: str = "") -> Iterator[tuple[str, Path]]:

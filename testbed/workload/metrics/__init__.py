@@ -1,10 +1,10 @@
-"""Metrics of a workload: definitions one can print, and the pure functions that compute them."""
+"""Metrics of a workload: each is one object with its words and the pure functions that compute it."""
 
-from testbed.workload.metrics.catalogue import CATALOGUE
+from testbed.workload.metrics.catalogue import CATALOGUE, measure_metrics
 from testbed.workload.metrics.collectives import COLLECTIVE_KINDS, busbw_factor
-from testbed.workload.metrics.definition import Better, MetricDefinition, MetricUnit
 from testbed.workload.metrics.flows import SlowdownBin, fct_slowdowns, slowdown_by_size
-from testbed.workload.metrics.links import pause_intervals
+from testbed.workload.metrics.metric import Better, Metric, MetricFamily, MetricUnit
+from testbed.workload.metrics.run_samples import NotMeasured, RunSamples
 from testbed.workload.metrics.statistics import (
     RunSummary,
     coefficient_of_variation,
@@ -20,8 +20,11 @@ __all__ = [
     "CATALOGUE",
     "COLLECTIVE_KINDS",
     "Better",
-    "MetricDefinition",
+    "Metric",
+    "MetricFamily",
     "MetricUnit",
+    "NotMeasured",
+    "RunSamples",
     "RunSummary",
     "SlowdownBin",
     "busbw_factor",
@@ -29,7 +32,7 @@ __all__ = [
     "fct_slowdowns",
     "jain_index",
     "max_mean_ratio",
-    "pause_intervals",
+    "measure_metrics",
     "percentile",
     "slowdown_by_size",
     "summarise_metrics",

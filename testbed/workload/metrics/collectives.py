@@ -8,8 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit
+from testbed.workload.metrics.run_samples import (
+    CheckedElements,
+    CollectiveSpeed,
+    CollectiveTimes,
+    FabricBytes,
+    JobBound,
+    JobTime,
+)
+from testbed.workload.metrics.sources import DRAFT, NCCL, PERCENTILE, PERCENTILE_RULE
 from testbed.workload.metrics.statistics import percentile
 from testbed.workload.steps import Transfer
+
+COLLECTIVES = MetricFamily()
 
 _BUSBW_FACTORS = {
     "all_reduce": (2, 1),
@@ -43,16 +55,54 @@ def algbw(size_bytes: float, time_s: float) -> float | None:
     return size_bytes / time_s if time_s > 0 else None
 
 
+COLLECTIVES.metric(
+    algbw,
+    title="Algorithm bandwidth",
+    unit=MetricUnit.BYTES_PER_S,
+    better=Better.MORE,
+    formula="S / t, S as nccl-tests counts it for the kind; 10^9 byte/s print as 1 GB/s",
+    source=NCCL,
+    measure=lambda run: algbw(run[CollectiveSpeed].size_bytes, run[CollectiveSpeed].mean_s),
+)
+
+
 def busbw(kind: str, ranks: int, size_bytes: float, time_s: float) -> float | None:
     """algbw times `busbw_factor`, in byte/s: comparable with the line rate, whatever the number of ranks."""
     speed = algbw(size_bytes, time_s)
     return None if speed is None else speed * busbw_factor(kind, ranks)
 
 
+COLLECTIVES.metric(
+    busbw,
+    title="Bus bandwidth",
+    unit=MetricUnit.BYTES_PER_S,
+    better=Better.MORE,
+    headline=True,
+    formula="algbw * factor; all_reduce 2(n-1)/n; reduce_scatter, all_gather, all_to_all, gather, scatter (n-1)/n;"
+    " broadcast, reduce, send_recv, hypercube 1; the same for ring and tree",
+    source=NCCL + "; src/gather.cu, scatter.cu, hypercube.cu",
+    measure=lambda run: _measure_busbw(run[CollectiveSpeed]),
+)
+
+
 def busbw_share(kind: str, ranks: int, size_bytes: float, time_s: float, rate_bps: float) -> float | None:
     """busbw over the line rate of a rank's NIC. In-network reduction or scale-up links can take it above 1."""
     speed = busbw(kind, ranks, size_bytes, time_s)
     return None if speed is None or rate_bps <= 0 else 8 * speed / rate_bps
+
+
+COLLECTIVES.metric(
+    busbw_share,
+    title="Bus bandwidth, share of line rate",
+    unit=MetricUnit.SHARE,
+    better=Better.MORE,
+    headline=True,
+    formula="8 * busbw / line rate of a rank's NIC",
+    source=DRAFT,
+    ideal=1.0,
+    proves_scale=True,
+    measure=lambda run: _measure_busbw_share(run[CollectiveSpeed]),
+)
 
 
 def jct(start_s: Sequence[float], end_s: Sequence[float]) -> float | None:
@@ -65,14 +115,51 @@ def jct(start_s: Sequence[float], end_s: Sequence[float]) -> float | None:
     return duration
 
 
+COLLECTIVES.metric(
+    jct,
+    title="Job completion time",
+    unit=MetricUnit.SECONDS,
+    better=Better.LESS,
+    headline=True,
+    formula="max over ranks of the iteration's end - min of its start",
+    source=DRAFT,
+    measure=lambda run: jct(run[JobTime].start_s, run[JobTime].end_s),
+)
+
+
 def jct_ratio(jct_s: float, roofline_s: float) -> float | None:
     """Measured over roofline; 1 is the bound."""
     return jct_s / roofline_s if roofline_s > 0 else None
 
 
+COLLECTIVES.metric(
+    jct_ratio,
+    title="JCT over roofline",
+    unit=MetricUnit.RATIO,
+    better=Better.LESS,
+    headline=True,
+    formula="JCT / roofline; roofline of a step = C + 8 * S * factor / B",
+    source=DRAFT,
+    ideal=1.0,
+    proves_scale=True,
+    measure=lambda run: jct_ratio(run[JobTime].seconds, run[JobBound].roofline_s),
+)
+
+
 def step_p99(step_s: Sequence[float]) -> float | None:
     """The 99th percentile of the iterations of one run."""
     return percentile(step_s, 0.99)
+
+
+COLLECTIVES.metric(
+    step_p99,
+    title="Step time P99",
+    unit=MetricUnit.SECONDS,
+    better=Better.LESS,
+    formula=f"0.99 {PERCENTILE}, over the iterations of one run",
+    source=DRAFT + "; " + PERCENTILE_RULE,
+    measure=lambda run: step_p99(run[CollectiveTimes].seconds),
+)
 
 
 def overlap_fraction(jct_s: float, compute_s: float, communication_s: float) -> float | None:
@@ -83,9 +170,29 @@ def overlap_fraction(jct_s: float, compute_s: float, communication_s: float) -> 
     return 1 - (jct_s - compute_s) / communication_s if communication_s > 0 else None
 
 
+COLLECTIVES.metric(
+    overlap_fraction,
+    title="Communication overlapped",
+    unit=MetricUnit.SHARE,
+    better=Better.MORE,
+    formula="1 - (JCT - compute time) / communication time alone",
+    source=DRAFT,
+)
+
+
 def interference(contended_s: float, alone_s: float) -> float | None:
     """JCT beside others over JCT alone."""
     return contended_s / alone_s if alone_s > 0 else None
+
+
+COLLECTIVES.metric(
+    interference,
+    title="Interference",
+    unit=MetricUnit.RATIO,
+    better=Better.LESS,
+    formula="JCT beside other jobs / JCT alone",
+    source=DRAFT,
+)
 
 
 def failure_overhead(failure_jct_s: float, steady_jct_s: Sequence[float]) -> float | None:
@@ -97,12 +204,54 @@ def failure_overhead(failure_jct_s: float, steady_jct_s: Sequence[float]) -> flo
     return None if median is None else failure_jct_s - median
 
 
+COLLECTIVES.metric(
+    failure_overhead,
+    title="JCT overhead of a failure",
+    unit=MetricUnit.SECONDS,
+    better=Better.LESS,
+    formula="JCT of the iteration with the fault - median of the others; zero impact if it is at most their P99",
+    source=DRAFT,
+)
+
+
 def s_fabric(transfers: Iterable[Transfer]) -> float | None:
     """Payload bytes that enter the fabric: all transfers but those over scale-up links or from a rank to itself."""
     return float(sum(t.size_bytes for t in transfers if not t.scale_up and t.source != t.destination))
+
+
+COLLECTIVES.metric(
+    s_fabric,
+    title="Bytes over the fabric",
+    unit=MetricUnit.BYTES,
+    better=Better.NEITHER,
+    formula="sum of payload bytes of transfers between hosts; scale-up transfers are not counted",
+    source=DRAFT,
+    measure=lambda run: float(run[FabricBytes].payload_bytes),
+)
 
 
 def wrong(wrong_elements: Iterable[float]) -> float | None:
     """Wrong elements over all ranks and operations; None where nothing was checked."""
     counts = list(wrong_elements)
     return float(sum(counts)) if counts else None
+
+
+COLLECTIVES.metric(
+    wrong,
+    title="Wrong elements",
+    unit=MetricUnit.COUNT,
+    better=Better.LESS,
+    headline=True,
+    formula="elements of all ranks' results that differ in any bit from what they should be",
+    source=NCCL + " (#wrong)",
+    ideal=0.0,
+    measure=lambda run: wrong(run[CheckedElements].wrong),
+)
+
+
+def _measure_busbw(seen: CollectiveSpeed) -> float | None:
+    return busbw(seen.kind, seen.ranks, seen.size_bytes, seen.mean_s)
+
+
+def _measure_busbw_share(seen: CollectiveSpeed) -> float | None:
+    return busbw_share(seen.kind, seen.ranks, seen.size_bytes, seen.mean_s, seen.nic_bps)

@@ -6,7 +6,6 @@ The curve is that of switches and of DCQCN (SIGCOMM 2015, figure 5): 0 up to Kmi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 
 LEAST_PACKETS = 300
 """Of a bin that is judged: three standard deviations of a share of 10 % are 5 percentage points then."""
@@ -37,14 +36,3 @@ def ideal_share(
         # straight between corners, so its middle is its mean
         area += (right - left) * marking_probability((left + right) / 2, kmin_bytes, kmax_bytes, pmax)
     return area / (high_bytes - low_bytes)
-
-
-def marking_error(packets: Sequence[int], marked: Sequence[int], ideal: Sequence[float | None]) -> float | None:
-    """The largest distance of a bin's share of marked packets from the ideal; bins of few packets say nothing."""
-    distances = []
-    for count, hit, expected in zip(packets, marked, ideal, strict=True):
-        if hit > count:
-            raise ValueError(f"{hit} of {count} packets marked")
-        if count >= LEAST_PACKETS and expected is not None:
-            distances.append(abs(hit / count - expected))
-    return max(distances, default=None)

@@ -9,6 +9,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
+from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit
+from testbed.workload.metrics.run_samples import LateArrivals
+
+REORDERING = MetricFamily()
+
 
 def reordered_ratio(sequence: Sequence[int]) -> float | None:
     """Reordered over received packets: reordered is one whose number is below the highest seen (RFC 4737 4.1)."""
@@ -20,6 +25,17 @@ def reordered_ratio(sequence: Sequence[int]) -> float | None:
         else:
             highest = number
     return reordered / received if received else None
+
+
+REORDERING.metric(
+    reordered_ratio,
+    title="Out-of-order degree",
+    unit=MetricUnit.SHARE,
+    better=Better.LESS,
+    formula="packets whose number is below the highest seen / packets received, duplicates left out",
+    source="RFC 4737 section 4.1",
+    measure=lambda run: run[LateArrivals].late / run[LateArrivals].packets,
+)
 
 
 def reordering_extent(sequence: Sequence[int]) -> float | None:
@@ -39,6 +55,16 @@ def reordering_extent(sequence: Sequence[int]) -> float | None:
     return float(largest) if position >= 0 else None
 
 
+REORDERING.metric(
+    reordering_extent,
+    title="Reordering extent",
+    unit=MetricUnit.PACKETS,
+    better=Better.LESS,
+    formula="max over late packets i of i - j, j the earliest arrival with a higher number",
+    source="RFC 4737 section 4.2",
+)
+
+
 def reordering_distance(sequence: Sequence[int]) -> float | None:
     """max(highest number seen - number of a late packet): what a window of sequence numbers must span. 0 in order."""
     highest, largest = None, 0
@@ -47,6 +73,16 @@ def reordering_distance(sequence: Sequence[int]) -> float | None:
             highest = number
         largest = max(largest, highest - number)
     return None if highest is None else float(largest)
+
+
+REORDERING.metric(
+    reordering_distance,
+    title="Reordering distance",
+    unit=MetricUnit.PACKETS,
+    better=Better.LESS,
+    formula="max over packets of highest number seen - its number",
+    source="REPS, EuroSys 2026, for the out-of-order distance",
+)
 
 
 def reorder_buffer(sequence: Sequence[int], sizes_bytes: Sequence[int]) -> float | None:
@@ -72,6 +108,16 @@ def reorder_buffer(sequence: Sequence[int], sizes_bytes: Sequence[int]) -> float
             due = next(expected, None)
         largest = max(largest, occupied)
     return float(largest) if sequence else None
+
+
+REORDERING.metric(
+    reorder_buffer,
+    title="Reorder buffer",
+    unit=MetricUnit.BYTES,
+    better=Better.LESS,
+    formula="most bytes held at once to deliver in order; numbers that never arrive are not waited for",
+    source="RFC 5236 (reorder buffer-occupancy)",
+)
 
 
 def _without_duplicates(sequence: Sequence[int]) -> Iterator[int]:

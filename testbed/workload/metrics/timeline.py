@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit
+from testbed.workload.metrics.run_samples import Detection, FaultCurve, LostProbes
+from testbed.workload.metrics.sources import DRAFT, FAILURE
 from testbed.workload.metrics.statistics import percentile
+
+TIMELINE = MetricFamily()
 
 WINDOWS = 3
 """Windows in a row that must hold before something counts as reached."""
@@ -38,6 +43,17 @@ def convergence_time(
     return _reached(time_s, near, event_s, windows)
 
 
+TIMELINE.metric(
+    convergence_time,
+    title="Convergence time",
+    unit=MetricUnit.SECONDS,
+    better=Better.LESS,
+    formula="from the event to the end of the first of 3 windows in a row with every flow within 10 % of its fair"
+    " share",
+    source=DRAFT,
+)
+
+
 def rate_before(time_s: Sequence[float], rate_bps: Sequence[float], event_s: float) -> float | None:
     """The median rate of the windows that ended before the event."""
     _check(time_s, rate_bps)
@@ -61,9 +77,33 @@ def blackhole_time_rate(
     return low
 
 
+TIMELINE.metric(
+    blackhole_time_rate,
+    title="Blackhole time from rate",
+    unit=MetricUnit.SECONDS,
+    better=Better.LESS,
+    headline=True,
+    formula="time after the event in windows with less than 90 % of the median rate before it",
+    source=FAILURE + " (rate-derived)",
+    measure=lambda run: blackhole_time_rate(run[FaultCurve].time_s, run[FaultCurve].rate_bps, run[FaultCurve].event_s),
+)
+
+
 def blackhole_time_loss(lost_packets: float, offered_packets_per_s: float) -> float | None:
     """Lost packets over the offered rate, s (RFC 6412: the loss-derived method)."""
     return lost_packets / offered_packets_per_s if offered_packets_per_s > 0 else None
+
+
+TIMELINE.metric(
+    blackhole_time_loss,
+    title="Blackhole time from loss",
+    unit=MetricUnit.SECONDS,
+    better=Better.LESS,
+    headline=True,
+    formula="probes lost after the first fault / probes sent per second, of the stream that lost most",
+    source=FAILURE + " (loss-derived)",
+    measure=lambda run: blackhole_time_loss(max(run[LostProbes].lost), run[LostProbes].rate_pps),
+)
 
 
 def streams_hit(lost_packets: Sequence[float]) -> float | None:
@@ -75,6 +115,17 @@ def streams_hit(lost_packets: Sequence[float]) -> float | None:
     if not lost_packets or worst <= 0:
         return 0.0 if lost_packets else None
     return sum(2 * lost >= worst for lost in lost_packets) / len(lost_packets)
+
+
+TIMELINE.metric(
+    streams_hit,
+    title="Streams that the fault hit",
+    unit=MetricUnit.SHARE,
+    better=Better.LESS,
+    formula="streams of probes that lost at least half as many after the first fault as the worst / all streams",
+    source=FAILURE + " (loss-derived)",
+    measure=lambda run: streams_hit(run[LostProbes].lost),
+)
 
 
 def recovery_time(
@@ -98,11 +149,35 @@ def recovery_time(
     return _reached(time_s, [ok and w > first_low for w, ok in enumerate(back)], event_s, windows)
 
 
+TIMELINE.metric(
+    recovery_time,
+    title="Recovery time",
+    unit=MetricUnit.SECONDS,
+    better=Better.LESS,
+    headline=True,
+    formula="from the event to the end of the first of 3 windows in a row with 90 % of the median rate before it;"
+    " 0 where it never fell below",
+    source=FAILURE,
+    measure=lambda run: recovery_time(run[FaultCurve].time_s, run[FaultCurve].rate_bps, run[FaultCurve].event_s),
+)
+
+
 def dip_depth(time_s: Sequence[float], rate_bps: Sequence[float], event_s: float) -> float | None:
     """1 - the lowest rate after the event over the rate before it."""
     before = rate_before(time_s, rate_bps, event_s)
     after = [rate for time, rate in zip(time_s, rate_bps, strict=True) if time > event_s]
     return max(0.0, 1 - min(after) / before) if before and after else None
+
+
+TIMELINE.metric(
+    dip_depth,
+    title="Dip",
+    unit=MetricUnit.SHARE,
+    better=Better.LESS,
+    formula="1 - lowest rate after the event / median rate before it",
+    source=FAILURE,
+    measure=lambda run: dip_depth(run[FaultCurve].time_s, run[FaultCurve].rate_bps, run[FaultCurve].event_s),
+)
 
 
 def redistribution_time(
@@ -111,6 +186,17 @@ def redistribution_time(
     """From the event until the links' max / mean is at most 1.1 times its ideal after the failure, s."""
     _check(time_s, mmr)
     return _reached(time_s, [ratio <= 1.1 * ideal for ratio in mmr], event_s, windows)
+
+
+TIMELINE.metric(
+    redistribution_time,
+    title="Redistribution time",
+    unit=MetricUnit.SECONDS,
+    better=Better.LESS,
+    formula="from the event to the end of the first of 3 windows in a row with MMR <= 1.1 * its ideal after the"
+    " failure",
+    source=DRAFT,
+)
 
 
 def _reached(time_s: Sequence[float], holds: Sequence[bool], event_s: float, windows: int) -> float | None:
@@ -134,3 +220,15 @@ def _check(time_s: Sequence[float], *series: Sequence[float]) -> None:
 def detection_time(event_s: float, detected_s: Sequence[float]) -> float | None:
     """From the event to the first notice of it, s; None where nobody noticed."""
     return min((at - event_s for at in detected_s if at >= event_s), default=None)
+
+
+TIMELINE.metric(
+    detection_time,
+    title="Failure detection time",
+    unit=MetricUnit.SECONDS,
+    better=Better.LESS,
+    headline=True,
+    formula="from the fault until a routing daemon or BFD says that the neighbour is lost",
+    source="RFC 5880 section 6.8.4; RFC 4271 section 6.5",
+    measure=lambda run: detection_time(run[Detection].event_s, run[Detection].detected_s),
+)

@@ -8,31 +8,9 @@ comes out as 2(n-1)/n * S * 8 / B from the chain and from the NICs alike.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from testbed.workload.metrics.collectives import busbw_factor
 from testbed.workload.steps import Compute, Transfer, Workload
-
-
-def collective_roofline_s(kind: str, ranks: int, size_bytes: float, rate_bps: float) -> float:
-    """S * factor * 8 / B: the time at which busbw is the line rate (nccl-tests, doc/PERFORMANCE.md)."""
-    if rate_bps <= 0:
-        raise ValueError(f"a rate of {rate_bps} bit/s")
-    return 8 * size_bytes * busbw_factor(kind, ranks) / rate_bps
-
-
-def training_roofline_s(iterations: int, compute_s: float, communication_s: Sequence[float]) -> float:
-    """Iterations of computing, then communicating: iters * (C + sum of the collectives' rooflines).
-
-    draft-calabria-bmwg-ai-fabric-training-bench (individual Internet-Draft). A job that overlaps the two can be faster:
-    `overlapped_roofline_s`.
-    """
-    return iterations * (compute_s + sum(communication_s))
-
-
-def overlapped_roofline_s(iterations: int, compute_s: float, communication_s: Sequence[float]) -> float:
-    """The bound where all communication may hide behind computing: iters * max(C, communication)."""
-    return iterations * max(compute_s, sum(communication_s))
 
 
 def workload_roofline_s(

@@ -50,11 +50,6 @@ WIRE_GAP_BYTES = 20
 """Preamble, start delimiter and inter-packet gap (IEEE 802.3 clauses 3.1, 4.4.2)."""
 
 
-def rocev2_framing(payload_bytes: int = 4096) -> Framing:
-    """On a real wire: Ethernet 14 + 4, IPv4 20, UDP 8, BTH 12, ICRC 4, gap 20; RETH 16 first (InfiniBand annex A17)."""
-    return Framing(payload_bytes=payload_bytes, overhead_bytes=62 + WIRE_GAP_BYTES, first_bytes=16)
-
-
 def tcp_framing(mtu_bytes: int) -> Framing:
     """On a shaped port: Ethernet 14, IPv4 20, TCP 20 and its timestamps 12 (RFC 7323)."""
     return Framing(payload_bytes=mtu_bytes - 52, overhead_bytes=66)
@@ -65,18 +60,6 @@ def serialisation_s(wire_bytes: float, rate_bps: float) -> float:
     if rate_bps <= 0:
         raise ValueError(f"a rate of {rate_bps} bit/s")
     return 8 * wire_bytes / rate_bps
-
-
-def standalone_fct_s(size_bytes: int, *, rate_bps: float, base_rtt_s: float, framing: Framing) -> float:
-    """One transfer on an empty network: base RTT + bytes with headers / rate (HPCC, analysis/fct_analysis.py)."""
-    return base_rtt_s + serialisation_s(framing.wire_bytes(size_bytes), rate_bps)
-
-
-def incast_ideal_s(senders: int, size_bytes: int, *, rate_bps: float, base_rtt_s: float, framing: Framing) -> float:
-    """N senders of S bytes each to one receiver: N * S * 8 / B + base RTT, to the last byte."""
-    if senders < 1:
-        raise ValueError(f"an incast of {senders} senders")
-    return base_rtt_s + serialisation_s(senders * framing.wire_bytes(size_bytes), rate_bps)
 
 
 def pattern_ideal_s(

@@ -20,6 +20,7 @@ from testbed.deploy.records.journal import Journal, LabState
 from testbed.deploy.watch.check import check_lab
 from testbed.drivers.nodes.namespaces import NETNS_DIRECTORY
 from testbed.errors import LabNotFound, NameInUse
+from testbed.names import namespace_name
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
@@ -111,6 +112,42 @@ def test_another_lab_of_the_same_name_is_refused_until_reconfigure(sandbox: Any)
     assert len(replaced.lab.model.nodes) == len(first.lab.model.nodes) + 1
     assert pids.isdisjoint(sandbox.processes())
     assert check_lab(replaced.lab).exit_code == 0
+
+
+def test_a_refused_reconfigure_leaves_the_old_lab_running(sandbox: Any) -> None:
+    first = sandbox.deploy(sandbox.tiny())
+    before = _state(first.lab)
+    other = sandbox.model(segments=1, gpus=1, spines=2)
+    foreign = namespace_name(other.name, "p1-spine2")
+    subprocess.run(["ip", "netns", "add", foreign], check=True)
+    try:
+        with pytest.raises(NameInUse, match=foreign):
+            sandbox.deploy(other, reconfigure=True)
+        assert foreign in sandbox.namespaces(), "and somebody else's namespace is theirs"
+    finally:
+        subprocess.run(["ip", "netns", "del", foreign], check=True)
+    assert _state(first.lab) == before
+    assert not sandbox.deploy(sandbox.tiny()).changed
+    assert check_lab(first.lab).exit_code == 0
+
+
+def test_a_lab_of_another_version_stands_in_nobodys_way(sandbox: Any) -> None:
+    """It is listed, another lab comes and goes beside it, and `destroy` removes it, from its journal."""
+    sandbox.deploy(sandbox.tiny("a"))
+    record = sandbox.state.lab_directory(sandbox.name("a")) / "lab.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"schema": 99, "version": "9.9"}))
+    with pytest.raises(LabExists, match=r"deployed by testbed 9\.9"):
+        sandbox.deploy(sandbox.tiny("a"))
+    other = sandbox.deploy(sandbox.tiny("b"))
+    listed = json.loads(sandbox.cli("list", "-f", "json").stdout)
+    assert {row["name"]: row["state"] for row in listed} == {sandbox.name("a"): "unknown", sandbox.name("b"): "running"}
+    assert check_lab(other.lab).exit_code == 0
+    refused = sandbox.cli("inspect", "-n", sandbox.name("a"))
+    assert refused.returncode == 2 and f"testbed destroy -n {sandbox.name('a')}" in refused.stderr
+    sandbox.destroy("b")
+    gone = sandbox.cli("destroy", "-n", sandbox.name("a"))
+    assert gone.returncode == 0, gone.stderr
+    assert sandbox.namespaces() == {} and sandbox.processes() == {}
 
 
 def test_a_lab_with_a_dead_daemon_is_not_called_unchanged(sandbox: Any) -> None:

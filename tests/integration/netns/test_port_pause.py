@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from pfc_frames import MAX_QUANTA, decode_pfc, encode_pfc
 from switch_ports import BULK, CONTROL, FRAME, OTHER, RDMA, Packet, PortLab, port_lab, received, send, send_until, until
-
-from testbed.portd.pfc import MAX_QUANTA, decode_pfc, encode_pfc
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pfc_frames import MAX_QUANTA, PfcFrame, decode_pfc, encode_pfc
 from portd_lab import LOSSLESS, SINK, PauseLab, own_name, pause_lab
 
 from testbed.datapath import pins
@@ -29,7 +30,6 @@ from testbed.portd.attachment import LabAttachment, PortAttachment
 from testbed.portd.client import PauseAgent
 from testbed.portd.control import socket_path
 from testbed.portd.errors import NoSuchPort, PauseAgentError, PauseAgentMissing
-from testbed.portd.pfc import MAX_QUANTA, PfcFrame, decode_pfc, encode_pfc
 
 pytestmark = pytest.mark.netns
 
@@ -141,7 +141,7 @@ def test_lossless_classes_lose_nothing_over_two_hops(agent: PauseAgent, run: Pat
         with flood(lab, "a", 3), flood(lab, "b", 3), flood(lab, "a", 4):
             gates = [Gate(lab, *end, priority) for end in (("a", "s1"), ("s1", "s2")) for priority in LOSSLESS]
             until(lambda: all(gate["xoff_received"] > 10 for gate in gates), "pause at the first switch and the sender")
-        lossless = [number * CLASSES + priority for number in range(1, maps.port_count + 1) for priority in LOSSLESS]
+        lossless = [number * CLASSES + priority for number in range(1, len(maps.ports)) for priority in LOSSLESS]
         for cause in ("tail_packets", "buffer_packets", "wred_packets", "headroom_packets"):
             dropped = [index for index in lossless if maps.queues[index][cause] and index // CLASSES not in _hosts(lab)]
             assert dropped == [], cause

@@ -17,6 +17,7 @@ from ipaddress import IPv4Interface
 
 import numpy as np
 import pytest
+from collective_reference import run_reference
 from fake_lab import small_lab
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -24,15 +25,16 @@ from hypothesis import strategies as st
 from testbed.agent.loop import Loop
 from testbed.model.scenario import TransportKind
 from testbed.plan.operations import PortPlan
-from testbed.scenario.run.channels import plan_channels
+from testbed.scenario.run.channels import CONNECTIONS, ChannelRules, plan_channels
 from testbed.scenario.run.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of
-from testbed.worker.program import Program, TcpSettings, UetSettings
+from testbed.worker.program import Program
 from testbed.worker.program_json import encode_program
+from testbed.worker.transports.tcp import TcpSettings
+from testbed.worker.transports.uet import UetSettings
 from testbed.worker.worker import Event, Worker
 from testbed.workload.collectives.algorithms import ALGORITHMS, Algorithm, Kind, generate_collective
 from testbed.workload.collectives.correctness import make_input
 from testbed.workload.collectives.datatype import DataType
-from testbed.workload.collectives.reference import run_reference
 from testbed.workload.patterns import generate_background, generate_permutation
 from testbed.workload.steps import Workload
 
@@ -105,7 +107,8 @@ def _as_read(program: Program) -> dict[str, object]:
 
 @contextmanager
 def workers_of(workload: Workload, nics: list[PortPlan], kind: TransportKind, seed: int) -> Iterator[FakeWorkers]:
-    channels = plan_channels(workload, nics, kind=kind, seed=seed)
+    rules = CONNECTIONS if kind is TransportKind.TCP else ChannelRules(destination_port=4793, one_for_each_pair=True)
+    channels = plan_channels(workload, nics, rules, seed=seed)
     placement = PlacedWorkload(workload=workload, ranks=nics, channels=channels, k=1.0, seed=seed)
     transport = TcpSettings() if kind is TransportKind.TCP else UetSettings(config=UET)
     programs = compile_programs(placement, lambda host: transport, checked=choose_checked(workload))

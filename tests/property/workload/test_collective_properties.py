@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from collective_reference import run_reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from local_waits import check_local
 
-from testbed.workload.builder import check_local
 from testbed.workload.collectives.algorithms import ALGORITHMS, Algorithm, Kind, generate_collective
 from testbed.workload.collectives.correctness import count_wrong, make_input
 from testbed.workload.collectives.datatype import DataType
-from testbed.workload.collectives.reference import run_reference
 from testbed.workload.steps import Transfer, Workload
 
 FEW = settings(max_examples=40, deadline=None)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pause_intervals import pause_intervals
 
 from testbed.workload.metrics import jain_index, max_mean_ratio, percentile, weighted_percentile
-from testbed.workload.metrics.links import effective_paths, pause_intervals, pause_time
+from testbed.workload.metrics.links import effective_paths, pause_time
 from testbed.workload.metrics.reordering import reorder_buffer, reordered_ratio, reordering_extent
 from testbed.workload.oracles.linear_program import splittable_max_min
 from testbed.workload.oracles.max_min import fluid_completion_times, max_min_shares, usage_of

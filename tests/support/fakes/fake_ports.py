@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from memory_maps import maps_in_memory
+
 from testbed.collect.port_table import PortTable, tabulate_ports
 from testbed.datapath.abi import CLASSES, DEPTH_BINS
-from testbed.datapath.maps import LabMaps
 from testbed.fabric import FabricParams, generate_fabric
 from testbed.model.qos import BalancingMode, HashEngine
 from testbed.model.telemetry import DropCause
@@ -105,7 +106,7 @@ class FakePorts:
         self.plan = plan or fake_plan()
         self.table: PortTable = tabulate_ports(self.plan)
         assert self.plan.qos is not None
-        self.maps = LabMaps.in_memory(self.table.count, profiles=2, buffers=len(self.plan.qos.buffers))
+        self.maps = maps_in_memory(self.table.count, profiles=2, buffers=len(self.plan.qos.buffers))
         self.maps.ports["peer"] = self.table.peer
         self.maps.ports["buffer"] = self.table.buffer
         self.maps.ports["profile"] = self.table.profile

@@ -94,7 +94,7 @@ class Life:
         for pdc in self.fep.pdcs:
             congestion = pdc.sender.congestion
             assert congestion.inflight_bytes >= -ROUNDING, (congestion.inflight_bytes, pdc.sender.window)
-            if congestion.nscc is not None:
+            if congestion.window is not None:
                 assert least <= congestion.cwnd_bytes <= congestion.max_wnd_bytes
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Awaitable, Callable, Coroutine
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,7 +13,6 @@ import pytest
 from agent_io_fakes import own_address
 
 from testbed.agent.completions import CompletionError
-from testbed.agent.control_client import ControlClient
 from testbed.agent.fabric import Fabric
 from testbed.transport.datagram import Incoming
 from testbed.transport.uet.addressing import FepAddress
@@ -397,40 +393,6 @@ def test_a_fabric_must_be_entered() -> None:
         await fabric.close()
 
     asyncio.run(whole())
-
-
-def test_a_peer_process_that_is_killed_and_comes_back(tmp_path: Path) -> None:
-    there = own_address()
-    command = [sys.executable, "-m", "testbed.agent", "--control", str(tmp_path / "control"), "--address", there]
-    command += ["--payload", str(CONFIG.payload_bytes)]
-
-    async def begin_peer() -> subprocess.Popen[str]:
-        peer = subprocess.Popen([*command, "--job", str(JOB)], stdout=subprocess.PIPE, text=True)
-        assert peer.stdout is not None and peer.stdout.readline() == "ready\n"
-        with ControlClient(tmp_path / "control") as client:
-            client.request("register", address=there, bytes=SIZE, access=["remote_write", "remote_read"], key=KEY)
-        return peer
-
-    async def scene(pair: Pair) -> None:
-        peer = await begin_peer()
-        try:
-            await pair.a.write(there, pattern(SIZE), KEY)
-            peer.kill()
-            peer.wait()
-            writing = [begun(pair.a.write(there, pattern(SIZE), KEY)) for _ in range(3)]
-            writing.append(begun(pair.a.read(there, bytearray(SIZE), KEY)))
-            for result in await asyncio.gather(*writing, return_exceptions=True):
-                assert isinstance(result, CompletionError) and result.code is ReturnCode.UNDELIVERABLE
-            peer = await begin_peer()
-            back = bytearray(SIZE)
-            await pair.a.write(there, pattern(SIZE), KEY)
-            await pair.a.read(there, back, KEY)
-            assert back == pattern(SIZE)
-        finally:
-            peer.kill()
-            peer.communicate()
-
-    run(scene)
 
 
 def test_what_is_under_way_at_the_end_fails() -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from memory_maps import maps_in_memory
 
 from testbed.cli.pfc import pause_rows, storm_priority
 from testbed.collect.port_table import NothingSelected, PortTable, tabulate_ports
@@ -41,7 +42,7 @@ def rows(table: PortTable, maps: LabMaps, *patterns: str, every: bool = False) -
 
 
 def test_rows_are_the_queues_that_paused(table: PortTable) -> None:
-    maps = LabMaps.in_memory(table.count)
+    maps = maps_in_memory(table.count)
     assert rows(table, maps) == []
     assert len(rows(table, maps, every=True)) == table.count, "one lossless class at each port"
     record = maps.pauses[2 * CLASSES + 3]
@@ -80,7 +81,7 @@ def test_rows_are_the_queues_that_paused(table: PortTable) -> None:
     ],
 )
 def test_state_says_what_holds_now(table: PortTable, fields: dict[str, int], state: str) -> None:
-    maps = LabMaps.in_memory(table.count)
+    maps = maps_in_memory(table.count)
     for name, value in (fields | {"xoff_sent": 1}).items():
         maps.pauses[CLASSES + 3][name] = value
     assert [row["state"] for row in rows(table, maps)] == [state]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from testbed.collect.probe_ledger import ProbeLedger, ProbeReport, ProbeStream
-from testbed.collect.probe_packet import FRAME_BYTES, PAYLOAD_BYTES, ProbeNumber, decode_probe, encode_probe
+from testbed.drivers.nodes.probe_packet import FRAME_BYTES, PAYLOAD_BYTES, ProbeNumber, decode_probe, encode_probe
 
 STREAMS = [ProbeStream(source="h1:rail1", destination=f"h{n}:rail1", source_port=32_000 + n) for n in (2, 3)]
 KEY, OTHER = b"01234567", b"76543210"

@@ -75,3 +75,25 @@ def test_a_full_disk_is_named_and_spoils_nothing(
     assert caught.value.exit_code == 2
     monkeypatch.undo()
     assert journal.read().identities == before.identities
+
+
+def test_what_another_version_wrote_is_passed_over_and_named(journal: Journal, tmp_path: Path) -> None:
+    """Whatever this version knows of can still be removed."""
+    before = journal.read()
+    assert before.unknown == []
+    lines = [
+        {"kind": "tunnel", "name": "x"},
+        {"kind": "state", "state": "hibernating"},
+        {"kind": "path"},
+        {"kind": "nodes", "boot": module.boot_id(), "identities": None},
+        ["kind"],
+        7,
+        {},
+    ]
+    with (tmp_path / "lab" / JOURNAL_NAME).open("a") as stream:
+        stream.writelines(json.dumps(line) + "\n" for line in lines)
+    journal.path(tmp_path / "later")
+    content = journal.read()
+    assert content.state is before.state and content.identities == before.identities
+    assert content.paths == [*before.paths, tmp_path / "later"]
+    assert content.unknown == ["tunnel", "state", "path", "nodes"]

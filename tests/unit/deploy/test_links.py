@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from memory_maps import maps_in_memory
 
 from testbed.datapath.abi import PROBABILITY_ONE
 from testbed.datapath.maps import LabMaps
@@ -49,7 +50,7 @@ class FakeLab:
         self.name = "x"
         self.state_directory = directory
         self.hosts = [host.node for host in self.plan.hosts]
-        self._maps = LabMaps.in_memory(len(self.plan.ports))
+        self._maps = maps_in_memory(len(self.plan.ports))
         self.opened = 0
 
     def maps(self, *, writable: bool = False) -> LabMaps:
@@ -207,7 +208,7 @@ def test_delay_by_endpoints_changes_what_transports_are_told(lab: FakeLab) -> No
 
 
 def test_declared_losses_and_delays_are_in_fresh_maps() -> None:
-    maps = LabMaps.in_memory(2)
+    maps = maps_in_memory(2)
     port = plan_lab(generate_fabric(FabricParams(design="rail-only", hosts=2, gpus=1), name="x"), k=1).ports[0]
     ports = (
         replace(port, node="a", name="x", peer="b:y", loss=0.01),

@@ -68,7 +68,7 @@ def test_they_rise_and_come_back_with_the_last_lab(machine: Machine, tmp_path: P
     assert machine.get() == [5000, 10000, 20000]
     forget(state, "one")
     assert machine.get() == [5000, 10000, 20000]
-    machine.place.with_name("neighbours.json.new").write_text("cut")
+    machine.place.with_name(".neighbours.json.4711-0.new").write_text("cut")  # its writer was killed
     forget(state, "two")
     assert machine.get() == [128, 512, 1024]
     assert {path.name for path in state.state.iterdir()} == {"labs"}

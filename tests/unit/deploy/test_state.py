@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed.deploy.records import files
+from testbed import files
+from testbed.deploy.pausing import reaction
 from testbed.deploy.records import state as module
 from testbed.deploy.records.journal import Journal, LabState, StateError
+from testbed.deploy.records.lab_record import SCHEMA, LabUnreadable
 from testbed.deploy.records.state import SLOTS, LabRecord, StateBusy, StateDirectory
 from testbed.errors import CapabilityError, LabNotFound
 
@@ -147,3 +150,70 @@ def test_a_full_disk_keeps_the_old_record(state: StateDirectory, monkeypatch: py
         state.write(replace(RECORD, slot=9))
     assert state.read("one").slot == 3
     assert [path.name for path in state.lab_directory("one").iterdir()] == ["lab.json"]
+
+
+def test_an_unrelated_eagain_inside_the_lock_stays_what_it_is(state: StateDirectory) -> None:
+    with pytest.raises(BlockingIOError, match="a pipe is full"), state.lock_lab("one"):
+        raise BlockingIOError(errno.EAGAIN, "a pipe is full")
+    with state.lock_lab("one"):  # and it let go
+        pass
+
+
+def test_an_eagain_of_undoing_a_measurement_is_not_taken_for_one_that_is_under_way(
+    state: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def blocked(_: StateDirectory) -> None:
+        raise BlockingIOError(errno.EAGAIN, "a pipe is full")
+
+    monkeypatch.setattr(reaction, "_undo", blocked)
+    with pytest.raises(BlockingIOError, match="a pipe is full"):
+        reaction.undo_killed_measurement(state)
+    with state.lock_measurement():
+        reaction.undo_killed_measurement(state)  # somebody measures: nothing of it is touched
+
+
+OF_ANOTHER_VERSION: dict[str, dict[str, Any]] = {
+    "a newer schema": {"schema": SCHEMA + 1, "version": "9.1", "model": {"nodes": [], "links": [1, 2]}},
+    "no schema": {"schema": None},
+    "a field that is missing": {"k": None},
+    "a field of another type": {"k": "1000"},
+    "a slot that is none": {"slot": 4711},
+    "a mechanism that is none": {"delay_by": "magic"},
+}
+
+
+def _rewrite(state: StateDirectory, lab: str, **changes: Any) -> None:
+    """Change fields of a lab's record; None removes one."""
+    path = state.lab_directory(lab) / "lab.json"
+    data = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in data.items() if value is not None}))
+
+
+@pytest.mark.parametrize("what", OF_ANOTHER_VERSION)
+def test_a_record_of_another_version_is_refused_with_a_hint(state: StateDirectory, what: str) -> None:
+    state.write(RECORD)
+    _rewrite(state, "one", **OF_ANOTHER_VERSION[what])
+    with pytest.raises(LabUnreadable) as caught:
+        state.read("one")
+    assert "testbed destroy -n one" in (caught.value.hint or "")
+    assert isinstance(caught.value, LabNotFound), "who looks for labs passes over it"
+    if what == "a newer schema":
+        assert "deployed by testbed 9.1" in caught.value.message
+
+
+def test_a_record_of_the_same_schema_with_more_in_it_is_read(state: StateDirectory) -> None:
+    state.write(RECORD)
+    _rewrite(state, "one", colour="red", runtime=None)
+    assert state.read("one") == RECORD
+
+
+@pytest.mark.parametrize("what", OF_ANOTHER_VERSION)
+def test_a_record_of_another_version_does_not_stand_in_the_way_of_others(state: StateDirectory, what: str) -> None:
+    _record(state, "one", 511)
+    state.write(replace(RECORD, name="two", slot=7, model={"links": [1]}))
+    _rewrite(state, "one", **OF_ANOTHER_VERSION[what])
+    assert state.take_slot(7) == 8
+    assert state.count_links(state.read("two")) == (3 if what == "a newer schema" else 1)
+    if what != "a slot that is none":
+        assert state.take_slot(511) == 0, "its slot is taken nevertheless"
+    assert state.names() == ["one", "two"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 
 import pytest
+from memory_maps import maps_in_memory
 
 from testbed.datapath.abi import MARK_FLAGS, PROBABILITY_ONE, ClassFlag, class_handle, gate_handle, red_handle
-from testbed.datapath.maps import LabMaps
 from testbed.drivers.netlink import rtnetlink
 from testbed.drivers.netlink import traffic_control as traffic
 from testbed.drivers.netlink.port_programs import fill_maps
@@ -53,7 +53,7 @@ def test_the_program_leaves_the_mark_to_red_alone_and_nics_have_neither(by: str)
     plan = plan_lab(lab_marked(by), k=1000)
     assert plan.qos is not None
     installs = [item for item in plan.operations if isinstance(item, InstallPort)]
-    maps = LabMaps.in_memory(len(installs), profiles=len(plan.qos.profiles), buffers=len(plan.qos.buffers))
+    maps = maps_in_memory(len(installs), profiles=len(plan.qos.profiles), buffers=len(plan.qos.buffers))
     fill_maps(maps, plan.qos, installs)
     for index, profile in enumerate(plan.qos.profiles):
         (rdma,) = (item for item in profile.classes if item.name == "rdma")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from driven_core import CloseGate, DrivenCore, OpenGate, SendPause
+from memory_maps import maps_in_memory
+from pfc_frames import MAX_QUANTA, pause_ns
 
 from testbed.datapath.abi import CLASSES
-from testbed.datapath.maps import LabMaps
 from testbed.portd.attachment import PortAttachment
-from testbed.portd.core import CloseGate, OpenGate, PauseCore, Report, ReportKind, SendPause
-from testbed.portd.pfc import MAX_QUANTA, pause_ns
+from testbed.portd.core import Report, ReportKind
 
 MS = 1_000_000
 RATE = 50_000_000
@@ -40,14 +41,14 @@ class Bench:
     """A core with its maps and a clock; `flush` confirms what was done as the wire does."""
 
     def __init__(self, *ports: PortAttachment) -> None:
-        self.maps = LabMaps.in_memory(8)
+        self.maps = maps_in_memory(8)
         self.ports = ports or (port(SENDER, RECEIVER), port(RECEIVER, SENDER))
-        self.core = PauseCore(self.ports, self.maps)
+        self.core = DrivenCore(self.ports, self.maps)
         self.now = 1000 * MS
 
-    def again(self) -> PauseCore:
+    def again(self) -> DrivenCore:
         """Another agent over the same maps."""
-        self.core = PauseCore(self.ports, self.maps)
+        self.core = DrivenCore(self.ports, self.maps)
         self.core.take_over(self.now)
         return self.core
 
@@ -71,12 +72,8 @@ class Bench:
         self.now += latency
         for action in actions:
             match action:
-                case SendPause():
-                    self.core.sent(action, self.now)
-                case CloseGate():
-                    self.core.closed(action, self.now)
-                case OpenGate():
-                    self.core.opened(action, self.now)
+                case SendPause() | CloseGate() | OpenGate():
+                    self.core.confirm(action, self.now)
                 case Report():
                     continue
         return list(actions)
@@ -300,7 +297,7 @@ def test_gate_that_is_closed_again_before_it_has_opened_stays_closed_in_the_map(
     bench.pfc({3: MAX_QUANTA})
     closing = bench.core.flush(bench.now)
     assert (opening, closing) == ([OpenGate(SENDER, 1 << 3)], [CloseGate(SENDER, 1 << 3)])
-    bench.core.opened(OpenGate(SENDER, 1 << 3), bench.now)
+    bench.core.confirm(OpenGate(SENDER, 1 << 3), bench.now)
     assert bench.pauses(SENDER)["closed"] == 1, "the guard must know of it"
 
 
@@ -464,7 +461,7 @@ def test_next_agent_forgets_a_port_that_is_gone() -> None:
 
 def test_ports_beyond_the_maps_are_refused() -> None:
     with pytest.raises(ValueError, match="port 9"):
-        PauseCore([port(9, 0)], LabMaps.in_memory(8))
+        DrivenCore([port(9, 0)], maps_in_memory(8))
 
 
 # --- what is measured --------------------------------------------------------------------------------

@@ -6,14 +6,13 @@ import json
 from pathlib import Path
 
 import numpy as np
+from memory_maps import maps_in_memory, ring_in_memory
+from pfc_frames import MAX_QUANTA
 
 from testbed.datapath.abi import CLASSES, EventKind
 from testbed.datapath.layout import EVENT, PAUSE
-from testbed.datapath.maps import LabMaps
-from testbed.datapath.ringbuf import RingMemory
 from testbed.portd.attachment import LabAttachment, PortAttachment
 from testbed.portd.lab import AttachedLab
-from testbed.portd.pfc import MAX_QUANTA
 
 SENDER, RECEIVER, PRIORITY = 1, 2, 5
 """Two ends of a link."""
@@ -46,14 +45,14 @@ def event(kind: EventKind, port: int, priority: int, quanta: int = 0) -> bytes:
 
 
 def test_what_happens_is_written_where_the_data_path_reads(tmp_path: Path) -> None:
-    maps = LabMaps.in_memory(4)
+    maps = maps_in_memory(4)
     maps.ingress[RECEIVER * CLASSES + PRIORITY]["xoff"] = 1
     records = [
         event(EventKind.PFC, SENDER, 1 << PRIORITY, MAX_QUANTA),  # whose time was over long ago
         event(EventKind.PFC, SENDER, 1 << PRIORITY, 0),
         event(EventKind.XOFF, RECEIVER, PRIORITY),
     ]
-    lab = AttachedLab.over(attachment(tmp_path / "events"), maps, RingMemory.in_memory(records))
+    lab = AttachedLab.over(attachment(tmp_path / "events"), maps, ring_in_memory(records))
     lab.core.storm(RECEIVER, PRIORITY, 1_000_000_000, 0)
     lab.work()
     expected = {
@@ -74,9 +73,9 @@ def test_what_happens_is_written_where_the_data_path_reads(tmp_path: Path) -> No
 
 def test_same_failure_is_told_once_a_second(tmp_path: Path) -> None:
     records = [event(EventKind.XOFF, RECEIVER, PRIORITY)]
-    maps = LabMaps.in_memory(2)
+    maps = maps_in_memory(2)
     maps.ingress[RECEIVER * CLASSES + PRIORITY]["xoff"] = 1
-    lab = AttachedLab.over(attachment(tmp_path / "events"), maps, RingMemory.in_memory(records))
+    lab = AttachedLab.over(attachment(tmp_path / "events"), maps, ring_in_memory(records))
     lab.work()
     lab.close()
     assert lab.status()["failures"] == 2, "neither the pause nor the resume left"

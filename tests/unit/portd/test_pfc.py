@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from testbed.portd.pfc import MAX_QUANTA, MalformedPfc, decode_pfc, encode_pfc, pause_ns, priorities_of
+from pfc_frames import MAX_QUANTA, MalformedPfc, decode_pfc, encode_pfc, pause_ns, priorities_of
 
 SOURCE = bytes.fromhex("020000000a01")
 XOFF_3 = bytes.fromhex(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from pause_timers import Timers
+from recorded_times import RecordedTimes
 
-from testbed.portd.histogram import Histogram, Latency
-from testbed.portd.timers import Timers
+from testbed.portd.histogram import Latency
 
 
 def test_quantiles_of_known_values() -> None:
-    histogram = Histogram()
+    histogram = RecordedTimes()
     for value in range(1, 1001):
         histogram.record(value * 1000)
     summary = histogram.summary()
@@ -20,18 +21,18 @@ def test_quantiles_of_known_values() -> None:
 
 
 def test_small_values_are_exact_and_negative_ones_are_zero() -> None:
-    histogram = Histogram()
+    histogram = RecordedTimes()
     for value in (-5, 0, 7, 63):
         histogram.record(value)
     assert [histogram.quantile(share) for share in (0.25, 0.5, 0.75, 1.0)] == [0, 0, 7, 63]
 
 
 def test_nothing_recorded_is_zero() -> None:
-    assert Histogram().summary() == Latency()
+    assert RecordedTimes().summary() == Latency()
 
 
 def test_merge_is_recording_both() -> None:
-    one, other, both = Histogram(), Histogram(), Histogram()
+    one, other, both = RecordedTimes(), RecordedTimes(), RecordedTimes()
     for value in (3, 1000, 5_000_000):
         one.record(value)
         both.record(value)

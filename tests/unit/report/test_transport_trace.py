@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from wire_pair import WirePair
 
 from testbed.errors import TestbedError
-from testbed.report.transport_trace import busiest_pdc, gather, load_trace, plot_trace
+from testbed.report.transport_trace import PdcTrace, busiest_pdc, draw_trace, gather, load_trace, plot_trace
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def write_trace(path: Path) -> WirePair:
@@ -37,24 +40,51 @@ def test_what_happened_is_in_the_trace(tmp_path: Path) -> None:
     assert gather(events, pdcid + 1).paths == []
 
 
-@pytest.mark.parametrize("suffix", [".svg", ".png"])
-def test_the_picture(tmp_path: Path, suffix: str) -> None:
+def test_the_picture(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     write_trace(path)
     events = load_trace(path)
-    target = tmp_path / f"picture{suffix}"
+    target = tmp_path / "picture.svg"
     plot_trace(gather(events, busiest_pdc(events)), "a <b> $c$", target)
-    assert target.stat().st_size > 10_000
-    if suffix == ".svg":
-        assert "round trip, us" in target.read_text() or "<path" in target.read_text()
+    picture = ElementTree.fromstring(target.read_text())
+    written = [item.text or "" for item in picture.iter(f"{SVG}text")]
+    assert "a <b> $c$" in written
+    assert [text.partition(",")[0] for text in written if text.startswith(("window,", "round trip,", "entropy"))] == [
+        "window",
+        "round trip",
+        "entropy value",
+    ]
+    assert {"cwnd", "in flight", "retransmitted (1)", "unmarked"} <= set(written)
+    [paths] = [item for item in picture.iter(f"{SVG}path") if item.get("class") == "dots t6"]
+    assert paths.get("d", "").count("h0") >= 5, "each entropy value that was used is seen"
 
 
-def test_a_name_that_is_no_picture(tmp_path: Path) -> None:
+def test_what_is_drawn_is_what_happened() -> None:
+    trace = PdcTrace(
+        windows=[(0.0, 1000.0, 500.0), (5.0, 2000.0, -4.0), (10.0, 2000.0, 0.0)],
+        round_trips=[(1.0, 20.0, False), (2.0, 40.0, True)],
+        paths=[(0.0, 7), (0.0, 7), (5.0, 9)],
+        losses={"nacked": [5.0], "timeout": [5.0, 9.0]},
+    )
+    picture = ElementTree.fromstring(draw_trace(trace, "t"))
+    drawn = {item.findtext(f"{SVG}title"): item.get("d", "") for item in picture.iter(f"{SVG}path")}
+    assert drawn["cwnd"].count("H") == drawn["cwnd"].count("V") == 2, "each value is kept until the next"
+    assert drawn["nacked (1)"].count("h0") == 1 and drawn["timeout (2)"].count("h0") == 2
+    dots = [item.get("d", "") for item in picture.iter(f"{SVG}path") if (item.get("class") or "").startswith("dots")]
+    assert dots[-1].count("h0") == 2, "two packets at one place are drawn once"
+    [nacked, *_] = drawn["nacked (1)"].split("h0")
+    assert nacked not in drawn["timeout (2)"], "two kinds at one moment do not cover each other"
+    heights = [item.text for item in picture.iter(f"{SVG}text") if item.text and item.text.startswith("-")]
+    assert heights == [], "nothing is below zero"
+
+
+@pytest.mark.parametrize("name", ["picture.nonsense", "picture.png", "missing/picture.svg"])
+def test_a_name_that_is_no_picture(tmp_path: Path, name: str) -> None:
     path = tmp_path / "trace.jsonl"
     write_trace(path)
     events = load_trace(path)
     with pytest.raises(TestbedError, match="cannot write"):
-        plot_trace(gather(events, busiest_pdc(events)), "", tmp_path / "picture.nonsense")
+        plot_trace(gather(events, busiest_pdc(events)), "", tmp_path / name)
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_report_into_a_read_only_directory(results: Path, monkeypatch: pytest.Mo
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, os.strerror(13))
 
-    monkeypatch.setattr("testbed.results.store.tempfile.NamedTemporaryFile", refuse)
+    monkeypatch.setattr("testbed.files.os.open", refuse)
     code, text = run("report", results / "permutation")
     assert code == 2 and "Permission denied" in text
 

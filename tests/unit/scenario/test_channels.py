@@ -9,9 +9,16 @@ import pytest
 from fake_lab import small_lab
 
 from testbed.errors import ScenarioError
-from testbed.model.scenario import TransportKind
 from testbed.plan.operations import PortPlan
-from testbed.scenario.run.channels import SOURCE_PORTS, TCP_PORT, UET_PORT, ChannelPlan, plan_channels
+from testbed.scenario.run.channels import (
+    CONNECTIONS,
+    LISTENING_PORT,
+    SOURCE_PORTS,
+    ChannelPlan,
+    ChannelRules,
+    plan_channels,
+)
+from testbed.transport.uet.packets.codes import UDP_PORT
 from testbed.workload.builder import StepBuilder
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.patterns import generate_background, generate_permutation, generate_point_to_point
@@ -22,9 +29,14 @@ NICS = [host.nics[0] for host in PLAN.hosts]
 """One of each host."""
 
 
-def planned(workload: Workload, *, nics: list[PortPlan] = NICS, seed: int = 1, **options: object) -> ChannelPlan:
-    options = {"kind": TransportKind.TCP} | options
-    return plan_channels(workload, nics, seed=seed, **options)  # type: ignore[arg-type]
+def planned(
+    workload: Workload, rules: ChannelRules = CONNECTIONS, *, nics: list[PortPlan] = NICS, seed: int = 1
+) -> ChannelPlan:
+    return plan_channels(workload, nics, rules, seed=seed)
+
+
+SPRAYING = ChannelRules(destination_port=UDP_PORT, one_for_each_pair=True)
+SINGLE_PATH = replace(SPRAYING, keeps_port=True)
 
 
 def test_flows_of_a_pattern_have_channels_of_their_own() -> None:
@@ -72,17 +84,17 @@ def test_a_pipeline_sends_one_after_another() -> None:
 
 def test_uet_has_one_channel_for_each_pair() -> None:
     workload = generate_permutation(ranks=8, size_bytes=10, rng=random.Random(1), flows=3)
-    plan = planned(workload, kind=TransportKind.UET)
+    plan = planned(workload, SPRAYING)
     assert len(plan.channels) == 8
     assert {channel.source_port for channel in plan.channels} == {0}
-    assert {channel.destination_port for channel in plan.channels} == {UET_PORT}
-    single = planned(workload, kind=TransportKind.UET, single_path=True)
+    assert {channel.destination_port for channel in plan.channels} == {UDP_PORT}
+    single = planned(workload, SINGLE_PATH)
     assert all(SOURCE_PORTS[0] <= channel.source_port < SOURCE_PORTS[1] for channel in single.channels)
 
 
 def test_on_a_single_path_a_nic_has_one_port_for_all_its_peers() -> None:
     workload = generate_collective("all_to_all", ranks=4, size_bytes=400)
-    plan = planned(workload, kind=TransportKind.UET, single_path=True)
+    plan = planned(workload, SINGLE_PATH)
     ports = {(channel.source, channel.source_port) for channel in plan.channels}
     assert len(ports) == 4
 
@@ -94,7 +106,7 @@ def test_ports_are_the_seeds_and_below_the_ephemeral_ones() -> None:
     assert [c.source_port for c in first.channels] != [c.source_port for c in other.channels]
     assert all(SOURCE_PORTS[0] <= channel.source_port < SOURCE_PORTS[1] < 32768 for channel in first.channels)
     assert len({(c.source, c.destination, c.source_port) for c in first.channels}) == 400
-    assert {channel.destination_port for channel in first.channels} == {TCP_PORT}
+    assert {channel.destination_port for channel in first.channels} == {LISTENING_PORT}
 
 
 def test_ranks_of_one_host_have_no_channel() -> None:

@@ -24,12 +24,13 @@ from testbed.report.scenario.latencies import latency_distribution, latency_rows
 from testbed.report.scenario.tables import channels_csv
 from testbed.results import Outcome, Record, decode_record, encode_record
 from testbed.scenario import ScenarioStopped, run_sweep
-from testbed.scenario.ideals.latency_ideals import ideal_latency_s
 from testbed.scenario.run.flow_processes import Sender, wait_for_senders
 from testbed.scenario.sweep.points import plan_points
-from testbed.scenario.transports.settings import TransportSettings
+from testbed.scenario.transports.programs.latency_ideals import ideal_latency_s
+from testbed.scenario.transports.registry import transport_on
 from testbed.units import ByteCount, Duration
 
+TRAFFIC = "testbed.scenario.transports.programs.perftest_traffic"
 DATA = Path(__file__).parents[2] / "data/perftest"
 STAYS = ["tail", "-f", "/dev/null"]
 NIC_BPS = 100e6
@@ -47,8 +48,8 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     readings = iter(CpuTimes(total=1000 * n, idle=600 * n, steal=0, softirq=0) for n in range(1, 100))
     monkeypatch.setattr("testbed.scenario.run.observation.read_cpu_times", lambda: next(readings))
     monkeypatch.setattr("testbed.scenario.trust.machine.MAX_WAKE_NS", 10**12)
-    monkeypatch.setattr("testbed.scenario.transports.perftest_traffic.search_path", lambda: str(tmp_path / "bin"))
-    monkeypatch.setattr("testbed.scenario.transports.perftest_traffic.listens", lambda pid, port: True)
+    monkeypatch.setattr(f"{TRAFFIC}.search_path", lambda: str(tmp_path / "bin"))
+    monkeypatch.setattr(f"{TRAFFIC}.listens", lambda pid, port: True)
     monkeypatch.setattr(rdma, "gid_index", lambda device, address: 1)
     monkeypatch.setattr(rdma, "counters", lambda device: {"completer_retry_err": 0})
 
@@ -124,7 +125,7 @@ def test_what_either_end_sends_again_is_counted(monkeypatch: pytest.MonkeyPatch)
         return {"completer_retry_err": counted[device]}
 
     monkeypatch.setattr(rdma, "counters", counters)
-    monkeypatch.setattr("testbed.scenario.transports.perftest_traffic._Recorder.read", lambda self: None)
+    monkeypatch.setattr(f"{TRAFFIC}._Recorder.read", lambda self: None)
     for verb, output, expected in (("write", "ib_write_lat-unsorted", [2, 1, 0]), ("read", "ib_read_lat", [1, 1, 1])):
         record = run(lab_with(printed(output)), {"verb": verb})
         assert [one.retransmits for one in record.points[0].runs[0].channels] == expected
@@ -137,7 +138,7 @@ def test_pairs_take_turns_unless_together(monkeypatch: pytest.MonkeyPatch) -> No
         seen.append(len(senders))
         return wait_for_senders(senders, **settings)
 
-    monkeypatch.setattr("testbed.scenario.transports.perftest_traffic.wait_for_senders", counting)
+    monkeypatch.setattr(f"{TRAFFIC}.wait_for_senders", counting)
     monkeypatch.setattr("testbed.scenario.trust.machine.MAX_START_SKEW", 100.0)
     run(lab_with(printed("ib_send_lat-unsorted")), {"verb": "send"})
     assert seen == [1, 1, 1]
@@ -256,22 +257,22 @@ def test_the_ideal_is_each_packet_sent_at_each_hop(
 ) -> None:
     """Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4: 58 bytes."""
     lab = lab_with(printed("ib_write_lat-unsorted"))
-    settings = TransportSettings(lab, Transport(kind=TransportKind.RDMA))
+    transport = transport_on(lab, Transport(kind=TransportKind.RDMA))
     a, b = ends(lab, same_leaf=same_leaf)
     expected = factor * hops * (there + back) * 8 / NIC_BPS
-    assert ideal_latency_s(settings, test, a, b, size) == pytest.approx(expected, rel=1e-4)
+    assert ideal_latency_s(transport, test, a, b, size) == pytest.approx(expected, rel=1e-4)
 
 
 def test_packets_of_a_large_message_follow_each_other() -> None:
     """Four packets through the first port, and the last one through the others."""
     lab = lab_with(printed("ib_write_lat-unsorted"))
-    settings = TransportSettings(lab, Transport(kind=TransportKind.RDMA))
+    transport = transport_on(lab, Transport(kind=TransportKind.RDMA))
     a, b = ends(lab, same_leaf=False)
     packet = 4096 + 58
     expected = (4 * packet + 3 * packet) * 8 / NIC_BPS
-    assert ideal_latency_s(settings, PerftestTest.SEND_LAT, a, b, 4 * 4096) == pytest.approx(expected, rel=1e-4)
+    assert ideal_latency_s(transport, PerftestTest.SEND_LAT, a, b, 4 * 4096) == pytest.approx(expected, rel=1e-4)
     more = 74 * 4 * 8 / NIC_BPS + 8 * 8 / NIC_BPS  # the request, and an AETH in the first and the last packet
-    assert ideal_latency_s(settings, PerftestTest.READ_LAT, a, b, 4 * 4096) == pytest.approx(expected + more, rel=1e-4)
+    assert ideal_latency_s(transport, PerftestTest.READ_LAT, a, b, 4 * 4096) == pytest.approx(expected + more, rel=1e-4)
 
 
 # ------------------------------------------------------------------ reports

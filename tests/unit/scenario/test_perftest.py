@@ -22,6 +22,7 @@ from testbed.scenario.trust.machine import MAX_CPU_BUSY, check_machine
 from testbed.units import Duration
 
 STAYS = ("tail", "-f", "/dev/null")
+TRAFFIC = "testbed.scenario.transports.programs.perftest_traffic"
 TABLE = """\
  Number of qps   : 1\t\tTransport type : IB
 ---------------------------------------------------------------------------------------
@@ -43,8 +44,8 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("testbed.scenario.run.observation.read_cpu_times", lambda: next(readings))
     monkeypatch.setattr("testbed.scenario.trust.machine.MAX_START_SKEW", 100.0)
     monkeypatch.setattr("testbed.scenario.trust.machine.MAX_WAKE_NS", 10**12)
-    monkeypatch.setattr("testbed.scenario.transports.perftest_traffic.search_path", lambda: str(tmp_path / "bin"))
-    monkeypatch.setattr("testbed.scenario.transports.perftest_traffic.listens", lambda pid, port: True)
+    monkeypatch.setattr(f"{TRAFFIC}.search_path", lambda: str(tmp_path / "bin"))
+    monkeypatch.setattr(f"{TRAFFIC}.listens", lambda pid, port: True)
     monkeypatch.setattr(rdma, "gid_index", lambda device, address: 1)
     counted = iter(range(10_000))
     monkeypatch.setattr(
@@ -134,9 +135,19 @@ def test_a_flow_that_fails_says_what_perftest_says() -> None:
 
 
 def test_a_server_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("testbed.scenario.transports.perftest_traffic.listens", lambda pid, port: False)
+    monkeypatch.setattr(f"{TRAFFIC}.listens", lambda pid, port: False)
     lab = lab_with(printed(TABLE), server=("true",))
     with pytest.raises(ScenarioStopped, match="failed on p1-s2-h1: ib_write_bw ended before its client came"):
+        run(lab)
+
+
+def test_a_server_that_is_late_is_named_with_the_time_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More flows have more time, and what is said is the time that they had."""
+    monkeypatch.setattr(f"{TRAFFIC}.listens", lambda pid, port: False)
+    monkeypatch.setattr(f"{TRAFFIC}.LISTEN_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(f"{TRAFFIC}.LISTEN_TIMEOUT_PER_FLOW_S", 0.2)
+    lab = lab_with(printed(TABLE))
+    with pytest.raises(ScenarioStopped, match="not listening after 1 s"):
         run(lab)
 
 
@@ -149,7 +160,7 @@ def test_hosts_without_devices_are_refused_before_anything_starts() -> None:
 
 
 def test_perftest_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("testbed.scenario.transports.perftest_traffic.search_path", lambda: "/nonexistent")
+    monkeypatch.setattr(f"{TRAFFIC}.search_path", lambda: "/nonexistent")
     with pytest.raises(CapabilityError, match="ib_write_bw is not installed"):
         run(lab_with(printed(TABLE)))
 

@@ -10,13 +10,13 @@ import pytest
 from fake_lab import small_lab
 
 from testbed.errors import ScenarioError
-from testbed.model.scenario import TransportKind
 from testbed.plan.operations import PortPlan
 from testbed.scenario.run.channels import plan_channels
 from testbed.scenario.run.measured import Ideals, put_together, settle_digests
 from testbed.scenario.run.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of
-from testbed.worker.program import Program, TcpSettings
+from testbed.worker.program import Program
 from testbed.worker.program_json import decode_program, encode_program
+from testbed.worker.transports.tcp import TcpSettings
 from testbed.workload.builder import StepBuilder
 from testbed.workload.collectives.algorithms import ALGORITHMS, generate_collective
 from testbed.workload.collectives.datatype import DataType
@@ -35,7 +35,7 @@ IDEALS = Ideals(
 
 
 def place(workload: Workload, nics: list[PortPlan] = NICS, k: float = 1.0) -> PlacedWorkload:
-    channels = plan_channels(workload, nics, kind=TransportKind.TCP, seed=1)
+    channels = plan_channels(workload, nics, seed=1)
     return PlacedWorkload(workload=workload, ranks=nics, channels=channels, k=k, seed=1)
 
 

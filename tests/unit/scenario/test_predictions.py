@@ -50,7 +50,7 @@ def carried(lab: PlannedLab, workload: Workload, *, run: bool = True, seed: int 
     placement = RankPlacement(nics=nics, ranks_per_host=0)
     if not run:
         return Carried(workload=workload, placement=placement)
-    plan = plan_channels(workload, nics, kind=TransportKind.TCP, seed=seed)
+    plan = plan_channels(workload, nics, seed=seed)
     channels = []
     for one in plan.channels:
         ends = [

@@ -9,13 +9,14 @@ from fake_lab import FakeLab, small_lab
 
 from testbed.collect.cpu import CpuUse
 from testbed.collect.probe_ledger import ProbeReport, ProbeStream, StreamResult
-from testbed.collect.probe_packet import FRAME_BYTES
+from testbed.drivers.nodes.probe_packet import FRAME_BYTES
 from testbed.fabric import generate_fabric
 from testbed.fabric.params import FabricParams, UplinkParams
 from testbed.model import Delay, Lab
-from testbed.model.scenario import Fault, FaultKind, Probes, Scalar, Scenario, TopologyRef, Workload
+from testbed.model.scenario import Fault, Probes, Scalar, Scenario, TopologyRef, Workload
 from testbed.plan import plan_lab
 from testbed.results import RunEvent, Transfers
+from testbed.scenario.faults.registry import lab_fault
 from testbed.scenario.probes.findings import probe_findings
 from testbed.scenario.probes.planning import (
     MOST_OF_NIC,
@@ -29,14 +30,15 @@ from testbed.scenario.probes.planning import (
     TRAIN,
     ProbePlan,
     is_single_path,
-    may_lose,
     plan_probes,
 )
 from testbed.scenario.run.measures import RunData, compute_metrics
 from testbed.scenario.run.observation import Observation
 from testbed.scenario.run.traffic import make_traffic
 from testbed.scenario.sweep.as_run import scenario_as_run
+from testbed.scenario.trust.evidence import Evidence
 from testbed.scenario.trust.probes import check_order, check_pace
+from testbed.scenario.trust.registry import judge_run
 from testbed.spec.scenario.file import load_scenario_text
 from testbed.units import ByteCount, Duration
 
@@ -45,7 +47,7 @@ AT = Duration.parse("1s")
 UPLINK = "p1-s1-rail1:uplink1"
 
 
-def fault(kind: FaultKind = FaultKind.LINK_SET, **settings: Scalar) -> Fault:
+def fault(kind: str = "link-set", **settings: Scalar) -> Fault:
     return Fault(at=AT, kind=kind, target=UPLINK, settings=settings)
 
 
@@ -133,10 +135,10 @@ def test_small_machines_send_fewer() -> None:
 
 def test_faults_that_may_lose_packets() -> None:
     lossy = [SILENT, fault(loss=0.1), fault(loss_every=9), fault(corruption=0.1)]
-    lossy += [fault(kind) for kind in (FaultKind.LINK_DOWN, FaultKind.LINK_FLAP, FaultKind.NODE_KILL)]
-    assert all(may_lose(item) for item in [*lossy, fault(FaultKind.DAEMON_KILL, daemon="bgpd")])
-    others = [fault(rate="50%"), fault(delay="1ms"), fault(FaultKind.AGENT_KILL), fault(FaultKind.PFC_STORM)]
-    assert not any(may_lose(item) for item in others)
+    lossy += [fault(kind) for kind in ("link-down", "link-flap", "node-kill")]
+    assert all(lab_fault(item).may_lose for item in [*lossy, fault("daemon-kill", daemon="bgpd")])
+    others = [fault(rate="50%"), fault(delay="1ms"), fault("agent-kill"), fault("pfc-storm")]
+    assert not any(lab_fault(item).may_lose for item in others)
 
 
 def sprayed() -> FakeLab:
@@ -154,11 +156,11 @@ def sprayed() -> FakeLab:
 def test_where_a_flow_keeps_to_one_path() -> None:
     assert is_single_path(scenario(), lab())
     assert is_single_path(scenario(fault(rate="50%", both=True)), lab())
-    assert is_single_path(scenario(fault(FaultKind.AGENT_KILL)), lab())
+    assert is_single_path(scenario(fault("agent-kill")), lab())
     assert not is_single_path(scenario(), sprayed())
     for moved in (
         SILENT,
-        fault(FaultKind.LINK_DOWN),
+        fault("link-down"),
         fault(delay="1us"),
         fault(jitter="1us"),
         fault(rate="1G", loss=0),
@@ -246,10 +248,17 @@ def test_nothing_lost_is_no_time_and_no_probes_are_no_metric() -> None:
         assert "blackhole_time_loss" not in without and "streams_hit" not in without
 
 
+def judged(report: ProbeReport, asked: Scenario, *events: RunEvent) -> list[str]:
+    """The names of the trust checks that probes add to those of every run."""
+    silent = Evidence(scenario=asked, lab=lab(), observation=Observation(), events=events)
+    usual = {check.name for check in judge_run(silent)}
+    return [check.name for check in judge_run(replace(silent, probes=report)) if check.name not in usual]
+
+
 def test_what_the_record_keeps() -> None:
     report = reported(stream(0, lost_s=DARK), stream(1, lost_s=DARK[:9]), stream(2))
-    found = probe_findings(report, scenario(SILENT), lab(), [EVENT], 4.0)
-    assert [check.name for check in found.checks] == ["probe-pace"]
+    found = probe_findings(report, [EVENT], 4.0)
+    assert judged(report, scenario(SILENT), EVENT) == ["probe-pace"]
     assert found.counters["probes_lost"] == 27 and found.counters["probe_streams"] == 3
     dark, worst, second = found.series
     assert dark.unit == "share" and max(value or 0 for value in dark.values) == pytest.approx(2 / 3)
@@ -262,12 +271,13 @@ def test_what_the_record_keeps() -> None:
     )
     (histogram,) = found.distributions
     assert sum(histogram.counts) == 3 and histogram.counts[0] == histogram.counts[10] == histogram.counts[-1] == 1
-    assert probe_findings(None, scenario(SILENT), lab(), [EVENT], 4.0).counters == {}
+    assert probe_findings(None, [EVENT], 4.0).counters == {}
 
 
 def test_losses_of_a_run_without_faults_are_no_blackhole() -> None:
-    found = probe_findings(reported(stream(0, lost_s=DARK)), scenario(), lab(), [], 4.0)
-    assert found.distributions == [] and [check.name for check in found.checks] == ["probe-pace", "ordering"]
+    report = reported(stream(0, lost_s=DARK))
+    assert probe_findings(report, [], 4.0).distributions == []
+    assert judged(report, scenario()) == ["probe-pace", "ordering"]
 
 
 def test_a_machine_that_could_not_send_them_is_not_trusted() -> None:

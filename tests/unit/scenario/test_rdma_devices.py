@@ -13,8 +13,7 @@ from testbed.model.scenario import Transport, TransportKind
 from testbed.plan.operations import CreateRdma
 from testbed.results import Channel, FlowEnd, Transfers
 from testbed.scenario.run.measured import Measured
-from testbed.scenario.transports.rdma_devices import RdmaDevices
-from testbed.scenario.transports.settings import TransportSettings
+from testbed.scenario.transports.registry import transport_on
 
 
 def channel(source: str, destination: str) -> Channel:
@@ -50,8 +49,7 @@ def test_counters_of_a_device_are_told_once(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(rdma, "mark_connections", mark)
     monkeypatch.setattr(rdma, "counters", lambda device: dict(counts[device]))
-    settings = TransportSettings(lab, Transport(kind=TransportKind.RDMA))
-    devices = RdmaDevices(lab, nics, settings)
+    add_counted = transport_on(lab, Transport(kind=TransportKind.RDMA)).observe_run(nics)
     assert marked == [([nic.node for nic in nics], 2)], "ECT(0)"
     counts["p1-s1-h1"]["completer_retry_err"] += 3
     counts["p1-s1-h2"] = {}  # it has gone
@@ -66,7 +64,7 @@ def test_counters_of_a_device_are_told_once(monkeypatch: pytest.MonkeyPatch) -> 
         counters={"latest_timer_us": 7.0},
         steps_left={},
     )
-    after = devices.add_to(before)
+    after = add_counted(before)
     assert [item.retransmits for item in after.channels] == [3, 0, 0]
     assert {(item.source_port, item.packets) for item in after.channels} == {(None, None)}
     assert after.counters["latest_timer_us"] == 7.0

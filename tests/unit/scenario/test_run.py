@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from fake_lab import FakeLab, small_lab
 
+from testbed.collect.environment import collect_environment
 from testbed.errors import CapabilityError, DriverError, ScenarioError
 from testbed.model.scenario import Expectation, Repeat, Scenario, TopologyRef, Transport, Workload
 from testbed.report.comparison import compare_records
@@ -265,6 +266,61 @@ def test_a_sweep_goes_on_where_it_ended() -> None:
     again = run_scenario(asked, lab, previous=first)
     assert lab.started == []
     assert again.points == first.points and again.verdict == first.verdict
+
+
+def elsewhere(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
+    """Move to another machine."""
+    real = collect_environment([])
+    monkeypatch.setattr(
+        "testbed.scenario.sweep.runner.collect_environment",
+        lambda _: replace(real, **changes),  # type: ignore[arg-type]
+    )
+
+
+def swept(cc: str) -> Callable[[str, Sequence[str]], Sequence[str]]:
+    """Flows that fail with this congestion control, which end a sweep at its point."""
+    return lambda node, argv: ("false",) if cc in argv else timed(node, argv)
+
+
+def test_a_resumed_record_says_what_each_session_ran_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = ("cubic", "reno", "bbr")
+    variants = [replace(scenario(transport=Transport(cc=cc)), values={"transport.cc": cc}) for cc in values]
+    asked = scenario(matrix={"transport.cc": values}, variants=tuple(variants))
+    elsewhere(monkeypatch, kernel="6.1.0-a")
+    with pytest.raises(ScenarioStopped) as stopped:
+        run_scenario(asked, lab_with(swept("reno")))
+    first = decode_record(encode_record(stopped.value.record))
+    assert (first.environment.kernel, first.earlier) == ("6.1.0-a", [])
+    elsewhere(monkeypatch, kernel="6.8.0-b", cores=64)
+    with pytest.raises(ScenarioStopped) as stopped:
+        run_scenario(asked, lab_with(swept("bbr")), previous=first)
+    second = decode_record(encode_record(stopped.value.record))
+    assert (second.environment.kernel, second.environment.cores) == ("6.8.0-b", 64)
+    assert [(item.environment, item.started, item.points) for item in second.earlier] == [
+        (first.environment, first.started, ["cc=cubic"])
+    ]
+    elsewhere(monkeypatch, kernel="6.12.0-c")
+    third = decode_record(encode_record(run_scenario(asked, lab_with(timed), previous=second)))
+    assert third.environment.kernel == "6.12.0-c" and not third.incomplete
+    assert [(item.environment.kernel, item.points) for item in third.earlier] == [
+        ("6.1.0-a", ["cc=cubic"]),
+        ("6.8.0-b", ["cc=reno"]),
+    ]
+
+
+def test_a_session_that_measures_nothing_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere(monkeypatch, kernel="6.1.0-a")
+    first = run_scenario(scenario(), lab_with(timed))
+    elsewhere(monkeypatch, kernel="6.8.0-b")
+    again = run_scenario(scenario(), lab_with(timed), previous=first)
+    assert (again.environment, again.earlier) == (first.environment, [])
+
+
+def test_wall_time_and_virtual_time_do_not_meet_in_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = run_scenario(scenario(), lab_with(timed))
+    elsewhere(monkeypatch, clock="virtual")
+    with pytest.raises(ScenarioError, match="were measured by the wall clock, and this machine's is virtual"):
+        run_scenario(scenario(), lab_with(timed), previous=first)
 
 
 def test_results_of_another_scenario_are_not_gone_on_with() -> None:

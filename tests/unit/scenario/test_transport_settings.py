@@ -13,8 +13,7 @@ from testbed.errors import ScenarioError
 from testbed.fabric.base_rtt import model_base_rtt
 from testbed.model import DelayBy
 from testbed.model.scenario import Transport, TransportKind
-from testbed.scenario.run.channels import plan_channels
-from testbed.scenario.transports.settings import TransportSettings
+from testbed.scenario.transports.registry import transport_on
 from testbed.transport.uet.config import UetConfig
 from testbed.units import Duration
 from testbed.workload.patterns import generate_point_to_point
@@ -29,8 +28,8 @@ def lab(**changes: Any) -> Any:
     return SimpleNamespace(name="fake", model=model, plan=replace(plan, **changes))
 
 
-def settings(kind: TransportKind = TCP, where: Any = None, **transport: Any) -> TransportSettings:
-    return TransportSettings(where or lab(), Transport(kind=kind, **transport))
+def settings(kind: TransportKind = TCP, where: Any = None, **transport: Any) -> Any:
+    return transport_on(where or lab(), Transport(kind=kind, **transport))
 
 
 def traffic_class(name: str, priority: int, *, lossless: bool = False, ecn: bool = False) -> Any:
@@ -72,11 +71,11 @@ def test_the_class_that_is_chosen() -> None:
     assert settings(TCP, lab_with_classes(BULK, ecn, lossless)).dscp == 0
 
 
-def uet_of_first_host(subject: TransportSettings, where: Any) -> Any:
+def uet_of_first_host(subject: Any, where: Any) -> Any:
     ranks = [where.plan.hosts[0].nics[0], where.plan.hosts[3].nics[0]]
     workload = generate_point_to_point(ranks=2, size_bytes=10)
-    channels = plan_channels(workload, ranks, kind=UET, seed=1)
-    return ranks, subject.uet(ranks[0].node, ranks, channels, job_id=5, key="")
+    channels = subject.plan_channels(workload, ranks, seed=1)
+    return ranks, subject.host_settings(ranks[0].node, ranks, channels, job_id=5, key="")
 
 
 def test_uet_gets_the_labs_numbers() -> None:

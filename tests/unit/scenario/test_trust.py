@@ -7,8 +7,10 @@ import pytest
 
 from testbed.collect.canary import Canary, Lateness
 from testbed.collect.cpu import SoftnetCounts
-from testbed.model.scenario import Fault, FaultKind
-from testbed.scenario.faults.timeline import _acts, link_change
+from testbed.model.scenario import Fault
+from testbed.scenario.faults.link_set import link_change
+from testbed.scenario.faults.registry import lab_fault
+from testbed.scenario.faults.timeline import plan_acts
 from testbed.scenario.trust.machine import check_backlogs, check_lateness
 from testbed.scenario.trust.ports import _deviation
 from testbed.units import Duration, Rate
@@ -64,13 +66,14 @@ def fault(**values: object) -> Fault:
 
 
 def test_a_flap_is_down_for_half_of_each_period() -> None:
-    flap = fault(at="1s", until="3s", period="1s", kind=FaultKind.LINK_FLAP, target="a:b")
-    acts = sorted((act.at_s, act.undo) for act in _acts([flap]))
+    flap = fault(at="1s", until="3s", period="1s", kind="link-flap", target="a:b")
+    acts = sorted((act.at_ns / 1e9, act.undo) for act in plan_acts([lab_fault(flap)]))
     assert acts == [(1.0, False), (1.5, True), (2.0, False), (2.5, True)]
 
 
 def test_without_an_end_it_lasts() -> None:
-    assert [act.undo for act in _acts([fault(at="1s", kind=FaultKind.LINK_DOWN, target="a:b")])] == [False]
+    lasting = lab_fault(fault(at="1s", kind="link-down", target="a:b"))
+    assert [act.undo for act in plan_acts([lasting])] == [False]
 
 
 def test_the_words_of_a_file_as_a_change() -> None:
@@ -78,3 +81,8 @@ def test_the_words_of_a_file_as_a_change() -> None:
     assert link_change({"rate": "100G"}).rate == Rate.parse("100G")
     change = link_change({"delay": "500ns", "loss": "1%", "silent": True, "loss_every": 10})
     assert (change.delay, change.loss, change.silent, change.loss_every) == (Duration.parse("500ns"), 0.01, True, 10)
+
+
+def test_the_last_up_of_a_flap_is_not_late() -> None:
+    flap = fault(at="1s", until="2200ms", period="1s", kind="link-flap", target="a:b")
+    assert max(act.at_ns for act in plan_acts([lab_fault(flap)])) == 2_200_000_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 from fake_lab import FakeLab, small_lab
 
-from testbed.scenario.run import workers as crew_module
+from testbed.scenario.run import workers as workers_module
 from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.workers import Answers, Workers
 
@@ -19,7 +20,7 @@ ECHO = HELLO + "for line in sys.stdin: print(line, end='', flush=True)\n"
 NEVER = 60.0
 
 
-def crew_of(scripts: dict[str, str]) -> Workers:
+def workers_of(scripts: dict[str, str]) -> Workers:
     """Hosts and what runs on them."""
 
     def program(node: str, argv: Sequence[str]) -> Sequence[str]:
@@ -28,38 +29,38 @@ def crew_of(scripts: dict[str, str]) -> Workers:
     return Workers(FakeLab(*small_lab(), program))
 
 
-def start(crew: Workers, *hosts: str) -> Answers:
-    return crew.start(hosts, None)
+def start(workers: Workers, *hosts: str) -> Answers:
+    return workers.start(hosts, None)
 
 
-def wait(crew: Workers, expected: str, *hosts: str, interrupt: Interrupt | None = None, **options: bool) -> Answers:
-    return crew.wait(hosts, expected, time.monotonic() + NEVER, interrupt, **options)
+def wait(workers: Workers, expected: str, *hosts: str, interrupt: Interrupt | None = None, **options: bool) -> Answers:
+    return workers.wait(hosts, expected, time.monotonic() + NEVER, interrupt, **options)
 
 
 def test_answers_come_from_all_at_once() -> None:
-    crew = crew_of({"a": ECHO, "b": ECHO})
+    workers = workers_of({"a": ECHO, "b": ECHO})
     try:
-        assert start(crew, "a", "b").complete
-        crew.tell({"a": {"event": "done", "n": 1}, "b": {"event": "other"}})
-        crew.tell({"b": {"event": "done", "n": 2}})
+        assert start(workers, "a", "b").complete
+        workers.tell({"a": {"event": "done", "n": 1}, "b": {"event": "other"}})
+        workers.tell({"b": {"event": "done", "n": 2}})
         others: list[object] = []
-        answers = crew.wait(
+        answers = workers.wait(
             ["a", "b"], "done", time.monotonic() + NEVER, None, lambda host, event: others.append(event)
         )
         assert answers.complete and {host: event["n"] for host, event in answers.events.items()} == {"a": 1, "b": 2}
         assert others == [{"event": "other"}]
     finally:
-        crew.close()
+        workers.close()
 
 
 def test_long_commands_pass_through() -> None:
-    crew = crew_of({"a": ECHO})
+    workers = workers_of({"a": ECHO})
     try:
-        start(crew, "a")
-        crew.tell({"a": {"event": "done", "text": "x" * 3_000_000}})
-        assert len(wait(crew, "done", "a").events["a"]["text"]) == 3_000_000
+        start(workers, "a")
+        workers.tell({"a": {"event": "done", "text": "x" * 3_000_000}})
+        assert len(wait(workers, "done", "a").events["a"]["text"]) == 3_000_000
     finally:
-        crew.close()
+        workers.close()
 
 
 @pytest.mark.parametrize(
@@ -72,88 +73,111 @@ def test_long_commands_pass_through() -> None:
     ],
 )
 def test_who_does_not_start_is_named(script: str, reason: str) -> None:
-    crew = crew_of({"a": ECHO, "b": script})
+    workers = workers_of({"a": ECHO, "b": script})
     try:
-        answers = start(crew, "a", "b")
+        answers = start(workers, "a", "b")
         assert answers.failure is not None
         assert answers.failure.host == "b" and reason in answers.failure.message
-        assert "b" not in crew.workers
+        assert "b" not in workers.workers
     finally:
-        crew.close()
+        workers.close()
 
 
 def test_who_stays_silent_is_named_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew_module, "HELLO_TIMEOUT_S", 0.1)
-    crew = crew_of({"a": "import time\ntime.sleep(60)"})
+    monkeypatch.setattr(workers_module, "HELLO_TIMEOUT_S", 0.1)
+    workers = workers_of({"a": "import time\ntime.sleep(60)"})
     try:
-        answers = start(crew, "a")
+        answers = start(workers, "a")
         assert answers.failure is not None and "is not there after 0 s" in answers.failure.message
-        assert crew.workers == {}
+        assert workers.workers == {}
     finally:
-        crew.close()
+        workers.close()
 
 
 def test_a_death_is_the_reason_of_what_others_lament() -> None:
     """The one whose connection broke may be heard first."""
-    crew = crew_of({"a": ECHO, "b": HELLO + "sys.stdin.readline()\nraise SystemExit(7)"})
+    workers = workers_of({"a": ECHO, "b": HELLO + "sys.stdin.readline()\nraise SystemExit(7)"})
     try:
-        start(crew, "a", "b")
-        crew.tell({"a": {"event": "failed", "reason": "connection reset"}, "b": {"do": "die"}})
-        answers = wait(crew, "done", "a", "b")
+        start(workers, "a", "b")
+        workers.tell({"a": {"event": "failed", "reason": "connection reset"}, "b": {"do": "die"}})
+        answers = wait(workers, "done", "a", "b")
         assert answers.failure is not None and answers.failure.host == "b" and answers.failure.is_death
     finally:
-        crew.close()
+        workers.close()
 
 
 def test_a_refusal_is_told() -> None:
-    crew = crew_of({"a": ECHO})
+    workers = workers_of({"a": ECHO})
     try:
-        start(crew, "a")
-        crew.tell({"a": {"event": "refused", "reason": "steps[3]: odd"}})
-        answers = wait(crew, "done", "a")
+        start(workers, "a")
+        workers.tell({"a": {"event": "refused", "reason": "steps[3]: odd"}})
+        answers = wait(workers, "done", "a")
         assert answers.failure is not None and answers.failure.message == "a: steps[3]: odd"
     finally:
-        crew.close()
+        workers.close()
 
 
 def test_the_tolerant_go_on_with_those_that_are_left() -> None:
-    crew = crew_of({"a": ECHO, "b": HELLO + "raise SystemExit(7)"})
+    workers = workers_of({"a": ECHO, "b": HELLO + "raise SystemExit(7)"})
     try:
-        start(crew, "a", "b")
-        crew.tell({"a": {"event": "report"}})
-        answers = wait(crew, "report", "a", "b", tolerant=True)
+        start(workers, "a", "b")
+        workers.tell({"a": {"event": "report"}})
+        answers = wait(workers, "report", "a", "b", tolerant=True)
         assert set(answers.events) == {"a"}
         assert answers.failure is not None and answers.failure.host == "b"
     finally:
-        crew.close()
+        workers.close()
 
 
 def test_an_interrupt_ends_waiting() -> None:
-    crew = crew_of({"a": ECHO})
+    workers = workers_of({"a": ECHO})
     try:
-        start(crew, "a")
+        start(workers, "a")
         with Interrupt() as interrupt:
             interrupt.request()
-            assert wait(crew, "done", "a", interrupt=interrupt).interrupted
+            assert wait(workers, "done", "a", interrupt=interrupt).interrupted
     finally:
-        crew.close()
+        workers.close()
 
 
 def test_whoever_ended_is_started_again() -> None:
-    crew = crew_of({"a": ECHO})
+    workers = workers_of({"a": ECHO})
     try:
-        start(crew, "a")
-        first = crew.workers["a"].process.pid
-        crew.discard(["a"])
-        assert start(crew, "a").complete
-        assert crew.workers["a"].process.pid != first
+        start(workers, "a")
+        first = workers.workers["a"].process.pid
+        workers.discard(["a"])
+        assert start(workers, "a").complete
+        assert workers.workers["a"].process.pid != first
     finally:
-        crew.close()
+        workers.close()
 
 
 def test_closing_leaves_nobody() -> None:
-    crew = crew_of({"a": ECHO, "b": HELLO + "import time\ntime.sleep(60)"})
-    start(crew, "a", "b")
-    processes = [worker.process for worker in crew.workers.values()]
-    crew.close()
+    workers = workers_of({"a": ECHO, "b": HELLO + "import time\ntime.sleep(60)"})
+    start(workers, "a", "b")
+    processes = [worker.process for worker in workers.workers.values()]
+    workers.close()
     assert all(process.returncode is not None for process in processes)
+
+
+def test_who_keeps_talking_is_late_all_the_same() -> None:
+    """Something is always ready to be read: each event that is heard is followed by the next one."""
+    workers = workers_of({"a": ECHO})
+    ours, theirs = os.pipe()
+    news = b'{"event": "progress"}\n'
+
+    def listen(host: str, event: object) -> None:
+        assert time.monotonic() < deadline + 3.0, "it is listened to for ever"
+        os.write(theirs, news)
+
+    try:
+        assert start(workers, "a").complete
+        os.set_blocking(ours, False)
+        os.write(theirs, news)
+        workers.workers["a"].output = ours
+        deadline = time.monotonic() + 0.1
+        assert workers.wait(["a"], "done", deadline, None, listen).late == ("a",)
+    finally:
+        workers.close()
+        os.close(ours)
+        os.close(theirs)

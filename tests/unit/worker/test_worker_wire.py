@@ -15,13 +15,13 @@ from testbed.worker.program import (
     Endpoint,
     Piece,
     Program,
-    RdmaSettings,
     Settings,
     Step,
-    TcpSettings,
-    UetSettings,
 )
 from testbed.worker.program_json import decode_program, encode_program
+from testbed.worker.transports.rdma import RdmaSettings
+from testbed.worker.transports.tcp import TcpSettings
+from testbed.worker.transports.uet import UetSettings
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.steps import Collective, Combine
 

@@ -8,9 +8,9 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from local_waits import check_local
 
 from testbed.errors import WorkloadError
-from testbed.workload.builder import check_local
 from testbed.workload.draws import draw_derangement
 from testbed.workload.patterns import (
     Scope,

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from local_waits import check_local
 
 from testbed.errors import SpecError, WorkloadError
 from testbed.units import ByteCount, Duration
-from testbed.workload.builder import check_local
 from testbed.workload.parameters import Parameter, ParameterType
 from testbed.workload.registry import KINDS, build_workload, workload_kind
 from testbed.workload.steps import Compute, Workload

@@ -6,15 +6,15 @@ import random
 from collections import Counter
 
 import pytest
+from collective_reference import run_reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from local_waits import check_local
 
 from testbed.errors import WorkloadError
-from testbed.workload.builder import check_local
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.correctness import count_wrong, make_input
 from testbed.workload.collectives.datatype import DataType
-from testbed.workload.collectives.reference import run_reference
 from testbed.workload.models.inference import generate_kv_cache_incast, generate_serving
 from testbed.workload.models.language_models import MODELS
 from testbed.workload.models.moe import draw_token_counts, generate_moe

@@ -1,23 +1,22 @@
-"""Congestion control of UET sources and destinations: NSCC, RCCC, and the context that joins them."""
+"""Congestion control of UET sources and destinations: NSCC, RCCC, the context that joins them, and the registry."""
 
-from testbed.transport.uet.congestion.context import (
-    CcKind,
-    CcState,
-    CongestionContext,
-    NoCongestionControl,
-    make_context,
-)
+from testbed.transport.uet.congestion.context import CcState, CongestionContext
+from testbed.transport.uet.congestion.controller import Controller
 from testbed.transport.uet.congestion.nscc import Nscc, NsccConfig
 from testbed.transport.uet.congestion.rccc import CreditScheduler, CreditSource
+from testbed.transport.uet.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER, make_context
+from testbed.transport.uet.congestion.window import Window
 
 __all__ = [
-    "CcKind",
+    "CONTROLLERS",
+    "DEFAULT_CONTROLLER",
     "CcState",
     "CongestionContext",
+    "Controller",
     "CreditScheduler",
     "CreditSource",
-    "NoCongestionControl",
     "Nscc",
     "NsccConfig",
+    "Window",
     "make_context",
 ]

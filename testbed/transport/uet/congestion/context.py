@@ -5,19 +5,14 @@ Source: UE Specification 1.0, section 3.6.12.3. A context may serve several PDCs
 
 from __future__ import annotations
 
-from enum import Enum, StrEnum
-from typing import Final
+from enum import Enum
+from typing import TYPE_CHECKING, Final
 
-from testbed.transport.uet.congestion.nscc import Nscc, NsccConfig
-from testbed.transport.uet.congestion.rccc import CreditSource
 from testbed.transport.uet.packets.codes import NackCode
 
-
-class CcKind(StrEnum):
-    NSCC = "nscc"
-    RCCC = "rccc"
-    BOTH = "both"
-    NONE = "none"
+if TYPE_CHECKING:
+    from testbed.transport.uet.congestion.rccc import CreditSource
+    from testbed.transport.uet.congestion.window import Window
 
 
 class CcState(Enum):
@@ -55,7 +50,7 @@ TRANSITIONS: Final[dict[tuple[CcState, CcEvent], CcState]] = {
 
 
 class CongestionContext:
-    """NSCC, RCCC or both; what both permit may be sent.
+    """A window, credit or both; what all of them permit may be sent.
 
     Times in ns, sizes in bytes of nominal packet size (UDP length + 40). One call for each thing that happens; path
     selection is told apart (`paths`). `on_demand` says what waits: for `state` and, with RCCC, for what is asked of
@@ -70,12 +65,12 @@ class CongestionContext:
         "credit",
         "latest_rtt_ns",
         "least_rtt_ns",
-        "nscc",
         "sends",
+        "window",
     )
 
-    def __init__(self, nscc: Nscc | None, credit: CreditSource | None) -> None:
-        self.nscc = nscc
+    def __init__(self, window: Window | None, credit: CreditSource | None) -> None:
+        self.window = window
         self.credit = credit
         self.sends: int = 0
         """Packets sent so far, those sent again included."""
@@ -94,17 +89,17 @@ class CongestionContext:
 
     @property
     def cwnd_bytes(self) -> float:
-        """The window; with RCCC alone, what is in flight and what credit would let follow."""
-        if self.nscc is not None:
-            return self.nscc.cwnd
+        """The window; with credit alone, what is in flight and what credit would let follow."""
+        if self.window is not None:
+            return self.window.cwnd
         if self.credit is not None:
             return float(self._inflight + max(self.credit.credit, 0))
         return 0.0
 
     @property
     def max_wnd_bytes(self) -> float:
-        """The most that `cwnd_bytes` can be at present; with RCCC alone, the window itself."""
-        return self.cwnd_bytes if self.nscc is None else self.nscc.max_wnd
+        """The most that `cwnd_bytes` can be at present; with credit alone, the window itself."""
+        return self.cwnd_bytes if self.window is None else self.window.max_wnd
 
     @property
     def inflight_bytes(self) -> int:
@@ -118,8 +113,8 @@ class CongestionContext:
 
     def can_send(self) -> bool:
         """Tell whether a packet may be sent, of whatever size: at most one too many fits in."""
-        nscc = self.nscc
-        if nscc is not None and not nscc.can_send():
+        window = self.window
+        if window is not None and not window.can_send():
             return False
         credit = self.credit
         return credit is None or credit.credit > 0
@@ -146,21 +141,21 @@ class CongestionContext:
         """A request was sent, the first time or again. `now` is for algorithms to come."""
         self.sends += 1
         self._inflight += size
-        if self.nscc is not None:
-            self.nscc.on_send(size)
+        if self.window is not None:
+            self.window.on_send(size)
         if self.credit is not None:
             self.credit.on_send(size)
 
     def ack_request(self) -> bool:
         """Tell whether the packet just counted by `on_send` must ask for an ACK (AR)."""
-        if self.nscc is not None and self.nscc.ack_request():
+        if self.window is not None and self.window.ack_request():
             return True
         return self.credit is not None and self.credit.credit <= 0
 
     def on_ack(
         self, now: int, newly_received_bytes: int, marked: bool, rtt_ns: int, pend: int = 0, restore: bool = False
     ) -> None:
-        """An ACK arrived; see `Nscc.on_ack`. `rtt_ns` is -1 where it is not valid."""
+        """An ACK arrived; see `Window.on_ack`. `rtt_ns` is -1 where it is not valid."""
         self._inflight -= newly_received_bytes
         if rtt_ns > 0:
             self.latest_rtt_ns = rtt_ns
@@ -168,8 +163,8 @@ class CongestionContext:
                 self.least_rtt_ns = rtt_ns
         if self.credit is not None:
             self.credit.on_feedback()
-        if self.nscc is not None:
-            self.nscc.on_ack(now, newly_received_bytes, marked, rtt_ns, pend, restore)
+        if self.window is not None:
+            self.window.on_ack(now, newly_received_bytes, marked, rtt_ns, pend, restore)
 
     def on_nack(self, now: int, code: NackCode, size: int, rtt_ns: int, known: bool = True) -> None:
         """A NACK for a packet of `size` bytes that counted as in flight; the packet no longer does.
@@ -182,38 +177,38 @@ class CongestionContext:
                 self.credit.on_feedback()
             elif self._inflight <= 0:
                 self.credit.on_refusal()
-        if self.nscc is not None:
-            self.nscc.on_nack(now, code, size, rtt_ns, self.credit is not None)
+        if self.window is not None:
+            self.window.on_nack(now, code, size, rtt_ns, self.credit is not None)
 
     def on_inferred_loss(self, now: int, size: int) -> None:
         """A packet of `size` bytes is taken for lost."""
         self._inflight -= size
-        if self.nscc is not None:
-            self.nscc.on_inferred_loss(now, size)
+        if self.window is not None:
+            self.window.on_inferred_loss(now, size)
 
     def on_discarded(self, size: int) -> None:
         """The peer has thrown away a packet of `size` bytes that is no sign of congestion (out of order on ROD)."""
         self._inflight -= size
-        if self.nscc is not None:
-            self.nscc.inflight -= size
+        if self.window is not None:
+            self.window.inflight -= size
 
     def on_nothing_in_flight(self) -> None:
         """No packet is under way, whatever the sums say. Below 0 they may be: Rcvd_Bytes is rounded up."""
         self._inflight = min(self._inflight, 0)
-        if self.nscc is not None:
-            self.nscc.inflight = min(self.nscc.inflight, 0)
+        if self.window is not None:
+            self.window.inflight = min(self.window.inflight, 0)
 
     def on_found(self, size: int) -> None:
         """A packet of `size` bytes that no longer counted as in flight has arrived all the same: `on_ack` will take it
         off once more."""
         self._inflight += size
-        if self.nscc is not None:
-            self.nscc.inflight += size
+        if self.window is not None:
+            self.window.inflight += size
 
     def on_probe_ack(self, now: int, rtt_ns: int) -> None:
         """The answer to a probe (section 3.6.13.7): it may show that the base RTT is shorter than configured."""
-        if self.nscc is not None:
-            self.nscc.on_probe_ack(rtt_ns)
+        if self.window is not None:
+            self.window.on_probe_ack(rtt_ns)
 
     def on_timeout(self, now: int, size: int) -> None:
         """The RTO of a packet fired: as an inferred loss, and credit to send it again is asked for if there is none."""
@@ -227,10 +222,12 @@ class CongestionContext:
             self.credit.on_credit(now, counter)
 
     def credit_target(self) -> int:
-        """credit_target of the next request or CREDIT_REQ (24 bits, 256 B); 0 without RCCC."""
+        """credit_target of the next request or CREDIT_REQ (24 bits, 256 B); 0 without credit."""
         if self.credit is None:
             return 0
-        return self.credit.credit_target(self._backlog, self._retransmit, None if self.nscc is None else self.nscc.cwnd)
+        return self.credit.credit_target(
+            self._backlog, self._retransmit, None if self.window is None else self.window.cwnd
+        )
 
     def next_credit_request_time(self) -> int | None:
         """Return when a CREDIT_REQ is due; None if none is. After sending it, call `on_credit_request`."""
@@ -244,39 +241,3 @@ class CongestionContext:
 
     def _step(self, event: CcEvent) -> None:
         self._state = TRANSITIONS.get((self._state, event), self._state)
-
-
-class NoCongestionControl(CongestionContext):
-    """A window that nothing moves: what congestion control is measured against."""
-
-    __slots__ = ("_mtu", "_window")
-
-    def __init__(self, window_bytes: float, mtu_bytes: int) -> None:
-        super().__init__(None, None)
-        self._window: float = window_bytes
-        self._mtu: int = mtu_bytes
-
-    @property
-    def cwnd_bytes(self) -> float:
-        return self._window
-
-    @property
-    def max_wnd_bytes(self) -> float:
-        return self._window
-
-    def can_send(self) -> bool:
-        return self._inflight + self._mtu <= self._window
-
-    def ack_request(self) -> bool:
-        return self._window - self._inflight < self._mtu
-
-
-def make_context(kind: CcKind, config: NsccConfig, now: int) -> CongestionContext:
-    """A context in its initial state; without congestion control the window is the MaxWnd of `config`."""
-    if kind is CcKind.NONE:
-        return NoCongestionControl(config.max_wnd_bytes, config.mtu_bytes)
-    nscc = None if kind is CcKind.RCCC else Nscc(config, now)
-    credit = None
-    if kind is not CcKind.NSCC:
-        credit = CreditSource(int(config.max_wnd_bytes), config.mtu_bytes, config.base_rtt_ns, now)
-    return CongestionContext(nscc, credit)

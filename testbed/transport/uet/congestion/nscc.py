@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from testbed.transport.uet.congestion.controller import Controller, with_window
+from testbed.transport.uet.congestion.window import Window
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.packets.codes import NackCode
 
@@ -144,7 +146,7 @@ class NsccConfig:
         return self.base_rtt_ns / ZERO_DELAY_PARTS
 
 
-class Nscc:
+class Nscc(Window):
     """State of one source (table 3-77) and its reactions. Times in ns, sizes in bytes.
 
     `cwnd` stays within one packet and `max_wnd`; the specification applies the upper bound where it increases the
@@ -167,7 +169,6 @@ class Nscc:
         "_increase",
         "_last_adjust_time",
         "_last_dec_time",
-        "_mtu",
         "_qa_endtime",
         "_qa_threshold",
         "_received_bytes",
@@ -178,20 +179,13 @@ class Nscc:
         "avg_delay",
         "base_rtt",
         "config",
-        "cwnd",
-        "inflight",
-        "max_wnd",
     )
 
     def __init__(self, config: NsccConfig, now: int) -> None:
+        super().__init__(config.max_wnd_bytes, config.mtu_bytes)
         self.config = config
-        self.max_wnd: float = config.max_wnd_bytes
-        self.cwnd: float = self.max_wnd
-        self.inflight: int = 0
-        """Signed: Rcvd_Bytes is rounded up, so it may claim a little more than was sent."""
         self.base_rtt: int = config.base_rtt_ns
         self.avg_delay: float = 0.0
-        self._mtu: int = config.mtu_bytes
         self._target: float = config.target_qdelay_ns
         self._zero_delay: float = config.zero_delay_ns
         self._alpha: float = config.alpha
@@ -214,12 +208,6 @@ class Nscc:
         self._trigger_qa: bool = False
         self._qa_endtime: float = 0.0
         self._saved_cwnd: float = 0.0
-
-    def can_send(self) -> bool:
-        return self.inflight + self._mtu <= self.cwnd
-
-    def on_send(self, size: int) -> None:
-        self.inflight += size
 
     def ack_request(self) -> bool:
         """Tell whether the packet just counted as sent must ask for an ACK (AR): none may be due in time."""
@@ -373,3 +361,10 @@ class Nscc:
         elif self._saved_cwnd > 0:
             self.cwnd = min(self._saved_cwnd, self.max_wnd)
             self._saved_cwnd = 0.0
+
+
+CONTROLLER = Controller(
+    name="nscc",
+    description="network-signalled: the source moves a window by queueing delay and ECN marks",
+    make=with_window(Nscc),
+)

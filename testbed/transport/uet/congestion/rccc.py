@@ -12,6 +12,10 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from math import ceil
 
+from testbed.transport.uet.congestion.context import CongestionContext
+from testbed.transport.uet.congestion.controller import Controller
+from testbed.transport.uet.congestion.nscc import Nscc, NsccConfig
+
 CREDIT_UNIT_BYTES = 256
 """Unit of credit and credit_target on the wire."""
 CREDIT_MASK = 0xFFFFFF
@@ -287,3 +291,21 @@ class CreditScheduler:
             entry.retransmit = 0
             if entry.granted - entry.target < self._slow_units:
                 self._idle.setdefault(entry.key, entry)
+
+
+def _credit(config: NsccConfig, now: int) -> CreditSource:
+    return CreditSource(int(config.max_wnd_bytes), config.mtu_bytes, config.base_rtt_ns, now)
+
+
+CONTROLLER = Controller(
+    name="rccc",
+    description="receiver-credited: the destination grants credit at its link's rate",
+    make=lambda config, now: CongestionContext(None, _credit(config, now)),
+    grants_credit=True,
+)
+WITH_NSCC = Controller(
+    name="both",
+    description="nscc and rccc: a source sends what both permit",
+    make=lambda config, now: CongestionContext(Nscc(config, now), _credit(config, now)),
+    grants_credit=True,
+)

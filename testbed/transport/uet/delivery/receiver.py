@@ -52,7 +52,7 @@ _OLDEST = -0x8000
 
 
 class Answer(NamedTuple):
-    """The reply of semantics to a request: a response, or a refusal by NACK (the packet then counts as not received)."""
+    """The reply of semantics to a request: a response, or a NACK by which the packet counts as not received."""
 
     next_header: NextHeader
     body: bytes

@@ -10,7 +10,6 @@ from testbed.errors import SpecError
 from testbed.model.scenario import (
     Expectation,
     Fault,
-    FaultKind,
     RankOrder,
     Ranks,
     Repeat,
@@ -321,17 +320,17 @@ def test_every_fault() -> None:
     assert load_scenario_text(SHORT + FAULTS, file="s.yml").scenario.faults == (
         Fault(
             at=at("200ms"),
-            kind=FaultKind.LINK_SET,
+            kind="link-set",
             target=uplink,
             until=at("600ms"),
             settings={"rate": "50%", "delay": "5000ns", "both": True},
         ),
-        Fault(at=at("0s"), kind=FaultKind.LINK_DOWN, target=uplink),
-        Fault(at=at("1s"), kind=FaultKind.LINK_FLAP, target=uplink, until=at("2s"), period=at("100ms")),
-        Fault(at=at("1s"), kind=FaultKind.PFC_STORM, target="p1-s1-h1:rail1", until=at("2s"), settings={"priority": 3}),
-        Fault(at=at("1s"), kind=FaultKind.NODE_KILL, target="p1-spine1"),
-        Fault(at=at("1s"), kind=FaultKind.DAEMON_KILL, target="p1-spine1", until=at("3s"), settings={"daemon": "bgpd"}),
-        Fault(at=at("1s"), kind=FaultKind.AGENT_KILL, target="p1-s1-h1"),
+        Fault(at=at("0s"), kind="link-down", target=uplink),
+        Fault(at=at("1s"), kind="link-flap", target=uplink, until=at("2s"), period=at("100ms")),
+        Fault(at=at("1s"), kind="pfc-storm", target="p1-s1-h1:rail1", until=at("2s"), settings={"priority": 3}),
+        Fault(at=at("1s"), kind="node-kill", target="p1-spine1"),
+        Fault(at=at("1s"), kind="daemon-kill", target="p1-spine1", until=at("3s"), settings={"daemon": "bgpd"}),
+        Fault(at=at("1s"), kind="agent-kill", target="p1-s1-h1"),
     )
 
 

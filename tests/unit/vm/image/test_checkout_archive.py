@@ -21,6 +21,7 @@ def tree(tmp_path: Path) -> Path:
     for name in (
         *("testbed/__init__.py", "testbed/results/record.py", "testbed/__pycache__/x.pyc", "results/a/record.json"),
         *("lab", ".git/HEAD", ".venv/bin/python", "testbed.egg-info/PKG-INFO", "tests/unit/test_x.py"),
+        *("docs/reference/errors.md", "build/docs/index.html"),
     ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)

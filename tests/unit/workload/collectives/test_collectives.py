@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from collective_reference import run_reference
+from local_waits import check_local
 
 from testbed.errors import WorkloadError
 from testbed.workload import builder as builder_module
-from testbed.workload.builder import StepBuilder, check_local
+from testbed.workload.builder import StepBuilder
 from testbed.workload.collectives.algorithms import (
     Algorithm,
     Kind,
@@ -18,7 +20,6 @@ from testbed.workload.collectives.algorithms import (
 from testbed.workload.collectives.correctness import PERIOD, count_wrong, expected_output, make_input
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.collectives.halving_doubling import fold
-from testbed.workload.collectives.reference import run_reference
 from testbed.workload.collectives.tree import binary_tree, double_binary_tree
 from testbed.workload.metrics import busbw_factor
 from testbed.workload.steps import Compute, Slice, Transfer, Workload

@@ -9,7 +9,9 @@ import pytest
 from testbed.cli.metrics import metrics
 from testbed.cli.output import Format
 from testbed.errors import TestbedError
-from testbed.workload.metrics import CATALOGUE, Better, MetricUnit
+from testbed.workload.metrics import CATALOGUE, Better, MetricUnit, NotMeasured, RunSamples, measure_metrics
+from testbed.workload.metrics.catalogue import FAMILIES
+from testbed.workload.metrics.run_samples import FlowTimes, JobTime
 from testbed.workload.steps import Transfer
 
 SAMPLES: dict[str, dict[str, object]] = {
@@ -157,6 +159,24 @@ EXPECTED = {
     "cpu_busy": 0.25,
     "cpu_steal": 0.25,
 }
+
+
+def test_no_two_metrics_have_one_name() -> None:
+    names = [metric.name for family in FAMILIES for metric in family]
+    assert len(set(names)) == len(names) == len(CATALOGUE)
+
+
+def test_a_run_has_the_metrics_that_it_has_samples_for() -> None:
+    found = measure_metrics(RunSamples(FlowTimes(fct_s=[1.0, 3.0], standalone_s=[1.0, 2.0])))
+    assert found == {
+        "fct_slowdown_p50": 1.0,
+        "fct_slowdown_p95": 1.5,
+        "fct_slowdown_p99": 1.5,
+        "tail_fct": 3.0,
+        "fct_spread": 3.0,
+    }
+    with pytest.raises(NotMeasured, match="JobTime"):
+        RunSamples()[JobTime]
 
 
 def test_every_metric_has_a_case() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
+from pause_intervals import pause_intervals
 
-from testbed.workload.metrics import pause_intervals
 from testbed.workload.metrics.links import ecn_mark_ratio, effective_paths, pause_time
 from testbed.workload.metrics.reordering import reorder_buffer, reordered_ratio, reordering_distance, reordering_extent
 from testbed.workload.metrics.timeline import (

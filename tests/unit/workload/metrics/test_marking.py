@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.workload.metrics.marking import LEAST_PACKETS, ideal_share, marking_error, marking_probability
+from testbed.workload.metrics.links import marking_error
+from testbed.workload.metrics.marking import LEAST_PACKETS, ideal_share, marking_probability
 
 
 @pytest.mark.parametrize(("depth", "share"), [(0, 0), (100, 0), (200, 0.1), (299, 0.199), (300, 1), (1000, 1)])

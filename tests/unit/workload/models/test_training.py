@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from local_waits import check_local
 
 from testbed.errors import WorkloadError
-from testbed.workload.builder import check_local
 from testbed.workload.models.language_models import MODELS, TrainingVolumes, training_volumes
 from testbed.workload.models.layout import ParallelLayout
 from testbed.workload.models.pipeline import Pass, Schedule, schedule_of

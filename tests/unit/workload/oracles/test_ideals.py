@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import pytest
+from closed_forms import (
+    collective_roofline_s,
+    incast_ideal_s,
+    overlapped_roofline_s,
+    rocev2_framing,
+    standalone_fct_s,
+    training_roofline_s,
+)
 
 from testbed.workload.oracles.roofline import (
-    collective_roofline_s,
-    overlapped_roofline_s,
-    training_roofline_s,
     workload_roofline_s,
 )
 from testbed.workload.oracles.serialisation import (
     Framing,
-    incast_ideal_s,
     pattern_ideal_s,
-    rocev2_framing,
-    standalone_fct_s,
     tcp_framing,
 )
 from testbed.workload.steps import Compute, Step, Transfer, Workload

@@ -35,9 +35,9 @@ def is_probe(datagram: Outgoing) -> bool:
 def test_the_answer_to_an_earlier_probe_is_not_a_short_round_trip() -> None:
     pair, congestion = writing(0)
     pair.settle()
-    assert congestion.nscc is not None
+    assert congestion.window is not None
     sender = pair.a.pdcs[0].sender
-    congestion.nscc.base_rtt = MS
+    congestion.window.base_rtt = MS
     sender.probe(pair.now)
     (first,) = filter(is_probe, pair.take(pair.a))
     pair.now += MS
@@ -45,11 +45,11 @@ def test_the_answer_to_an_earlier_probe_is_not_a_short_round_trip() -> None:
     (second,) = filter(is_probe, pair.take(pair.a))
     pair.give(first)
     pair.settle()
-    assert congestion.nscc.base_rtt == MS
+    assert congestion.window.base_rtt == MS
     pair.now += MS // 2
     pair.give(second)
     pair.settle()
-    assert congestion.nscc.base_rtt == MS // 2
+    assert congestion.window.base_rtt == MS // 2
 
 
 @pytest.mark.parametrize("selective", [False, True])

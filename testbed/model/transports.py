@@ -1,0 +1,271 @@
+"""Every transport that a scenario can name: what it is called, what it takes, and what does not go together.
+
+This is one of the three files of a transport. The other two are modules that have its name:
+`testbed.scenario.transports.NAME` (what it means on a lab) and `testbed.worker.transports.NAME` (what moves the bytes).
+Readers of files, the JSON Schema and the documentation take a transport's keys from here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from testbed.transport.uet.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER
+from testbed.transport.uet.paths import DEFAULT_PATHS, PathKind
+from testbed.workload.parameters import Parameter, ParameterType, choice, flag, whole
+
+ATOMIC_BYTES = 8
+"""What an atomic operation is of (InfiniBand volume 1, section 9.4.5)."""
+ATOMIC_VERBS = ("fetch-and-add", "compare-and-swap")
+ROCE_MTUS = (4096, 2048, 1024, 512, 256)
+"""What a RoCE packet can carry (InfiniBand volume 1, section 9.4.3), largest first."""
+
+
+class TransportKind(StrEnum):
+    """The name of a transport, as `transport: {kind: ...}` has it."""
+
+    TCP = "tcp"
+    """The kernel's TCP."""
+    UET = "uet"
+    """Ultra Ethernet in user space (`testbed.agent`)."""
+    RDMA = "rdma"
+    """Kernel soft-RDMA (rxe) with perftest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """A value of `transport.KEY` that cannot stand: a stable code, a message, and perhaps a way out."""
+
+    key: str
+    message: str
+    code: str = "contradiction"
+    hint: str | None = None
+    of_key: bool = False
+    """The key should not be there at all, rather than have another value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameRule:
+    """What a text must look like that names a `noun`."""
+
+    pattern: re.Pattern[str]
+    noun: str
+    example: str
+
+
+Values = Mapping[str, Any]
+"""What is written in `transport:`, by key."""
+
+
+def no_conflict(values: Values) -> Iterator[Conflict]:
+    """Find nothing wrong, whatever the values are."""
+    yield from ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportDeclaration:
+    """What a file may say of one transport."""
+
+    kind: TransportKind
+    description: str
+    parameters: tuple[Parameter, ...]
+    """`cc`, `paths` and `traffic_class` become fields of `model.scenario.Transport`, the others its options."""
+    names: Mapping[str, NameRule] = field(default_factory=dict)
+    """Of the keys that are names of something."""
+    timed: bool = False
+    """Pairs of programs can send over it for a `duration`."""
+    conflicts: Callable[[Values], Iterator[Conflict]] = no_conflict
+    """Finds values that do not go together."""
+    timed_conflicts: Callable[[Values], Iterator[Conflict]] = no_conflict
+    """Finds values that a workload with a `duration` cannot have."""
+
+
+def _text(name: str, description: str) -> Parameter:
+    return Parameter(name=name, type=ParameterType.TEXT, description=description)
+
+
+_TRAFFIC_CLASS = _text(
+    "traffic_class",
+    "Names the class of the topology's qos that the packets are of; by default the kind of transport does.",
+)
+_CLASS_RULE = NameRule(
+    pattern=re.compile(r"[a-z][a-z0-9_-]{0,15}"),
+    noun="traffic class",
+    example="lower-case letters, digits, '_' and '-'",
+)
+
+# --- TCP -------------------------------------------------------------------------------------------------
+
+
+def _timed_tcp_conflicts(values: Values) -> Iterator[Conflict]:
+    if values.get("cc") == "dctcp":
+        # without ECN from its SYN on, it falls back to Reno and does not say so (net/ipv4/tcp_dctcp.c, dctcp_init)
+        yield Conflict(
+            key="cc",
+            message="iperf3, which sends for a duration, chooses dctcp only once it has connected without ECN",
+            hint="bytes: 64bdp instead of duration; or cc: cubic",
+        )
+
+
+_TCP = TransportDeclaration(
+    kind=TransportKind.TCP,
+    description="The kernel's TCP moves the bytes.",
+    parameters=(
+        _text("cc", "Names the congestion control as the kernel does, such as cubic; the default is the machine's."),
+        _TRAFFIC_CLASS,
+    ),
+    names={
+        "traffic_class": _CLASS_RULE,
+        "cc": NameRule(
+            pattern=re.compile(r"[a-z][a-z0-9_-]{0,14}"),
+            noun="congestion control",
+            example="such as cubic, dctcp, bbr",
+        ),
+    },
+    timed=True,
+    timed_conflicts=_timed_tcp_conflicts,
+)
+
+# --- UET -------------------------------------------------------------------------------------------------
+
+
+def _uet_conflicts(values: Values) -> Iterator[Conflict]:
+    if values.get("mode") == "rod" and values.get("paths") not in (None, "single"):
+        yield Conflict(
+            key="paths", message="ordered delivery (rod) has a single path", hint="mode: rud sprays", of_key=True
+        )
+
+
+_UET = TransportDeclaration(
+    kind=TransportKind.UET,
+    description="Ultra Ethernet Transport moves the bytes, in user space.",
+    parameters=(
+        choice("cc", None, tuple(CONTROLLERS), f"Names the congestion control; the default is {DEFAULT_CONTROLLER}."),
+        choice("paths", None, tuple(PathKind), f"Says how paths are selected; the default is {DEFAULT_PATHS}."),
+        _TRAFFIC_CLASS,
+        choice("mode", None, ("rud", "rod"), "Chooses unordered (rud, default) or ordered (rod) reliable delivery."),
+        flag(
+            "trimming", "Says whether senders learn of trimmed packets; by default where switches trim.", default=None
+        ),
+        flag("tss", "Says whether every packet is encrypted and authenticated (transport security)."),
+        flag("crc", "Says whether a CRC32C stands behind every packet."),
+        flag(
+            "loss_inference",
+            "Says whether losses are inferred from selective acknowledgements; by default unless switches trim.",
+            default=None,
+        ),
+        flag("ack_per_packet", "Says whether every packet is acknowledged."),
+        whole(
+            "payload_bytes",
+            None,
+            "Gives the payload of a full packet; by default what the MTU allows.",
+            low=64,
+            high=16383,
+        ),
+        whole(
+            "packets_per_entropy", None, "Says how many packets of a burst share an entropy; the default is 4.", high=64
+        ),
+        whole(
+            "pdcs_per_peer",
+            None,
+            "Says how many packet delivery contexts there are to each peer; the default is 1.",
+            high=64,
+        ),
+        whole(
+            "max_rto_retx",
+            None,
+            "Says after how many time-outs of a packet a transfer is given up; the default is 5.",
+            high=15,
+        ),
+        whole("mpr", None, "Limits the packets under way to a receiver, in units of 128; the default is 8.", high=255),
+    ),
+    names={"traffic_class": _CLASS_RULE},
+    conflicts=_uet_conflicts,
+)
+
+# --- RDMA ------------------------------------------------------------------------------------------------
+
+_OF_BANDWIDTH = {
+    "qps": "a pair has one queue pair",
+    "message_bytes": "workload: {bytes: 64} is the message",
+    "tx_depth": "one message is under way",
+}
+_OF_LATENCY = {"iterations": "test: latency", "together": "test: latency"}
+"""Options of one of perftest's tests, and what to do about them in the other."""
+
+
+def _rdma_conflicts(values: Values) -> Iterator[Conflict]:
+    mtu = values.get("path_mtu")
+    if mtu is not None and mtu not in ROCE_MTUS:
+        allowed = ", ".join(str(one) for one in sorted(ROCE_MTUS))
+        yield Conflict(key="path_mtu", code="unknown-value", message=f"must be one of {allowed}, not {mtu}")
+    latency, verb = values.get("test") == "latency", values.get("verb")
+    for name, hint in (_OF_BANDWIDTH if latency else _OF_LATENCY).items():
+        if values.get(name) not in (None, False):
+            message = f"{name} is of {'bandwidth' if latency else 'latency'} tests"
+            yield Conflict(key=name, message=message, hint=hint, of_key=True)
+    if not latency and verb in ATOMIC_VERBS and values.get("message_bytes") not in (None, ATOMIC_BYTES):
+        message = f"{verb} is of {ATOMIC_BYTES} bytes"
+        yield Conflict(key="message_bytes", message=message, hint="remove the key", of_key=True)
+
+
+_RDMA = TransportDeclaration(
+    kind=TransportKind.RDMA,
+    description="The kernel's soft RoCEv2 devices (rxe) move the bytes, with perftest.",
+    parameters=(
+        _TRAFFIC_CLASS,
+        choice(
+            "test",
+            None,
+            ("bandwidth", "latency"),
+            "Chooses what pairs measure: what a flow with a duration carries (bandwidth, default), or how long a lone"
+            " message of the workload's bytes takes (latency).",
+        ),
+        choice(
+            "verb",
+            None,
+            ("write", "read", "send", *ATOMIC_VERBS),
+            "Names the verb that carries messages, 8 bytes where it is atomic; the default is write.",
+        ),
+        whole(
+            "iterations",
+            None,
+            "Says how many messages of a pair measure latency; the default is 1000.",
+            low=5,
+            high=20_000,
+        ),
+        flag("together", "Says whether pairs measure latency all at once; by default one after the other."),
+        whole("qps", None, "Says how many queue pairs a flow with a duration has; the default is 1.", high=1024),
+        whole(
+            "message_bytes", None, "Gives the size of the messages of such a flow; the default is 65536.", high=8 << 20
+        ),
+        whole("tx_depth", None, "Limits the messages of such a flow under way; the default is 128.", high=8192),
+        whole(
+            "qp_timeout",
+            None,
+            "Lets a pair wait 4.096 us * 2^qp_timeout for an acknowledgement; the default is 18, which is 1.07 s.",
+            high=31,
+        ),
+        whole(
+            "path_mtu",
+            None,
+            "Gives the path MTU: 256, 512, 1024, 2048 or 4096 bytes; by default what the MTU allows.",
+            low=256,
+            high=4096,
+        ),
+    ),
+    names={"traffic_class": _CLASS_RULE},
+    timed=True,
+    conflicts=_rdma_conflicts,
+)
+
+# --- all -------------------------------------------------------------------------------------------------
+
+TRANSPORTS: Mapping[str, TransportDeclaration] = MappingProxyType({one.kind.value: one for one in (_TCP, _UET, _RDMA)})
+"""By the name of the kind, in the order in which they are listed."""
+
+DEFAULT_TRANSPORT = TransportKind.TCP

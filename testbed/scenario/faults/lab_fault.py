@@ -1,0 +1,158 @@
+"""What every kind of fault is to the rest of the testbed: the class that each of them derives from.
+
+A `Fault` (`testbed.model.scenario`) is what a scenario says: when, where, of which kind, with which settings. A
+`LabFault` is what that means for a lab. A new kind of fault is a subclass in a module of its own, a line in `registry`,
+and its words in the scenario file (`testbed.spec.scenario.faults`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from testbed.deploy.links.changes import LinkControl
+from testbed.deploy.live import RunningLab
+from testbed.errors import Finding
+from testbed.model import Lab, NodeKind
+from testbed.model.scenario import Fault
+from testbed.names import known_names_hint
+from testbed.plan.operations import PortPlan
+
+
+class FaultPlace(StrEnum):
+    """What a fault happens to. The value is the key of a scenario file that names it."""
+
+    LINK = "link"
+    """A port, as "node:interface", and the link that hangs on it."""
+    NODE = "node"
+    """A switch."""
+    AGENT = "agent"
+    """A host's worker, the process that moves its data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultSite:
+    """What a fault may lay hands on. `links` belongs to the thread that does the faults."""
+
+    lab: RunningLab
+    links: LinkControl
+    kill_worker: Callable[[str], None]
+    """Ends the worker of a host at once. Raises `ScenarioError` where the host has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultSpan:
+    """From when until when a fault lasts, in ns from the begin of the traffic. `end_ns` None: until the run ends."""
+
+    begin_ns: int
+    end_ns: int | None
+
+
+class LabFault(ABC):
+    """One fault of a scenario, as something to be checked against a lab, done to it and undone."""
+
+    kind: ClassVar[str]
+    """What scenarios, records and events call it."""
+    place: ClassVar[FaultPlace]
+    is_undone: ClassVar[bool] = True
+    """False: nothing is left that could be undone, because the next run brings back what the fault took away."""
+
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+
+    @property
+    def target(self) -> str:
+        """The port, switch or host that it happens to."""
+        return self.fault.target
+
+    # --- before ------------------------------------------------------------------------------------------
+
+    def check(self, lab: Lab) -> Iterator[Finding]:
+        """What the fault asks of a lab that its topology does not have: by default, that its target is there."""
+        yield from self.place_findings(lab)
+
+    def place_findings(self, lab: Lab) -> Iterator[Finding]:
+        """Whether the fault's port, switch or host is in the topology."""
+        match self.place:
+            case FaultPlace.LINK:
+                yield from _port_findings(lab, self.target)
+            case FaultPlace.NODE:
+                yield from _node_findings(lab, self.place, self.target, NodeKind.SWITCH)
+            case FaultPlace.AGENT:
+                yield from _node_findings(lab, self.place, self.target, NodeKind.HOST)
+
+    def prepare(self, site: FaultSite) -> None:
+        """Make ready before the traffic begins, so that the fault itself takes no longer than it must.
+
+        Raises `NoSuchNode`, and `ScenarioError` for what the running lab does not have.
+        """
+        if self.place is FaultPlace.LINK:
+            node, _, interface = self.target.partition(":")
+            site.lab.port(node, interface)
+            site.links.prepare(self.target)
+        else:
+            site.lab.node(self.target)
+
+    def spans(self) -> list[FaultSpan]:
+        """When it is done and undone: by default once, from `at` until `until`."""
+        until = self.fault.until
+        return [FaultSpan(begin_ns=self.fault.at.ns, end_ns=None if until is None else until.ns)]
+
+    # --- during ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def do(self, site: FaultSite) -> None:
+        """Do it. Whatever is raised means that it did not happen; returning without effect is not allowed."""
+
+    @abstractmethod
+    def undo(self, site: FaultSite) -> None:
+        """Bring back what the topology declares. Also called for a fault whose `do` has failed half-way."""
+
+    # --- what it explains --------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def may_lose(self) -> bool:
+        """Whether it may by itself lose packets, or move flows to other paths. Probes then time what is lost."""
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether no packet can overtake another of its flow because of it: by default, where it loses none."""
+        return not self.may_lose
+
+    def disturbs(self, port: PortPlan) -> bool:
+        """Whether a port cannot be held to its rate because of it: by default both ends of its link, or all links of
+        its node."""
+        ends = {f"{port.node}:{port.name}", port.peer, port.node, port.peer.partition(":")[0]}
+        return self.target in ends
+
+
+def _node_findings(lab: Lab, place: FaultPlace, name: str, kind: NodeKind) -> Iterator[Finding]:
+    found = next((node for node in lab.nodes if node.name == name), None)
+    if found is None:
+        names = [node.name for node in lab.nodes if node.kind is kind]
+        yield _unknown(f"unknown-{kind}", place, f"{lab.name} has no {kind}", name, names)
+    elif found.kind is not kind:
+        yield Finding(code=f"unknown-{kind}", keys=(place.value,), message=f"{name} is a {found.kind}, not a {kind}")
+
+
+def _port_findings(lab: Lab, target: str) -> Iterator[Finding]:
+    node, _, interface = target.partition(":")
+    ends = [one for link in lab.links for one in (link.a, link.b)]
+    if any((end.node, end.interface) == (node, interface) for end in ends):
+        return
+    names = [one.name for one in lab.nodes]
+    if node not in names:
+        yield _unknown("unknown-node", FaultPlace.LINK, f"{lab.name} has no node", node, names)
+        return
+    ports = [end.interface for end in ends if end.node == node]
+    yield _unknown("unknown-port", FaultPlace.LINK, f"{node} has no port", interface, ports)
+
+
+def _unknown(code: str, place: FaultPlace, message: str, name: str, known: Iterable[str]) -> Finding:
+    return Finding(
+        code=code, keys=(place.value,), message=f"{message} {name!r}", hint=known_names_hint(name, list(known))
+    )

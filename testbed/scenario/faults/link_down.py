@@ -1,0 +1,23 @@
+"""`link-down`: the carrier goes at one end of a link, and comes back."""
+
+from __future__ import annotations
+
+from testbed.deploy.links.changes import LinkChange
+from testbed.scenario.faults.lab_fault import FaultPlace, FaultSite, LabFault
+
+
+class LinkDown(LabFault):
+    """The port's carrier goes, and with it its peer's."""
+
+    kind = "link-down"
+    place = FaultPlace.LINK
+
+    def do(self, site: FaultSite) -> None:
+        site.links.set(self.target, LinkChange(up=False))
+
+    def undo(self, site: FaultSite) -> None:
+        site.links.set(self.target, LinkChange(up=True))
+
+    @property
+    def may_lose(self) -> bool:
+        return True

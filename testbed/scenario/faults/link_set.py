@@ -1,0 +1,83 @@
+"""`link-set`: what a link is like changes (rate, delay, loss, silence), as by `testbed link set`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from testbed.deploy.links.changes import LinkChange
+from testbed.errors import Finding
+from testbed.model import Lab
+from testbed.model.scenario import Scalar
+from testbed.scenario.faults.lab_fault import FaultPlace, FaultSite, LabFault
+from testbed.units import Duration, Rate
+
+LOSSES = ("loss", "loss_every", "corruption", "silent")
+"""Settings that lose packets. They are fields of the data path's maps, which only a lab with `qos:` has."""
+KEEP_ORDER = frozenset({"rate", "both"})
+"""What may be set of a link without a packet overtaking another: a delay that shrinks, or varies, lets some."""
+
+
+class LinkSet(LabFault):
+    """The settings of what the port sends change; with `both`, those of what its peer sends as well."""
+
+    kind = "link-set"
+    place = FaultPlace.LINK
+
+    def check(self, lab: Lab) -> Iterator[Finding]:
+        yield from self.place_findings(lab)
+        needs = [key for key in LOSSES if key in self.fault.settings]
+        if needs and lab.qos is None:
+            yield Finding(
+                code="loss-without-qos",
+                keys=("set", needs[0]),
+                message=f"{needs[0]} needs the eBPF data path, which qos: brings",
+                hint="add `qos: {preset: uec}`",
+                at_key=True,
+            )
+
+    def do(self, site: FaultSite) -> None:
+        site.links.set(self.target, link_change(self.fault.settings), both=self._both)
+
+    def undo(self, site: FaultSite) -> None:
+        site.links.reset(self.target, both=self._both)
+
+    @property
+    def may_lose(self) -> bool:
+        return any(key in self.fault.settings for key in LOSSES)
+
+    @property
+    def keeps_order(self) -> bool:
+        return KEEP_ORDER.issuperset(self.fault.settings)
+
+    @property
+    def _both(self) -> bool:
+        return bool(self.fault.settings.get("both", False))
+
+
+def link_change(settings: Mapping[str, Scalar]) -> LinkChange:
+    """The words of a scenario file as a change of a link. Raises `ValueError` for what is none."""
+    rate = None if settings.get("rate") is None else str(settings["rate"]).strip()
+    is_share = rate is not None and rate.endswith("%")
+    every = settings.get("loss_every")
+    return LinkChange(
+        rate=Rate.parse(rate) if rate is not None and not is_share else None,
+        rate_share=_share(rate) if is_share else None,
+        delay=_duration(settings.get("delay")),
+        jitter=_duration(settings.get("jitter")),
+        loss=_share(settings.get("loss")),
+        loss_every=None if every is None else int(every),
+        corruption=_share(settings.get("corruption")),
+        silent=None if settings.get("silent") is None else bool(settings["silent"]),
+    )
+
+
+def _duration(value: Scalar | None) -> Duration | None:
+    return None if value is None else Duration.parse(str(value))
+
+
+def _share(value: Scalar | None) -> float | None:
+    """A share from 0 to 1 that is written as a number, or as a percentage in text."""
+    if value is None:
+        return None
+    text = str(value).strip()
+    return float(text.rstrip("% ")) / 100 if text.endswith("%") else float(text)

@@ -1,0 +1,220 @@
+"""A scenario's transport on a lab: the base class of what every transport decides there, and what most have in common.
+
+A transport owns how its packets are marked and framed, what an idle fabric would do for it, which channels and flows it
+has, what workers are told, and what a report must say of it. Times are in lab time.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from testbed.errors import ScenarioError
+from testbed.fabric.base_rtt import model_base_rtt
+from testbed.model.scenario import Transport
+from testbed.model.transports import TRANSPORTS
+from testbed.names import nearest
+from testbed.plan.link_delays import PathModel, WirePaths
+from testbed.plan.operations import PortPlan, PortProfile
+from testbed.scenario.run.channels import CONNECTIONS, ChannelPlan, ChannelRules, plan_channels
+from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.run.measured import Ideals, Measured
+from testbed.scenario.run.placed_workload import PlacedWorkload
+from testbed.worker.program import Settings
+from testbed.workload.oracles.serialisation import Framing, serialisation_s
+from testbed.workload.steps import Workload
+
+if TYPE_CHECKING:
+    from testbed.model.scenario import Workload as ScenarioWorkload
+    from testbed.scenario.run.flow_processes import FlowWatch, TimedResult
+    from testbed.scenario.run.traffic import RunTraffic
+
+ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES = 14, 20, 8
+"""A shaped port of the lab counts Ethernet headers and no gap."""
+UDP_PROTOCOL = 17
+"""In the IP header, for whoever hashes it."""
+
+
+class PathChoice(StrEnum):
+    """How the packets of one flow choose among paths of equal cost."""
+
+    HASHED = "hashed"
+    """All of them take the path that the flow's ports hash to."""
+    OBLIVIOUS = "oblivious"
+    """Each takes any, whatever is going on there."""
+    ADAPTIVE = "adaptive"
+    """Each takes one, and paths that are congested are avoided."""
+
+
+class LabTransport(ABC):
+    """Raises `ScenarioError` where the lab and the scenario's transport do not fit together."""
+
+    protocol: ClassVar[int] = UDP_PROTOCOL
+    """Of the IP header."""
+    in_user_space: ClassVar[bool] = False
+    """Every packet costs time of our own processes, so that the machine's CPUs bound what a scenario may send."""
+    workers_own_sysfs: ClassVar[bool] = False
+    """Workers must see only their host's devices in /sys."""
+    by_default_lossless: ClassVar[bool] = True
+    """Without a `traffic_class`, packets are of the lossless class, or the first with ECN, rather than the default."""
+
+    def __init__(self, lab: LiveLab, transport: Transport) -> None:
+        self.lab = lab
+        self.transport = transport
+        self.dscp = self._choose_dscp()
+        """What packets are marked with."""
+        self._paths: dict[tuple[str, str], PathModel] = {}
+        self.check()
+
+    # --- what each transport says ------------------------------------------------------------------------
+
+    @abstractmethod
+    def framing(self, nic: PortPlan) -> Framing:
+        """Return what messages that this NIC sends cost on a link, in packets and headers."""
+
+    @abstractmethod
+    def worker_settings(self, placement: PlacedWorkload) -> Callable[[str], Settings]:
+        """Return, for one run, what tells the settings of each host's worker by the host's name."""
+
+    @abstractmethod
+    def approximations(self) -> list[str]:
+        """Return what a run over it does not reproduce of the fabric it models, a sentence each."""
+
+    def check(self) -> None:
+        """Raise `ScenarioError` for an option that this transport does not have."""
+        kind = self.transport.kind
+        known = [parameter.name for parameter in TRANSPORTS[kind.value].parameters]
+        for name in sorted(self.transport.options):
+            if name not in known:
+                guess = nearest(name, known)
+                raise ScenarioError(
+                    f"transport.options: {kind.upper()} has none called {name!r}",
+                    hint=f"did you mean {guess}?" if guess else None,
+                )
+
+    def check_ranks(self, nics: Sequence[PortPlan]) -> None:  # noqa: B027 - most can send from any NIC
+        """Raise `ScenarioError` for the first of these NICs that it cannot send from."""
+
+    def run_timed(self, workload: ScenarioWorkload, traffic: RunTraffic, watch: FlowWatch, result: TimedResult) -> None:
+        """Have pairs of programs send what the run carries, and put what they measured into `result`.
+
+        They send for the workload's duration, or, where latency is measured, so many messages. Raises `FlowFailed`, and
+        `ScenarioError` where there is nothing to send or a NIC cannot.
+        """
+        raise ScenarioError(f"no program sends over {self.transport.kind} for a duration", hint="bytes: 64bdp")
+
+    @property
+    def channel_rules(self) -> ChannelRules:
+        """Which transfers share a channel, and how its ports are chosen."""
+        return CONNECTIONS
+
+    @property
+    def path_choice(self) -> PathChoice:
+        """How its packets choose among paths where switches hash each packet's ports."""
+        return PathChoice.HASHED
+
+    @cached_property
+    def pipeline_ns(self) -> int:
+        """What its endpoints add to every path, each way: the part of the base RTT that the topology's `qos:` declares
+        and its links do not have (NICs, switch pipelines). A transport of the kernel adds none."""
+        return 0
+
+    def held_ns(self, path: PathModel) -> int:
+        """Return how long its endpoints hold what arrives over a path, beside what the kernel delays."""
+        return 0
+
+    def observe_run(self, ranks: Sequence[PortPlan]) -> Callable[[Measured], Measured]:
+        """Begin to count what only the hosts' devices know; the function returned adds it to what was measured."""
+        return lambda measured: measured
+
+    def message_ideals_s(self, traffic: RunTraffic) -> Sequence[float]:
+        """Return what an idle fabric takes for each pair's message that is alone (s), where that is measured."""
+        return ()
+
+    def expected_latency_s(self, traffic: RunTraffic) -> float:
+        """Return how long an idle fabric takes for all messages of a run that measures latency (s).
+
+        Raises `ScenarioError` where the test cannot have such messages.
+        """
+        return 0.0
+
+    # --- what all have -----------------------------------------------------------------------------------
+
+    @property
+    def tos(self) -> int:
+        """The IP header's former type of service: the DSCP, and ECN bits that are the transport's own affair."""
+        return self.dscp << 2
+
+    def plan_channels(self, workload: Workload, ranks: Sequence[PortPlan], *, seed: int) -> ChannelPlan:
+        """Return the channels of one run with this seed; `ranks[i]` is the NIC of rank i."""
+        return plan_channels(workload, ranks, self.channel_rules, seed=seed)
+
+    @cached_property
+    def base_rtt_ns(self) -> int:
+        """The longest round trip through the idle fabric, modelled."""
+        modelled_ns = model_base_rtt(self.lab.model).scaled(self.lab.plan.k).ns
+        return max(1000, modelled_ns + 2 * self.pipeline_ns)
+
+    def ideals(self) -> Ideals:
+        """Return what an idle fabric would do for its transfers."""
+        return Ideals(
+            framing=self.framing,
+            one_way_s=lambda a, b, size_bytes: self.one_way_s(a, b, size_bytes, self.framing(a)),
+        )
+
+    def one_way_s(self, a: PortPlan, b: PortPlan, size_bytes: int, framing: Framing) -> float:
+        """Return the time of a transfer alone (s): all its bytes through the slowest port, and its last packet through
+        the others."""
+        path = self.path(a, b)
+        wire = framing.wire_bytes(size_bytes)
+        packet = min(wire, framing.payload_bytes + framing.overhead_bytes)
+        slowest = min(path.rates_bps)
+        others_ns = path.serialisation_ns(packet) - 8 * packet * 1_000_000_000 // slowest
+        return serialisation_s(wire, slowest) + (others_ns + path.kernel_ns + self.held_ns(path)) / 1e9
+
+    def path(self, a: PortPlan, b: PortPlan) -> PathModel:
+        """Return the model of the way from one NIC to another."""
+        key = f"{a.node}:{a.name}", f"{b.node}:{b.name}"
+        if key not in self._paths:
+            self._paths[key] = self._wire.path(*key)
+        return self._paths[key]
+
+    @cached_property
+    def _wire(self) -> WirePaths:
+        return WirePaths(self.lab.plan.ports, [host.node for host in self.lab.plan.hosts])
+
+    @property
+    def profile(self) -> PortProfile | None:
+        """How the lab's switches treat packets; None for a lab without `qos:`."""
+        qos = self.lab.plan.qos
+        return None if qos is None else next((p for p in qos.profiles if p.switch), qos.profiles[0])
+
+    def _choose_dscp(self) -> int:
+        """The lowest of the class asked for; else of the lossless one or the first with ECN, or the default."""
+        profile, wanted = self.profile, self.transport.traffic_class
+        if profile is None:
+            if wanted is not None:
+                raise ScenarioError(f"traffic_class {wanted}: the lab has no qos, so no classes")
+            return 0
+        found = {profile.class_of_dscp[dscp]: dscp for dscp in range(63, -1, -1)}
+        classes = [item for item in profile.classes if item.priority in found]
+        if wanted is not None:
+            named = next((item for item in classes if item.name == wanted), None)
+            if named is None:
+                known = ", ".join(item.name for item in classes)
+                raise ScenarioError(f"the lab has no traffic class {wanted!r}", hint=f"one of {known}")
+            return found[named.priority]
+        if not self.by_default_lossless:
+            return 0
+        preferred = [item for item in classes if item.lossless]
+        preferred += [item for item in classes if item.kmin_bytes is not None and not item.strict]
+        return found[preferred[0].priority] if preferred else 0
+
+
+def address_of(nic: PortPlan) -> str:
+    """Return a NIC's IPv4 address as text. Ranks have one (`plan_channels` has seen to it)."""
+    assert nic.address is not None
+    return str(nic.address.ip)

@@ -1,0 +1,1 @@
+"""Pairs of programs that send flows between hosts: iperf3 over TCP, perftest over RDMA devices."""

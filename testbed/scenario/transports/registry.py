@@ -1,0 +1,24 @@
+"""Every transport on a lab by its name: a module of this package that has the name, and a `TRANSPORT`.
+
+The names are those that `testbed.model.transports` declares; nothing here has to be told of another.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from testbed.model.scenario import Transport
+from testbed.model.transports import TransportKind
+from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.transports.lab_transport import LabTransport
+
+
+def transport_class(kind: TransportKind) -> type[LabTransport]:
+    """Return what this kind of transport is on any lab."""
+    found: type[LabTransport] = import_module(f"testbed.scenario.transports.{kind.value}").TRANSPORT
+    return found
+
+
+def transport_on(lab: LiveLab, transport: Transport) -> LabTransport:
+    """Return a scenario's transport on a lab. Raises `ScenarioError` where they do not fit together."""
+    return transport_class(transport.kind)(lab, transport)

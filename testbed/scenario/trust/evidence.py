@@ -1,0 +1,65 @@
+"""What a run leaves behind for the trust checks to judge."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from testbed.collect.canary import Lateness
+from testbed.collect.cpu import SoftnetCounts
+from testbed.collect.probe_ledger import ProbeReport
+from testbed.model.scenario import Scenario
+from testbed.results import RunEvent
+from testbed.scenario.faults.outcome import FaultOutcome
+from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.run.observation import Observation
+from testbed.scenario.trust.pauses import lossless_priorities
+
+if TYPE_CHECKING:
+    from testbed.collect.reconcile import Reconciliation
+    from testbed.portd.client import LabStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortReading:
+    """What the data path and the pause agent of a lab with `qos:` said right after the traffic."""
+
+    balance: Reconciliation
+    pausing: LabStatus | None = None
+    """None where the lab has no lossless class."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Everything that the checks of one run look at. What was not there to be read is None or empty."""
+
+    scenario: Scenario
+    lab: LiveLab
+    observation: Observation
+    lateness: Lateness | None = None
+    """How late a real-time thread was woken while traffic ran."""
+    softnet: tuple[SoftnetCounts, SoftnetCounts] = (SoftnetCounts(dropped=0, squeezed=0),) * 2
+    """The kernel's backlogs before and after the traffic."""
+    polling: float = 0.0
+    """Share of the CPU time that went into looking for work without a pause, by programs that give way to others."""
+    flow_starts_s: Sequence[float] | None = None
+    """When each of the flows that ran for a time began, where those were to run together."""
+    flow_lasted_s: Sequence[float] = ()
+    ports: PortReading | None = None
+    probes: ProbeReport | None = None
+    events: Sequence[RunEvent] = field(default_factory=list)
+    faults: FaultOutcome | None = None
+    """None for a scenario without faults."""
+
+
+def read_ports(lab: LiveLab, seen: Observation) -> PortReading | None:
+    """Read the pauses and reconcile the counters, right after the traffic that `seen` watched; None without `qos:`."""
+    if lab.plan.qos is None or seen.growth is None or seen.table is None:
+        return None
+    from testbed.collect.reconcile import reconcile
+
+    pausing = lab.pause_agent.status().labs[lab.name] if lossless_priorities(lab.plan) else None
+    with contextlib.closing(lab.maps()) as maps:
+        return PortReading(pausing=pausing, balance=reconcile(maps, seen.table))

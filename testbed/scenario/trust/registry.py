@@ -1,0 +1,52 @@
+"""Every trust check of a run, in the order in which records have them. A check counts as soon as it stands here.
+
+A check is a function of the run's `Evidence` that returns a `Check`, or none where it has nothing to judge. One that
+is not ok makes the scenario's verdict invalid (`scenario.sweep.verdict`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from testbed.results import Check
+from testbed.scenario.faults.registry import lab_fault
+from testbed.scenario.probes.planning import is_single_path
+from testbed.scenario.trust.evidence import Evidence
+from testbed.scenario.trust.faults import check_faults
+from testbed.scenario.trust.machine import check_backlogs, check_lateness, check_machine, check_start_skew
+from testbed.scenario.trust.pauses import check_lossless, check_reaction
+from testbed.scenario.trust.ports import check_balance, check_rates
+from testbed.scenario.trust.probes import check_order, check_pace
+
+TrustCheck = Callable[[Evidence], list[Check]]
+
+TRUST_CHECKS: tuple[TrustCheck, ...] = (
+    lambda run: check_machine(run.observation.cpu, run.polling),
+    lambda run: check_lateness(run.lateness),
+    lambda run: check_backlogs(*run.softnet),
+    lambda run: [] if run.flow_starts_s is None else check_start_skew(run.flow_starts_s, run.flow_lasted_s),
+    lambda run: check_rates(run.observation, mtus_of(run), disturbed_ports(run)),
+    lambda run: [] if run.ports is None else check_lossless(run.lab.plan, run.observation),
+    lambda run: [] if run.ports is None else check_reaction(run.ports.pausing, run.lab.plan),
+    lambda run: [] if run.ports is None else check_balance(run.ports.balance),
+    lambda run: [] if run.probes is None else check_pace(run.probes),
+    lambda run: check_order(run.probes, run.events) if run.probes and is_single_path(run.scenario, run.lab) else [],
+    lambda run: [] if run.faults is None else check_faults(run.faults),
+)
+
+
+def judge_run(run: Evidence) -> list[Check]:
+    """What all checks say of a run."""
+    return [check for judge in TRUST_CHECKS for check in judge(run)]
+
+
+def mtus_of(run: Evidence) -> list[int]:
+    """The MTU of each port by its number; ports count from 1."""
+    return [0, *(port.mtu_bytes for port in run.lab.plan.ports)]
+
+
+def disturbed_ports(run: Evidence) -> frozenset[str]:
+    """The ports, as "node:interface", that a fault of the scenario keeps from sending at their rate."""
+    faults = [lab_fault(fault) for fault in run.scenario.faults]
+    ports = run.lab.plan.ports
+    return frozenset(f"{port.node}:{port.name}" for port in ports if any(fault.disturbs(port) for fault in faults))

@@ -1,0 +1,12 @@
+"""No congestion control: a window of MaxWnd that nothing moves, which is what controllers are measured against."""
+
+from __future__ import annotations
+
+from testbed.transport.uet.congestion.controller import Controller, with_window
+from testbed.transport.uet.congestion.window import Window
+
+CONTROLLER = Controller(
+    name="none",
+    description="a window of 1.5 bandwidth-delay products that nothing moves",
+    make=with_window(lambda config, now: Window(config.max_wnd_bytes, config.mtu_bytes)),
+)

@@ -1,0 +1,249 @@
+"""What one run has measured, as plain numbers that metrics are computed from.
+
+`RunSamples` holds at most one value of each kind of sample below. A run that did not measure a kind (no probes were
+sent, the lab has no queues to look into) lacks it, and with it the metrics that need it. `scenario.run.measures` fills
+it; a metric's `measure` function asks for what it needs: `run[FlowTimes].fct_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+Kind = TypeVar("Kind")
+
+
+class NotMeasured(LookupError):
+    """The run has no samples of this kind."""
+
+
+class RunSamples:
+    """The samples of one run, by their kind."""
+
+    def __init__(self, *samples: object) -> None:
+        self._by_kind = {type(sample): sample for sample in samples}
+
+    def __getitem__(self, kind: type[Kind]) -> Kind:
+        """Returns the run's samples of this kind. Raises `NotMeasured` where the run has none."""
+        found = self._by_kind.get(kind)
+        if not isinstance(found, kind):
+            raise NotMeasured(kind.__name__)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowTimes:
+    """The transfers that ended: how long each took, and how long it takes alone on an empty fabric, both in s."""
+
+    fct_s: Sequence[float]
+    standalone_s: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTime:
+    """When the transfers began and ended, in s. Only of a run whose transfers all ended: one that was cut short says
+    nothing about how long it takes."""
+
+    start_s: Sequence[float]
+    end_s: Sequence[float]
+
+    @property
+    def seconds(self) -> float:
+        """From the first beginning to the last end."""
+        return max(self.end_s) - min(self.start_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobBound:
+    """The roofline of the job: the least time that its compute and communication can take, in s."""
+
+    roofline_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatternBound:
+    """The least time of a pattern whose transfers begin at once and wait for nothing, in s."""
+
+    ideal_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowRates:
+    """The goodput of each channel while all of them have data to send, and its ideal, in bit/s."""
+
+    goodput_bps: Sequence[float]
+    ideal_bps: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retransmissions:
+    """The packets (TCP: segments) that each channel sent again."""
+
+    packets: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacketsSent:
+    """The packets of all channels together: those sent for the first time, and those sent again."""
+
+    new: float
+    again: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Messages:
+    """How many messages (or atomics) of each channel were completed, and in how many seconds."""
+
+    completed: Sequence[float]
+    time_s: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateArrivals:
+    """The packets that came after one with a higher number, and all packets."""
+
+    late: int
+    packets: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latencies:
+    """The latency of every message of all pairs, and its ideal (0 where that is not known), in s."""
+
+    latency_s: Sequence[float]
+    ideal_s: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveTimes:
+    """The times of the operations of the largest size, in s."""
+
+    seconds: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveSpeed:
+    """The operations of the largest size, where all are of one kind and number of ranks.
+
+    `mean_s` is the mean of their times, not of their rates, as nccl-tests has it; several at once (one for each rail)
+    have the same time. `size_bytes` is S as nccl-tests counts it for the kind.
+    """
+
+    kind: str
+    ranks: int
+    size_bytes: int
+    mean_s: float
+    nic_bps: float
+    """The line rate of a rank's NIC."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedElements:
+    """The wrong elements of each operation whose result was checked."""
+
+    wrong: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FabricBytes:
+    """The payload bytes that entered the fabric."""
+
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UplinkLoads:
+    """The bytes sent and the utilisation (0..1) of every uplink, by its switch."""
+
+    bytes_by_switch: Mapping[str, Sequence[float]]
+    utilisation: Sequence[float]
+
+    @property
+    def load_bytes(self) -> list[float]:
+        """The bytes sent by each uplink."""
+        return [load for loads in self.bytes_by_switch.values() for load in loads]
+
+    @property
+    def active_switches(self) -> list[Sequence[float]]:
+        """The bytes sent by the uplinks of each switch that sent any."""
+        return [loads for loads in self.bytes_by_switch.values() if sum(loads)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueCounts:
+    """What the queues of the switches counted: packets, and the depth of the deepest queue in bytes."""
+
+    ect_packets: float
+    marked_packets: float
+    dropped_packets: float
+    trimmed_packets: float
+    deepest_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueDepths:
+    """Samples of the depth of the deepest queue of a switch, in bytes."""
+
+    depth_bytes: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkedPackets:
+    """By bins of queue depth: the packets that allowed a mark, those marked, and the share that the curve asks for
+    (None where it cannot be said)."""
+
+    packets: Sequence[int]
+    marked: Sequence[int]
+    ideal: Sequence[float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkingCurves:
+    """The marks of each class that had packets which allowed one."""
+
+    classes: Sequence[MarkedPackets]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseCounts:
+    """The pause frames that were sent, and how long queues were paused: all together, and the one paused longest."""
+
+    frames: float
+    paused_s: float
+    longest_s: float
+    elapsed_s: float
+    """How long the queues were watched."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultCurve:
+    """The goodput of all channels together around the first fault: ends of windows in s, rates in bit/s."""
+
+    event_s: float
+    time_s: Sequence[float]
+    rate_bps: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostProbes:
+    """The probes that each stream lost after the first fault, and the packets per second of a stream."""
+
+    lost: Sequence[float]
+    rate_pps: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detection:
+    """When the first fault was done and when it was noticed, in s."""
+
+    event_s: float
+    detected_s: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuShares:
+    """The shares (0..1) of the machine's CPU time that were not idle, and that a hypervisor gave to others."""
+
+    busy: float
+    steal: float

@@ -1,0 +1,58 @@
+"""Faults of scenarios on live labs: what happened is an event, and what did not makes the run invalid and is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
+
+RUN_S = 150.0
+INVALID = 2
+
+
+def run_scenario(sandbox: Any, faults: str) -> tuple[int, dict[str, Any]]:
+    """The exit code and the record of a scenario in which h1 sends to h2 for about a second, and h3 does nothing."""
+    path: Path = sandbox.work / "faulty.yml"
+    path.write_text(
+        f"""name: faulty
+topology:
+  inline: {{name: {sandbox.name()}, scale: {{time: 10000}}, fabric: {{design: single-switch, hosts: 3, gpus: 1}}}}
+workload: {{kind: point-to-point, bytes: 4MB, ranks: {{hosts: [p1-s1-h1, p1-s1-h2]}}}}
+faults: [{faults}]
+probes: off
+"""
+    )
+    done = sandbox.cli("run", str(path), "-f", "json", "--no-report", timeout_s=RUN_S)
+    found = sorted(sandbox.work.glob("results/*/record.json"))
+    assert found, done.stderr
+    return done.returncode, json.loads(found[-1].read_text())
+
+
+def test_what_did_not_happen_is_named_and_makes_the_run_invalid(sandbox: Any) -> None:
+    code, record = run_scenario(
+        sandbox,
+        "{at: 50ms, agent: p1-s1-h3, kill: true},"
+        ' {at: 100ms, until: 200ms, link: "p1-s1-h3:rail1", down: true},'
+        ' {at: 1h, link: "p1-s1-h1:rail1", down: true}',
+    )
+    (run,) = record["points"][0]["runs"]
+    done = [event["kind"] for event in run["events"] if not event["kind"].startswith("carrier")]
+    assert done == ["link-down", "undone-link-down"], "what did not happen is no event"
+    (check,) = (check for check in run["checks"] if check["name"] == "faults")
+    assert not check["ok"]
+    assert "agent-kill of p1-s1-h3 at 50 ms did not happen: p1-s1-h3 has no worker" in check["message"]
+    assert "link-down of p1-s1-h1:rail1 at 3600 s never happened: the traffic ended after" in check["message"]
+    assert code == INVALID and record["verdict"]["outcome"] == "invalid"
+    assert any("p1-s1-h3 has no worker" in reason for reason in record["verdict"]["reasons"])
+    assert record["incomplete"] == "", "the run itself went to its end"
+
+
+def test_a_worker_that_is_killed_is_an_event_and_ends_the_run(sandbox: Any) -> None:
+    code, record = run_scenario(sandbox, "{at: 100ms, agent: p1-s1-h2, kill: true}")
+    (run,) = record["points"][0]["runs"]
+    assert [(event["kind"], event["target"]) for event in run["events"]] == [("agent-kill", "p1-s1-h2")]
+    assert code == INVALID and "SIGKILL" in record["incomplete"]

@@ -1,0 +1,24 @@
+"""The README is short, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+README = (ROOT / "README.md").read_text()
+
+
+def test_it_is_what_a_newcomer_needs() -> None:
+    assert len(README.splitlines()) <= 150
+
+
+def test_its_links_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#]+)", README)
+    assert len(links) > 15
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_it_leads_to_every_guide_and_concept() -> None:
+    pages = [path for part in ("start", "guides", "concepts") for path in (ROOT / "docs" / part).glob("*.md")]
+    assert [path.name for path in pages if f"({path.relative_to(ROOT)})" not in README] == []
