@@ -1,14 +1,16 @@
 """What all tests share: tests that need a capability skip without it, and nothing of ours may stay behind.
 
 In CI (`CI=true`) a capability that must be there makes a skip a failure; a test of something that a CI
-machine may lack says so with `@pytest.mark.may_skip`. Leftovers fail the run in CI and under `./lab test`,
-which have the machine to themselves; elsewhere they may be somebody else's labs and are a warning.
+machine may lack says so with `@pytest.mark.may_skip`. What tests left behind fails the run, and what others made
+meanwhile does not (`machines/leftovers.py`). Where nobody can tell, it fails the run in CI and under `./lab test`,
+which have the machine to themselves, and is a note elsewhere.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 
 import pytest
 from golden_files import OPTION as REGENERATE_GOLDENS
+from leftovers import Leftovers, Snapshot, left_since, look, mark_this_run
 from xdist.scheduler import LoadScopeScheduling
 
 from testbed.drivers.probing.kernel_probe import probe_kernel
@@ -43,6 +46,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if IN_CI and config.getoption(REGENERATE_GOLDENS):
         raise pytest.UsageError(f"{REGENERATE_GOLDENS} is for people, who review the difference, not for CI")
+    if not _is_worker(config):
+        mark_this_run()
+        os.environ[RUNNERS] = tempfile.mkdtemp(prefix="testbed-runners-")
     config.addinivalue_line("markers", "may_skip: a CI machine may lack what this test needs")
     for tool in TOOLS:
         config.addinivalue_line("markers", f"{tool}: runs {tool}")
@@ -110,62 +116,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 # --- leftovers ---------------------------------------------------------------------------------------
 
-STATE = Path(os.environ.get("TESTBED_STATE_DIR", "/var/lib/testbed"))
-RUN = Path(os.environ.get("TESTBED_RUN_DIR", "/run/testbed"))
+RUNNERS = "TESTBED_TEST_RUNNERS"
+"""Variable that names a directory with a file for each process that runs tests, by its number."""
 
-
-def _names(directory: Path) -> set[str]:
-    try:
-        return {f"{directory}/{path.name}" for path in directory.iterdir()}
-    except OSError:
-        return set()
-
-
-def _foreign_processes() -> set[str]:
-    """Processes in another network namespace than this one. A zombie has none and is its parent's."""
-    own = Path("/proc/self/ns/net").stat().st_ino
-    found = set()
-    for directory in Path("/proc").iterdir():
-        if not directory.name.isdigit():
-            continue
-        try:
-            if (directory / "ns/net").stat().st_ino != own:
-                found.add(f"process {directory.name} ({(directory / 'comm').read_text().strip()})")
-        except OSError:
-            continue
-    return found
-
-
-def _mounts() -> set[str]:
-    """Mount points below our directories. /run/netns itself becomes one with the first namespace, as by `ip`."""
-    points = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
-    roots = ("/run/netns/", f"{RUN}/", f"{STATE}/")
-    return {f"mount {point}" for point in points if point.startswith(roots)}
-
-
-def _machine_settings() -> set[str]:
-    """What deploying may change for the whole machine and the last `destroy` restores."""
-    directories = (Path(f"/proc/sys/net/ipv{family}/neigh/default") for family in (4, 6))
-    paths = [directory / f"gc_thresh{number}" for directory in directories for number in (1, 2, 3)]
-    return {f"{path} = {path.read_text().strip()}" for path in paths if path.exists()}
-
-
-def of_ours() -> set[str]:
-    """Everything on this machine that a lab could have left, in words."""
-    return {
-        *_names(Path("/run/netns")),
-        *_names(STATE / "labs"),
-        *_names(RUN),
-        *(name for name in _names(Path("/sys/fs/cgroup")) if Path(name).name.startswith("testbed")),
-        *(f"interface {name.rsplit('/', 1)[1]}" for name in _names(Path("/sys/class/net"))),
-        *_foreign_processes(),
-        *_mounts(),
-        *_machine_settings(),
-    }
-
-
-_before = pytest.StashKey[set[str]]()
-_left = pytest.StashKey[list[str]]()
+_before = pytest.StashKey[Snapshot]()
+_left = pytest.StashKey[Leftovers]()
 
 
 def _is_worker(config: pytest.Config) -> bool:
@@ -174,8 +129,16 @@ def _is_worker(config: pytest.Config) -> bool:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
+    """Before the first test of all: what is there now is not of this run, and what it starts will be known as its."""
     if not _is_worker(session.config):
-        session.stash[_before] = of_ours()
+        session.stash[_before] = look()
+    elif directory := os.environ.get(RUNNERS):
+        Path(directory, str(os.getpid())).touch()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not _is_worker(config) and (directory := os.environ.pop(RUNNERS, None)):
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -195,13 +158,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     if not privileged:
         return
-    config.stash[_left] = left = sorted(of_ours() - session.stash[_before])
-    if left and ALONE and session.exitstatus == pytest.ExitCode.OK:
+    runners = [int(path.name) for path in Path(os.environ[RUNNERS]).iterdir()]
+    config.stash[_left] = left = left_since(session.stash[_before], runners)
+    if (left.ours or (left.unknown and ALONE)) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if left := config.stash.get(_left, []):
-        who = "the tests" if ALONE else "these tests or another user of this machine"
-        terminalreporter.section(f"{who} left behind", red=ALONE)
-        terminalreporter.write_line("\n".join(left))
+    left = config.stash.get(_left, Leftovers())
+    for things, blame, certain in (
+        (left.ours, "the tests left behind", True),
+        (left.unknown, "appeared meanwhile, of these tests or of another user of this machine", ALONE),
+    ):
+        if things:
+            terminalreporter.section(blame, red=certain)
+            terminalreporter.write_line("\n".join(things))

@@ -72,6 +72,7 @@ class TransportDeclaration:
 
     kind: TransportKind
     description: str
+    """What it is, for the reference."""
     parameters: tuple[Parameter, ...]
     """`cc`, `paths` and `traffic_class` become fields of `model.scenario.Transport`, the others its options."""
     names: Mapping[str, NameRule] = field(default_factory=dict)
@@ -113,7 +114,7 @@ def _timed_tcp_conflicts(values: Values) -> Iterator[Conflict]:
 
 _TCP = TransportDeclaration(
     kind=TransportKind.TCP,
-    description="The kernel's TCP moves the bytes.",
+    description="The kernel's TCP moves the bytes; what is sent for a duration is sent by iperf3.",
     parameters=(
         _text("cc", "Names the congestion control as the kernel does, such as cubic; the default is the machine's."),
         _TRAFFIC_CLASS,
@@ -142,7 +143,7 @@ def _uet_conflicts(values: Values) -> Iterator[Conflict]:
 
 _UET = TransportDeclaration(
     kind=TransportKind.UET,
-    description="Ultra Ethernet Transport moves the bytes, in user space.",
+    description="Ultra Ethernet (specification 1.0) moves the bytes in user space, over UDP.",
     parameters=(
         choice("cc", None, tuple(CONTROLLERS), f"Names the congestion control; the default is {DEFAULT_CONTROLLER}."),
         choice("paths", None, tuple(PathKind), f"Says how paths are selected; the default is {DEFAULT_PATHS}."),
@@ -215,7 +216,7 @@ def _rdma_conflicts(values: Values) -> Iterator[Conflict]:
 
 _RDMA = TransportDeclaration(
     kind=TransportKind.RDMA,
-    description="The kernel's soft RoCEv2 devices (rxe) move the bytes, with perftest.",
+    description="The kernel's soft RoCEv2 (rxe) moves the bytes: perftest's, and reliable queue pairs' of collectives.",
     parameters=(
         _TRAFFIC_CLASS,
         choice(
@@ -265,7 +266,16 @@ _RDMA = TransportDeclaration(
 
 # --- all -------------------------------------------------------------------------------------------------
 
-TRANSPORTS: Mapping[str, TransportDeclaration] = MappingProxyType({one.kind.value: one for one in (_TCP, _UET, _RDMA)})
+TRANSPORTS: Mapping[str, TransportDeclaration] = MappingProxyType(
+    {
+        one.kind.value: one
+        for one in (
+            _TCP,
+            _UET,
+            _RDMA,
+        )
+    }
+)
 """By the name of the kind, in the order in which they are listed."""
 
 DEFAULT_TRANSPORT = TransportKind.TCP

@@ -22,12 +22,12 @@ from testbed.worker.transport_registry import transport_names, worker_transport
 from testbed.worker.worker import Event, Worker
 
 LONGEST_LINE = 1 << 28
-"""Bytes: more than a program of `MAX_STEPS` steps has."""
+"""The longest line in bytes: more than a program of `MAX_STEPS` steps has."""
 _CHUNK = 1 << 20
 
 
 class CommandLine:
-    """Standard input as lines, and events to what standard output was."""
+    """Carries out each line of standard input as a command, and writes events to what standard output was."""
 
     def __init__(self, loop: WatchingLoop) -> None:
         self.ended = False

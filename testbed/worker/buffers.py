@@ -28,7 +28,7 @@ _DIGEST_BYTES = 16
 
 
 class CollectiveBuffers:
-    """The arrays of all own ranks of a program."""
+    """Holds the arrays of all collectives, for the ranks that this host executes."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -46,22 +46,22 @@ class CollectiveBuffers:
                     self._bytes[index, rank] = memoryview(array.data).cast("B")
 
     def array(self, index: int, rank: int) -> Array:
-        """Of a collective and an own rank."""
+        """Return the array of a collective (by index) at one of this host's ranks."""
         return self._arrays[index, rank]
 
     def outgoing(self, step: Step) -> memoryview:
-        """What a transfer with a piece sends."""
+        """Return the bytes that a transfer with a piece sends."""
         piece = _piece(step)
         return self._slice(piece, step.source, piece.offset)
 
     def landing(self, step: Step) -> memoryview:
-        """Where what a transfer with a piece brings belongs."""
+        """Return the memory that a transfer with a piece is to be written to."""
         assert step.destination is not None
         piece = _piece(step)
         return self._slice(piece, step.destination, piece.target)
 
     def add(self, step: Step, done_bytes: int, data: memoryview) -> int:
-        """Add what has arrived of a transfer, behind `done_bytes`; how many bytes were whole elements, and used."""
+        """Add what has arrived of a transfer behind `done_bytes`; return how many bytes were whole elements."""
         assert step.destination is not None
         piece = _piece(step)
         kind = self._types[piece.collective]
@@ -78,14 +78,14 @@ class CollectiveBuffers:
         return count * kind.itemsize
 
     def deliver(self, step: Step, data: memoryview) -> None:
-        """Copy or add all of a transfer."""
+        """Copy or add all bytes of a transfer."""
         if _piece(step).combine is Combine.REDUCE:
             self.add(step, 0, data)
         else:
             self.landing(step)[:] = data
 
     def digests(self) -> list[tuple[int, int, str]]:
-        """(collective, rank, digest of its array) of own ranks, where all ranks should have the same."""
+        """Return (collective, rank, digest of its array) for own ranks, where all ranks should have the same."""
         return [
             (index, rank, hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest())
             for (index, rank), data in self._bytes.items()
@@ -93,7 +93,7 @@ class CollectiveBuffers:
         ]
 
     def check(self) -> list[tuple[int, int, int]]:
-        """(collective, rank, wrong elements) of own ranks; of arrays that all ranks share, the first rank's alone."""
+        """Return (collective, rank, wrong elements) for own ranks; of arrays that all share, the first rank's alone."""
         collectives = self._program.collectives
         return self.count_wrong(
             (index, rank)
@@ -102,7 +102,7 @@ class CollectiveBuffers:
         )
 
     def count_wrong(self, which: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
-        """The same of these (collective, rank). Raises `KeyError` for what is not here."""
+        """Return the same for these (collective, rank). Raises `KeyError` for what is not here."""
         program = self._program
         expected: dict[_Shape, tuple[Slice, Array]] = {}
         found = []

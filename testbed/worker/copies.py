@@ -12,7 +12,7 @@ from testbed.worker.program import Step
 
 
 class InsideCopies:
-    """`deliver` is called when a transfer ends, with the time at which it was due. `rate_bps` 0: at once."""
+    """Calls `deliver` when a transfer ends, with the time at which it was due. With `rate_bps` 0 it ends at once."""
 
     def __init__(self, rate_bps: int, deliver: Callable[[Step, int], None]) -> None:
         self._rate_bps = rate_bps
@@ -30,7 +30,7 @@ class InsideCopies:
         heapq.heappush(self._ends, (end, step.number, step))
 
     def turn(self, now: int) -> None:
-        """End what is due."""
+        """End every transfer that is due by now."""
         while self._ends and self._ends[0][0] <= now:
             due, _, step = heapq.heappop(self._ends)
             self._deliver(step, due)

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 MOST_SAMPLES = 512
-"""Of a channel. One more, and every other sample of all goes and the interval doubles: curves stay even."""
+"""The most samples of a channel. With one more, every other sample of all goes and the interval doubles: curves stay
+even."""
 MOST_CHANNELS = 64
-"""Sampled per host: those of the lowest index."""
+"""How many channels of a host are sampled: those of the lowest index."""
 
 
 class ChannelState(NamedTuple):
@@ -21,14 +22,14 @@ class ChannelState(NamedTuple):
 
 
 class Curves:
-    """Columns by channel. Times are ns after the begin."""
+    """Keeps the samples of all channels as columns. Times are ns after the begin."""
 
     def __init__(self, interval_ns: int) -> None:
         self.interval_ns = interval_ns
         self._samples: dict[int, list[tuple[int, ChannelState]]] = {}
 
     def add(self, at_ns: int, states: Iterable[tuple[int, ChannelState]]) -> None:
-        """A sample of the channels given; nothing of those that stand still."""
+        """Take a sample of the channels given; channels that stand still add nothing."""
         longest = 0
         for channel, state in states:
             samples = self._samples.setdefault(channel, [])
@@ -42,7 +43,7 @@ class Curves:
                 self._samples[channel] = samples[::2]
 
     def columns(self, channel: int) -> dict[str, list[int] | list[float]]:
-        """`at_ns`, `acked_bytes`, `cwnd_bytes`, `rtt_us`, `retransmits`; empty where nothing was sampled."""
+        """Return `at_ns`, `acked_bytes`, `cwnd_bytes`, `rtt_us`, `retransmits`; empty where nothing was sampled."""
         samples = self._samples.get(channel, [])
         return {
             "at_ns": [at_ns for at_ns, _ in samples],

@@ -1,4 +1,4 @@
-"""What a worker refuses or cannot do."""
+"""The errors of a worker: commands that it refuses, and traffic that it cannot carry."""
 
 from __future__ import annotations
 

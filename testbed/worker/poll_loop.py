@@ -20,7 +20,7 @@ _TIMER_BYTES = 8
 
 
 class WatchingLoop(Protocol):
-    """What streams, and whoever commands them, ask of a loop."""
+    """The part of a loop that a transport's sockets, and the worker's command line, need."""
 
     def watch(self, fd: int, callback: Callable[[int], None], events: int = select.EPOLLIN) -> None: ...
 
@@ -34,7 +34,7 @@ class WatchingLoop(Protocol):
 
 
 class PollLoop:
-    """Events have the values of epoll(7), which are those of poll(2)."""
+    """Waits by rsocket's poll. Events have the values of epoll(7), which are those of poll(2)."""
 
     def __init__(self) -> None:
         self._timer = Timer()

@@ -15,7 +15,7 @@ from testbed.workload.steps import Collective, Combine
 VERSION = 1
 """Of the shape of a program as JSON (`program_json`). A worker refuses any other."""
 LARGEST_TRANSFER = (1 << 32) - 1
-"""Bytes; UET's `request_length` has 32 bits."""
+"""The most bytes of a transfer: UET's `request_length` has 32 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Endpoint:
     host: str
     interface: str
     address: str
-    """IPv4."""
+    """Its IPv4 address."""
 
     def __str__(self) -> str:
         return f"rank {self.rank} ({self.host}:{self.interface})"
@@ -67,14 +67,14 @@ class Step:
     destination: int | None = None
     size_bytes: int = 0
     duration_ns: int = 0
-    """Of computing."""
+    """How long the rank computes."""
     start_ns: int = 0
-    """Not before this time after the begin."""
+    """It begins no earlier than this time after the begin."""
     after: tuple[int, ...] = ()
     channel: int | None = None
-    """Index of a channel; None of a transfer: inside the host."""
+    """Index of the channel that carries it; None for computing, and for a transfer inside the host."""
     piece: Piece | None = None
-    """None: it is traffic alone."""
+    """The data that it carries; None for a transfer that is traffic alone."""
     acknowledged: bool = False
     """A later step of the source waits for its end, so that the receiver tells of it."""
 
@@ -89,23 +89,23 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """Raises nothing: `program_json.decode_program` is what checks one that comes from elsewhere."""
+    """What one host executes. `program_json.decode_program` checks a program that comes from elsewhere."""
 
     transport: Settings
     endpoints: tuple[Endpoint, ...]
-    """Own ranks and those with which they exchange anything."""
+    """The host's own ranks, and those with which they exchange anything."""
     own: frozenset[int]
     """The ranks that this host executes."""
     channels: tuple[Channel, ...]
-    """Those that begin or end here."""
+    """The channels that begin or end at this host."""
     steps: tuple[Step, ...]
-    """Those in which an own rank takes part, in order of their numbers."""
+    """The steps in which an own rank takes part, in order of their numbers."""
     collectives: tuple[Collective, ...] = ()
-    """Those whose data is carried, and checked at the end. `steps` of them has no meaning here."""
+    """The collectives whose data is carried, and checked at the end. Their `steps` have no meaning here."""
     datatypes: tuple[DataType, ...] = ()
-    """Of each collective's elements."""
+    """The data type of each collective's elements."""
     seed: int = 0
-    """Of the collectives' data, and of a transport's random numbers."""
+    """Draws the collectives' data, and a transport's random numbers."""
     inside_bps: int = 0
     """Rate of transfers inside the host, each way of each rank; 0: they take no time."""
     sample_ns: int = 25_000_000

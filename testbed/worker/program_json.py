@@ -39,7 +39,7 @@ MOST_RANKS = 65_536
 MOST_CHANNELS = 65_536
 MOST_COLLECTIVES = 65_536
 MEMORY_LIMIT = 16 << 30
-"""Bytes that the arrays of one host's ranks may take together."""
+"""The most bytes that the arrays of one host's ranks may take together."""
 _TIME_LIMIT = 1 << 62
 _COMBINES = tuple(Combine)
 _PIECE = ("collective", "offset", "length", "target", "combine")
@@ -50,7 +50,7 @@ _COLUMNS = (
 
 
 def encode_program(program: Program) -> dict[str, Json]:
-    """As JSON has it; -1 stands for None in columns."""
+    """Return a program as JSON has it; -1 stands for None in columns."""
     steps = program.steps
     pieces = [step.piece for step in steps]
     columns: dict[str, list[Json]] = {
@@ -87,7 +87,7 @@ def encode_program(program: Program) -> dict[str, Json]:
 
 
 def decode_program(document: Json) -> Program:
-    """Raises `ProgramError` with the place of what is wrong, and nothing else."""
+    """Read back what `encode_program` wrote. Raises `ProgramError` alone, with the place of what is wrong."""
     whole = read_object(document, "program")
     if whole.get("version") != VERSION:
         raise ProgramError("version", f"{whole.get('version')!r} is not {VERSION}, the version of this worker")

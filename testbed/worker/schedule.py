@@ -9,7 +9,9 @@ from testbed.worker.program import Step
 
 
 class Schedule:
-    """The steps of one host. Times are ns of any clock; a step that is due late begins at the time it was due.
+    """Tells which steps of one host begin when.
+
+    Times are ns of any clock; a step that is due late begins at the time it was due.
 
     A transfer between two own ranks ends once. `started_ns` tells when each step that begins here began.
     """
@@ -17,7 +19,7 @@ class Schedule:
     def __init__(self, steps: Iterable[Step], own: Set[int]) -> None:
         self.started_ns: dict[int, int] = {}
         self.latest_ns = 0
-        """How late a timer was noticed, at most."""
+        """The most by which a timer was noticed late (ns)."""
         self._steps: dict[int, Step] = {}
         self._waiting: dict[int, int] = {}
         self._followers: dict[int, list[int]] = {}
@@ -34,18 +36,20 @@ class Schedule:
 
     @property
     def left(self) -> int:
-        """Steps that have not ended."""
+        """How many steps have not ended."""
         return len(self._open)
 
     def begin(self, now: int) -> None:
-        """The workload begins; `take` tells what is due."""
+        """Begin the workload at this time; `take` then tells what is due."""
         self._begin_ns = now
         for number, waiting in self._waiting.items():
             if waiting == 0:
                 heapq.heappush(self._timers, (now + self._steps[number].start_ns, number))
 
     def end(self, number: int, now: int) -> None:
-        """A step has ended, as far as a rank of this host can see. Raises `KeyError` if it is none, or has already.
+        """Note that a step has ended, as far as a rank of this host can see.
+
+        Raises `KeyError` if there is none of this number, or it has ended already.
 
         What another host has sent may arrive before `begin` is called here: it was told a little later.
         """
@@ -57,7 +61,7 @@ class Schedule:
                 heapq.heappush(self._timers, (due, follower))
 
     def take(self, now: int) -> list[Step]:
-        """The transfers that begin by `now`. Computing begins and ends in here."""
+        """Return the transfers that begin by `now`. Computing begins and ends in here."""
         timers = self._timers
         begun: list[Step] = []
         while timers and timers[0][0] <= now:
@@ -77,5 +81,5 @@ class Schedule:
         return begun
 
     def next_due(self) -> int | None:
-        """When to call `take` again; None: nothing is timed."""
+        """Return when to call `take` again; None where nothing is timed."""
         return self._timers[0][0] if self._timers else None

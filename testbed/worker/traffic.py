@@ -11,7 +11,7 @@ from testbed.worker.program import Step
 
 
 class Listener(Protocol):
-    """Who is told. None of these calls back into the transport."""
+    """Hears what becomes of transfers. None of these methods calls back into the transport."""
 
     def on_sent(self, step: Step, now: int) -> None:
         """A transfer has ended as far as its source must know: it is acknowledged where somebody waits for that."""
@@ -28,7 +28,7 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelEnd:
-    """What this host knows of a channel that begins or ends here. None: this end cannot tell.
+    """What this host knows of a channel that begins or ends here. A value of None is one that this end cannot tell.
 
     `counters` are the transport's own.
     """

@@ -8,6 +8,8 @@ from typing import Any
 
 from reference.command_line import json_of
 from reference.markdown import code, codes, plain, sentence, table
+from testbed.model.transports import TRANSPORTS
+from testbed.transport.uet.congestion.registry import CONTROLLERS
 
 Schema = dict[str, Any]
 _MOST_CHOICES = 12
@@ -61,12 +63,13 @@ def transports_page() -> str:
 
 
 def _of_transport(name: str) -> str:
-    known = {
-        "tcp": "The kernel's TCP. What is sent for a duration is sent by iperf3.",
-        "uet": "Ultra Ethernet (specification 1.0) in user space, over UDP.",
-        "rdma": "The kernel's soft RoCEv2 (rxe): perftest, and reliable queue pairs for collectives.",
-    }
-    return known.get(name, "")
+    """What its declaration says of it, and, where `cc` is one of ours, of each congestion control."""
+    declared = TRANSPORTS[name]
+    text = plain(sentence(declared.description))
+    if any(one.name == "cc" and one.choices == tuple(CONTROLLERS) for one in declared.parameters):
+        rows = [(code(one.name), plain(sentence(one.description))) for one in CONTROLLERS.values()]
+        text += "\n\n" + table(("Congestion control", "What it is"), rows)
+    return text
 
 
 def faults_page() -> str:

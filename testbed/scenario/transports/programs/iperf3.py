@@ -46,14 +46,14 @@ _SOURCE_PORTS = (20000, 32000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IperfFlow(TimedFlow):
-    """A pair of ports makes it the same flow for every hash, each time."""
+    """One flow over iperf3: a pair of ports makes it the same flow for every hash, each time."""
 
     source_port: int
     destination_port: int = FIRST_PORT
 
 
 def plan_flows(workload: Workload, placement: RankPlacement, *, seed: int) -> tuple[IperfFlow, ...]:
-    """A flow for every transfer over the fabric, whatever its size."""
+    """Return a flow for every transfer over the fabric, whatever its size."""
     rng = random.Random(seed)
     listening: dict[tuple[str, str], int] = {}
     flows: list[IperfFlow] = []
@@ -75,7 +75,7 @@ def plan_flows(workload: Workload, placement: RankPlacement, *, seed: int) -> tu
 
 
 def ideal_goodput_bps(flow: IperfFlow) -> float:
-    """What a flow alone would get, in lab bit/s: the slower NIC's rate times the payload efficiency.
+    """Return what a flow alone would get, in lab bit/s: the slower NIC's rate times the payload efficiency.
 
     Acknowledgements of what the NIC receives go the same way and are not counted in: they cost up to
     66 / (2 * (MTU + 14)), 0.7 % at 4500 bytes.
@@ -85,7 +85,7 @@ def ideal_goodput_bps(flow: IperfFlow) -> float:
 
 
 def channel_of(flow: IperfFlow, report: Iperf3Report, *, measured_from_s: float) -> Channel:
-    """A sender's report as the record keeps it. An interrupted flow counts what it had sent.
+    """Return a sender's report as the record keeps it. An interrupted flow counts what it had sent.
 
     `measured_from_s`: when its own measurement began, after its warm-up, in the time of the run.
     """
@@ -148,7 +148,7 @@ class IperfResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IperfTraffic(TimedTraffic):
-    """Transfers to be run over iperf3."""
+    """Runs transfers over iperf3."""
 
     transport: Transport
 
@@ -236,7 +236,10 @@ class IperfTraffic(TimedTraffic):
 
 
 def server_arguments(flow: IperfFlow) -> list[str]:
-    """One test, then exit. Text output, flushed: its "Server listening" line is what we wait for."""
+    """Return the command of a server that takes one test, then exits.
+
+    Its output is text, and flushed: its "Server listening" line is what we wait for.
+    """
     return [
         "iperf3", "-s", "-1", "--forceflush", "-i", "0",
         "-B", _address(flow.destination), "-p", str(flow.destination_port),
@@ -244,7 +247,7 @@ def server_arguments(flow: IperfFlow) -> list[str]:
 
 
 def client_arguments(flow: IperfFlow, *, transport: Transport, duration: Duration, tos: int) -> list[str]:
-    """The sender: bound to its NIC's address, so that source routing takes it out of that NIC."""
+    """Return the command of the sender, bound to its NIC's address, so that source routing takes it out of that NIC."""
     arguments = [
         "iperf3", "-c", _address(flow.destination), "-p", str(flow.destination_port),
         "-B", _address(flow.source), "--cport", str(flow.source_port),

@@ -36,7 +36,7 @@ TESTS = {
         "compare-and-swap": PerftestTest.ATOMIC_LAT,
     },
 }
-"""By the scenario's `test` and `verb`."""
+"""perftest's program for a scenario's `test` and `verb`."""
 ATOMIC_TYPES = {"fetch-and-add": "FETCH_AND_ADD", "compare-and-swap": "CMP_AND_SWAP"}
 """perftest's words for the verbs of atomics."""
 ATOMIC_ETH_BYTES = 28
@@ -44,14 +44,14 @@ ATOMIC_ETH_BYTES = 28
 MESSAGE_BYTES = 65536
 """perftest's own default for bandwidth."""
 ITERATIONS = 1000
-"""Likewise for latency."""
+"""perftest's own default for latency."""
 MOST_BYTES = 8 << 20
-"""Of a message (perftest's MAX_SIZE)."""
+"""The most bytes of a message (perftest's MAX_SIZE)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerftestFlow(TimedFlow):
-    """Data goes the same way whichever end asks for it.
+    """One flow over perftest; its data goes the same way whichever end asks for it.
 
     `flow_labels` are those of its queue pairs; `port` is where its server listens; `message_bytes` are of each message.
     """
@@ -63,7 +63,7 @@ class PerftestFlow(TimedFlow):
 
     @property
     def client(self) -> PortPlan:
-        """Who asks: of a read it is who gets the data."""
+        """The end that asks: for a read, the one that gets the data."""
         return self.destination if self.test.is_read else self.source
 
     @property
@@ -72,7 +72,7 @@ class PerftestFlow(TimedFlow):
 
 
 def iterations(options: Mapping[str, object]) -> int:
-    """Messages of each pair, where latency is measured."""
+    """Return how many messages each pair sends, where latency is measured."""
     return whole_option(options, "iterations", ITERATIONS)
 
 
@@ -80,7 +80,7 @@ _Default = TypeVar("_Default", int, None)
 
 
 def whole_option(options: Mapping[str, object], name: str, default: _Default) -> int | _Default:
-    """An option of the scenario's transport that is a whole number."""
+    """Return an option of the scenario's transport that is a whole number."""
     value = options.get(name)
     return default if value is None else int(str(value))
 
@@ -88,7 +88,7 @@ def whole_option(options: Mapping[str, object], name: str, default: _Default) ->
 def plan_perftest_flows(
     workload: Workload, placement: RankPlacement, *, seed: int, options: Mapping[str, object] | None = None
 ) -> tuple[PerftestFlow, ...]:
-    """A flow for every transfer over the fabric. `options` are those of the scenario's transport.
+    """Return a flow for every transfer over the fabric. `options` are those of the scenario's transport.
 
     Where latency is measured, a transfer's size is that of a message; where bandwidth is, it has none. Raises
     `ScenarioError` for a size that the test cannot have.
@@ -148,7 +148,7 @@ def _draw_label(rng: random.Random, source: PortPlan, to: PortPlan, taken: set[t
 
 
 def goodput_share(flow: PerftestFlow, framing: Framing) -> float:
-    """Payload over all bytes of the link that carries it: of full packets; of an atomic, its operands' packet."""
+    """Return payload over all bytes of the link that carries it, of full packets or of an atomic's operands' packet."""
     if flow.test.is_atomic:
         return ATOMIC_BYTES / (framing.overhead_bytes + ATOMIC_ETH_BYTES)
     return framing.efficiency
@@ -163,8 +163,9 @@ def channel_of(
     duration_s: float,
     counters: Mapping[str, int],
 ) -> Channel:
-    """What a client reported as the record keeps it. `counters` are those of the requester's device, if only it knows.
+    """Return what a client reported as the record keeps it.
 
+    `counters` are those of the requester's device, if only it knows.
     perftest counts messages whose end it saw within the measured time.
     """
     payload = measured.size_bytes * measured.iterations
@@ -186,7 +187,7 @@ def channel_of(
 def latency_channel_of(
     flow: PerftestFlow, samples_us: Sequence[float], *, ideal_s: float, framing: Framing, counters: Mapping[str, int]
 ) -> Channel:
-    """The same of a flow whose messages were sent one at a time."""
+    """Return the same for a flow whose messages were sent one at a time."""
     seconds = math.fsum(samples_us) * (1 if flow.test.is_round_trip else 2) / 1e6
     payload = flow.message_bytes * len(samples_us)
     carried = _Carried(

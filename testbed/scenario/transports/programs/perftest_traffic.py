@@ -51,7 +51,7 @@ class PerftestMeasurement:
     started_s: float
     bandwidth: Bandwidth | None = None
     latencies_us: tuple[float, ...] = ()
-    """Of each message, where that was the test."""
+    """The latency of each message, where that was the test."""
 
 
 @dataclass(slots=True)
@@ -127,7 +127,7 @@ class PerftestTraffic(TimedTraffic):
         result.measurements.sort(key=lambda item: item.flow.id)
 
     def _turns(self, flows: Sequence[PerftestFlow]) -> Iterator[_Turn]:
-        """Those that run together, one turn after the other. Latency has what is left of its time."""
+        """Yield the flows that run together, one turn after the other. Latency has what is left of its time."""
         if not flows[0].test.is_latency:
             planned_s = self.duration.seconds + 2 * WARM_UP_S
             yield _Turn(flows=flows, planned_s=planned_s, begin_s=0.0, whole_s=planned_s)
@@ -143,7 +143,7 @@ class PerftestTraffic(TimedTraffic):
             )
 
     def arguments(self, flow: PerftestFlow, nic: PortPlan) -> list[str]:
-        """The command line of the end at `nic`, the client's without its peer."""
+        """Return the command line of the end at `nic`, the client's without its peer."""
         job = PerftestJob(
             test=flow.test,
             client=End(node=flow.client.node, interface=flow.client.name),
