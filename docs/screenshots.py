@@ -49,17 +49,16 @@ class Shot:
     """One picture: what of a page is in it, and what gets a number. Both are expressions in JavaScript."""
 
     name: str
-    height: int
-    """Of the window; the picture is cut out of it."""
     first: str
     last: str
     marks: tuple[str, ...]
+    height: int | None = None
+    """Of the window; None: as high as the page, out of which the picture is cut."""
 
 
 REPORT = (
     Shot(
         name="report-verdict",
-        height=6000,
         first='document.querySelector("header")',
         last='document.querySelector("#measured + section")',
         marks=(
@@ -71,7 +70,6 @@ REPORT = (
     ),
     Shot(
         name="report-bars",
-        height=6000,
         first='document.querySelector(".plots > figure")',
         last='document.querySelectorAll(".plots > figure")[1]',
         marks=(
@@ -81,14 +79,12 @@ REPORT = (
     ),
     Shot(
         name="report-completion",
-        height=6000,
         first='figure("Completion times")',
         last='figure("Completion times")',
         marks=('figure("Completion times")',),
     ),
     Shot(
         name="report-trust",
-        height=6000,
         first='after("trusted")',
         last='after("trusted").nextElementSibling',
         marks=(
@@ -97,7 +93,7 @@ REPORT = (
         ),
     ),
 )
-GRAPH = Shot(name="graph", height=640, first="document.body", last="document.body", marks=())
+GRAPH = Shot(name="graph", first="document.body", last="document.body", marks=(), height=640)
 
 
 def main(arguments: list[str]) -> int:
@@ -135,17 +131,17 @@ def testbed(*arguments: str) -> None:
 
 def take(shot: Shot, page: Path, browser: str, work: Path) -> None:
     """Write one picture of a page. Raises `RuntimeError` if it gets too large to be kept."""
-    window = f"--window-size={WIDTH},{shot.height}"
-    expressions = ", ".join((shot.first, shot.last, *shot.marks))
+    expressions = ", ".join(("document.documentElement", shot.first, shot.last, *shot.marks))
     text = _POLICY.sub("", page.read_text())  # which forbids the script that measures, as it should
     measured = work / "measured.html"
     measured.write_text(text.replace("</body>", _MEASURE.format(expressions=expressions)))
-    shown = browse(browser, work, window, "--dump-dom", measured.as_uri())
+    shown = browse(browser, work, f"--window-size={WIDTH},{shot.height or 800}", "--dump-dom", measured.as_uri())
     found = re.search(r'<pre id="measured">(.*?)</pre>', shown)
     if found is None:
         raise RuntimeError(f"{page} cannot be measured")
-    first, last, *marks = json.loads(html.unescape(found[1]))
+    whole, first, last, *marks = json.loads(html.unescape(found[1]))
     picture = work / "page.png"
+    window = f"--window-size={WIDTH},{shot.height or int(whole[3]) + 100}"
     browse(browser, work, window, f"--screenshot={picture}", page.as_uri())
     with Image.open(picture) as image:
         drawn = image.convert("RGB")

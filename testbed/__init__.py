@@ -8,14 +8,17 @@ from testbed.version import __version__
 
 if TYPE_CHECKING:
     from testbed.api import Lab as Lab
+    from testbed.api import RunOptions as RunOptions
+    from testbed.api import ScenarioResult as ScenarioResult
+    from testbed.api import run_scenario as run_scenario
 
-__all__ = ["Lab", "__version__"]
+__all__ = ["Lab", "RunOptions", "ScenarioResult", "__version__", "run_scenario"]
 
 
 def __getattr__(name: str) -> object:
     """Load the public API on first use, so that `testbed --help` stays fast."""
-    if name == "Lab":
-        from testbed.api import Lab
+    if name in __all__:
+        from testbed import api
 
-        return Lab
+        return getattr(api, name)
     raise AttributeError(f"module 'testbed' has no attribute {name!r}")

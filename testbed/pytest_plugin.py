@@ -1,8 +1,12 @@
-"""A pytest plugin: the `lab` fixture deploys a topology for a test and removes it afterwards.
+"""A pytest plugin: labs that are deployed for a test and removed afterwards, and scenarios that run in one.
 
     @pytest.mark.topology("topologies/demo.yml", overrides={"fabric.hosts": 2})
     def test_rails(lab):
         assert lab.check().exit_code == 0
+
+    def test_spraying(run_scenario):
+        result = run_scenario("scenarios/rail-permutation.yml", overrides={"workload.bytes": "1MB"})
+        assert result.metric("jain_flows").median > 0.9
 
 `--testbed-keep` leaves the lab of a failed test deployed. A machine that cannot deploy skips, saying why.
 """
@@ -18,7 +22,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from testbed.api import Lab
+    from testbed.api import Lab, ScenarioResult
 
 _failed = pytest.StashKey[bool]()
 
@@ -63,6 +67,22 @@ def deploy_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
     for lab in deployed:
         if not keep:
             lab.destroy()
+
+
+@pytest.fixture
+def run_scenario(tmp_path: Path) -> Callable[..., ScenarioResult]:
+    """A function like `testbed.run_scenario`, whose labs are removed and whose results go to the test's `tmp_path`."""
+    from testbed.api import run_scenario as run
+    from testbed.errors import CapabilityError
+
+    def run_here(scenario: str | Path, **options: object) -> ScenarioResult:
+        options.setdefault("results", tmp_path)
+        try:
+            return run(scenario, **options)  # type: ignore[arg-type]
+        except CapabilityError as error:
+            pytest.skip(f"this machine cannot deploy a lab: {error.message}")
+
+    return run_here
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ class Agent:
 
     @property
     def feps(self) -> dict[str, Fep]:
-        """By address."""
+        """The fabric endpoints by their address."""
         return {address: fep for address, (fep, _) in self._feps.items()}
 
     def sockets(self, address: str) -> SocketGroup:

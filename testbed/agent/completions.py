@@ -25,7 +25,7 @@ class CompletionError(UetError):
 
 
 class Depth:
-    """How many more operations may begin; who waits is served in order."""
+    """This tells how many more operations may begin; who waits is served in order."""
 
     __slots__ = ("_free", "_waiting", "size")
 

@@ -20,7 +20,7 @@ WritableBuffer = bytearray | memoryview
 
 
 class EndpointDomain(Protocol):
-    """What an endpoint belongs to."""
+    """This is what an endpoint belongs to."""
 
     def touch(self) -> None:
         """It has been given work."""

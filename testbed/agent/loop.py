@@ -36,13 +36,13 @@ class Endpoint(Protocol):
         """Datagrams that are there and go before all others: acknowledgements."""
 
     def receive(self, datagrams: Sequence[Incoming], now: int) -> None:
-        """What has arrived. The data is valid during this call only. Raises nothing, whatever the bytes."""
+        """Take what has arrived. The data is valid during this call only. Raises nothing, whatever the bytes."""
 
     def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
-        """What is to be sent now, at most `limit` datagrams; fewer: nothing more for the time being."""
+        """Return what is to be sent now, at most `limit` datagrams; fewer: nothing more for the time being."""
 
     def next_timer(self) -> int | None:
-        """When `handle_timer` is to be called, though nothing has arrived by then."""
+        """Return when `handle_timer` is to be called, though nothing has arrived by then."""
 
     def handle_timer(self, now: int) -> None: ...
 
@@ -129,7 +129,7 @@ class Loop:
         self._epoll.modify(fd, events)
 
     def unwatch(self, fd: int) -> None:
-        """To be called before `fd` is closed."""
+        """Watch `fd` no longer. It is to be called before `fd` is closed."""
         del self._callbacks[fd]
         self._epoll.unregister(fd)
 
@@ -153,11 +153,13 @@ class Loop:
             self.run_once(until)
 
     def fileno(self) -> int:
-        """For another event loop, such as asyncio's, to wait for: readable when it is time for `turn`."""
+        """Return a descriptor for another event loop, such as asyncio's, to wait for: readable when it is time for
+        `turn`.
+        """
         return self._epoll.fileno()
 
     def touch(self) -> None:
-        """What `wake` does, without its system call, for the thread that runs the turns itself."""
+        """Do what `wake` does, without its system call, for the thread that runs the turns itself."""
         for port in self._ports:
             port.touched = True
 

@@ -183,7 +183,7 @@ class ReceiveRing:
         return self._data.view[start : start + self._lengths[index * _LENGTH_STEP + _LENGTH_AT]]
 
     def marks(self, index: int) -> tuple[int, int]:
-        """As `parse_control`, of message `index`."""
+        """Do as `parse_control`, for message `index`."""
         start = index * CONTROL_BYTES
         control = self._control.area[start : start + self._control_lengths[index * _CONTROL_STEP + _CONTROL_AT]]
         return self._controls.get(control) or self._remember_control(control)

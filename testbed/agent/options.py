@@ -48,7 +48,9 @@ def receive_nothing(item: socket.socket) -> None:
 
 
 def set_receive_buffer(item: socket.socket, size: int) -> None:
-    """As many bytes as asked for with CAP_NET_ADMIN, else as many as net.core.rmem_max allows."""
+    """Ask for a receive buffer: as many bytes as asked for with CAP_NET_ADMIN, else as many as net.core.rmem_max
+    allows.
+    """
     try:
         item.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, size)
     except PermissionError:
@@ -78,12 +80,12 @@ def never_fragment(item: socket.socket) -> None:
 
 
 def enable_gro(item: socket.socket) -> bool:
-    """Whether the kernel hands runs of datagrams over as one (Linux 5.0)."""
+    """Tell whether the kernel hands runs of datagrams over as one (Linux 5.0)."""
     return _set_udp(item, UDP_GRO, 1)
 
 
 def has_gso(item: socket.socket) -> bool:
-    """Whether the kernel cuts one message into datagrams (Linux 4.18)."""
+    """Tell whether the kernel cuts one message into datagrams (Linux 4.18)."""
     return _set_udp(item, UDP_SEGMENT, 0)
 
 
@@ -98,7 +100,7 @@ def _set_udp(item: socket.socket, option: int, value: int) -> bool:
 
 
 def dropped_datagrams(item: socket.socket) -> int:
-    """What the kernel has dropped because the receive buffer was full (SO_MEMINFO); 0 where it cannot tell."""
+    """Return what the kernel has dropped because the receive buffer was full (SO_MEMINFO); 0 where it cannot tell."""
     with suppress(OSError):
         data = item.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, _MEMINFO.size)
         if len(data) == _MEMINFO.size:

@@ -47,5 +47,5 @@ class Pacer:
         self._free_at = max(self._free_at, now) + size * self._ns_per_byte
 
     def next_due(self) -> int | None:
-        """When to ask the endpoint again; None if it has nothing more."""
+        """Return when to ask the endpoint again; None if it has nothing more."""
         return int(self._free_at - self._ahead_ns / 2) + 1 if self.held_back else None

@@ -60,7 +60,7 @@ class Marking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SocketConfig:
-    """How the sockets of a FEP are set up and used."""
+    """This tells how the sockets of a FEP are set up and used."""
 
     port: int = UDP_PORT
     marking: Marking = field(default_factory=Marking)
@@ -85,7 +85,7 @@ class SocketConfig:
 
 @dataclass(slots=True)
 class SocketCounters:
-    """What a `SocketGroup` has done so far. Bytes are those of UDP payload."""
+    """This is what a `SocketGroup` has done so far. Bytes are those of UDP payload."""
 
     received: int = 0
     received_bytes: int = 0
@@ -199,12 +199,12 @@ class SocketGroup:
 
     @property
     def sees_trimmed(self) -> bool:
-        """Whether trimmed packets arrive here. If not, the transport recovers what was trimmed by its timeouts."""
+        """Tell whether trimmed packets arrive here. If not, the transport recovers what was trimmed by its timeouts."""
         return self._trimmed is not None
 
     @property
     def gso(self) -> bool:
-        """Whether runs of datagrams leave as one message."""
+        """Tell whether runs of datagrams leave as one message."""
         return self._gso_segments > 1
 
     @property
@@ -231,7 +231,8 @@ class SocketGroup:
     # --- receiving ------------------------------------------------------------------------------------
 
     def receive(self, fd: int) -> list[Incoming]:
-        """What has arrived at `fd`, one of `receivers`; not all of it where that is much. Never waits, never raises.
+        """Return what has arrived at `fd`, one of `receivers`; not all of it where that is much. Never waits, never
+        raises.
 
         The data is valid until the next call.
         """
@@ -319,7 +320,9 @@ class SocketGroup:
         return True
 
     def _end_of_run(self, start: int, size: int) -> int:
-        """Where the datagrams end that leave together: of one flow and priority, equally long (the last: or less)."""
+        """Return where the datagrams end that leave together: of one flow and priority, equally long (the last: or
+        less).
+        """
         if self._gso_segments > 1:
             most = min(self._gso_segments, LONGEST_MESSAGE // max(size, 1))
         else:

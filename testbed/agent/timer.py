@@ -55,7 +55,7 @@ class Timer:
             raise OSError(ctypes.get_errno(), "timerfd_settime")
 
     def fired(self) -> None:
-        """To be called when it has become readable."""
+        """Note that it has expired. It is to be called when it has become readable."""
         self._armed = 0
 
     def close(self) -> None:

@@ -87,11 +87,11 @@ class DelayLine:
             self._held += 1
 
     def next_due(self) -> int | None:
-        """When the next datagram is due, in ns; None if none is held."""
+        """Return when the next datagram is due, in ns; None if none is held."""
         return min((lane[0][0] for lane in self._lanes.values() if lane), default=None)
 
     def take(self, now: int) -> list[Incoming]:
-        """What is due at `now`."""
+        """Return what is due at `now`."""
         due: list[tuple[int, int, Incoming]] = []
         lanes = 0
         for lane in self._lanes.values():

@@ -25,7 +25,7 @@ ANSWER_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lateness:
-    """Of wake-ups, in nanoseconds."""
+    """The lateness of wake-ups, in nanoseconds."""
 
     count: int
     p50_ns: int

@@ -63,7 +63,7 @@ _SOFTNET_STAT = Path("/proc/net/softnet_stat")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftnetCounts:
-    """Of all CPUs: packets that did not fit into the backlog, and rounds that ended for lack of time."""
+    """Counts of all CPUs: packets that did not fit into the backlog, and rounds that ended for lack of time."""
 
     dropped: int
     squeezed: int

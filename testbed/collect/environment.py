@@ -85,7 +85,7 @@ def _git_commit(directory: Path) -> str | None:
 
 
 def _ask(argv: Sequence[str]) -> str:
-    """What a command prints, "" if it is missing, fails or hangs."""
+    """Return what a command prints, "" if it is missing, fails or hangs."""
     if shutil.which(argv[0]) is None:
         return ""
     try:

@@ -46,7 +46,7 @@ class Law(ABC):
 
     @abstractmethod
     def difference(self, values: Words) -> Differences:
-        """Of rows that `read` gave: (packets, bytes)."""
+        """Return the difference of rows that `read` gave: (packets, bytes)."""
 
     @abstractmethod
     def place(self, index: int) -> str:
@@ -65,7 +65,7 @@ def _pairs(*names: str) -> list[str]:
 
 
 class Admission(Law):
-    """What is offered to a queue is enqueued or dropped, for one cause."""
+    """This is what is offered to a queue is enqueued or dropped, for one cause."""
 
     name = "in = enqueued + dropped"
     places_are = "queues"
@@ -86,7 +86,10 @@ class Admission(Law):
 
 
 class Storage(Law):
-    """What is enqueued leaves, is purged or still waits. Waiting packets are not counted: they go with their bytes."""
+    """This is what is enqueued leaves, is purged or still waits.
+
+    Waiting packets are not counted: they go with their bytes.
+    """
 
     name = "enqueued = out + purged + queued"
     places_are = "queues"
@@ -110,7 +113,8 @@ class Storage(Law):
 
 
 class Link(Law):
-    """What leaves a port comes in at its peer, or is lost by the emulated wire. All classes together: ends may differ.
+    """This is what leaves a port comes in at its peer, or is lost by the emulated wire. All classes together: ends
+    may differ.
 
     A MAC control frame that took the way through the queue, as no pause agent sends it, ends at the peer uncounted
     but for `malformed_frames`, or for more `pause_frames` than the agent sent.
@@ -196,7 +200,10 @@ def all_laws(maps: LabMaps, table: PortTable) -> list[Law]:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SwitchCounts:
-    """By priority, over all ports of a switch. `comparable`: its ports put a packet into the same class."""
+    """The packets of a switch by priority, over all its ports.
+
+    `comparable`: its ports put a packet into the same class.
+    """
 
     node: str
     names: tuple[str, ...]

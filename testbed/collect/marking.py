@@ -34,7 +34,7 @@ def watch_marks(maps: LabMaps, qos: QosPlan, table: PortTable) -> Callable[[], l
 
 
 def marking_curves(qos: QosPlan, table: PortTable, before: Records, after: Records) -> list[MarkingCurve]:
-    """What was counted between two readings: the queues of one class with the same curve and marker together.
+    """Return what was counted between two readings: the queues of one class with the same curve and marker together.
 
     Only those that met packets which allowed a mark.
     """

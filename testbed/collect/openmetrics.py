@@ -91,7 +91,7 @@ class LabCollector(Collector):
         self._histograms = histograms
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: registering must not read a lab."""
+        """Describe nothing: registering must not read a lab."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
@@ -229,7 +229,7 @@ def render_metrics(readings: Readings, *, histograms: bool = False) -> bytes:
 
 
 def encode_text(families: Iterable[Metric]) -> bytes:
-    """As the library's `generate_latest`, to the letter, for families without exemplars and timestamps.
+    """Encode as the library's `generate_latest` does, to the letter, for families without exemplars and timestamps.
 
     The library looks at every character of every name in every sample: 35 s for the ports of 1,024 NICs, where a
     scrape may take 10 s.

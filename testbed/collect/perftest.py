@@ -34,7 +34,7 @@ class PerftestTest(StrEnum):
 
     @property
     def is_read(self) -> bool:
-        """Whether data comes to whoever asks for it."""
+        """Tell whether data comes to whoever asks for it."""
         return self in (PerftestTest.READ_BW, PerftestTest.READ_LAT)
 
     @property
@@ -43,8 +43,8 @@ class PerftestTest(StrEnum):
 
     @property
     def is_round_trip(self) -> bool:
-        """Whether its latencies are whole round trips: the peer's adapter answers, not its program. Those of the others
-        are half of one (perftest_parameters.c, rtt_factor)."""
+        """Tell whether its latencies are whole round trips: the peer's adapter answers, not its program. Those of the
+        others are half of one (perftest_parameters.c, rtt_factor)."""
         return self in (PerftestTest.READ_LAT, PerftestTest.ATOMIC_LAT)
 
 
@@ -148,7 +148,7 @@ _SAMPLE = re.compile(r"(\d+), (\S+)")
 
 
 def complaint(output: str, errors: str = "") -> str:
-    """What perftest says went wrong, in one line; "" for nothing."""
+    """Return what perftest says went wrong, in one line; "" for nothing."""
     lines = [" ".join(line.split()) for line in (*errors.splitlines(), *output.splitlines())]
     said = [line for line in lines if _COMPLAINT.search(line)]
     status = next((match for line in said if (match := _COMPLETION.search(line))), None)
@@ -208,7 +208,7 @@ def _line_pairs(text: str) -> list[tuple[str, str]]:
 
 
 def _split(pairs: Iterable[tuple[str, str]]) -> tuple[dict[str, str], list[dict[str, str]]]:
-    """What comes before the first result, and the results, each of which begins with its size."""
+    """Return what comes before the first result, and the results, each of which begins with its size."""
     settings: dict[str, str] = {}
     results: list[dict[str, str]] = []
     for key, value in pairs:

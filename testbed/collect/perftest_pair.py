@@ -42,7 +42,7 @@ class PerftestFailed(TestbedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerftestJob:
-    """What is run. `client` and `server` are NIC ports with an RDMA device.
+    """This is what is run. `client` and `server` are NIC ports with an RDMA device.
 
     `iterations` counts messages of each queue pair; `traffic_class` is the IPv4 type of service of every packet
     (DSCP << 2 | ECN, RFC 2474 and RFC 3168); a queue pair waits 4.096 us * 2^`qp_timeout` for an acknowledgement
@@ -109,14 +109,16 @@ SOURCE_PORTS = (0xC000, 0x10000)
 
 
 def udp_source_port(flow_label: int) -> int:
-    """Of packets of a queue pair with this flow label, which is not 0 (ib_verbs.h, rdma_flow_label_to_udp_sport)."""
+    """Return the port of packets of a queue pair with this flow label, which is not 0 (ib_verbs.h,
+    rdma_flow_label_to_udp_sport).
+    """
     low, high = flow_label & 0x03FFF, flow_label & 0xFC000
     return SOURCE_PORTS[0] | (low ^ high >> 14)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerftestRun:
-    """What a run gave. Counters are those of the RDMA devices, by how much they grew."""
+    """This is what a run gave. Counters are those of the RDMA devices, by how much they grew."""
 
     job: PerftestJob
     report: PerftestReport
@@ -125,7 +127,7 @@ class PerftestRun:
 
     @property
     def retransmissions(self) -> int:
-        """How often either end sent a request again, or gave it up."""
+        """Return how often either end sent a request again, or gave it up."""
         both = (self.client_counters, self.server_counters)
         return sum(side.get(name, 0) for side in both for name in rdma.RETRANSMISSIONS)
 
@@ -191,7 +193,7 @@ def _spawn(lab: RunningLab, node: str, argv: list[str]) -> subprocess.Popen[byte
 
 
 def _finish(process: subprocess.Popen[bytes], job: PerftestJob, node: str, timeout_s: float) -> tuple[str, str]:
-    """What an end printed, once it has ended well."""
+    """Return what an end printed, once it has ended well."""
     try:
         out, err = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired as error:
@@ -234,7 +236,7 @@ _LISTEN = "0A"
 
 
 def listens(pid: int, port: int) -> bool:
-    """Whether something in the process's namespace listens on the TCP port."""
+    """Tell whether something in the process's namespace listens on the TCP port."""
     for family in ("tcp", "tcp6"):
         try:
             lines = Path(f"/proc/{pid}/net/{family}").read_text().splitlines()[1:]

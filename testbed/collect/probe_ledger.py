@@ -73,7 +73,7 @@ class ProbeReport:
 
     @property
     def sent_bytes(self) -> int:
-        """As shaped ports count frames."""
+        """Return the bytes sent, as shaped ports count frames."""
         return FRAME_BYTES * self.sent
 
     @property
@@ -81,7 +81,9 @@ class ProbeReport:
         return sum(len(item.lost_s) for item in self.streams)
 
     def lost_time_s(self, since_s: float = 0.0) -> list[float]:
-        """Of each stream: probes sent after `since_s` and lost, over its rate, s (RFC 6412, loss-derived method)."""
+        """Return the time lost of each stream: probes sent after `since_s` and lost, over its rate, s (RFC 6412, loss-
+        derived method).
+        """
         return [blackhole_time_loss(item.lost_since(since_s), self.rate_pps) or 0.0 for item in self.streams]
 
 
@@ -134,7 +136,7 @@ class ProbeLedger:
     def report(
         self, *, begin_ns: int, rate_pps: float, train: int, latest_ns: int = 0, skipped: int = 0
     ) -> ProbeReport:
-        """What there is to tell; what has not arrived by now is lost."""
+        """Return what there is to tell; what has not arrived by now is lost."""
         return ProbeReport(
             rate_pps=rate_pps,
             train=train,

@@ -133,7 +133,7 @@ class ProbeTraffic:
             self._thread = None
 
     def report(self, grace_s: float = GRACE_S) -> ProbeReport:
-        """After `halt`: what arrived and what did not, within `grace_s` after it was sent.
+        """Return, after `halt`, what arrived and what did not, within `grace_s` after it was sent.
 
         Raises `DriverError` where sending ended by itself.
         """

@@ -156,7 +156,7 @@ class Sampler:
 
     @property
     def span_s(self) -> float:
-        """How far back the ring reaches when it is full."""
+        """Return how far back the ring reaches when it is full."""
         return len(self._ring.times_ns) * self.interval_ns / 1e9
 
     def tick(self) -> None:
@@ -169,7 +169,9 @@ class Sampler:
             row[number * width : (number + 1) * width] = source[self._index]
 
     def since(self, time_ns: int = -1) -> Samples:
-        """What was sampled after `time_ns` (default: all that is there). Raises `SamplerError` if the thread failed."""
+        """Return what was sampled after `time_ns` (default: all that is there). Raises `SamplerError` if the thread
+        failed.
+        """
         if self._error is not None:
             raise SamplerError(f"the sampler stopped: {self._error}") from self._error
         times, values, complete = self._ring.since(time_ns)

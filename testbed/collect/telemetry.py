@@ -74,7 +74,10 @@ class Snapshot:
         return np.asarray(total)
 
     def since(self, before: Snapshot) -> Snapshot:
-        """What was counted after `before`, an earlier reading of the same maps. Counters that went back count 0."""
+        """Return what was counted after `before`, an earlier reading of the same maps.
+
+        Counters that went back count 0.
+        """
         return Snapshot(
             time_ns=self.time_ns,
             seconds=max(0, self.time_ns - before.time_ns) / 1e9,
@@ -190,7 +193,10 @@ def signed(word: int) -> int:
 
 
 def utilisation(table: PortTable, growth: Snapshot) -> NDArray[np.float64]:
-    """By port: the share of its lab rate that it sent at, over the span of `growth`. 0 where there is no span."""
+    """Return, by port, the share of its lab rate that it sent at, over the span of `growth`.
+
+    0 where there is no span.
+    """
     sent_bits = growth.queues["out_bytes"].sum(axis=1, dtype=np.float64) * 8
     room = table.rate_bps * (growth.seconds or 0.0)
     return np.asarray(np.divide(sent_bits, room, out=np.zeros(len(sent_bits)), where=room > 0))
@@ -215,7 +221,9 @@ def link_rows(table: PortTable, growth: Snapshot, chosen: NDArray[np.bool_]) -> 
 
 
 def spray_rows(table: PortTable, counters: Snapshot, *, down: Collection[int] = ()) -> list[SprayTelemetry]:
-    """How evenly each class that a switch sent up went over its equal uplinks. Ports that are `down` do not count."""
+    """Return how evenly each class that a switch sent up went over its equal uplinks. Ports that are `down` do not
+    count.
+    """
     sent = words(counters.queues)[..., columns(counters.queues.dtype, "out_packets", "out_bytes")]
     rows = []
     for group in table.uplinks:

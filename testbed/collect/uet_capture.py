@@ -52,7 +52,7 @@ class UetCapture:
 
     @property
     def cut(self) -> str:
-        """How much of it is missing, and why; "" if nothing is."""
+        """Return how much of it is missing, and why; "" if nothing is."""
         seen = self.datagram
         why = "trimmed" if seen.trimmed else "fragment" if seen.fragment else "captured" if seen.snapped else ""
         return f"{why}: {len(seen.payload)} of {seen.length} B" if why else ""
@@ -97,7 +97,7 @@ class UetCapture:
 
 
 def decode_datagram(datagram: CapturedDatagram) -> UetCapture:
-    """What a datagram to UET's port is. Raises nothing: what is wrong is part of the answer."""
+    """Return what a datagram to UET's port is. Raises nothing: what is wrong is part of the answer."""
     data = datagram.payload
     whole = len(data) == datagram.length
     try:

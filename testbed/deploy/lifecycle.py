@@ -94,7 +94,10 @@ class DeployOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyOutcome:
-    """What a destroy removed. `unknown`: kinds of things in its journal that another version made, and that stay."""
+    """This is what a destroy removed.
+
+    `unknown`: kinds of things in its journal that another version made, and that stay.
+    """
 
     lab: str
     nodes: int
@@ -171,7 +174,7 @@ def _deploy_new(
 
 
 def _prepare_runtimes(lab: Lab, state: StateDirectory) -> list[DeployingNodes]:
-    """What the runtimes of the lab's nodes need, checked. Raises `CapabilityError`, `NameInUse`."""
+    """Return what the runtimes of the lab's nodes need, checked. Raises `CapabilityError`, `NameInUse`."""
     run, journal = state.run_directory(lab.name), Journal(state.lab_directory(lab.name))
     found: list[DeployingNodes] = []
     try:

@@ -113,7 +113,7 @@ class RunningLab:
 
     @property
     def state_directory(self) -> Path:
-        """Where the lab is recorded; it goes with the lab."""
+        """Return where the lab is recorded; it goes with the lab."""
         return self._state.lab_directory(self.name)
 
     @property
@@ -131,7 +131,7 @@ class RunningLab:
         return Journal(self._state.lab_directory(self.name)).read().identities
 
     def run_directory(self, node: str) -> Path:
-        """Where a switch's daemons have their files."""
+        """Return where a switch's daemons have their files."""
         self.node(node)
         return self._state.run_directory(self.name) / node
 
@@ -175,7 +175,7 @@ class RunningLab:
         return {name: nodes for name, nodes in live if nodes is not None}
 
     def runtime(self, node: str) -> LiveNodes | None:
-        """What serves a node that is more than a network namespace; None for one that is not.
+        """Return what serves a node that is more than a network namespace; None for one that is not.
 
         Raises `NoSuchNode`, and `DriverError` where the node was not started.
         """
@@ -198,7 +198,7 @@ class RunningLab:
         return self.spawn_tool(node, argv, **options)
 
     def spawn_tool(self, node: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        """As `spawn`, for a program of this machine that is to see a node's network, whatever the node is."""
+        """Do as `spawn`, for a program of this machine that is to see a node's network, whatever the node is."""
         options.setdefault("env", processes.clean_environment(self.node(node).env))
         return processes.spawn(self.namespace(node), argv, **options)
 
@@ -254,7 +254,7 @@ class RunningLab:
         return syscalls.in_thread(read)
 
     def link_states(self, only: str | None = None) -> Mapping[tuple[str, str], bool]:
-        """Whether each planned port, or each of the node `only`, is up and has carrier, by (node, interface)."""
+        """Tell whether each planned port, or each of the node `only`, is up and has carrier, by (node, interface)."""
         return {key: counters.up for key, counters in self.counters(only).items()}
 
     def set_link(self, node: str, interface: str, *, up: bool) -> None:

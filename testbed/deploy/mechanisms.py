@@ -12,7 +12,7 @@ from testbed.plan.marking import check_red, wants_red
 
 
 def machine_capabilities(state: StateDirectory) -> Capabilities:
-    """What this machine can do, probed once a boot and kept in the state directory."""
+    """Return what this machine can do, probed once a boot and kept in the state directory."""
     return probe_capabilities(state.state)
 
 
@@ -32,7 +32,7 @@ def require_marker(lab: Lab, state: StateDirectory) -> None:
 
 
 def choose_delay(lab: Lab, state: StateDirectory) -> DelayBy | None:
-    """What `by: auto` will mean for a lab about to be deployed; None where no link has a delay.
+    """Return what `by: auto` will mean for a lab about to be deployed; None where no link has a delay.
 
     Raises `CapabilityError` where a link insists on the kernel and the kernel cannot.
     """
@@ -40,7 +40,7 @@ def choose_delay(lab: Lab, state: StateDirectory) -> DelayBy | None:
 
 
 def auto_delay(lab: RunningLab) -> DelayBy:
-    """What `by: auto` means in a running lab: as recorded at its deployment, else what this machine can."""
+    """Return what `by: auto` means in a running lab: as recorded at its deployment, else what this machine can."""
     if lab.record.delay_by:
         return DelayBy(lab.record.delay_by)
     return decide_delay(lab.model, machine_capabilities(lab.state).wire)

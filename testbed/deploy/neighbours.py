@@ -73,7 +73,7 @@ def _lock() -> Path:
 
 
 def _read() -> _Record:
-    """What is kept; needs of directories that have no lab any more, because somebody removed them, are left out."""
+    """Return what is kept, without the needs of directories that have no lab any more because somebody removed them."""
     try:
         record = _Record(**json.loads(PLACE.read_text()))
     except (OSError, ValueError, TypeError):

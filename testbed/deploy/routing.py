@@ -77,7 +77,7 @@ def _check_bfd(installations: Collection[FrrInstallation | None]) -> None:
 
 
 def running_daemons(lab: RunningLab, node: str) -> list[Process]:
-    """Those of a switch's routing daemons that run. Raises `NoSuchNode`."""
+    """Return those of a switch's routing daemons that run. Raises `NoSuchNode`."""
     lab.node(node)
     wanted = lab.daemons.get(node, ())
     return [process for process in processes_in({lab.identities[node]}) if process.command in wanted]

@@ -76,7 +76,7 @@ def _profile(cores: int, forwarding_bps: float) -> MachineProfile:
 
 
 def in_virtual_time(machine: MachineProfile) -> MachineProfile:
-    """What may be asked of a machine whose clock counts instructions.
+    """Return what may be asked of a machine whose clock counts instructions.
 
     One instruction takes a nanosecond there, so a packet costs ten times what it does elsewhere, and idle time is
     skipped: a larger k costs nothing, and a packet's cost is kept small against its time on the wire.

@@ -16,7 +16,7 @@ from testbed.model import End, Lab, Link, LinkKind, Place
 
 
 class Relation(StrEnum):
-    """How two NICs stand to each other. Ports of different planes are not compared."""
+    """This tells how two NICs stand to each other. Ports of different planes are not compared."""
 
     SAME_RAIL = "same rail, same segment"
     CROSS_RAIL = "other rail, same segment"

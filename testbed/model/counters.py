@@ -19,7 +19,7 @@ class PortCounters:
     """Administratively up and with carrier at the time of reading."""
 
     def since(self, before: PortCounters) -> PortCounters:
-        """What was counted after `before`, which must be an earlier reading of the same port."""
+        """Return what was counted after `before`, which must be an earlier reading of the same port."""
         return PortCounters(
             rx_bytes=self.rx_bytes - before.rx_bytes,
             tx_bytes=self.tx_bytes - before.tx_bytes,

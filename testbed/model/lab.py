@@ -31,7 +31,7 @@ class Role(StrEnum):
 
 
 class DelayBy(StrEnum):
-    """Who realises a link's delay."""
+    """This tells who realises a link's delay."""
 
     AUTO = "auto"
     KERNEL = "kernel"
@@ -40,7 +40,7 @@ class DelayBy(StrEnum):
 
 
 class Rdma(StrEnum):
-    """What speaks RDMA on a host's NICs."""
+    """This is what speaks RDMA on a host's NICs."""
 
     RXE = "rxe"
     """The kernel's soft RoCEv2 device (rdma_rxe), with real verbs."""
@@ -62,7 +62,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a generated node stands. All numbers start at 1; 0 means "not at this level".
+    """This tells where a generated node stands. All numbers start at 1; 0 means "not at this level".
 
     A place alone decides the node's addresses and AS number, so that adding nodes renumbers nobody.
     `plane` is 0 for single-port NICs, else 1..4 for the switch plane (names: a..d).
@@ -94,7 +94,7 @@ class Node:
 
     @property
     def runtime(self) -> str:
-        """How the node is realised: "netns", or the runtime of its container."""
+        """Return how the node is realised: "netns", or the runtime of its container."""
         return NETNS if self.container is None else self.container.runtime
 
 

@@ -34,7 +34,7 @@ class Depth:
 
 
 class NonEct(StrEnum):
-    """What WRED does to a packet it would mark but may not (RFC 3168: no ECT)."""
+    """This is what WRED does to a packet it would mark but may not (RFC 3168: no ECT)."""
 
     KEEP = "keep"
     DROP = "drop"
@@ -52,7 +52,9 @@ class MarkAt(StrEnum):
 
 
 class MarkBy(StrEnum):
-    """Who marks: our eBPF program, or the kernel's `red` qdisc with the same thresholds, as a cross-check of it."""
+    """This tells who marks: our eBPF program, or the kernel's `red` qdisc with the same thresholds, as a cross-check of
+    it.
+    """
 
     EBPF = "ebpf"
     KERNEL = "kernel"
@@ -72,7 +74,10 @@ class EcnCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PfcThresholds:
-    """Of an ingress port and priority. None is "auto": the plan chooses. `headroom` None: from the reaction time."""
+    """The thresholds of an ingress port and priority.
+
+    None is "auto": the plan chooses. `headroom` None: from the reaction time.
+    """
 
     xoff: Depth | None = None
     xon: Depth | None = None
@@ -111,7 +116,7 @@ class BalancingMode(StrEnum):
 
 
 class HashEngine(StrEnum):
-    """Who computes the ECMP hash: our ingress program, or the kernel (`fib_multipath_hash_policy` 3)."""
+    """This tells who computes the ECMP hash: our ingress program, or the kernel (`fib_multipath_hash_policy` 3)."""
 
     EBPF = "ebpf"
     KERNEL = "kernel"

@@ -54,7 +54,7 @@ class Transport:
 
     @property
     def measures_latency(self) -> bool:
-        """Whether pairs send one message at a time, and the time of each is what is measured."""
+        """Tell whether pairs send one message at a time, and the time of each is what is measured."""
         return self.options.get("test") == "latency"
 
 
@@ -105,7 +105,8 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """At `at` after the begin of traffic, in lab time, something goes wrong; `until` (same clock) it is undone.
+    """A fault: at `at` after the begin of traffic, in lab time, something goes wrong; `until` (same clock) it is
+    undone.
 
     Without `until` it is undone when the run has ended. `kind` is one of `testbed.scenario.faults.registry`, where each
     has a class that says what its settings mean.
@@ -147,7 +148,7 @@ class Repeat:
 
 
 class Within(StrEnum):
-    """What an expectation may point at instead of at numbers."""
+    """This is what an expectation may point at instead of at numbers."""
 
     ORACLE = "oracle"
     """What `workload.oracles` says of this metric on this very topology, workload and seeds."""
@@ -202,5 +203,5 @@ class Scenario:
 
     @property
     def by_programs(self) -> bool:
-        """Whether pairs of programs measure, iperf3 or perftest; otherwise the hosts' workers run the steps."""
+        """Tell whether pairs of programs measure, iperf3 or perftest; otherwise the hosts' workers run the steps."""
         return self.workload.duration is not None or self.transport.measures_latency

@@ -96,7 +96,7 @@ class QueueTelemetry:
 
     @property
     def dropped(self) -> Amount:
-        """Of all causes."""
+        """The drops of all causes."""
         return sum(self.drops.values(), Amount())
 
 
@@ -115,7 +115,9 @@ class LinkTelemetry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SprayTelemetry:
-    """How evenly a class of a switch uses its equal uplinks: the most loaded one over the mean (1: perfectly even)."""
+    """This tells how evenly a class of a switch uses its equal uplinks: the most loaded one over the mean (1: perfectly
+    even).
+    """
 
     node: str
     class_name: str

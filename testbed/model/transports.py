@@ -50,7 +50,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameRule:
-    """What a text must look like that names a `noun`."""
+    """This is what a text must look like that names a `noun`."""
 
     pattern: re.Pattern[str]
     noun: str
@@ -68,7 +68,7 @@ def no_conflict(values: Values) -> Iterator[Conflict]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportDeclaration:
-    """What a file may say of one transport."""
+    """This is what a file may say of one transport."""
 
     kind: TransportKind
     description: str

@@ -28,7 +28,7 @@ REDIRECT_KERNEL = "Linux 6.4"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireCapabilities:
-    """What the kernel needs for delaying: "" where it has it, else its words for why not.
+    """This is what the kernel needs for delaying: "" where it has it, else its words for why not.
 
     `mirred` sends arrivals through an ifb in a lab without `qos:`; with it the port's eBPF program does, which needs
     `redirect`.

@@ -314,7 +314,7 @@ class BufferPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QosPlan:
-    """What the data path of a lab needs beside its operations. `base_rtt_ns` is modelled, in real time.
+    """This is what the data path of a lab needs beside its operations. `base_rtt_ns` is modelled, in real time.
 
     `reaction_ns` is the pause reaction (lab time) that the headroom was computed from.
     """
@@ -370,7 +370,7 @@ class HostPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedRoute:
-    """What a converged switch has in its kernel table: `next_hops` is the planned ECMP width.
+    """This is what a converged switch has in its kernel table: `next_hops` is the planned ECMP width.
 
     `interfaces` are the outgoing interfaces of all equally good paths, sorted. `width` is 0 where all of
     them are used, else how many of them are (`Routing.ecmp` is narrower). No interface at all: the

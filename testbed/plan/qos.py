@@ -71,7 +71,7 @@ def plan_qos(lab: Lab, k: float, reaction_ns: int = DEFAULT_REACTION_NS) -> QosP
 
 
 class QosPlanner:
-    """What `plan_qos` decides, and the profile of each port."""
+    """This is what `plan_qos` decides, and the profile of each port."""
 
     def __init__(self, lab: Lab, k: float, reaction_ns: int = DEFAULT_REACTION_NS) -> None:
         if lab.qos is None:

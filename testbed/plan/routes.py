@@ -64,7 +64,7 @@ class _Hop:
 
 @dataclass(slots=True)
 class _Offer:
-    """What a speaker is offered in one step of the wave: from whom, and the path of the best offer."""
+    """This is what a speaker is offered in one step of the wave: from whom, and the path of the best offer."""
 
     senders: list[int]
     path: int

@@ -31,7 +31,7 @@ two in a sender; more, and congestion control sees this machine's queues instead
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineProfile:
-    """What this machine forwards at full CPU.
+    """This is what this machine forwards at full CPU.
 
     `forwarding_bps` is bit/s over one switch hop with packets of `mtu_bytes`, all CPUs together: a measured total of
     7.8 Gbit/s over three hops (2 cores, kernel TCP, MTU 9000) is 23.4e9. The cost is per packet, so a smaller MTU
@@ -68,7 +68,7 @@ class ScaleChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacketDemand:
-    """What a workload asks of a transport in user space, in the time of the real fabric.
+    """This is what a workload asks of a transport in user space, in the time of the real fabric.
 
     `packets_per_s` is the mean over the time that an ideal fabric needs; `burst_packets_per_s` what all `senders` send
     together at the rates of their NICs.

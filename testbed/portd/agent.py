@@ -75,7 +75,7 @@ class Agent:
             self._labs[lab].log.write("portd-resumed", detail=f"agent {os.getpid()}")
 
     def run(self) -> None:
-        """Until the last lab has gone, `shutdown`, or SIGTERM, which leaves the labs to the guard's next agent."""
+        """Run until the last lab has gone, `shutdown`, or SIGTERM, which leaves the labs to the guard's next agent."""
         signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)

@@ -157,7 +157,7 @@ class AttachmentFiles:
         return LabAttachment.from_json(document)
 
     def labs(self) -> list[str]:
-        """Those that have a file, sorted."""
+        """Return those that have a file, sorted."""
         return sorted(path.stem for path in self.directory.glob("*.json"))
 
     def remove(self, lab: str) -> None:

@@ -69,7 +69,7 @@ class Companion:
         return self._descriptor
 
     def close(self) -> None:
-        """After its end."""
+        """Let go of the process after its end."""
         os.close(self._descriptor)
         if self._child is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):

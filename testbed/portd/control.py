@@ -117,7 +117,7 @@ class Connections:
         return self._by_descriptor.get(descriptor)
 
     def crowded_out(self) -> Client | None:
-        """Who has to go before another one may come; None while there is room."""
+        """Return who has to go before another one may come; None while there is room."""
         return next(iter(self)) if len(self._by_descriptor) >= MAX_CLIENTS else None
 
     def heard(self, client: Client) -> None:

@@ -116,7 +116,7 @@ class PauseCore:
     # --- what is told --------------------------------------------------------------------------------
 
     def reports(self) -> Iterator[Report]:
-        """What there is to report, once."""
+        """Return what there is to report, once."""
         notes, note = self._native.core_notes(self.handle), native.Note()
         while self._native.notes_take(notes, note):
             yield _report(note)
@@ -125,17 +125,17 @@ class PauseCore:
 
     @property
     def event_to_frame(self) -> Histogram:
-        """From the crossing of XOFF to the frame that left."""
+        """The times from the crossing of XOFF to the frame that left."""
         return Histogram.copy_of(self._native.core_event_to_frame(self.handle).contents)
 
     @property
     def frame_to_gate(self) -> Histogram:
-        """From the received frame to the closed gate."""
+        """The times from the received frame to the closed gate."""
         return Histogram.copy_of(self._native.core_frame_to_gate(self.handle).contents)
 
     @property
     def reactions(self) -> dict[int, Histogram]:
-        """From the crossing of XOFF to the closed gate, by the egress queue that was paused."""
+        """The times from the crossing of XOFF to the closed gate, by the egress queue that was paused."""
         found = {}
         for queue in range(self._queues):
             steps = self._native.core_reactions(self.handle, queue)
@@ -150,7 +150,7 @@ class PauseCore:
 
     @property
     def lost_reports(self) -> int:
-        """Those that nobody took in time."""
+        """Return those that nobody took in time."""
         return int(self._native.notes_lost(self._native.core_notes(self.handle)))
 
 

@@ -42,7 +42,7 @@ def fail_open(attachment: LabAttachment) -> int:
 
 
 def open_closed_gates(attachment: LabAttachment, maps: LabMaps) -> int:
-    """As `fail_open`, on maps that are there already. A gate of a port that is gone counts as open."""
+    """Do as `fail_open`, on maps that are there already. A gate of a port that is gone counts as open."""
     core, port_io = PauseCore(attachment.ports, maps), PortIo(attachment.ports)
     vectors: dict[int, int] = {}
     known = {port.number for port in attachment.ports}
@@ -68,7 +68,7 @@ class Guard:
         self._agent = agent
 
     def run(self) -> None:
-        """Until an agent ends that nobody needs any more, or another agent is there, which has a guard of its own."""
+        """Run until an agent ends that nobody needs any more, or another agent is there, with a guard of its own."""
         delay_s = FIRST_DELAY_S
         began = time.monotonic()
         while True:

@@ -31,7 +31,7 @@ class AttachedLab:
 
     @classmethod
     def over(cls, attachment: LabAttachment, maps: LabMaps, ring: RingMemory) -> AttachedLab:
-        """As the constructor, with maps and a ring that are there already."""
+        """Do as the constructor does, with maps and a ring that are there already."""
         lab = cls.__new__(cls)
         lab._begin(attachment, maps, ring)
         return lab
@@ -83,7 +83,7 @@ class AttachedLab:
             self.log.write(report.kind.value, port.node, subject, report.detail)
 
     def status(self) -> dict[str, Any]:
-        """What `client.LabStatus` is made of."""
+        """Return what `client.LabStatus` is made of."""
         every, reactions = Histogram(), self.core.reactions
         for histogram in reactions.values():
             every.merge(histogram)

@@ -22,7 +22,7 @@ LONGEST_LINE = 1 << 16
 
 @dataclass(slots=True)
 class PdcTrace:
-    """What a trace tells of one PDC. Times in ms from the first event, sizes in bytes, round trips in us."""
+    """This is what a trace tells of one PDC. Times in ms from the first event, sizes in bytes, round trips in us."""
 
     windows: list[tuple[float, float, float]] = field(default_factory=list)
     """Time, cwnd, in flight."""
@@ -77,7 +77,7 @@ def busiest_pdc(events: Iterable[dict[str, object]]) -> int:
 
 
 def gather(events: Iterable[dict[str, object]], pdcid: int) -> PdcTrace:
-    """What happened to one PDC; values that are not numbers are left out."""
+    """Return what happened to one PDC; values that are not numbers are left out."""
     trace = PdcTrace()
     start: int | None = None
     for event in events:

@@ -32,7 +32,7 @@ class Listed:
 
 
 def list_results(root: Path) -> list[Listed]:
-    """What lies in `root` (`results`), newest first; directories without a record are no results.
+    """Return what lies in `root` (`results`), newest first; directories without a record are no results.
 
     Raises `RecordError` where `root` itself cannot be read. Links are not followed out of it.
     """

@@ -122,7 +122,7 @@ def _point(point: Any) -> Any:
 
 
 def _run(run: Any) -> Any:
-    """What schema 2 filled in itself, channels and ports, is kept."""
+    """Return what schema 2 filled in itself, channels and ports, is kept."""
     if not isinstance(run, dict):
         return run
     old = _runs().validate_python(run)

@@ -29,7 +29,7 @@ SCHEMA = 3
 
 
 class Outcome(StrEnum):
-    """Whether what was expected was measured, or the measurement itself is not to be trusted."""
+    """This tells whether what was expected was measured, or the measurement itself is not to be trusted."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -60,7 +60,7 @@ class ScenarioAsRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabSummary:
-    """What was run on. `k` divides rates; `*_real_bps` are those of the fabric that is modelled."""
+    """This is what was run on. `k` divides rates; `*_real_bps` are those of the fabric that is modelled."""
 
     name: str
     design: str
@@ -172,7 +172,7 @@ class MetricSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedMetric:
-    """What an oracle says of a metric on this very topology and workload, over its seeds."""
+    """This is what an oracle says of a metric on this very topology and workload, over its seeds."""
 
     metric: str
     oracle: str

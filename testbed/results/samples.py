@@ -61,7 +61,7 @@ class ChannelSamples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageLatency:
-    """What a pair's messages took, sent one at a time."""
+    """This is what a pair's messages took, sent one at a time."""
 
     test: str
     """The program that measured."""
@@ -170,7 +170,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkingCurve:
-    """How the packets that allowed a mark fared in all switch queues of a class, by the depth that decided.
+    """This tells how the packets that allowed a mark fared in all switch queues of a class, by the depth that decided.
 
     `marked[i]` of `packets[i]` met a depth from `edges_bytes[i]` to the next edge; the last bin has no upper end.
     """
@@ -191,7 +191,9 @@ class MarkingCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortLoad:
-    """What a port sent while traffic ran; `tier` as the oracles name it (`uplink`, `downlink`, `spine-uplink`, ...)."""
+    """This is what a port sent while traffic ran; `tier` as the oracles name it (`uplink`, `downlink`, `spine-uplink`,
+    ...).
+    """
 
     node: str
     interface: str

@@ -115,7 +115,7 @@ class CollectiveBuffers:
         return found
 
     def _shape(self, index: int, rank: int) -> _Shape:
-        """What a rank's input and output follow from."""
+        """Return what a rank's input and output follow from."""
         collective = self._program.collectives[index]
         members = (collective.ranks, collective.root, collective.elements)
         return collective.kind, members, self._program.datatypes[index], rank

@@ -51,7 +51,7 @@ class PollLoop:
         self._events[fd] = events
 
     def unwatch(self, fd: int) -> None:
-        """To be called before `fd` is closed."""
+        """Watch `fd` no longer. It is to be called before `fd` is closed."""
         del self._callbacks[fd]
         del self._events[fd]
 

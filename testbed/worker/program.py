@@ -34,7 +34,8 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
-    """What carries transfers from one rank to another, one after another: a TCP connection, or a pair of endpoints.
+    """This is what carries transfers from one rank to another, one after another: a TCP connection, or a pair of
+    endpoints.
 
     `source_port` is the source's; 0 where a transport chooses it from packet to packet.
     """
@@ -81,7 +82,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How one transport is to carry a program: the base class of what each transport can be told."""
+    """This tells how one transport is to carry a program: the base class of what each transport can be told."""
 
     kind: ClassVar[str]
     """Name of the transport (`transport_registry`)."""
@@ -89,7 +90,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What one host executes. `program_json.decode_program` checks a program that comes from elsewhere."""
+    """This is what one host executes. `program_json.decode_program` checks a program that comes from elsewhere."""
 
     transport: Settings
     endpoints: tuple[Endpoint, ...]

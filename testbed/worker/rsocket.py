@@ -95,7 +95,7 @@ class RSocket:
         return _unpack(address.raw)
 
     def error(self) -> int:
-        """What made it fail (SO_ERROR); 0 for nothing."""
+        """Return what made it fail (SO_ERROR); 0 for nothing."""
         value = ctypes.c_int()
         length = ctypes.c_uint(ctypes.sizeof(value))
         _checked(
@@ -125,14 +125,17 @@ class RSocket:
         return bytes(buffer[: self.recv_into(buffer)])
 
     def close(self) -> None:
-        """What was written is sent before; a peer that is gone is waited for as long as its queue pair retries."""
+        """Close it.
+
+        What was written is sent before; a peer that is gone is waited for as long as its queue pair retries.
+        """
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             _library().rclose(fd)
 
 
 class _Memory:
-    """Where a buffer lies, for as long as this is kept."""
+    """This tells where a buffer lies, for as long as this is kept."""
 
     def __init__(self, buffer: Buffer) -> None:
         view = memoryview(buffer)

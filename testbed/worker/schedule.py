@@ -36,7 +36,7 @@ class Schedule:
 
     @property
     def left(self) -> int:
-        """How many steps have not ended."""
+        """Return how many steps have not ended."""
         return len(self._open)
 
     def begin(self, now: int) -> None:

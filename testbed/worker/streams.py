@@ -81,7 +81,7 @@ class SendingEnd(Generic[S]):
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something to be written."""
+        """Tell whether there is something to be written."""
         return bool(self._queue or self._left or self._header)
 
     def put(self, step: Step) -> None:
@@ -177,7 +177,7 @@ class ReceivingEnd(Generic[S]):
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something to be written."""
+        """Tell whether there is something to be written."""
         return bool(self._answers)
 
     def write(self) -> None:

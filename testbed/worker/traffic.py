@@ -17,7 +17,7 @@ class Listener(Protocol):
         """A transfer has ended as far as its source must know: it is acknowledged where somebody waits for that."""
 
     def on_bytes(self, count: int) -> None:
-        """So many more bytes of transfers have arrived here."""
+        """Learn that so many more bytes of transfers have arrived here."""
 
     def on_arrived(self, step: Step, now: int) -> None:
         """The last byte of a transfer has arrived, and its data is where it belongs."""
@@ -28,7 +28,8 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelEnd:
-    """What this host knows of a channel that begins or ends here. A value of None is one that this end cannot tell.
+    """This is what this host knows of a channel that begins or ends here. A value of None is one that this end
+    cannot tell.
 
     `counters` are the transport's own.
     """
@@ -46,7 +47,7 @@ class Traffic(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether every channel is there."""
+        """Tell whether every channel is there."""
 
     def listen(self) -> None:
         """Be reachable. Peers may connect from now on."""
@@ -64,10 +65,10 @@ class Traffic(Protocol):
         """The state of the first `MOST_CHANNELS` channels that begin here."""
 
     def ends(self) -> list[ChannelEnd]:
-        """What is known of all channels."""
+        """Return what is known of all channels."""
 
     def counters(self) -> Mapping[str, int]:
-        """What else was counted, of all channels together."""
+        """Return what else was counted, of all channels together."""
 
     def halt(self) -> None:
         """Move nothing any more, so that what is known stays as it is."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTransport:
-    """What a worker needs of a transport: its settings, what reads them from JSON, its traffic, and its loop."""
+    """This is what a worker needs of a transport: settings, what reads them from JSON, its traffic, and its loop."""
 
     settings: type[Settings]
     decode: Callable[[dict[str, Json]], Settings]

@@ -49,7 +49,7 @@ class Worker:
 
     @property
     def buffers(self) -> CollectiveBuffers | None:
-        """Of its program's collectives, if it has any."""
+        """The buffers of its program's collectives, if it has any."""
         return None if self._run is None else self._run.buffers
 
     def greet(self) -> None:
@@ -93,7 +93,7 @@ class Worker:
             self._run.turn()
 
     def deadline(self) -> int | None:
-        """When `turn` is to be called, though nothing has happened by then (ns of CLOCK_MONOTONIC)."""
+        """Return when `turn` is to be called, though nothing has happened by then (ns of CLOCK_MONOTONIC)."""
         return None if self._run is None else self._run.deadline()
 
     def fail(self, reason: str) -> None:
@@ -167,7 +167,7 @@ class _Run:
         self._schedule.begin(at_ns)
 
     def stop(self) -> Event:
-        """What was measured."""
+        """Return what was measured."""
         self._over = True
         self._running = False
         if self._traffic is not None and self._begin_ns:

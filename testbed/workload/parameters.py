@@ -157,7 +157,7 @@ def some_ranks(name: str, default: int | None, description: str) -> Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """What was written of some parameters, and the defaults of the others.
+    """This is what was written of some parameters, and the defaults of the others.
 
     `written` has types as `ParameterType` says. Raises `WorkloadError` for a name that is not declared.
     """

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 
 class Combine(StrEnum):
-    """What a receiver does with the bytes that arrive."""
+    """This is what a receiver does with the bytes that arrive."""
 
     NONE = "none"
     """They are traffic alone."""
@@ -79,7 +79,10 @@ Step = Transfer | Compute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """What a set of steps amounts to, for busbw and for checking data. Source: nccl-tests, doc/PERFORMANCE.md."""
+    """This is what a set of steps amounts to, for busbw and for checking data.
+
+    Source: nccl-tests, doc/PERFORMANCE.md.
+    """
 
     kind: str
     """`all_reduce`, `reduce_scatter`, `all_gather`, `broadcast`, `reduce`, `gather`, `scatter`, `all_to_all` or

@@ -14,7 +14,10 @@ from testbed.workload.steps import Collective, Compute, Step, Workload
 
 
 class TenantPlacement(StrEnum):
-    """How tenants share the ranks of a fabric. Source: the placements of ATLAHS's GOAL merger (spcl/atlahs)."""
+    """This tells how tenants share the ranks of a fabric.
+
+    Source: the placements of ATLAHS's GOAL merger (spcl/atlahs).
+    """
 
     PACKED = "packed"
     """Each tenant's ranks are consecutive."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from golden_files import Golden
 
-from testbed.cli.qos_view import COLUMNS, inspect_rows, print_document, qos_document
+from testbed.cli.labs.qos_view import COLUMNS, inspect_rows, print_document, qos_document
 from testbed.errors import TestbedError
 from testbed.plan import plan_lab
 from testbed.spec import load_topology

@@ -8,7 +8,7 @@ import itertools
 from fake_ports import BULK, CONTROL, RDMA, FakePorts
 from golden_files import Golden
 
-from testbed.cli import stats_view as view
+from testbed.cli.nodes import stats_view as view
 from testbed.collect.lab_reader import LabReading
 from testbed.collect.openmetrics import render_metrics
 from testbed.collect.reconcile import SETTLE_NS, reconcile

@@ -12,9 +12,12 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 SCRIPT_TOOLS = (
@@ -154,7 +157,7 @@ def test_each_tier_asks_for_what_its_tests_run(
 ) -> None:
     """The image of the lab VM, the engine of containers, Vagrant where Debian has it."""
     if os.geteuid() != 0:
-        pytest.skip("the tests ask for root first")
+        pytest.skip("without root no packages are asked for, and the slow tiers ask for root first")
     done = run(copy, "test", option, PATH=tools_only(tmp_path / "bin"))
     asked = set(done.stderr.partition("(Debian's names): ")[2].splitlines()[0].split())
     assert needed <= asked
@@ -174,21 +177,85 @@ def test_apt_that_fails_shows_its_log(copy: Path, tmp_path: Path) -> None:
     assert "apt-get could not install iperf3" in done.stderr
 
 
-def test_demo_and_test_need_root(copy: Path) -> None:
-    if os.geteuid() != 0 or shutil.which("setpriv") is None:
-        pytest.skip("needs root, to give it up with setpriv")
-    for verb in ("demo", "test"):
-        done = subprocess.run(
-            ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "bash", "-s", verb],
-            stdin=(copy / "lab").open(),
-            cwd="/",
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 2, done.stderr
-        assert f"sudo ./lab {verb}" in done.stderr
+def without_root(
+    checkout: Path,
+    *arguments: str,
+) -> subprocess.CompletedProcess[str]:
+    """Run the script as somebody who is not root: as ourselves, or as nobody where we are root."""
+    argv = [str(checkout / "lab"), *arguments]
+    if os.geteuid() == 0:
+        if shutil.which("setpriv") is None:
+            pytest.skip("setpriv is not installed, to give up root with")
+        subprocess.run(["chown", "-R", "65534:65534", str(checkout)], check=True)
+        argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *argv]
+    return subprocess.run(
+        argv, cwd=checkout, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.fixture
+def open_copy(copy: Path) -> Iterator[Path]:
+    """The checkout in small where everybody may enter; pytest's own directories are closed."""
+    with tempfile.TemporaryDirectory(prefix="testbed lab ") as directory:
+        Path(directory).chmod(0o755)
+        checkout = Path(directory) / "checkout"
+        shutil.copytree(copy, checkout)
+        stamp(checkout, "dev")
+        yield checkout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [(["demo"], "demo"), (["test", "--all"], "test --all"), (["test", "--everything"], "test --every")],
+)
+def test_what_deploys_labs_needs_root(open_copy: Path, arguments: list[str], word: str) -> None:
+    done = without_root(open_copy, *arguments)
+    assert done.returncode == 2, done.stderr
+    assert f"sudo ./lab {word}" in done.stderr
+
+
+def test_tests_without_root_are_those_that_need_none(open_copy: Path) -> None:
+    pytest_that_says(open_copy, "===== 41 passed, 2 skipped in 3.21s =====", 0)
+    done = without_root(open_copy, "test")
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.startswith("args:")] == [
+        "args: -m pytest --color=no -m not (docker or vm or labvm or soak or bench or scenarios or netns or frr)"
+        f" -n {os.cpu_count()} --dist loadfile"
+    ]
+    for check in ("ruff: ok", "ruff format: ok", "mypy: ok", "lint-imports: ok"):
+        assert check in done.stderr
+    assert "left out, for they need root: netns (labs in network namespaces): sudo ./lab test\n" in done.stdout
+    assert (
+        "vm, docker, soak, scenarios, bench: sudo ./lab test --all; labvm: sudo ./lab test --everything" in done.stdout
+    )
+    assert done.stdout.splitlines()[-1] == "41 passed, 0 failed, 2 skipped"
+
+
+def test_tests_without_root_ask_for_no_packages(open_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest_that_says(open_copy, "1 passed in 0.01s", 0)
+    path = open_copy.parent / "bin"
+    tools = tools_only(path, "iperf3", "tcpdump")
+    program(
+        path / "python3", "#!/bin/sh\nexit 0\n"
+    )  # new enough; that of these tests may lie where root alone can read
+    for tool in ("chown", "setpriv", "nproc"):
+        if found := shutil.which(tool):
+            (path / tool).symlink_to(found)
+    monkeypatch.setenv("PATH", tools)
+    done = without_root(open_copy, "test", "tests/x")
+    assert done.returncode == 0, done.stderr
+    assert "installing" not in done.stderr
+
+
+def test_hooks_of_a_commit_are_the_checks_of_the_tests() -> None:
+    """Each hook runs a tool of .venv, and what it runs `./lab test` runs, too."""
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    script = (ROOT / "lab").read_text()
+    for hook in hooks:
+        tool = hook["entry"].split()[0]
+        assert hook["language"] == "system" and tool.startswith(".venv/bin/")
+        assert f'check "{hook["name"]}" "$VENV/bin/{Path(tool).name}"' in script
+    assert {hook["name"] for hook in hooks} == {"ruff", "ruff format", "mypy", "lint-imports"}
 
 
 def test_demo_takes_no_arguments(copy: Path) -> None:
@@ -290,7 +357,7 @@ def test_docs_need_no_root(copy: Path) -> None:
     assert done.stdout.endswith("build/docs/index.html (open it in a browser)\n")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="./lab test needs root")
+@pytest.mark.skipif(os.geteuid() != 0, reason="without root there are fewer tiers")
 class TestOfTests:
     def test_checks_then_two_tiers(self, copy: Path) -> None:
         pytest_that_says(copy, "===== 41 passed, 2 skipped in 3.21s =====", 0)

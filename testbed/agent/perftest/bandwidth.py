@@ -94,7 +94,7 @@ class BandwidthRun:
 
     @property
     def result(self) -> BandwidthResult | None:
-        """None where nothing was measured."""
+        """Return what was measured; None where nothing was."""
         if not self._finished_ns:
             return None
         peak = not self._session.options.duration_s

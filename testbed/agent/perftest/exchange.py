@@ -175,7 +175,7 @@ class Channel:
 
 
 def hello(options: Options, address: str, job_id: int, key: int) -> dict[str, Any]:
-    """What one side says first. `key`: of the memory that the peer may use."""
+    """Return what one side says first. `key`: of the memory that the peer may use."""
     return {
         "hello": options.tool.name,
         "version": VERSION,

@@ -73,7 +73,7 @@ class PingPong:
         session.agent.loop.touch()
 
     def _answered(self) -> int:
-        """How many answers have come since the last call."""
+        """Return how many answers have come since the last call."""
         completions = self._endpoint.completions
         answers = 0
         while completions:
@@ -126,7 +126,7 @@ class PingPong:
 
     @property
     def result(self) -> LatencyResult | None:
-        """None where nothing was measured."""
+        """Return what was measured; None where nothing was."""
         return latency_result(self._size, self.times_ns) if self.times_ns else None
 
 

@@ -66,7 +66,7 @@ _RUDI_VERBS = (Verb.WRITE, Verb.READ)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a tool was asked to do."""
+    """This is what a tool was asked to do."""
 
     tool: Tool
     host: str | None
@@ -103,7 +103,7 @@ class Options:
         return self.host is None
 
     def compared(self) -> dict[str, Any]:
-        """What both sides must agree on, by the name of its option."""
+        """Return what both sides must agree on, by the name of its option."""
         return {
             "-s/-a": list(self.sizes),
             "-n": 0 if self.duration_s else self.iterations,

@@ -64,7 +64,7 @@ def peak_bandwidth(size: int, begun_ns: int, finished_ns: Sequence[int], run: in
 def bandwidth_result(
     size: int, begun_ns: int, finished_ns: Sequence[int], run: int, *, peak: bool = True
 ) -> BandwidthResult:
-    """Of one message or more, of `size` bytes, begun at `begun_ns`; `run` as in `peak_bandwidth`."""
+    """Return the result of one message or more, of `size` bytes, begun at `begun_ns`; `run` as in `peak_bandwidth`."""
     took = max(finished_ns[-1] - begun_ns, 1)
     average = len(finished_ns) * size * 1e9 / took
     best = max(peak_bandwidth(size, begun_ns, finished_ns, run), average) if peak else 0.0
@@ -72,7 +72,7 @@ def bandwidth_result(
 
 
 def latency_result(size: int, times_ns: Sequence[float]) -> LatencyResult:
-    """Of one time for each iteration, of which there is at least one; percentiles by nearest rank."""
+    """Return the result of one time for each iteration, of which there is at least one; percentiles by nearest rank."""
     ordered = sorted(times_ns)
     count = len(ordered)
     average = math.fsum(ordered) / count

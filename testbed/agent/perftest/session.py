@@ -132,7 +132,7 @@ class PerftestSession:
         return channel.take(name)
 
     def post_receive(self) -> None:
-        """For a SEND of any of the sizes. All receives share their memory."""
+        """Post a receive for a SEND of any of the sizes. All receives share their memory."""
         self.endpoint.recv(self.remote, time.monotonic_ns())
 
     def finish(self) -> None:

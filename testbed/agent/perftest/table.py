@@ -21,7 +21,7 @@ _MIB = 1 << 20
 
 
 def header_block(options: Options, address: str) -> str:
-    """What is going to be measured, and how."""
+    """Return what is going to be measured, and how."""
     tool = options.tool
     title = tool.title.replace("BW", "Bidirectional BW") if options.bidirectional else tool.title
     left = (
@@ -47,7 +47,7 @@ def header_block(options: Options, address: str) -> str:
 
 
 def address_block(local: str, remote: str, job_id: int) -> str:
-    """Who measures against whom."""
+    """Return who measures against whom."""
     return "\n".join((f" local address: {local} job {job_id}", f" remote address: {remote} job {job_id}", RULE))
 
 

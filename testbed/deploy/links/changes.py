@@ -48,7 +48,7 @@ class LinkRefused(TestbedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkChange:
-    """What to change; None leaves a thing as it is.
+    """This is what to change; None leaves a thing as it is.
 
     At most one of `rate` (of the real fabric), `lab_rate` (as it is in the lab) and `rate_share` (of the declared
     rate). `delay` and `jitter` are in real-fabric time. `loss` and `corruption` are shares of packets, 0 to 1;
@@ -119,7 +119,7 @@ class LinkDirection:
 
 
 def declared_values(port: PortPlan) -> WireValues:
-    """What the topology says about the direction in which `port` sends."""
+    """Return what the topology says about the direction in which `port` sends."""
     return WireValues(
         rate_bps=port.rate_bps,
         delay_ns=port.delay_ns,
@@ -387,7 +387,7 @@ class LinkControl:
         return found
 
     def _delay_by(self, port: PortPlan, change: WireChange) -> DelayBy:
-        """Who realises the delay of a direction: as planned, or, where none was planned, what `auto` means."""
+        """Return who realises the delay of a direction: as planned, or, where none was planned, what `auto` means."""
         values = declared_values(port).changed(change)
         if not (values.delay_ns or values.jitter_ns):
             return DelayBy.IGNORE
@@ -398,7 +398,7 @@ class LinkControl:
         return self._auto
 
     def _delay_operation(self, key: str, change: WireChange) -> DelayPort | None:
-        """What delays a direction in the kernel, at the port that receives; None where nothing does."""
+        """Return what delays a direction in the kernel, at the port that receives; None where nothing does."""
         port = self._ports[key]
         if self._delay_by(port, change) is not DelayBy.KERNEL:
             return None
@@ -513,7 +513,7 @@ def ports_now(lab: RunningLab) -> tuple[PortPlan, ...]:
 
 
 def path_delay_ns(lab: RunningLab, a: str, b: str) -> int:
-    """What a transport of ours at NIC `b` holds datagrams from NIC `a` for, in lab time.
+    """Return what a transport of ours at NIC `b` holds datagrams from NIC `a` for, in lab time.
 
     It is 0 where the kernel delays the links. Changes made by `link set` count, so ask again after one.
     Raises `PlanError` where no path leads from one to the other.

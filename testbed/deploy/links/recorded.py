@@ -24,7 +24,7 @@ FILE_NAME = "links.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireChange:
-    """How one direction of a link differs from what the topology declares; None: it does not.
+    """This tells how one direction of a link differs from what the topology declares; None: it does not.
 
     Rates and times are in lab time; `loss` and `corruption` are shares of packets; `loss_every` N loses one packet
     in N, 0 none.
@@ -63,7 +63,7 @@ class LinkState:
 
 
 def read_link_state(directory: Path) -> LinkState:
-    """What `directory` (a lab's state directory) records; nothing where nothing was ever changed.
+    """Return what `directory` (a lab's state directory) records; nothing where nothing was ever changed.
 
     Raises `StateError` where it cannot be read.
     """

@@ -15,12 +15,12 @@ EVENTS_FILE = "pause-events.jsonl"
 
 
 def needs_pause_agent(plan: LabPlan) -> bool:
-    """Whether any class of any port is lossless."""
+    """Tell whether any class of any port is lossless."""
     return plan.qos is not None and any(item.lossless for profile in plan.qos.profiles for item in profile.classes)
 
 
 def attachment_of(plan: LabPlan, run_directory: Path, state_directory: Path) -> LabAttachment:
-    """What the agent must know of a planned lab with `qos:`."""
+    """Return what the agent must know of a planned lab with `qos:`."""
     if plan.qos is None:
         raise ValueError(f"{plan.lab} has no qos")
     macs = {(port.node, port.name): port.mac for port in plan.ports}

@@ -100,7 +100,7 @@ def _kept_path(state: StateDirectory) -> Path:
 
 
 def _key() -> str:
-    """What a measurement holds for."""
+    """Return what a measurement holds for."""
     return f"{boot_id()} {platform.release()} {len(os.sched_getaffinity(0))}"
 
 

@@ -46,7 +46,7 @@ class JournalledContainers:
 
 @dataclass(slots=True, kw_only=True)
 class JournalContent:
-    """What a journal adds up to. `identities` are namespaces of this boot, by node."""
+    """This is what a journal adds up to. `identities` are namespaces of this boot, by node."""
 
     state: LabState | None = None
     identities: dict[str, int] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class JournalContent:
 
 
 class StateError(TestbedError):
-    """What must be recorded of a lab could not be."""
+    """This is what must be recorded of a lab could not be."""
 
     exit_code = 2
 
@@ -69,7 +69,7 @@ def state_error(path: Path, error: OSError) -> StateError:
 
 
 def _is_cut(stream: IO[bytes]) -> bool:
-    """Whether the last line has no end: its writer died, or the disk was full."""
+    """Tell whether the last line has no end: its writer died, or the disk was full."""
     if stream.seek(0, os.SEEK_END) == 0:
         return False
     stream.seek(-1, os.SEEK_END)
@@ -118,7 +118,7 @@ class Journal:
             raise state_error(self._path, error) from error
 
     def read(self) -> JournalContent:
-        """What stands in the journal; a line cut short by a crash or a full disk is left out.
+        """Return what stands in the journal; a line cut short by a crash or a full disk is left out.
 
         Identities of another boot are left out: a namespace does not survive one, and its
         number may be another's today. Their names are kept with 0, which matches none.

@@ -26,9 +26,9 @@ class LabUnreadable(LabNotFound):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabRecord:
-    """What `lab.json` says. `model` is the encoded `Lab`; `k` the time scale it runs at; `frr` the version of FRR
-    whose daemons were started, "" if none were; `delay_by` what `delay: {by: auto}` means in it, "" without delays;
-    `reaction_ns` the pause reaction that headrooms are planned for; `runtime` what it was deployed as."""
+    """This is what `lab.json` says. `model` is the encoded `Lab`; `k` the time scale it runs at; `frr` the version
+    of FRR whose daemons were started, "" if none were; `delay_by` what `delay: {by: auto}` means in it, "" without
+    delays; `reaction_ns` the pause reaction that headrooms are planned for; `runtime` what it was deployed as."""
 
     name: str
     slot: int
@@ -84,7 +84,7 @@ def salvage_slot(content: str) -> int | None:
 
 
 def salvage_links(content: str) -> int:
-    """How many links a record has, whichever version wrote it; 0 where that cannot be said."""
+    """Return how many links a record has, whichever version wrote it; 0 where that cannot be said."""
     model = _salvage(content).get("model")
     links = model.get("links") if isinstance(model, dict) else None
     return len(links) if isinstance(links, list) else 0

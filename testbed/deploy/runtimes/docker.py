@@ -124,7 +124,7 @@ class LiveContainers:
         return container_exec.spawn(engine, self.container_id(node), argv, **options)
 
     def logs(self, node: str, *, follow: bool) -> Iterator[bytes]:
-        """What a container's own process printed, in pieces; with `follow` until it ends."""
+        """Return what a container's own process printed, in pieces; with `follow` until it ends."""
         container = self.container_id(node)
         engine = ContainerEngine.connect(self._journalled.engine)
         try:

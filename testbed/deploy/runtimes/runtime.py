@@ -29,7 +29,9 @@ class DeployingNodes(Protocol):
 
     @property
     def elsewhere(self) -> Mapping[str, Elsewhere]:
-        """How the routing daemons of those that are switches are started, by node. Known once `start` has returned."""
+        """Return how the routing daemons of those that are switches are started, by node. Known once `start` has
+        returned.
+        """
 
     def start(self, plan: LabPlan, kernel: NetnsKernel, notify: StepCallback) -> Sequence[StartContainer]:
         """Start all nodes, journalled first, and give their namespaces to `kernel`; what was started comes back.
@@ -51,7 +53,9 @@ class LiveNodes(Protocol):
         """Start a command in a node; `options` are those of `subprocess.Popen`. Raises `DriverError`."""
 
     def logs(self, node: str, *, follow: bool) -> Iterator[bytes]:
-        """What the node's own first process printed, in pieces; with `follow` until it ends. Raises `DriverError`."""
+        """Return what the node's own first process printed, in pieces; with `follow` until it ends. Raises
+        `DriverError`.
+        """
 
     def states(self) -> Mapping[str, str]:
         """The state of each node in a word: "running", or what it is instead. One that is not listed is gone."""

@@ -179,7 +179,7 @@ def _subnet_pairs(nics: Sequence[PortPlan]) -> list[tuple[PortPlan, PortPlan]]:
 
 
 def _should_reach(lab: RunningLab, nic: PortPlan, partner: PortPlan, *, same: bool) -> bool:
-    """Whether the design lets two subnets talk: isolated planes and rails do not."""
+    """Tell whether the design lets two subnets talk: isolated planes and rails do not."""
     if same:
         return True
     if lab.model.isolated_rails:

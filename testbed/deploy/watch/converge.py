@@ -53,7 +53,7 @@ class _Table:
     missing: dict[RouteKey, Mismatch] = field(default_factory=dict)
 
     def due(self) -> float:
-        """When it should be looked at next."""
+        """Return when it should be looked at next."""
         return min(self.changed_at + QUIET_S, self.checked_at + LONGEST_UNCHECKED_S)
 
     def check(self, now: float) -> None:

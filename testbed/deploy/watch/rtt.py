@@ -56,7 +56,7 @@ class PathRtt:
 
     @property
     def compared_ns(self) -> int | None:
-        """What compares with the model: achieved, and the endpoints' delay on top."""
+        """Return what compares with the model: achieved, and the endpoints' delay on top."""
         return None if self.achieved_ns is None else self.achieved_ns + self.endpoint_ns
 
 
@@ -91,7 +91,7 @@ def measure_rtt(lab: RunningLab, *, probes: int = PROBES) -> RttReport:
 
 
 def choose_pairs(lab: Lab, nics: Sequence[PortPlan], paths: WirePaths) -> list[list[tuple[PortPlan, PortPlan]]]:
-    """For every class of paths up to `PAIRS_PER_CLASS` pairs of NICs of different hosts that reach each other."""
+    """Choose for every class of paths up to `PAIRS_PER_CLASS` pairs of NICs of different hosts that can talk."""
     classes: dict[PathModel, list[tuple[PortPlan, PortPlan]]] = defaultdict(list)
     for a, b in _candidates(lab, nics):
         try:
@@ -149,7 +149,7 @@ def _measure(lab: RunningLab, model: PathModel, a: PortPlan, b: PortPlan, probes
 
 
 def judge_rtt(model: PathModel, achieved_ns: int | None) -> tuple[CheckStatus, str]:
-    """Whether a path's achieved round trip is the modelled one, and if not, why.
+    """Tell whether a path's achieved round trip is the modelled one, and if not, why.
 
     Shorter than the kernel's delays is a failure: they do not act. Longer than the model and what the machine may
     take is the machine's doing, and the lab's base RTT cannot be said to be the declared one.

@@ -227,7 +227,7 @@ def still_published(identities: Mapping[str, int]) -> list[str]:
 
 
 def foreign(names: Iterable[str], ours: Mapping[str, int]) -> list[str]:
-    """Those of `names` that exist and that `unpublish(ours)` would leave alone."""
+    """Return those of `names` that exist and that `unpublish(ours)` would leave alone."""
     taken = published(names)
     known = {name: ours[name] for name in taken if name in ours}
     removable = {*still_published(known), *(name for name in known if _is_leftover(NETNS_DIRECTORY / name))}

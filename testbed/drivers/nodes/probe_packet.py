@@ -29,7 +29,7 @@ def encode_probe(key: bytes, number: ProbeNumber) -> bytes:
 
 
 def decode_probe(key: bytes, payload: bytes) -> ProbeNumber | None:
-    """What a payload of this key says; None for whatever else arrives. Raises nothing, whatever the bytes."""
+    """Return what a payload of this key says; None for whatever else arrives. Raises nothing, whatever the bytes."""
     if len(payload) != PAYLOAD_BYTES:
         return None
     magic, of, stream, sequence = _PAYLOAD.unpack(payload)

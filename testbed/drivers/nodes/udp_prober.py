@@ -59,7 +59,7 @@ class ProbeEnd:
 
 
 class Sent(Enum):
-    """What became of a datagram that was to be sent."""
+    """This is what became of a datagram that was to be sent."""
 
     TAKEN = "taken"
     FULL = "full"
@@ -159,14 +159,14 @@ class UdpProber:
             self._epoll.register(descriptor, select.EPOLLIN)
 
     def arrivals(self, timeout_s: float = 0.0) -> list[Arrival]:
-        """What is there, at each end in the order in which it came; waits up to `timeout_s` where nothing is."""
+        """Return what is there, at each end in the order in which it came; waits up to `timeout_s` where nothing is."""
         found: list[Arrival] = []
         for descriptor, _ in self._epoll.poll(timeout_s):
             found.extend(self._taken(self._listening[descriptor]))
         return found
 
     def await_arrival(self, end: ProbeEnd, number: ProbeNumber, deadline_ns: int) -> bool:
-        """Whether this probe arrives at `end` until `deadline_ns`; others, late ones of before, are passed over."""
+        """Tell whether this probe arrives at `end` until `deadline_ns`; late ones of before are passed over."""
         item = self._sockets[end]
         waiting = select.poll()
         waiting.register(item.fileno(), select.POLLIN)
@@ -191,7 +191,7 @@ class UdpProber:
             yield Arrival(decode_probe(self._key, payload[:PAYLOAD_BYTES]), self._stamp_ns(control))
 
     def _stamp_ns(self, control: Sequence[tuple[int, int, bytes]]) -> int:
-        """When the kernel had it; now, where it does not say."""
+        """Return when the kernel had it; now, where it does not say."""
         for level, kind, data in control:
             if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS) and len(data) == _TIMESPEC.size:
                 seconds, nanoseconds = _TIMESPEC.unpack(data)

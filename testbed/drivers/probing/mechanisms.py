@@ -161,15 +161,10 @@ def _congestion_control(machine: _Machine) -> Mechanism:
 
 def _rdma(machine: _Machine) -> Mechanism:
     feature = "soft RDMA"
-    lacking = machine.lacking("rdma.rxe")
-    if lacking:
-        return _degraded(
-            feature,
-            "user-space RoCEv2 endpoints; no rxe here",
-            "the lab VM, or Linux 7.1 or newer with CONFIG_RDMA_RXE",
-        )
+    if lacking := machine.lacking("rdma.rxe"):
+        return _missing(feature, lacking, "the lab VM, or Linux 7.1 or newer with CONFIG_RDMA_RXE")
     if machine.lacking("rdma.rxe in namespaces"):
-        return _degraded(feature, "rxe, but not inside nodes before Linux 7.1", "the lab VM, or Linux 7.1 or newer")
+        return _missing(feature, "rxe, but not inside nodes before Linux 7.1", "the lab VM, or Linux 7.1 or newer")
     if not machine.has("ib_write_bw"):
         return _degraded(feature, "rxe in each node; no perftest", "apt-get install perftest")
     return _ok(feature, "rxe in each node, perftest")

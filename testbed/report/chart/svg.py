@@ -38,7 +38,7 @@ def text(content: str, x: float, y: float, cls: str, *, anchor: str | None = Non
 
 
 def hover(content: str) -> str:
-    """What a browser shows under the pointer, and a screen reader reads."""
+    """Return what a browser shows under the pointer, and a screen reader reads."""
     return element("title", escape(content)) if content else ""
 
 

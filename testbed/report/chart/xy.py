@@ -104,7 +104,7 @@ class XYChart:
         self._above.append(text(label, self.width - _RIGHT - 4, y + 15 if below else y - 5, "name", anchor="end"))
 
     def ideal_line(self, points: Sequence[Point], label: str) -> None:
-        """What the lines would be at best, where that is a curve; named in the legend."""
+        """Draw what the lines would be at best, where that is a curve; named in the legend."""
         if points:
             places = [self._at(point) for point in thin(points, MOST_POINTS)]
             self._painted.append(element("path", hover(label), d=path(places), cls="ideal"))
@@ -131,7 +131,7 @@ class XYChart:
 
     @property
     def _most(self) -> int:
-        """How many points of a line can be told apart."""
+        """Return how many points of a line can be told apart."""
         return round(MOST_POINTS * self.width / WIDTH)
 
     def _list(self, cls: str, label: str) -> None:
@@ -171,7 +171,9 @@ def label_room(y: Axis) -> float:
 
 
 def thin(points: Sequence[Point], most: int) -> Sequence[Point]:
-    """At most about `most` points of a line, with the lowest and highest of each stretch kept, so that no peak goes."""
+    """Return at most about `most` points of a line, with the lowest and highest of each stretch kept, so that no peak
+    goes.
+    """
     if len(points) <= most:
         return points
     stretch = -(-2 * len(points) // most)

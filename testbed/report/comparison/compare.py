@@ -102,7 +102,7 @@ def compare_records(
     min_change: float = MIN_CHANGE,
     force: bool = False,
 ) -> Comparison:
-    """What became of each metric from `base` to `other`.
+    """Return what became of each metric from `base` to `other`.
 
     Raises `RecordError` where they are not comparable or one is not to be trusted (unless `force`), where they have
     no point in common, and for a metric that neither has.
@@ -265,7 +265,7 @@ def _judge(
 
 
 def _notes(changes: Sequence[MetricChange], alpha: float) -> list[str]:
-    """What stands in the way of saying more."""
+    """Return what stands in the way of saying more."""
     judged = [change for change in changes if change.judged]
     if not judged:
         return ["nothing was judged: name metrics to judge them"]

@@ -28,7 +28,7 @@ _ORDER = (Change.WORSE, Change.BETTER, Change.UNSURE, Change.DIFFERENT, Change.S
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """What was judged first, the worst on top; what was not only where it differs."""
+    """Print what was judged first, the worst on top; what was not only where it differs."""
     from rich import box
     from rich.table import Table
 
@@ -71,7 +71,7 @@ def ordered(changes: Sequence[MetricChange]) -> list[MetricChange]:
 
 
 def remarks(comparison: Comparison) -> list[str]:
-    """What a reader has to know beside the numbers."""
+    """Return what a reader has to know beside the numbers."""
     lines = [f"not comparable in {key}: {a!r} and {b!r}" for key, (a, b) in comparison.differing.items()]
     if comparison.only_base:
         lines.append(f"only in {comparison.base}: {', '.join(comparison.only_base)}")

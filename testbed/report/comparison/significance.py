@@ -46,12 +46,14 @@ def holm(probabilities: Sequence[float]) -> list[float]:
 
 
 def least_p(a: int, b: int) -> float:
-    """What the test can say at most with so many runs on each side: both fully apart, no ties."""
+    """Return what the test can say at most with so many runs on each side: both fully apart, no ties."""
     return min(1.0, 2 / math.comb(a + b, a)) if a and b else 1.0
 
 
 def runs_needed(tests: int, alpha: float) -> int:
-    """How many runs on each side it takes before any of so many tests can be significant after Holm's correction."""
+    """Return how many runs on each side it takes before any of so many tests can be significant after Holm's
+    correction.
+    """
     return next((runs for runs in range(1, _MOST_NEEDED) if least_p(runs, runs) * max(1, tests) <= alpha), _MOST_NEEDED)
 
 
@@ -66,7 +68,7 @@ def _doubled_ranks(values: Sequence[float]) -> list[int]:
 
 
 def _sums(ranks: Sequence[int], size: int) -> Counter[int]:
-    """How many of the choices of `size` ranks have which sum."""
+    """Return how many of the choices of `size` ranks have which sum."""
     by_size: list[Counter[int]] = [Counter() for _ in range(size + 1)]
     by_size[0][0] = 1
     for rank in ranks:

@@ -90,7 +90,7 @@ class _Table:
 
 
 def _data(lab: Lab, grouping: Grouping, layout: Layout, status: Mapping[str, str]) -> dict[str, object]:
-    """What the script knows of the lab; `page.js` names the columns."""
+    """Return what the script knows of the lab; `page.js` names the columns."""
     numbers = {node.name: position for position, node in enumerate(lab.nodes)}
     trays = {host.name: tray.number for tray in layout.trays for host in tray.group.hosts}
     interfaces, properties = _Table(), _Table()

@@ -146,7 +146,7 @@ class _Drawing:
         return f"n t{int(self.grouping.tiers[name])} {rails}".strip()
 
     def _described(self, name: str) -> str:
-        """What a screen reader says of a node."""
+        """Return what a screen reader says of a node."""
         state = f", {self.status[name]}" if name in self.status else ""
         return escape(f"{name}, {TIER_NAMES[self.grouping.tiers[name]]}, {self.ports[name].total()} ports{state}")
 

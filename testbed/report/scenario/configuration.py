@@ -46,7 +46,7 @@ def facts(record: Record, point: PointResult) -> list[Fact]:
 
 
 def _probes(asked: Mapping[str, Any], point: PointResult) -> list[Fact]:
-    """What ran beside the traffic, of the first run that had any; or that none was wanted."""
+    """Return what ran beside the traffic, of the first run that had any; or that none was wanted."""
     counted = next((run.counters for run in point.runs if run.counters.get("probe_streams")), None)
     if counted is None:
         return [("Probes", "off")] if asked.get("enabled") is False else []
@@ -71,7 +71,7 @@ def machine(record: Record) -> list[Fact]:
 
 
 def earlier_sessions(record: Record) -> list[str]:
-    """Of a resumed run: which points each session before the last one measured, and what it ran on instead."""
+    """Say of a resumed run which points each session before the last one measured, and what it ran on instead."""
     last = asdict(record.environment)
     found = []
     for session in record.earlier:
@@ -103,7 +103,7 @@ def scale_rows(record: Record, point: PointResult) -> list[tuple[str, str, str]]
 
 
 def command_line(record: Record) -> str:
-    """What repeats this run."""
+    """Return what repeats this run."""
     return shlex.join(record.command) if record.command else shlex.join(["testbed", "run", record.scenario.source])
 
 

@@ -51,7 +51,7 @@ _Justify = Literal["left", "right"]
 
 
 def print_record(record: Record, console: Console) -> None:
-    """What was measured at each point, collectives in nccl-tests' columns, what was expected, the verdict."""
+    """Print what was measured at each point, collectives in nccl-tests' columns, what was expected, the verdict."""
     if len(record.points) == 1:
         _print_point(record, record.points[0], console)
     elif record.points:

@@ -23,7 +23,7 @@ class Balance:
 
 
 def reconcile(run: RunResult) -> list[Balance]:
-    """Of one run; nothing that the record does not have."""
+    """Balance the counters of one run; nothing that the record does not have is assumed."""
     return [*_transfers(run), *_payload(run), *_packets(run), *_fates(run), *_links(run)]
 
 
@@ -75,7 +75,7 @@ def _packets(run: RunResult) -> list[Balance]:
 
 
 def _fates(run: RunResult) -> list[Balance]:
-    """What befell packets: by channel, against what the transports' endpoints count in all."""
+    """Return what befell packets: by channel, against what the transports' endpoints count in all."""
     of_channels = total(run.channels)
     lines = []
     for fate in fates_of([of_channels]):

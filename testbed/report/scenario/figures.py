@@ -109,7 +109,7 @@ def format_prediction(prediction: PredictedMetric | None, unit: str) -> str:
 
 
 def predictions_of(point: PointResult) -> dict[str, PredictedMetric]:
-    """By metric; the first of several oracles."""
+    """Return the predictions by metric; of several oracles the first."""
     return {item.metric: item for item in reversed(point.predictions)}
 
 

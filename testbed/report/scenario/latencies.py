@@ -40,7 +40,7 @@ class LatencyRow:
 
 
 def latency_row(channel: Channel) -> LatencyRow | None:
-    """None for a channel whose latency nobody measured."""
+    """Return the row of a channel; None where nobody measured its latency."""
     measured = channel.latency
     if measured is None or not measured.samples_us:
         return None
@@ -63,7 +63,7 @@ def latency_row(channel: Channel) -> LatencyRow | None:
 
 
 def latency_rows(run: RunResult) -> list[LatencyRow]:
-    """Of all pairs, in their order."""
+    """Return the rows of all pairs, in their order."""
     return [row for channel in run.channels if (row := latency_row(channel)) is not None]
 
 

@@ -60,7 +60,7 @@ class CollectiveRow:
 
 
 def collective_rows(point: PointResult) -> list[CollectiveRow]:
-    """Of all complete runs of a point (of all, where none is), by kind, then size."""
+    """Return the rows of all complete runs of a point (of all, where none is), by kind, then size."""
     runs = [run for run in point.runs if run.complete] or point.runs
     groups: dict[tuple[object, ...], list[CollectiveResult]] = {}
     for run in runs:
@@ -75,7 +75,7 @@ def _key(item: CollectiveResult) -> tuple[object, ...]:
 
 
 def _label(item: CollectiveResult) -> str:
-    """What tells it from others of its kind, without the number of its turn: `group1` of `all_reduce[0].group1`."""
+    """Return what tells it from others of its kind, without its turn's number: `group1` of `all_reduce[0].group1`."""
     return _TURN.sub("", item.label).removeprefix(item.kind).strip(".")
 
 

@@ -34,7 +34,7 @@ FATES = (
 
 
 def fates_of(counted: Iterable[Mapping[str, float]]) -> Sequence[Fate]:
-    """Those that befell any packet of these channels."""
+    """Return those that befell any packet of these channels."""
     counted = list(counted)
     return [fate for fate in FATES if any(fate.of(counters) for counters in counted)]
 

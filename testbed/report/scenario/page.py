@@ -140,7 +140,7 @@ def render_report(record: Record) -> str:
 
 
 def draw_bullet(minimum: float | None, maximum: float | None, measured: float | None) -> str:
-    """Where the measured value lies against its band, in a line: the band in the middle, its value as a mark."""
+    """Return where the measured value lies against its band, in a line: the band in the middle, its value as a mark."""
     from testbed.report.chart.svg import element
 
     if measured is None or (minimum is None and maximum is None):

@@ -22,7 +22,7 @@ class TrustRow:
 
 
 def trust_rows(record: Record) -> list[TrustRow]:
-    """In the order of their first appearance; broken ones first."""
+    """Return the rows in the order of their first appearance, broken ones first."""
     found: dict[str, list[tuple[PointResult, RunResult, Check]]] = {}
     for point, run in every_run(record):
         for check in run.checks:
@@ -45,5 +45,5 @@ def trust_rows(record: Record) -> list[TrustRow]:
 
 
 def _strain(check: Check) -> float:
-    """How far into its limit a value is: 1 is at it."""
+    """Return how far into its limit a value is: 1 is at it."""
     return abs(check.value / check.limit) if check.limit else abs(check.value)

@@ -17,7 +17,7 @@ class AgentKill(LabFault):
         site.kill_worker(self.target)
 
     def undo(self, site: FaultSite) -> None:
-        """Nothing is left to be undone."""
+        """Undo nothing: nothing is left to be undone."""
 
     @property
     def may_lose(self) -> bool:

@@ -23,7 +23,7 @@ from testbed.plan.operations import PortPlan
 
 
 class FaultPlace(StrEnum):
-    """What a fault happens to. The value is the key of a scenario file that names it."""
+    """This is what a fault happens to. The value is the key of a scenario file that names it."""
 
     LINK = "link"
     """A port, as "node:interface", and the link that hangs on it."""
@@ -35,7 +35,7 @@ class FaultPlace(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultSite:
-    """What a fault may lay hands on. `links` belongs to the thread that does the faults."""
+    """This is what a fault may lay hands on. `links` belongs to the thread that does the faults."""
 
     lab: RunningLab
     links: LinkControl
@@ -45,7 +45,7 @@ class FaultSite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultSpan:
-    """From when until when a fault lasts, in ns from the begin of the traffic. `end_ns` None: until the run ends."""
+    """The span for which a fault lasts, in ns from the begin of the traffic. `end_ns` None: until the run ends."""
 
     begin_ns: int
     end_ns: int | None
@@ -71,11 +71,11 @@ class LabFault(ABC):
     # --- before ------------------------------------------------------------------------------------------
 
     def check(self, lab: Lab) -> Iterator[Finding]:
-        """What the fault asks of a lab that its topology does not have: by default, that its target is there."""
+        """Return what the fault asks of a lab that its topology does not have: by default, that its target is there."""
         yield from self.place_findings(lab)
 
     def place_findings(self, lab: Lab) -> Iterator[Finding]:
-        """Whether the fault's port, switch or host is in the topology."""
+        """Tell whether the fault's port, switch or host is in the topology."""
         match self.place:
             case FaultPlace.LINK:
                 yield from _port_findings(lab, self.target)
@@ -97,7 +97,7 @@ class LabFault(ABC):
             site.lab.node(self.target)
 
     def spans(self) -> list[FaultSpan]:
-        """When it is done and undone: by default once, from `at` until `until`."""
+        """Return when it is done and undone: by default once, from `at` until `until`."""
         until = self.fault.until
         return [FaultSpan(begin_ns=self.fault.at.ns, end_ns=None if until is None else until.ns)]
 
@@ -116,16 +116,16 @@ class LabFault(ABC):
     @property
     @abstractmethod
     def may_lose(self) -> bool:
-        """Whether it may by itself lose packets, or move flows to other paths. Probes then time what is lost."""
+        """Tell whether it may by itself lose packets, or move flows to other paths. Probes then time what is lost."""
 
     @property
     def keeps_order(self) -> bool:
-        """Whether no packet can overtake another of its flow because of it: by default, where it loses none."""
+        """Tell whether no packet can overtake another of its flow because of it: by default, where it loses none."""
         return not self.may_lose
 
     def disturbs(self, port: PortPlan) -> bool:
-        """Whether a port cannot be held to its rate because of it: by default both ends of its link, or all links of
-        its node."""
+        """Tell whether a port cannot be held to its rate because of it: by default both ends of its link, or all links
+        of its node."""
         ends = {f"{port.node}:{port.name}", port.peer, port.node, port.peer.partition(":")[0]}
         return self.target in ends
 

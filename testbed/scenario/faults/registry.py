@@ -24,10 +24,10 @@ FAULTS: Mapping[str, type[LabFault]] = MappingProxyType(
 
 
 def lab_fault(fault: Fault) -> LabFault:
-    """What a fault of a scenario means for a lab. Raises `KeyError` for a kind that is not registered."""
+    """Return what a fault of a scenario means for a lab. Raises `KeyError` for a kind that is not registered."""
     return FAULTS[fault.kind](fault)
 
 
 def fault_findings(fault: Fault, lab: Lab) -> Iterator[Finding]:
-    """What a fault of a scenario asks of a lab that its topology does not have."""
+    """Return what a fault of a scenario asks of a lab that its topology does not have."""
     return lab_fault(fault).check(lab)

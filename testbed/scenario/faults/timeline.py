@@ -51,12 +51,12 @@ class Act:
 
     @property
     def latest_ns(self) -> int:
-        """How late it may begin."""
+        """Return how late it may begin."""
         return self._at_most(LATEST_S)
 
     @property
     def longest_ns(self) -> int:
-        """How long it may take."""
+        """Return how long it may take."""
         return self._at_most(LONGEST_S)
 
     def _at_most(self, limit_s: float) -> int:
@@ -65,12 +65,12 @@ class Act:
 
     @property
     def name(self) -> str:
-        """What people call the fault."""
+        """Return what people call the fault."""
         return f"{self.fault.kind} of {self.fault.target}"
 
     @property
     def due(self) -> str:
-        """When it is due, as people write it."""
+        """Return when it is due, as people write it."""
         return str(Duration(self.at_ns))
 
 
@@ -147,7 +147,7 @@ class FaultTimeline:
             self._site.links.close()
 
     def events(self) -> list[RunEvent]:
-        """What was done and what was seen, in order of time."""
+        """Return what was done and what was seen, in order of time."""
         return [
             RunEvent(
                 at_s=round((event.at_ns - self._began_ns) / 1e9, 6),
@@ -160,7 +160,7 @@ class FaultTimeline:
         ]
 
     def outcome(self) -> FaultOutcome:
-        """How far the faults happened as planned; complete once the context has been left."""
+        """Return how far the faults happened as planned; complete once the context has been left."""
         return FaultOutcome(
             planned=len(self._faults),
             acts=len(self._done),

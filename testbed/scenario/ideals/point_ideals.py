@@ -63,8 +63,9 @@ class PointIdeals:
         )
 
     def pattern_ideal_s(self, traffic: RunTraffic) -> float | None:
-        """Until the last byte has arrived, half a base RTT after it was sent, if all begins at once and the fabric
-        between the NICs is no limit."""
+        """Return the time until the last byte has arrived, half a base RTT after it was sent, if all begins at once and
+        the fabric between the NICs is no limit.
+        """
         if not is_pattern(traffic.workload) or not traffic.workload.steps:
             return None
         return pattern_ideal_s(
@@ -87,7 +88,7 @@ class PointIdeals:
 
 
 def graph_uplinks(links: Sequence[DirectedLink]) -> dict[str, int]:
-    """How many uplinks each rail switch has."""
+    """Return how many uplinks each rail switch has."""
     return dict(Counter(link.name.partition(":")[0] for link in links if link.tier == UPLINKS))
 
 

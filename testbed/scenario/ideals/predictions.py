@@ -42,7 +42,7 @@ MOST_FLOWS = 4096
 
 
 def is_pattern(workload: Workload) -> bool:
-    """Whether all of it is transfers over the fabric that begin at once."""
+    """Tell whether all of it is transfers over the fabric that begin at once."""
     return all(
         isinstance(step, Transfer) and not step.after and not step.start_ns and not step.scale_up
         for step in workload.steps
@@ -50,14 +50,14 @@ def is_pattern(workload: Workload) -> bool:
 
 
 def is_open_loop(workload: Workload) -> bool:
-    """Whether all of it is transfers over the fabric that wait for nothing but their time."""
+    """Tell whether all of it is transfers over the fabric that wait for nothing but their time."""
     return all(isinstance(step, Transfer) and not step.after and not step.scale_up for step in workload.steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """What a run was to carry, and the channels it had. `channel_of` has them by number of step; timed flows have none,
-    and are told by their ends."""
+    """This is what a run was to carry, and the channels it had. `channel_of` has them by number of step; timed flows
+    have none, and are told by their ends."""
 
     workload: Workload
     placement: RankPlacement
@@ -147,7 +147,7 @@ def _predict(
 
 
 def _path_choice(scenario: Scenario, lab: LiveLab) -> PathChoice | None:
-    """How packets of a flow choose among paths, by the switches and the transport; None: no oracle for it."""
+    """Return how packets of a flow choose among paths, by the switches and the transport; None: no oracle for it."""
     modes = {buffer.mode for buffer in lab.plan.qos.buffers if buffer.node} if lab.plan.qos else {BalancingMode.FLOW}
     if modes == {BalancingMode.SPRAY}:
         return PathChoice.OBLIVIOUS
@@ -163,7 +163,7 @@ def _predict_loads(
     flows: Sequence[Sequence[Flow]],
     runs: Sequence[Carried],
 ) -> Prediction | None:
-    """How evenly hashed flows load the links by their bytes, whenever they are sent."""
+    """Return how evenly hashed flows load the links by their bytes, whenever they are sent."""
     if _path_choice(scenario, lab) is not PathChoice.HASHED:
         return None
     routes = _own_routes(scenario, lab, graph, flows, runs)

@@ -75,7 +75,7 @@ def plan_probes(scenario: Scenario, lab: LiveLab, traffic: RunTraffic, *, cpus: 
 
 
 def is_single_path(scenario: Scenario, lab: LiveLab) -> bool:
-    """Whether every flow keeps to one path, in order, during the whole run: switches hash flows, no wire's delay
+    """Tell whether every flow keeps to one path, in order, during the whole run: switches hash flows, no wire's delay
     varies, and no fault moves a flow or changes a delay."""
     qos = lab.plan.qos
     modes = {buffer.mode for buffer in qos.buffers if buffer.node} if qos is not None else {BalancingMode.FLOW}

@@ -50,7 +50,7 @@ class TimedFlow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowWatch:
-    """Who hears of flows while they run, and who may end them.
+    """This tells who hears of flows while they run, and who may end them.
 
     `around` is entered when every server listens and left when the last sender has ended, so that counters can be read
     there. `on_listening` gets how many servers listen, `on_elapsed` how many seconds have passed; each also gets of how
@@ -65,7 +65,7 @@ class FlowWatch:
 
 @dataclass(slots=True)
 class TimedResult:
-    """What the flows of one run measured; it is filled whatever happens to them."""
+    """This is what the flows of one run measured; it is filled whatever happens to them."""
 
     channels: list[Channel] = field(default_factory=list)
     starts_s: list[float] | None = None

@@ -43,7 +43,7 @@ def rates_together(channels: Sequence[Channel], transfers: Transfers) -> list[fl
 
 
 def _acked(channel: Channel, at_s: float) -> float | None:
-    """How many bytes were acknowledged until a time; between two samples in proportion."""
+    """Return how many bytes were acknowledged until a time; between two samples in proportion."""
     times, acked = channel.samples.at_s, channel.samples.acked_bytes
     index = bisect_left(times, at_s)
     if index == len(times):
@@ -55,7 +55,7 @@ def _acked(channel: Channel, at_s: float) -> float | None:
 
 
 def first_done_after(channels: Sequence[Channel], transfers: Transfers, event_s: float) -> float | None:
-    """When the first channel after the event had nothing left to send, in s; None where none came so far.
+    """Return when the first channel after the event had nothing left to send, in s; None where none came so far.
 
     A channel without transfers sent for a given time, and ends with its last sample.
     """

@@ -24,8 +24,8 @@ _NS = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ideals:
-    """What an idle fabric would do. `one_way_s(a, b, size_bytes)` is how long a transfer alone takes from NIC to NIC,
-    in s.
+    """This is what an idle fabric would do. `one_way_s(a, b, size_bytes)` is how long a transfer alone takes from
+    NIC to NIC, in s.
     """
 
     framing: Callable[[PortPlan], Framing]
@@ -34,7 +34,7 @@ class Ideals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a run measured, of all hosts.
+    """This is what a run measured, of all hosts.
 
     `counters` are sums over the hosts of what belongs to no single channel; `steps_left` says how many steps each host
     had not ended.
@@ -196,7 +196,7 @@ def _samples(columns: Mapping[str, Any] | None) -> ChannelSamples:
 
 
 def _union_s(spans: Iterable[tuple[float, float]]) -> float:
-    """How long at least one of the spans lasts, in s."""
+    """Return how long at least one of the spans lasts, in s."""
     total = 0.0
     until = float("-inf")
     for start, end in sorted(spans):
@@ -252,7 +252,7 @@ def _shared_label(first: str, last: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Course:
-    """How one collective went. `inside`: some of its transfers stayed inside a host."""
+    """This tells how one collective went. `inside`: some of its transfers stayed inside a host."""
 
     start_ns: int
     end_ns: int

@@ -51,7 +51,10 @@ DISTURBING = frozenset(FAULTS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunData:
-    """What one run measured. `pattern_ideal_s` and `roofline_s` are what it would take at best; None: not known."""
+    """This is what one run measured.
+
+    `pattern_ideal_s` and `roofline_s` are what it would take at best; None: not known.
+    """
 
     transfers: Transfers
     channels: Sequence[Channel]
@@ -91,7 +94,7 @@ def samples_of(run: RunData) -> RunSamples:
 
 
 def first_fault_s(events: Sequence[RunEvent]) -> float | None:
-    """When the first fault of a run was done; None where none was."""
+    """Return when the first fault of a run was done; None where none was."""
     return next((event.at_s for event in events if event.kind in DISTURBING), None)
 
 
@@ -223,7 +226,7 @@ def _of_faults(run: RunData) -> Iterator[object]:
 
 
 def _detected_s(run: RunData, fault: RunEvent) -> float | None:
-    """When the last of a failed link's ends knew; of another fault, when the first neighbour did."""
+    """Return when the last of a failed link's ends knew; of another fault, when the first neighbour did."""
     first: dict[str, float] = {}
     for event in run.events:
         if event.kind == "detected" and event.at_s >= fault.at_s:

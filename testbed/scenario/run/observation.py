@@ -33,8 +33,8 @@ _COLUMNS = ("queues.bytes", "queues.out_bytes")
 
 @dataclass(slots=True)
 class Observation:
-    """What was observed during one run; it is filled when the watch ends. Without `qos:` there are no queues to look
-    into.
+    """This is what was observed during one run; it is filled when the watch ends. Without `qos:` there are no queues
+    to look into.
     """
 
     begin_ns: int = 0
@@ -50,7 +50,9 @@ class Observation:
     """A curve of each class that had packets which allowed a mark."""
 
     def loads(self, lab: LiveLab, tiers: Mapping[str, str]) -> list[PortLoad]:
-        """What every port of the fabric carried; `tiers` says what its link is to the fabric, by "node:interface"."""
+        """Return what every port of the fabric carried; `tiers` says what its link is to the fabric, by
+        "node:interface".
+        """
         numbers = {} if self.table is None else {self.table.place(n): n for n in range(1, self.table.count + 1)}
         none = PortCounters()
         found = []

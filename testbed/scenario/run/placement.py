@@ -105,7 +105,7 @@ def _leaf(nic: PortPlan) -> str:
 
 
 def _ranks_per_host(nics: Sequence[PortPlan]) -> int:
-    """How many consecutive ranks share a host, if it is the same number everywhere; otherwise 0."""
+    """Return how many consecutive ranks share a host, if it is the same number everywhere; otherwise 0."""
     hosts = [nic.node for nic in nics]
     size = next((index for index, host in enumerate(hosts) if host != hosts[0]), len(hosts))
     if size < 2 or len(hosts) % size:

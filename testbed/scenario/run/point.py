@@ -53,7 +53,7 @@ IDLE_PROBES = 10
 
 @dataclass(slots=True)
 class _Measured:
-    """What the traffic of one run left behind, whether workers or pairs of programs moved it."""
+    """This is what the traffic of one run left behind, whether workers or pairs of programs moved it."""
 
     transfers: Transfers = field(default_factory=Transfers)
     channels: list[Channel] = field(default_factory=list)
@@ -80,7 +80,7 @@ class _Measured:
 
 @dataclass(slots=True)
 class PointOutcome:
-    """What came of a point. `failure` is what ended it early, `interrupted` says that somebody did."""
+    """This is what came of a point. `failure` is what ended it early, `interrupted` says that somebody did."""
 
     result: PointResult
     failure: TestbedError | None = None
@@ -301,7 +301,7 @@ class PointRunner:
         self.workload_runners(self.lab, self.scenario).kill(host)
 
     def _evidence(self, measured: _Measured) -> Evidence:
-        """What the trust checks look at."""
+        """Return what the trust checks look at."""
         elapsed_s = measured.observation.elapsed_s
         return Evidence(
             scenario=self.scenario,

@@ -63,7 +63,7 @@ class WorkerProcess:
 
     @property
     def has_more(self) -> bool:
-        """Whether something waits to be written."""
+        """Tell whether something waits to be written."""
         return bool(self._outgoing)
 
     def put(self, command: Mapping[str, Any]) -> None:
@@ -134,7 +134,9 @@ class WorkerProcess:
 
 @dataclass(slots=True)
 class Answers:
-    """What waiting for workers brought: the events that were asked for, by host, and why not all of them are there."""
+    """This is what waiting for workers brought: the events that were asked for, by host, and why not all of them are
+    there.
+    """
 
     events: dict[str, Event] = field(default_factory=dict)
     failure: WorkerFailed | None = None

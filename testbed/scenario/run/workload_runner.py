@@ -54,7 +54,7 @@ class TimeLimitReached(ScenarioError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionResult:
-    """What one run measured; of a run that ended early, what there is. Times are in s from its begin.
+    """This is what one run measured; of a run that ended early, what there is. Times are in s from its begin.
 
     `counters` are sums over all hosts: the transport's, and `latest_timer_us`, how late a worker's timer was noticed.
     """
@@ -81,7 +81,7 @@ OnProgress = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How one workload is run, beside what it is and where, and whom its course is told."""
+    """This tells how one workload is run, beside what it is and where, and whom its course is told."""
 
     seed: int = 1
     """It draws the ports of channels and the data of collectives."""

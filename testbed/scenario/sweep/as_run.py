@@ -17,7 +17,7 @@ from testbed.workload.registry import KINDS
 
 
 def scenario_as_run(scenario: Scenario) -> ScenarioAsRun:
-    """In the keys of the scenario file, overrides applied."""
+    """Return the scenario in the keys of its file, overrides applied."""
     return ScenarioAsRun(
         name=scenario.name,
         # the name alone: where a file lies on somebody's machine is nobody else's business
@@ -82,7 +82,7 @@ def _plain(value: Value, declared: Parameter | None) -> Any:
 
 
 def _inner(value: Mapping[str, Value], declared: Parameter | None, key: str) -> Parameter | None:
-    """What a key of a section, or of a workload within one, is declared as."""
+    """Return what a key of a section, or of a workload within one, is declared as."""
     if declared is None:
         return None
     if declared.type is ParameterType.WORKLOAD:
@@ -92,7 +92,7 @@ def _inner(value: Mapping[str, Value], declared: Parameter | None, key: str) -> 
 
 
 def _probes(probes: Probes) -> dict[str, Any]:
-    """What is written of them; nothing where all is left to the runner."""
+    """Return what is written of them; nothing where all is left to the runner."""
     written = {"rate": probes.rate_pps, "ports": probes.ports}
     return {"enabled": False} if not probes.enabled else {key: one for key, one in written.items() if one is not None}
 

@@ -34,7 +34,8 @@ IPERF_OVERHEAD_S = 2.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointOutlook:
-    """Of one run of a point, with the first seed; `estimated_s` is wall-clock time for all its runs, without the lab.
+    """The outlook on one run of a point, with the first seed; `estimated_s` is wall-clock time for all its runs,
+    without the lab.
 
     `traffic_s` is the time in which an ideal fabric would be done, in lab time: real runs take longer.
     """

@@ -13,7 +13,9 @@ from testbed.workload.steps import Transfer
 
 
 def packet_demand(scenario: Scenario, lab: Lab, plan: LabPlan) -> PacketDemand | None:
-    """Of the first run. `plan` may be of any time scale. None: the kernel carries it, or it sends nothing.
+    """Return the demand of the first run.
+
+    `plan` may be of any time scale. None: the kernel carries it, or it sends nothing.
 
     Raises `ScenarioError` where this lab cannot carry it.
     """

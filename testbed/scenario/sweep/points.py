@@ -30,7 +30,7 @@ class Point:
 
     @property
     def overrides(self) -> Mapping[str, Scalar]:
-        """What this point sets of the topology, by dotted key."""
+        """Return what this point sets of the topology, by dotted key."""
         return self.scenario.topology.set
 
 
@@ -93,7 +93,7 @@ def _is(point: Point, wanted: Mapping[str, object]) -> bool:
 
 
 def names_key(word: str, key: str) -> bool:
-    """Whether `word` means this key of a matrix: it is the whole key, or its last word."""
+    """Tell whether `word` means this key of a matrix: it is the whole key, or its last word."""
     return word in (key, key.rpartition(".")[2])
 
 
@@ -103,7 +103,7 @@ def same_value(a: object, b: object) -> bool:
 
 
 def short_keys(keys: Iterable[str]) -> dict[str, str]:
-    """What each key is called in a point's name: its last word, or the whole of it where two end alike."""
+    """Return what each key is called in a point's name: its last word, or the whole of it where two end alike."""
     keys = list(keys)
     last = [key.rpartition(".")[2] for key in keys]
     return {key: word if last.count(word) == 1 else key for key, word in zip(keys, last, strict=True)}

@@ -97,7 +97,7 @@ def run_sweep(
 
 
 class _Sweep:
-    """What has been measured so far."""
+    """This is what has been measured so far."""
 
     def __init__(
         self, scenario: Scenario, points: Sequence[Point], previous: Record | None, command: Sequence[str]
@@ -171,7 +171,10 @@ class _Sweep:
         )
 
     def _ran_on(self) -> tuple[Environment, list[EarlierSession]]:
-        """What this session runs on, and the sessions before it. One that has measured nothing so far is none."""
+        """Return what this session runs on, and the sessions before it.
+
+        One that has measured nothing so far is none.
+        """
         if self._environment is None:
             self._environment = collect_environment([])
         taken = {name for session in self._earlier for name in session.points}
@@ -206,7 +209,7 @@ def _identity(scenario: Any) -> tuple[Any, ...]:
 
 
 def comparability(scenario: Scenario, points: Sequence[PointResult], environment: Environment) -> dict[str, Any]:
-    """What two records must share for their figures to be compared; another seed is a repetition of the same."""
+    """Return what two records must share for their figures to be compared; another seed is a repetition of the same."""
     as_run = scenario_as_run(scenario)
     return {
         "topology": as_run.topology,

@@ -23,7 +23,7 @@ def evaluate_expectations(
 
 
 def matches(values: Mapping[str, object], where: Mapping[str, Scalar]) -> bool:
-    """Whether a point has these values; a key may be the last word of the matrix's key."""
+    """Tell whether a point has these values; a key may be the last word of the matrix's key."""
     return all(
         any(names_key(key, one) and same_value(value, wanted) for one, value in values.items())
         for key, wanted in where.items()

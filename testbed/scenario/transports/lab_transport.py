@@ -39,7 +39,7 @@ UDP_PROTOCOL = 17
 
 
 class PathChoice(StrEnum):
-    """How the packets of one flow choose among paths of equal cost."""
+    """This tells how the packets of one flow choose among paths of equal cost."""
 
     HASHED = "hashed"
     """All of them take the path that the flow's ports hash to."""
@@ -113,13 +113,13 @@ class LabTransport(ABC):
 
     @property
     def path_choice(self) -> PathChoice:
-        """How its packets choose among paths where switches hash each packet's ports."""
+        """Return how its packets choose among paths where switches hash each packet's ports."""
         return PathChoice.HASHED
 
     @cached_property
     def pipeline_ns(self) -> int:
-        """What its endpoints add to every path, each way: the part of the base RTT that the topology's `qos:` declares
-        and its links do not have (NICs, switch pipelines). A transport of the kernel adds none."""
+        """Return what its endpoints add to every path, each way: the part of the base RTT that the topology's `qos:`
+        declares and its links do not have (NICs, switch pipelines). A transport of the kernel adds none."""
         return 0
 
     def held_ns(self, path: PathModel) -> int:
@@ -188,7 +188,7 @@ class LabTransport(ABC):
 
     @property
     def profile(self) -> PortProfile | None:
-        """How the lab's switches treat packets; None for a lab without `qos:`."""
+        """Return how the lab's switches treat packets; None for a lab without `qos:`."""
         qos = self.lab.plan.qos
         return None if qos is None else next((p for p in qos.profiles if p.switch), qos.profiles[0])
 

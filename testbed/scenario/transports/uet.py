@@ -85,12 +85,12 @@ class Uet(LabTransport):
 
     @property
     def mode(self) -> Mode:
-        """How messages are delivered: ROD in order, RUD as they come."""
+        """Return how messages are delivered: ROD in order, RUD as they come."""
         return Mode[str(self.transport.options.get("mode", "RUD")).upper()]
 
     @property
     def single_path(self) -> bool:
-        """Whether each NIC keeps to one entropy value."""
+        """Tell whether each NIC keeps to one entropy value."""
         return self.transport.paths == PathKind.SINGLE or self.mode is Mode.ROD
 
     @property
@@ -118,7 +118,7 @@ class Uet(LabTransport):
 
     @property
     def secured(self) -> bool:
-        """Whether transport security (TSS) is asked for."""
+        """Tell whether transport security (TSS) is asked for."""
         return bool(self.transport.options.get("tss", False))
 
     def framing(self, nic: PortPlan) -> Framing:

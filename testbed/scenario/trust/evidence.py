@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortReading:
-    """What the data path and the pause agent of a lab with `qos:` said right after the traffic."""
+    """This is what the data path and the pause agent of a lab with `qos:` said right after the traffic."""
 
     balance: Reconciliation
     pausing: LabStatus | None = None

@@ -7,7 +7,7 @@ from testbed.scenario.faults.outcome import FaultOutcome
 
 
 def check_faults(outcome: FaultOutcome) -> list[Check]:
-    """Whether every fault was done and undone in time. What was not is named."""
+    """Tell whether every fault was done and undone in time. What was not is named."""
     count = "the fault was" if outcome.planned == 1 else f"all {outcome.planned} faults were"
     fine = f"{count} done as planned, the latest act {outcome.latest_s * 1e3:.1f} ms late, and nothing is left of it"
     return [

@@ -27,7 +27,7 @@ def lossless_priorities(plan: LabPlan) -> list[int]:
 
 
 def check_lossless(plan: LabPlan, seen: Observation) -> list[Check]:
-    """Whether a packet of a lossless class was dropped at a queue; nothing where there is no such class."""
+    """Tell whether a packet of a lossless class was dropped at a queue; nothing where there is no such class."""
     from testbed.collect.telemetry import QUEUE_DROPS
 
     lossless = lossless_priorities(plan)
@@ -48,7 +48,9 @@ def check_lossless(plan: LabPlan, seen: Observation) -> list[Check]:
 
 
 def check_reaction(pausing: LabStatus | None, plan: LabPlan) -> list[Check]:
-    """Whether pauses were obeyed within the time that the headroom is planned for; nothing without lossless classes."""
+    """Tell whether pauses were obeyed within the time that the headroom is planned for; nothing without lossless
+    classes.
+    """
     if pausing is None or plan.qos is None:
         return []
     reaction, planned_ns = pausing.reaction, plan.qos.reaction_ns

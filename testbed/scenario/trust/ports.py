@@ -69,7 +69,7 @@ def check_rates(seen: Observation, mtu_of: Sequence[int], disturbed: Collection[
 
 
 def check_balance(result: Reconciliation) -> list[Check]:
-    """Whether the packets at every queue, link and switch are accounted for."""
+    """Tell whether the packets at every queue, link and switch are accounted for."""
     from testbed.collect.reconcile import Balance
 
     return [

@@ -18,7 +18,7 @@ MAX_SKIPPED = 0.05
 
 
 def check_pace(report: ProbeReport) -> list[Check]:
-    """Whether probes were sent when they were due, so that those lost can be turned into time."""
+    """Tell whether probes were sent when they were due, so that those lost can be turned into time."""
     due = report.sent + report.skipped
     share = report.skipped / due if due else 0.0
     return [

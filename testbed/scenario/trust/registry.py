@@ -36,7 +36,7 @@ TRUST_CHECKS: tuple[TrustCheck, ...] = (
 
 
 def judge_run(run: Evidence) -> list[Check]:
-    """What all checks say of a run."""
+    """Return what all checks say of a run."""
     return [check for judge in TRUST_CHECKS for check in judge(run)]
 
 

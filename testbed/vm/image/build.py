@@ -19,6 +19,7 @@ from typing import Any
 from testbed.drivers.images.mmdebstrap import KEYRING, mmdebstrap_command, mmdebstrap_options
 from testbed.errors import CapabilityError
 from testbed.vm import cache
+from testbed.vm.archives import extract_own
 from testbed.vm.errors import ImageError
 from testbed.vm.image import checkout
 from testbed.vm.image.disk import TOOLS as DISK_TOOLS
@@ -96,7 +97,7 @@ def _build(recipe: Recipe, directory: Path, tell: Callable[[str], None]) -> dict
     tell("Python packages")
     wheels = _fetch_wheels(recipe, work / "wheels")
     with tarfile.open(fileobj=io.BytesIO(checkout.archive())) as tar:
-        tar.extractall(work / "checkout", filter="tar")
+        extract_own(tar, work / "checkout")
     tell("files")
     run_tool(["tar", "-x", "--numeric-owner", "--xattrs", "-f", str(base / BASE), "-C", str(root)], {})
     environment = {

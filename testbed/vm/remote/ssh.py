@@ -26,6 +26,7 @@ from typing import Any, BinaryIO, Self
 import paramiko
 
 from testbed.errors import TestbedError
+from testbed.vm.archives import extract_member
 from testbed.vm.errors import ConnectionLost
 from testbed.vm.remote import tethered_command as errand
 
@@ -215,7 +216,7 @@ class SshSession:
         with tarfile.open(fileobj=io.BytesIO(content)) as tar:
             for member in tar.getmembers():
                 member.name = new_name + member.name[len(name) :]
-                tar.extract(member, base, filter="data")
+                extract_member(tar, member, base)
 
 
 def wait_for_login(login: Login, *, timeout_s: float, alive: Callable[[], bool]) -> SshSession:

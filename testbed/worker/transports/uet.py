@@ -153,7 +153,7 @@ class UetTraffic:
         return SecureDomain(_SDI, key, first_counter=first_counter(time.time_ns()), mode=SecurityMode.CLUSTER)
 
     def connect(self) -> None:
-        """Nothing: a context is there with its first packet."""
+        """Do nothing: a context is there with its first packet."""
 
     def _post(self, nic: _Nic) -> None:
         step = nic.to_post.popleft()
@@ -280,12 +280,14 @@ class UetTraffic:
         return found
 
     def _counted(self, here: int, there: int, *, initiator: bool) -> dict[str, int]:
-        """What the FEP of a rank has counted of another rank's, in a record's way of writing names."""
+        """Return what the FEP of a rank has counted of another rank's, in a record's way of writing names."""
         peers = self._nics[self._addresses[here]].fep.peers
         return _named(peers.of(self._addresses[there], initiator=initiator))
 
     def counters(self) -> Mapping[str, int]:
-        """Those of the FEPs by their names, and `socket_overflows`: datagrams that this process was too slow for."""
+        """Return those of the FEPs by their names, and `socket_overflows`: datagrams that this process was too slow
+        for.
+        """
         total: Counter[str] = Counter()
         for nic in self._nics.values():
             nic.fep.peers.settle()
@@ -304,10 +306,10 @@ class UetTraffic:
     # --- the end -----------------------------------------------------------------------------------------
 
     def halt(self) -> None:
-        """Nothing: peers may still need our acknowledgements."""
+        """Do nothing: peers may still need our acknowledgements."""
 
     def close(self) -> None:
-        """At once. The next program's endpoints have another job, and know nothing of these."""
+        """Close all at once. The next program's endpoints have another job, and know nothing of these."""
         if not self._closed:
             self._closed = True
             self._agent.close(patience_ns=0)

@@ -40,7 +40,7 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOptions:
-    """What a file cannot say itself; each format uses its own part."""
+    """This is what a file cannot say itself; each format uses its own part."""
 
     expand: CollectiveExpander = expand_collective
     """Chakra and SimAI: what turns a collective into steps."""

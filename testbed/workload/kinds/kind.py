@@ -20,7 +20,7 @@ class WorkloadBuilder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
-    """What a workload must know of where it runs.
+    """This is what a workload must know of where it runs.
 
     `rate_bps` is the rate of a rank's NIC in the real fabric, like all times of a workload; `bdp_bytes` its
     bandwidth-delay product, which no time scale changes. `ranks_per_host` consecutive ranks share a host (0: none do).

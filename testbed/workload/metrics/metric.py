@@ -36,7 +36,7 @@ Measure = Callable[[RunSamples], float | None]
 
 
 class MetricUnit(StrEnum):
-    """How a value is to be read and printed."""
+    """This tells how a value is to be read and printed."""
 
     BITS_PER_S = "bit/s"
     BYTES_PER_S = "byte/s"

@@ -42,8 +42,8 @@ class FlowTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTime:
-    """When the transfers began and ended, in s. Only of a run whose transfers all ended: one that was cut short says
-    nothing about how long it takes."""
+    """This tells when the transfers began and ended, in s. Only of a run whose transfers all ended: one that was cut
+    short says nothing about how long it takes."""
 
     start_s: Sequence[float]
     end_s: Sequence[float]
@@ -93,7 +93,7 @@ class PacketsSent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Messages:
-    """How many messages (or atomics) of each channel were completed, and in how many seconds."""
+    """This tells how many messages (or atomics) of each channel were completed, and in how many seconds."""
 
     completed: Sequence[float]
     time_s: Sequence[float]
@@ -172,7 +172,7 @@ class UplinkLoads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCounts:
-    """What the queues of the switches counted: packets, and the depth of the deepest queue in bytes."""
+    """This is what the queues of the switches counted: packets, and the depth of the deepest queue in bytes."""
 
     ect_packets: float
     marked_packets: float
@@ -235,7 +235,7 @@ class LostProbes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detection:
-    """When the first fault was done and when it was noticed, in s."""
+    """This tells when the first fault was done and when it was noticed, in s."""
 
     event_s: float
     detected_s: Sequence[float]

@@ -97,7 +97,7 @@ MODELS: Mapping[str, LanguageModel] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingVolumes:
-    """What one micro-batch moves and computes on each rank, and one step's gradients; bytes and nanoseconds.
+    """This is what one micro-batch moves and computes on each rank, and one step's gradients; bytes and nanoseconds.
 
     The tensor-parallel bytes are S of one AllReduce that stands for all of a pass through a stage.
     """

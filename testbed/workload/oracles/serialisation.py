@@ -16,7 +16,7 @@ Nic = TypeVar("Nic", bound=Hashable)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framing:
-    """What a message costs on a link: every packet carries up to `payload_bytes` and `overhead_bytes` beside.
+    """This is what a message costs on a link: every packet carries up to `payload_bytes` and `overhead_bytes` beside.
 
     `first_bytes` come on top in a message's first packet (RoCEv2: the RETH). What belongs to the overhead is what the
     link's rate counts: with preamble and gap on a real wire, with the Ethernet header alone on a shaped port.

@@ -26,7 +26,8 @@ PAGE_BYTES = 4096
 # Everything is imported, then root's rights go: the interpreter may lie where nobody else can read.
 WITHOUT_ROOT = """
 import logging, os, sys
-import testbed.cli.lifecycle, testbed.deploy.scale
+import testbed.cli.lab_choice, testbed.cli.progress, testbed.deploy.lifecycle, testbed.deploy.scale
+import testbed.drivers.nodes.mininet_package, testbed.plan.link_delays
 from pathlib import Path
 from testbed.cli.app import main
 from testbed.cli.output import console, error_console

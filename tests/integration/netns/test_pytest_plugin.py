@@ -1,4 +1,4 @@
-"""The `lab` fixture in somebody else's tests."""
+"""The fixtures of the plugin in somebody else's tests."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ TOPOLOGY = """
 name: plugin
 scale: {time: 10000}
 fabric: {design: rail-optimized, segments: 1, hosts: 2, gpus: 1, spines: 1, routing: {bfd: off}}
+"""
+
+SCENARIO = """
+name: tiny
+topology: {file: small.yml}
+workload: {kind: permutation, bytes: 100kB}
+repeat: {runs: 1}
 """
 
 
@@ -72,6 +79,37 @@ def test_a_lab_of_a_failed_test_can_be_kept(project: pytest.Pytester, sandbox: A
     kept = sandbox.state.names()
     assert len(kept) == 1
     assert {path.name for path in Path("/run/netns").iterdir() if path.name.startswith(f"{kept[0]}-")}
+
+
+def test_scenarios_run_on_labs_of_their_own_and_on_one_that_is_up(project: pytest.Pytester, sandbox: Any) -> None:
+    """Both through the Python API: the fixture is `testbed.run_scenario`, the lab's method is `Lab.run`."""
+    (project.path / "tiny.yml").write_text(SCENARIO)
+    result = _run(
+        project,
+        """
+        import pytest
+
+        def test_its_own(run_scenario, tmp_path):
+            result = run_scenario("tiny.yml", overrides={"fabric.hosts": 3})
+            (point,) = result.record.points
+            assert point.lab.hosts == 3
+            assert sorted(channel.received_bytes for run in point.runs for channel in run.channels) == [100_000] * 3
+            assert result.metric("aggregate_share").median > 0
+            assert result.directory.parent == tmp_path
+
+        @pytest.mark.topology("small.yml")
+        def test_one_that_is_up(lab):
+            result = lab.run("tiny.yml")
+            (point,) = result.record.points
+            assert (point.lab.name, point.lab.hosts) == (lab.name, 2)
+            assert sum(channel.received_bytes for run in point.runs for channel in run.channels) == 200_000
+            assert result.directory is None
+            assert lab.check().exit_code == 0
+        """,
+    )
+    result.assert_outcomes(passed=2)
+    assert sandbox.state.names() == []
+    assert sandbox.leftovers() == []
 
 
 def test_a_machine_without_frr_skips_with_the_reason(project: pytest.Pytester, sandbox: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from testbed.cli.links import change_of, parse_share
+from testbed.cli.nodes.link_changes import LinkOptions, parse_share
 from testbed.deploy.links.changes import LinkChange
 from testbed.errors import TestbedError
 from testbed.units import Duration, Rate
@@ -28,7 +28,7 @@ from testbed.units import Duration, Rate
     ],
 )
 def test_options(options: dict[str, Any], change: LinkChange) -> None:
-    found = change_of(**options)
+    found = LinkOptions(**options).change()
     assert found == change or found.corruption == pytest.approx(0.001)
 
 
@@ -54,7 +54,7 @@ def test_options(options: dict[str, Any], change: LinkChange) -> None:
 )
 def test_wrong_options_are_named(options: dict[str, Any], words: str) -> None:
     with pytest.raises(TestbedError) as raised:
-        change_of(**options)
+        LinkOptions(**options).change()
     assert words in raised.value.message
     assert raised.value.exit_code == 2
 

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cli.dry_run import duration, foresee, print_dry_run
-from testbed.cli.offline import validate
+from testbed.cli.labs.validate import validate
 from testbed.cli.output import Format
-from testbed.cli.scenario import RunOptions, SweepSteps, run
-from testbed.cli.scenario_files import read_sweeps
-from testbed.cli.workloads import workloads
+from testbed.cli.scenarios.dry_run import foresee, print_dry_run
+from testbed.cli.scenarios.durations import duration
+from testbed.cli.scenarios.named_files import read_sweeps
+from testbed.cli.scenarios.run import RunOptions, run_all
+from testbed.cli.scenarios.run_progress import SweepSteps
+from testbed.cli.scenarios.workloads import workloads
 from testbed.deploy.steps import StepEvent
 from testbed.errors import SpecError, TestbedError, WorkloadError
 from testbed.scenario import Phase, Progress
@@ -115,7 +117,7 @@ def test_every_shipped_scenario_fits_its_labs(path: Path) -> None:
 
 
 def test_validate_tells_topologies_from_scenarios(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    validate(None, [], Format.TABLE, files=[sweep, ROOT / "topologies" / "rail-qos.yml"])
+    validate([sweep, ROOT / "topologies" / "rail-qos.yml"])
     said = capsys.readouterr().out
     assert "rail-qos.yml: valid: rail-optimized, 8 hosts, 6 switches" in said
     assert f"{sweep}: valid: all-reduce over uet, 4 points on 2 labs, 8 runs, 1 expectation" in said
@@ -148,7 +150,7 @@ def test_a_workload_that_there_is_not() -> None:
 def test_results_to_go_on_with_are_those_of_one_scenario(sweep: Path) -> None:
     sweeps = read_sweeps([sweep, sweep])
     with pytest.raises(TestbedError, match="--resume goes on with the results of one scenario"):
-        run(sweeps, RunOptions(resume=sweep.parent))
+        run_all(sweeps, RunOptions(form=Format.TABLE, resume=sweep.parent))
 
 
 def test_progress_tells_how_long_the_rest_takes() -> None:

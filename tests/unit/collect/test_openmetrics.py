@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 
-from testbed.cli.serve import CannotListen, is_loopback, open_server, parse_address
+from testbed.cli.nodes.metrics_server import CannotListen, is_loopback, open_server, parse_address
 from testbed.collect.lab_reader import LabReading
 from testbed.collect.openmetrics import CONTENT_TYPE, LabCollector, encode_text, render_metrics
 from testbed.collect.telemetry import queue_index, take_snapshot

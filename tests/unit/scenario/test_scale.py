@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cli.dry_run import print_dry_run
 from testbed.cli.output import Format
-from testbed.cli.scenario_files import Sweep, read_sweeps
-from testbed.cli.scenario_scale import ScenarioScales
+from testbed.cli.scenarios.dry_run import print_dry_run
+from testbed.cli.scenarios.named_files import read_sweeps
 from testbed.deploy import scale
 from testbed.deploy.records.state import StateDirectory
 from testbed.model.scenario import TopologyRef
 from testbed.plan import MachineProfile, PacketDemand, plan_lab
 from testbed.scenario.sweep.packet_demand import packet_demand
+from testbed.scenario.sweep.prepared import Sweep
+from testbed.scenario.sweep.scales import ScenarioScales
 
 ROOT = Path(__file__).parents[3]
 MACHINE = MachineProfile(cores=2, forwarding_bps=2 * 36_000 / 35e-6, mtu_bytes=4500)

@@ -12,7 +12,10 @@ from testbed.results import PointResult, Record
 
 
 def plot_busbw(record: Record) -> Plot | None:
-    """None where there are not two sizes of anything. Points that differ in size alone are one line."""
+    """Return the plot, or None where there are not two sizes of anything.
+
+    Points that differ in size alone are one line.
+    """
     lines: dict[str, list[CollectiveRow]] = {}
     rows = [(point, row) for point in record.points for row in collective_rows(point)]
     kinds = {(row.kind, row.algorithm, row.ranks) for _, row in rows}

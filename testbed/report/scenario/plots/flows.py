@@ -14,7 +14,7 @@ _BUSY = 0.25
 
 
 def plot_ranks(record: Record) -> Plot | None:
-    """None where fewer than two senders were measured: there is nothing to compare."""
+    """Return the plot, or None where fewer than two senders were measured: there is nothing to compare."""
     drawn = [(curve, _shares(curve)) for curve in curves(record)]
     drawn = [(curve, shares) for curve, shares in drawn if len(shares) > 1]
     if not drawn:

@@ -69,7 +69,7 @@ def _ideal(marking: MarkingCurve, deepest: float) -> list[tuple[float, float]]:
 
 
 def _apart(drawn: list[tuple[str, int, MarkingCurve, list[tuple[float, float]]]]) -> str:
-    """How far two markers of one curve are from each other, where bins of both are judged."""
+    """Return how far two markers of one curve are from each other, where bins of both are judged."""
     if len(drawn) != 2 or drawn[0][2].edges_bytes != drawn[1][2].edges_bytes:
         return ""
     judged = {low for low, ideal in zip(drawn[0][2].edges_bytes, drawn[0][2].ideal, strict=True) if ideal is not None}

@@ -34,7 +34,7 @@ class Curve:
 
     @property
     def weight(self) -> str:
-        """With one point the typical run is drawn over the others."""
+        """Return how heavy a line is: with one point the typical run is drawn over the others."""
         return "" if self.label else "thick" if self.typical else "thin"
 
     @property
@@ -43,7 +43,7 @@ class Curve:
 
 
 def curves(record: Record) -> list[Curve]:
-    """What a comparing picture shows, the typical run of a single point last, so that it is on top."""
+    """Return what a comparing picture shows, the typical run of a single point last, so that it is on top."""
     if len(record.points) == 1:
         typical = typical_run(record.points[0])
         found = [

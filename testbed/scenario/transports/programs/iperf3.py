@@ -131,7 +131,7 @@ def channel_of(flow: IperfFlow, report: Iperf3Report, *, measured_from_s: float)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What one flow's sender reported. `started_s` counts from the first sender's start."""
+    """This is what one flow's sender reported. `started_s` counts from the first sender's start."""
 
     flow: IperfFlow
     report: Iperf3Report
@@ -154,7 +154,7 @@ class IperfTraffic(TimedTraffic):
 
     @property
     def planned_s(self) -> float:
-        """How long senders run."""
+        """Return how long senders run."""
         return self.duration.seconds + WARM_UP_S
 
     def run(self, flows: Sequence[IperfFlow], result: IperfResult) -> None:

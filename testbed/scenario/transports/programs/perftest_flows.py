@@ -208,7 +208,7 @@ def latency_channel_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Carried:
-    """What a flow carried, by its client's own account; `latency` where that was measured."""
+    """This is what a flow carried, by its client's own account; `latency` where that was measured."""
 
     payload_bytes: int
     seconds: float

@@ -45,7 +45,7 @@ _ETHERNET_BYTES = 14
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerftestMeasurement:
-    """What one flow's client reported. `started_s` counts from the first client's start."""
+    """This is what one flow's client reported. `started_s` counts from the first client's start."""
 
     flow: PerftestFlow
     started_s: float
@@ -170,8 +170,8 @@ class PerftestTraffic(TimedTraffic):
         return self.devices[nic.node, nic.name]
 
     def _asking_devices(self, flows: Sequence[PerftestFlow]) -> dict[str, int]:
-        """Those whose requests may be sent again, with the id of the first flow of each. A message and its answer are
-        requests of both ends."""
+        """Return those whose requests may be sent again, with the id of the first flow of each. A message and its
+        answer are requests of both ends."""
         found: dict[str, int] = {}
         for flow in flows:
             both = flow.test.is_latency and not flow.test.is_round_trip
@@ -316,7 +316,7 @@ class _Client:
 
 
 class _Recorder:
-    """What devices received over time, for flows that have both their devices for themselves."""
+    """This is what devices received over time, for flows that have both their devices for themselves."""
 
     def __init__(self, traffic: PerftestTraffic, flows: Sequence[PerftestFlow]) -> None:
         sending = [(flow.source.node, flow.source.name) for flow in flows]

@@ -131,7 +131,7 @@ def first_counter(now: int) -> int:
 
 
 class _Association:
-    """What protects the packets between one pair of addresses under one key and epoch."""
+    """This is what protects the packets between one pair of addresses under one key and epoch."""
 
     __slots__ = ("addresses", "cover", "decrypt", "encrypt", "key", "mask", "prefix", "window")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cli import machine as machine_verb
+from testbed.cli.machine.doctor_report import report_document
 from testbed.drivers.probing import doctor, ebpf_probe, kernel_probe, machine
 from testbed.drivers.probing.doctor import Feature, MachineReport, Status, docker_socket, kernel_features
 from testbed.errors import CapabilityError
@@ -152,7 +152,7 @@ def test_available_memory() -> None:
 
 def test_report_is_json_able_and_names_are_unique() -> None:
     report = doctor.probe_machine()
-    assert json.loads(json.dumps(machine_verb._document(report)))["features"][0]["name"] == "root"
+    assert json.loads(json.dumps(report_document(report)))["features"][0]["name"] == "root"
     names = [feature.name for feature in report.features]
     assert len(set(names)) == len(names)
     with pytest.raises(KeyError):

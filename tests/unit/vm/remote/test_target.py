@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from testbed.cli import app as command_line
-from testbed.cli import vm
+from testbed.cli.machine import elsewhere
 from testbed.errors import TestbedError
 from testbed.vm.remote.ssh import Login
 from testbed.vm.remote.target import Target, parse_target
@@ -36,11 +36,11 @@ def test_what_is_none(text: str) -> None:
 def handed_on(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, list[object]]:
     calls: list[object] = []
 
-    def elsewhere(on: str, clock: str, words: list[str]) -> int:
+    def record_call(on: str, clock: str, words: list[str]) -> int:
         calls.extend([on, clock, words])
         return 7
 
-    monkeypatch.setattr(vm, "run_elsewhere", elsewhere)
+    monkeypatch.setattr(elsewhere, "run_elsewhere", record_call)
     result = CliRunner().invoke(command_line.app, list(arguments))
     return result.exit_code, calls
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cli.virtual_time import results_aside
+from testbed.cli.machine.virtual_time import results_aside
 from testbed.vm.errors import MachineError
 from testbed.vm.image.build import Image
 from testbed.vm.image.checkout import add

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from testbed.cli.metrics import metrics
 from testbed.cli.output import Format
+from testbed.cli.scenarios.metrics import metrics
 from testbed.errors import TestbedError
 from testbed.workload.metrics import CATALOGUE, Better, MetricUnit, NotMeasured, RunSamples, measure_metrics
 from testbed.workload.metrics.catalogue import FAMILIES

@@ -1,0 +1,11 @@
+"""The Python API: deploy labs, run commands in their nodes, and run scenarios on them.
+
+with Lab.deploy("topologies/demo.yml") as lab:
+    lab.node("p1-s1-h1").run(["ip", "addr"])
+    print(lab.run("scenarios/rail-permutation.yml").metric("aggregate_share").median)
+"""
+
+from testbed.api.lab import CommandFailed, Lab, Node, load_model
+from testbed.api.scenarios import RunOptions, ScenarioResult, run_scenario
+
+__all__ = ["CommandFailed", "Lab", "Node", "RunOptions", "ScenarioResult", "load_model", "run_scenario"]

@@ -1,0 +1,215 @@
+"""Deployed labs and their nodes: `with Lab.deploy("topologies/x.yml") as lab: lab.node("p1-s1-h1").run(["id"])`."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from testbed.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, deploy_lab, destroy_lab
+from testbed.deploy.live import NodeStatus, RunningLab
+from testbed.deploy.records.state import StateDirectory
+from testbed.deploy.scale import resolve_scale
+from testbed.deploy.steps import StepCallback, ignore_steps
+from testbed.deploy.watch.check import CheckReport, check_lab
+from testbed.errors import TestbedError
+from testbed.model import Lab as LabModel
+from testbed.model import Node as NodeModel
+from testbed.model.counters import PortCounters
+from testbed.plan.operations import LabPlan, PortPlan
+from testbed.scenario.run.progress import ProgressListener, ignore_progress
+from testbed.spec import load_topology, load_topology_text
+
+if TYPE_CHECKING:
+    from testbed.api.scenarios import ScenarioResult
+
+
+def load_model(topology: str | Path, *, name: str | None, overrides: Mapping[str, object] | None) -> LabModel:
+    """Read the lab of a topology file, or of YAML text if it has a line break; `name` replaces the file's.
+
+    Raises `SpecError`.
+    """
+    chosen = dict(overrides or {})
+    if name is not None:
+        chosen["name"] = name
+    if "\n" in str(topology):
+        return load_topology_text(str(topology), file="<text>", overrides=chosen)
+    return load_topology(Path(topology), overrides=chosen)
+
+
+class CommandFailed(TestbedError):
+    """A command in a node ended with another status than 0. `result` has what it printed."""
+
+    def __init__(self, node: str, result: subprocess.CompletedProcess[str]) -> None:
+        super().__init__(
+            f"{node}: {' '.join(result.args)} ended with status {result.returncode}: {result.stderr.strip()}"
+        )
+        self.result = result
+
+
+class Node:
+    """A node of a deployed lab."""
+
+    def __init__(self, lab: RunningLab, name: str) -> None:
+        self._lab = lab
+        self.model: NodeModel = lab.node(name)
+        self.name = name
+
+    def run(
+        self, argv: Sequence[str], *, check: bool = True, timeout_s: float | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end; raises `CommandFailed` for a status other than 0 unless `check` is False."""
+        result = self._lab.run(self.name, argv, timeout_s=timeout_s)
+        if check and result.returncode:
+            raise CommandFailed(self.name, result)
+        return result
+
+    def spawn(self, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Start a command and go on; it ends with the lab at the latest."""
+        return self._lab.spawn(self.name, argv, **options)
+
+    @property
+    def nics(self) -> tuple[PortPlan, ...]:
+        """The NIC ports of a host, in rail order; empty for a switch."""
+        return next((host.nics for host in self._lab.plan.hosts if host.node == self.name), ())
+
+    def address(self, interface: str) -> str:
+        """The IPv4 address of an interface. Raises `TestbedError` if it has none."""
+        port = self._lab.port(self.name, interface)
+        if port.address is None:
+            raise TestbedError(f"{self.name}:{interface} has no IPv4 address")
+        return str(port.address.ip)
+
+
+class Lab:
+    """A deployed lab. As a context manager it is destroyed at the end."""
+
+    def __init__(self, running: RunningLab, state: StateDirectory) -> None:
+        self._running = running
+        self._state = state
+        self.name = running.name
+
+    @classmethod
+    def deploy(
+        cls,
+        topology: str | Path,
+        *,
+        name: str | None = None,
+        overrides: Mapping[str, object] | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        reconfigure: bool = False,
+        directory: Path | None = None,
+        state: StateDirectory | None = None,
+        notify: StepCallback = ignore_steps,
+    ) -> Self:
+        """Deploy a topology file, or YAML text if it has a line break, and wait until routing has converged.
+
+        `overrides` replaces keys of the file ({"fabric.hosts": 4}). Raises the errors of `testbed.errors`.
+        """
+        model = load_model(topology, name=name, overrides=overrides)
+        return cls.deploy_model(
+            model, timeout_s=timeout_s, reconfigure=reconfigure, directory=directory, state=state, notify=notify
+        )
+
+    @classmethod
+    def deploy_model(
+        cls,
+        model: LabModel,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        reconfigure: bool = False,
+        directory: Path | None = None,
+        state: StateDirectory | None = None,
+        notify: StepCallback = ignore_steps,
+    ) -> Self:
+        """Deploy a resolved model, as `deploy` does with what it has read."""
+        state = state or StateDirectory()
+        options = DeployOptions(
+            k=resolve_scale(model, state).k, timeout_s=timeout_s, reconfigure=reconfigure, directory=directory
+        )
+        return cls(deploy_lab(model, state, options, notify).lab, state)
+
+    @classmethod
+    def open(cls, name: str, *, state: StateDirectory | None = None) -> Self:
+        """Open a lab that is deployed already. Raises `LabNotFound`."""
+        state = state or StateDirectory()
+        return cls(RunningLab.open(name, state), state)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.destroy()
+
+    def destroy(self) -> None:
+        """Remove the lab."""
+        destroy_lab(self.name, self._state)
+
+    def node(self, name: str) -> Node:
+        """Find a node by its name. Raises `NoSuchNode` with the nearest name as a hint."""
+        return Node(self._running, name)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(Node(self._running, node.name) for node in self._running.model.nodes)
+
+    @property
+    def running(self) -> RunningLab:
+        """The lab as scenarios see it."""
+        return self._running
+
+    @property
+    def model(self) -> LabModel:
+        return self._running.model
+
+    @property
+    def plan(self) -> LabPlan:
+        return self._running.plan
+
+    def status(self) -> list[NodeStatus]:
+        return self._running.status()
+
+    def check(self) -> CheckReport:
+        """Run the live tests of `testbed check`."""
+        return check_lab(self._running)
+
+    def run(
+        self,
+        scenario: str | Path,
+        *,
+        overrides: Mapping[str, object] | None = None,
+        only: Mapping[str, object] | None = None,
+        results: Path | None = None,
+        report: bool = False,
+        on_progress: ProgressListener = ignore_progress,
+    ) -> ScenarioResult:
+        """Run a scenario file, or YAML text if it has a line break, on this lab, which stays up.
+
+        The topology that the scenario names is not used: this lab takes its place, for every point of the matrix. The
+        record, and with `report` the HTML page, go into a new directory below `results`; without it, nothing is
+        written. `overrides`, `only`, `on_progress` and the errors are those of `testbed.run_scenario`; `ScenarioError`
+        is also raised where the matrix or `overrides` would change the topology.
+        """
+        from testbed.api.scenarios import run_on_lab
+
+        return run_on_lab(
+            self._running,
+            scenario,
+            overrides=overrides,
+            only=only,
+            results=results,
+            report=report,
+            on_progress=on_progress,
+        )
+
+    def counters(self) -> Mapping[tuple[str, str], PortCounters]:
+        """Read the kernel's port counters, by (node, interface)."""
+        return self._running.counters()
+
+    def set_link(self, node: str, interface: str, *, up: bool) -> None:
+        """Take one end of a link down or up."""
+        self._running.set_link(node, interface, up=up)

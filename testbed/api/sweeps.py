@@ -1,0 +1,117 @@
+"""Reading scenario files for those who run them: checked against their topologies, cut down to the points wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from testbed.errors import PlanError, Problem, ScenarioError, SpecError
+from testbed.model import Lab
+from testbed.model.scenario import Scenario, TopologyRef
+from testbed.scenario.faults.registry import fault_findings
+from testbed.scenario.sweep.points import Point, judgeable, plan_points, select_points, topology_key
+from testbed.scenario.sweep.prepared import Sweep, Unfit
+from testbed.spec.scenario.against_lab import check_against, workload_problem
+from testbed.spec.scenario.file import ScenarioFile, load_scenario_text, load_scenario_topology, read_scenario
+from testbed.spec.validation.engine import in_file_order
+
+NOTHING: Mapping[str, object] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class FileReader:
+    """The file of a scenario that is being run, as the scenario asks it (`ScenarioReader`)."""
+
+    file: ScenarioFile
+
+    def load_topology(self, topology: TopologyRef) -> Lab:
+        """Load the topology of a point. Raises `SpecError`."""
+        return load_scenario_topology(topology)
+
+    def explain(self, unfit: Sequence[Unfit]) -> SpecError:
+        """Name each fault at its place in the file."""
+        problems = [self._problem(point, error) for point, error in unfit]
+        return SpecError(in_file_order(dict.fromkeys(problems)))
+
+    def _problem(self, point: Scenario, error: Exception) -> Problem:
+        if isinstance(error, PlanError):
+            return self.file.document.problem(error.code, ("topology",), error.message, hint=error.hint, key=True)
+        return workload_problem(self.file, point, error)  # type: ignore[arg-type]
+
+
+def read_sweep(
+    scenario: str | Path, overrides: Mapping[str, object] = NOTHING, only: Mapping[str, object] = NOTHING
+) -> Sweep:
+    """Read a scenario file, or YAML text if it has a line break, and all topologies that its points run on.
+
+    `overrides` replaces keys of the scenario or of its topology; `only` keeps the points of the matrix with these
+    values. Nothing is touched. Raises `SpecError` with every problem, and `ScenarioError` where `only` leaves no point.
+    """
+    file = _read(scenario, overrides)
+    sweep, points = _cut(file, only)
+    labs: dict[str, Lab] = {}
+    failed: set[str] = set()
+    problems: list[Problem] = []
+    for point in points:
+        key = topology_key(point.topology)
+        if key in failed:
+            continue
+        try:
+            if key not in labs:
+                labs[key] = file.load_lab(point.scenario)
+        except SpecError as error:
+            failed.add(key)
+            problems.extend(error.problems)
+            continue
+        problems.extend(check_against(file, point.scenario, labs[key], fault_findings))
+    if problems:
+        raise SpecError(in_file_order(dict.fromkeys(problems)))
+    return Sweep(scenario=sweep, points=points, labs=labs, reader=FileReader(file))
+
+
+def read_sweep_for(
+    lab: Lab, scenario: str | Path, overrides: Mapping[str, object] = NOTHING, only: Mapping[str, object] = NOTHING
+) -> Sweep:
+    """Read a scenario that is going to run on a lab which is there: its own topology is not looked at.
+
+    What is recorded as the topology is the one that the lab was deployed from. Raises `SpecError` where the scenario
+    asks for hosts, ports or classes that the lab does not have, and `ScenarioError` where its matrix or `overrides`
+    would change the topology.
+    """
+    file = _read(scenario, overrides)
+    whole, points = _cut(file, only)
+    changed = [key for key in overrides if key in whole.topology.set]
+    changed += [key for key in whole.matrix if any(key in point.overrides for point in points)]
+    if changed:
+        raise ScenarioError(
+            f"{', '.join(changed)}: the topology of {lab.name} cannot change, since the lab is up already",
+            hint="testbed.run_scenario deploys a lab for every point",
+        )
+    problems = [problem for point in points for problem in check_against(file, point.scenario, lab, fault_findings)]
+    if problems:
+        raise SpecError(in_file_order(dict.fromkeys(problems)))
+    topology = TopologyRef(file=lab.source or lab.name, set={})
+    points = tuple(replace(point, scenario=replace(point.scenario, topology=topology)) for point in points)
+    return Sweep(
+        scenario=replace(whole, topology=topology),
+        points=points,
+        labs={topology_key(topology): lab},
+        reader=FileReader(file),
+    )
+
+
+def _read(scenario: str | Path, overrides: Mapping[str, object]) -> ScenarioFile:
+    if "\n" in str(scenario):
+        return load_scenario_text(str(scenario), file="<text>", overrides=overrides)
+    return read_scenario(Path(scenario), overrides)
+
+
+def _cut(file: ScenarioFile, only: Mapping[str, object]) -> tuple[Scenario, tuple[Point, ...]]:
+    """The points wanted, numbered anew, and the scenario with the expectations that they suffice for."""
+    scenario, points = file.scenario, plan_points(file.scenario)
+    if only:
+        chosen = select_points(points, only)
+        scenario = replace(scenario, expect=judgeable(scenario.expect, chosen))
+        points = tuple(replace(point, index=index) for index, point in enumerate(chosen, start=1))
+    return scenario, points

@@ -1,0 +1,66 @@
+"""Which topology and which lab a command is about."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.errors import LabNotFound, TestbedError
+
+if TYPE_CHECKING:
+    from testbed.deploy.live import RunningLab
+    from testbed.model import Lab
+
+
+def read_topology(topology: str | None, name: str | None, settings: list[str] | None = None) -> Lab:
+    """Read the topology of `-t`: a file, `-` for standard input, or the only topology file of this directory."""
+    from testbed.spec import find_topology, load_topology, load_topology_text
+
+    overrides = parse_settings(settings or [])
+    if name is not None:
+        overrides["name"] = name
+    if topology == "-":
+        return load_topology_text(sys.stdin.read(), file="<stdin>", overrides=overrides)
+    path = Path(topology) if topology else find_topology(Path.cwd())
+    return load_topology(path, overrides=overrides)
+
+
+def parse_settings(settings: list[str]) -> dict[str, object]:
+    """Read what `--set fabric.hosts=4` says as dotted keys with YAML values. Raises `TestbedError` for other words."""
+    from testbed.spec import parse_assignment
+
+    return dict(parse_assignment(setting) for setting in settings)
+
+
+def open_lab(name: str | None, topology: str | None = None) -> RunningLab:
+    """Open the lab that is named by -n or by the topology file, or the only one deployed. Raises `LabNotFound`."""
+    from testbed.deploy.live import RunningLab
+    from testbed.deploy.records.state import StateDirectory
+
+    state = StateDirectory()
+    return RunningLab.open(lab_name(name, topology), state)
+
+
+def lab_name(name: str | None, topology: str | None) -> str:
+    """The name of the lab that `open_lab` would open. Raises `LabNotFound` where no name can be told."""
+    from testbed.deploy.records.state import StateDirectory
+
+    if name is not None:
+        return name
+    if topology is not None:
+        return read_topology(topology, None).name
+    names = StateDirectory().names()
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        raise LabNotFound("no lab is deployed", hint="testbed deploy -t TOPOLOGY.yml")
+    raise LabNotFound(f"several labs are deployed: {', '.join(names)}", hint="choose one with -n NAME")
+
+
+def split_port(port: str) -> tuple[str, str]:
+    """Take `NODE:IF` apart. Raises `TestbedError` for what is not of this form."""
+    node, sign, interface = port.partition(":")
+    if not sign or not node or not interface:
+        raise TestbedError(f"{port!r} is not NODE:INTERFACE", hint="for example p1-s1-h1:rail1")
+    return node, interface

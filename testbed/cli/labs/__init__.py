@@ -1,0 +1,1 @@
+"""Verbs about whole labs, and about the files that describe them."""

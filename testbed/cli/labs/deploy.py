@@ -1,0 +1,134 @@
+"""The verb `deploy`."""
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from testbed.cli.options import ConvergenceTimeout, FormatOption, LabName, Quiet, Settings, Topology, parse_format
+from testbed.cli.panels import LABS
+from testbed.cli.signals import stand_by_the_outcome
+from testbed.errors import TestbedError
+
+if TYPE_CHECKING:
+    from testbed.cli.output import Format
+    from testbed.deploy.lifecycle import DeployOptions, DeployOutcome
+    from testbed.deploy.records.state import StateDirectory
+    from testbed.deploy.scale import ScaleResolution
+    from testbed.deploy.steps import StepCallback
+    from testbed.model import Lab
+
+app = typer.Typer()
+RUNTIMES = ("netns", "mininet")
+
+
+@app.command(rich_help_panel=LABS)
+def deploy(
+    topology: Topology = None,
+    name: LabName = None,
+    set: Settings = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the operations and touch nothing.")] = False,
+    reconfigure: Annotated[bool, typer.Option("--reconfigure", help="Replace a lab of that name.")] = False,
+    keep_failed: Annotated[bool, typer.Option("--keep-failed", help="Do not undo a deploy that failed.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until routing has converged.")] = True,
+    timeout: ConvergenceTimeout = 120.0,
+    runtime: Annotated[str, typer.Option("--runtime", help="netns, or mininet: Mininet's objects, too.")] = "netns",
+    format: FormatOption = "table",
+    quiet: Quiet = False,
+) -> None:
+    """Bring a lab up and wait until its routing has converged. Deploying it twice changes nothing."""
+    from testbed.cli.lab_choice import read_topology
+    from testbed.cli.progress import StepDisplay
+    from testbed.deploy.lifecycle import DeployOptions
+    from testbed.deploy.records.state import StateDirectory
+    from testbed.deploy.scale import resolve_scale
+    from testbed.drivers.nodes.mininet_package import load_mininet
+
+    form = parse_format(format)
+    started = time.monotonic()
+    if runtime not in RUNTIMES:
+        raise TestbedError(f"--runtime {runtime}: expected {' or '.join(RUNTIMES)}")
+    lab = read_topology(topology, name, set or [])
+    state = StateDirectory()
+    scale = resolve_scale(lab, state)
+    if dry_run:
+        _print_operations(lab, state, scale.k, form)
+        return
+    if runtime == "mininet":
+        load_mininet()
+    if scale.warning:
+        print(f"warning: {scale.warning}", file=sys.stderr)
+    options = DeployOptions(k=scale.k, timeout_s=timeout, reconfigure=reconfigure, keep_failed=keep_failed, wait=wait)
+    with StepDisplay(quiet=quiet) as display:
+        outcome = _deploy(lab, state, options, display, runtime)
+        stand_by_the_outcome()  # an interrupted deploy leaves nothing, so one that left a lab was not interrupted
+    _print_outcome(outcome, scale, time.monotonic() - started, form, waited=wait)
+
+
+def _print_operations(lab: "Lab", state: "StateDirectory", k: float, form: "Format") -> None:
+    """Print what a deploy would do, one operation a line."""
+    from testbed.cli.output import Format, emit_json
+    from testbed.deploy.lifecycle import preview
+    from testbed.plan import describe_operation, summarize_plan
+
+    plan = preview(lab, state, k)
+    if form is Format.JSON:
+        emit_json([{"operation": describe_operation(operation)} for operation in plan.operations])
+        return
+    sys.stdout.write("".join(describe_operation(operation) + "\n" for operation in plan.operations))
+    print(summarize_plan(plan), file=sys.stderr)
+
+
+def _deploy(
+    lab: "Lab", state: "StateDirectory", options: "DeployOptions", notify: "StepCallback", runtime: str
+) -> "DeployOutcome":
+    from testbed.deploy.lifecycle import deploy_lab
+
+    if runtime == "netns":
+        return deploy_lab(lab, state, options, notify)
+    from testbed.mininet import LabNet, deploy
+
+    return deploy(LabNet(lab, state, outlive=True), lab, state, options, notify)
+
+
+def _print_outcome(
+    outcome: "DeployOutcome", scale: "ScaleResolution", elapsed_s: float, form: "Format", *, waited: bool
+) -> None:
+    """Say what is deployed now, at which time scale, and by which mechanisms."""
+    from testbed.cli.output import Format, console, emit_json
+    from testbed.plan.link_delays import mechanism_text
+
+    lab = outcome.lab.model
+    if form is Format.JSON:
+        emit_json(
+            {
+                "lab": lab.name,
+                "changed": outcome.changed,
+                "seconds": round(elapsed_s, 3),
+                "nodes": len(lab.nodes),
+                "links": len(lab.links),
+                "scale": {"time": scale.k, "reason": scale.reason},
+                "directory": str(outcome.lab.directory),
+            }
+        )
+        return
+    if not outcome.changed:
+        console().print(f"{lab.name}: already deployed, nothing changed ({elapsed_s:.1f} s)", highlight=False)
+        return
+    routers = len(lab.switches)
+    console().print(
+        f"{lab.name}: {len(lab.hosts)} hosts, {routers} switches, {len(lab.links)} links;"
+        f" {'routing converged' if waited and routers else 'up'} in {elapsed_s:.1f} s",
+        highlight=False,
+    )
+    console().print(f"time scale k = {scale.k:g} ({scale.reason})", highlight=False)
+    bfd = lab.routing.bfd
+    if lab.routing.bfd_auto and lab.switches:
+        sessions = sum(link.kind == "fabric" for link in lab.links)
+        choice = f"{bfd.interval} x {bfd.multiplier}" if bfd else "off"
+        images = {switch.container.image if switch.container else "" for switch in lab.switches}
+        why = ": its switches may run different releases of FRR" if len(images) > 1 else ""
+        console().print(f"BFD auto: {choice} for {sessions} sessions{why}", highlight=False)
+    if sentence := mechanism_text(outcome.lab.plan.ports):
+        console().print(sentence, highlight=False)

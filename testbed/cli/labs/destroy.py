@@ -1,0 +1,52 @@
+"""The verb `destroy`."""
+
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from testbed.cli.options import LabName, Quiet, Topology
+from testbed.cli.panels import LABS
+from testbed.errors import LabNotFound, TestbedError
+
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=LABS)
+def destroy(
+    name: LabName = None,
+    topology: Topology = None,
+    all: Annotated[bool, typer.Option("--all", "-a", help="All labs of this machine.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask (with --all).")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Remove exactly what a lab created; needs its name alone, and works after a crash."""
+    from testbed.cli.lab_choice import lab_name
+    from testbed.deploy.lifecycle import destroy_lab
+    from testbed.deploy.records.state import StateDirectory
+
+    state = StateDirectory()
+    names = state.names() if all else [lab_name(name, topology)]
+    if all and not names:
+        print("no lab is deployed")
+        return
+    if all and not yes:
+        if not sys.stdin.isatty():
+            raise TestbedError("destroy --all wants a confirmation", hint="add --yes")
+        answer = input(f"destroy {', '.join(names)}? [y/N] ")
+        if answer.strip().lower() not in ("y", "yes"):
+            return
+    for lab in names:
+        started = time.monotonic()
+        try:
+            outcome = destroy_lab(lab, state)
+        except LabNotFound:
+            if all:
+                continue  # somebody else destroyed it meanwhile
+            raise
+        if outcome.unknown:
+            kinds = ", ".join(outcome.unknown)
+            print(f"warning: another version of testbed also made for {lab}, and it stays: {kinds}", file=sys.stderr)
+        if not quiet:
+            print(f"{outcome.lab}: {outcome.nodes} nodes removed in {time.monotonic() - started:.1f} s")

@@ -1,0 +1,40 @@
+"""The verb `graph`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from testbed.cli.options import LabName, Settings, Topology
+from testbed.cli.panels import LABS
+from testbed.errors import TestbedError
+
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=LABS)
+def graph(
+    topology: Topology = None,
+    name: LabName = None,
+    set: Settings = None,
+    kind: Annotated[str, typer.Option("--kind", "-k", help="html, dot or mermaid.")] = "html",
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="File; default NAME.html, or print.")] = None,
+) -> None:
+    """Draw a lab: a self-contained HTML page, dot or mermaid."""
+    from testbed.cli.lab_choice import open_lab, read_topology
+    from testbed.report.graph import render_dot, render_html, render_mermaid
+
+    renderers = {"html": render_html, "dot": render_dot, "mermaid": render_mermaid}
+    if kind not in renderers:
+        raise TestbedError(f"cannot draw {kind!r}", hint=f"one of {', '.join(renderers)}")
+    deployed = topology is None and name is not None
+    lab = open_lab(name).model if deployed else read_topology(topology, name, set or [])
+    text = renderers[kind](lab)
+    if output is None and kind == "html":
+        output = Path(f"{lab.name}.html")
+    if output is None or str(output) == "-":
+        sys.stdout.write(text)
+        return
+    output.write_text(text)
+    print(f"wrote {output}")

@@ -1,0 +1,214 @@
+"""The views of a deployed lab that `inspect` prints, but for its QoS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from testbed.cli.lab_choice import open_lab
+from testbed.cli.output import Format, emit_rows
+from testbed.deploy.live import RunningLab
+from testbed.errors import DriverError, TestbedError
+from testbed.model import Delay, DelayBy, Link
+from testbed.plan.link_delays import mechanism_text
+from testbed.plan.operations import PortPlan
+from testbed.units import Duration, Rate
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFilter:
+    """Patterns of node names, as `--node-filter` has them: `leaf*,spine1`."""
+
+    patterns: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str | None) -> NodeFilter:
+        """Read comma-separated patterns; None accepts every node."""
+        return cls(tuple(pattern.strip() for pattern in (text or "*").split(",")))
+
+    def accepts(self, node: str) -> bool:
+        """Whether a pattern matches the node's name."""
+        return any(fnmatchcase(node, pattern) for pattern in self.patterns)
+
+
+def show_view(what: str, name: str | None, topology: str | None, nodes: NodeFilter, form: Format) -> None:
+    """Print one view of a deployed lab. Raises `TestbedError` for a view that there is not."""
+    views = {
+        "nodes": _nodes,
+        "links": _links,
+        "routes": _routes,
+        "bgp": _bgp,
+        "scale": _scale,
+        "sizing": _sizing,
+    }
+    if what not in views:
+        raise TestbedError(f"cannot inspect {what!r}", hint=f"one of {', '.join([*views, 'qos'])}")
+    views[what](open_lab(name, topology), nodes, form)
+
+
+def _nodes(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
+    rows = [
+        {
+            "name": status.name,
+            "kind": status.kind,
+            "role": status.role,
+            "runtime": status.runtime,
+            "image": status.image,
+            "state": status.state,
+            "ipv4_address": status.addresses[0] if status.addresses else "",
+            "addresses": list(status.addresses),
+            "pids": dict(status.pids),
+            "missing": list(status.missing_daemons),
+        }
+        for status in lab.status()
+        if nodes.accepts(status.name)
+    ]
+    contained = ["image"] if any(row["image"] for row in rows) else []
+    columns = ["name", "kind", "role", *contained, "state", "ipv4_address"]
+    if any(row["missing"] for row in rows):
+        columns.append("missing")
+    emit_rows(rows, columns, form, title=_title(lab), json_document={lab.name: rows})
+
+
+def _title(lab: RunningLab) -> str:
+    states = {status.state for status in lab.status()}
+    state = "running" if states == {"running"} else "degraded"
+    return f"{lab.name} ({lab.model.design or 'hand-written'}, {state}, k = {lab.record.k:g})"
+
+
+def _links(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
+    states = lab.link_states()
+    ports = {(port.node, port.name): port for port in lab.plan.ports}
+    rows = []
+    for link in lab.model.links:
+        if not (nodes.accepts(link.a.node) or nodes.accepts(link.b.node)):
+            continue
+        port = ports[link.a.node, link.a.interface]
+        up = states.get((link.a.node, link.a.interface), False) and states.get((link.b.node, link.b.interface), False)
+        rows.append(
+            {
+                "a": str(link.a),
+                "b": str(link.b),
+                "state": "up" if up else "down",
+                "kind": link.kind.value,
+                "rate": str(link.rate),
+                "lab_rate": str(Rate(port.rate_bps)),
+                "mtu": link.mtu_bytes,
+                "delay": _delay_text(link.delay, port.delay_by),
+            }
+        )
+    emit_rows(rows, ["a", "b", "state", "kind", "rate", "lab_rate", "mtu", "delay"], form, title=_title(lab))
+    _print_mechanism(lab, form)
+
+
+def _delay_text(delay: Delay | None, by: DelayBy) -> str:
+    """Tell a link's delay in real time and who realises it."""
+    if delay is None:
+        return ""
+    varying = f" +- {delay.jitter}" if delay.jitter else ""
+    return f"{delay.value}{varying} ({'ignored' if by is DelayBy.IGNORE else f'by {by.value}'})"
+
+
+def _links_with_ports(lab: RunningLab) -> Iterator[tuple[Link, PortPlan]]:
+    """Yield every link with its port at the lower end."""
+    ports = {(port.node, port.name): port for port in lab.plan.ports}
+    for link in lab.model.links:
+        yield link, ports[link.a.node, link.a.interface]
+
+
+def _routes(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
+    names = {(port.node, port.ifindex): port.name for port in lab.plan.ports}
+    rows = []
+    for switch in lab.plan.switches:
+        if not nodes.accepts(switch.node):
+            continue
+        planned = {route.prefix: route.next_hops for route in lab.plan.expected_routes.get(switch.node, ())}
+        for route in lab.routes(switch.node):
+            interfaces = [names.get((switch.node, index), f"#{index}") for index in route.interfaces]
+            rows.append(
+                {
+                    "node": switch.node,
+                    "prefix": str(route.prefix),
+                    "protocol": route.protocol,
+                    "next_hops": len(interfaces),
+                    "planned": planned.get(route.prefix) if route.protocol == "bgp" else None,
+                    "interfaces": interfaces,
+                }
+            )
+    columns = ["node", "prefix", "protocol", "next_hops", "planned", "interfaces"]
+    emit_rows(rows, columns, form, title=_title(lab))
+
+
+def _bgp(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
+    from testbed.deploy.watch.sessions import read_sessions
+
+    rows: list[Mapping[str, Any]] = []
+    for switch in lab.plan.switches:
+        if not nodes.accepts(switch.node):
+            continue
+        try:
+            sessions = read_sessions(switch, lab.run_directory(switch.node))
+        except DriverError as error:
+            rows.append({"node": switch.node, "asn": switch.asn, "state": "unknown", "remote": error.message})
+            continue
+        rows += [
+            {
+                "node": session.node,
+                "asn": switch.asn,
+                "interface": session.interface,
+                "remote": session.remote,
+                "remote_asn": session.remote_asn,
+                "state": session.state,
+                "bfd": session.bfd or "off",
+                "received": session.prefixes_received,
+                "sent": session.prefixes_sent,
+                "uptime_s": round(session.uptime_s, 1),
+            }
+            for session in sessions
+        ]
+    columns = ["node", "asn", "interface", "remote", "remote_asn", "state", "bfd", "received", "sent", "uptime_s"]
+    emit_rows(rows, columns, form, title=_title(lab))
+
+
+def _scale(lab: RunningLab, _: NodeFilter, form: Format) -> None:
+    k = lab.record.k
+    rows = [
+        {"quantity": f"rate of {kind} links", "fabric": str(Rate(bps)), "lab": str(Rate(bps).scaled(k)), "law": "/ k"}
+        for kind, bps in sorted({(link.kind.value, link.rate.bps) for link in lab.model.links})
+    ]
+    delays = sorted({(_delay_text(link.delay, port.delay_by), port.delay_ns) for link, port in _links_with_ports(lab)})
+    rows += [
+        {"quantity": "link delay", "fabric": text, "lab": str(Duration(delay_ns)), "law": "x k"}
+        for text, delay_ns in delays
+        if text
+    ]
+    rows += [
+        {"quantity": "MTU", "fabric": f"{mtu} B", "lab": f"{mtu} B", "law": "unchanged"}
+        for mtu in sorted({link.mtu_bytes for link in lab.model.links})
+    ]
+    bfd = lab.model.routing.bfd
+    rows.append(
+        {
+            "quantity": "BFD",
+            "fabric": "off" if bfd is None else f"{bfd.interval} x {bfd.multiplier}",
+            "lab": "off" if bfd is None else f"{bfd.interval} x {bfd.multiplier}",
+            "law": "lab time, not scaled",
+        }
+    )
+    emit_rows(rows, ["quantity", "fabric", "lab", "law"], form, title=f"{lab.name}: time scale k = {k:g}")
+    _print_mechanism(lab, form)
+
+
+def _print_mechanism(lab: RunningLab, form: Format) -> None:
+    """Print who realises the links' delays, where a person reads the output."""
+    sentence = mechanism_text(lab.plan.ports)
+    if sentence and form is Format.TABLE:
+        print(sentence)
+
+
+def _sizing(lab: RunningLab, _: NodeFilter, form: Format) -> None:
+    from testbed.cli.labs.sizing import emit_sizing
+
+    emit_sizing(lab.model, form)

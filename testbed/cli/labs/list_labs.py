@@ -1,0 +1,44 @@
+"""The verb `list`."""
+
+import typer
+
+from testbed.cli.options import FormatOption, parse_format
+from testbed.cli.panels import LABS
+from testbed.errors import TestbedError
+
+app = typer.Typer()
+COLUMNS = ("name", "state", "design", "hosts", "switches", "links", "k", "created", "topology")
+
+
+@app.command(name="list", rich_help_panel=LABS)
+def list_labs(format: FormatOption = "table") -> None:
+    """List the labs of this machine."""
+    from testbed.cli.output import emit_rows
+    from testbed.deploy.live import RunningLab
+    from testbed.deploy.records.state import StateDirectory
+
+    form = parse_format(format)
+    state = StateDirectory()
+    rows = []
+    for name in state.names():
+        try:
+            lab = RunningLab.open(name, state)
+            model = lab.model
+            statuses = {status.state for status in lab.status()}
+            degraded = "" if statuses <= {"running"} else "degraded"
+            rows.append(
+                {
+                    "name": name,
+                    "state": degraded or (lab.life_cycle.value if lab.life_cycle else "unknown"),
+                    "design": model.design or "hand-written",
+                    "hosts": len(model.hosts),
+                    "switches": len(model.switches),
+                    "links": len(model.links),
+                    "k": lab.record.k,
+                    "created": lab.record.created,
+                    "topology": lab.record.source,
+                }
+            )
+        except TestbedError:  # gone meanwhile, never completed, or another version's: `destroy` knows it
+            rows.append({"name": name, "state": "unknown"})
+    emit_rows(rows, COLUMNS, form)

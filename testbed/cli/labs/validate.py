@@ -1,0 +1,65 @@
+"""The verb `validate`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from testbed.cli.options import FormatOption, Settings, Topology, parse_format
+from testbed.cli.panels import LABS
+
+if TYPE_CHECKING:
+    from testbed.cli.output import Format
+
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=LABS)
+def validate(
+    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE...]", help="Topologies and scenarios.")] = None,
+    topology: Topology = None,
+    set: Settings = None,
+    format: FormatOption = "table",
+) -> None:
+    """Check topology files and report their sizing, or scenario files. Touches nothing, needs no root."""
+    from testbed.cli.scenarios.named_files import is_scenario
+
+    form, settings, named = parse_format(format), set or [], files or []
+    scenarios = [path for path in named if is_scenario(path)]
+    for path in named:
+        if path not in scenarios:
+            _validate_topology(str(path), settings, form)
+    if scenarios:
+        _validate_scenarios(scenarios, settings, form)
+    if topology is not None or not named:
+        _validate_topology(topology, settings, form)
+
+
+def _validate_topology(topology: str | None, settings: list[str], form: "Format") -> None:
+    """Print what the file describes, and its sizing."""
+    from testbed.cli.lab_choice import read_topology
+    from testbed.cli.labs.sizing import emit_sizing
+    from testbed.cli.output import Format
+
+    lab = read_topology(topology, None, settings)
+    if form is Format.TABLE:
+        print(
+            f"{lab.source or lab.name}: valid: {lab.design or 'hand-written'},"
+            f" {len(lab.hosts)} hosts, {len(lab.switches)} switches, {len(lab.links)} links"
+        )
+    emit_sizing(lab, form)
+
+
+def _validate_scenarios(files: list[Path], settings: list[str], form: "Format") -> None:
+    """Print a line for each scenario, or in another format than the table what `run --dry-run` prints."""
+    from testbed.cli.output import Format
+    from testbed.cli.scenarios.dry_run import describe_sweep, foresee, print_dry_run
+    from testbed.cli.scenarios.named_files import read_sweeps
+
+    sweeps = read_sweeps(files, settings)
+    if form is not Format.TABLE:
+        print_dry_run(sweeps, form)
+        return
+    for sweep in sweeps:
+        foresee(sweep)
+        print(describe_sweep(sweep))

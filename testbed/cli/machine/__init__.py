@@ -1,0 +1,1 @@
+"""Verbs about this machine, the lab VM and the images of containers."""

@@ -1,0 +1,132 @@
+"""What `doctor` prints of a probed machine: for people on 80 columns, or as rows and JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Any
+
+from testbed.cli.output import Format, console, emit_rows
+from testbed.drivers.probing.doctor import MachineReport
+from testbed.drivers.probing.status import Status
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+WIDTH = 80
+"""Columns of the report: it is read in small terminals and pasted into issues."""
+_GROUPS = (
+    ("qdisc", "queues"),
+    ("classifier", "classifiers"),
+    ("action", "actions"),
+    ("link", "links"),
+    ("ebpf", "eBPF"),
+    ("tcp", "TCP"),
+    ("sysctl", "sysctls"),
+)
+"""Prefixes of the kernel's answers and what they are called."""
+_STYLES = {Status.OK: "green", Status.DEGRADED: "yellow", Status.MISSING: "red"}
+
+
+def print_machine(report: MachineReport, form: Format) -> None:
+    """Print what the machine has, what it lacks, and how to get what is missing."""
+    if form is Format.TABLE:
+        _print(report)
+        return
+    columns = ["feature", "status", "detail", "needed_for", "remedy"]
+    emit_rows(_rows(report), columns, form, json_document=report_document(report))
+
+
+def _rows(report: MachineReport) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [
+        {
+            "feature": item.feature,
+            "status": item.status.value,
+            "detail": item.uses,
+            "needed_for": "",
+            "remedy": item.remedy,
+        }
+        for item in report.mechanisms
+    ]
+    rows += [
+        {
+            "feature": item.name,
+            "status": item.status.value,
+            "detail": item.detail,
+            "needed_for": item.needed_for,
+            "remedy": item.remedy,
+        }
+        for item in report.features
+    ]
+    return rows
+
+
+def report_document(report: MachineReport) -> dict[str, Any]:
+    """Put the report into JSON data."""
+    capabilities = report.capabilities
+    return {
+        "can_deploy": report.can_deploy,
+        "mechanisms": [dataclasses.asdict(item) for item in report.mechanisms],
+        "features": [dataclasses.asdict(item) for item in report.features],
+        "kernel": {} if capabilities is None else {name: why or "works" for name, why in capabilities.answers.items()},
+        "libbpf": "" if capabilities is None else capabilities.libbpf,
+    }
+
+
+def _print(report: MachineReport) -> None:
+    screen = console()
+    screen.width = min(screen.width, WIDTH) if os.isatty(1) else WIDTH
+    verdict = "Labs can run on this machine." if report.can_deploy else "No lab can run on this machine yet."
+    screen.print(verdict, style="bold green" if report.can_deploy else "bold red", highlight=False)
+    screen.print("\nWhat each feature uses here", style="bold")
+    table = _table()
+    for mechanism in report.mechanisms:
+        table.add_row(mechanism.feature, _status(mechanism.status), mechanism.uses)
+    screen.print(table)
+    for group in ("machine", "kernel", "programs"):
+        screen.print(f"\n{group.capitalize()}", style="bold")
+        table = _table()
+        for feature in report.features:
+            if feature.group == group:
+                table.add_row(feature.name, _status(feature.status), feature.detail)
+        screen.print(table)
+    if report.capabilities is not None:
+        screen.print("\nThis kernel has, and has not", style="bold")
+        table = _table()
+        for prefix, title in _GROUPS:
+            answers = report.capabilities.group(prefix)
+            table.add_row(title, "with", " ".join(_word(name) for name, why in answers.items() if not why) or "none")
+            without = " ".join(_word(name) for name, why in answers.items() if why)
+            if without:
+                table.add_row("", "without", without)
+        screen.print(table)
+    remedies = [(item.name, item.remedy) for item in report.features if item.remedy and item.required]
+    remedies += [(item.feature, item.remedy) for item in report.mechanisms if item.remedy]
+    remedies += [
+        (item.name, item.remedy)
+        for item in report.features
+        if item.remedy and not item.required and item.group != "kernel"
+    ]
+    if remedies:
+        screen.print("\nHow to get what is missing", style="bold")
+        table = _table()
+        for name, remedy in remedies:
+            table.add_row(name, remedy)
+        screen.print(table)
+
+
+def _table() -> Table:
+    from rich.table import Table
+
+    return Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0), highlight=False)
+
+
+def _status(status: Status) -> Any:
+    from rich.text import Text
+
+    return Text(status.value, style=_STYLES[status])
+
+
+def _word(name: str) -> str:
+    """Write a name so that it does not break over lines."""
+    return name.replace(" ", "_")

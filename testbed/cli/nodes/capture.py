@@ -1,0 +1,42 @@
+"""The verb `capture`."""
+
+import shutil
+from typing import Annotated
+
+import typer
+
+from testbed.cli.options import LabName, PacketCount, PortArgument
+from testbed.cli.panels import NODES_AND_LINKS
+from testbed.errors import CapabilityError
+
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=NODES_AND_LINKS)
+def capture(
+    port: PortArgument,
+    write: Annotated[str | None, typer.Option("-w", "--write", help="Write a pcap file ('-': stdout).")] = None,
+    count: PacketCount = None,
+    expression: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILTER...]", help="Only packets that this filter of tcpdump passes.")
+    ] = None,
+    name: LabName = None,
+) -> None:
+    """Capture packets of an interface with tcpdump."""
+    from testbed.cli.lab_choice import open_lab, split_port
+    from testbed.cli.nodes.terminal import terminal_handed_over
+
+    lab = open_lab(name)
+    node, interface = split_port(port)
+    lab.port(node, interface)
+    program = shutil.which("tcpdump") or shutil.which("tcpdump", path="/usr/sbin:/sbin")
+    if program is None:
+        raise CapabilityError("tcpdump is not installed", missing="tcpdump", hint="apt-get install tcpdump")
+    argv = [program, "-n", "-i", interface]
+    if write is not None:
+        argv += ["-U", "-w", write, "-Z", "root"]
+    if count is not None:
+        argv += ["-c", str(count)]
+    process = lab.spawn_tool(node, [*argv, *(expression or [])])
+    with terminal_handed_over():
+        raise typer.Exit(process.wait())

@@ -1,0 +1,121 @@
+"""The verbs `link set`, `show`, `reset`, `down` and `up`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from testbed.cli.options import FormatOption, LabName, PortArgument, parse_format
+from testbed.cli.panels import NODES_AND_LINKS, verb_group
+
+if TYPE_CHECKING:
+    from testbed.deploy.links.changes import LinkControl
+
+app = verb_group("link", NODES_AND_LINKS, "Change links of a live lab, and undo it.")
+OptionalPort = Annotated[str | None, typer.Argument(metavar="[NODE:IF]", help="One end of a link.")]
+
+
+@app.command("set")
+def set_link(
+    port: PortArgument,
+    rate: Annotated[
+        str | None, typer.Option("--rate", help="50% of the declared rate, or a rate of the fabric such as 100G.")
+    ] = None,
+    lab_rate: Annotated[bool, typer.Option("--lab-rate", help="--rate is meant in the lab: 5M are 5 Mbit/s.")] = False,
+    delay: Annotated[str | None, typer.Option("--delay", help="One way, in fabric time: 5us.")] = None,
+    jitter: Annotated[str | None, typer.Option("--jitter", help="How much the delay varies: 1us.")] = None,
+    loss: Annotated[str | None, typer.Option("--loss", help="Share of packets lost: 1%.")] = None,
+    loss_every: Annotated[int | None, typer.Option("--loss-every", help="Lose one packet in so many.")] = None,
+    corruption: Annotated[str | None, typer.Option("--corruption", help="Share of packets with a bad byte.")] = None,
+    silent: Annotated[
+        bool | None, typer.Option("--silent/--no-silent", help="Carrier stays up, every packet is lost.")
+    ] = None,
+    both: Annotated[bool, typer.Option("--both", help="In both directions.")] = False,
+    name: LabName = None,
+) -> None:
+    """Change what NODE:IF sends: rate, delay, loss. `link reset` undoes it."""
+    from testbed.cli.lab_choice import open_lab
+    from testbed.cli.nodes.link_changes import LinkOptions, direction_sentence
+    from testbed.deploy.links.changes import LinkControl
+
+    change = LinkOptions(
+        rate=rate,
+        lab_rate=lab_rate,
+        delay=delay,
+        jitter=jitter,
+        loss=loss,
+        loss_every=loss_every,
+        corruption=corruption,
+        silent=silent,
+    ).change()
+    with LinkControl(open_lab(name)) as control:
+        control.set(port, change, both=both)
+        for end in _ends(control, port) if both else [port]:
+            print(direction_sentence(control.show(end)))
+
+
+@app.command()
+def show(port: OptionalPort = None, name: LabName = None, format: FormatOption = "table") -> None:
+    """Show declared and changed values of a link, or of all that were changed."""
+    from testbed.cli.lab_choice import open_lab
+    from testbed.cli.nodes.link_changes import direction_document, direction_rows
+    from testbed.cli.output import Format, emit_rows
+    from testbed.deploy.links.changes import LinkControl
+
+    form = parse_format(format)
+    with LinkControl(open_lab(name)) as control:
+        ends = control.changed() if port is None else _ends(control, port)
+        directions = [control.show(end) for end in ends]
+    if port is None and not directions and form is Format.TABLE:
+        print("every link is as declared; `testbed link show NODE:IF` shows one")
+        return
+    rows = [row for item in directions for row in direction_rows(item, everything=port is not None)]
+    document = [direction_document(item) for item in directions]
+    emit_rows(rows, ["port", "to", "what", "declared", "set", "actual"], form, json_document=document)
+
+
+@app.command()
+def reset(
+    port: OptionalPort = None,
+    all: Annotated[bool, typer.Option("--all", "-a", help="Every link of the lab.")] = False,
+    name: LabName = None,
+) -> None:
+    """Bring a link back to what the topology declares."""
+    from testbed.cli.lab_choice import open_lab
+    from testbed.cli.nodes.link_changes import wrong
+    from testbed.deploy.links.changes import LinkControl
+
+    if (port is None) != all:
+        raise wrong("name a port, or say --all", "for example `testbed link reset p1-s1-h1:rail1`")
+    with LinkControl(open_lab(name)) as control:
+        if port is None:
+            changed = control.reset_all()
+            print(f"{len(changed)} directions are as declared again" if changed else "nothing was changed")
+            return
+        control.reset(port)
+        print(f"{port} and {control.show(port).peer} are as declared")
+
+
+@app.command()
+def down(port: PortArgument, name: LabName = None) -> None:
+    """Take the link at NODE:IF down; the other end loses its carrier."""
+    _set_up(name, port, up=False)
+
+
+@app.command()
+def up(port: PortArgument, name: LabName = None) -> None:
+    """Bring the link at NODE:IF up again."""
+    _set_up(name, port, up=True)
+
+
+def _set_up(name: str | None, port: str, *, up: bool) -> None:
+    from testbed.cli.lab_choice import open_lab
+    from testbed.deploy.links.changes import LinkChange, LinkControl
+
+    with LinkControl(open_lab(name)) as control:
+        control.set(port, LinkChange(up=up))
+        print(f"{port} is {'up' if up else 'down'} (other end {control.show(port).peer})")
+
+
+def _ends(control: "LinkControl", port: str) -> list[str]:
+    """Name both ends of the link at `port`."""
+    return [port, control.show(port).peer]

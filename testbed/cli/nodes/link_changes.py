@@ -1,0 +1,162 @@
+"""Changes of links as the verbs of `link` read them from their options, and as they show them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from testbed.deploy.links.changes import LinkChange, LinkDirection
+from testbed.errors import TestbedError
+from testbed.model import DelayBy
+from testbed.units import Duration, Rate
+
+_PERCENT = re.compile(r"^(\d+(?:\.\d+)?)\s*%$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkOptions:
+    """The options of `link set` as they were written; None for what was not. `lab_rate` says how `rate` is meant."""
+
+    rate: str | None = None
+    lab_rate: bool = False
+    delay: str | None = None
+    jitter: str | None = None
+    loss: str | None = None
+    loss_every: int | None = None
+    corruption: str | None = None
+    silent: bool | None = None
+
+    def change(self) -> LinkChange:
+        """Work out the change that the options ask for. Raises `TestbedError` (exit code 2) where they ask for none."""
+        chosen: dict[str, Any] = {"loss_every": self.loss_every, "silent": self.silent}
+        if self.lab_rate and self.rate is None:
+            raise wrong("--lab-rate says how --rate is meant", "for example --rate 5M --lab-rate")
+        if self.rate is not None:
+            chosen |= self._chosen_rate(self.rate)
+        if self.delay is not None:
+            chosen["delay"] = _quantity(Duration, "--delay", self.delay)
+        if self.jitter is not None:
+            chosen["jitter"] = _quantity(Duration, "--jitter", self.jitter)
+        if self.loss is not None:
+            chosen["loss"] = parse_share("--loss", self.loss)
+        if self.corruption is not None:
+            chosen["corruption"] = parse_share("--corruption", self.corruption)
+        try:
+            return LinkChange(**chosen)
+        except ValueError as error:
+            raise wrong(str(error), "`testbed link set --help` lists what can be changed") from error
+
+    def _chosen_rate(self, rate: str) -> dict[str, Any]:
+        if not _PERCENT.match(rate):
+            return {"lab_rate" if self.lab_rate else "rate": _quantity(Rate, "--rate", rate)}
+        if self.lab_rate:
+            raise wrong(f"--rate {rate} is a share of the declared rate, in the lab as in the fabric")
+        return {"rate_share": parse_share("--rate", rate, most=None)}
+
+
+def parse_share(option: str, text: str, *, most: float | None = 100.0) -> float:
+    """Read a percentage, "0.1%" as 0.001. It may be `most` percent at most; None is without a limit."""
+    match = _PERCENT.match(text)
+    if match is None:
+        raise wrong(f"{option} {text}: expected a percentage such as 0.1%", "the % sign is part of it")
+    percent = float(match[1])
+    if most is not None and percent > most:
+        raise wrong(f"{option} {text}: more than {most:g}%")
+    return percent / 100
+
+
+def _quantity(kind: type[Rate | Duration], option: str, text: str) -> Rate | Duration:
+    try:
+        value = kind.parse(text)
+    except ValueError as error:
+        raise wrong(f"{option} {text}: {error}") from error
+    if not text.strip()[-1].isalpha():
+        raise wrong(f"{option} {text}: a unit is missing", f"for example {kind.EXAMPLE}")
+    return value
+
+
+def wrong(message: str, hint: str | None = None) -> TestbedError:
+    """Make an error about what was asked for, which ends the command with exit code 2."""
+    error = TestbedError(message, hint=hint)
+    error.exit_code = 2
+    return error
+
+
+_TITLES = {
+    "rate_bps": "rate in the lab",
+    "delay_ns": "delay in lab time",
+    "jitter_ns": "jitter in lab time",
+    "loss": "loss",
+    "loss_every": "loss, one in",
+    "corruption": "corruption",
+    "silent": "silent",
+    "up": "up",
+}
+
+
+def direction_rows(direction: LinkDirection, *, everything: bool) -> list[dict[str, Any]]:
+    """Put declared, changed and actual values side by side; without `everything` only those that were changed."""
+    declared, change = asdict(direction.declared), asdict(direction.change)
+    rows = []
+    for field, title in _TITLES.items():
+        if change[field] is None and not everything:
+            continue
+        what = title
+        if field == "delay_ns" and direction.delay_by is not DelayBy.IGNORE:
+            what += f" (by {direction.delay_by.value})"
+        rows.append(
+            {
+                "port": direction.port,
+                "to": direction.peer,
+                "what": what,
+                "declared": _text(field, declared[field]),
+                "set": "" if change[field] is None else _text(field, change[field]),
+                "actual": _text(field, direction.actual[field]) if field in direction.actual else "",
+            }
+        )
+    if everything:
+        rows.append(
+            {"port": direction.port, "to": direction.peer, "what": "carrier", "actual": direction.actual["carrier"]}
+        )
+    return rows
+
+
+def _text(field: str, value: Any) -> str:
+    match field:
+        case "rate_bps":
+            return "unshaped" if value is None else str(Rate(value))
+        case "delay_ns" | "jitter_ns":
+            return str(Duration(value))
+        case "loss" | "corruption":
+            return f"{100 * value:.6g}%"
+        case "loss_every":
+            return str(value) if value else "none"
+    return "yes" if value else "no"
+
+
+def direction_document(direction: LinkDirection) -> dict[str, Any]:
+    """Put one direction of a link into JSON data."""
+    return {
+        "port": direction.port,
+        "peer": direction.peer,
+        "delay_by": direction.delay_by.value,
+        "declared": asdict(direction.declared),
+        "changed": {name: value for name, value in asdict(direction.change).items() if value is not None},
+        "now": asdict(direction.now),
+        "actual": dict(direction.actual),
+    }
+
+
+def direction_sentence(direction: LinkDirection) -> str:
+    """Tell a person what one direction of a link does now that it is changed."""
+    changed = [f"{_TITLES[name]} {_text(name, value)}" for name, value in _named(direction)]
+    text = f"{direction.port} -> {direction.peer}: {', '.join(changed) or 'as declared'}"
+    if direction.delay_by is DelayBy.ENDPOINT and (direction.change.delay_ns or direction.change.jitter_ns):
+        text += "\n  delay by the endpoints: transports of ours that start from now on hold it; TCP gets none"
+    return text
+
+
+def _named(direction: LinkDirection) -> Sequence[tuple[str, Any]]:
+    return [(name, value) for name, value in asdict(direction.change).items() if value is not None]

@@ -1,0 +1,38 @@
+"""The verb `stats`. What it prints is read in `stats_sources`, drawn in `stats_view` and refreshed in `stats_watch`."""
+
+from typing import Annotated
+
+import typer
+
+from testbed.cli.options import FormatOption, LabName, parse_format
+from testbed.cli.panels import NODES_AND_LINKS
+
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=NODES_AND_LINKS)
+def stats(
+    patterns: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NODE|NODE:IF...] [SPAN]", help="Only these nodes or ports; measured for a span."),
+    ] = None,
+    name: LabName = None,
+    traffic_class: Annotated[str | None, typer.Option("--class", help="Only this traffic class.")] = None,
+    all: Annotated[bool, typer.Option("--all", "-a", help="Queues that saw nothing, too.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh after each SPAN (default 1s).")] = False,
+    reset_max: Annotated[bool, typer.Option("--reset-max", help="Let the maxima start anew first.")] = False,
+    format: FormatOption = "table",
+) -> None:
+    """Show what the queues saw since the deploy, or in a SPAN such as 2s: packets, drops, marks, pauses, depths."""
+    from testbed.cli.lab_choice import open_lab
+    from testbed.cli.nodes.stats_watch import StatsOptions, print_stats
+
+    options = StatsOptions(
+        arguments=patterns or [],
+        class_name=traffic_class,
+        every=all,
+        watch=watch,
+        reset=reset_max,
+        form=parse_format(format),
+    )
+    print_stats(open_lab(name), options)

@@ -1,0 +1,36 @@
+"""The verbs `uet plot` and `uet states`: what an endpoint's trace shows, and the states of its contexts."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from testbed.cli.panels import NODES_AND_LINKS, verb_group
+
+app = verb_group("uet", NODES_AND_LINKS, "Look at the UET transport.")
+
+
+@app.command()
+def plot(
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="Events of an endpoint, one JSON object a line.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Picture to write: an .svg file.")] = Path("trace.svg"),
+    pdc: Annotated[int | None, typer.Option("--pdc", help="PDCID; default: the one that sent most.")] = None,
+) -> None:
+    """Draw window, round trips, paths and losses of a PDC over time."""
+    from testbed.report.transport_trace import busiest_pdc, gather, load_trace, plot_trace
+
+    events = load_trace(trace)
+    chosen = busiest_pdc(events) if pdc is None else pdc
+    gathered = gather(events, chosen)
+    plot_trace(gathered, f"PDC {chosen} of {trace.name}", output)
+    lost = {kind: len(times) for kind, times in gathered.losses.items()}
+    print(f"PDC {chosen}: {len(gathered.paths)} packets sent, {lost or 'nothing lost'}: {output}", file=sys.stderr)
+
+
+@app.command()
+def states() -> None:
+    """Print the states of a packet delivery context as a Mermaid diagram."""
+    from testbed.transport.uet.delivery.states import state_diagram
+
+    print(state_diagram(), end="")

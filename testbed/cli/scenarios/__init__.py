@@ -1,0 +1,1 @@
+"""Verbs that run scenarios, explain what they measure, and read and compare records."""

@@ -1,0 +1,118 @@
+"""What `run --dry-run` and `validate` print of a scenario: what it is going to be, without touching anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from testbed.cli.output import Format, console, emit_rows
+from testbed.cli.scenarios.durations import duration
+from testbed.deploy.records.state import StateDirectory
+from testbed.deploy.scale import ScaleResolution
+from testbed.scenario.sweep.foresight import estimate_s, foresee_sweep
+from testbed.scenario.sweep.outlook import PointOutlook, deploy_estimate_s
+from testbed.scenario.sweep.points import topology_key
+from testbed.scenario.sweep.prepared import Sweep
+from testbed.scenario.sweep.scales import ScenarioScales
+from testbed.units import ByteCount
+
+COLUMNS = (
+    "scenario", "point", "lab", "nodes", "k", "workload", "ranks", "transfers", "bytes", "fabric_bytes", "ideal",
+    "runs", "estimate",
+)  # fmt: skip
+
+
+def print_dry_run(sweeps: Sequence[Sweep], form: Format) -> None:
+    """Print points, labs, ranks, bytes and times. Raises `SpecError` where a lab cannot carry its workload."""
+    scales = [_scales(sweep) for sweep in sweeps]
+    foreseen = [(sweep, foresee(sweep, scale)) for sweep, scale in zip(sweeps, scales, strict=True)]
+    rows = [_row(sweep, one) for sweep, points in foreseen for one in points]
+    explained = [_scales_of(sweep, scale) for sweep, scale in zip(sweeps, scales, strict=True)]
+    document = [_document(sweep, points, whys) for (sweep, points), whys in zip(foreseen, explained, strict=True)]
+    emit_rows(rows, COLUMNS, form, json_document=document)
+    if form is Format.TABLE:
+        for sweep, whys in zip(sweeps, explained, strict=True):
+            for line in dict.fromkeys(_explanation(scale) for scale in whys.values()):
+                console().print(f"{sweep.scenario.name}: {line}", highlight=False, soft_wrap=True, markup=False)
+        points = sum(len(ones) for _, ones in foreseen)
+        labs = sum(len(sweep.labs) for sweep in sweeps)
+        runs = sum(one.runs for _, ones in foreseen for one in ones)
+        total_s = sum(estimate_s(sweep, ones) for sweep, ones in foreseen)
+        print(
+            f"{_count(points, 'point')} on {_count(labs, 'lab')}, {_count(runs, 'run')}, about {duration(total_s)}"
+            " where the fabric is as good as ideal; nothing was touched"
+        )
+
+
+def foresee(sweep: Sweep, scales: ScenarioScales | None = None) -> list[PointOutlook]:
+    """Foresee every point on this machine, which is not measured for it. Raises `SpecError`."""
+    return foresee_sweep(sweep, scales or _scales(sweep))
+
+
+def _scales(sweep: Sweep) -> ScenarioScales:
+    return ScenarioScales(sweep.points, sweep.labs, StateDirectory(), measure=False)
+
+
+def describe_sweep(sweep: Sweep) -> str:
+    """Say in one line what a valid scenario consists of, for `validate`."""
+    scenario = sweep.scenario
+    return (
+        f"{scenario.source}: valid: {scenario.workload.kind} over {scenario.transport.kind},"
+        f" {_count(len(sweep.points), 'point')} on {_count(len(sweep.labs), 'lab')}, {_count(sweep.runs, 'run')},"
+        f" {_count(len(scenario.expect), 'expectation')}"
+    )
+
+
+def _row(sweep: Sweep, one: PointOutlook) -> dict[str, Any]:
+    timed = sweep.scenario.workload.duration is not None
+    return {
+        "scenario": sweep.scenario.name,
+        "point": one.name,
+        "lab": one.lab,
+        "nodes": f"{one.hosts} + {one.switches}",
+        "k": f"{one.k:g}",
+        "workload": one.workload,
+        "ranks": one.ranks,
+        "transfers": one.transfers,
+        "bytes": "timed" if timed else str(ByteCount(one.bytes)),
+        "fabric_bytes": "timed" if timed else str(ByteCount(one.fabric_bytes)),
+        "ideal": "" if one.traffic_s is None else f"{one.traffic_s:.3g} s",
+        "runs": one.runs,
+        "estimate": duration(one.estimated_s),
+    }
+
+
+def _scales_of(sweep: Sweep, scales: ScenarioScales) -> dict[str, ScaleResolution]:
+    """Tell the time scale of each lab by its `topology_key`."""
+    return {topology_key(point.topology): scales(point.topology, sweep.lab_of(point)) for point in sweep.points}
+
+
+def _explanation(scale: ScaleResolution) -> str:
+    return f"warning: {scale.warning}" if scale.warning else f"k = {scale.k:g}: {scale.reason}"
+
+
+def _document(sweep: Sweep, points: Sequence[PointOutlook], scales: Mapping[str, ScaleResolution]) -> dict[str, Any]:
+    return {
+        "scenario": sweep.scenario.name,
+        "file": sweep.scenario.source,
+        "labs": [
+            {
+                "name": lab.name,
+                "hosts": len(lab.hosts),
+                "switches": len(lab.switches),
+                "links": len(lab.links),
+                "deploy_s": deploy_estimate_s(lab),
+                "k": scales[key].k,
+                "k_reason": scales[key].reason,
+                "k_warning": scales[key].warning,
+            }
+            for key, lab in sweep.labs.items()
+        ],
+        "points": [one.as_json() for one in points],
+        "runs": sum(one.runs for one in points),
+        "estimated_s": estimate_s(sweep, points),
+    }
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,49 @@
+"""Scenario files as a command line names them: several at once, with the words of `--set` and `--only`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.errors import Problem, SpecError
+
+if TYPE_CHECKING:
+    from testbed.scenario.sweep.prepared import Sweep
+
+
+def read_sweeps(
+    files: Sequence[Path],
+    settings: Sequence[str] = (),
+    *,
+    seed: int | None = None,
+    repeat: int | None = None,
+    only: Sequence[str] = (),
+) -> list[Sweep]:
+    """Read every file with its topologies. Touches nothing. Raises `SpecError` with the problems of all files."""
+    from testbed.api.sweeps import read_sweep
+    from testbed.cli.lab_choice import parse_settings
+
+    overrides = parse_settings(list(settings))
+    if seed is not None:
+        overrides["repeat.seed"] = seed
+    if repeat is not None:
+        overrides["repeat.runs"] = repeat
+    wanted = parse_settings(list(only))
+    sweeps: list[Sweep] = []
+    problems: list[Problem] = []
+    for path in files:
+        try:
+            sweeps.append(read_sweep(path, overrides, wanted))
+        except SpecError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise SpecError(list(dict.fromkeys(problems)))
+    return sweeps
+
+
+def is_scenario(path: Path) -> bool:
+    """Tell by its keys whether a file is a scenario. Raises `SpecError` for what is no mapping in YAML."""
+    from testbed.spec import read_document
+
+    return "workload" in read_document(path).data

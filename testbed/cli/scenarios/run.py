@@ -1,0 +1,176 @@
+"""The verb `run`: scenarios in order, each with its record, table and report."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from testbed.cli.options import ConvergenceTimeout, FormatOption, Quiet, parse_format
+from testbed.cli.panels import SCENARIOS_AND_RESULTS
+from testbed.errors import TestbedError
+
+if TYPE_CHECKING:
+    from testbed.cli.output import Format
+    from testbed.scenario.sweep.prepared import Sweep
+    from testbed.scenario.sweep.recorded import RecordOptions, SweepOutcome
+
+app = typer.Typer()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How `run` runs scenarios and shows them. `resume` is a directory of results to go on with."""
+
+    form: "Format"
+    keep: bool = False
+    resume: Path | None = None
+    prove_scale: bool = False
+    results: Path | None = None
+    report: bool = True
+    timeout_s: float = 120.0
+    quiet: bool = False
+
+
+@app.command(rich_help_panel=SCENARIOS_AND_RESULTS)
+def run(
+    files: Annotated[list[Path], typer.Argument(metavar="SCENARIO.yml...", help="Scenarios, run one after the other.")],
+    set: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Set a key of the scenario or its topology: workload.bytes=1MB, fabric.hosts=4."),
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="KEY=VALUE", help="Only points of the matrix with this value.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the first repeat.")] = None,
+    repeat: Annotated[int | None, typer.Option("--repeat", help="How many repeats.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the lab deployed.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print points, bytes and times, touch nothing.")
+    ] = False,
+    resume: Annotated[
+        Path | None, typer.Option("--resume", metavar="DIR", help="Go on with an interrupted sweep's results.")
+    ] = None,
+    prove_scale: Annotated[
+        bool, typer.Option("--prove-scale", help="Repeat at twice the time scale: shares and ratios must agree.")
+    ] = False,
+    results: Annotated[
+        Path | None, typer.Option("-o", "--results", help="Directory of results; default results/.")
+    ] = None,
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML page and its files.")] = True,
+    timeout: ConvergenceTimeout = 120.0,
+    format: FormatOption = "table",
+    quiet: Quiet = False,
+) -> None:
+    """Run scenarios: deploy, drive traffic, measure, judge, report. Exit 0 pass, 1 fail, 2 invalid."""
+    from testbed.cli.scenarios.named_files import read_sweeps
+
+    form = parse_format(format)
+    sweeps = read_sweeps(files, set or [], seed=seed, repeat=repeat, only=only or [])
+    if dry_run:
+        from testbed.cli.scenarios.dry_run import print_dry_run
+
+        print_dry_run(sweeps, form)
+        return
+    options = RunOptions(
+        keep=keep,
+        resume=resume,
+        prove_scale=prove_scale,
+        results=results,
+        report=report,
+        timeout_s=timeout,
+        form=form,
+        quiet=quiet,
+    )
+    raise typer.Exit(run_all(sweeps, options))
+
+
+def run_all(sweeps: "Sequence[Sweep]", options: RunOptions) -> int:
+    """Run scenarios in order; the worst verdict is the exit code, 130 where the user interrupted one."""
+    from testbed.scenario.sweep.scale_proof import check_provable
+
+    if options.resume is not None and len(sweeps) != 1:
+        raise TestbedError("--resume goes on with the results of one scenario", hint="name its file alone")
+    if options.prove_scale:
+        for sweep in sweeps:
+            check_provable(sweep.scenario)
+    worst = 0
+    for sweep in sweeps:
+        record = _run_one(sweep, options).record
+        worst = max(worst, record.verdict.outcome.exit_code)
+        if record.incomplete.startswith("interrupted"):
+            return 130
+    return worst
+
+
+def _run_one(sweep: "Sweep", options: RunOptions) -> "SweepOutcome":
+    """Run all points of a scenario, print and report what was measured, then raise what stopped it, if anything."""
+    from testbed.cli.progress import StepDisplay
+    from testbed.cli.scenarios.run_progress import SweepSteps
+    from testbed.deploy.records.state import StateDirectory
+    from testbed.scenario.sweep.labs import LabOptions
+    from testbed.scenario.sweep.recorded import run_on_own_labs
+
+    record_options = _record_options(sweep, options)
+    with StepDisplay(quiet=options.quiet) as display:
+        outcome = run_on_own_labs(
+            sweep,
+            StateDirectory(),
+            LabOptions(timeout_s=options.timeout_s, keep=options.keep, notify=display, warn=_warn),
+            record_options,
+            SweepSteps(runs=sweep.runs, show=display),
+        )
+    assert record_options.directory is not None
+    _show(outcome, record_options.directory, options)
+    if outcome.failure is not None:
+        raise outcome.failure
+    return outcome
+
+
+def _record_options(sweep: "Sweep", options: RunOptions) -> "RecordOptions":
+    """Where the record goes: into a new directory, or on with the one that `--resume` names."""
+    from testbed.results import load_record, make_results_directory
+    from testbed.scenario.sweep.recorded import RecordOptions
+    from testbed.vm.remote.recorded_command import asked_command
+
+    resume = options.resume
+    previous = None if resume is None else load_record(resume)
+    if resume is None:
+        directory = make_results_directory(sweep.scenario.name, datetime.now(UTC), parent=options.results)
+    else:
+        directory = resume if resume.is_dir() else resume.parent
+    return RecordOptions(
+        directory=directory, previous=previous, prove_scale=options.prove_scale, command=tuple(asked_command())
+    )
+
+
+def _show(outcome: "SweepOutcome", directory: Path, options: RunOptions) -> None:
+    """Print the record, write the report, and say what is where; as JSON, the directory and the verdict."""
+    from testbed.cli.output import Format, console, emit_json
+    from testbed.results import RECORD_FILE
+
+    table = options.form is Format.TABLE
+    if table:
+        from testbed.report import print_record
+
+        print_record(outcome.record, console())
+        console().print(f"record {directory / RECORD_FILE}", highlight=False, soft_wrap=True)
+    if options.report:
+        from testbed.report import write_report_files
+
+        path = write_report_files(outcome.record, directory)  # last: on a full disk, record and table are there
+        if table:
+            console().print(f"report {path}", highlight=False, soft_wrap=True)
+    if not table:
+        emit_json({"directory": str(directory), "verdict": outcome.record.verdict.outcome})
+    elif outcome.kept:
+        kept = outcome.kept
+        console().print(f"the lab {kept} is still deployed: testbed destroy -n {shlex.quote(kept)}")
+
+
+def _warn(sentence: str) -> None:
+    print(f"warning: {sentence}", file=sys.stderr)

@@ -1,0 +1,81 @@
+"""The verb `workloads`: the kinds of workload, and the parameters of each."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from testbed.cli.options import FormatOption, parse_format
+from testbed.cli.panels import SCENARIOS_AND_RESULTS
+
+if TYPE_CHECKING:
+    from testbed.workload.kinds.kind import WorkloadKind
+    from testbed.workload.parameters import Parameter
+
+app = typer.Typer()
+KIND_COLUMNS = ("kind", "description", "parameters")
+PARAMETER_COLUMNS = ("parameter", "type", "default", "values", "description")
+
+
+@app.command(rich_help_panel=SCENARIOS_AND_RESULTS)
+def workloads(
+    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="One kind; default: all.")] = None,
+    format: FormatOption = "table",
+) -> None:
+    """List the kinds of workload, or the parameters of one: name, type, default, range."""
+    from testbed.cli.output import Format, emit_json, emit_rows
+    from testbed.workload.registry import KINDS, workload_kind
+
+    form = parse_format(format)
+    if kind is None:
+        rows = [
+            {
+                "kind": known.name,
+                "description": known.description,
+                "parameters": ", ".join(one.name for one in known.parameters),
+            }
+            for known in KINDS.values()
+        ]
+        emit_rows(rows, KIND_COLUMNS, form, json_document=[known.as_json() for known in KINDS.values()])
+        return
+    found = workload_kind(kind)
+    if form is Format.JSON:
+        emit_json(found.as_json())
+        return
+    if form is Format.TABLE:
+        print(_head(found))
+    emit_rows([row for one in found.parameters for row in _rows(one)], PARAMETER_COLUMNS, form)
+
+
+def _head(kind: "WorkloadKind") -> str:
+    """Tell in a line above its parameters what a kind is."""
+    more = []
+    if kind.collective:
+        more.append("its data is checked")
+    if kind.timed:
+        more.append("takes `duration` instead of bytes, over iperf3 or perftest")
+    return f"{kind.name}: {kind.description}" + (f" ({'; '.join(more)})" if more else "") + "\n"
+
+
+def _rows(parameter: "Parameter", prefix: str = "") -> list[dict[str, Any]]:
+    """Make a row for the parameter, and one for each key of what it consists of."""
+    own = {
+        "parameter": prefix + parameter.name,
+        "type": parameter.type.value,
+        "default": "required" if parameter.required else _default(parameter),
+        "values": parameter.range,
+        "description": parameter.description,
+    }
+    inner = parameter.item.fields if parameter.item is not None else parameter.fields
+    return [own, *(row for field in inner for row in _rows(field, f"{prefix}{parameter.name}[]."))]
+
+
+def _default(parameter: "Parameter") -> str:
+    """Write the default as a file has it; nothing for what is too long for a cell."""
+    from testbed.workload.parameters import shown
+
+    value = shown(parameter.default)
+    if value is None or isinstance(value, dict):
+        return ""
+    if isinstance(value, list):
+        return "" if any(isinstance(item, dict) for item in value) else ", ".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

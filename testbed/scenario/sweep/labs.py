@@ -1,0 +1,87 @@
+"""The labs of a scenario's points: brought up when a point asks, kept while the next ones ask for the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from testbed.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, deploy_lab, destroy_lab
+from testbed.deploy.live import RunningLab
+from testbed.deploy.records.state import StateDirectory
+from testbed.deploy.steps import StepCallback, ignore_steps
+from testbed.drivers.probing.machine_probe import clock
+from testbed.errors import TestbedError
+from testbed.model.scenario import TopologyRef
+from testbed.scenario.sweep.points import topology_key
+from testbed.scenario.sweep.prepared import Sweep
+from testbed.scenario.sweep.scales import ScenarioScales
+
+
+def ignore_warning(_: str) -> None:
+    """The listener of whoever does not want to hear warnings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabOptions:
+    """How the labs of a scenario are brought up, and who is told about it.
+
+    `timeout_s` is how long routing may take to converge, in seconds of wall-clock time. With `keep` the last lab stays
+    deployed. `notify` gets the steps of each deploy, `warn` a sentence for each lab that this machine may not carry.
+    """
+
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    keep: bool = False
+    notify: StepCallback = ignore_steps
+    warn: Callable[[str], None] = ignore_warning
+
+
+class ScenarioLabs:
+    """Brings up one lab at a time. A lab that was deployed before, unchanged, is used as it is and not removed."""
+
+    def __init__(self, sweep: Sweep, state: StateDirectory, options: LabOptions) -> None:
+        self._load = sweep.reader.load_topology
+        self._scales = ScenarioScales(sweep.points, sweep.labs, state)
+        self._state = state
+        self._options = options
+        self._key = ""
+        self._lab: RunningLab | None = None
+        self._ours = False
+        self.kept = ""
+        """Name of the lab that is still there after the end, "" for none."""
+
+    def __call__(self, topology: TopologyRef) -> RunningLab:
+        """The lab of this topology, up and converged. Raises the errors of loading and deploying it."""
+        key = topology_key(topology)
+        if self._lab is not None and key == self._key:
+            return self._lab
+        self._remove()
+        model = self._load(topology)
+        scale = self._scales(topology, model)
+        if scale.warning and clock() == "virtual":
+            # Its figures would be those of the processor, the same every time and wrong.
+            hint = "fewer hosts, or slower NICs" if scale.slowest else "scale: {time: auto} lets it be chosen"
+            raise TestbedError(f"refused in virtual time: {scale.warning}", hint=hint)
+        if scale.warning:
+            self._options.warn(scale.warning)
+        deploy_options = DeployOptions(k=scale.k, timeout_s=self._options.timeout_s)
+        outcome = deploy_lab(model, self._state, deploy_options, self._options.notify)
+        self._lab, self._key, self._ours = outcome.lab, key, outcome.changed
+        return outcome.lab
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._lab is not None and (self._options.keep or not self._ours):
+            self.kept = self._lab.name if self._options.keep else ""
+        else:
+            self._remove()
+
+    def _remove(self) -> None:
+        lab, self._lab = self._lab, None
+        if lab is not None and self._ours:
+            destroy_lab(lab.name, self._state)
