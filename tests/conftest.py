@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_files import OPTION as REGENERATE_GOLDENS
 from leftovers import Leftovers, Snapshot, left_since, look, mark_this_run
 from xdist.scheduler import LoadScopeScheduling
 
@@ -36,7 +37,15 @@ ENGINE = ("dockerd", "containerd", "runc")
 _privileged_ran = pytest.StashKey[bool]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        REGENERATE_GOLDENS, action="store_true", help="rewrite the files that golden tests compare with; see git diff"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if IN_CI and config.getoption(REGENERATE_GOLDENS):
+        raise pytest.UsageError(f"{REGENERATE_GOLDENS} is for people, who review the difference, not for CI")
     if not _is_worker(config):
         mark_this_run()
         os.environ[RUNNERS] = tempfile.mkdtemp(prefix="testbed-runners-")

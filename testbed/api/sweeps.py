@@ -12,9 +12,9 @@ from testbed.model.scenario import Scenario, TopologyRef
 from testbed.scenario.faults.registry import fault_findings
 from testbed.scenario.sweep.points import Point, judgeable, plan_points, select_points, topology_key
 from testbed.scenario.sweep.prepared import Sweep, Unfit
-from testbed.spec.scenario_check import check_against, workload_problem
-from testbed.spec.scenario_file import ScenarioFile, load_scenario_text, load_scenario_topology, read_scenario
-from testbed.spec.validation import in_file_order
+from testbed.spec.scenario.against_lab import check_against, workload_problem
+from testbed.spec.scenario.file import ScenarioFile, load_scenario_text, load_scenario_topology, read_scenario
+from testbed.spec.validation.engine import in_file_order
 
 NOTHING: Mapping[str, object] = {}
 

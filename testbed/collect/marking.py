@@ -12,6 +12,7 @@ from testbed.collect.port_table import PortTable
 from testbed.datapath.abi import CURVE_BINS, CURVE_BINS_TO_KMAX
 from testbed.datapath.maps import LabMaps, Records
 from testbed.drivers.netlink.traffic_control import ETHERNET_HEADER_BYTES
+from testbed.model import MarkBy
 from testbed.plan.operations import ClassPlan, PortProfile, QosPlan
 from testbed.results import MarkingCurve
 from testbed.workload.metrics.marking import ideal_share
@@ -45,7 +46,7 @@ def marking_curves(qos: QosPlan, table: PortTable, before: Records, after: Recor
         item = next((each for each in profile.classes if each.priority == priority), None)
         if item is None or item.kmin_bytes is None or not item.kmax_bytes:
             continue
-        key = (item.name, item.kmin_bytes, item.kmax_bytes, item.pmax, item.mark_by_kernel, item.mark_at_dequeue)
+        key = (item.name, item.kmin_bytes, item.kmax_bytes, item.pmax, item.mark_by, item.mark_at)
         kinds[key] = profile, item
         grown[key].append((port, priority))
     return [_curve(*kinds[key], queues, before, after) for key, queues in grown.items()]
@@ -61,7 +62,7 @@ def _curve(
     slack = SLACK_FRAMES * (profile.mtu_bytes + ETHERNET_HEADER_BYTES)
     return MarkingCurve(
         class_name=item.name,
-        marker="RED" if item.mark_by_kernel else "eBPF",
+        marker="eBPF" if item.mark_by is MarkBy.EBPF else "RED",
         queues=len(queues),
         kmin_bytes=item.kmin_bytes,
         kmax_bytes=item.kmax_bytes,

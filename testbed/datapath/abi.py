@@ -6,6 +6,10 @@ Apart from the structures (`layout`), so that who sends a netlink message needs 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from testbed.model.qos import BalancingMode, MarkAt, MarkBy
 
 CLASSES = 8
 DEPTH_BINS = 16
@@ -19,11 +23,10 @@ MAX_PORTS = 65_535
 """A port's number travels in the 16 bits of a filter's class ID."""
 
 
-class Balancing(enum.IntEnum):
-    FLOW = 0
-    FLOWLET = 1
-    SPRAY = 2
-    KERNEL = 3
+BALANCING_CODES: Mapping[str, int] = MappingProxyType(
+    {name: code for code, name in enumerate((*(mode.name for mode in BalancingMode), "KERNEL"))}
+)
+"""`enum load_balancing`: the modes in their order, then that the kernel hashes. The program calls them `LB_*`."""
 
 
 class ClassFlag(enum.IntFlag):
@@ -32,8 +35,15 @@ class ClassFlag(enum.IntFlag):
     ECN = 4
     DROP_NON_ECT = 8
     STRICT = 16
-    MARK_LEAVING = 32
-    MARK_RED = 64
+
+
+MARK_FLAGS: Mapping[MarkAt | MarkBy, int] = MappingProxyType(
+    {
+        **{place: 1 << 5 + number for number, place in enumerate(tuple(MarkAt)[1:])},
+        **{marker: 1 << 16 + number for number, marker in enumerate(tuple(MarkBy)[1:])},
+    }
+)
+"""Further flags of a class, for every way to mark but the first of each kind: `CLASS_MARK_AT_*`, `CLASS_MARK_BY_*`."""
 
 
 class PortFlag(enum.IntFlag):

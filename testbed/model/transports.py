@@ -89,7 +89,10 @@ def _text(name: str, description: str) -> Parameter:
     return Parameter(name=name, type=ParameterType.TEXT, description=description)
 
 
-_TRAFFIC_CLASS = _text("traffic_class", "class of the topology's qos that the packets are of; default: by the kind")
+_TRAFFIC_CLASS = _text(
+    "traffic_class",
+    "Names the class of the topology's qos that the packets are of; by default the kind of transport does.",
+)
 _CLASS_RULE = NameRule(
     pattern=re.compile(r"[a-z][a-z0-9_-]{0,15}"),
     noun="traffic class",
@@ -111,9 +114,9 @@ def _timed_tcp_conflicts(values: Values) -> Iterator[Conflict]:
 
 _TCP = TransportDeclaration(
     kind=TransportKind.TCP,
-    description="the kernel's TCP; what is sent for a duration is sent by iperf3",
+    description="The kernel's TCP moves the bytes; what is sent for a duration is sent by iperf3.",
     parameters=(
-        _text("cc", "congestion control by its kernel name, such as cubic; default: the machine's"),
+        _text("cc", "Names the congestion control as the kernel does, such as cubic; the default is the machine's."),
         _TRAFFIC_CLASS,
     ),
     names={
@@ -140,26 +143,46 @@ def _uet_conflicts(values: Values) -> Iterator[Conflict]:
 
 _UET = TransportDeclaration(
     kind=TransportKind.UET,
-    description="Ultra Ethernet (specification 1.0) in user space, over UDP",
+    description="Ultra Ethernet (specification 1.0) moves the bytes in user space, over UDP.",
     parameters=(
-        choice("cc", None, tuple(CONTROLLERS), f"congestion control; default: {DEFAULT_CONTROLLER}"),
-        choice("paths", None, tuple(PathKind), f"path selection; default: {DEFAULT_PATHS}"),
+        choice("cc", None, tuple(CONTROLLERS), f"Names the congestion control; the default is {DEFAULT_CONTROLLER}."),
+        choice("paths", None, tuple(PathKind), f"Says how paths are selected; the default is {DEFAULT_PATHS}."),
         _TRAFFIC_CLASS,
-        choice("mode", None, ("rud", "rod"), "reliable delivery: unordered (rud) or ordered (rod); default: rud"),
-        flag("trimming", "senders learn of trimmed packets; default: as the switches trim", default=None),
-        flag("tss", "encrypt and authenticate every packet (transport security)"),
-        flag("crc", "a CRC32C behind every packet"),
+        choice("mode", None, ("rud", "rod"), "Chooses unordered (rud, default) or ordered (rod) reliable delivery."),
+        flag(
+            "trimming", "Says whether senders learn of trimmed packets; by default where switches trim.", default=None
+        ),
+        flag("tss", "Says whether every packet is encrypted and authenticated (transport security)."),
+        flag("crc", "Says whether a CRC32C stands behind every packet."),
         flag(
             "loss_inference",
-            "infer losses from selective acknowledgements; default: unless switches trim",
+            "Says whether losses are inferred from selective acknowledgements; by default unless switches trim.",
             default=None,
         ),
-        flag("ack_per_packet", "acknowledge every packet"),
-        whole("payload_bytes", None, "of a full packet; default: as the MTU allows", low=64, high=16383),
-        whole("packets_per_entropy", None, "packets of a burst that share one; default: 4", high=64),
-        whole("pdcs_per_peer", None, "packet delivery contexts to each peer; default: 1", high=64),
-        whole("max_rto_retx", None, "time-outs of a packet before a transfer is given up; default: 5", high=15),
-        whole("mpr", None, "packets under way to a receiver, in 128; default: 8", high=255),
+        flag("ack_per_packet", "Says whether every packet is acknowledged."),
+        whole(
+            "payload_bytes",
+            None,
+            "Gives the payload of a full packet; by default what the MTU allows.",
+            low=64,
+            high=16383,
+        ),
+        whole(
+            "packets_per_entropy", None, "Says how many packets of a burst share an entropy; the default is 4.", high=64
+        ),
+        whole(
+            "pdcs_per_peer",
+            None,
+            "Says how many packet delivery contexts there are to each peer; the default is 1.",
+            high=64,
+        ),
+        whole(
+            "max_rto_retx",
+            None,
+            "Says after how many time-outs of a packet a transfer is given up; the default is 5.",
+            high=15,
+        ),
+        whole("mpr", None, "Limits the packets under way to a receiver, in units of 128; the default is 8.", high=255),
     ),
     names={"traffic_class": _CLASS_RULE},
     conflicts=_uet_conflicts,
@@ -193,31 +216,48 @@ def _rdma_conflicts(values: Values) -> Iterator[Conflict]:
 
 _RDMA = TransportDeclaration(
     kind=TransportKind.RDMA,
-    description="the kernel's soft RoCEv2 (rxe): perftest, and reliable queue pairs for collectives",
+    description="The kernel's soft RoCEv2 (rxe) moves the bytes: perftest's, and reliable queue pairs' of collectives.",
     parameters=(
         _TRAFFIC_CLASS,
         choice(
             "test",
             None,
             ("bandwidth", "latency"),
-            "what pairs measure: what a flow with a duration carries, or how long a message of the workload's bytes"
-            " takes that is alone; default: bandwidth",
+            "Chooses what pairs measure: what a flow with a duration carries (bandwidth, default), or how long a lone"
+            " message of the workload's bytes takes (latency).",
         ),
         choice(
             "verb",
             None,
             ("write", "read", "send", *ATOMIC_VERBS),
-            "what carries messages, atomics 8 bytes; default: write",
+            "Names the verb that carries messages, 8 bytes where it is atomic; the default is write.",
         ),
-        whole("iterations", None, "messages of a pair for latency; default: 1000", low=5, high=20_000),
-        flag("together", "pairs measure latency all at once; default: one after the other"),
-        whole("qps", None, "queue pairs of a flow with a duration; default: 1", high=1024),
-        whole("message_bytes", None, "of its messages; default: 65536", high=8 << 20),
-        whole("tx_depth", None, "its messages under way; default: 128", high=8192),
         whole(
-            "qp_timeout", None, "a pair waits 4.096 us * 2^this for an acknowledgement; default: 18, 1.07 s", high=31
+            "iterations",
+            None,
+            "Says how many messages of a pair measure latency; the default is 1000.",
+            low=5,
+            high=20_000,
         ),
-        whole("path_mtu", None, "256, 512, 1024, 2048 or 4096 bytes; default: as the MTU allows", low=256, high=4096),
+        flag("together", "Says whether pairs measure latency all at once; by default one after the other."),
+        whole("qps", None, "Says how many queue pairs a flow with a duration has; the default is 1.", high=1024),
+        whole(
+            "message_bytes", None, "Gives the size of the messages of such a flow; the default is 65536.", high=8 << 20
+        ),
+        whole("tx_depth", None, "Limits the messages of such a flow under way; the default is 128.", high=8192),
+        whole(
+            "qp_timeout",
+            None,
+            "Lets a pair wait 4.096 us * 2^qp_timeout for an acknowledgement; the default is 18, which is 1.07 s.",
+            high=31,
+        ),
+        whole(
+            "path_mtu",
+            None,
+            "Gives the path MTU: 256, 512, 1024, 2048 or 4096 bytes; by default what the MTU allows.",
+            low=256,
+            high=4096,
+        ),
     ),
     names={"traffic_class": _CLASS_RULE},
     timed=True,

@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 from testbed.model import Bfd, DelayBy, NodeKind, Protocol, Role
 from testbed.model.container import Container
-from testbed.model.qos import BalancingMode, HashEngine
+from testbed.model.qos import BalancingMode, HashEngine, MarkAt, MarkBy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +249,7 @@ class ClassPlan:
 
     `quantum_bytes` is what a weighted class may send in its turn. `limit_bytes` is the static tail drop,
     `alpha` the dynamic threshold's factor (0: none). `kmin_bytes` None: no ECN;
-    `mark_by_kernel`: RED in the class's queue decides, not eBPF. `xoff_bytes`, `xon_bytes` and
+    `mark_at` and `mark_by` say which queue decides, and who marks. `xoff_bytes`, `xon_bytes` and
     `headroom_bytes` are those of an ingress port, 0 for a lossy class.
     """
 
@@ -266,8 +266,8 @@ class ClassPlan:
     kmax_bytes: int | None = None
     pmax: float = 0.0
     drop_non_ect: bool = False
-    mark_at_dequeue: bool = False
-    mark_by_kernel: bool = False
+    mark_at: MarkAt = MarkAt.ENQUEUE
+    mark_by: MarkBy = MarkBy.EBPF
     xoff_bytes: int = 0
     xon_bytes: int = 0
     headroom_bytes: int = 0

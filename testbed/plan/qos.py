@@ -29,6 +29,7 @@ from testbed.model import (
     HashEngine,
     Lab,
     Link,
+    MarkAt,
     MarkBy,
     NodeKind,
     QosPolicy,
@@ -303,7 +304,7 @@ def _switch_profile(shape: PortShape, owner: QosProfile, share: int, policy: Qos
 
 def _switch_class(item: TrafficClass, shape: PortShape, owner: QosProfile, share: int, quantum: int) -> ClassPlan:
     shared, bdp = owner.buffer.shared_bytes, shape.bdp
-    kmin, kmax, pmax, drop_non_ect, mark_at_dequeue, mark_by_kernel = None, None, 0.0, False, False, False
+    kmin, kmax, pmax, drop_non_ect, mark_at, mark_by = None, None, 0.0, False, MarkAt.ENQUEUE, MarkBy.EBPF
     if item.ecn is not None:
         kmin, kmax = depth_bytes(item.ecn.kmin, bdp), depth_bytes(item.ecn.kmax, bdp)
         if kmin > kmax:
@@ -314,8 +315,7 @@ def _switch_class(item: TrafficClass, shape: PortShape, owner: QosProfile, share
                 code="ecn-curve",
             )
         pmax, drop_non_ect = item.ecn.pmax, item.ecn.non_ect == "drop"
-        mark_at_dequeue = item.ecn.mark_at == "dequeue"
-        mark_by_kernel = item.ecn.by is MarkBy.KERNEL
+        mark_at, mark_by = item.ecn.mark_at, item.ecn.by
     xoff = xon = headroom = 0
     limit = shared
     if item.lossless:
@@ -343,8 +343,8 @@ def _switch_class(item: TrafficClass, shape: PortShape, owner: QosProfile, share
         kmax_bytes=kmax,
         pmax=pmax,
         drop_non_ect=drop_non_ect,
-        mark_at_dequeue=mark_at_dequeue,
-        mark_by_kernel=mark_by_kernel,
+        mark_at=mark_at,
+        mark_by=mark_by,
         xoff_bytes=xoff,
         xon_bytes=xon,
         headroom_bytes=headroom,

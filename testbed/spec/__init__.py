@@ -1,11 +1,12 @@
 """The files users write: strict YAML, validated, every problem with file:line:column."""
 
-from testbed.spec.document import OVERRIDE_FILE, Document
-from testbed.spec.load import find_topology, load_topology, load_topology_text, parse_assignment, parse_scalar
 from testbed.spec.schema import model_schema, topology_schema
-from testbed.spec.strict_yaml import load_document, read_document
-from testbed.spec.validation import SpecModel, validate_model
-from testbed.spec.write import render_topology
+from testbed.spec.topology.load import find_topology, load_topology, load_topology_text, parse_assignment, parse_scalar
+from testbed.spec.topology.write import render_topology
+from testbed.spec.validation.engine import validate_model
+from testbed.spec.validation.model import SpecModel
+from testbed.spec.yaml.document import OVERRIDE_FILE, Document
+from testbed.spec.yaml.reader import load_document, read_document
 
 __all__ = [
     "OVERRIDE_FILE",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from testbed.errors import SpecError
 from testbed.scenario.sweep.points import plan_points
-from testbed.spec.scenario_file import load_scenario_text
+from testbed.spec.scenario.file import load_scenario_text
 from testbed.workload.registry import KINDS
 
 ROOT = Path(__file__).parents[2]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from testbed.errors import SpecError
 from testbed.model import Lab
 from testbed.spec import load_topology_text
-from testbed.spec.paths import format_path, parse_path
-from testbed.spec.strict_yaml import decode, load_document
+from testbed.spec.yaml.paths import format_path, parse_path
+from testbed.spec.yaml.reader import decode, load_document
 
 ROOT = Path(__file__).parents[2]
 SEEDS = [

@@ -1,19 +1,17 @@
-"""Bad scenario files: bad_scenarios/NAME.yml, and beside it NAME.txt, the exact text a user gets.
-
-`python tests/golden/regenerate.py` rewrites the texts; review the difference.
-"""
+"""Bad scenario files: bad_scenarios/NAME.yml, and beside it NAME.txt, the exact text a user gets."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from golden_files import Golden
 
 from testbed.errors import Problem, SpecError
 from testbed.scenario.faults.registry import fault_findings
-from testbed.spec.scenario_check import check_against
-from testbed.spec.scenario_file import read_scenario
-from testbed.spec.validation import in_file_order
+from testbed.spec.scenario.against_lab import check_against
+from testbed.spec.scenario.file import read_scenario
+from testbed.spec.validation.engine import in_file_order
 
 SCENARIOS = Path(__file__).with_name("bad_scenarios")
 BAD_SCENARIOS = sorted(SCENARIOS.glob("*.yml"))
@@ -40,8 +38,8 @@ def text_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", BAD_SCENARIOS, ids=lambda path: path.stem)
-def test_the_text_is_as_reviewed(path: Path) -> None:
-    assert text_of(path) == path.with_suffix(".txt").read_text()
+def test_the_text_is_as_reviewed(path: Path, golden: Golden) -> None:
+    golden(path.with_suffix(".txt")).check(text_of(path))
 
 
 @pytest.mark.parametrize("path", BAD_SCENARIOS, ids=lambda path: path.stem)

@@ -1,7 +1,4 @@
-"""Bad topology files: bad/NAME.yml, and beside it bad/NAME.txt, the exact text a user gets.
-
-`python tests/golden/regenerate.py` rewrites the texts; review the difference.
-"""
+"""Bad topology files: bad/NAME.yml, and beside it bad/NAME.txt, the exact text a user gets."""
 
 from __future__ import annotations
 
@@ -9,10 +6,11 @@ import random
 from pathlib import Path
 
 import pytest
+from golden_files import Golden
 
 from testbed.errors import SpecError
 from testbed.spec import load_topology_text
-from testbed.spec.strict_yaml import MAX_PROBLEMS, decode
+from testbed.spec.yaml.reader import MAX_PROBLEMS, decode
 
 CORPUS = Path(__file__).with_name("bad")
 FILES = sorted(CORPUS.glob("*.yml"))
@@ -28,8 +26,8 @@ def problems_of(path: Path) -> SpecError:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_text_is_as_reviewed(path: Path) -> None:
-    assert f"{problems_of(path)}\n" == path.with_suffix(".txt").read_text()
+def test_the_text_is_as_reviewed(path: Path, golden: Golden) -> None:
+    golden(path.with_suffix(".txt")).check(f"{problems_of(path)}\n")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -1,11 +1,7 @@
-"""FRR configurations against files that people have read, and against the daemons themselves.
-
-`TESTBED_GOLDEN=write python -m pytest tests/golden/test_frr_golden.py` writes the files anew; review the diff.
-"""
+"""FRR configurations against files that people have read, and against the daemons themselves."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tempfile
@@ -13,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from golden_files import Golden
 
 from testbed.fabric import BfdParams, FabricParams, RoutingParams, UplinkParams, generate_fabric
 from testbed.model import Protocol
@@ -71,12 +68,8 @@ def render(name: str, version: str) -> SwitchConfig:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", sorted(SWITCHES))
-def test_the_integrated_configuration(name: str, version: str) -> None:
-    path = FILES / f"{name}-{version}.conf"
-    text = render(name, version).integrated
-    if os.environ.get("TESTBED_GOLDEN") == "write":
-        path.write_text(text)
-    assert text == path.read_text()
+def test_the_integrated_configuration(name: str, version: str, golden: Golden) -> None:
+    golden(f"frr/{name}-{version}.conf").check(render(name, version).integrated)
 
 
 def test_no_golden_file_is_left_over() -> None:

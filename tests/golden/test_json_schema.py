@@ -1,8 +1,9 @@
-"""The shipped JSON Schema is the generated one, and agrees with the loader."""
+"""The JSON Schema of topology files agrees with the loader; every key of both schemas is described."""
 
 from __future__ import annotations
 
-import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from jsonschema import Draft202012Validator
 
 from testbed.errors import SpecError
 from testbed.spec import load_document, load_topology_text, topology_schema
-from testbed.spec.schema import SCHEMA_FILE, schema_text
-from testbed.spec.strict_yaml import decode
+from testbed.spec.schema import SCHEMAS, schema_text, write_schemas
+from testbed.spec.yaml.reader import decode
 
 TOPOLOGIES = sorted((Path(__file__).parents[2] / "topologies").glob("*.yml"))
 BAD = sorted(Path(__file__).with_name("bad").glob("*.yml"))
@@ -23,13 +24,52 @@ REFUSED_BY_SCHEMA = frozenset({"unknown-key", "not-built", "unknown-design", "un
 
 @pytest.fixture(scope="module")
 def validator() -> Draft202012Validator:
-    schema = json.loads(SCHEMA_FILE.read_text())
+    schema = topology_schema()
     Draft202012Validator.check_schema(schema)
     return Draft202012Validator(schema)
 
 
-def test_the_shipped_schema_is_the_generated_one() -> None:
-    assert SCHEMA_FILE.read_text() == schema_text(topology_schema()), "run python tests/golden/regenerate.py"
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_a_package_has_the_schema_that_is_printed(kind: str, tmp_path: Path) -> None:
+    assert tmp_path / f"{kind}.schema.json" in write_schemas(tmp_path)
+    assert (tmp_path / f"{kind}.schema.json").read_text() == schema_text(SCHEMAS[kind]())
+
+
+def _references(schema: Any) -> Iterator[str]:
+    if isinstance(schema, list):
+        for entry in schema:
+            yield from _references(entry)
+    elif isinstance(schema, dict):
+        if isinstance(schema.get("$ref"), str):
+            yield schema["$ref"].removeprefix("#/$defs/")
+        for entry in schema.values():
+            yield from _references(entry)
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_every_definition_is_referred_to_and_every_reference_has_one(kind: str) -> None:
+    schema = SCHEMAS[kind]()
+    assert set(_references(schema)) == set(schema["$defs"])
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_a_key_that_several_sections_have_is_described_once(kind: str) -> None:
+    schema = SCHEMAS[kind]()
+    texts = [schema_text(entry) for section in _sections(schema) for entry in section["properties"].values()]
+    texts = [text for text in texts if len(text) > 120]
+    assert len(texts) > 10
+    assert sorted(texts) == sorted(set(texts))
+
+
+def _sections(schema: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, list):
+        for entry in schema:
+            yield from _sections(entry)
+    elif isinstance(schema, dict):
+        if isinstance(schema.get("properties"), dict):
+            yield schema
+        for entry in schema.values():
+            yield from _sections(entry)
 
 
 @pytest.mark.parametrize("path", TOPOLOGIES, ids=lambda path: path.stem)
@@ -64,17 +104,32 @@ def test_enough_bad_files_are_refused_by_the_schema(validator: Draft202012Valida
     assert len(refused) >= 40
 
 
-def test_every_key_is_described_for_the_editor() -> None:
-    def undescribed(schema: Any, at: str) -> list[str]:
-        found = []
-        for key, value in (schema.get("properties") or {}).items():
-            if not value.get("description"):
-                found.append(f"{at}.{key}")
-        for name, definition in (schema.get("$defs") or {}).items():
-            found += undescribed(definition, name)
-        return found
+def _keys(schema: Any, definitions: dict[str, Any], at: str) -> Iterator[tuple[str, str]]:
+    """Every key that a schema describes, and its description, which may stand where the key refers to."""
+    if isinstance(schema, list):
+        for index, entry in enumerate(schema):
+            yield from _keys(entry, definitions, f"{at}[{index}]")
+    elif isinstance(schema, dict):
+        properties = schema.get("properties", {})
+        for name, entry in properties.items():
+            described = entry
+            while "description" not in described and "$ref" in described:
+                described = definitions[described["$ref"].removeprefix("#/$defs/")]
+            yield f"{at}.{name}", described.get("description", "")
+            yield from _keys(entry, definitions, f"{at}.{name}")
+        for key, value in schema.items():
+            if key != "properties":
+                yield from _keys(value, definitions, f"{at}.{key}")
 
-    assert undescribed(topology_schema(), "") == []
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_every_key_is_described_by_a_whole_sentence(kind: str) -> None:
+    """A sentence whose subject is the key, so it begins with a verb: messages and docs/ are made of it."""
+    schema = SCHEMAS[kind]()
+    found = list(_keys(schema, schema["$defs"], ""))
+    assert len(found) > 100
+    sentence = re.compile(r"[A-Z][a-z]+s,? [^\n]*\w[^\n]*\.")
+    assert [(key, said) for key, said in found if not sentence.fullmatch(said) or ".." in said.rstrip(".")] == []
 
 
 def test_sections_may_be_empty(validator: Draft202012Validator) -> None:

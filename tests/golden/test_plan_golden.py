@@ -1,23 +1,17 @@
-"""Whole plans against files that people have read: every operation, port number and expected route.
-
-`TESTBED_GOLDEN=write python -m pytest tests/golden/test_plan_golden.py` writes the files anew; review the diff.
-"""
+"""Whole plans against files that people have read: every operation, port number and expected route."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from ipaddress import IPv4Network
-from pathlib import Path
 
 import pytest
+from golden_files import Golden
 
 from testbed.fabric import FabricParams, RoutingParams, generate_fabric
 from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind, Protocol, Role
 from testbed.plan import LabPlan, describe_operation, plan_lab, summarize_plan
 from testbed.units import Rate
-
-FILES = Path(__file__).parent / "plan"
 
 
 def written() -> Lab:
@@ -83,9 +77,5 @@ def lines(plan: LabPlan) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", ["rail-optimized", "multi-rail-switch", "dual-switch", "rail-only", "ibgp", "written"])
-def test_the_plan(name: str) -> None:
-    path = FILES / f"{name}.txt"
-    text = "\n".join(lines(plan_lab(lab(name), k=1000))) + "\n"
-    if os.environ.get("TESTBED_GOLDEN") == "write":
-        path.write_text(text)
-    assert text == path.read_text()
+def test_the_plan(name: str, golden: Golden) -> None:
+    golden(f"plan/{name}.txt").check("\n".join(lines(plan_lab(lab(name), k=1000))) + "\n")

@@ -1,23 +1,19 @@
-"""What `inspect qos` says of the shipped topologies that have it, against texts that people have read.
-
-`TESTBED_GOLDEN=write python -m pytest tests/golden/test_qos_golden.py` writes the files anew; review the diff.
-"""
+"""What `inspect qos` says of the shipped topologies that have it, against texts that people have read."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_files import Golden
 
 from testbed.cli.labs.qos_view import COLUMNS, inspect_rows, print_document, qos_document
 from testbed.errors import TestbedError
 from testbed.plan import plan_lab
 from testbed.spec import load_topology
 
-FILES = Path(__file__).with_name("qos")
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 NAMES = ("rail-qos", "uec-spray", "qos-overrides")
 
@@ -28,14 +24,10 @@ def document(name: str, **options: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_text(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text(name: str, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     print_document(document(name))
     text = "".join(line.rstrip() + "\n" for line in capsys.readouterr().out.splitlines())
-    path = FILES / f"{name}.txt"
-    if os.environ.get("TESTBED_GOLDEN") == "write":
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    assert text == path.read_text()
+    golden(f"qos/{name}.txt").check(text)
 
 
 def test_the_json_has_each_threshold_as_written_in_bytes_and_in_both_times() -> None:

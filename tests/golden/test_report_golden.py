@@ -1,4 +1,4 @@
-"""Reports of the records in tests/data, word for word; `python tests/golden/test_report_golden.py` rewrites them."""
+"""Reports of the records in tests/data, word for word."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
+from golden_files import Golden
 
 from testbed.report import print_record, render_report
 from testbed.report.scenario.tables import junit_xml, metrics_csv
@@ -13,7 +14,6 @@ from testbed.results import Record, load_record
 
 HERE = Path(__file__).parent
 RECORDS = HERE.parent / "data" / "records"
-GOLDEN = HERE / "report"
 NAMES = sorted(path.stem for path in RECORDS.glob("*.json"))
 
 
@@ -29,29 +29,20 @@ def screen(name: str) -> str:
     return "".join(line.rstrip() + "\n" for line in output.getvalue().splitlines())
 
 
-def test_page() -> None:
-    assert render_report(load("permutation")) == (GOLDEN / "permutation.html").read_text()
+def test_page(golden: Golden) -> None:
+    golden("report/permutation.html").check(render_report(load("permutation")))
 
 
-def test_files_for_other_programs() -> None:
-    assert junit_xml(load("silent-failure")) == (GOLDEN / "silent-failure.junit.xml").read_bytes()
-    assert metrics_csv(load("silent-failure")) == (GOLDEN / "silent-failure.metrics.csv").read_text()
+def test_files_for_other_programs(golden: Golden) -> None:
+    golden("report/silent-failure.junit.xml").check(junit_xml(load("silent-failure")))
+    golden("report/silent-failure.metrics.csv").check(metrics_csv(load("silent-failure")))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_console(name: str) -> None:
-    assert screen(name) == (GOLDEN / f"{name}.txt").read_text()
+def test_console(name: str, golden: Golden) -> None:
+    golden(f"report/{name}.txt").check(screen(name))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_console_is_one_screen(name: str) -> None:
     assert len(screen(name).splitlines()) <= 50
-
-
-if __name__ == "__main__":
-    GOLDEN.mkdir(exist_ok=True)
-    (GOLDEN / "permutation.html").write_text(render_report(load("permutation")))
-    (GOLDEN / "silent-failure.junit.xml").write_bytes(junit_xml(load("silent-failure")))
-    (GOLDEN / "silent-failure.metrics.csv").write_text(metrics_csv(load("silent-failure")))
-    for stem in NAMES:
-        (GOLDEN / f"{stem}.txt").write_text(screen(stem))

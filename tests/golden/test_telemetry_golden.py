@@ -1,15 +1,12 @@
-"""The table of `stats` and the text of `serve metrics`, word for word.
-
-`python tests/golden/test_telemetry_golden.py` rewrites them.
-"""
+"""The table of `stats` and the text of `serve metrics`, word for word."""
 
 from __future__ import annotations
 
 import io
 import itertools
-from pathlib import Path
 
 from fake_ports import BULK, CONTROL, RDMA, FakePorts
+from golden_files import Golden
 
 from testbed.cli.nodes import stats_view as view
 from testbed.collect.lab_reader import LabReading
@@ -18,7 +15,6 @@ from testbed.collect.reconcile import SETTLE_NS, reconcile
 from testbed.collect.telemetry import Snapshot, link_rows, queue_index, queue_rows, spray_rows, take_snapshot
 from testbed.model.telemetry import DropCause
 
-GOLDEN = Path(__file__).parent / "telemetry"
 UP = "p1-s1-rail1:uplink1"
 
 
@@ -73,20 +69,13 @@ def metrics() -> str:
     return render_metrics(lambda: readings, histograms=True).decode()
 
 
-def test_table_since_the_deploy() -> None:
-    assert table(growth=False) == (GOLDEN / "stats.txt").read_text()
+def test_table_since_the_deploy(golden: Golden) -> None:
+    golden("telemetry/stats.txt").check(table(growth=False))
 
 
-def test_table_of_a_span_on_a_small_screen() -> None:
-    assert table(growth=True, room=5) == (GOLDEN / "stats-watch.txt").read_text()
+def test_table_of_a_span_on_a_small_screen(golden: Golden) -> None:
+    golden("telemetry/stats-watch.txt").check(table(growth=True, room=5))
 
 
-def test_metrics() -> None:
-    assert metrics() == (GOLDEN / "metrics.txt").read_text()
-
-
-if __name__ == "__main__":
-    GOLDEN.mkdir(exist_ok=True)
-    (GOLDEN / "stats.txt").write_text(table(growth=False))
-    (GOLDEN / "stats-watch.txt").write_text(table(growth=True, room=5))
-    (GOLDEN / "metrics.txt").write_text(metrics())
+def test_metrics(golden: Golden) -> None:
+    golden("telemetry/metrics.txt").check(metrics())

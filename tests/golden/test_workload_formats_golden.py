@@ -1,13 +1,11 @@
-"""Workload files of other tools: workload/formats/FILE, and beside it FILE.expected, its steps or its faults.
-
-`python tests/golden/test_workload_formats_golden.py` rewrites what is expected; review the difference.
-"""
+"""Workload files of other tools: workload/formats/FILE, and beside it FILE.expected, its steps or its faults."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from golden_files import Golden
 
 from testbed.errors import SpecError
 from testbed.workload.formats import load_workload
@@ -48,9 +46,9 @@ def outcome(path: Path) -> tuple[str, bool]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_the_outcome_is_as_reviewed(path: Path) -> None:
+def test_the_outcome_is_as_reviewed(path: Path, golden: Golden) -> None:
     text, refused = outcome(path)
-    assert text == path.with_name(f"{path.name}.expected").read_text()
+    golden(path.with_name(f"{path.name}.expected")).check(text)
     assert refused is (path.name in BAD)
 
 
@@ -66,8 +64,3 @@ def test_every_bad_file_is_there_and_every_fault_has_a_place() -> None:
                     or problem.path.startswith("byte ")
                     or problem.code in {"missing-header", "more"}
                 )
-
-
-if __name__ == "__main__":
-    for file in FILES:
-        file.with_name(f"{file.name}.expected").write_text(outcome(file)[0])

@@ -150,7 +150,7 @@ static __always_inline int set_ce(struct __sk_buff *skb, struct queue *queue, __
 static __always_inline int congestion(struct __sk_buff *skb, const struct class_config *class, struct queue *queue,
 				      __u8 ecn, __u32 length, __u32 packets)
 {
-	if (ecn && class->flags & (CLASS_MARK_LEAVING | CLASS_MARK_RED))
+	if (ecn && class->flags & (CLASS_MARK_AT_DEQUEUE | CLASS_MARK_BY_KERNEL))
 		return 1;
 	if (!is_hit(class, queue->bytes))
 		return 1;

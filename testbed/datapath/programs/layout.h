@@ -15,7 +15,8 @@
 #define MARK_CLASS_SHIFT 16
 #define MARK_PORT 0x0000ffffu
 
-enum load_balancing { LB_FLOW = 0, LB_FLOWLET = 1, LB_SPRAY = 2, LB_KERNEL = 3 };
+/* The modes of testbed.model.qos.BalancingMode in their order, then LB_KERNEL. */
+enum load_balancing { LB_FLOW, LB_FLOWLET, LB_SPRAY, LB_KERNEL };
 
 enum class_flags {
 	CLASS_PRESENT = 1,
@@ -23,8 +24,9 @@ enum class_flags {
 	CLASS_ECN = 4,
 	CLASS_DROP_NON_ECT = 8,
 	CLASS_STRICT = 16,
-	CLASS_MARK_LEAVING = 32, /* ECN by the queue that a packet leaves behind */
-	CLASS_MARK_RED = 64,     /* ECN by the kernel's RED, which the packet meets next */
+	/* From bit 5 on those of testbed.model.qos.MarkAt, from bit 16 on those of MarkBy, without the first of each. */
+	CLASS_MARK_AT_DEQUEUE = 1 << 5,  /* ECN by the queue that a packet leaves behind */
+	CLASS_MARK_BY_KERNEL = 1 << 16,  /* ECN by the kernel's RED, which the packet meets next */
 };
 
 enum port_flags { PORT_SWITCH = 1, PORT_TRIM = 2 };

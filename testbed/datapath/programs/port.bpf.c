@@ -400,10 +400,10 @@ int port_enqueue(struct __sk_buff *skb)
 		return TC_ACT_SHOT;
 
 	if (settings->flags & CLASS_ECN && ecn && ecn != ECN_CE) {
-		__u32 bin = settings->flags & CLASS_MARK_LEAVING ? 0 : curve_bin(settings, queue->bytes);
+		__u32 bin = settings->flags & CLASS_MARK_AT_DEQUEUE ? 0 : curve_bin(settings, queue->bytes);
 
 		note = (bin + 1) << NOTE_BIN_SHIFT;
-		if (settings->flags & CLASS_MARK_RED)
+		if (settings->flags & CLASS_MARK_BY_KERNEL)
 			note |= NOTE_RED;
 	}
 	queue->enqueued_packets += packets;
@@ -425,7 +425,7 @@ int port_enqueue(struct __sk_buff *skb)
 	skb->cb[2] = index;
 	skb->cb[3] = length;
 	skb->cb[4] = config->buffer;
-	if (settings->flags & CLASS_MARK_LEAVING && ecn)
+	if (settings->flags & CLASS_MARK_AT_DEQUEUE && ecn)
 		skb->cb[4] |= (__u32)(config->profile + 1) << 16;
 	skb->tc_classid = FIRST_CLASS + class;
 	return TC_ACT_OK;

@@ -8,20 +8,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.datapath import build, load, pins
-from testbed.datapath.abi import CLASSES, MAX_PORTS, QUEUE_MAPS, TRIMMED_DSCP, Balancing, ClassFlag, PortFlag
+from testbed.datapath.abi import (
+    BALANCING_CODES,
+    CLASSES,
+    MARK_FLAGS,
+    MAX_PORTS,
+    QUEUE_MAPS,
+    TRIMMED_DSCP,
+    ClassFlag,
+    PortFlag,
+)
 from testbed.drivers.netlink import traffic_control as traffic
 from testbed.errors import DriverError
-from testbed.model.qos import BalancingMode, HashEngine
+from testbed.model.qos import HashEngine
 from testbed.plan.operations import BufferPlan, ClassPlan, InstallPort, PortProfile, QosPlan
 
 if TYPE_CHECKING:
     from testbed.datapath.maps import LabMaps
 
-_BALANCING = {
-    BalancingMode.FLOW: Balancing.FLOW,
-    BalancingMode.FLOWLET: Balancing.FLOWLET,
-    BalancingMode.SPRAY: Balancing.SPRAY,
-}
 _UNLIMITED = 0xFFFF_FFFF
 _SHARED_PRIORITY = 1
 """HTB's rank of weighted classes; strict ones have 0 (HTB serves the lower first)."""
@@ -84,9 +88,10 @@ class PortInstaller:
             )
             if item.lossless:
                 batch.append(traffic.new_gate(ifindex, item.priority, operation.mtu_bytes))
-            if item.mark_by_kernel and item.kmin_bytes is not None and item.kmax_bytes is not None:
+            new_marker = traffic.MARKING_QDISCS.get(item.mark_by)
+            if new_marker is not None and item.kmin_bytes is not None and item.kmax_bytes is not None:
                 batch.append(
-                    traffic.new_red(
+                    new_marker(
                         ifindex,
                         item.priority,
                         gated=item.lossless,
@@ -143,8 +148,8 @@ def fill_maps(maps: LabMaps, qos: QosPlan, operations: Iterable[InstallPort]) ->
                 account["limit_bytes"] = item.xoff_bytes + item.headroom_bytes
 
 
-def _balancing(buffer: BufferPlan) -> Balancing:
-    return Balancing.KERNEL if buffer.hash is HashEngine.KERNEL else _BALANCING[buffer.mode]
+def _balancing(buffer: BufferPlan) -> int:
+    return BALANCING_CODES["KERNEL" if buffer.hash is HashEngine.KERNEL else buffer.mode.name]
 
 
 def _fill_profile(maps: LabMaps, index: int, profile: PortProfile) -> None:
@@ -167,16 +172,12 @@ def _fill_class(record: dict[str, int], item: ClassPlan) -> None:
         flags |= ClassFlag.STRICT
     if item.drop_non_ect:
         flags |= ClassFlag.DROP_NON_ECT
-    if item.mark_at_dequeue:
-        flags |= ClassFlag.MARK_LEAVING
-    if item.mark_by_kernel:
-        flags |= ClassFlag.MARK_RED
     if item.kmin_bytes is not None and item.kmax_bytes is not None:
         flags |= ClassFlag.ECN
         record["kmin_bytes"] = min(item.kmin_bytes, _UNLIMITED)
         record["kmax_bytes"] = min(item.kmax_bytes, _UNLIMITED)
         record["pmax"] = round(item.pmax * _UNLIMITED)
-    record["flags"] = flags
+    record["flags"] = flags | MARK_FLAGS.get(item.mark_at, 0) | MARK_FLAGS.get(item.mark_by, 0)
     record["limit_bytes"] = min(item.limit_bytes, _UNLIMITED)
     record["reserved_bytes"] = item.reserved_bytes
     record["alpha"] = round(item.alpha * 256)

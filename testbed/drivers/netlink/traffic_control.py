@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import functools
 import struct
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Protocol
 
 from testbed.datapath.abi import LINE_CLASS, PROBABILITY_ONE, class_handle, gate_handle, red_handle
 from testbed.drivers.netlink.rtnetlink import (
@@ -27,6 +30,7 @@ from testbed.drivers.netlink.rtnetlink import (
     text,
     u32,
 )
+from testbed.model.qos import MarkBy
 
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
 TCA_TBF_PARMS, TCA_TBF_RATE64, TCA_TBF_BURST = 1, 4, 6
@@ -177,6 +181,18 @@ def new_red(ifindex: int, priority: int, *, gated: bool, kmin_bytes: int, kmax_b
     body = TCMSG.pack(0, ifindex, red_handle(priority), parent, 0)
     body += text(TCA_KIND, "red") + attribute(TCA_OPTIONS, inner)
     return message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, body)
+
+
+class NewMarkingQdisc(Protocol):
+    """Makes the message that creates a qdisc which marks ECT packets by a class's curve, in the class or its gate."""
+
+    def __call__(
+        self, ifindex: int, priority: int, *, gated: bool, kmin_bytes: int, kmax_bytes: int, pmax: float
+    ) -> bytes: ...
+
+
+MARKING_QDISCS: Mapping[MarkBy, NewMarkingQdisc] = MappingProxyType({MarkBy.KERNEL: new_red})
+"""The qdiscs that mark instead of our program, by the word that a class says `by:` with."""
 
 
 def new_clsact(ifindex: int) -> bytes:

@@ -2,7 +2,7 @@
 
 A `Fault` (`testbed.model.scenario`) is what a scenario says: when, where, of which kind, with which settings. A
 `LabFault` is what that means for a lab. A new kind of fault is a subclass in a module of its own, a line in `registry`,
-and its words in the scenario file (`testbed.spec.fault_spec`).
+and its words in the scenario file (`testbed.spec.scenario.faults`).
 """
 
 from __future__ import annotations

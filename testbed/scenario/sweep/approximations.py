@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.model import DelayBy, HashEngine
+from testbed.model import DelayBy, HashEngine, MarkBy
 from testbed.model.scenario import Scenario
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.transports.registry import transport_on
@@ -23,7 +23,8 @@ def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
             "Queues, ECN marking and the shared buffer are byte-exact in eBPF at the port's exit; an ASIC's cells,"
             " pipeline latency and memory banks are not modelled."
         )
-        if by_red := sorted({item.name for profile in qos.profiles for item in profile.classes if item.mark_by_kernel}):
+        classes = [item for profile in qos.profiles for item in profile.classes]
+        if by_red := sorted({item.name for item in classes if item.mark_by is MarkBy.KERNEL}):
             found.append(
                 f"ECN marks of {', '.join(by_red)} are not ours but the kernel's RED's: evenly spaced, so that between"
                 " Kmin and Kmax up to Pmax^2 / 8 more packets have one than the curve says, and by a queue that no"

@@ -17,32 +17,42 @@ from testbed.workload.parameters import (
 from testbed.workload.steps import Workload
 
 _DESCRIPTIONS = {
-    Kind.ALL_REDUCE: "every rank ends with the sum of all arrays",
-    Kind.REDUCE_SCATTER: "every rank ends with its block of the sum of all arrays",
-    Kind.ALL_GATHER: "every rank ends with all blocks",
-    Kind.BROADCAST: "the root's array goes to all",
-    Kind.REDUCE: "the root ends with the sum of all arrays",
-    Kind.GATHER: "the root ends with all blocks",
-    Kind.SCATTER: "every rank gets its block from the root",
-    Kind.SEND_RECV: "every rank sends its array to the next one",
+    Kind.ALL_REDUCE: "Every rank ends with the sum of all arrays.",
+    Kind.REDUCE_SCATTER: "Every rank ends with its block of the sum of all arrays.",
+    Kind.ALL_GATHER: "Every rank ends with all blocks.",
+    Kind.BROADCAST: "The root's array goes to all ranks.",
+    Kind.REDUCE: "The root ends with the sum of all arrays.",
+    Kind.GATHER: "The root ends with all blocks.",
+    Kind.SCATTER: "Every rank gets its block from the root.",
+    Kind.SEND_RECV: "Every rank sends its array to the next one.",
 }
 
 _SIZES = {
-    Kind.ALL_REDUCE: "S: bytes of each rank's array",
-    Kind.BROADCAST: "S: bytes of the root's array",
-    Kind.REDUCE: "S: bytes of each rank's array",
-    Kind.SEND_RECV: "S: bytes that each rank sends",
+    Kind.ALL_REDUCE: "each rank's array",
+    Kind.BROADCAST: "the root's array",
+    Kind.REDUCE: "each rank's array",
+    Kind.SEND_RECV: "what each rank sends",
 }
-_TOTAL = "S: bytes of all ranks' blocks together"
+_TOTAL = "all ranks' blocks together"
 
-DATATYPE = choice("datatype", DataType.FLOAT32.value, tuple(DataType), "type of the arrays' elements")
-ITERATIONS = whole("iterations", 1, "how often, each rank beginning the next when its part has ended", high=100_000)
-WINDOW = whole("window", None, "transfers a rank has under way, 1 is serial; default: all at once", high=100_000)
+DATATYPE = choice("datatype", DataType.FLOAT32.value, tuple(DataType), "Names the type of the arrays' elements.")
+ITERATIONS = whole(
+    "iterations",
+    1,
+    "Says how often it happens, each rank beginning the next one when its part of the last has ended.",
+    high=100_000,
+)
+WINDOW = whole(
+    "window",
+    None,
+    "Limits the transfers that a rank has under way (1 is serial); by default all are at once.",
+    high=100_000,
+)
 
 _SPLIT = Parameter(
     name="split",
     type=ParameterType.TEXT,
-    description="collectives side by side: 'MOD 8' of ranks alike modulo 8, 'DIV 8' of each 8 consecutive ones",
+    description="Makes collectives side by side: 'MOD 8' of ranks alike modulo 8, 'DIV 8' of each 8 consecutive ones.",
     default="",
 )
 
@@ -97,20 +107,35 @@ def _all_to_all(values: Values, fabric: Fabric) -> Workload:
 def _collective(kind: Kind) -> WorkloadKind:
     algorithms = ALGORITHMS[kind]
     parameters = [
-        size("bytes", "16MB", _SIZES.get(kind, _TOTAL) + " (nccl-tests)"),
+        size("bytes", "16MB", f"Gives S of nccl-tests: the bytes of {_SIZES.get(kind, _TOTAL)}."),
         DATATYPE,
-        choice("algorithm", hyphenated(algorithms)[0], hyphenated(algorithms), "how it is made of transfers"),
+        choice(
+            "algorithm",
+            hyphenated(algorithms)[0],
+            hyphenated(algorithms),
+            "Says how the collective is made of transfers.",
+        ),
     ]
     if kind in ROOTED:
-        parameters.append(rank("root", 0, "index of the root among the ranks of the collective"))
+        parameters.append(rank("root", 0, "Gives the index of the root among the ranks of the collective."))
     if kind is Kind.ALL_REDUCE:
         along = hyphenated((Algorithm.RING, Algorithm.TREE, Algorithm.HALVING_DOUBLING))
         parameters.append(
-            choice("rail_algorithm", along[0], along, "of a hierarchical one: the algorithm along a rail")
+            choice(
+                "rail_algorithm",
+                along[0],
+                along,
+                "Names the algorithm along a rail, where the algorithm is hierarchical.",
+            )
         )
     parameters += [
-        whole("chunks", None, "parts that follow one another; default: 8 for trees and chains, else 1", high=4096),
-        whole("in_flight", 2, "chunks under way at once from one rank to another", high=4096),
+        whole(
+            "chunks",
+            None,
+            "Says in how many parts, one after the other, data goes; by default 8 for trees and chains, else 1.",
+            high=4096,
+        ),
+        whole("in_flight", 2, "Says how many chunks are under way at once from one rank to another.", high=4096),
         _SPLIT,
         ITERATIONS,
     ]
@@ -128,8 +153,13 @@ KINDS = (
     *(_collective(kind) for kind in _DESCRIPTIONS),
     WorkloadKind(
         name="all-to-all",
-        description="every rank sends a block to each other one: serial, windowed or at once",
-        parameters=(size("bytes", "16bdp", "payload from each rank to each"), DATATYPE, WINDOW, ITERATIONS),
+        description="Every rank sends a block to each other one: serial, windowed or at once.",
+        parameters=(
+            size("bytes", "16bdp", "Gives the payload from each rank to each other one."),
+            DATATYPE,
+            WINDOW,
+            ITERATIONS,
+        ),
         build=_all_to_all,
         timed=True,
         knows_hosts=True,

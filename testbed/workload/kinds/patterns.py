@@ -29,8 +29,8 @@ from testbed.workload.patterns import (
 )
 from testbed.workload.steps import Workload
 
-_BYTES = size("bytes", "64bdp", "payload of each transfer")
-_FLOWS = whole("flows", 1, "transfers side by side for each pair", high=1024)
+_BYTES = size("bytes", "64bdp", "Gives the payload of each transfer.")
+_FLOWS = whole("flows", 1, "Says how many transfers run side by side for each pair.", high=1024)
 
 
 def _point_to_point(values: Values, fabric: Fabric) -> Workload:
@@ -153,77 +153,82 @@ def _mice(values: Values, fabric: Fabric) -> Workload:
 KINDS = (
     WorkloadKind(
         name="point-to-point",
-        description="one rank sends to another",
+        description="One rank sends to another.",
         parameters=(
             _BYTES,
-            rank("source", 0, "who sends"),
-            rank("destination", 1, "who receives"),
+            rank("source", 0, "Names the rank that sends."),
+            rank("destination", 1, "Names the rank that receives."),
             _FLOWS,
-            whole("rounds", 1, "how often, each after the last", high=100_000),
+            whole("rounds", 1, "Says how often each pair sends, each time after the last.", high=100_000),
         ),
         build=_point_to_point,
         timed=True,
     ),
     WorkloadKind(
         name="incast",
-        description="several ranks send to one at once",
+        description="Several ranks send to one at once.",
         parameters=(
             _BYTES,
-            rank("destination", 0, "who receives"),
-            some_ranks("senders", None, "how many, or which; default: all others"),
-            duration("jitter", "0ns", "each begins at a random time up to this"),
+            rank("destination", 0, "Names the rank that receives."),
+            some_ranks("senders", None, "Says how many ranks send, or which; by default all others."),
+            duration("jitter", "0ns", "Spreads the begins of the flows at random over so much time."),
         ),
         build=_incast,
         timed=True,
     ),
     WorkloadKind(
         name="overlapped-incast",
-        description="a long flow, and after a while an incast to its destination",
+        description="A long flow meets, after a while, an incast to its destination.",
         parameters=(
-            size("long_bytes", "256bdp", "payload of the long flow"),
-            size("burst_bytes", "16bdp", "payload of each flow of the incast"),
-            duration("burst_start", "1ms", "when the incast begins"),
-            whole("senders", 3, "how many flows the incast has", high=100_000),
-            rank("destination", 0, "who receives"),
+            size("long_bytes", "256bdp", "Gives the payload of the long flow."),
+            size("burst_bytes", "16bdp", "Gives the payload of each flow of the incast."),
+            duration("burst_start", "1ms", "Says when the incast begins."),
+            whole("senders", 3, "Says how many flows the incast has.", high=100_000),
+            rank("destination", 0, "Names the rank that receives."),
         ),
         build=_overlapped_incast,
     ),
     WorkloadKind(
         name="outcast",
-        description="one rank sends to several at once",
+        description="One rank sends to several at once.",
         parameters=(
             _BYTES,
-            rank("source", 0, "who sends"),
-            some_ranks("receivers", None, "how many, or which; default: all others"),
+            rank("source", 0, "Names the rank that sends."),
+            some_ranks("receivers", None, "Says how many ranks receive, or which; by default all others."),
         ),
         build=_outcast,
         timed=True,
     ),
     WorkloadKind(
         name="outcast-incast",
-        description="one rank sends to several, and one more rank to the last of those",
-        parameters=(_BYTES, whole("receivers", 4, "how many the first rank sends to", high=100_000)),
+        description="One rank sends to several, and one more rank to the last of those.",
+        parameters=(_BYTES, whole("receivers", 4, "Says how many ranks the first one sends to.", high=100_000)),
         build=_outcast_incast,
         timed=True,
     ),
     WorkloadKind(
         name="permutation",
-        description="every rank sends to one other and receives from one other, drawn by the seed",
+        description="Every rank sends to one other and receives from one other, drawn by the seed.",
         parameters=(
             _BYTES,
-            choice("scope", "any", tuple(Scope), "any other rank, or only one of another leaf"),
+            choice(
+                "scope",
+                "any",
+                tuple(Scope),
+                "Says whether a rank sends to any other one, or only to one of another leaf.",
+            ),
             _FLOWS,
-            some_ranks("sources", None, "how many of them send, or which; default: all"),
+            some_ranks("sources", None, "Says how many of the ranks send, or which; by default all."),
         ),
         build=_permutation,
         timed=True,
     ),
     WorkloadKind(
         name="tornado",
-        description="rank i sends to i + shift: all traffic crosses the spine",
+        description="Rank i sends to rank i + shift, so that all traffic crosses the spine.",
         parameters=(
             _BYTES,
-            whole("shift", None, "how far; default: half of all ranks"),
+            whole("shift", None, "Says how far away a rank's destination is; by default half of all ranks."),
             _FLOWS,
         ),
         build=_tornado,
@@ -231,28 +236,30 @@ KINDS = (
     ),
     WorkloadKind(
         name="mice",
-        description="front-end flows that arrive as a Poisson process (open loop), in bursts if told",
+        description="Front-end flows arrive as a Poisson process (open loop), in bursts if told.",
         parameters=(
-            choice("sizes", "WebSearch", tuple(FLOW_SIZES), "distribution of the flows' sizes"),
-            size("largest", None, "only the distribution's flows up to this size; default: all"),
-            number("load", 0.2, "what each source offers, as a share of its link", low=0.0001, high=1),
-            duration("span", "1ms", "how long flows begin", low=1),
-            duration("burst_on", None, "length of a burst; default: no bursts", low=1),
-            duration("burst_off", "100us", "time between two bursts"),
-            number("burst_factor", 10, "how much more often flows arrive in a burst", low=1, high=MAX_BURST_FACTOR),
-            some_ranks("sources", None, "how many, or which; default: all"),
-            some_ranks("destinations", None, "how many, or which; default: all"),
+            choice("sizes", "WebSearch", tuple(FLOW_SIZES), "Names the distribution of the flows' sizes."),
+            size("largest", None, "Leaves out the distribution's flows above this size; by default none."),
+            number("load", 0.2, "Says what each source offers, as a share of its link.", low=0.0001, high=1),
+            duration("span", "1ms", "Says for how long flows begin.", low=1),
+            duration("burst_on", None, "Gives the length of a burst; by default there are no bursts.", low=1),
+            duration("burst_off", "100us", "Gives the time between two bursts."),
+            number(
+                "burst_factor", 10, "Says how much more often flows arrive in a burst.", low=1, high=MAX_BURST_FACTOR
+            ),
+            some_ranks("sources", None, "Says how many ranks send, or which; by default all."),
+            some_ranks("destinations", None, "Says how many ranks receive, or which; by default all."),
         ),
         build=_mice,
     ),
     WorkloadKind(
         name="background",
-        description="random pairs that send at a steady load",
+        description="Random pairs send at a steady load.",
         parameters=(
-            size("bytes", "1MB", "payload of each transfer"),
-            whole("pairs", 2, "how many pairs", high=10_000),
-            duration("span", "1ms", "how long transfers begin", low=1),
-            number("load", 0.2, "what each pair offers, as a share of a link", low=0.0001, high=1),
+            size("bytes", "1MB", "Gives the payload of each transfer."),
+            whole("pairs", 2, "Says how many pairs there are.", high=10_000),
+            duration("span", "1ms", "Says for how long transfers begin.", low=1),
+            number("load", 0.2, "Says what each pair offers, as a share of a link.", low=0.0001, high=1),
         ),
         build=_background,
     ),

@@ -30,11 +30,20 @@ from testbed.workload.steps import Transfer, Workload
 from testbed.workload.tenants import Tenant, TenantPlacement, mix_tenants, place_tenants
 
 TENANT_FIELDS = (
-    Parameter(name="name", type=ParameterType.TEXT, description="of the tenant; default: tenant1, ...", default=None),
-    some_ranks("ranks", None, "how many, or which; default: an equal share of those left"),
-    duration("start", "0ns", "when it begins, in real time"),
     Parameter(
-        name="workload", type=ParameterType.WORKLOAD, description="kind and parameters", default=None, required=True
+        name="name",
+        type=ParameterType.TEXT,
+        description="Names the tenant; the default is tenant1, tenant2 and so on.",
+        default=None,
+    ),
+    some_ranks("ranks", None, "Says how many ranks the tenant has, or which; by default an equal share of those left."),
+    duration("start", "0ns", "Says when the tenant begins, in real time."),
+    Parameter(
+        name="workload",
+        type=ParameterType.WORKLOAD,
+        description="Says what the tenant sends: a kind and its parameters.",
+        default=None,
+        required=True,
     ),
 )
 
@@ -143,22 +152,24 @@ def _trace(values: Values, fabric: Fabric) -> Workload:
 KINDS = (
     WorkloadKind(
         name="tenants",
-        description="several workloads side by side, each on ranks of its own",
+        description="Several workloads run side by side, each on ranks of its own.",
         parameters=(
             Parameter(
                 name="tenants",
                 type=ParameterType.LIST,
-                description="one entry for each: name, ranks, start, workload",
+                description="Lists the tenants, each with its name, ranks, start and workload.",
                 default=_DEFAULT_TENANTS,
                 low=1,
                 high=64,
-                item=Parameter(name="tenant", type=ParameterType.SECTION, description="a tenant", fields=TENANT_FIELDS),
+                item=Parameter(
+                    name="tenant", type=ParameterType.SECTION, description="Describes one tenant.", fields=TENANT_FIELDS
+                ),
             ),
             choice(
                 "placement",
                 TenantPlacement.PACKED.value,
                 tuple(TenantPlacement),
-                "how those without ranks of their own share them",
+                "Says how tenants without ranks of their own share those left.",
             ),
         ),
         build=_tenants,
@@ -166,25 +177,30 @@ KINDS = (
     ),
     WorkloadKind(
         name="trace",
-        description="a file of htsim, HPCC, Chakra, SimAI or nccl-tests",
+        description="A file of htsim, HPCC, Chakra, SimAI or nccl-tests is replayed.",
         parameters=(
             Parameter(
                 name="file",
                 type=ParameterType.FILE,
-                description="of Chakra, any rank's, or what their names have in common",
+                description="Names the file; of Chakra's, any rank's, or what their names have in common.",
                 default=None,
                 required=True,
             ),
-            choice("format", None, tuple(Format), "default: by its name and beginning"),
-            size("unbounded_bytes", None, "htsim: size of flows that never end; default: they are refused"),
+            choice("format", None, tuple(Format), "Says what wrote the file; by default its name and beginning tell."),
+            size("unbounded_bytes", None, "Gives a size to htsim's flows that never end; by default they are refused."),
             Parameter(
                 name="groups",
                 type=ParameterType.FILE,
-                description="Chakra: a JSON file with the ranks of each process group; default: all ranks",
+                description="Names a JSON file with the ranks of Chakra's process groups; by default one has all.",
             ),
-            whole("peak_ops_per_s", None, "Chakra: operations per second of a rank", high=10**18),
-            number("scale", 1, "nccl-tests' matrix: what every value is multiplied with", low=1e-6, high=1e9),
-            whole("passes", 1, "SimAI: passes over the layers", high=10_000),
+            whole(
+                "peak_ops_per_s",
+                None,
+                "Gives the operations per second of a rank, for Chakra's computing.",
+                high=10**18,
+            ),
+            number("scale", 1, "Multiplies every value of nccl-tests' matrix.", low=1e-6, high=1e9),
+            whole("passes", 1, "Says how many passes over SimAI's layers are made.", high=10_000),
         ),
         build=_trace,
         knows_hosts=True,

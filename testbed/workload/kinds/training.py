@@ -22,32 +22,56 @@ from testbed.workload.models.training import generate_pipeline, generate_trainin
 from testbed.workload.parameters import Parameter, Values, choice, duration, flag, number, size, whole
 from testbed.workload.steps import Workload
 
-SCHEDULE = choice("schedule", Schedule.ONE_FORWARD_ONE_BACKWARD.value, tuple(Schedule), "order of a stage's passes")
-STEPS = whole("steps", 1, "training steps, one after the other", high=100_000)
+SCHEDULE = choice(
+    "schedule",
+    Schedule.ONE_FORWARD_ONE_BACKWARD.value,
+    tuple(Schedule),
+    "Says in which order a stage makes its passes.",
+)
+STEPS = whole("steps", 1, "Says how many training steps there are, one after the other.", high=100_000)
 MODEL_BYTES_FACTOR = 0.001
 """A step of an 8B model on 8 ranks sums gradients of gigabytes: at a time scale of thousands, hours."""
 
 _VOLUMES = (
-    size("tensor_forward_bytes", "0B", "S of a forward pass's tensor-parallel AllReduce", low=0),
-    size("tensor_backward_bytes", "0B", "S of a backward pass's tensor-parallel AllReduce", low=0),
-    size("activation_bytes", "6MB", "to the next pipeline stage, and as gradient back", low=0),
-    size("gradient_bytes", "16MB", "gradients of each rank, summed over the data-parallel ones", low=0),
-    duration("forward", "100us", "computing of a micro-batch's forward pass"),
-    duration("backward", "200us", "computing of a micro-batch's backward pass"),
+    size("tensor_forward_bytes", "0B", "Gives S of a forward pass's tensor-parallel AllReduce.", low=0),
+    size("tensor_backward_bytes", "0B", "Gives S of a backward pass's tensor-parallel AllReduce.", low=0),
+    size("activation_bytes", "6MB", "Gives what goes to the next pipeline stage, and as gradient back.", low=0),
+    size(
+        "gradient_bytes",
+        "16MB",
+        "Gives the gradients of each rank, which are summed over the data-parallel ones.",
+        low=0,
+    ),
+    duration("forward", "100us", "Says how long a micro-batch's forward pass computes."),
+    duration("backward", "200us", "Says how long a micro-batch's backward pass computes."),
 )
 _OF_MODELS = (
-    whole("micro_batch", 1, "with a model: sequences of a micro-batch", high=4096),
-    whole("sequence", None, "with a model: tokens of a sequence; default: as it was trained"),
-    number("peak_flops", H100_BF16_FLOPS, "with a model: FLOP/s of a GPU, an H100's in bf16", low=1e9, high=1e18),
-    number(
-        "utilisation", UTILISATION, "with a model: share of the GPU's peak that computing reaches", low=0.01, high=1
+    whole("micro_batch", 1, "Says, with a model, how many sequences a micro-batch has.", high=4096),
+    whole(
+        "sequence",
+        None,
+        "Says, with a model, how many tokens a sequence has; by default as many as it was trained with.",
     ),
-    flag("recompute", "with a model: backward passes compute the forward pass again"),
-    number("bytes_factor", MODEL_BYTES_FACTOR, "with a model: what its bytes are multiplied with", low=1e-9, high=1000),
+    number(
+        "peak_flops",
+        H100_BF16_FLOPS,
+        "Gives, with a model, the FLOP/s of a GPU; the default is an H100's in bf16.",
+        low=1e9,
+        high=1e18,
+    ),
+    number(
+        "utilisation",
+        UTILISATION,
+        "Gives, with a model, the share of the GPU's peak that computing reaches.",
+        low=0.01,
+        high=1,
+    ),
+    flag("recompute", "Says, with a model, whether backward passes compute the forward pass again."),
+    number("bytes_factor", MODEL_BYTES_FACTOR, "Multiplies, with a model, its bytes.", low=1e-9, high=1000),
     number(
         "time_factor",
         MODEL_BYTES_FACTOR,
-        "with a model: what its computing times are multiplied with",
+        "Multiplies, with a model, its computing times.",
         low=0,
         high=1000,
     ),
@@ -164,26 +188,34 @@ def _moe(values: Values, fabric: Fabric) -> Workload:
 KINDS = (
     WorkloadKind(
         name="training-step",
-        description="a training step: tensor, pipeline and data parallelism, micro-batches, computing",
+        description="A training step has tensor, pipeline and data parallelism, micro-batches and computing.",
         parameters=(
-            whole("tensor", 1, "tensor-parallel ranks, next to each other", high=100_000),
-            whole("pipeline", 1, "pipeline stages", high=1024),
-            whole("data", None, "data-parallel ranks; default: as many as there are ranks for", high=100_000),
-            whole("micro_batches", 4, "micro-batches of a step", high=10_000),
+            whole("tensor", 1, "Says how many ranks, next to each other, are tensor-parallel.", high=100_000),
+            whole("pipeline", 1, "Says how many pipeline stages there are.", high=1024),
+            whole(
+                "data",
+                None,
+                "Says how many ranks are data-parallel; by default as many as there are ranks for.",
+                high=100_000,
+            ),
+            whole("micro_batches", 4, "Says how many micro-batches a step has.", high=10_000),
             SCHEDULE,
             STEPS,
             whole(
-                "buckets", 1, "parts of the gradients, each summed when its part of the last pass is done", high=4096
+                "buckets",
+                1,
+                "Says in how many parts gradients are summed, each when its part of the last pass is done.",
+                high=4096,
             ),
-            flag("sharded", "gradients by ReduceScatter and AllGather (ZeRO) instead of AllReduce"),
+            flag("sharded", "Says whether gradients go by ReduceScatter and AllGather (ZeRO) instead of AllReduce."),
             choice(
                 "data_algorithm",
                 None,
                 hyphenated((Algorithm.RING, Algorithm.TREE, Algorithm.HALVING_DOUBLING)),
-                "of the gradients; default: ring",
+                "Names the algorithm of the gradients' collective; the default is ring.",
             ),
             *_VOLUMES,
-            model_choice("volumes and times of this model instead of those above"),
+            model_choice("Takes volumes and times from this model, instead of those given here."),
             *_OF_MODELS,
         ),
         build=_training_step,
@@ -191,13 +223,18 @@ KINDS = (
     ),
     WorkloadKind(
         name="pipeline",
-        description="pipeline parallelism alone: activations from stage to stage, their gradients back",
+        description="Activations go from stage to stage of a pipeline, and their gradients back.",
         parameters=(
-            size("bytes", "6MB", "activations of a micro-batch"),
-            whole("stages", None, "stages, one rank each; default: all ranks", high=1024),
-            whole("micro_batches", 8, "micro-batches of a step", high=10_000),
-            duration("forward", "100us", "computing of a forward pass"),
-            duration("backward", "200us", "computing of a backward pass"),
+            size("bytes", "6MB", "Gives the activations of a micro-batch."),
+            whole(
+                "stages",
+                None,
+                "Says how many stages, of one rank each, there are; by default as many as ranks.",
+                high=1024,
+            ),
+            whole("micro_batches", 8, "Says how many micro-batches a step has.", high=10_000),
+            duration("forward", "100us", "Says how long a forward pass computes."),
+            duration("backward", "200us", "Says how long a backward pass computes."),
             SCHEDULE,
             STEPS,
         ),
@@ -205,19 +242,28 @@ KINDS = (
     ),
     WorkloadKind(
         name="moe",
-        description="mixture of experts: tokens go to their experts' ranks and come back, layer by layer",
+        description="Tokens go to the ranks of their experts and come back, layer by layer (mixture of experts).",
         parameters=(
-            whole("experts", None, "experts in all, a multiple of the ranks; default: 8 for each rank", high=100_000),
-            whole("top_k", 2, "experts of each token", high=1024),
-            whole("tokens", 128, "tokens of each rank"),
-            whole("hidden", 4096, "values of a token"),
-            number(
-                "skew", 0, "0: all experts alike; s: the i-th most popular one in proportion to i^-s", low=0, high=5
+            whole(
+                "experts",
+                None,
+                "Says how many experts there are, a multiple of the ranks; by default 8 for each rank.",
+                high=100_000,
             ),
-            whole("layers", 1, "layers of dispatch, computing and combine", high=10_000),
-            whole("dispatch_value_bytes", 2, "bytes of a value on its way out (FP8: 1)", high=8),
-            whole("combine_value_bytes", 2, "bytes of a value on its way back", high=8),
-            duration("compute_per_token", "0ns", "computing of an expert for each token"),
+            whole("top_k", 2, "Says how many experts each token has.", high=1024),
+            whole("tokens", 128, "Says how many tokens each rank has."),
+            whole("hidden", 4096, "Says how many values a token has."),
+            number(
+                "skew",
+                0,
+                "Makes the i-th most popular expert get tokens in proportion to i^-skew; with 0 all are alike.",
+                low=0,
+                high=5,
+            ),
+            whole("layers", 1, "Says how many layers of dispatch, computing and combine there are.", high=10_000),
+            whole("dispatch_value_bytes", 2, "Gives the bytes of a value on its way out (FP8: 1).", high=8),
+            whole("combine_value_bytes", 2, "Gives the bytes of a value on its way back.", high=8),
+            duration("compute_per_token", "0ns", "Says how long an expert computes for each token."),
             WINDOW,
         ),
         build=_moe,

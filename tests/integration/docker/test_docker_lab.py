@@ -20,7 +20,7 @@ from testbed.drivers.nodes.containers import CAPABILITIES, NODE_LABEL, Container
 from testbed.model import NodeKind
 from testbed.names import namespace_name
 from testbed.spec import load_topology_text
-from testbed.spec.container_spec import CAPABILITIES as ALL_CAPABILITIES
+from testbed.spec.topology.containers import CAPABILITIES as ALL_CAPABILITIES
 
 pytestmark = [pytest.mark.docker, pytest.mark.frr, pytest.mark.timeout(600)]
 

@@ -13,7 +13,7 @@ import pytest
 from lab_vm import CHECKOUT, LabVm, run_scenario
 
 from testbed.model.scenario import TransportKind
-from testbed.spec.scenario_file import load_scenario
+from testbed.spec.scenario.file import load_scenario
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(2700)]
 in_ci, beside_ci = pytest.mark.vm, pytest.mark.labvm

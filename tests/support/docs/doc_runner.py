@@ -20,7 +20,7 @@ from doc_blocks import ROOT, Block, DocError, read_blocks
 from testbed.errors import SpecError
 from testbed.fabric import DESIGNS
 from testbed.spec import load_topology_text
-from testbed.spec.scenario_file import load_scenario_text
+from testbed.spec.scenario.file import load_scenario_text
 
 TIMEOUT_S = 240.0
 MERGED = ("topologies", "scenarios", "images")

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from testbed.errors import SpecError
-from testbed.spec.strict_yaml import MAX_PROBLEMS
+from testbed.spec.yaml.reader import MAX_PROBLEMS
 
 FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 LONGEST_REPORT = 20_000

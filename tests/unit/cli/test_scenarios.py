@@ -127,7 +127,7 @@ def test_workloads_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     workloads(None, Format.JSON)
     assert [kind["kind"] for kind in json.loads(capsys.readouterr().out)] == list(KINDS)
     workloads(None, Format.TABLE)
-    assert "every rank sends to one other" in capsys.readouterr().out
+    assert "Every rank sends to one other" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", KINDS)

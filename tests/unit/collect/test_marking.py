@@ -9,6 +9,7 @@ from fake_ports import BULK, RDMA, FakePorts
 
 from testbed.collect.marking import marking_curves, read_marks
 from testbed.datapath.abi import CURVE_BINS, CURVE_BINS_TO_KMAX
+from testbed.model import MarkBy
 from testbed.plan.operations import QosPlan
 
 KMIN, KMAX, PMAX = 160_000, 640_000, 0.2
@@ -21,7 +22,7 @@ def marking_plan(ports: FakePorts, *, by_kernel: bool = False) -> QosPlan:
     assert ports.plan.qos is not None
     nic, switch = ports.plan.qos.profiles
     classes = tuple(
-        replace(item, kmin_bytes=KMIN, kmax_bytes=KMAX, pmax=PMAX, mark_by_kernel=by_kernel)
+        replace(item, kmin_bytes=KMIN, kmax_bytes=KMAX, pmax=PMAX, mark_by=MarkBy.KERNEL if by_kernel else MarkBy.EBPF)
         if item.priority == RDMA
         else item
         for item in switch.classes

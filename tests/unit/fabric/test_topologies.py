@@ -44,8 +44,11 @@ def load(name: str) -> Lab:
     return load_topology(TOPOLOGIES / f"{name}.yml")
 
 
-def test_every_file_has_its_counts_here() -> None:
-    assert {path.stem for path in FILES} == set(SHIPPED)
+def test_every_file_has_its_counts_here_or_is_a_design_as_it_is() -> None:
+    """The counts of a design stand in test_generate.py; that its file is as the design, a test below says."""
+    files = {path.stem for path in FILES}
+    assert files >= set(SHIPPED)
+    assert files - set(SHIPPED) <= set(DESIGNS)
 
 
 def test_every_design_is_shipped() -> None:
@@ -70,7 +73,9 @@ def test_the_first_comment_names_the_figure(path: Path) -> None:
     assert any(word in first.lower() for word in ("figure", "reference architecture", "case study")), first
 
 
-@pytest.mark.parametrize("name", [name for name in SHIPPED if name in DESIGNS and name != "rail-optimized"])
+@pytest.mark.parametrize(
+    "name", [path.stem for path in FILES if path.stem in DESIGNS and path.stem != "rail-optimized"]
+)
 def test_a_file_named_like_a_design_spells_out_its_preset(name: str) -> None:
     """Only port maps (interface names) differ: whoever writes nothing but the design gets the same fabric."""
     written, preset = load(name), generate_fabric(FabricParams(design=name), name=name)

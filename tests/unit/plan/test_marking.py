@@ -7,16 +7,16 @@ import struct
 import pytest
 from memory_maps import maps_in_memory
 
-from testbed.datapath.abi import PROBABILITY_ONE, ClassFlag, class_handle, gate_handle, red_handle
+from testbed.datapath.abi import MARK_FLAGS, PROBABILITY_ONE, ClassFlag, class_handle, gate_handle, red_handle
 from testbed.drivers.netlink import rtnetlink
 from testbed.drivers.netlink import traffic_control as traffic
 from testbed.drivers.netlink.port_programs import fill_maps
 from testbed.errors import CapabilityError
-from testbed.model import Lab
+from testbed.model import Lab, MarkBy
 from testbed.plan import plan_lab
 from testbed.plan.marking import check_red, wants_red
 from testbed.plan.operations import InstallPort
-from testbed.spec.load import load_topology_text
+from testbed.spec.topology.load import load_topology_text
 
 ABSENT = "Specified qdisc kind is unknown"
 
@@ -57,9 +57,9 @@ def test_the_program_leaves_the_mark_to_red_alone_and_nics_have_neither(by: str)
     fill_maps(maps, plan.qos, installs)
     for index, profile in enumerate(plan.qos.profiles):
         (rdma,) = (item for item in profile.classes if item.name == "rdma")
-        flags = ClassFlag(int(maps.profiles["classes"]["flags"][index][rdma.priority]))
-        assert (ClassFlag.ECN in flags) is profile.switch
-        assert (ClassFlag.MARK_RED in flags) is (profile.switch and by == "kernel")
+        flags = int(maps.profiles["classes"]["flags"][index][rdma.priority])
+        assert bool(flags & ClassFlag.ECN) is profile.switch
+        assert bool(flags & MARK_FLAGS[MarkBy.KERNEL]) is (profile.switch and by == "kernel")
 
 
 @pytest.mark.parametrize("gated", [False, True])

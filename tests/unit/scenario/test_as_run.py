@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from testbed.scenario.sweep.as_run import scenario_as_run
-from testbed.spec.scenario_file import load_scenario_text
+from testbed.spec.scenario.file import load_scenario_text
 
 TEXT = """name: traced
 topology: {inline: {name: pod, fabric: {design: rail-only}}, set: {fabric.hosts: 2}}

@@ -19,8 +19,8 @@ from testbed.scenario.faults.outcome import FaultOutcome, LabLeftChanged
 from testbed.scenario.faults.registry import FAULTS, lab_fault
 from testbed.scenario.faults.timeline import FaultTimeline
 from testbed.scenario.trust.faults import check_faults
-from testbed.spec.fault_spec import FAULT_WORDS, FaultWords
-from testbed.spec.scenario_file import load_scenario_text
+from testbed.spec.scenario.faults import FAULT_WORDS, FaultWords
+from testbed.spec.scenario.file import load_scenario_text
 from testbed.units import Duration
 
 PATIENCE_S = 20.0

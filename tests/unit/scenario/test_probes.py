@@ -39,7 +39,7 @@ from testbed.scenario.sweep.as_run import scenario_as_run
 from testbed.scenario.trust.evidence import Evidence
 from testbed.scenario.trust.probes import check_order, check_pace
 from testbed.scenario.trust.registry import judge_run
-from testbed.spec.scenario_file import load_scenario_text
+from testbed.spec.scenario.file import load_scenario_text
 from testbed.units import ByteCount, Duration
 
 LAB, PLAN = small_lab(segments=2, hosts=2, rails=1, spines=4)

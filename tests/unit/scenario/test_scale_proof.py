@@ -11,7 +11,7 @@ from testbed.errors import ScenarioError
 from testbed.results import Outcome, Record, load_record
 from testbed.scenario.sweep.points import plan_points
 from testbed.scenario.sweep.scale_proof import at_twice_the_scale, check_provable, compare_scales, with_proof
-from testbed.spec.scenario_file import load_scenario_text
+from testbed.spec.scenario.file import load_scenario_text
 
 RECORDS = Path(__file__).parents[2] / "data" / "records"
 SCENARIO = "name: x\ntopology: {file: x.yml, set: {fabric.hosts: 4}}\nworkload: {kind: permutation}\n"

@@ -9,7 +9,7 @@ import pytest
 from testbed.plan import plan_lab
 from testbed.scenario.run.traffic import make_traffic
 from testbed.scenario.sweep.points import plan_points
-from testbed.spec.scenario_file import load_scenario, load_scenario_topology
+from testbed.spec.scenario.file import load_scenario, load_scenario_topology
 
 SCENARIOS = sorted((Path(__file__).parents[3] / "scenarios").glob("*.yml"))
 

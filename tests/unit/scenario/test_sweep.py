@@ -7,7 +7,7 @@ import pytest
 from testbed.errors import ScenarioError
 from testbed.model.scenario import Expectation, Scenario, TopologyRef, Workload
 from testbed.scenario.sweep.points import Point, judgeable, plan_points, select_points
-from testbed.spec.scenario_file import load_scenario_text
+from testbed.spec.scenario.file import load_scenario_text
 
 SWEEP = """name: sweep
 topology: {file: pod.yml}

@@ -16,7 +16,7 @@ from testbed.model.scenario import Transport
 from testbed.model.transports import TRANSPORTS, TransportKind
 from testbed.scenario.transports.lab_transport import LabTransport, PathChoice
 from testbed.scenario.transports.registry import transport_class, transport_on
-from testbed.spec.transport_spec import TRANSPORT_SECTION
+from testbed.spec.schema import scenario_schema
 from testbed.transport.uet.congestion.registry import CONTROLLERS
 from testbed.transport.uet.paths import PathKind
 from testbed.worker.errors import ProgramError
@@ -66,9 +66,9 @@ def test_an_option_that_a_transport_does_not_have_is_refused_with_the_nearest(ki
 
 
 def test_files_take_the_words_of_uet_from_its_registries() -> None:
-    by_name = {parameter.name: parameter for parameter in TRANSPORT_SECTION.kinds["uet"]}
-    assert by_name["cc"].choices == tuple(CONTROLLERS)
-    assert by_name["paths"].choices == tuple(kind.value for kind in PathKind)
+    keys = scenario_schema()["$defs"]["transport-uet"]["properties"]
+    assert keys["cc"]["enum"] == list(CONTROLLERS)
+    assert keys["paths"]["enum"] == [kind.value for kind in PathKind]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Scenario files: what may be written in them, and the scenario that they describe."""

@@ -1,0 +1,132 @@
+"""A scenario file as it is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from testbed.model.scenario import Scalar, Within
+from testbed.names import check_lab_name
+from testbed.spec.scenario.faults import FaultSpec
+from testbed.spec.scenario.probes import ProbesField
+from testbed.spec.scenario.transport import TransportField
+from testbed.spec.scenario.values import MatrixValues, Value
+from testbed.spec.scenario.workload import WorkloadField
+from testbed.spec.topology.spec import LabSpec
+from testbed.spec.validation.fields import Entries, Name, OneOf, Section, Text, Whole, Written
+from testbed.spec.validation.model import SpecModel, refusal
+from testbed.spec.yaml.paths import parse_path, quote
+from testbed.workload.metrics import CATALOGUE
+
+MAX_RUNS = 1000
+_WORD = r"^.+$"
+
+
+def _check_dotted_key(key: str) -> None:
+    parse_path(key)
+
+
+_DottedKey = Annotated[str, Name(_check_dotted_key, _WORD)]
+_Value = Annotated[Scalar, Value()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mapping:
+    """A mapping that is read afterwards, by `model`."""
+
+    model: type[SpecModel]
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def read(value: object, _read_model: core_schema.ValidatorFunctionWrapHandler) -> object:
+            if not isinstance(value, dict):
+                raise refusal("wrong-type", f"must be a mapping of keys to values, not {quote(value)}")
+            return value
+
+        return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(self.model))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(schema)
+
+
+class TopologyRefSpec(SpecModel):
+    """The `topology:` section."""
+
+    file: Written[Annotated[str, Text(1024)]] = Field(
+        default=None, description="Names a topology file, relative to this one."
+    )
+    inline: Written[Annotated[dict[str, Any], _Mapping(LabSpec)]] = Field(
+        default=None, description="Holds what would stand in a topology file, instead of one."
+    )
+    set: Section[dict[_DottedKey, _Value]] = Field(
+        default={}, description="Sets dotted keys of the topology to other values, such as fabric.hosts: 4."
+    )
+
+
+class RepeatSpec(SpecModel):
+    """The `repeat:` section."""
+
+    runs: Annotated[int, Whole(1, MAX_RUNS)] = Field(
+        default=1, description="Says how often a point runs, each time with the next seed."
+    )
+    seed: Annotated[int, Whole(0, 2**31 - 1)] = Field(default=1, description="Gives the seed of the first run.")
+
+
+class ExpectationSpec(SpecModel):
+    """An entry of `expect:`."""
+
+    metric: Annotated[str, OneOf(tuple(CATALOGUE), noun="metric")] = Field(
+        description="Names the metric that is measured."
+    )
+    where: Section[dict[_DottedKey, _Value]] = Field(
+        default={},
+        description="Chooses the points of the matrix that it is about, such as mode: spray; by default all.",
+    )
+    over: Section[dict[_DottedKey, _Value]] = Field(
+        default={}, description="Makes the figure the ratio to the point that is equal but for these values."
+    )
+    min: Written[_Value] = Field(
+        default=None, description="Gives the least that passes, as the median over runs: 0.9, 90%, 900ms."
+    )
+    max: Written[_Value] = Field(default=None, description="Gives the most that passes, as the median over runs.")
+    within: Written[Annotated[str, OneOf(tuple(Within))]] = Field(
+        default=None,
+        description="Names what the figure is compared with: the oracle of this very topology, workload and hash.",
+    )
+    tolerance: Written[_Value] = Field(
+        default=None,
+        description="Says how far from the oracle: 8% of what it says, 8pp of a share, or in the metric's unit.",
+    )
+    source: Annotated[str, Text(500)] = Field(
+        description="Says where the band comes from: a formula, a figure, an oracle."
+    )
+
+
+class ScenarioSpec(SpecModel):
+    """A whole scenario file."""
+
+    name: Annotated[str, Name(check_lab_name, r"^[a-z][a-z0-9-]{0,23}$")] = Field(description="Names the scenario.")
+    description: Annotated[str, Text(2000)] = Field(
+        default="", description="Says what the scenario shows, for the report."
+    )
+    topology: TopologyRefSpec = Field(description="Describes the lab that it runs on.")
+    transport: TransportField | None = Field(
+        default=None, description="Says how bytes are moved: over tcp (default), uet or rdma."
+    )
+    workload: WorkloadField = Field(description="Says what is sent; `testbed workloads` lists the kinds.")
+    matrix: Section[dict[_DottedKey, Annotated[tuple[Scalar, ...], MatrixValues()]]] = Field(
+        default={},
+        description="Lists values for dotted keys of this file or of the topology; each combination is a point.",
+    )
+    faults: Entries[list[FaultSpec]] = Field(default=[], description="Lists what goes wrong, and when.")
+    repeat: Section[RepeatSpec] = Field(
+        default=RepeatSpec(), description="Sets how many runs there are, and their seeds."
+    )
+    probes: ProbesField = Field(
+        default="auto",
+        description="Sends packets beside the traffic that tell loss and order: auto, off, or {rate: 50}.",
+    )
+    expect: Entries[list[ExpectationSpec]] = Field(default=[], description="Lists what must be measured for a pass.")

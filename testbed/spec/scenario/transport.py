@@ -1,0 +1,85 @@
+"""The `transport:` section of a scenario: read by what `model.transports` declares of the kind that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path as FilePath
+from typing import Annotated
+
+from testbed.errors import Problem
+from testbed.model.scenario import Transport
+from testbed.model.transports import DEFAULT_TRANSPORT, TRANSPORTS, Conflict, TransportKind
+from testbed.spec.validation.by_kind import ByKind
+from testbed.spec.validation.declared import models_by_kind, written_values
+from testbed.spec.validation.engine import validate_partly
+from testbed.spec.validation.fields import Section
+from testbed.spec.validation.model import SpecModel
+from testbed.spec.yaml.document import Document
+from testbed.spec.yaml.paths import quote
+
+_PATH = ("transport",)
+_FIELDS = ("cc", "paths", "traffic_class")
+
+
+@cache
+def _models() -> Mapping[str, type[SpecModel]]:
+    return models_by_kind(
+        "transport",
+        {name: declared.parameters for name, declared in TRANSPORTS.items()},
+        default=DEFAULT_TRANSPORT.value,
+        descriptions={name: declared.description for name, declared in TRANSPORTS.items()},
+    )
+
+
+TRANSPORT = ByKind("transport", _models, "transport: {kind: uet, cc: nscc}", DEFAULT_TRANSPORT.value)
+TransportField = Section[Annotated[SpecModel, TRANSPORT]]
+
+
+def resolve_transport(document: Document, directory: FilePath, problems: list[Problem]) -> Transport:
+    """The transport that a document describes, as far as its values are right, which is checked with the whole file.
+
+    Keys that contradict each other are added to `problems`.
+    """
+    data = document.get(_PATH)
+    if data is None:
+        return Transport()
+    try:
+        model = TRANSPORT.choose(data)
+    except ValueError:
+        return Transport()
+    spec = validate_partly(model, document, _PATH)
+    if spec is None:
+        return Transport()
+    kind = str(getattr(spec, "kind"))  # noqa: B009  # of the models made for the kinds
+    values = written_values(spec, directory, without=("kind",))
+    declared = TRANSPORTS[kind]
+    for key, rule in declared.names.items():
+        if key in values and not rule.pattern.fullmatch(values[key]):
+            message = f"{quote(values[key])} cannot name a {rule.noun}: {rule.example}"
+            problems.append(document.problem("bad-name", (*_PATH, key), message))
+    problems.extend(_problems(document, declared.conflicts(values)))
+    return Transport(
+        kind=TransportKind(kind),
+        cc=values.get("cc"),
+        paths=values.get("paths"),
+        traffic_class=values.get("traffic_class"),
+        options={key: value for key, value in values.items() if key not in _FIELDS},
+    )
+
+
+def timed_problems(document: Document, transport: Transport) -> Iterator[Problem]:
+    """What a workload with a `duration` cannot have of this transport."""
+    declared = TRANSPORTS[transport.kind.value]
+    if not declared.timed:
+        first, *others = (name for name, one in TRANSPORTS.items() if one.timed)
+        message = f"iperf3 and perftest, which send for a duration, have no transport {transport.kind}"
+        hint = f"bytes: 64bdp, or transport: {{kind: {first}}}" + "".join(f" or {name}" for name in others)
+        yield document.problem("contradiction", ("workload", "duration"), message, hint=hint, key=True)
+    values = {"cc": transport.cc, "paths": transport.paths, **transport.options}
+    yield from _problems(document, declared.timed_conflicts(values))
+
+
+def _problems(document: Document, conflicts: Iterable[Conflict]) -> Iterator[Problem]:
+    for one in conflicts:
+        yield document.problem(one.code, (*_PATH, one.key), one.message, hint=one.hint, key=one.of_key)

@@ -1,0 +1,173 @@
+"""The `workload:` section: the parameters of its kind as the registry declares them, and which NICs are its ranks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path as FilePath
+from typing import Annotated
+
+from pydantic import Field
+from pydantic.json_schema import JsonSchemaValue
+
+from testbed.errors import Problem
+from testbed.model.scenario import RankOrder, Ranks, Workload
+from testbed.spec.validation.by_kind import ByKind
+from testbed.spec.validation.declared import MAX_LIST, models_by_kind, written_values
+from testbed.spec.validation.engine import validate_partly
+from testbed.spec.validation.fields import Checked, Flag, Length, NotNull, OneOf, Text, Whole, Written
+from testbed.spec.validation.model import SpecModel, refusal
+from testbed.spec.validation.quantities import Span, WholeSeconds
+from testbed.spec.yaml.document import Document
+from testbed.spec.yaml.paths import quote
+from testbed.units import Duration
+from testbed.workload.registry import KINDS
+
+MAX_RUN = Duration.parse("1h")
+MAX_RANK = 1_000_000
+_HOST_PATTERN = re.compile(r"[a-z0-9*?\[\]!-]{1,64}")
+_LONGEST_PATTERN = 200
+_BY_BYTES = ("bytes", "rounds")
+"""Of kinds that may send for a duration instead: what says how much."""
+
+
+@dataclass(frozen=True, slots=True)
+class _HostPattern(Checked):
+    """The name of a host, or a pattern that names of hosts match."""
+
+    def check(self, value: object) -> str:
+        text = Text(_LONGEST_PATTERN).check(value)
+        if not _HOST_PATTERN.fullmatch(text):
+            raise refusal("bad-name", f"{quote(text)} is no name of a host and no pattern such as p1-s1-*")
+        return text
+
+    def json_schema(self) -> JsonSchemaValue:
+        return {"type": "string", "pattern": f"^{_HOST_PATTERN.pattern}$"}
+
+
+class RanksSpec(SpecModel):
+    """`workload.ranks`: which NICs take part."""
+
+    hosts: Written[Annotated[list[Annotated[str, _HostPattern(), NotNull()]], Length(1, MAX_LIST)]] = Field(
+        default=None, description="Lists names of hosts, or patterns such as p1-s1-*; by default all hosts take part."
+    )
+    rails: Written[Annotated[list[Annotated[int, Whole(1, 1024), NotNull()]], Length(1, MAX_LIST)]] = Field(
+        default=None, description="Lists numbers of rails, from 1; by default all rails take part."
+    )
+    count: Written[Annotated[int, Whole(1, MAX_RANK)]] = Field(
+        default=None, description="Limits the ranks to the first so many of those NICs."
+    )
+    order: Written[Annotated[str, OneOf(tuple(str(order) for order in RankOrder))]] = Field(
+        default=None,
+        description="Says who is rank 0, 1, 2: NICs host by host (default), rail by rail, spread over the leaves, or"
+        " shuffled by the seed.",
+    )
+    per_rail: Written[Flag] = Field(
+        default=None,
+        description="Says whether every rail runs the workload by itself; by default where rails cannot reach each"
+        " other.",
+    )
+
+    def ranks(self) -> Ranks:
+        return Ranks(
+            hosts=tuple(self.hosts or ()),
+            rails=tuple(self.rails or ()),
+            count=self.count,
+            order=RankOrder(self.order or RankOrder.HOST),
+            per_rail=self.per_rail,
+        )
+
+
+class WorkloadSpec(SpecModel):
+    """What the `workload:` section may say whatever its kind."""
+
+    ranks: Written[RanksSpec] = Field(default=None, description="Chooses which NICs take part, and who is which rank.")
+    duration: Written[Annotated[Duration, WholeSeconds(MAX_RUN)]] = Field(
+        default=None,
+        description="Lets every pair send for so long, in whole seconds of lab time, over iperf3 or perftest, instead"
+        " of a number of bytes.",
+    )
+    time_limit: Written[Annotated[Duration, Span(1, MAX_RUN)]] = Field(
+        default=None, description="Ends a run after so much wall-clock time; the default is 60s."
+    )
+
+
+@cache
+def _models() -> Mapping[str, type[SpecModel]]:
+    return models_by_kind("workload", _PARAMETERS, base=WorkloadSpec, nested=_nested, descriptions=_DESCRIPTIONS)
+
+
+@cache
+def _nested_models() -> Mapping[str, type[SpecModel]]:
+    return models_by_kind(
+        "workload", _PARAMETERS, nested=_nested, prefix="workload-of-tenant", descriptions=_DESCRIPTIONS
+    )
+
+
+def _nested() -> ByKind:
+    return _NESTED
+
+
+_PARAMETERS = {name: kind.parameters for name, kind in KINDS.items()}
+_DESCRIPTIONS = {name: kind.description for name, kind in KINDS.items()}
+_EXAMPLE = "workload: {kind: permutation, bytes: 64bdp}"
+_NESTED = ByKind("workload", _nested_models, _EXAMPLE)
+"""Of a tenant: kind and parameters alone."""
+WORKLOAD = ByKind("workload", _models, _EXAMPLE)
+
+WorkloadField = Annotated[WorkloadSpec, WORKLOAD]
+
+
+def resolve_workload(document: Document, directory: FilePath, problems: list[Problem]) -> Workload | None:
+    """The workload that a document describes, as far as its values are right, which is checked with the whole file.
+
+    Keys that contradict each other are added to `problems`. None where the kind, or a required key, is not right.
+    """
+    data = document.get("workload")
+    try:
+        model = WORKLOAD.choose(data)
+    except ValueError:
+        return None
+    spec = validate_partly(model, document, ("workload",))
+    if spec is None:
+        return None
+    assert isinstance(spec, WorkloadSpec)
+    kind = str(getattr(spec, "kind"))  # noqa: B009  # of the models made for the kinds
+    problems.extend(_duration_problems(document, kind, spec))
+    return Workload(
+        kind=kind,
+        parameters=written_values(spec, directory, without=("kind", *WorkloadSpec.model_fields)),
+        ranks=Ranks() if spec.ranks is None else spec.ranks.ranks(),
+        duration=spec.duration,
+        **({} if spec.time_limit is None else {"time_limit": spec.time_limit}),
+    )
+
+
+def _duration_problems(document: Document, kind: str, spec: WorkloadSpec) -> Iterator[Problem]:
+    if spec.duration is not None and not KINDS[kind].timed:
+        hint = f"only pairs can send for a duration: {_timed()}"
+        message = f"the workload {kind} has no duration"
+        yield document.problem("contradiction", ("workload", "duration"), message, hint=hint, key=True)
+    elif document.has("workload.duration"):
+        for key in _BY_BYTES:
+            if document.has(("workload", key)):
+                message = f"both duration and {key} are given"
+                yield document.problem("contradiction", ("workload", key), message, hint="keep one", key=True)
+
+
+def latency_problems(document: Document, workload: Workload) -> Iterator[Problem]:
+    """What of a workload does not go with pairs that measure the latency of its messages."""
+    if workload.duration is not None:
+        message = "latency is measured message by message: over a duration perftest tells the mean alone"
+        hint = "bytes: 64 here, and transport: {iterations: 1000}"
+        yield document.problem("contradiction", ("workload", "duration"), message, hint=hint, key=True)
+    elif not KINDS[workload.kind].timed:
+        message = f"the transfers of {workload.kind} wait for each other: no pair measures latency"
+        hint = f"only pairs can: {_timed()}"
+        yield document.problem("contradiction", ("workload", "kind"), message, hint=hint)
+
+
+def _timed() -> str:
+    return ", ".join(name for name, kind in KINDS.items() if kind.timed)

@@ -1,0 +1,1 @@
+"""Topology files: what may be written in them, and the lab that they describe."""

@@ -1,0 +1,114 @@
+"""A validated file becomes a lab: generate the fabric, add the hand-written part, check the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from testbed.errors import FabricError, Problem, SpecError
+from testbed.fabric import check_params, check_sizing, generate_fabric, resolve_bfd
+from testbed.model import Lab, LinkKind, Routing, Scale
+from testbed.spec.qos.layers import QosResolver
+from testbed.spec.topology.fabric import DEFAULT_MTU, FabricSpec
+from testbed.spec.topology.hand_written import HandWritten
+from testbed.spec.topology.spec import LabSpec
+from testbed.spec.validation.engine import ready_to_show, validate_model
+from testbed.spec.yaml.document import Document
+
+_WITHOUT_DESIGN = frozenset({"routing", "mtu", "switch_radix", "overlay"})
+"""Keys of `fabric:` that mean something to a lab that is hand-written whole."""
+
+
+def resolve_lab(document: Document) -> Lab:
+    """The lab that a topology file describes. Pure.
+
+    Raises `SpecError` with all problems of the first stage that has any: the keys and values of the file,
+    the design of its fabric, its nodes and links, the size of the whole, the QoS of its ports.
+    """
+    spec = validate_model(LabSpec, document)
+    generated = _generate(document, spec)
+    fabric = spec.fabric or FabricSpec()
+    lab = replace(generated, scale=Scale(time=spec.scale.time))
+    if spec.topology is not None:
+        mtu_bytes = DEFAULT_MTU if fabric.mtu is None else fabric.mtu
+        written = HandWritten(document=document, spec=spec.topology, generated=generated, mtu_bytes=mtu_bytes)
+        nodes, links = written.resolve()
+        generated_nodes = written.realise_generated()
+        _raise_any(written.problems)
+        lab = replace(lab, nodes=(*generated_nodes, *nodes), links=(*lab.links, *links))
+        sessions = sum(link.kind is LinkKind.FABRIC for link in lab.links)
+        bfd = resolve_bfd(fabric.routing.params(), sessions, mixed=_mixed_switches(lab))
+        lab = replace(lab, routing=replace(lab.routing, bfd=bfd))
+    _raise_any(_located(document, check_sizing(lab)))
+    if spec.qos is None:
+        _raise_any(_losses_without_qos(document) if any(link.loss for link in lab.links) else ())
+    else:
+        resolver = QosResolver(document, spec.qos, lab)
+        policy = resolver.resolve()
+        _raise_any(resolver.problems)
+        lab = replace(lab, qos=policy)
+    return lab
+
+
+def _mixed_switches(lab: Lab) -> bool:
+    """Whether some switches are containers and others are not, or have other images: FRR may differ between them."""
+    return len({switch.container.image if switch.container else "" for switch in lab.switches}) > 1
+
+
+def _generate(document: Document, spec: LabSpec) -> Lab:
+    """The lab that the `fabric:` section makes: without nodes where it names no design."""
+    fabric, name, source = spec.fabric, spec.name, document.file
+    if fabric is not None and fabric.design is not None:
+        params = fabric.params(fabric.design)
+        _raise_any(_located(document, check_params(params)))
+        return generate_fabric(params, name=name, source=source)
+    if spec.topology is None or not spec.topology.nodes:
+        message = "the file describes no fabric and no nodes"
+        hint = "fabric: {design: rail-optimized} generates one; topology: {nodes: ..., links: ...} lists nodes"
+        if fabric is not None:
+            message, hint = "the fabric has no design", "design: rail-optimized, for example"
+        raise SpecError([document.problem("missing-key", ("fabric", "design"), message, hint=hint, key=True)])
+    if fabric is None:
+        return Lab(name=name, nodes=(), links=(), source=source)
+    _raise_any(
+        document.problem(
+            "missing-key",
+            ("fabric", key),
+            f"{key!r} has no meaning without a design",
+            hint="add the key design, such as design: rail-optimized, or remove this one",
+            key=True,
+        )
+        for key in document.get("fabric") or {}
+        if key not in _WITHOUT_DESIGN
+    )
+    routing = fabric.routing.params()
+    return Lab(
+        name=name,
+        nodes=(),
+        links=(),
+        routing=Routing(protocol=routing.protocol, ecmp=routing.ecmp, bfd_auto=routing.bfd.mode == "auto"),
+        switch_radix=fabric.switch_radix,
+        source=source,
+    )
+
+
+def _losses_without_qos(document: Document) -> Iterator[Problem]:
+    """The eBPF data path loses packets, and only `qos:` brings it."""
+    links = document.get("topology.links") or ()
+    places: list[tuple[str | int, ...]] = [("fabric", "uplink"), ("fabric", "core_uplink")]
+    places += [("topology", "links", number) for number in range(len(links))]
+    for place in places:
+        if document.get((*place, "loss")):
+            message = "loss on the wire needs the eBPF data path, which qos: brings"
+            yield document.problem("loss-without-qos", (*place, "loss"), message, hint="add `qos: {preset: uec}`")
+
+
+def _located(document: Document, errors: Iterable[FabricError]) -> list[Problem]:
+    """Errors of a fabric as problems of the keys they are about."""
+    return [document.problem(error.code, f"fabric.{error.field}", error.message, hint=error.hint) for error in errors]
+
+
+def _raise_any(problems: Iterable[Problem]) -> None:
+    found = ready_to_show(problems)
+    if found:
+        raise SpecError(found)

@@ -1,0 +1,217 @@
+"""A topology file as it is written: the whole (`LabSpec`) and its hand-written part in containerlab's shape."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from typing import Annotated
+
+from pydantic import Field
+from pydantic.json_schema import JsonSchemaValue
+
+from testbed.model import End, NodeKind, Role
+from testbed.names import check_interface_name, check_node_name
+from testbed.spec.qos.spec import QosSpec
+from testbed.spec.topology.containers import ContainerSettings
+from testbed.spec.topology.fabric import DelayField, FabricSpec, LossField, Mtu, RdmaKind
+from testbed.spec.validation.commands import CommandField
+from testbed.spec.validation.fields import (
+    Checked,
+    Entries,
+    LabName,
+    Length,
+    Name,
+    NodeName,
+    OneOf,
+    RateField,
+    Section,
+    ShortText,
+    Text,
+    TimeScale,
+    Whole,
+    Written,
+)
+from testbed.spec.validation.model import SpecModel, refusal
+from testbed.spec.yaml.paths import quote
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_./-]{0,61}[A-Za-z0-9])?")
+
+
+def _check_env_name(name: str) -> None:
+    if not _ENV_NAME.fullmatch(name):
+        raise ValueError(
+            f"{quote(name)} cannot name an environment variable: letters, digits and '_', not a digit first"
+        )
+
+
+def _check_label_name(name: str) -> None:
+    if not _LABEL_NAME.fullmatch(name):
+        raise ValueError(f"{quote(name)} cannot name a label: letters, digits, '_', '.', '/' and '-', at most 63")
+
+
+EnvName = Annotated[str, Name(_check_env_name, f"^{_ENV_NAME.pattern}$")]
+LabelName = Annotated[str, Name(_check_label_name, f"^{_LABEL_NAME.pattern}$")]
+Kind = Annotated[str, OneOf(tuple(NodeKind), noun="node kind")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Endpoint(Checked):
+    """ "node:interface" as an `End`."""
+
+    def check(self, value: object) -> End:
+        if not isinstance(value, str):
+            raise refusal("bad-endpoint", f"must be node:interface, not {quote(value)}", 'write for example "h1:eth1"')
+        node, colon, interface = value.partition(":")
+        if not colon or not node or not interface:
+            raise refusal("bad-endpoint", f"{quote(value)} is not node:interface", 'write for example "h1:eth1"')
+        try:
+            check_node_name(node)
+            check_interface_name(interface)
+        except ValueError as error:
+            raise refusal("bad-name", _shortened(str(error), value)) from error
+        return End(node=node, interface=interface)
+
+    def json_schema(self) -> JsonSchemaValue:
+        return {"type": "string", "pattern": r"^[a-z][a-z0-9-]{0,47}:(?!lo$)[a-z][a-z0-9_.-]{0,14}$"}
+
+
+def _shortened(message: str, value: str) -> str:
+    return message if len(value) <= 100 else f"{quote(value)} is too long for node:interface"
+
+
+@dataclass(frozen=True, slots=True)
+class _Prefix(Checked):
+    """An IPv4 prefix with room for two addresses."""
+
+    def check(self, value: object) -> IPv4Network:
+        if not isinstance(value, str) or "/" not in value:
+            raise refusal("bad-prefix", f"must be an IPv4 prefix such as 192.0.2.0/31, not {quote(value)}")
+        try:
+            network = IPv4Network(value, strict=False)
+        except ValueError as error:
+            ipv6 = ":" in value
+            hint = "IPv6 prefixes are not built yet" if ipv6 else None
+            raise refusal("bad-prefix", f"{quote(value)} is not an IPv4 prefix such as 192.0.2.0/31", hint) from error
+        if str(network.network_address) != value.partition("/")[0]:
+            raise refusal("bad-prefix", f"{quote(value)} is an address within {network}", f"write {network}")
+        if network.prefixlen > 31:
+            raise refusal("bad-prefix", f"{network} has no room for the two ends of a link", "use a /31 or shorter")
+        return network
+
+    def json_schema(self) -> JsonSchemaValue:
+        return {"type": "string", "pattern": r"^\d+\.\d+\.\d+\.\d+/\d+$"}
+
+
+EndpointField = Annotated[End, _Endpoint()]
+Labels = Section[dict[LabelName, Annotated[str, Text(256)]]]
+
+
+class NodeSettings(ContainerSettings):
+    """What a node may say, and a group, a kind or the defaults for it."""
+
+    LATER = {  # noqa: RUF012  # a ClassVar of the base
+        "startup-config": "own configurations are not built yet; a switch's is rendered from the plan",
+    }
+
+    role: Written[Annotated[str, OneOf(tuple(Role))]] = Field(
+        default=None, description="Says in which tier a switch is."
+    )
+    asn: Written[Annotated[int, Whole(1, 4294967294)]] = Field(
+        default=None, description="Gives the AS number of a switch; by default the plan does."
+    )
+    pod: Written[Annotated[int, Whole(1, 1023)]] = Field(
+        default=None, description="Says which pod a switch belongs to; the default is 1."
+    )
+    rdma: Written[RdmaKind] = Field(
+        default=None, description="Gives each NIC of a host a soft RoCEv2 device (rxe, from Linux 7.1 on)."
+    )
+    labels: Labels = Field(default={}, description="Gives labels, which are inherited key by key.")
+    env: Section[dict[EnvName, ShortText]] = Field(
+        default={}, description="Sets the environment of commands, which is inherited key by key."
+    )
+    exec: Entries[list[CommandField]] = Field(
+        default=[], description="Lists commands that run once routing has converged; those inherited run first."
+    )
+
+
+class DefaultsSpec(NodeSettings):
+    """`topology.defaults`: what every node has unless its kind, its group or itself says otherwise."""
+
+    kind: Written[Kind] = Field(default=None, description="Says whether it is a host or a switch.")
+    group: Written[ShortText] = Field(default=None, description="Names one of topology.groups that it belongs to.")
+
+
+class GroupSpec(NodeSettings):
+    """An entry of `topology.groups`."""
+
+    kind: Written[Kind] = Field(default=None, description="Says whether it is a host or a switch.")
+
+
+class NodeSpec(DefaultsSpec):
+    """An entry of `topology.nodes`."""
+
+
+class KindsSpec(SpecModel):
+    """`topology.kinds`: what nodes of a kind have unless their group or themselves say otherwise."""
+
+    host: Section[NodeSettings] = Field(default=NodeSettings(), description="Gives the settings of every host.")
+    switch: Section[NodeSettings] = Field(default=NodeSettings(), description="Gives the settings of every switch.")
+
+
+class LinkSpec(SpecModel):
+    """An entry of `topology.links`."""
+
+    endpoints: Annotated[list[EndpointField], Length(2, 2)] = Field(
+        description='Names the two ends, such as ["h1:eth1", "leaf1:eth3"].'
+    )
+    rate: Written[RateField] = Field(default=None, description="Gives the rate in each direction, such as 400G.")
+    delay: Written[DelayField] = Field(
+        default=None, description="Gives the one-way delay: 500ns, or {value: 500ns, by: auto}."
+    )
+    loss: Written[LossField] = Field(
+        default=None, description="Gives the share of packets lost each way, such as 0.1%."
+    )
+    mtu: Written[Mtu] = Field(default=None, description="Gives the MTU in bytes; the default is that of the fabric.")
+    prefix: Written[Annotated[IPv4Network, _Prefix()]] = Field(
+        default=None,
+        description="Gives the subnet of a link with a host, such as 192.0.2.0/31; by default the plan does.",
+    )
+    labels: Labels = Field(default={}, description="Gives labels.")
+
+
+class TopologySpec(SpecModel):
+    """The `topology:` section."""
+
+    defaults: Section[DefaultsSpec] = Field(default=DefaultsSpec(), description="Gives the settings of every node.")
+    kinds: Section[KindsSpec] = Field(default=KindsSpec(), description="Gives settings by kind: host, switch.")
+    groups: Section[dict[NodeName, Section[GroupSpec]]] = Field(default={}, description="Gives settings by group.")
+    nodes: Section[dict[NodeName, Section[NodeSpec]]] = Field(default={}, description="Lists the nodes by name.")
+    links: Entries[list[LinkSpec]] = Field(default=[], description="Lists the links, each between two nodes.")
+
+
+class ScaleSpec(SpecModel):
+    """The `scale:` section."""
+
+    time: TimeScale = Field(
+        default=None, description="Says how many times slower than the real fabric the lab runs: a number, or auto."
+    )
+
+
+class LabSpec(SpecModel):
+    """A whole topology file."""
+
+    LATER = {  # noqa: RUF012  # a ClassVar of the base
+        "mgmt": "a management network is not built yet",
+        "prefix": "names of namespaces cannot be chosen: they are <lab>-<node>",
+    }
+
+    name: LabName = Field(description="Names the lab with lower-case letters, digits and '-'.")
+    scale: Section[ScaleSpec] = Field(default=ScaleSpec(), description="Sets the time scale.")
+    fabric: Section[FabricSpec] | None = Field(default=None, description="Describes a fabric to generate.")
+    topology: Section[TopologySpec] | None = Field(default=None, description="Lists hand-written nodes and links.")
+    qos: Section[QosSpec | None] = Field(
+        default=None,
+        description="Sets traffic classes, ECN, PFC, buffers and load balancing; without it ports are plain.",
+    )

@@ -1,0 +1,24 @@
+"""The folders of the unit tests are those of the packages, so that a module's tests are found where it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+UNIT = Path(__file__).parent
+ROOT = UNIT.parents[1]
+NOT_PACKAGES = {"docs"}
+"""What is tested here and is no package of testbed."""
+
+
+def test_every_folder_of_unit_tests_is_a_package() -> None:
+    folders = {path.parent.relative_to(UNIT) for path in UNIT.rglob("test_*.py")} - {Path()}
+    of_packages = {folder for folder in folders if folder.parts[0] not in NOT_PACKAGES}
+    assert len(of_packages) > 20
+    assert [
+        str(folder) for folder in sorted(of_packages) if not (ROOT / "testbed" / folder / "__init__.py").exists()
+    ] == []
+
+
+def test_beside_the_folders_stand_tests_of_modules_that_have_none() -> None:
+    modules = {path.stem.removeprefix("test_") for path in UNIT.glob("test_*.py")} - {"mirror"}
+    assert [name for name in sorted(modules) if not (ROOT / "testbed" / f"{name}.py").exists()] == []
