@@ -122,7 +122,9 @@ def unit_of(record: Record, metric: str) -> str:
 
 
 def title_of(record: Record, metric: str) -> str:
-    return next((item.title for item in _metrics(record) if item.name == metric), metric)
+    """Return what a metric is called; an expectation's name may compare it with that of another point."""
+    name, over, point = metric.partition(" over that of ")
+    return next((item.title for item in _metrics(record) if item.name == name), name) + over + point
 
 
 def point_label(point: PointResult) -> str:

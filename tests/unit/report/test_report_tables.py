@@ -15,6 +15,7 @@ import pytest
 from testbed.errors import RecordError
 from testbed.report import write_report_files
 from testbed.report.scenario.counters import reconcile
+from testbed.report.scenario.figures import title_of
 from testbed.report.scenario.nccl_table import collective_rows
 from testbed.report.scenario.senders import senders_of, total_rate
 from testbed.report.scenario.tables import junit_xml, metrics_csv, summary_json, transfers_csv
@@ -121,6 +122,12 @@ def test_a_full_disk_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.M
         write_report_files(load("permutation"), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert (tmp_path / "report.html").read_text() == "old"
+
+
+def test_a_metric_that_is_compared_with_another_point_has_its_title() -> None:
+    record = load("permutation-lb")
+    assert title_of(record, "tail_fct_ratio over that of paths=reps") == "Tail FCT over ideal over that of paths=reps"
+    assert title_of(record, "unheard_of over that of paths=reps") == "unheard_of over that of paths=reps"
 
 
 def test_collectives_are_medians_over_operations_of_one_size() -> None:
