@@ -53,7 +53,7 @@ def deploy_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
     deployed: list[Lab] = []
 
     def deploy(topology: str | Path, **options: object) -> Lab:
-        options.setdefault("name", _lab_name(request.node.nodeid))
+        options.setdefault("name", _lab_name(request.node.nodeid, len(deployed)))
         options.setdefault("directory", tmp_path)
         try:
             lab = Lab.deploy(topology, **options)  # type: ignore[arg-type]
@@ -94,6 +94,6 @@ def lab(request: pytest.FixtureRequest, deploy_lab: Callable[..., Lab]) -> Lab:
     return deploy_lab(marker.args[0], **marker.kwargs)
 
 
-def _lab_name(test: str) -> str:
-    """A name of this test and process: runs beside each other do not meet."""
-    return f"t{zlib.crc32(f'{test} {os.getpid()}'.encode()):08x}"
+def _lab_name(test: str, number: int) -> str:
+    """A name for a lab of this test and process: runs beside each other do not meet, nor do several labs of a test."""
+    return f"t{zlib.crc32(f'{test} {os.getpid()} {number}'.encode()):08x}"

@@ -35,6 +35,8 @@ ENGINE = ("dockerd", "containerd", "runc")
 """What tests of containers start an engine of their own with."""
 
 _privileged_ran = pytest.StashKey[bool]()
+_runners = pytest.StashKey[str]()
+"""The directory of `RUNNERS`, of the run that made it: a run inside a test inherits the variable of the one outside."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"{REGENERATE_GOLDENS} is for people, who review the difference, not for CI")
     if not _is_worker(config):
         mark_this_run()
-        os.environ[RUNNERS] = tempfile.mkdtemp(prefix="testbed-runners-")
+        os.environ[RUNNERS] = config.stash[_runners] = tempfile.mkdtemp(prefix="testbed-runners-")
     config.addinivalue_line("markers", "may_skip: a CI machine may lack what this test needs")
     for tool in TOOLS:
         config.addinivalue_line("markers", f"{tool}: runs {tool}")
@@ -137,7 +139,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if not _is_worker(config) and (directory := os.environ.pop(RUNNERS, None)):
+    if directory := config.stash.get(_runners, ""):
         shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -158,7 +160,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     if not privileged:
         return
-    runners = [int(path.name) for path in Path(os.environ[RUNNERS]).iterdir()]
+    runners = [int(path.name) for path in Path(config.stash[_runners]).iterdir()]
     config.stash[_left] = left = left_since(session.stash[_before], runners)
     if (left.ours or (left.unknown and ALONE)) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

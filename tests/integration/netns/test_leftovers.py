@@ -91,6 +91,8 @@ def run_beside_others(directory: Path, test: str, arguments: tuple[str, ...]) ->
     with (directory / "out").open("wb") as out:
         process = subprocess.Popen(command, env=environment, stdout=out, stderr=out, cwd=directory)
     with ExitStack() as stack:
+        stack.callback(process.wait)
+        stack.callback(process.kill)  # where it hangs
         go = (directory / "go").open("w")  # opens when the test has come there
         others = stack.enter_context(somebody_else(f"others{os.getpid()}"))
         others += stack.enter_context(somebody_else(f"tb{os.getpid()}x999"))

@@ -51,7 +51,10 @@ def test_a_lab_is_there_for_a_test_and_gone_after_it(project: pytest.Pytester, s
             assert lab.node("p1-s1-h3").address("rail1").startswith("10.")
 
         def test_two(deploy_lab):
-            assert deploy_lab("small.yml").name.startswith("t")
+            first = deploy_lab("small.yml")
+            second = deploy_lab("small.yml", overrides={"fabric.hosts": 3})
+            assert first.name.startswith("t") and first.name != second.name
+            assert first.check().exit_code == second.check().exit_code == 0
 
         @pytest.mark.topology("small.yml")
         def test_failing(lab):
