@@ -129,7 +129,7 @@ class _Faults(list[FabricError]):
 
 
 def check_params(params: FabricParams) -> tuple[FabricError, ...]:
-    """Return every fault of a `fabric:` section, values first, then what contradicts what. Empty: it can be generated."""
+    """Return every fault of a `fabric:` section, values first, then what contradicts what; empty if it can be built."""
     return _resolve(params)[1]
 
 

@@ -256,7 +256,7 @@ class Draft:
                 )
 
     def _priorities(self) -> dict[str, int]:
-        """Return those written; then the class selector of the first DSCP, 0 for the default, or the next that is free."""
+        """Return those written, else the class selector of the first DSCP, 0 for the default, or the next one free."""
         chosen: dict[str, int] = {}
         for name, keys in sorted(self.classes.items(), key=lambda entry: _is_written(entry[1], "pcp")):
             written = keys.get("pcp")

@@ -124,7 +124,7 @@ class FaultSpec(SpecModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultWords:
-    """The way a kind of fault is written: the key of its place, the key that says what happens there, and an example."""
+    """The way a kind of fault is written: the key of its place, the key of what happens there, and an example."""
 
     kind: str
     place: str
