@@ -18,7 +18,8 @@ ANSWER_BYTES = 64
 
 
 def model_base_rtt(lab: Lab) -> Duration:
-    """In real time. NICs send over a way with the fewest hops, the slowest of them where there are several.
+    """Return the base RTT in real time. NICs send over a way with the fewest hops, the slowest of them where there are
+    several.
 
     Without two NICs, switches stand for them; 0 for a lab without links.
     """

@@ -46,14 +46,14 @@ def generate_fabric(params: FabricParams, *, name: str, source: str = "") -> Lab
 
 
 def _segments(shape: Shape) -> Iterator[tuple[int, int]]:
-    """Every (pod, segment)."""
+    """Yield every (pod, segment)."""
     for pod in range(1, shape.pods + 1):
         for segment in range(1, shape.segments + 1):
             yield pod, segment
 
 
 def _switch_places(shape: Shape) -> Iterator[tuple[int, int]]:
-    """Every (index, plane) of a segment's rail switches."""
+    """Yield every (index, plane) of a segment's rail switches."""
     for index in range(1, shape.rail_switches + 1):
         for plane in shape.planes:
             yield index, plane
@@ -77,7 +77,7 @@ def _nodes(shape: Shape, rdma: Rdma | None) -> Iterator[Node]:
 
 
 def _rail_slots(shape: Shape) -> Iterator[tuple[int, int, int]]:
-    """Every rail with the rail switch that carries it and its slot there: (rail, index, slot)."""
+    """Yield every rail with the rail switch that carries it and its slot there: (rail, index, slot)."""
     for rail in range(1, shape.nics + 1):
         yield rail, (rail - 1) // shape.slots + 1, (rail - 1) % shape.slots
 
@@ -121,7 +121,7 @@ def _access_links(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
 
 
 def _uplinks(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
-    """Every rail switch to every spine of its pod."""
+    """Yield the links from every rail switch to every spine of its pod."""
     count = shape.uplink_count
     planes = len(shape.planes)
     for pod, segment in _segments(shape):
@@ -144,7 +144,7 @@ def _uplinks(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
 
 
 def _core_links(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
-    """Every spine to every super-spine of its group."""
+    """Yield the links from every spine to every super-spine of its group."""
     count = shape.core_count
     for pod in range(1, shape.pods + 1):
         for spine in range(1, shape.spines + 1):

@@ -1,4 +1,4 @@
-"""What a `fabric:` section says, typed: the input of every generator.
+"""The words of a `fabric:` section as types: the input of every generator.
 
 None means "not written": the design's preset fills it, and a design refuses a value that contradicts
 one it fixes (`FabricError` with the dotted field).

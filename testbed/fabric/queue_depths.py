@@ -1,4 +1,4 @@
-"""What depths of queues come to in bytes, and how a switch's buffer is divided between its ports.
+"""Turns depths of queues into bytes, and divides a switch's buffer between its ports.
 
 The same arithmetic serves the check of a topology file (before a time scale is known: no reaction time, the least that
 every queue needs) and the plan (with both). Rates times delays do not change with the time scale.
@@ -41,7 +41,7 @@ def depth_bytes(depth: Depth, bdp: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortShape:
-    """All that the depths of a switch port's queues follow from. `line_rate_bps` is real.
+    """Everything that the depths of a switch port's queues follow from. `line_rate_bps` is real.
 
     `flight_bytes` arrive between XOFF and the end of sending: rate x (2 x link delay + reaction to a pause).
     """
@@ -97,7 +97,7 @@ def pause_depths(item: TrafficClass, port: PortShape, share: int | None = None) 
 
 
 def lossless_share(shared_bytes: int, ports: Mapping[PortShape, int]) -> int:
-    """What the buffer of a switch has for each lossless ingress queue. `ports` counts its ports of each shape.
+    """Return what the buffer of a switch has for each lossless ingress queue. `ports` counts its ports of each shape.
 
     That is what the queues' own reserves leave, or half of it where lossy classes need some too, in equal parts.
     """
@@ -110,7 +110,8 @@ def lossless_share(shared_bytes: int, ports: Mapping[PortShape, int]) -> int:
 
 
 def needed_bytes(ports: Mapping[PortShape, int], share: int | None = None) -> int:
-    """What the queues of a switch must have of its buffer: two frames each, and XOFF and headroom of lossless ones.
+    """Return what the queues of a switch must have of its buffer: two frames each, and XOFF and headroom of lossless
+    ones.
 
     `share` None: the least.
     """

@@ -1,4 +1,4 @@
-"""From parameters to a shape: the design's preset filled in, every fault of the section found.
+"""Turns parameters into a shape: fills in the design's preset and finds every fault of the section.
 
 A `Shape` is what the generator works from: no None left, nothing contradictory, everything within limits.
 """
@@ -124,12 +124,12 @@ class _Faults(list[FabricError]):
         self.append(FabricError(message, field=field, code=code, hint=hint))
 
     def on(self, *fields: str) -> bool:
-        """Whether one of `fields` is already known to be wrong."""
+        """Tell whether one of `fields` is already known to be wrong."""
         return any(fault.field in fields for fault in self)
 
 
 def check_params(params: FabricParams) -> tuple[FabricError, ...]:
-    """Every fault of a `fabric:` section, values first, then what contradicts what. Empty: it can be generated."""
+    """Return every fault of a `fabric:` section, values first, then what contradicts what; empty if it can be built."""
     return _resolve(params)[1]
 
 
@@ -167,7 +167,7 @@ def _resolve(params: FabricParams) -> tuple[Shape | None, tuple[FabricError, ...
 
 
 def _written(params: FabricParams) -> dict[str, Value]:
-    """What the file says, by dotted key."""
+    """Return what the file says, by dotted key."""
     nic, rails, uplink, core = params.nic, params.rails, params.uplink, params.core_uplink
     every: dict[str, Value | None] = {
         "pods": params.pods,
@@ -236,7 +236,7 @@ def _check_design(design: Design, written: dict[str, Value], faults: _Faults) ->
 
 
 def _filled(design: Design, written: dict[str, Value]) -> dict[str, Value]:
-    """What is written, completed from the design and then from what every design shares."""
+    """Return what is written, completed from the design and then from what every design shares."""
     fixed = {key: choices[0] for key, choices in design.allowed.items()}
     known = {**fixed, **design.preset, **written}
     known = {**design.derive(known), **known}

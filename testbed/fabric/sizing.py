@@ -37,7 +37,7 @@ class RoleSizing:
 
     @property
     def fits(self) -> bool:
-        """Whether the ports in use fit the radix; true where none is given."""
+        """Tell whether the ports in use fit the radix; true where none is given."""
         return self.radix is None or self.ports <= self.radix
 
 

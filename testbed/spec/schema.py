@@ -160,7 +160,7 @@ def _rewritten(schema: Schema, definitions: dict[str, Any], change: Callable[[st
 
 
 def _named(*schemas: Any) -> Iterator[Schema]:
-    """Every schema inside that a type of value has given its name."""
+    """Yield every schema inside that a type of value has given its name."""
     for schema in schemas:
         if isinstance(schema, list):
             yield from _named(*schema)
@@ -171,7 +171,7 @@ def _named(*schemas: Any) -> Iterator[Schema]:
 
 
 def _keys(*schemas: Any) -> Iterator[tuple[str, Schema]]:
-    """Every key that a schema inside describes, and how."""
+    """Yield every key that a schema inside describes, and how."""
     for schema in schemas:
         if isinstance(schema, list):
             yield from _keys(*schema)

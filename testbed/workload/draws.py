@@ -28,7 +28,7 @@ def draw_exponential(rng: random.Random, mean: float) -> float:
 
 
 def draw_order(rng: random.Random, items: Sequence[Item]) -> list[Item]:
-    """All items in a random order."""
+    """Return all items in a random order."""
     return sorted(items, key=lambda _: rng.random())
 
 

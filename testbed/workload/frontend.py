@@ -23,7 +23,7 @@ MAX_BURST_FACTOR = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Burst:
-    """From `start_ns` on, for `duration_ns`, flows arrive `factor` times (1 to 10) as often."""
+    """A burst: from `start_ns` on, for `duration_ns`, flows arrive `factor` times (1 to 10) as often."""
 
     start_ns: int
     duration_ns: int

@@ -63,7 +63,7 @@ class Parameter:
 
     @property
     def range(self) -> str:
-        """What values there may be, for people: "1 to 64", "ring, tree"; empty where the type says it all."""
+        """Return what values there may be, for people: "1 to 64", "ring, tree"; empty where the type says it all."""
         if self.choices:
             return ", ".join(self.choices)
         if self.fields:
@@ -151,7 +151,7 @@ def rank(name: str, default: int | None, description: str) -> Parameter:
 
 
 def some_ranks(name: str, default: int | None, description: str) -> Parameter:
-    """How many ranks, or which."""
+    """Return how many ranks, or which."""
     return Parameter(name=name, type=ParameterType.RANKS, description=description, default=default, low=1)
 
 
@@ -175,7 +175,7 @@ class Values:
                 raise WorkloadError(f"the parameter {parameter.name} is missing", field=parameter.name)
 
     def given(self, name: str) -> bool:
-        """Whether it was written, and is not None."""
+        """Tell whether it was written, and is not None."""
         return self.written.get(name) is not None
 
     def value(self, name: str) -> Any:
@@ -226,6 +226,6 @@ class Values:
         return bool(self.value(name))
 
     def some_ranks(self, name: str) -> int | tuple[int, ...] | None:
-        """How many ranks, which, or None."""
+        """Return how many ranks, which, or None."""
         value = self.value(name)
         return tuple(value) if isinstance(value, tuple | list) else value

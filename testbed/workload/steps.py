@@ -1,4 +1,4 @@
-"""What a workload consists of: transfers between ranks, computing, and what each waits for.
+"""The parts of a workload: transfers between ranks, computing, and what each waits for.
 
 A rank is a GPU (or a host of the front-end), numbered from 0; which NIC of which host it is, is decided elsewhere. A
 collective's transfers say which part of an array they carry and whether it is added or copied at the receiver, so that

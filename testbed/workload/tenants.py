@@ -63,14 +63,14 @@ def place_tenants(
 
 
 def overlapping_start_ns(duration_ns: int, overlap: float) -> int:
-    """When a second tenant begins so that `overlap` (0 to 1) of the first one's duration is shared."""
+    """Return when a second tenant begins so that `overlap` (0 to 1) of the first one's duration is shared."""
     if not 0 <= overlap <= 1:
         raise WorkloadError(f"an overlap is a share from 0 to 1, not {overlap}", field="overlap")
     return round(duration_ns * (1 - overlap))
 
 
 def mix_tenants(tenants: Sequence[Tenant], *, ranks: int, name: str = "tenants") -> Workload:
-    """All tenants' workloads as one, of `ranks` ranks. Labels begin with the tenant's name and a slash.
+    """Return all tenants' workloads as one, of `ranks` ranks. Labels begin with the tenant's name and a slash.
 
     A tenant that begins later has its start times moved; a rank of it that begins by computing waits, as computing of
     its own, until then.

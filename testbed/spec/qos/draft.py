@@ -50,7 +50,7 @@ class Value:
     preset: bool = False
 
     def written_over(self, other: Value | None) -> bool:
-        """Whether the file says this no earlier than `other`: it is not just inherited from below it."""
+        """Tell whether the file says this no earlier than `other`: it is not just inherited from below it."""
         return not self.preset and (other is None or self.layer >= other.layer)
 
 
@@ -141,13 +141,13 @@ class Draft:
         return profile if len(self.problems) == before else None
 
     def where(self, name: str, key: str) -> Path:
-        """Where a key of a class was written; the class itself, or the preset, where it was not."""
+        """Return where a key of a class was written; the class itself, or the preset, where it was not."""
         keys = self.classes.get(name, {})
         value = keys.get(key) or keys.get("name")
         return value.path if value is not None else self.origin
 
     def where_buffer(self) -> Path:
-        """Where the size of the buffer was written."""
+        """Return where the size of the buffer was written."""
         value = self.values.get("shared")
         return value.path if value is not None else self.origin
 
@@ -256,7 +256,7 @@ class Draft:
                 )
 
     def _priorities(self) -> dict[str, int]:
-        """Those written; then the class selector of the first DSCP, 0 for the default, or the next that is free."""
+        """Return those written, else the class selector of the first DSCP, 0 for the default, or the next one free."""
         chosen: dict[str, int] = {}
         for name, keys in sorted(self.classes.items(), key=lambda entry: _is_written(entry[1], "pcp")):
             written = keys.get("pcp")

@@ -196,7 +196,7 @@ class QosResolver:
             self.problems += draft.problems[before:]
 
     def _check_buffers(self, policy: QosPolicy) -> None:
-        """Every switch's buffer holds the least that its queues need, whatever the time scale."""
+        """Check that every switch's buffer holds the least that its queues need, whatever the time scale."""
         switches = {node.name for node in self.lab.nodes if node.kind is NodeKind.SWITCH}
         shapes: dict[tuple[int, int, int, int], PortShape] = {}
         ports: dict[str, Counter[tuple[int, int, int, int]]] = defaultdict(Counter)

@@ -160,7 +160,7 @@ class WatchdogSpec(SpecModel):
 
 
 class QosSettings(SpecModel):
-    """What the fabric, a kind, a tier, a node or a port may say. Keys that are left out are inherited."""
+    """The settings that a fabric, a kind, a tier, a node or a port may have. Keys that are left out are inherited."""
 
     preset: Written[Annotated[str, OneOf(tuple(QOS_PRESETS), noun="QoS preset")]] = Field(
         default=None, description="Begins with the settings of a vendor, a paper or the UEC."

@@ -18,7 +18,7 @@ FaultFindings = Callable[[Fault, Lab], Iterable[Finding]]
 
 
 def check_against(file: ScenarioFile, point: Scenario, lab: Lab, fault_findings: FaultFindings) -> list[Problem]:
-    """What a scenario, or one of its variants, asks of `lab` that it does not have; in the order of the file."""
+    """Return what a scenario, or one of its variants, asks of `lab` that it does not have; in the order of the file."""
     document = file.document_at(point)
     problems = [*_ranks(document, point, lab), *_traffic_class(document, point, lab)]
     for index, fault in enumerate(point.faults):

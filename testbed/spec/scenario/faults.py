@@ -75,7 +75,7 @@ class LinkSetSpec(SpecModel):
     )
 
     def settings(self) -> dict[str, Scalar]:
-        """What is written, delays as text."""
+        """Return what is written, delays as text."""
         found: dict[str, Scalar] = {}
         for name in type(self).model_fields:
             value = getattr(self, name)
@@ -124,7 +124,7 @@ class FaultSpec(SpecModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultWords:
-    """How a kind of fault is written: the key of its place, the key that says what happens there, and an example."""
+    """The way a kind of fault is written: the key of its place, the key of what happens there, and an example."""
 
     kind: str
     place: str
@@ -137,7 +137,7 @@ class FaultWords:
     period: Callable[[FaultSpec], Duration | None] = lambda spec: None
 
     def mean(self, spec: FaultSpec) -> bool:
-        """Whether an entry without problems is of this kind, if none that needs more keys is."""
+        """Tell whether an entry without problems is of this kind, if none that needs more keys is."""
         return all(getattr(spec, key) is not None for key in (self.place, self.key, self.beside) if key is not None)
 
 
@@ -211,7 +211,7 @@ def resolve_fault(spec: FaultSpec) -> Fault:
 
 
 def fault_problems(spec: FaultSpec, document: Document, path: Path) -> Iterator[Problem]:
-    """What is wrong with an entry although each of its values is right."""
+    """Return what is wrong with an entry although each of its values is right."""
     places = [key for key in _EXAMPLES_OF_PLACES if getattr(spec, key) is not None]
     if not places:
         yield document.problem("missing-key", path, "the fault does not say where", hint=_SHAPES, key=True)

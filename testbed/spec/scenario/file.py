@@ -41,12 +41,12 @@ def load_scenario(path: FilePath, overrides: Mapping[str, object] | None = None)
 
 
 def read_scenario(path: FilePath, overrides: Mapping[str, object] | None = None) -> ScenarioFile:
-    """As `load_scenario`, with the document, so that problems found later have positions too."""
+    """Read and check a scenario file, and keep its document, so that problems found later have positions too."""
     return _resolve_file(read_document(path), path.parent, overrides or {})
 
 
 def load_scenario_text(text: str, *, file: str, overrides: Mapping[str, object] | None = None) -> ScenarioFile:
-    """As `read_scenario`, for text that is not in a file; `file` names it in messages."""
+    """Read and check text that is not in a file as a scenario; `file` names it in messages."""
     return _resolve_file(load_document(text, file), FilePath(file).parent, overrides or {})
 
 

@@ -22,7 +22,7 @@ _TOPOLOGY_KEYS = tuple(key for key in LabSpec.model_fields if key != "name")
 
 
 def locate_key(key: str) -> Path:
-    """Where a dotted key of `--set` or of a matrix belongs in a scenario file.
+    """Return where a dotted key of `--set` or of a matrix belongs in a scenario file.
 
     `fabric.hosts` and `topology.set.fabric.hosts` are both the entry "fabric.hosts" of `topology.set`, `topology.file`
     and `workload.bytes` what they say. Raises `ValueError` for a key that is none and for a section that there is not.
@@ -68,7 +68,7 @@ def apply_settings(document: Document, settings: Mapping[str, object]) -> Docume
 
 
 def key_hint(key: str) -> str:
-    """For a key that belongs nowhere: what was probably meant."""
+    """Return what was probably meant by a key that belongs nowhere."""
     head = key.partition(".")[0].partition("[")[0]
     meant = nearest(head, (*_OWN, "topology", *_TOPOLOGY_KEYS))
     if meant and meant != head:
@@ -103,7 +103,7 @@ def matrix_problems(document: Document, matrix: Mapping[str, tuple[Scalar, ...]]
 
 
 def combinations(matrix: Mapping[str, tuple[Scalar, ...]]) -> Iterator[dict[str, int]]:
-    """For every point the place of each key's value in its list, the first key changing slowest."""
+    """Yield for every point the place of each key's value in its list, the first key changing slowest."""
     for places in product(*(range(len(values)) for values in matrix.values())):
         yield dict(zip(matrix, places, strict=True))
 
@@ -124,7 +124,7 @@ def same_value(a: object, b: object) -> bool:
 
 
 def _swept_keys(document: Document) -> dict[Path, str]:
-    """Where the keys of the matrix belong, by that; those that are wrong are somebody else's to report."""
+    """Return where the keys of the matrix belong, by that; those that are wrong are somebody else's to report."""
     found: dict[Path, str] = {}
     matrix = document.get("matrix")
     for key in matrix if isinstance(matrix, dict) else ():

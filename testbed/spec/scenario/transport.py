@@ -69,7 +69,7 @@ def resolve_transport(document: Document, directory: FilePath, problems: list[Pr
 
 
 def timed_problems(document: Document, transport: Transport) -> Iterator[Problem]:
-    """What a workload with a `duration` cannot have of this transport."""
+    """Return what a workload with a `duration` cannot have of this transport."""
     declared = TRANSPORTS[transport.kind.value]
     if not declared.timed:
         first, *others = (name for name, one in TRANSPORTS.items() if one.timed)

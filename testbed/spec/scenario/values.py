@@ -81,7 +81,7 @@ def parse_bound(value: Scalar, unit: MetricUnit) -> float:
 
 
 def parse_tolerance(value: Scalar, unit: MetricUnit) -> tuple[float, bool]:
-    """How far from an oracle, and whether that is a share of what it says: "8%" is, "8pp" are points of a share.
+    """Return how far from an oracle, and whether that is a share of what it says: "8%" is, "8pp" are points of a share.
 
     Raises a refusal.
     """

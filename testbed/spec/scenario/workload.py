@@ -81,7 +81,7 @@ class RanksSpec(SpecModel):
 
 
 class WorkloadSpec(SpecModel):
-    """What the `workload:` section may say whatever its kind."""
+    """The keys that the `workload:` section may have whatever its kind."""
 
     ranks: Written[RanksSpec] = Field(default=None, description="Chooses which NICs take part, and who is which rank.")
     duration: Written[Annotated[Duration, WholeSeconds(MAX_RUN)]] = Field(
@@ -158,7 +158,7 @@ def _duration_problems(document: Document, kind: str, spec: WorkloadSpec) -> Ite
 
 
 def latency_problems(document: Document, workload: Workload) -> Iterator[Problem]:
-    """What of a workload does not go with pairs that measure the latency of its messages."""
+    """Return what of a workload does not go with pairs that measure the latency of its messages."""
     if workload.duration is not None:
         message = "latency is measured message by message: over a duration perftest tells the mean alone"
         hint = "bytes: 64 here, and transport: {iterations: 1000}"

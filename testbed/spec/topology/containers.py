@@ -1,4 +1,4 @@
-"""How a node is realised, as it is written: `runtime: docker` and what a container may say, in containerlab's words."""
+"""The keys that say how a node is realised: `runtime: docker` and those of a container, in containerlab's words."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class HealthSpec(SpecModel):
 
 
 class ContainerSettings(SpecModel):
-    """What a node may say of how it is realised, and a group, a kind or the defaults for it."""
+    """The keys by which a node, a group, a kind or the defaults say how nodes are realised."""
 
     runtime: Written[Annotated[str, OneOf(RUNTIMES, noun="runtime")]] = Field(
         default=None, description="Chooses a network namespace (netns, the default) or a container (docker)."
@@ -235,7 +235,7 @@ def resolve_container(
 
 
 def _binds(name: str, layers: Sequence[tuple[Path, ContainerSettings]], refuse: Refuse) -> tuple[Bind, ...]:
-    """All layers' binds; two for one place of the container are a problem of the inner one."""
+    """Return all layers' binds; two for one place of the container are a problem of the inner one."""
     found: dict[str, Bind] = {}
     for path, layer in layers:
         for number, bind in enumerate(layer.binds):

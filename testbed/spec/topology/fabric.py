@@ -245,7 +245,7 @@ class FabricSpec(SpecModel):
     mtu: Written[Mtu] = Field(default=None, description="Gives the MTU of every link in bytes; the default is 4500.")
 
     def params(self, design: str) -> FabricParams:
-        """What the generator is given."""
+        """Return what the generator is given."""
         nic, rails = self.nic, self.rails
         return FabricParams(
             design=design,

@@ -97,7 +97,7 @@ class HandWritten:
     # ------------------------------------------------------------------ nodes
 
     def _is_of_fabric(self, name: str, spec: NodeSpec) -> bool:
-        """Whether an entry says how a node of the fabric is realised, and nothing else."""
+        """Tell whether an entry says how a node of the fabric is realised, and nothing else."""
         said = spec.model_fields_set
         return bool(said) and said <= _REALISATION and self._is_generated(name)
 
@@ -157,7 +157,7 @@ class HandWritten:
     def _rdma(
         self, name: str, kind: NodeKind, settings: list[tuple[Path, NodeSettings]], container: Container | None
     ) -> Rdma | None:
-        """What RDMA these settings give a node."""
+        """Return what RDMA these settings give a node."""
         found = _innermost(settings, "rdma")
         if found is None:
             return None
@@ -276,7 +276,7 @@ class HandWritten:
         )
 
     def _take_port(self, path: Path, position: int, end: End) -> bool:
-        """Whether `end` is a port of a known node that nothing else uses; it is used from now on."""
+        """Tell whether `end` is a port of a known node that nothing else uses; it is used from now on."""
         where: Path = (*path, "endpoints", position)
         if end.node not in self._nodes:
             if end.node not in self.spec.nodes:  # a node that is written but wrong has its own problem
@@ -384,7 +384,7 @@ def _innermost(settings: list[tuple[Path, NodeSettings]], key: str) -> tuple[Any
 
 
 def _link_index(path: Path) -> int:
-    """Of `topology.links[i].prefix`, i."""
+    """Return i of the path `topology.links[i].prefix`."""
     index = path[2]
     assert isinstance(index, int)
     return index

@@ -24,7 +24,7 @@ def load_topology(path: Path, *, overrides: Mapping[str, object] | None = None) 
 
 
 def load_topology_text(text: str, *, file: str, overrides: Mapping[str, object] | None = None) -> Lab:
-    """As `load_topology`, for text that is not in a file; `file` names it in messages."""
+    """Return the lab of text that is not in a file, as `load_topology` does; `file` names it in messages."""
     document = load_document(text, file)
     if overrides:
         document = document.with_overrides(overrides)

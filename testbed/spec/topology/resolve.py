@@ -51,7 +51,7 @@ def resolve_lab(document: Document) -> Lab:
 
 
 def _mixed_switches(lab: Lab) -> bool:
-    """Whether some switches are containers and others are not, or have other images: FRR may differ between them."""
+    """Tell whether some switches are containers and others not, or have other images: their FRR may differ."""
     return len({switch.container.image if switch.container else "" for switch in lab.switches}) > 1
 
 

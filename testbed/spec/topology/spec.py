@@ -109,7 +109,7 @@ Labels = Section[dict[LabelName, Annotated[str, Text(256)]]]
 
 
 class NodeSettings(ContainerSettings):
-    """What a node may say, and a group, a kind or the defaults for it."""
+    """The keys that a node may have, and a group, a kind or the defaults for it."""
 
     LATER = {  # noqa: RUF012  # a ClassVar of the base
         "startup-config": "own configurations are not built yet; a switch's is rendered from the plan",

@@ -98,7 +98,7 @@ def _flow(value: Any) -> str:
 
 
 def _reads_back(text: str) -> bool:
-    """Whether `text` may stand without quotes."""
+    """Tell whether `text` may stand without quotes."""
     return text.isascii() and text.replace("-", "").replace("_", "").isalnum() and not _is_number(text)
 
 

@@ -66,5 +66,5 @@ class ByKind:
 
 
 def _tag(kind: str) -> str:
-    """How pydantic names a kind among the parts of a place."""
+    """Return how pydantic names a kind among the parts of a place."""
     return f"[kind={kind}]"

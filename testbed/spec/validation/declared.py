@@ -36,7 +36,7 @@ def models_by_kind(
     prefix: str = "",
     descriptions: Mapping[str, str] | None = None,
 ) -> dict[str, type[SpecModel]]:
-    """For each kind a model with its keys and those of `base`.
+    """Make for each kind a model with its keys and those of `base`.
 
     `noun` is what messages call such a section, `prefix` (default: `noun`) what the JSON Schema calls its models.
     """
@@ -80,7 +80,7 @@ def declared_model(
 
 
 def written_values(section: SpecModel, directory: Path, *, without: Sequence[str] = ()) -> dict[str, Any]:
-    """What a file says in a section of declared keys, by key: lists as tuples, sections as mappings.
+    """Return what a file says in a section of declared keys, by key: lists as tuples, sections as mappings.
 
     Relative paths become paths below `directory`.
     """

@@ -44,7 +44,7 @@ def validate_model(model_class: type[Model], document: Document, path: Path = ()
 
 
 def validate_whole(model_class: type[Model], document: Document, path: Path = ()) -> Model | None:
-    """As `validate_model`; None where there are problems, which are reported with the file as a whole."""
+    """Return the instance; None where there are problems, which are reported with the file as a whole."""
     try:
         return model_class.model_validate(document.get(path))
     except ValidationError:
@@ -52,7 +52,7 @@ def validate_whole(model_class: type[Model], document: Document, path: Path = ()
 
 
 def validate_partly(model_class: type[Model], document: Document, path: Path = ()) -> Model | None:
-    """As `validate_model`, of those keys whose values are right; None where that is not enough of a section.
+    """Return an instance of those keys whose values are right; None where that is not enough of a section.
 
     For checks of keys against each other: the wrong ones are reported by `validate_model`, with the whole file.
     """
@@ -83,7 +83,10 @@ def _order(position: Position | None) -> tuple[bool, Position]:
 
 
 def ready_to_show(problems: Iterable[Problem], left_out: int = 0) -> list[Problem]:
-    """In the order of the file, capped, long hints said once. `left_out` were not even looked at."""
+    """Return the problems in the order of the file, capped, with long hints said once.
+
+    `left_out` were not even looked at.
+    """
     said: set[str] = set()
     shown = []
     for problem in cap_problems(in_file_order(problems), left_out):
@@ -144,7 +147,7 @@ class _Place:
         return self.document.position(self.path)
 
     def problem(self) -> Problem:
-        """What is wrong, in our words."""
+        """Return what is wrong, in our words."""
         detail, context = self.detail, self.detail.get("ctx", {})
         match detail["type"]:
             case "refusal":
@@ -197,7 +200,7 @@ class _Place:
         return self._problem("unknown-key", f"unknown key {quote(key)}", hint, key=True)
 
     def _description(self) -> str:
-        """What the key's description says of it, as the end of a sentence."""
+        """Return what the key's description says of it, as the end of a sentence."""
         text = "" if self.field is None else self.field.description or ""
         return text[:1].lower() + text[1:].removesuffix(".")
 

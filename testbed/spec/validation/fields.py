@@ -41,14 +41,14 @@ class Checked(ABC):
 
     @abstractmethod
     def json_schema(self) -> JsonSchemaValue:
-        """What editors are told."""
+        """Return what editors are told."""
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self.check)
 
     @property
     def type_name(self) -> str:
-        """What the JSON Schema calls the type, where several keys have it."""
+        """Return what the JSON Schema calls the type, where several keys have it."""
         return type(self).__name__.lstrip("_")
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

@@ -114,7 +114,7 @@ class NumberOrPercent(Checked):
 
 @dataclass(frozen=True, slots=True)
 class RankList(Checked):
-    """How many ranks, or a list of different ones."""
+    """A number of ranks, or a list of different ones."""
 
     def check(self, value: object) -> int | tuple[int, ...]:
         if not isinstance(value, list):

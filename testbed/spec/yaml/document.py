@@ -51,7 +51,7 @@ class Document:
         return self.root.data
 
     def has(self, path: Path | str) -> bool:
-        """Whether a value is written (or set by an override) at `path`."""
+        """Tell whether a value is written (or set by an override) at `path`."""
         path = _as_path(path)
         return len(self._down(path)) == len(path) + 1
 
@@ -62,11 +62,11 @@ class Document:
         return way[-1].data if len(way) == len(path) + 1 else default
 
     def position(self, path: Path | str) -> Position | None:
-        """Where the value at `path` begins; of the nearest enclosing value where there is none."""
+        """Return where the value at `path` begins; of the nearest enclosing value where there is none."""
         return self._down(_as_path(path))[-1].position
 
     def key_position(self, path: Path | str) -> Position | None:
-        """Where the key at `path` begins; for an entry of a list, where the entry does."""
+        """Return where the key at `path` begins; for an entry of a list, where the entry does."""
         tree = self._down(_as_path(path))[-1]
         return tree.key_position or tree.position
 
@@ -97,7 +97,7 @@ class Document:
         return self.with_trees({dotted: _overridden(value) for dotted, value in overrides.items()})
 
     def with_trees(self, trees: Mapping[str, Tree]) -> Document:
-        """As `with_overrides`, with values that stand somewhere: problems with them name that place."""
+        """Return a copy with values that stand somewhere, as `with_overrides`; problems with them name that place."""
         root = _copy(self.root)
         problems = []
         for dotted, tree in trees.items():

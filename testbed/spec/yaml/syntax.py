@@ -1,4 +1,4 @@
-"""What libyaml says about a file that is not YAML, put in words that tell what to do."""
+"""Puts what libyaml says about a file that is not YAML in words that tell what to do."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def explain_syntax_error(error: MarkedYAMLError, text: str, file: str) -> Proble
 
 
 def _unfinished_key(text: str, line: int) -> Position | None:
-    """Where the line before `line` (0-based) begins, if it is a word without ': ' that runs on into `line`."""
+    """Return where the line before `line` (0-based) begins, if it is a word without ': ' that runs on into `line`."""
     before = text.splitlines()[:line]
     while before and not before[-1].strip():
         before.pop()

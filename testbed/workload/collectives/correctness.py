@@ -44,7 +44,7 @@ def make_input(collective: Collective, rank: int, datatype: DataType, *, seed: i
 
 
 def expected_output(collective: Collective, rank: int, datatype: DataType, *, seed: int) -> tuple[Slice, Array]:
-    """Where in `rank`'s array the collective leaves a result (a slice of length 0: nowhere), and the result."""
+    """Return where in `rank`'s array the collective leaves a result (a slice of length 0: nowhere), and the result."""
     kind, index, n = Kind(collective.kind), collective.ranks.index(rank), len(collective.ranks)
     whole = Slice(offset=0, length=collective.elements)
     blocks = _blocks(collective)
@@ -79,13 +79,13 @@ def expected_output(collective: Collective, rank: int, datatype: DataType, *, se
 
 
 def count_wrong(collective: Collective, rank: int, array: Array, datatype: DataType, *, seed: int) -> int:
-    """How many elements of `rank`'s result differ, in any bit, from what they should be."""
+    """Return how many elements of `rank`'s result differ, in any bit, from what they should be."""
     where, expected = expected_output(collective, rank, datatype, seed=seed)
     return count_different(array, where, expected)
 
 
 def count_different(array: Array, where: Slice, expected: Array) -> int:
-    """How many elements of a slice of `array` differ, in any bit, from `expected`."""
+    """Return how many elements of a slice of `array` differ, in any bit, from `expected`."""
     bits = np.dtype(f"u{expected.dtype.itemsize}")
     result = np.ascontiguousarray(array[where.offset : where.end])
     return int(np.count_nonzero(result.view(bits) != expected.view(bits)))
@@ -152,7 +152,7 @@ def _period(piece: Slice) -> Array:
 
 
 def _repeated(period: Array, piece: Slice) -> Array:
-    """All of `piece`, given the data of its `_period`."""
+    """Return all of `piece`, given the data of its `_period`."""
     return period if len(period) == piece.length else np.resize(period, piece.length)
 
 

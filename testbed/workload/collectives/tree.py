@@ -25,7 +25,7 @@ class BinaryTree:
         return self.parents.index(-1)
 
     def from_root(self) -> list[int]:
-        """All indices, each after its parent."""
+        """Yield all indices, each after its parent."""
         order = [self.root]
         for index in order:
             order.extend(self.children[index])
@@ -48,7 +48,7 @@ def double_binary_tree(size: int) -> tuple[BinaryTree, BinaryTree]:
 
 
 def tree_all_reduce(group: Group, array: Slice) -> None:
-    """Up both trees adding, then down copying, chunk after chunk: 2 (n - 1) / n of the array per rank on average."""
+    """Send up both trees adding, then down copying, by chunks: 2 (n - 1) / n of the array per rank on average."""
     trees = double_binary_tree(group.size)
     halves = [half.split(group.chunks) for half in array.split(2)]
     for chunk in range(group.chunks):

@@ -143,7 +143,7 @@ def decode_connection_matrix(text: str, *, file: str, name: str, unbounded_bytes
 
 
 def _waits(matrix: ConnectionMatrix, faults: Faults) -> list[Sequence[int]]:
-    """What every connection waits for, as places in the file."""
+    """Return what every connection waits for, as places in the file."""
     activations: dict[int, list[int]] = {trigger.number: [] for trigger in matrix.triggers}
     targets: dict[int, list[int]] = {trigger.number: [] for trigger in matrix.triggers}
     for number, one in enumerate(matrix.connections):
@@ -172,7 +172,7 @@ def _waits(matrix: ConnectionMatrix, faults: Faults) -> list[Sequence[int]]:
 
 
 def _fires(trigger: Trigger, activations: int, targets: int, faults: Faults) -> bool:
-    """Whether every target of a trigger starts, and htsim would not stop with an assertion."""
+    """Tell whether every target of a trigger starts, and htsim would not stop with an assertion."""
     match trigger.kind:
         case TriggerKind.ONESHOT:
             needed, right = "once", activations == 1
@@ -395,7 +395,7 @@ class _Reader:
             )
 
     def _check(self) -> None:
-        """What only the whole file can tell: counts, node numbers, ids, triggers that are named."""
+        """Check what only the whole file can tell: counts, node numbers, ids, triggers that are named."""
         for key in ("Nodes", "Connections"):
             if key not in self.header:
                 self.faults.add("missing-header", f"the file has no line {key} <number>")

@@ -1,4 +1,4 @@
-"""What writing a workload in another tool's format gives: the text, and what that format cannot say.
+"""The result of writing a workload in another tool's format: the text, and what that format cannot say.
 
 What would change the traffic (a wait, a computation) is refused with `ExportError`; what is only description (labels,
 the parts of an array) is left out and listed.
@@ -64,7 +64,7 @@ def transfers_alone(workload: Workload) -> tuple[list[Transfer], list[str]]:
 
 
 def description_left_out(workload: Workload) -> list[str]:
-    """What flow formats in general have no place for."""
+    """Return what flow formats in general have no place for."""
     transfers = workload.transfers
     left_out = []
     if any(step.piece is not None or step.combine is not Combine.NONE for step in transfers):

@@ -15,7 +15,7 @@ class CycleError(Exception):
 
 
 def stable_order(after: Sequence[Sequence[int]]) -> list[int]:
-    """All numbers of `after`, each behind those that it waits for, otherwise ascending. Raises `CycleError`."""
+    """Return all numbers of `after`, each behind those that it waits for, otherwise ascending. Raises `CycleError`."""
     waits = [len(before) for before in after]
     followers: list[list[int]] = [[] for _ in after]
     for number, before in enumerate(after):
@@ -36,7 +36,7 @@ def stable_order(after: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _cycle(after: Sequence[Sequence[int]], waits: Sequence[int]) -> list[int]:
-    """Of things that still wait, each has one before it that still waits: walk back until one comes again."""
+    """Find a circle: each thing that waits has one before it that waits, so walk back until one comes again."""
     number = next(number for number, count in enumerate(waits) if count > 0)
     place: dict[int, int] = {}
     walk: list[int] = []

@@ -130,7 +130,7 @@ def recognise(data: bytes, *, file: str) -> Format:
 
 
 def _names_traces(path: Path) -> bool:
-    """Whether `path` is called as a trace is, or is no file but what the names of traces begin with."""
+    """Tell whether `path` is called as a trace is, or is no file but what the names of traces begin with."""
     try:
         return _RANK_FILE.match(path.name) is not None or (not path.exists() and bool(trace_files(path)))
     except (OSError, ValueError):

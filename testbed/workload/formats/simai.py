@@ -85,7 +85,7 @@ class TrainingJob:
         return sum(map(len, self.recomputes.values()))
 
     def ranks_of(self, group: ParallelGroup) -> list[tuple[int, ...]]:
-        """Every rank's group, each once. Source: SimAI, `system/MockNcclGroup.cc`.
+        """Return every rank's group, each once. Source: SimAI, `system/MockNcclGroup.cc`.
 
         Tensor groups are consecutive ranks, expert groups the same place in consecutive tensor groups.
         """

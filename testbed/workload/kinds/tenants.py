@@ -105,7 +105,7 @@ def _places(entries: Sequence[Mapping[str, Any]], fabric: Fabric, placement: str
 
 
 def _ranks_per_host(ranks: Sequence[int], per_host: int) -> int:
-    """As many consecutive ranks of a tenant as share a host everywhere; 0 where that differs."""
+    """Return how many consecutive ranks of a tenant share a host everywhere; 0 where that differs."""
     if per_host < 2:
         return 0
     hosts = [rank // per_host for rank in ranks]

@@ -102,7 +102,7 @@ def _layout(values: Values, ranks: int) -> ParallelLayout:
 
 
 def _training_volumes(values: Values, layout: ParallelLayout) -> tuple[TrainingVolumes, str]:
-    """What a step moves, and a note on how it was scaled."""
+    """Return what a step moves, and a note on how it was scaled."""
     if not values.given("model"):
         for parameter in _OF_MODELS:
             if values.given(parameter.name):

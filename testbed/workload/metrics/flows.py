@@ -333,7 +333,7 @@ FLOWS.metric(
 
 
 def spurious_retransmit_share(spurious_packets: float, retransmitted_packets: float) -> float | None:
-    """Of the packets sent again, those whose original arrived."""
+    """Return which share of the packets sent again had an original that arrived."""
     return spurious_packets / retransmitted_packets if retransmitted_packets > 0 else None
 
 

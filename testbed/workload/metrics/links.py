@@ -362,5 +362,5 @@ def _measure_marking_error(curves: MarkingCurves) -> float | None:
 
 
 def _measure_pause_fraction(pauses: PauseCounts) -> float | None:
-    """Of the queue that was paused longest."""
+    """Return the share of time of the queue that was paused longest."""
     return pauses.longest_s / pauses.elapsed_s if pauses.elapsed_s > 0 else None

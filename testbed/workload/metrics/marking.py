@@ -1,4 +1,4 @@
-"""How well queues keep to their ECN curve: marks by the depth that decided, against the straight lines of WRED.
+"""Tells how well queues keep to their ECN curve: marks by the depth that decided, against the straight lines of WRED.
 
 The curve is that of switches and of DCQCN (SIGCOMM 2015, figure 5): 0 up to Kmin, linear to Pmax at Kmax, 1 above.
 """
@@ -12,7 +12,7 @@ LEAST_PACKETS = 300
 
 
 def marking_probability(depth_bytes: float, kmin_bytes: float, kmax_bytes: float, pmax: float) -> float:
-    """At one depth. Kmin itself does not mark, Kmax marks everything."""
+    """Return the probability at one depth. Kmin itself does not mark, Kmax marks everything."""
     if depth_bytes >= kmax_bytes and depth_bytes > kmin_bytes:
         return 1.0
     if depth_bytes <= kmin_bytes:

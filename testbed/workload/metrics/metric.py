@@ -89,7 +89,7 @@ class Metric:
 
     @property
     def samples(self) -> tuple[str, ...]:
-        """What it is computed from: the parameters of `compute`, whose names carry their units."""
+        """Return what it is computed from: the parameters of `compute`, whose names carry their units."""
         return tuple(inspect.signature(self.compute).parameters)
 
     def as_json(self) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class JobTime:
 
     @property
     def seconds(self) -> float:
-        """From the first beginning to the last end."""
+        """Return the time from the first beginning to the last end."""
         return max(self.end_s) - min(self.start_s)
 
 

@@ -86,7 +86,7 @@ class RunSummary:
 
     @property
     def runs(self) -> int:
-        """How many runs have a value."""
+        """Return how many runs have a value."""
         return sum(value is not None for value in self.values)
 
 
@@ -106,7 +106,7 @@ def summarise_runs(values: Iterable[float | None]) -> RunSummary:
 
 
 def summarise_metrics(runs: Sequence[Mapping[str, float | None]]) -> dict[str, RunSummary]:
-    """Every metric that any run has, in the order of their first appearance; a run without it counts as None."""
+    """Return every metric that any run has, in the order of their first appearance; a run without it counts as None."""
     names = dict.fromkeys(name for run in runs for name in run)
     return {name: summarise_runs(run.get(name) for run in runs) for name in names}
 

@@ -29,7 +29,8 @@ def convergence_time(
     tolerance: float = TOLERANCE,
     windows: int = WINDOWS,
 ) -> float | None:
-    """From the event to the end of the first of `windows` windows in a row with every flow near its fair share.
+    """Return the time from the event to the end of the first of `windows` windows in a row with every flow near its
+    fair share.
 
     `flow_bps[f][w]` is flow f's rate in window w; near is within `tolerance` of `fair_bps[f]`. None: never.
     """
@@ -135,7 +136,8 @@ def recovery_time(
     tolerance: float = TOLERANCE,
     windows: int = WINDOWS,
 ) -> float | None:
-    """From the event until the rate is back at (1 - tolerance) of what it was, for `windows` windows in a row, s.
+    """Return the time from the event until the rate is back at (1 - tolerance) of what it was, for `windows` windows in
+    a row, s.
 
     0 where it never fell below; None where it never came back.
     """
@@ -183,7 +185,7 @@ TIMELINE.metric(
 def redistribution_time(
     time_s: Sequence[float], mmr: Sequence[float], event_s: float, ideal: float, windows: int = WINDOWS
 ) -> float | None:
-    """From the event until the links' max / mean is at most 1.1 times its ideal after the failure, s."""
+    """Return the time from the event until the links' max / mean is at most 1.1 times the ideal one, s."""
     _check(time_s, mmr)
     return _reached(time_s, [ratio <= 1.1 * ideal for ratio in mmr], event_s, windows)
 
@@ -218,7 +220,7 @@ def _check(time_s: Sequence[float], *series: Sequence[float]) -> None:
 
 
 def detection_time(event_s: float, detected_s: Sequence[float]) -> float | None:
-    """From the event to the first notice of it, s; None where nobody noticed."""
+    """Return the time from the event to the first notice of it, s; None where nobody noticed."""
     return min((at - event_s for at in detected_s if at >= event_s), default=None)
 
 

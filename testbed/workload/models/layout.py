@@ -36,5 +36,5 @@ class ParallelLayout:
         return [self.rank(tensor=tensor, pipeline=pipeline, data=d) for d in range(self.data)]
 
     def stage(self, pipeline: int) -> list[int]:
-        """All ranks of a pipeline stage."""
+        """Return all ranks of a pipeline stage."""
         return [rank for d in range(self.data) for rank in self.tensor_group(pipeline=pipeline, data=d)]

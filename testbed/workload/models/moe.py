@@ -69,7 +69,7 @@ def generate_moe(
 def draw_token_counts(
     popularity: Sequence[float], *, ranks: int, tokens: int, top_k: int, rng: random.Random
 ) -> Counts:
-    """How many tokens each rank sends to each (itself included): `top_k` different experts for every token."""
+    """Return how many tokens each rank sends to each (itself included): `top_k` different experts for every token."""
     experts = len(popularity)
     ends = list(accumulate(popularity))
     counts = [[0] * ranks for _ in range(ranks)]

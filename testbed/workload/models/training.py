@@ -133,7 +133,7 @@ def _add_passes(
     buckets: int,
     label: str,
 ) -> None:
-    """All stages' passes, each once the pass that it needs from another stage has been added."""
+    """Add all stages' passes, each once the pass that it needs from another stage has been added."""
     stages = layout.pipeline
     queues = [
         schedule_of(schedule, stage=stage, stages=stages, micro_batches=micro_batches)[::-1] for stage in range(stages)

@@ -1,1 +1,1 @@
-"""What a run should measure at best, or with a given load balancing: ideals, rooflines, max-min fair shares."""
+"""The figures that a run should measure at best, or with a given load balancing: ideals, rooflines, fair shares."""

@@ -79,11 +79,11 @@ class FabricGraph:
         return tuple(number for number, link in enumerate(self.links) if link.tier == name)
 
     def leaving_bps(self, endpoint: str) -> float:
-        """What its links carry from it."""
+        """Return what its links carry from it."""
         return sum(self.links[number].capacity_bps for number in self._outgoing.get(endpoint, ()))
 
     def entering_bps(self, endpoint: str) -> float:
-        """What its links carry to it."""
+        """Return what its links carry to it."""
         return sum(self.links[number].capacity_bps for number in self._incoming.get(endpoint, ()))
 
     def access_bps(self, source: str, destination: str) -> float:
@@ -134,7 +134,7 @@ class FabricGraph:
         raise NoPath(f"routes from {source} to {destination} go round in a circle")
 
     def paths(self, source: str, destination: str, limit: int = 4096) -> list[tuple[int, ...]]:
-        """All equal-cost paths. Raises `NoPath`, and `ValueError` where there are more than `limit`."""
+        """Return all equal-cost paths. Raises `NoPath`, and `ValueError` where there are more than `limit`."""
         self._check(source, destination)
         found: list[tuple[int, ...]] = []
         waiting: list[tuple[str, tuple[int, ...]]] = [(source, ())]

@@ -39,7 +39,7 @@ class Usage:
         return Usage(self.flow[keep], self.link[keep], self.weight[keep], self.flows)
 
     def loads(self, amounts: Floats, links: int) -> Floats:
-        """What each link carries when each flow sends `amounts`."""
+        """Return what each link carries when each flow sends `amounts`."""
         return np.asarray(np.bincount(self.link, self.weight * amounts[self.flow], minlength=links), dtype=np.float64)
 
 
@@ -123,7 +123,7 @@ def fill(usage: Usage, capacity: Floats) -> Floats:
 
 
 def completion_times(sizes: Sequence[float] | Floats, rates: Callable[[npt.NDArray[np.bool_]], Floats]) -> Floats:
-    """When each flow has sent its size if rates are those of `rates(which are still sending)` at any time.
+    """Return when each flow has sent its size if rates are those of `rates(which are still sending)` at any time.
 
     A fluid: rates change only when a flow ends. `inf` for a flow that never gets a rate.
     """

@@ -1,4 +1,4 @@
-"""What oracles say: flows in, metrics with their spread over seeds out, under the names of the catalogue."""
+"""Asks the oracles: flows in, metrics with their spread over seeds out, under the names of the catalogue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AS_GIVEN = Framing(payload_bytes=1 << 62, overhead_bytes=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """From one endpoint to another. `size_bytes` (with headers) None: it sends as long as is measured."""
+    """A flow from one endpoint to another. `size_bytes` (with headers) None: it sends as long as is measured."""
 
     source: str
     destination: str
@@ -72,7 +72,7 @@ def predict(oracle: str, runs: Sequence[Mapping[str, float | None]]) -> Predicti
 
 
 def has_sizes(flows: Sequence[Flow]) -> bool:
-    """Whether flows end. Raises `ValueError` where some do and some do not."""
+    """Tell whether flows end. Raises `ValueError` where some do and some do not."""
     sized = {flow.size_bytes is not None for flow in flows}
     if len(sized) > 1:
         raise ValueError("either all flows have a size or none has")
@@ -104,7 +104,7 @@ def flow_metrics(
 
 
 def link_metrics(graph: FabricGraph, usage: Usage, amounts: Floats, tier: str) -> dict[str, float | None]:
-    """How evenly the links of a tier are loaded when each flow sends `amounts`."""
+    """Return how evenly the links of a tier are loaded when each flow sends `amounts`."""
     loads = usage.loads(amounts, len(graph.links))
     by_switch: defaultdict[str, list[float]] = defaultdict(list)
     for number in graph.tier(tier):

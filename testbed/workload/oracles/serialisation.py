@@ -51,12 +51,12 @@ WIRE_GAP_BYTES = 20
 
 
 def tcp_framing(mtu_bytes: int) -> Framing:
-    """On a shaped port: Ethernet 14, IPv4 20, TCP 20 and its timestamps 12 (RFC 7323)."""
+    """Count the framing on a shaped port: Ethernet 14, IPv4 20, TCP 20 and its timestamps 12 (RFC 7323)."""
     return Framing(payload_bytes=mtu_bytes - 52, overhead_bytes=66)
 
 
 def serialisation_s(wire_bytes: float, rate_bps: float) -> float:
-    """How long a link sends these bytes."""
+    """Return how long a link sends these bytes."""
     if rate_bps <= 0:
         raise ValueError(f"a rate of {rate_bps} bit/s")
     return 8 * wire_bytes / rate_bps
