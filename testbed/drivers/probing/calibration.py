@@ -40,6 +40,8 @@ MTU_BYTES = 4500
 WARM_UP_S = 0.1
 BACKGROUND_S = 0.2
 MEASURE_S = 0.4
+QUIET_SHARE = 0.25
+"""Of the machine's CPUs: others may have so much before the measurement without being its rivals."""
 TRIES = 3
 """The smallest counts: a job of somebody else that ends meanwhile flatters a try, and too large a k harms nothing."""
 _ROLES = ("a", "s", "t", "b")
@@ -47,9 +49,9 @@ _CHUNK_BYTES = 1 << 18
 
 
 def measure_forwarding() -> float:
-    """Bit/s over one switch hop at full CPU, in packets of `MTU_BYTES`. Takes two seconds.
+    """Measure the bit/s over one switch hop at full CPU, in packets of `MTU_BYTES`. Takes two seconds.
 
-    The load that was there before is taken off; a machine that others saturate still looks small.
+    A small load that was there before is taken off; a machine that others use looks smaller than it is.
     """
     kernel = NetnsKernel("calibration")
     try:
@@ -109,7 +111,7 @@ def _measure(kernel: NetnsKernel) -> tuple[int, float]:
         before, cpu_before, started = sum(counts), _busy_s(), time.monotonic()
         threads[0].join(MEASURE_S)
         carried, elapsed = sum(counts) - before, time.monotonic() - started
-        cpu_s = _busy_s() - cpu_before - background * elapsed
+        cpu_s = own_cpu_s(_busy_s() - cpu_before, background, elapsed, len(os.sched_getaffinity(0)))
         if elapsed < MEASURE_S:
             raise OSError("the calibration's connection broke")
         for pair in pairs:
@@ -119,6 +121,16 @@ def _measure(kernel: NetnsKernel) -> tuple[int, float]:
         for thread in threads:
             thread.join()
     return carried * 8, cpu_s
+
+
+def own_cpu_s(busy_s: float, background: float, elapsed_s: float, cpus: int) -> float:
+    """Return the CPU seconds that the measurement itself took, out of `busy_s` of the machine in `elapsed_s`.
+
+    `background` is how many CPUs were busy before it began. So much is taken off only where it leaves most of the
+    machine free: others that had every CPU before get less beside the measurement, and what they lost would count as
+    not used at all.
+    """
+    return busy_s - background * elapsed_s if background < QUIET_SHARE * cpus else busy_s
 
 
 def _background_load() -> float:
