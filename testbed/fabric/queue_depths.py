@@ -83,7 +83,7 @@ def pause_depths(item: TrafficClass, port: PortShape, share: int | None = None) 
         headroom = depth_bytes(pfc.headroom, bdp)
     xon = None if pfc is None or pfc.xon is None else depth_bytes(pfc.xon, bdp)
     if pfc is not None and pfc.xoff is not None:
-        xoff = depth_bytes(pfc.xoff, bdp)
+        xoff = max(1, depth_bytes(pfc.xoff, bdp))  # a small part of a small BDP: of 0 a queue would pause for ever
     else:
         xoff = LEAST_XOFF_FRAMES * frame
         if xon is not None:
