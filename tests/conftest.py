@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from golden_files import OPTION as REGENERATE_GOLDENS
 from leftovers import Leftovers, Snapshot, left_since, look, mark_this_run
@@ -24,6 +25,10 @@ from xdist.scheduler import LoadScopeScheduling
 from testbed.drivers.probing.kernel_probe import probe_kernel
 from testbed.drivers.probing.machine import find_frr, require_root
 from testbed.errors import CapabilityError
+
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
+"""How long an example takes says something of the machine, and nothing of the code."""
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 ALONE = IN_CI or os.environ.get("TESTBED_TEST_ALONE") == "1"

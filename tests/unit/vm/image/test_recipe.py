@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,11 @@ def test_the_kernel_is_new_enough_for_rxe_in_namespaces() -> None:
     assert load_recipe().oldest_kernel >= (7, 1)
     assert version_numbers("7.3.4+deb13-amd64") == (7, 3, 4)
     assert version_numbers("unknown") == ()
+
+
+def test_what_an_image_starts_of_ours_is_there() -> None:
+    """The files of images name modules of the package, and nothing else would notice that one has moved."""
+    texts = [path.read_text() for path in (CHECKOUT / "images").rglob("*") if path.is_file() and path.suffix != ".svg"]
+    named = {name for text in texts for name in re.findall(r"-m (testbed(?:\.\w+)*)", text)}
+    assert "testbed.vm.virtual.job" in named
+    assert [name for name in sorted(named) if find_spec(name) is None] == []
