@@ -26,11 +26,11 @@ from testbed.drivers.probing.kernel_probe import probe_kernel
 from testbed.drivers.probing.machine import find_frr, require_root
 from testbed.errors import CapabilityError
 
-hypothesis.settings.register_profile("untimed", deadline=None)
-hypothesis.settings.load_profile("untimed")
-"""How long an example takes says something of the machine, and nothing of the code."""
-
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
+if not IN_CI:  # there hypothesis has a profile of its own, which draws the same examples each time
+    # How long an example takes says something of the machine, and nothing of the code.
+    hypothesis.settings.register_profile("untimed", deadline=None)
+    hypothesis.settings.load_profile("untimed")
 ALONE = IN_CI or os.environ.get("TESTBED_TEST_ALONE") == "1"
 PRIVILEGED = ("netns", "frr", "docker")
 TOOLS = ("tshark",)
