@@ -14,14 +14,14 @@ from testbed.deploy.records.journal import Journal, LabState
 from testbed.deploy.records.lab_record import LabRecord, LabUnreadable
 from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.runtimes.registry import RUNTIMES
-from testbed.deploy.runtimes.runtime import LiveNodes
+from testbed.deploy.runtimes.runtime import LiveNodes, not_started
 from testbed.deploy.watch.sessions import BgpSession, read_sessions
 from testbed.drivers.netlink.counters import read_counters
 from testbed.drivers.netlink.routes import KernelRoute, RouteKey, all_routes, bgp_routes
 from testbed.drivers.netlink.rtnetlink import RouteSocket, set_link_state
 from testbed.drivers.nodes import namespaces, processes, syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.errors import DriverError, TestbedError
+from testbed.errors import TestbedError
 from testbed.model import DelayBy, Lab, Node, NodeKind
 from testbed.model.codec import decode_lab
 from testbed.model.container import NETNS
@@ -183,7 +183,7 @@ class RunningLab:
         if name == NETNS:
             return None
         if name not in self._runtimes:
-            raise DriverError(f"{node}: its container was not started", hint="`testbed destroy` removes what is left")
+            raise not_started(node)
         return self._runtimes[name]
 
     def spawn(self, node: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:

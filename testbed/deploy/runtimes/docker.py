@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.deploy.records.journal import Journal, JournalContent, JournalledContainers, LabState
-from testbed.deploy.runtimes.runtime import NodesRemain
+from testbed.deploy.runtimes.runtime import NodesRemain, not_started
 from testbed.deploy.steps import StepCallback, StepEvent, step
 from testbed.drivers.images.container_images import outdated_images
 from testbed.drivers.nodes import container_exec
@@ -110,7 +110,7 @@ class LiveContainers:
         """The engine's name of a node's container. Raises `DriverError` where it was not started."""
         found = self._journalled.ids.get(node)
         if found is None:
-            raise DriverError(f"{node}: its container was not started", hint="`testbed destroy` removes what is left")
+            raise not_started(node)
         return found
 
     def spawn(self, node: str, argv: Sequence[str], options: dict[str, Any]) -> subprocess.Popen[bytes]:

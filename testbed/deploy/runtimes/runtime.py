@@ -15,13 +15,18 @@ from testbed.deploy.records.journal import Journal, JournalContent
 from testbed.deploy.steps import StepCallback
 from testbed.drivers.nodes.netns import NetnsKernel
 from testbed.drivers.routing.frr import Elsewhere
-from testbed.errors import TestbedError
+from testbed.errors import DriverError, TestbedError
 from testbed.model import Lab
 from testbed.plan.operations import LabPlan, StartContainer
 
 
 class NodesRemain(TestbedError):
     """Nodes of a lab could not be removed: the lab stays recorded until they are."""
+
+
+def not_started(node: str) -> DriverError:
+    """The error for a node that a lab should have, and whose container its deploy did not come to start."""
+    return DriverError(f"{node}: its container was not started", hint="`testbed destroy` removes what is left")
 
 
 class DeployingNodes(Protocol):
