@@ -7,16 +7,14 @@ itself, and one that was killed is undone by `destroy`, which needs nothing but 
 from __future__ import annotations
 
 import datetime
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from testbed.datapath import pins
+from testbed.deploy.interruption import signals_later, uninterrupted
 from testbed.deploy.links.changes import declare_wires
 from testbed.deploy.live import RunningLab
 from testbed.deploy.mechanisms import choose_delay, require_marker, require_rdma
@@ -167,7 +165,7 @@ def _deploy_new(
         raise
     except BaseException:
         if not options.keep_failed:
-            with _uninterrupted():
+            with uninterrupted():
                 _destroy_locked(lab.name, state, notify)
         raise
     return record
@@ -281,7 +279,7 @@ def _bring_up(
         # What needs no lock of the kernel is done beside the links, which are made on one CPU. It has ended when the
         # pool is left, whatever happens.
         with ThreadPoolExecutor(3, thread_name_prefix="deploy") as pool:
-            with _signals_later():
+            with signals_later():
                 loading = pool.submit(_load_data_path, plan, run) if plan.qos is not None else None
                 beside = [pool.submit(write_lab_directory, lab, plan, Path(record.directory), journal)]
                 elsewhere = {node: how for nodes in runtimes for node, how in nodes.elsewhere.items()}
@@ -295,7 +293,7 @@ def _bring_up(
             if loading is not None:
                 with step("data path", notify):
                     kernel.use_data_path(loading.result())
-                with _signals_later():
+                with signals_later():
                     beside.append(pool.submit(attach, plan, state.run, run, state.lab_directory(lab.name)))
             with step("ports", notify, f"{len(plan.ports)} ports"):
                 kernel.apply(ports)
@@ -414,37 +412,3 @@ def _destroy_locked(name: str, state: StateDirectory, notify: StepCallback) -> D
         state.forget(name)
         state.restore_machine()
     return DestroyOutcome(lab=name, nodes=removal.nodes, unknown=tuple(dict.fromkeys(content.unknown)))
-
-
-@contextmanager
-def _signals_later() -> Iterator[None]:
-    """Signals take effect when the context ends.
-
-    A pool that is interrupted while it starts a thread does not know the thread, and would not wait for its end.
-    """
-    received: list[int] = []
-    with _handling(lambda number, _frame: received.append(number)):
-        yield
-    if received:
-        signal.raise_signal(received[0])
-
-
-@contextmanager
-def _handling(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> Iterator[None]:
-    """Handle SIGINT and SIGTERM so; in another thread than the main one they do not reach us anyway."""
-    previous: dict[signal.Signals, Callable[..., object] | int | None] = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            previous[number] = signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        for number, before in previous.items():
-            signal.signal(number, before)
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back while an undo runs: a second Ctrl-C must not leave half of a lab."""
-    with _handling(signal.SIG_IGN):
-        yield

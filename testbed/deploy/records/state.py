@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from testbed.deploy import neighbours
+from testbed.deploy.interruption import signals_later
 from testbed.deploy.records.files import locked, write_state
 from testbed.deploy.records.lab_record import LabRecord, parse_record, salvage_links, salvage_slot
 from testbed.errors import CapabilityError, LabNotFound, TestbedError
@@ -70,22 +71,32 @@ class StateDirectory:
     @contextlib.contextmanager
     def lock_lab(self, lab: str) -> Iterator[None]:
         """Hold one lab for as long as a command changes it; raises `StateBusy` if another does."""
-        self.prepare()
         path = self.state / f"{lab}.lock"
         with contextlib.ExitStack() as held:
+            ours = False
             try:
-                held.enter_context(locked(path, wait=False))
-            except BlockingIOError as error:
-                raise StateBusy(
-                    f"another command is working on the lab {lab}", hint=f"wait for it; `fuser {path}` names it"
-                ) from error
-            try:
+                with signals_later():  # whom they interrupt must know what has been made
+                    self.prepare()
+                    try:
+                        held.enter_context(locked(path, wait=False))
+                    except BlockingIOError as error:
+                        raise StateBusy(
+                            f"another command is working on the lab {lab}", hint=f"wait for it; `fuser {path}` names it"
+                        ) from error
+                    ours = True
                 yield
-            finally:
-                if not self.exists(lab):
-                    path.unlink(missing_ok=True)
-                    with contextlib.suppress(OSError):
-                        self.run.rmdir()  # goes only when no lab is left in it
+                self._leave_no_trace(lab, path)
+            except BaseException:
+                if ours:
+                    self._leave_no_trace(lab, path)  # whole, even where what ended is the one above
+                raise
+
+    def _leave_no_trace(self, lab: str, lock: Path) -> None:
+        """Remove the lock of a lab that is not there, and the run directory if no lab is left in it."""
+        if not self.exists(lab):
+            lock.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self.run.rmdir()
 
     @contextlib.contextmanager
     def lock_measurement(self, *, wait: bool = True) -> Iterator[None]:

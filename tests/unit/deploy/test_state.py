@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import errno
 import json
+import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
 from testbed import files
 from testbed.deploy.pausing import reaction
+from testbed.deploy.records import files as locks
 from testbed.deploy.records import state as module
 from testbed.deploy.records.journal import Journal, LabState, StateError
 from testbed.deploy.records.lab_record import SCHEMA, LabUnreadable
@@ -112,6 +116,43 @@ def test_locks_of_labs_that_are_no_more_leave_no_file(state: StateDirectory) -> 
         state.forget("one")
     assert {path.name for path in state.state.iterdir()} == {"labs"}
     assert not state.run.exists()
+
+
+def _interrupted_at(line: int, state: StateDirectory) -> bool:
+    """Lock a lab and send SIGINT where the `line`-th line of locking begins; False where there are not as many."""
+    left, sent = line, False
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal left, sent
+        if frame.f_code.co_filename not in {module.__file__, locks.__file__}:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                sent = True
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    before = sys.gettrace()
+    try:
+        sys.settrace(trace)
+        with state.lock_lab("one"):
+            pass
+    except KeyboardInterrupt:
+        assert sent
+    finally:
+        sys.settrace(before)
+    return sent
+
+
+def test_an_interruption_at_any_line_of_locking_leaves_no_file(tmp_path: Path) -> None:
+    """SIGINT right after the lock's file was made, before anybody knew of it, left it and the run directory."""
+    state = StateDirectory(tmp_path / "state", tmp_path / "run")
+    line = 0
+    while _interrupted_at(line := line + 1, state):
+        found = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*"))
+        assert set(found) <= {"state", "state/labs"}, f"at line {line}: {found}"
+    assert line > 20
 
 
 def test_forgetting_a_lab_leaves_the_others(state: StateDirectory) -> None:
