@@ -106,19 +106,6 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def plot_trace(trace: PdcTrace, title: str, target: Path) -> None:
-    """Draw the trace to an SVG file. Raises `TestbedError` if its name ends otherwise, or it cannot be written."""
-    if target.suffix.lower() != ".svg":
-        raise TestbedError(
-            f"cannot write {target}: a trace is drawn as SVG",
-            hint="name a file ending in .svg; a browser shows it, and prints it to a PDF",
-        )
-    try:
-        target.write_text(draw_trace(trace, title), encoding="utf-8")
-    except OSError as error:
-        raise TestbedError(f"cannot write {target}: {error.strerror}") from error
-
-
 def draw_trace(trace: PdcTrace, title: str) -> str:
     """The text of an SVG file with three charts over one time: window and losses, round trips, and paths."""
     times = [at for at, *_ in (*trace.windows, *trace.round_trips, *trace.paths)]

@@ -14,16 +14,19 @@ app = verb_group("uet", NODES_AND_LINKS, "Look at the UET transport.")
 @app.command()
 def plot(
     trace: Annotated[Path, typer.Argument(metavar="TRACE", help="Events of an endpoint, one JSON object a line.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Picture to write: an .svg file.")] = Path("trace.svg"),
+    output: Annotated[Path, typer.Option("-o", "--output", help="Picture to write: .svg, .png or .pdf.")] = Path(
+        "trace.svg"
+    ),
     pdc: Annotated[int | None, typer.Option("--pdc", help="PDCID; default: the one that sent most.")] = None,
 ) -> None:
     """Draw window, round trips, paths and losses of a PDC over time."""
-    from testbed.report.transport_trace import busiest_pdc, gather, load_trace, plot_trace
+    from testbed.report.chart.picture import write_picture
+    from testbed.report.transport_trace import busiest_pdc, draw_trace, gather, load_trace
 
     events = load_trace(trace)
     chosen = busiest_pdc(events) if pdc is None else pdc
     gathered = gather(events, chosen)
-    plot_trace(gathered, f"PDC {chosen} of {trace.name}", output)
+    write_picture(draw_trace(gathered, f"PDC {chosen} of {trace.name}"), output)
     lost = {kind: len(times) for kind, times in gathered.losses.items()}
     print(f"PDC {chosen}: {len(gathered.paths)} packets sent, {lost or 'nothing lost'}: {output}", file=sys.stderr)
 

@@ -9,7 +9,8 @@ import pytest
 from wire_pair import WirePair
 
 from testbed.errors import TestbedError
-from testbed.report.transport_trace import PdcTrace, busiest_pdc, draw_trace, gather, load_trace, plot_trace
+from testbed.report.chart.picture import write_picture
+from testbed.report.transport_trace import PdcTrace, busiest_pdc, draw_trace, gather, load_trace
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -45,7 +46,7 @@ def test_the_picture(tmp_path: Path) -> None:
     write_trace(path)
     events = load_trace(path)
     target = tmp_path / "picture.svg"
-    plot_trace(gather(events, busiest_pdc(events)), "a <b> $c$", target)
+    write_picture(draw_trace(gather(events, busiest_pdc(events)), "a <b> $c$"), target)
     picture = ElementTree.fromstring(target.read_text())
     written = [item.text or "" for item in picture.iter(f"{SVG}text")]
     assert "a <b> $c$" in written
@@ -76,15 +77,6 @@ def test_what_is_drawn_is_what_happened() -> None:
     assert nacked not in drawn["timeout (2)"], "two kinds at one moment do not cover each other"
     heights = [item.text for item in picture.iter(f"{SVG}text") if item.text and item.text.startswith("-")]
     assert heights == [], "nothing is below zero"
-
-
-@pytest.mark.parametrize("name", ["picture.nonsense", "picture.png", "missing/picture.svg"])
-def test_a_name_that_is_no_picture(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "trace.jsonl"
-    write_trace(path)
-    events = load_trace(path)
-    with pytest.raises(TestbedError, match="cannot write"):
-        plot_trace(gather(events, busiest_pdc(events)), "", tmp_path / name)
 
 
 @pytest.mark.parametrize(
