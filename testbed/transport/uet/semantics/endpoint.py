@@ -106,7 +106,7 @@ class Endpoint:
         payload = _view(data)
         operation = Operation(OpKind.SEND, self.completions, context, now, payload)
         if how is SendKind.EAGER:
-            self._start(operation, to, MessageHeader(Opcode.SEND, header_data=header_data), payload, mode, now)
+            self._start(operation, to, MessageHeader(Opcode.SEND, 0, 0, header_data), payload, mode, now)
         else:
             self._defer(operation, to, payload, how, mode, now)
         return operation
@@ -127,7 +127,7 @@ class Endpoint:
         operation = Operation(OpKind.TSEND, self.completions, context, now, payload)
         operation.tag = tag
         if how is SendKind.EAGER:
-            header = MessageHeader(Opcode.TAGGED_SEND, tag, header_data=header_data)
+            header = MessageHeader(Opcode.TAGGED_SEND, tag, 0, header_data)
             self._start(operation, to, header, payload, mode, now)
         else:
             self._defer(operation, to, payload, how, mode, now)
@@ -193,7 +193,7 @@ class Endpoint:
         return operation
 
     def _posted(self, operation: Operation, unexpected: UnexpectedMessage | None, now: int) -> None:
-        """A receive is posted, or has met a message that came before it."""
+        """Give a receive the message that came before it, if there is one: else it is posted."""
         if unexpected is not None:
             self._semantics.take_unexpected(unexpected, operation, now)
 
@@ -277,13 +277,9 @@ class Endpoint:
         kind = OpKind.ATOMIC if fetch is None else OpKind.FETCH_ATOMIC
         view = None if fetch is None else _view(fetch)
         operation = Operation(kind, self.completions, context, now, view)
-        header = MessageHeader(
-            opcode=Opcode.ATOMIC if fetch is None else Opcode.FETCHING_ATOMIC,
-            match_bits=remote_buffer.key,
-            buffer_offset=remote_buffer.offset,
-            extension=atomic_extension(amo),
-            request_length=total,
-        )
+        opcode = Opcode.ATOMIC if fetch is None else Opcode.FETCHING_ATOMIC
+        extension = atomic_extension(amo)
+        header = MessageHeader(opcode, remote_buffer.key, remote_buffer.offset, None, extension, total)
         pdc = self._fep.submit(to.ip, self.address.job_id, mode, now)
         transfers = self._fep.transfers(pdc)
         pending = None if view is None else FetchedValue(transfers, operation, view)
