@@ -21,7 +21,7 @@ from testbed.transport.uet.delivery.pdc import Pdc
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.packets.codes import RETURN_CODE_MEANINGS, Mode, ReturnCode
-from testbed.transport.uet.semantics.endpoint import Endpoint
+from testbed.transport.uet.semantics.endpoint import Endpoint, TaggedMessage
 from testbed.transport.uet.semantics.operations import Operation
 from testbed.worker.curves import MOST_CHANNELS, ChannelState
 from testbed.worker.errors import ProgramError, TrafficError
@@ -148,9 +148,11 @@ class UetTraffic:
             return None
         from testbed.transport.uet.security.key_derivation import load_key
         from testbed.transport.uet.security.tss import SecureDomain, SecurityMode, first_counter
+        from testbed.transport.uet.security.tss_header import Tsc
 
         key = load_key(self._settings.security_key)
-        return SecureDomain(_SDI, key, first_counter=first_counter(time.time_ns()), mode=SecurityMode.CLUSTER)
+        first_tsc = Tsc(counter=first_counter(time.time_ns()))
+        return SecureDomain(_SDI, key, first_tsc=first_tsc, mode=SecurityMode.CLUSTER)
 
     def connect(self) -> None:
         """Do nothing: a context is there with its first packet."""
@@ -178,7 +180,8 @@ class UetTraffic:
             data = self._buffers.outgoing(step)
         to = FepAddress(self._addresses[step.destination], 0, _RESOURCE_INDEX, self._settings.job_id)
         try:
-            nic.endpoint.tsend(to, data, step.number, time.monotonic_ns(), mode=self._mode, context=step)
+            message = TaggedMessage(data, step.number)
+            nic.endpoint.tsend(to, message, time.monotonic_ns(), mode=self._mode, context=step)
         except UsageError as error:
             raise TrafficError(f"{self._what(step)}: {error}") from error
         self._sent_bytes[step.channel] += step.size_bytes

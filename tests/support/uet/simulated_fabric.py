@@ -7,16 +7,18 @@ from random import Random
 from typing import Any
 
 from testbed.transport.simulation import (
+    LeafSpineSize,
     LinkSettings,
     Network,
     PortSettings,
+    Tier,
     leaf_spine,
     star,
 )
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.fep import Fep
-from testbed.transport.uet.memory import Access
+from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.semantics.endpoint import Endpoint
 from testbed.transport.uet.semantics.operations import Operation
 from testbed.transport.uet.trace import Trace
@@ -85,21 +87,10 @@ class Fabric:
         self.network = star(self.feps, link=link, port=port, seed=self.seed)
         return self
 
-    def leaf_spine(
-        self, leaves: int, spines: int, port: PortSettings, *, last_hop: PortSettings | None = None
-    ) -> Fabric:
-        link = LinkSettings(rate_bps=RATE, delay_ns=delay_ns(4))
-        self.network = leaf_spine(
-            self.feps,
-            leaves=leaves,
-            hosts_per_leaf=len(self.feps) // leaves,
-            spines=spines,
-            host_link=link,
-            fabric_link=link,
-            port=port,
-            last_hop=last_hop,
-            seed=self.seed,
-        )
+    def leaf_spine(self, leaves: int, spines: int, port: PortSettings) -> Fabric:
+        size = LeafSpineSize(leaves=leaves, hosts_per_leaf=len(self.feps) // leaves, spines=spines)
+        tier = Tier(link=LinkSettings(rate_bps=RATE, delay_ns=delay_ns(4)), port=port)
+        self.network = leaf_spine(self.feps, size, host_tier=tier, fabric_tier=tier, seed=self.seed)
         return self
 
     def write(self, source: int, target: int, size: int) -> Operation:
@@ -107,7 +98,7 @@ class Fabric:
         key = KEY + len(self.transfers)
         self.feps[target].register(bytearray(size), ALL_ACCESS, JOB, key)
         data = bytes([key & 0xFF]) * size
-        operation = self.endpoints[source].write(self.addresses[target], data, key, 0, self.network.now)
+        operation = self.endpoints[source].write(self.addresses[target], data, RemoteBuffer(key), self.network.now)
         self.transfers.append(Transfer(source, target, operation))
         return operation
 
