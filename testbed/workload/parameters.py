@@ -9,7 +9,7 @@ is asked for them by one object. Its class declares them, and nothing else does:
         stripes: int = asked(whole("stripes", 1, "Says in how many parts a file is written."))
         period_ns: int = asked(duration("period", "0ns", "Gives the time from one checkpoint to the next."))
 
-`parameters_of` it are those of the kind, and `Values.make` makes it of what was written.
+The kind has `parameters_of(Checkpoint)`, and `Values.make` makes the object of what was written.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from testbed.errors import WorkloadError
 from testbed.units import ByteCount, Duration
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 BDP = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*bdp\s*", re.IGNORECASE)
 """A size in bandwidth-delay products of the lab: "64bdp"."""
@@ -29,7 +32,7 @@ BDP = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*bdp\s*", re.IGNORECASE)
 _PARAMETER = "parameter"
 """In the metadata of a field: the parameter by which a user gives it."""
 
-Asked = TypeVar("Asked")
+Asked = TypeVar("Asked", bound="DataclassInstance")
 """A dataclass whose fields declare parameters."""
 
 
@@ -186,7 +189,7 @@ def asked(parameter: Parameter) -> Any:
     return field(default=default, metadata={_PARAMETER: parameter})
 
 
-def parameters_of(asked_for: type[Any]) -> tuple[Parameter, ...]:
+def parameters_of(asked_for: type[DataclassInstance]) -> tuple[Parameter, ...]:
     """Return the parameters that the fields of a dataclass declare by `asked`, in their order."""
     return tuple(one.metadata[_PARAMETER] for one in fields(asked_for) if _PARAMETER in one.metadata)
 
@@ -280,9 +283,10 @@ class Values:
     def make(self, asked_for: type[Asked], **resolved: Any) -> Asked:
         """Make what a generator is asked for: its fields have the values of the parameters that they declare.
 
-        `resolved` are fields that take more than that. A field whose parameter is none of these has its default.
+        `resolved` are the values of other fields, and of those that take more than one parameter's value. A field
+        whose parameter the kind does not have keeps its default.
         """
-        for one in fields(asked_for):  # type: ignore[arg-type]
+        for one in fields(asked_for):
             parameter = one.metadata.get(_PARAMETER)
             if parameter is not None and one.name not in resolved and parameter.name in self.parameters:
                 resolved[one.name] = self._plain(parameter)
