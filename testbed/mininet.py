@@ -23,9 +23,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from testbed.api import load_model
+from testbed.api import DeployKeywords, load_model
 from testbed.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, DeployOutcome, deploy_lab, destroy_lab
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.state import StateDirectory
@@ -240,19 +240,27 @@ def build(
     *,
     name: str | None = None,
     overrides: Mapping[str, object] | None = None,
+    **how: Unpack[DeployKeywords],
+) -> LabNet:
+    """A network of a topology file, or of YAML text if it has a line break; its nodes and links are there.
+
+    `start` waits until routing has converged, `stop` destroys the lab. A lab that is deployed as asked already, by a
+    script that was killed, is used as it stands. `overrides` replaces keys of the file ({"fabric.hosts": 4}); the other
+    keyword arguments are those of `DeployKeywords`. Raises the errors of `testbed.errors`; after them nothing of the
+    lab is left.
+    """
+    return _build_model(load_model(topology, name=name, overrides=overrides), **how)
+
+
+def _build_model(
+    model: Lab,
+    *,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     reconfigure: bool = False,
     directory: Path | None = None,
     state: StateDirectory | None = None,
     notify: StepCallback = ignore_steps,
 ) -> LabNet:
-    """A network of a topology file, or of YAML text if it has a line break; its nodes and links are there.
-
-    `start` waits until routing has converged, `stop` destroys the lab. A lab that is deployed as asked already, by a
-    script that was killed, is used as it stands. `overrides` replaces keys of the file ({"fabric.hosts": 4}). Raises
-    the errors of `testbed.errors`; after them nothing of the lab is left.
-    """
-    model = load_model(topology, name=name, overrides=overrides)
     place = state or StateDirectory()
     net = LabNet(model, place, owner=True, timeout_s=timeout_s)
     options = DeployOptions(

@@ -5,7 +5,16 @@ with Lab.deploy("topologies/demo.yml") as lab:
     print(lab.run("scenarios/rail-permutation.yml").metric("aggregate_share").median)
 """
 
-from testbed.api.lab import CommandFailed, Lab, Node, load_model
+from testbed.api.lab import CommandFailed, DeployKeywords, Lab, Node, load_model
 from testbed.api.scenarios import RunOptions, ScenarioResult, run_scenario
 
-__all__ = ["CommandFailed", "Lab", "Node", "RunOptions", "ScenarioResult", "load_model", "run_scenario"]
+__all__ = [
+    "CommandFailed",
+    "DeployKeywords",
+    "Lab",
+    "Node",
+    "RunOptions",
+    "ScenarioResult",
+    "load_model",
+    "run_scenario",
+]

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from testbed.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, deploy_lab, destroy_lab
 from testbed.deploy.live import NodeStatus, RunningLab
@@ -37,6 +37,21 @@ def load_model(topology: str | Path, *, name: str | None, overrides: Mapping[str
     if "\n" in str(topology):
         return load_topology_text(str(topology), file="<text>", overrides=chosen)
     return load_topology(Path(topology), overrides=chosen)
+
+
+class DeployKeywords(TypedDict, total=False):
+    """How a lab is deployed, as keyword arguments, each of which may be left out.
+
+    `timeout_s` is how long routing may take to converge, `reconfigure` replaces another lab of that name, `directory`
+    is the parent of the lab directory, `state` where deployed labs are recorded, and `notify` is called with every
+    step.
+    """
+
+    timeout_s: float
+    reconfigure: bool
+    directory: Path | None
+    state: StateDirectory | None
+    notify: StepCallback
 
 
 class CommandFailed(TestbedError):
@@ -98,20 +113,14 @@ class Lab:
         *,
         name: str | None = None,
         overrides: Mapping[str, object] | None = None,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        reconfigure: bool = False,
-        directory: Path | None = None,
-        state: StateDirectory | None = None,
-        notify: StepCallback = ignore_steps,
+        **how: Unpack[DeployKeywords],
     ) -> Self:
         """Deploy a topology file, or YAML text if it has a line break, and wait until routing has converged.
 
-        `overrides` replaces keys of the file ({"fabric.hosts": 4}). Raises the errors of `testbed.errors`.
+        `overrides` replaces keys of the file ({"fabric.hosts": 4}); the other keyword arguments are those of
+        `DeployKeywords`. Raises the errors of `testbed.errors`.
         """
-        model = load_model(topology, name=name, overrides=overrides)
-        return cls.deploy_model(
-            model, timeout_s=timeout_s, reconfigure=reconfigure, directory=directory, state=state, notify=notify
-        )
+        return cls.deploy_model(load_model(topology, name=name, overrides=overrides), **how)
 
     @classmethod
     def deploy_model(

@@ -139,36 +139,12 @@ def deploy_lab(
         try:
             prepared = prepare_lab(lab, state, k=options.k, parent=options.directory)
             _destroy_locked(lab.name, state, notify)  # nothing speaks against the new one
-            record = _deploy_new(lab, prepared, state, options, frr=frr, runtimes=runtimes, notify=notify)
+            deploy = _Deploy(lab=lab, state=state, options=options, frr=frr, runtimes=runtimes, notify=notify)
+            record = deploy.carry_out(prepared)
         finally:
             for nodes in runtimes:
                 nodes.close()
         return DeployOutcome(lab=RunningLab(record, state), changed=True)
-
-
-def _deploy_new(
-    lab: Lab,
-    prepared: PreparedLab,
-    state: StateDirectory,
-    options: DeployOptions,
-    *,
-    frr: FrrInstallation | None,
-    runtimes: Sequence[DeployingNodes],
-    notify: StepCallback,
-) -> LabRecord:
-    """Deploy a lab of whose name there is none. After any error but `ConvergenceError` nothing of it is left."""
-    try:
-        plan, record = _register(lab, prepared, state, options, frr)
-        _bring_up(lab, plan, record, state, options, frr=frr, runtimes=runtimes, notify=notify)
-    except ConvergenceError:
-        Journal(state.lab_directory(lab.name)).state(LabState.FAILED)
-        raise
-    except BaseException:
-        if not options.keep_failed:
-            with uninterrupted():
-                _destroy_locked(lab.name, state, notify)
-        raise
-    return record
 
 
 def _prepare_runtimes(lab: Lab, state: StateDirectory) -> list[DeployingNodes]:
@@ -227,110 +203,129 @@ def _existing(lab: Lab, state: StateDirectory, options: DeployOptions) -> Runnin
     return running
 
 
-def _register(
-    lab: Lab, prepared: PreparedLab, state: StateDirectory, options: DeployOptions, frr: FrrInstallation | None
-) -> tuple[LabPlan, LabRecord]:
-    """Claim the name and a slot, and record the lab."""
-    plan, delay_by, reaction_ns = prepared.plan, prepared.delay_by, prepared.reaction_ns
-    with state.lock_machine():
-        require_names(lab, JournalContent())
-        slot = state.take_slot(slot_for(lab.name))
-        if slot != plan.slot:  # another lab has taken it meanwhile
-            plan = plan_at(lab, slot, k=options.k, delay_by=delay_by, reaction_ns=reaction_ns)
-        record = LabRecord(
-            name=lab.name,
-            slot=slot,
-            k=options.k,
-            version=__version__,
-            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            source=lab.source,
-            directory=str(prepared.directory),
-            model=encode_lab(lab),
-            frr=frr.version_text if frr is not None and options.routing else "",
-            delay_by=delay_by.value if delay_by is not None else "",
-            reaction_ns=reaction_ns,
-            runtime=options.runtime,
-        )
-        Journal(state.lab_directory(lab.name)).state(LabState.DEPLOYING)
-        state.write(record)
-        state.raise_neighbour_limits(NEIGHBOURS_PER_LINK * state.count_links(record) + NEIGHBOURS_SPARE)
-    return plan, record
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Deploy:
+    """A deploy of a lab of whose name there is none, once nothing speaks against it.
 
+    `runtimes` are those of its nodes that are containers, and `frr` is what its other switches run.
+    """
 
-def _bring_up(
-    lab: Lab,
-    plan: LabPlan,
-    record: LabRecord,
-    state: StateDirectory,
-    options: DeployOptions,
-    *,
-    frr: FrrInstallation | None,
-    runtimes: Sequence[DeployingNodes],
-    notify: StepCallback,
-) -> None:
-    journal = Journal(state.lab_directory(lab.name))
-    run = state.run_directory(lab.name)
-    kernel = NetnsKernel(lab.name)
-    realised = options.realised or (lambda _: None)
-    watch: ConvergenceWatch | None = None
-    launcher: DaemonLauncher | None = None
-    try:
-        realised(_create_nodes(plan, kernel, journal, runtimes, notify))
-        # What needs no lock of the kernel is done beside the links, which are made on one CPU. It has ended when the
-        # pool is left, whatever happens.
-        with ThreadPoolExecutor(3, thread_name_prefix="deploy") as pool:
-            with signals_later():
-                loading = pool.submit(_load_data_path, plan, run) if plan.qos is not None else None
-                beside = [pool.submit(write_lab_directory, lab, plan, Path(record.directory), journal)]
-                elsewhere = {node: how for nodes in runtimes for node, how in nodes.elsewhere.items()}
-                sets = None
-                if plan.switches and options.routing:
-                    sets = pool.submit(daemon_sets, lab, plan, run, frr, elsewhere=elsewhere)
-            links, ports = _links_and_ports(plan)
-            with step("links", notify, f"{len(lab.links)} links"):
-                kernel.apply(links)
-                realised(links)
-            if loading is not None:
-                with step("data path", notify):
-                    kernel.use_data_path(loading.result())
+    lab: Lab
+    state: StateDirectory
+    options: DeployOptions
+    frr: FrrInstallation | None
+    runtimes: Sequence[DeployingNodes]
+    notify: StepCallback
+
+    @property
+    def journal(self) -> Journal:
+        return Journal(self.state.lab_directory(self.lab.name))
+
+    def carry_out(self, prepared: PreparedLab) -> LabRecord:
+        """Deploy what is `prepared`. After any error but `ConvergenceError` nothing of it is left."""
+        try:
+            plan, record = self.register(prepared)
+            self.bring_up(plan, record)
+        except ConvergenceError:
+            self.journal.state(LabState.FAILED)
+            raise
+        except BaseException:
+            if not self.options.keep_failed:
+                with uninterrupted():
+                    _destroy_locked(self.lab.name, self.state, self.notify)
+            raise
+        return record
+
+    def register(self, prepared: PreparedLab) -> tuple[LabPlan, LabRecord]:
+        """Claim the name and a slot, and record the lab."""
+        lab, state, options = self.lab, self.state, self.options
+        plan, delay_by, reaction_ns = prepared.plan, prepared.delay_by, prepared.reaction_ns
+        with state.lock_machine():
+            require_names(lab, JournalContent())
+            slot = state.take_slot(slot_for(lab.name))
+            if slot != plan.slot:  # another lab has taken it meanwhile
+                plan = plan_at(lab, slot, k=options.k, delay_by=delay_by, reaction_ns=reaction_ns)
+            record = LabRecord(
+                name=lab.name,
+                slot=slot,
+                k=options.k,
+                version=__version__,
+                created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                source=lab.source,
+                directory=str(prepared.directory),
+                model=encode_lab(lab),
+                frr=self.frr.version_text if self.frr is not None and options.routing else "",
+                delay_by=delay_by.value if delay_by is not None else "",
+                reaction_ns=reaction_ns,
+                runtime=options.runtime,
+            )
+            self.journal.state(LabState.DEPLOYING)
+            state.write(record)
+            state.raise_neighbour_limits(NEIGHBOURS_PER_LINK * state.count_links(record) + NEIGHBOURS_SPARE)
+        return plan, record
+
+    def bring_up(self, plan: LabPlan, record: LabRecord) -> None:
+        """Carry out the plan, wait until routing has converged, and run the commands of the nodes."""
+        lab, state, options, notify = self.lab, self.state, self.options, self.notify
+        run = state.run_directory(lab.name)
+        kernel = NetnsKernel(lab.name)
+        realised = options.realised or (lambda _: None)
+        watch: ConvergenceWatch | None = None
+        launcher: DaemonLauncher | None = None
+        try:
+            realised(self.create_nodes(plan, kernel))
+            # What needs no lock of the kernel is done beside the links, which are made on one CPU. It has ended when
+            # the pool is left, whatever happens.
+            with ThreadPoolExecutor(3, thread_name_prefix="deploy") as pool:
                 with signals_later():
-                    beside.append(pool.submit(attach, plan, state.run, run, state.lab_directory(lab.name)))
-            with step("ports", notify, f"{len(plan.ports)} ports"):
-                kernel.apply(ports)
-                realised(ports)
-            if sets is not None:
-                with step("routing", notify, f"{len(plan.switches)} switches"):
-                    watch = ConvergenceWatch(plan, run)
-                    launcher = DaemonLauncher(frr)
-                    launcher.start(sets.result())
-            for work in beside:
-                work.result()
-        if watch is not None and launcher is not None and options.wait:
-            with step("converge", notify):
-                watch.wait(options.timeout_s, notify, launcher.check_alive)
-        if options.wait:
-            for nodes in runtimes:
-                nodes.wait_healthy(options.timeout_s, notify)
-        _run_node_commands(lab, RunningLab(record, state))
-        journal.state(LabState.RUNNING)
-    finally:
-        if launcher is not None:
-            launcher.release()
-        if watch is not None:
-            watch.close()
-        kernel.close()
+                    loading = pool.submit(_load_data_path, plan, run) if plan.qos is not None else None
+                    beside = [pool.submit(write_lab_directory, lab, plan, Path(record.directory), self.journal)]
+                    elsewhere = {node: how for nodes in self.runtimes for node, how in nodes.elsewhere.items()}
+                    sets = None
+                    if plan.switches and options.routing:
+                        sets = pool.submit(daemon_sets, lab, plan, run, self.frr, elsewhere=elsewhere)
+                links, ports = _links_and_ports(plan)
+                with step("links", notify, f"{len(lab.links)} links"):
+                    kernel.apply(links)
+                    realised(links)
+                if loading is not None:
+                    with step("data path", notify):
+                        kernel.use_data_path(loading.result())
+                    with signals_later():
+                        beside.append(pool.submit(attach, plan, state.run, run, state.lab_directory(lab.name)))
+                with step("ports", notify, f"{len(plan.ports)} ports"):
+                    kernel.apply(ports)
+                    realised(ports)
+                if sets is not None:
+                    with step("routing", notify, f"{len(plan.switches)} switches"):
+                        watch = ConvergenceWatch(plan, run)
+                        launcher = DaemonLauncher(self.frr)
+                        launcher.start(sets.result())
+                for work in beside:
+                    work.result()
+            if watch is not None and launcher is not None and options.wait:
+                with step("converge", notify):
+                    watch.wait(options.timeout_s, notify, launcher.check_alive)
+            if options.wait:
+                for nodes in self.runtimes:
+                    nodes.wait_healthy(options.timeout_s, notify)
+            _run_node_commands(lab, RunningLab(record, state))
+            self.journal.state(LabState.RUNNING)
+        finally:
+            if launcher is not None:
+                launcher.release()
+            if watch is not None:
+                watch.close()
+            kernel.close()
 
-
-def _create_nodes(
-    plan: LabPlan, kernel: NetnsKernel, journal: Journal, runtimes: Sequence[DeployingNodes], notify: StepCallback
-) -> list[Operation]:
-    """Make the nodes of all runtimes, under their names; what was done comes back."""
-    creations = [item for item in plan.operations if isinstance(item, CreateNode)]
-    with step("nodes", notify, f"{len(creations)} namespaces"):
-        journal.nodes(kernel.create_nodes(creations))
-    started = [item for nodes in runtimes for item in nodes.start(plan, kernel, notify)]
-    kernel.publish()
-    return [*creations, *started]
+    def create_nodes(self, plan: LabPlan, kernel: NetnsKernel) -> list[Operation]:
+        """Make the nodes of all runtimes, under their names; what was done comes back."""
+        creations = [item for item in plan.operations if isinstance(item, CreateNode)]
+        with step("nodes", self.notify, f"{len(creations)} namespaces"):
+            self.journal.nodes(kernel.create_nodes(creations))
+        started = [item for nodes in self.runtimes for item in nodes.start(plan, kernel, self.notify)]
+        kernel.publish()
+        return [*creations, *started]
 
 
 def _load_data_path(plan: LabPlan, run: Path) -> PortInstaller:

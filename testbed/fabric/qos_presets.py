@@ -42,40 +42,36 @@ class QosPreset:
 
 def _preset(
     name: str,
-    ecn: EcnCurve,
     *,
     summary: str,
     source: str,
-    shared_bytes: int,
-    alpha: float,
-    weights: tuple[int, int] = (60, 40),
-    limit: Depth | None = None,
-    lossless: bool = True,
+    rdma: TrafficClass,
+    buffer: Buffer,
     trimming: bool = False,
     watchdog: Watchdog | None = None,
 ) -> QosPreset:
+    """A preset of the three classes; `bulk` has the share of the port that `rdma` leaves, in percent."""
     classes = (
-        TrafficClass(name=BULK, priority=0, default=True, weight=weights[1]),
-        TrafficClass(
-            name=RDMA,
-            priority=3,
-            dscp=(RDMA_DSCP,),
-            weight=weights[0],
-            lossless=lossless,
-            limit=limit,
-            ecn=ecn,
-            pfc=PfcThresholds() if lossless else None,
-        ),
+        TrafficClass(name=BULK, priority=0, default=True, weight=100 - rdma.weight),
+        rdma,
         TrafficClass(name=CONTROL, priority=6, dscp=(CONTROL_DSCP,), strict=True),
     )
-    profile = QosProfile(
-        preset=name,
-        classes=classes,
-        buffer=Buffer(shared_bytes=shared_bytes, alpha=alpha),
-        trimming=trimming,
-        watchdog=watchdog,
-    )
+    profile = QosProfile(preset=name, classes=classes, buffer=buffer, trimming=trimming, watchdog=watchdog)
     return QosPreset(name=name, summary=summary, source=source, profile=profile)
+
+
+def _rdma(ecn: EcnCurve, *, weight: int = 60, limit: Depth | None = None, lossless: bool = True) -> TrafficClass:
+    """The class of RDMA, which gets `weight` percent of a port that `bulk` fills as well."""
+    return TrafficClass(
+        name=RDMA,
+        priority=3,
+        dscp=(RDMA_DSCP,),
+        weight=weight,
+        lossless=lossless,
+        limit=limit,
+        ecn=ecn,
+        pfc=PfcThresholds() if lossless else None,
+    )
 
 
 def _bytes(kmin: int, kmax: int, pmax: float) -> EcnCurve:
@@ -90,12 +86,10 @@ def _sonic() -> QosPreset:
     """
     return _preset(
         "sonic",
-        _bytes(1_048_576, 2_097_152, 0.05),
         summary="SONiC's AZURE_LOSSLESS: high thresholds, gentle marking",
         source="sonic-buildimage qos_config.j2, Tomahawk 5 buffers",
-        shared_bytes=162_910_774,
-        alpha=2.0,
-        weights=(52, 48),
+        rdma=_rdma(_bytes(1_048_576, 2_097_152, 0.05), weight=52),
+        buffer=Buffer(shared_bytes=162_910_774, alpha=2.0),
         watchdog=Watchdog(),
     )
 
@@ -107,11 +101,10 @@ def _cisco() -> QosPreset:
     """
     return _preset(
         "cisco",
-        _bytes(150_000, 3_000_000, 0.07),
         summary="Cisco's AI blueprint: early and gentle, 150 KB to 3 MB at 7 %",
         source="Cisco Nexus 9000 AI/ML blueprint",
-        shared_bytes=120_000_000,
-        alpha=1.0,
+        rdma=_rdma(_bytes(150_000, 3_000_000, 0.07)),
+        buffer=Buffer(shared_bytes=120_000_000, alpha=1.0),
         watchdog=Watchdog(),
     )
 
@@ -123,11 +116,10 @@ def _arista() -> QosPreset:
     """
     return _preset(
         "arista",
-        _bytes(256_000, 512_000, 1.0),
         summary="Arista's examples: a short steep curve, 256 to 512 KB at 100 %",
         source="Arista AI networking examples",
-        shared_bytes=165_000_000,
-        alpha=1.0,
+        rdma=_rdma(_bytes(256_000, 512_000, 1.0)),
+        buffer=Buffer(shared_bytes=165_000_000, alpha=1.0),
         watchdog=Watchdog(),
     )
 
@@ -139,12 +131,10 @@ def _nvidia() -> QosPreset:
     """
     return _preset(
         "nvidia",
-        _bytes(150_000, 1_500_000, 1.0),
         summary="NVIDIA's RoCE guide: 150 KB to 1.5 MB at 100 %, 50:50",
         source="NVIDIA RoCE configuration guide",
-        shared_bytes=160_000_000,
-        alpha=1.0,
-        weights=(50, 50),
+        rdma=_rdma(_bytes(150_000, 1_500_000, 1.0), weight=50),
+        buffer=Buffer(shared_bytes=160_000_000, alpha=1.0),
         watchdog=Watchdog(),
     )
 
@@ -157,11 +147,10 @@ def _dcqcn() -> QosPreset:
     """
     return _preset(
         "dcqcn",
-        _bytes(5_000, 200_000, 0.01),
         summary="the DCQCN paper's parameters, for 40G ports: 5 to 200 KB at 1 %",
         source="DCQCN, SIGCOMM 2015, section 5.3",
-        shared_bytes=12_000_000,
-        alpha=1.0,
+        rdma=_rdma(_bytes(5_000, 200_000, 0.01)),
+        buffer=Buffer(shared_bytes=12_000_000, alpha=1.0),
     )
 
 
@@ -172,13 +161,14 @@ def _uec() -> QosPreset:
     """
     return _preset(
         "uec",
-        EcnCurve(kmin=Depth(0.2, DepthUnit.BDP), kmax=Depth(0.8, DepthUnit.BDP), mark_at=MarkAt.DEQUEUE),
         summary="Ultra Ethernet: 0.2 to 0.8 BDP, lossy, trimming at one BDP",
         source="UE specification 1.0, section 3.6.17",
-        shared_bytes=64_000_000,
-        alpha=1.0,
-        limit=Depth(1.0, DepthUnit.BDP),
-        lossless=False,
+        rdma=_rdma(
+            EcnCurve(kmin=Depth(0.2, DepthUnit.BDP), kmax=Depth(0.8, DepthUnit.BDP), mark_at=MarkAt.DEQUEUE),
+            limit=Depth(1.0, DepthUnit.BDP),
+            lossless=False,
+        ),
+        buffer=Buffer(shared_bytes=64_000_000, alpha=1.0),
         trimming=True,
     )
 

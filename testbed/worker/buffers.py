@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from testbed.worker.program import Piece, Program, Step
-from testbed.workload.collectives.algorithms import Kind
 from testbed.workload.collectives.arithmetic import Array, add, storage
 from testbed.workload.collectives.correctness import count_different, expected_output, make_input
 from testbed.workload.collectives.datatype import DataType
+from testbed.workload.collectives.operation import Kind
 from testbed.workload.steps import Combine, Slice
 
 _Shape = tuple[Hashable, ...]

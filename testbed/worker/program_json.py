@@ -31,8 +31,8 @@ from testbed.worker.program import (
 )
 from testbed.worker.transport_registry import decode_settings, encode_settings
 from testbed.workload.builder import MAX_STEPS
-from testbed.workload.collectives.algorithms import ROOTED, Kind
 from testbed.workload.collectives.datatype import DataType
+from testbed.workload.collectives.operation import ROOTED, Kind
 from testbed.workload.steps import Collective, Combine
 
 MOST_RANKS = 65_536

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from testbed.errors import WorkloadError
+from testbed.workload.collectives.datatype import DataType
 from testbed.workload.steps import Collective, Combine, Compute, Slice, Step, Transfer, Workload
 
 Frontier = dict[int, tuple[int, ...]]
@@ -20,6 +22,35 @@ NOTHING: Mapping[int, tuple[int, ...]] = {}
 
 MAX_STEPS = 1_000_000
 """More than any emulated fabric carries in one run; a wrong parameter ends in a message, not in swapping."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """Transfers of one source, one behind the other, of which at most `in_flight` are under way at once.
+
+    A source has one for each `name`, as NCCL has slots for each connection (NCCL_STEPS, there 8).
+    """
+
+    name: Hashable
+    in_flight: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayData:
+    """The elements of its source's array that a transfer carries.
+
+    They come to the same place of the destination's array unless `target` is another one, and `combine` says what
+    happens to them there.
+    """
+
+    piece: Slice
+    datatype: DataType
+    combine: Combine = Combine.COPY
+    target: Slice | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return self.piece.length * self.datatype.size_bytes
 
 
 class StepBuilder:
@@ -48,41 +79,47 @@ class StepBuilder:
         *,
         after: Iterable[int] = (),
         start_ns: int = 0,
-        piece: Slice | None = None,
-        target: Slice | None = None,
-        combine: Combine = Combine.NONE,
-        lane: Hashable = None,
-        in_flight: int = 2,
+        lane: Lane | None = None,
         label: str = "",
     ) -> int:
-        """Add a transfer and return its number. At most `in_flight` transfers of one lane are under way at once.
-
-        A lane belongs to one source, as do NCCL's slots of a connection (NCCL_STEPS, there 8).
-        """
-        for rank in (source, destination):
-            if not 0 <= rank < self.ranks:
-                raise WorkloadError(f"rank {rank} is not one of the {self.ranks} ranks", field="ranks")
-        if source == destination:
-            raise WorkloadError(f"rank {source} cannot send to itself", field="ranks")
-        if size_bytes < 1:
-            raise WorkloadError(f"a transfer carries at least one byte, not {size_bytes}", field="size_bytes")
-        before = set(after)
-        if lane is not None:
-            sent = self._lanes.setdefault((source, lane), [])
-            if len(sent) >= in_flight:
-                before.add(sent[-in_flight])
-            sent.append(len(self._steps))
+        """Add a transfer of bytes that mean nothing, not before `start_ns`, and return its number."""
+        self._check_transfer(source, destination, size_bytes)
         return self._add(
             Transfer(
                 number=len(self._steps),
                 source=source,
                 destination=destination,
                 size_bytes=size_bytes,
-                after=tuple(sorted(before)),
+                after=self._behind(source, after, lane),
                 start_ns=start_ns,
-                piece=piece,
-                target=target,
-                combine=combine,
+                scale_up=self.same_host(source, destination),
+                label=label,
+            ),
+            (source, destination),
+        )
+
+    def carry(
+        self,
+        source: int,
+        destination: int,
+        data: ArrayData,
+        *,
+        after: Iterable[int] = (),
+        lane: Lane | None = None,
+        label: str = "",
+    ) -> int:
+        """Add a transfer of elements of an array and return its number."""
+        self._check_transfer(source, destination, data.size_bytes)
+        return self._add(
+            Transfer(
+                number=len(self._steps),
+                source=source,
+                destination=destination,
+                size_bytes=data.size_bytes,
+                after=self._behind(source, after, lane),
+                piece=data.piece,
+                target=data.target,
+                combine=data.combine,
                 scale_up=self.same_host(source, destination),
                 label=label,
             ),
@@ -145,6 +182,25 @@ class StepBuilder:
             collectives=tuple(self._collectives),
             notes=tuple(self._notes),
         )
+
+    def _check_transfer(self, source: int, destination: int, size_bytes: int) -> None:
+        for rank in (source, destination):
+            if not 0 <= rank < self.ranks:
+                raise WorkloadError(f"rank {rank} is not one of the {self.ranks} ranks", field="ranks")
+        if source == destination:
+            raise WorkloadError(f"rank {source} cannot send to itself", field="ranks")
+        if size_bytes < 1:
+            raise WorkloadError(f"a transfer carries at least one byte, not {size_bytes}", field="size_bytes")
+
+    def _behind(self, source: int, after: Iterable[int], lane: Lane | None) -> tuple[int, ...]:
+        """Puts the next step into a lane of its source; returns what it waits for."""
+        before = set(after)
+        if lane is not None:
+            sent = self._lanes.setdefault((source, lane.name), [])
+            if len(sent) >= lane.in_flight:
+                before.add(sent[-lane.in_flight])
+            sent.append(len(self._steps))
+        return tuple(sorted(before))
 
     def _add(self, step: Step, ranks: tuple[int, ...]) -> int:
         if len(self._steps) >= MAX_STEPS:

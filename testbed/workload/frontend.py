@@ -16,6 +16,7 @@ from testbed.workload.builder import MAX_STEPS, StepBuilder
 from testbed.workload.choices import require_positive
 from testbed.workload.draws import draw_below, draw_exponential
 from testbed.workload.flow_sizes import FlowSizes
+from testbed.workload.parameters import asked, duration, listed, number, some_ranks
 from testbed.workload.steps import Workload
 
 MAX_BURST_FACTOR = 10.0
@@ -42,25 +43,36 @@ def regular_bursts(*, on_ns: int, off_ns: int, factor: float, duration_ns: int) 
     return tuple(Burst(start_ns=start, duration_ns=min(on_ns, duration_ns - start), factor=factor) for start in starts)
 
 
-def generate_mice(
-    *,
-    ranks: int,
-    sizes: FlowSizes,
-    load: float,
-    rate_bps: int,
-    duration_ns: int,
-    rng: random.Random,
-    bursts: Sequence[Burst] = (),
-    sources: Sequence[int] | None = None,
-    destinations: Sequence[int] | None = None,
-) -> Workload:
-    """Flows that begin within `duration_ns`, which offer `load` of a link of `rate_bps` per source.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mice:
+    """Flows of drawn sizes that begin within `duration_ns` and offer `load` (0 to 1) of the link of each source.
 
-    In a burst the offered load is `load` times its factor; over 1 the network cannot carry it, and a note says so.
-    `sources` and `destinations` are all ranks unless told.
+    In a burst the offered load is `load` times its factor. `sources` and `destinations` are how many ranks or which,
+    None for all of them.
     """
-    senders = range(ranks) if sources is None else sources
-    receivers = range(ranks) if destinations is None else destinations
+
+    sizes: FlowSizes
+    load: float = asked(
+        number("load", 0.2, "Says what each source offers, as a share of its link.", low=0.0001, high=1)
+    )
+    duration_ns: int = asked(duration("span", "1ms", "Says for how long flows begin.", low=1))
+    bursts: tuple[Burst, ...] = ()
+    sources: int | tuple[int, ...] | None = asked(
+        some_ranks("sources", None, "Says how many ranks send, or which; by default all.")
+    )
+    destinations: int | tuple[int, ...] | None = asked(
+        some_ranks("destinations", None, "Says how many ranks receive, or which; by default all.")
+    )
+
+
+def generate_mice(mice: Mice, *, ranks: int, rate_bps: int, rng: random.Random) -> Workload:
+    """The flows of `mice` on ranks whose links have `rate_bps`.
+
+    A load over 1, in a burst, is more than the network can carry, and a note says so.
+    """
+    senders = listed(mice.sources, range(ranks), "sources")
+    receivers = listed(mice.destinations, range(ranks), "destinations")
+    sizes, load, duration_ns, bursts = mice.sizes, mice.load, mice.duration_ns, mice.bursts
     _check(load, duration_ns, bursts)
     require_positive(rate_bps=rate_bps)
     if len(set(senders) | set(receivers)) < 2 or not senders or not receivers:

@@ -1,22 +1,39 @@
 """Parameters of a workload as a user may write them: name, type, default, bounds, and one line on each.
 
 A kind of workload (`registry`) declares its parameters with these; readers of files check what was written against
-them, and the kind's builder takes the values from `Values`, in bytes and nanoseconds.
+them, and the kind's builder takes the values from `Values`, in bytes and nanoseconds. A generator with many parameters
+is asked for them by one object. Its class declares them, and nothing else does:
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Checkpoint:
+        stripes: int = asked(whole("stripes", 1, "Says in how many parts a file is written."))
+        period_ns: int = asked(duration("period", "0ns", "Gives the time from one checkpoint to the next."))
+
+The kind has `parameters_of(Checkpoint)`, and `Values.make` makes the object of what was written.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from testbed.errors import WorkloadError
 from testbed.units import ByteCount, Duration
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 BDP = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*bdp\s*", re.IGNORECASE)
 """A size in bandwidth-delay products of the lab: "64bdp"."""
+
+_PARAMETER = "parameter"
+"""In the metadata of a field: the parameter by which a user gives it."""
+
+Asked = TypeVar("Asked", bound="DataclassInstance")
+"""A dataclass whose fields declare parameters."""
 
 
 class ParameterType(StrEnum):
@@ -155,6 +172,39 @@ def some_ranks(name: str, default: int | None, description: str) -> Parameter:
     return Parameter(name=name, type=ParameterType.RANKS, description=description, default=default, low=1)
 
 
+def asked(parameter: Parameter) -> Any:
+    """Declare a field of a dataclass that a user gives by `parameter`, in bytes or nanoseconds, with its default.
+
+    A field has no default where the parameter is required, or is a size in BDP: the lab is not known yet.
+    """
+    match parameter.default:
+        case _ if parameter.required:
+            default: Any = MISSING
+        case ByteCount(bytes=plain) | Duration(ns=plain):
+            default = plain
+        case str() if parameter.type is ParameterType.SIZE:
+            default = MISSING
+        case value:
+            default = value
+    return field(default=default, metadata={_PARAMETER: parameter})
+
+
+def parameters_of(asked_for: type[DataclassInstance]) -> tuple[Parameter, ...]:
+    """Return the parameters that the fields of a dataclass declare by `asked`, in their order."""
+    return tuple(one.metadata[_PARAMETER] for one in fields(asked_for) if _PARAMETER in one.metadata)
+
+
+def listed(which: int | Sequence[int] | None, candidates: Sequence[int], name: str) -> list[int]:
+    """List the ranks that a parameter of type `ranks` means: the first so many candidates, those it names, or all."""
+    if which is None:
+        return list(candidates)
+    if not isinstance(which, int):
+        return list(which)
+    if which > len(candidates):
+        raise WorkloadError(f"{which} ranks are asked for; there are {len(candidates)}", field=name)
+    return list(candidates[:which])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
     """This is what was written of some parameters, and the defaults of the others.
@@ -229,3 +279,42 @@ class Values:
         """Return how many ranks, which, or None."""
         value = self.value(name)
         return tuple(value) if isinstance(value, tuple | list) else value
+
+    def make(self, asked_for: type[Asked], **resolved: Any) -> Asked:
+        """Make what a generator is asked for: its fields have the values of the parameters that they declare.
+
+        `resolved` are the values of other fields, and of those that take more than one parameter's value. A field
+        whose parameter the kind does not have keeps its default.
+        """
+        for one in fields(asked_for):
+            parameter = one.metadata.get(_PARAMETER)
+            if parameter is not None and one.name not in resolved and parameter.name in self.parameters:
+                resolved[one.name] = self._plain(parameter)
+        return asked_for(**resolved)
+
+    def _plain(self, parameter: Parameter) -> Any:
+        """The value of a parameter: a size in bytes, a duration in nanoseconds, the entries of a list as written."""
+        name = parameter.name
+        if self.value(name) is None:
+            return None
+        match parameter.type:
+            case ParameterType.SIZE:
+                return self.bytes(name)
+            case ParameterType.DURATION:
+                return self.ns(name)
+            case ParameterType.WHOLE | ParameterType.RANK:
+                return self.whole(name)
+            case ParameterType.NUMBER:
+                return self.number(name)
+            case ParameterType.CHOICE | ParameterType.TEXT | ParameterType.FILE:
+                return self.text(name)
+            case ParameterType.FLAG:
+                return self.flag(name)
+            case ParameterType.RANKS:
+                return self.some_ranks(name)
+            case ParameterType.LIST:
+                return tuple(self.value(name))
+            case ParameterType.SECTION | ParameterType.WORKLOAD:
+                return self.value(name)
+            case _ as never:
+                assert_never(never)

@@ -11,10 +11,11 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from enum import StrEnum
 
 from testbed.errors import WorkloadError
-from testbed.workload.builder import StepBuilder
+from testbed.workload.builder import Lane, StepBuilder
 from testbed.workload.choices import choose, require_positive
-from testbed.workload.collectives.algorithms import Kind, generate_collective
+from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.datatype import DataType
+from testbed.workload.collectives.operation import CollectiveOperation, Kind
 from testbed.workload.draws import draw_below, draw_derangement
 from testbed.workload.steps import Workload
 
@@ -150,13 +151,14 @@ def generate_all_to_all(*, ranks: int, size_bytes: int, window: int | None = Non
 
     Rank i begins with i + 1. It is the collective of that name, so that data may be carried and checked.
     """
-    return generate_collective(
-        Kind.ALL_TO_ALL,
-        ranks=ranks,
+    whole_floats = size_bytes % DataType.FLOAT32.size_bytes == 0
+    operation = CollectiveOperation(
+        kind=Kind.ALL_TO_ALL,
         size_bytes=size_bytes * ranks,
-        datatype=DataType.FLOAT32 if size_bytes % DataType.FLOAT32.size_bytes == 0 else DataType.BFLOAT16,
+        datatype=DataType.FLOAT32 if whole_floats else DataType.BFLOAT16,
         window=window,
     )
+    return generate_collective(operation, ranks=ranks)
 
 
 def generate_background(
@@ -191,8 +193,7 @@ def generate_background(
                 destination,
                 size_bytes,
                 start_ns=start_ns,
-                lane=("background", pair),
-                in_flight=UNDER_WAY,
+                lane=Lane(name=("background", pair), in_flight=UNDER_WAY),
                 label=f"background[{pair}].{turn}",
             )
     return builder.build("background")

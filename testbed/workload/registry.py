@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -12,16 +11,7 @@ from testbed.names import nearest
 from testbed.workload.kinds import collectives, patterns, services, tenants, training
 from testbed.workload.kinds.kind import Fabric, WorkloadKind
 from testbed.workload.parameters import Parameter, Values
-from testbed.workload.patterns import LeafOf
 from testbed.workload.steps import Workload
-
-KINDS: Mapping[str, WorkloadKind] = MappingProxyType(
-    {
-        kind.name: kind
-        for kind in (*patterns.KINDS, *collectives.KINDS, *training.KINDS, *services.KINDS, *tenants.KINDS)
-    }
-)
-"""In the order in which they are listed."""
 
 _PARAMETERS_OF_FIELDS = {
     "size_bytes": "bytes",
@@ -49,38 +39,13 @@ def workload_kind(name: str) -> WorkloadKind:
     return kind
 
 
-def build_workload(
-    kind: str,
-    parameters: Mapping[str, Any],
-    *,
-    ranks: int,
-    ranks_per_host: int = 0,
-    leaf_of: LeafOf | None = None,
-    rng: random.Random | None = None,
-    seed: int = 1,
-    rate_bps: int,
-    bdp_bytes: int,
-) -> Workload:
-    """The steps of a workload on `ranks` ranks. `parameters` are those that were written; the rest have defaults.
+def build_workload(kind: str, parameters: Mapping[str, Any], fabric: Fabric) -> Workload:
+    """The steps of a workload on the ranks of `fabric`. `parameters` are those that were written; the rest have
+    defaults.
 
-    Sizes are `ByteCount` or text in `bdp`, durations `Duration` in real time. `leaf_of` says which leaf a rank hangs
-    off, as a function or one entry per rank; `rng` draws what is random (one of `seed`, unless given); `rate_bps` and
-    `bdp_bytes` are those of a rank's NIC in the real fabric. Raises `WorkloadError` whose `field` is the parameter at
-    fault, and `SpecError` for a trace.
+    Sizes are `ByteCount` or text in `bdp`, durations `Duration` in real time. Raises `WorkloadError` whose `field` is
+    the parameter at fault, and `SpecError` for a trace.
     """
-    fabric = Fabric(
-        ranks=ranks,
-        ranks_per_host=ranks_per_host,
-        leaf_of=leaf_of if leaf_of is None or callable(leaf_of) else leaf_of.__getitem__,
-        rng=random.Random(seed) if rng is None else rng,
-        rate_bps=rate_bps,
-        bdp_bytes=bdp_bytes,
-        build=_build,
-    )
-    return _build(kind, parameters, fabric=fabric)
-
-
-def _build(kind: str, parameters: Mapping[str, Any], *, fabric: Fabric) -> Workload:
     known = workload_kind(kind)
     by_name: Mapping[str, Parameter] = {one.name: one for one in known.parameters}
     values = Values(parameters=by_name, written=parameters, bdp_bytes=fabric.bdp_bytes)
@@ -91,3 +56,19 @@ def _build(kind: str, parameters: Mapping[str, Any], *, fabric: Fabric) -> Workl
         if field == error.field or field not in by_name:
             raise
         raise WorkloadError(error.message, field=field, hint=error.hint) from error
+
+
+KINDS: Mapping[str, WorkloadKind] = MappingProxyType(
+    {
+        kind.name: kind
+        for kind in (
+            *patterns.KINDS,
+            *collectives.KINDS,
+            *training.KINDS,
+            *services.KINDS,
+            tenants.tenants_kind(build_workload),
+            *tenants.KINDS,
+        )
+    }
+)
+"""In the order in which they are listed."""

@@ -5,11 +5,13 @@ Sizes: 30 GB per GPU every 2 to 4 hours, for about 100 s (Qian et al., "Alibaba 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from testbed.errors import WorkloadError
-from testbed.workload.builder import StepBuilder
+from testbed.workload.builder import Lane, StepBuilder
 from testbed.workload.choices import require_positive
+from testbed.workload.models.language_models import language_model, model_choice
+from testbed.workload.parameters import asked, duration, flag, listed, number, size, some_ranks, whole
 from testbed.workload.steps import Slice, Workload
 
 OPTIMISER_BYTES_PER_PARAMETER = 14
@@ -24,51 +26,92 @@ def checkpoint_bytes_per_rank(parameters: int, ranks: int) -> int:
     return -(-parameters * OPTIMISER_BYTES_PER_PARAMETER // ranks)
 
 
-def generate_checkpoint(
-    *,
-    ranks: int,
-    storage: Sequence[int],
-    size_bytes: int,
-    writers: Sequence[int] | None = None,
-    stripes: int = 1,
-    in_flight: int = 2,
-    checkpoints: int = 1,
-    period_ns: int = 0,
-    read_back: bool = False,
-) -> Workload:
-    """Each writer (all ranks that are not storage, unless told) sends `size_bytes` to the `storage` ranks.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What is written to storage, or read back, and by whom."""
 
-    A file is cut into `stripes` written in turn, `in_flight` at once, to one storage rank after the other; writers
-    begin with different ones. `checkpoints` begin `period_ns` apart, each at a rank after its last one. `read_back`
-    turns all transfers round: a restart.
+    size_bytes: int = asked(size("bytes", "16MB", "Says what each writer writes."))
+    storage: int | tuple[int, ...] = asked(
+        some_ranks("storage", 1, "Says how many ranks (the last ones) are storage, or which.")
+    )
+    writers: int | tuple[int, ...] | None = asked(
+        some_ranks("writers", None, "Says how many ranks write, or which; by default all that are not storage.")
+    )
+    stripes: int = asked(
+        whole(
+            "stripes",
+            1,
+            "Says in how many parts a file is written, to one storage rank after the other.",
+            high=100_000,
+        )
+    )
+    in_flight: int = asked(
+        whole("in_flight", 2, "Says how many stripes of a writer are under way at once.", high=100_000)
+    )
+    checkpoints: int = asked(whole("checkpoints", 1, "Says how many checkpoints there are.", high=100_000))
+    period_ns: int = asked(
+        duration("period", "0ns", "Gives the time from the begin of one checkpoint to that of the next.")
+    )
+    read_back: bool = asked(flag("read_back", "Turns the transfers round: a restart."))
+    model: str | None = asked(
+        model_choice("Takes the bytes from the optimiser's state of this model, spread over the writers.")
+    )
+    bytes_factor: float = asked(
+        number("bytes_factor", 0.001, "Multiplies, with a model, its bytes.", low=1e-9, high=1000)
+    )
+
+
+def generate_checkpoint(checkpoint: Checkpoint, *, ranks: int) -> Workload:
+    """Each writer sends its file to the storage ranks.
+
+    A file is cut into stripes written in turn, `in_flight` at once, to one storage rank after the other; writers begin
+    with different ones. Checkpoints begin `period_ns` apart, each at a rank after its last one. `read_back` turns all
+    transfers round.
     """
-    require_positive(size_bytes=size_bytes)
-    targets = list(storage)
-    sources = [rank for rank in range(ranks) if rank not in targets] if writers is None else list(writers)
-    if not targets or not sources or set(targets) & set(sources):
-        raise WorkloadError("a checkpoint needs writers, and storage ranks that are none of them", field="storage")
-    if stripes < 1 or checkpoints < 1 or period_ns < 0 or in_flight < 1:
+    targets, sources = _places(checkpoint, ranks)
+    stripes, in_flight, period_ns = checkpoint.stripes, checkpoint.in_flight, checkpoint.period_ns
+    if stripes < 1 or checkpoint.checkpoints < 1 or period_ns < 0 or in_flight < 1:
         raise WorkloadError("there is at least one stripe, one of them under way, and one checkpoint", field="stripes")
     builder = StepBuilder(ranks)
-    name = "restart" if read_back else "checkpoint"
+    size_bytes = _size_bytes(checkpoint, len(sources), builder)
+    name = "restart" if checkpoint.read_back else "checkpoint"
     pieces = [piece for piece in Slice(offset=0, length=size_bytes).split(stripes) if piece.length]
     last: dict[int, tuple[int, ...]] = {}
-    for checkpoint in range(checkpoints):
+    for turn in range(checkpoint.checkpoints):
         with builder.watch(sources, last) as written:
             for stripe, piece in enumerate(pieces):
                 for position, writer in enumerate(sources):
                     target = targets[(position + stripe) % len(targets)]
                     # reading back, the storage rank sends: what it waits for must be its own
-                    source, destination = (target, writer) if read_back else (writer, target)
+                    source, destination = (target, writer) if checkpoint.read_back else (writer, target)
                     builder.transfer(
                         source,
                         destination,
                         piece.length,
-                        after=() if read_back else last.get(writer, ()),
-                        start_ns=checkpoint * period_ns,
-                        lane=(name, writer),
-                        in_flight=in_flight,
-                        label=f"{name}[{checkpoint}].{writer}.{stripe}",
+                        after=() if checkpoint.read_back else last.get(writer, ()),
+                        start_ns=turn * period_ns,
+                        lane=Lane(name=(name, writer), in_flight=in_flight),
+                        label=f"{name}[{turn}].{writer}.{stripe}",
                     )
         last = dict(written)
     return builder.build(name)
+
+
+def _places(checkpoint: Checkpoint, ranks: int) -> tuple[list[int], list[int]]:
+    """The storage ranks, and those that write."""
+    everyone, which = list(range(ranks)), checkpoint.storage
+    targets = everyone[-which:] if isinstance(which, int) else list(which)
+    sources = listed(checkpoint.writers, [rank for rank in everyone if rank not in targets], "writers")
+    if not targets or not sources or set(targets) & set(sources):
+        raise WorkloadError("a checkpoint needs writers, and storage ranks that are none of them", field="storage")
+    return targets, sources
+
+
+def _size_bytes(checkpoint: Checkpoint, writers: int, builder: StepBuilder) -> int:
+    """The bytes of a writer's file; where a model says them, the share that is modelled is noted."""
+    if checkpoint.model is None:
+        require_positive(size_bytes=checkpoint.size_bytes)
+        return checkpoint.size_bytes
+    model = language_model(checkpoint.model)
+    builder.note(f"Of the bytes of a checkpoint of {model.name} {checkpoint.bytes_factor:g} are modelled.")
+    return max(1, round(checkpoint_bytes_per_rank(model.parameters, writers) * checkpoint.bytes_factor))

@@ -20,6 +20,7 @@ from testbed.model.scenario import Transport, TransportKind
 from testbed.plan.operations import PortPlan
 from testbed.scenario.run.workload_runner import ExecutionResult, WorkloadRunner
 from testbed.workload.collectives.algorithms import generate_collective
+from testbed.workload.collectives.operation import CollectiveOperation
 from testbed.workload.steps import Workload
 
 pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(300)]
@@ -62,14 +63,16 @@ def rounds(lab: RunningLab, kind: TransportKind, workload: Workload) -> tuple[li
 
 @pytest.mark.parametrize("kind", [TransportKind.TCP, TransportKind.UET])
 def test_a_run_on_an_unchanged_lab(lab: RunningLab, kind: TransportKind) -> None:
-    workload = generate_collective("all_reduce", ranks=8, size_bytes=4 * MB if kind is TransportKind.TCP else MB // 4)
+    workload = generate_collective(
+        CollectiveOperation(kind="all_reduce", size_bytes=4 * MB if kind is TransportKind.TCP else MB // 4), ranks=8
+    )
     beyond, _ = rounds(lab, kind, workload)
     what = f"runner: beyond the traffic, 8 hosts, checked AllReduce over {kind}"
     judge(Figure(what=what, measured=statistics.median(beyond), limit=0.5, unit="s"))
 
 
 def test_ten_thousand_small_steps(lab: RunningLab) -> None:
-    workload = generate_collective("all_reduce", ranks=8, size_bytes=8 * 64, iterations=90)
+    workload = generate_collective(CollectiveOperation(kind="all_reduce", size_bytes=8 * 64), ranks=8, iterations=90)
     assert len(workload.transfers) > 10_000
     beyond, result = rounds(lab, TransportKind.TCP, workload)
     per_step_us = traffic_s(result) * 1e6 / len(workload.transfers)

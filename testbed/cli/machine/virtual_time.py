@@ -26,7 +26,7 @@ def run_in_virtual_time(arguments: Sequence[str]) -> int:
     from testbed.vm.remote.local_names import Renamed
     from testbed.vm.remote.recorded_command import asked_command
     from testbed.vm.virtual.job import BASE
-    from testbed.vm.virtual.machine import RESULTS, run_job
+    from testbed.vm.virtual.machine import RESULTS, Job, run_job
 
     if not arguments or arguments[0] not in VERBS:
         raise TestbedError(
@@ -41,17 +41,13 @@ def run_in_virtual_time(arguments: Sequence[str]) -> int:
     words, results = results_aside(arguments, RESULTS) if running else (list(arguments), Path("results"))
     names = {RESULTS: str(results), BASE: ""}
     out, err = (Renamed(names, partial(os.write, number)) for number in (1, 2))
-    outcome = run_job(
-        emulator,
-        image,
-        [*words, "--no-report"] if reporting else words,
-        Path.cwd(),
+    job = Job(
+        arguments=[*words, "--no-report"] if reporting else words,
+        directory=Path.cwd(),
         results=results,
         variables={key: value for key, value in os.environ.items() if _is_ours(key)},
-        stdout=out,
-        stderr=err,
-        timeout_s=TIMEOUT_S,
     )
+    outcome = run_job(emulator, image, job, stdout=out, stderr=err, timeout_s=TIMEOUT_S)
     out.flush()
     err.flush()
     for path in outcome.files:

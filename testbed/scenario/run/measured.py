@@ -13,7 +13,7 @@ from testbed.plan.operations import PortPlan
 from testbed.results import Channel, ChannelSamples, CollectiveResult, Transfers
 from testbed.scenario.run.placed_workload import PlacedWorkload, datatype_of
 from testbed.scenario.run.placement import flow_end
-from testbed.workload.collectives.algorithms import Kind
+from testbed.workload.collectives.operation import Kind
 from testbed.workload.metrics.collectives import algbw, busbw
 from testbed.workload.oracles.serialisation import Framing
 from testbed.workload.steps import Collective, Transfer

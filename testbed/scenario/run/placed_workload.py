@@ -11,8 +11,8 @@ from testbed.plan.operations import PortPlan
 from testbed.scenario.run.channels import ChannelPlan
 from testbed.worker import program
 from testbed.worker.program import LARGEST_TRANSFER, Endpoint, Piece, Program, Settings
-from testbed.workload.collectives.algorithms import OUT_OF_PLACE
 from testbed.workload.collectives.datatype import DataType
+from testbed.workload.collectives.operation import OUT_OF_PLACE
 from testbed.workload.steps import Collective, Combine, Compute, Transfer, Workload
 
 DATA_LIMIT_BYTES = 4 << 30

@@ -11,6 +11,7 @@ from testbed.model.scenario import Scenario
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.placement import RankPlacement, place_ranks
 from testbed.scenario.transports.registry import transport_on
+from testbed.workload.kinds.kind import Fabric
 from testbed.workload.registry import build_workload, workload_kind
 from testbed.workload.steps import Transfer, Workload
 from testbed.workload.tenants import Tenant, mix_tenants
@@ -60,16 +61,15 @@ def _build(
 ) -> Workload:
     nics = [placement.nics[rank] for rank in ranks]
     whole = len(nics) == len(placement.nics)
-    return build_workload(
-        scenario.workload.kind,
-        scenario.workload.parameters,
+    fabric = Fabric(
         ranks=len(nics),
-        ranks_per_host=placement.ranks_per_host if whole else 0,
-        leaf_of=lambda rank: nics[rank].peer.partition(":")[0],
-        rng=random.Random(seed),
         rate_bps=nics[0].line_rate_bps,
         bdp_bytes=bdp_bytes(lab, placement),
+        rng=random.Random(seed),
+        ranks_per_host=placement.ranks_per_host if whole else 0,
+        leaf_of=lambda rank: nics[rank].peer.partition(":")[0],
     )
+    return build_workload(scenario.workload.kind, scenario.workload.parameters, fabric)
 
 
 def bdp_bytes(lab: LiveLab, placement: RankPlacement) -> int:

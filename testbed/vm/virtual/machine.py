@@ -17,7 +17,7 @@ import subprocess
 import tarfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.vm import cache
@@ -42,6 +42,19 @@ _POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A verb of ours with its arguments. `directory` is where it runs, and `variables` are those of its environment.
+
+    What it writes to `RESULTS` comes to `results`, whose name it never learns: it must not matter to a figure.
+    """
+
+    arguments: Sequence[str]
+    directory: Path
+    results: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
     """The outcome of a job. `files` are those it wrote; `guest_s` is how far the guest's clock came, boot included."""
 
@@ -55,18 +68,14 @@ class JobOutcome:
 def run_job(
     emulator: Emulator,
     image: Image,
-    arguments: Sequence[str],
-    directory: Path,
+    job: Job,
     *,
-    results: Path,
-    variables: Mapping[str, str] | None = None,
     stdout: Callable[[bytes], object],
     stderr: Callable[[bytes], object],
     timeout_s: float,
 ) -> JobOutcome:
-    """Run a verb of ours in virtual time; `directory` is where it runs, and its files come back to where they belong.
+    """Do a job in virtual time; the files that it writes come back to where they belong.
 
-    What it writes to `RESULTS` comes to `results`, whose name it never learns: it must not matter to a figure.
     Raises `MachineError` if the guest dies, is killed, or takes longer than `timeout_s` of wall-clock time.
     """
     began = time.monotonic()
@@ -75,7 +84,7 @@ def run_job(
             stderr(f"virtual time: a run may differ from another by nanoseconds ({turns.lacks})\n".encode())
         disk = scratch / "job.tar"
         with cache.room_on(scratch):
-            _write_job(disk, arguments, directory, variables or {})
+            _write_job(disk, job)
         files = [scratch / "console", scratch / "stdout", scratch / "stderr"]
         process = subprocess.Popen(
             # It ends with us, however we end.
@@ -105,8 +114,8 @@ def run_job(
         if outcome is None:
             words = _tail([scratch / "complaints", *files[:1]])
             raise MachineError("the lab VM ended before its job did", console=words)
-        with cache.room_on(results):
-            written = workplace.unpack(archive, results, prefix=f"{FILES}{_RESULTS}/")
+        with cache.room_on(job.results):
+            written = workplace.unpack(archive, job.results, prefix=f"{FILES}{_RESULTS}/")
         written += workplace.unpack(archive, prefix=FILES, but=f"{FILES}{_RESULTS}/")
     return JobOutcome(
         status=int(outcome["status"]),
@@ -141,17 +150,17 @@ def machine_options(image: Image, job: Path, serial: Sequence[Path]) -> list[str
     return [*options, "-kernel", str(image.kernel), "-initrd", str(image.initramfs), "-append", line]
 
 
-def _write_job(disk: Path, arguments: Sequence[str], directory: Path, variables: Mapping[str, str]) -> None:
+def _write_job(disk: Path, job: Job) -> None:
     buffer = io.BytesIO()
-    job = {
-        "arguments": workplace.far_arguments(arguments, BASE),
-        "directory": BASE + str(directory),
-        "environment": dict(variables),
+    told = {
+        "arguments": workplace.far_arguments(job.arguments, BASE),
+        "directory": BASE + str(job.directory),
+        "environment": dict(job.variables),
     }
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        add(tar, JOB, json.dumps(job).encode())
-    sent = workplace.files_to_send(arguments, directory)
-    files = workplace.pack(sent, directory, workplace.directories_of(arguments), prefix=FILES)
+        add(tar, JOB, json.dumps(told).encode())
+    sent = workplace.files_to_send(job.arguments, job.directory)
+    files = workplace.pack(sent, job.directory, workplace.directories_of(job.arguments), prefix=FILES)
     with disk.open("wb") as file:
         # Archives one after another are one archive if no end is left between them.
         for part in (buffer.getvalue(), files, checkout.archive(prefix="checkout/", folder="testbed")):

@@ -9,7 +9,6 @@ all-to-all and send/receive, whose receive buffer stands behind the send buffer.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
 
 from testbed.errors import WorkloadError
 from testbed.workload.builder import NOTHING, Frontier, StepBuilder
@@ -23,6 +22,14 @@ from testbed.workload.collectives.halving_doubling import (
     halving_reduce_scatter,
 )
 from testbed.workload.collectives.hierarchical import hierarchical_all_reduce
+from testbed.workload.collectives.operation import (
+    ALGORITHMS,
+    OUT_OF_PLACE,
+    ROOTED,
+    Algorithm,
+    CollectiveOperation,
+    Kind,
+)
 from testbed.workload.collectives.ring import (
     ring_all_gather,
     ring_all_reduce,
@@ -33,43 +40,6 @@ from testbed.workload.collectives.ring import (
 from testbed.workload.collectives.tree import tree_all_reduce
 from testbed.workload.steps import Collective, Slice, Workload
 
-
-class Kind(StrEnum):
-    ALL_REDUCE = "all_reduce"
-    REDUCE_SCATTER = "reduce_scatter"
-    ALL_GATHER = "all_gather"
-    BROADCAST = "broadcast"
-    REDUCE = "reduce"
-    GATHER = "gather"
-    SCATTER = "scatter"
-    ALL_TO_ALL = "all_to_all"
-    SEND_RECV = "send_recv"
-
-
-class Algorithm(StrEnum):
-    RING = "ring"
-    TREE = "tree"
-    HALVING_DOUBLING = "halving_doubling"
-    HIERARCHICAL = "hierarchical"
-    DIRECT = "direct"
-
-
-ALGORITHMS: Mapping[Kind, tuple[Algorithm, ...]] = {
-    Kind.ALL_REDUCE: (Algorithm.RING, Algorithm.TREE, Algorithm.HALVING_DOUBLING, Algorithm.HIERARCHICAL),
-    Kind.REDUCE_SCATTER: (Algorithm.RING, Algorithm.HALVING_DOUBLING),
-    Kind.ALL_GATHER: (Algorithm.RING, Algorithm.HALVING_DOUBLING),
-    Kind.BROADCAST: (Algorithm.RING,),
-    Kind.REDUCE: (Algorithm.RING,),
-    Kind.GATHER: (Algorithm.DIRECT,),
-    Kind.SCATTER: (Algorithm.DIRECT,),
-    Kind.ALL_TO_ALL: (Algorithm.DIRECT,),
-    Kind.SEND_RECV: (Algorithm.DIRECT,),
-}
-"""What there is for each kind; the first is the default."""
-
-ROOTED = frozenset({Kind.BROADCAST, Kind.REDUCE, Kind.GATHER, Kind.SCATTER})
-OUT_OF_PLACE = frozenset({Kind.ALL_TO_ALL, Kind.SEND_RECV})
-
 PIPELINE_CHUNKS = 8
 """Chunks of a chain or a tree unless told otherwise: without them only one link at a time is busy."""
 
@@ -77,26 +47,19 @@ _Run = Callable[[Group, Slice], None]
 
 
 def generate_collective(
-    kind: Kind | str,
+    operation: CollectiveOperation,
     *,
     ranks: int,
-    size_bytes: int,
-    datatype: DataType = DataType.FLOAT32,
-    algorithm: Algorithm | str | None = None,
-    root: int = 0,
-    chunks: int | None = None,
-    in_flight: int = 2,
-    window: int | None = None,
-    rail_algorithm: Algorithm | str = Algorithm.RING,
     ranks_per_host: int = 0,
+    root: int = 0,
     split: str = "",
     iterations: int = 1,
     name: str = "",
 ) -> Workload:
     """One collective of all ranks, `iterations` times: a rank begins the next once its part of the last has ended.
 
-    With `split` as many side by side as `split_ranks` says; `root` is then counted within each. Parameters as for
-    `add_collective`. Hosts have `ranks_per_host` consecutive ranks (0: one rank each).
+    With `split` as many side by side as `split_ranks` says; `root` is then counted within each. Hosts have
+    `ranks_per_host` consecutive ranks (0: one rank each). The workload is called `name`, or else like the kind.
     """
     if iterations < 1:
         raise WorkloadError(f"iterations are at least 1, not {iterations}", field="iterations")
@@ -110,21 +73,14 @@ def generate_collective(
         for number, group in enumerate(groups):
             ended |= add_collective(
                 builder,
-                kind,
+                operation,
                 members=group,
-                size_bytes=size_bytes,
-                datatype=datatype,
-                algorithm=algorithm,
                 root=group[root],
-                chunks=chunks,
-                in_flight=in_flight,
-                window=window,
-                rail_algorithm=rail_algorithm,
                 after=frontier,
-                label=f"{kind}[{iteration}]" + (f".group{number}" if len(groups) > 1 else ""),
+                label=f"{operation.kind}[{iteration}]" + (f".group{number}" if len(groups) > 1 else ""),
             )
         frontier = ended
-    return builder.build(name or str(kind))
+    return builder.build(name or str(operation.kind))
 
 
 def split_ranks(split: str, ranks: int) -> list[list[int]]:
@@ -143,48 +99,39 @@ def split_ranks(split: str, ranks: int) -> list[list[int]]:
 
 def add_collective(
     builder: StepBuilder,
-    kind: Kind | str,
+    operation: CollectiveOperation,
     *,
     members: Sequence[int],
-    size_bytes: int,
-    datatype: DataType = DataType.FLOAT32,
-    algorithm: Algorithm | str | None = None,
     root: int | None = None,
-    chunks: int | None = None,
-    in_flight: int = 2,
-    window: int | None = None,
-    rail_algorithm: Algorithm | str = Algorithm.RING,
     after: Mapping[int, tuple[int, ...]] = NOTHING,
     label: str = "",
 ) -> Frontier:
     """Add a collective of `members`; returns what each of them must wait for to know that its part has ended.
 
-    `size_bytes` is S (see above), a whole number of elements; all-to-all rounds it down to equal blocks, as nccl-tests
-    does. `root` is a rank (the first member unless told). `chunks` cut what travels so that it is pipelined. `window`
-    is how many transfers of an all-to-all a rank has under way, None for all. Raises `WorkloadError`.
+    `root` is a rank (the first member unless told). Raises `WorkloadError`.
     """
-    kind = choose(Kind, kind, "kind")
-    algorithm = ALGORITHMS[kind][0] if algorithm is None else choose(Algorithm, algorithm, "algorithm")
-    if algorithm not in ALGORITHMS[kind]:
-        known = ", ".join(ALGORITHMS[kind])
-        raise WorkloadError(f"{kind} has no algorithm {algorithm} (one of {known})", field="algorithm")
+    kind = choose(Kind, operation.kind, "kind")
+    algorithm = _algorithm(operation, kind)
+    window, datatype = operation.window, operation.datatype
     if window is not None and window < 1:
         raise WorkloadError(f"a window holds at least one transfer, not {window}", field="window")
-    elements = _elements(kind, size_bytes, datatype, len(members))
-    pipelined = algorithm is Algorithm.TREE or kind in (Kind.BROADCAST, Kind.REDUCE)
-    rails_pipelined = algorithm is Algorithm.HIERARCHICAL and rail_algorithm == Algorithm.TREE
-    if chunks is None:
-        chunks = PIPELINE_CHUNKS if pipelined or rails_pipelined else 1
+    elements = _elements(kind, operation.size_bytes, datatype, len(members))
     first = builder.next_number
     with builder.watch(members, after) as frontier:
         group = make_group(
-            builder, members, datatype=datatype, after=after, chunks=chunks, in_flight=in_flight, label=label
+            builder,
+            members,
+            datatype=datatype,
+            after=after,
+            chunks=_chunks(operation, kind, algorithm),
+            in_flight=operation.in_flight,
+            label=label,
         )
         if kind in ROOTED:
             root = group.ranks[0] if root is None else root
             if root not in group.ranks:
                 raise WorkloadError(f"the root {root} is not one of the collective's ranks", field="root")
-        _add(group, kind, algorithm, elements, root=root, window=window, rail_algorithm=rail_algorithm)
+        _add(group, kind, algorithm, elements, root=root, window=window, rail_algorithm=operation.rail_algorithm)
     builder.collective(
         Collective(
             kind=kind.value,
@@ -197,6 +144,24 @@ def add_collective(
         )
     )
     return frontier
+
+
+def _algorithm(operation: CollectiveOperation, kind: Kind) -> Algorithm:
+    if operation.algorithm is None:
+        return ALGORITHMS[kind][0]
+    algorithm = choose(Algorithm, operation.algorithm, "algorithm")
+    if algorithm not in ALGORITHMS[kind]:
+        known = ", ".join(ALGORITHMS[kind])
+        raise WorkloadError(f"{kind} has no algorithm {algorithm} (one of {known})", field="algorithm")
+    return algorithm
+
+
+def _chunks(operation: CollectiveOperation, kind: Kind, algorithm: Algorithm) -> int:
+    if operation.chunks is not None:
+        return operation.chunks
+    pipelined = algorithm is Algorithm.TREE or kind in (Kind.BROADCAST, Kind.REDUCE)
+    rails_pipelined = algorithm is Algorithm.HIERARCHICAL and operation.rail_algorithm == Algorithm.TREE
+    return PIPELINE_CHUNKS if pipelined or rails_pipelined else 1
 
 
 def _add(

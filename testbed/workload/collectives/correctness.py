@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from testbed.workload.collectives.algorithms import OUT_OF_PLACE, Kind
 from testbed.workload.collectives.arithmetic import Array, encode, storage
 from testbed.workload.collectives.datatype import DataType
+from testbed.workload.collectives.operation import OUT_OF_PLACE, Kind
 from testbed.workload.steps import Collective, Slice
 
 _SUMS = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.REDUCE})

@@ -20,14 +20,14 @@ def direct_all_to_all(group: Group, elements: int, *, window: int | None) -> Non
         for index in range(group.size):
             destination = (index + distance) % group.size
             piece = blocks[destination]
-            group.send(
+            group.send_elsewhere(
                 index,
                 destination,
                 piece,
                 target=Slice(offset=elements + blocks[index].offset, length=piece.length),
                 what=f"{distance}",
                 lane="all-to-all",
-                in_flight=group.size if window is None else window,
+                window=group.size if window is None else window,
             )
 
 
@@ -54,7 +54,8 @@ def direct_send_recv(group: Group, elements: int) -> None:
     for chunk in Slice(offset=0, length=elements).split(group.chunks):
         target = Slice(offset=elements + chunk.offset, length=chunk.length)
         for index in range(group.size):
-            group.send(index, (index + 1) % group.size, chunk, target=target, what="send-recv", lane="send-recv")
+            following = (index + 1) % group.size
+            group.send_elsewhere(index, following, chunk, target=target, what="send-recv", lane="send-recv")
 
 
 def direct_reduce_scatter(group: Group, blocks: tuple[Slice, ...]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.errors import WorkloadError
-from testbed.workload.builder import NOTHING, Frontier, StepBuilder
+from testbed.workload.builder import NOTHING, ArrayData, Frontier, Lane, StepBuilder
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.steps import Combine, Slice
 
@@ -42,24 +42,51 @@ class Group:
         what: str,
         combine: Combine = Combine.COPY,
         after: tuple[int, ...] = (),
-        target: Slice | None = None,
         lane: str = "",
-        in_flight: int | None = None,
     ) -> tuple[int, ...]:
-        """Send `piece` between members; returns the step to wait for, or nothing where the piece is empty."""
-        if piece.length == 0:
+        """Send `piece` between members, to where it is in the array of its source.
+
+        Returns the step to wait for, or nothing where the piece is empty.
+        """
+        data = ArrayData(piece=piece, datatype=self.datatype, combine=combine)
+        return self._carry(source, destination, data, what=what, after=after, lane=self._lane_to(destination, lane))
+
+    def send_elsewhere(
+        self,
+        source: int,
+        destination: int,
+        piece: Slice,
+        *,
+        target: Slice,
+        what: str,
+        lane: str = "",
+        window: int | None = None,
+    ) -> None:
+        """Send `piece` between members, to another place of the array, once the source takes part.
+
+        `window` limits what the source has under way to all destinations together, and not what it has to each.
+        """
+        data = ArrayData(piece=piece, datatype=self.datatype, target=target)
+        queue = self._lane_to(destination, lane)
+        if window is not None:
+            queue = Lane(name=(self.token, lane), in_flight=window)
+        self._carry(source, destination, data, what=what, lane=queue)
+
+    def _lane_to(self, destination: int, name: str) -> Lane:
+        return Lane(name=(self.token, name, destination), in_flight=self.in_flight)
+
+    def _carry(
+        self, source: int, destination: int, data: ArrayData, *, what: str, lane: Lane, after: tuple[int, ...] = ()
+    ) -> tuple[int, ...]:
+        if data.piece.length == 0:
             return ()
         rank = self.ranks[source]
-        number = self.builder.transfer(
+        number = self.builder.carry(
             rank,
             self.ranks[destination],
-            piece.length * self.datatype.size_bytes,
+            data,
             after=(*after, *self.entry.get(rank, ())),
-            piece=piece,
-            target=target,
-            combine=combine,
-            lane=(self.token, lane, destination if in_flight is None else -1),
-            in_flight=self.in_flight if in_flight is None else in_flight,
+            lane=lane,
             label=f"{self.label}.{what}" if self.label else what,
         )
         return (number,)

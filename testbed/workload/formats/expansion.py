@@ -9,6 +9,7 @@ from typing import Protocol
 from testbed.workload.builder import Frontier, StepBuilder
 from testbed.workload.collectives.algorithms import add_collective
 from testbed.workload.collectives.datatype import DataType
+from testbed.workload.collectives.operation import CollectiveOperation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,7 @@ class CollectiveExpander(Protocol):
 
 
 def expand_collective(builder: StepBuilder, request: CollectiveRequest) -> Frontier:
-    """Each kind with its default algorithm (`collectives.ALGORITHMS`) on float32.
+    """Each kind with its default algorithm (`collectives.operation`) on float32.
 
     Traces count bytes and not elements: a size is rounded up to whole elements, of an all-to-all to one for each rank.
     """
@@ -45,9 +46,8 @@ def expand_collective(builder: StepBuilder, request: CollectiveRequest) -> Front
         builder.note("sizes of collectives were rounded up to whole float32 elements")
     return add_collective(
         builder,
-        request.kind,
+        CollectiveOperation(kind=request.kind, size_bytes=size_bytes),
         members=request.ranks,
-        size_bytes=size_bytes,
         root=request.root,
         after=request.after,
         label=request.label,

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from testbed.workload.collectives.algorithms import ALGORITHMS, ROOTED, Algorithm, Kind, generate_collective
+from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.datatype import DataType
+from testbed.workload.collectives.operation import (
+    ALGORITHMS,
+    CHUNKS,
+    IN_FLIGHT,
+    ROOTED,
+    WINDOW,
+    Algorithm,
+    CollectiveOperation,
+    Kind,
+    hyphenated,
+)
 from testbed.workload.kinds.kind import Builder, Fabric, WorkloadKind
 from testbed.workload.parameters import (
     Parameter,
@@ -42,24 +53,12 @@ ITERATIONS = whole(
     "Says how often it happens, each rank beginning the next one when its part of the last has ended.",
     high=100_000,
 )
-WINDOW = whole(
-    "window",
-    None,
-    "Limits the transfers that a rank has under way (1 is serial); by default all are at once.",
-    high=100_000,
-)
-
 _SPLIT = Parameter(
     name="split",
     type=ParameterType.TEXT,
     description="Makes collectives side by side: 'MOD 8' of ranks alike modulo 8, 'DIV 8' of each 8 consecutive ones.",
     default="",
 )
-
-
-def hyphenated(words: tuple[Algorithm, ...]) -> tuple[str, ...]:
-    """Algorithms as files have them: `halving-doubling`."""
-    return tuple(word.value.replace("_", "-") for word in words)
 
 
 def algorithm_of(values: Values, name: str) -> str | None:
@@ -70,18 +69,20 @@ def algorithm_of(values: Values, name: str) -> str | None:
 def _build(kind: Kind) -> Builder:
     def build(values: Values, fabric: Fabric) -> Workload:
         datatype = DataType(values.text("datatype"))
-        return generate_collective(
-            kind,
-            ranks=fabric.ranks,
+        along_rail = algorithm_of(values, "rail_algorithm") if kind is Kind.ALL_REDUCE else None
+        operation = values.make(
+            CollectiveOperation,
+            kind=kind,
             size_bytes=values.bytes("bytes", unit=datatype.size_bytes),
             datatype=datatype,
             algorithm=algorithm_of(values, "algorithm"),
-            root=values.whole("root") if kind in ROOTED else 0,
-            chunks=values.optional_whole("chunks"),
-            in_flight=values.whole("in_flight"),
-            rail_algorithm=(algorithm_of(values, "rail_algorithm") if kind is Kind.ALL_REDUCE else None)
-            or Algorithm.RING,
+            rail_algorithm=along_rail or Algorithm.RING,
+        )
+        return generate_collective(
+            operation,
+            ranks=fabric.ranks,
             ranks_per_host=fabric.ranks_per_host,
+            root=values.whole("root") if kind in ROOTED else 0,
             split=values.text("split"),
             iterations=values.whole("iterations"),
             name=kind.value.replace("_", "-"),
@@ -92,12 +93,15 @@ def _build(kind: Kind) -> Builder:
 
 def _all_to_all(values: Values, fabric: Fabric) -> Workload:
     datatype = DataType(values.text("datatype"))
-    return generate_collective(
-        Kind.ALL_TO_ALL,
-        ranks=fabric.ranks,
+    operation = values.make(
+        CollectiveOperation,
+        kind=Kind.ALL_TO_ALL,
         size_bytes=values.bytes("bytes", unit=datatype.size_bytes) * fabric.ranks,
         datatype=datatype,
-        window=values.optional_whole("window"),
+    )
+    return generate_collective(
+        operation,
+        ranks=fabric.ranks,
         ranks_per_host=fabric.ranks_per_host,
         iterations=values.whole("iterations"),
         name="all-to-all",
@@ -129,13 +133,8 @@ def _collective(kind: Kind) -> WorkloadKind:
             )
         )
     parameters += [
-        whole(
-            "chunks",
-            None,
-            "Says in how many parts, one after the other, data goes; by default 8 for trees and chains, else 1.",
-            high=4096,
-        ),
-        whole("in_flight", 2, "Says how many chunks are under way at once from one rank to another.", high=4096),
+        CHUNKS,
+        IN_FLIGHT,
         _SPLIT,
         ITERATIONS,
     ]

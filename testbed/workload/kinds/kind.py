@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from testbed.errors import WorkloadError
 from testbed.workload.parameters import Parameter, Values
 from testbed.workload.steps import Workload
-
-
-class WorkloadBuilder(Protocol):
-    """Makes a workload of any kind: what tenants are made with."""
-
-    def __call__(self, kind: str, parameters: Mapping[str, Any], *, fabric: Fabric) -> Workload: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,15 +17,15 @@ class Fabric:
 
     `rate_bps` is the rate of a rank's NIC in the real fabric, like all times of a workload; `bdp_bytes` its
     bandwidth-delay product, which no time scale changes. `ranks_per_host` consecutive ranks share a host (0: none do).
+    `leaf_of` says which leaf a rank hangs off, None that nobody knows; `rng` draws what is random.
     """
 
     ranks: int
-    ranks_per_host: int
-    leaf_of: Callable[[int], Hashable] | None
-    rng: random.Random
     rate_bps: int
     bdp_bytes: int
-    build: WorkloadBuilder
+    rng: random.Random
+    ranks_per_host: int = 0
+    leaf_of: Callable[[int], Hashable] | None = None
 
 
 Builder = Callable[[Values, Fabric], Workload]
@@ -63,14 +56,3 @@ class WorkloadKind:
             "collective": self.collective,
             "parameters": [one.as_json() for one in self.parameters],
         }
-
-
-def listed(which: int | tuple[int, ...] | None, candidates: list[int], field: str) -> list[int]:
-    """The ranks that a parameter of type `ranks` means: the first so many candidates, those it names, or all."""
-    if which is None:
-        return candidates
-    if isinstance(which, tuple):
-        return list(which)
-    if which > len(candidates):
-        raise WorkloadError(f"{which} ranks are asked for; there are {len(candidates)}", field=field)
-    return candidates[:which]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from testbed.errors import WorkloadError
 from testbed.workload.flow_sizes import FLOW_SIZES, FlowSizes
-from testbed.workload.frontend import MAX_BURST_FACTOR, generate_mice, regular_bursts
-from testbed.workload.kinds.kind import Fabric, WorkloadKind, listed
+from testbed.workload.frontend import MAX_BURST_FACTOR, Mice, generate_mice, regular_bursts
+from testbed.workload.kinds.kind import Fabric, WorkloadKind
 from testbed.workload.parameters import (
     Values,
     choice,
     duration,
+    listed,
     number,
+    parameters_of,
     rank,
     size,
     some_ranks,
@@ -31,6 +33,7 @@ from testbed.workload.steps import Workload
 
 _BYTES = size("bytes", "64bdp", "Gives the payload of each transfer.")
 _FLOWS = whole("flows", 1, "Says how many transfers run side by side for each pair.", high=1024)
+_LOAD, _SPAN, _SOURCES, _DESTINATIONS = parameters_of(Mice)
 
 
 def _point_to_point(values: Values, fabric: Fabric) -> Workload:
@@ -125,29 +128,18 @@ def _flow_sizes(values: Values) -> FlowSizes:
 
 
 def _mice(values: Values, fabric: Fabric) -> Workload:
-    span_ns = values.ns("span")
-    everyone = list(range(fabric.ranks))
     bursts = (
         regular_bursts(
             on_ns=values.ns("burst_on"),
             off_ns=values.ns("burst_off"),
             factor=values.number("burst_factor"),
-            duration_ns=span_ns,
+            duration_ns=values.ns("span"),
         )
         if values.given("burst_on")
         else ()
     )
-    return generate_mice(
-        ranks=fabric.ranks,
-        sizes=_flow_sizes(values),
-        load=values.number("load"),
-        rate_bps=fabric.rate_bps,
-        duration_ns=span_ns,
-        rng=fabric.rng,
-        bursts=bursts,
-        sources=listed(values.some_ranks("sources"), everyone, "sources"),
-        destinations=listed(values.some_ranks("destinations"), everyone, "destinations"),
-    )
+    mice = values.make(Mice, sizes=_flow_sizes(values), bursts=bursts)
+    return generate_mice(mice, ranks=fabric.ranks, rate_bps=fabric.rate_bps, rng=fabric.rng)
 
 
 KINDS = (
@@ -240,15 +232,15 @@ KINDS = (
         parameters=(
             choice("sizes", "WebSearch", tuple(FLOW_SIZES), "Names the distribution of the flows' sizes."),
             size("largest", None, "Leaves out the distribution's flows above this size; by default none."),
-            number("load", 0.2, "Says what each source offers, as a share of its link.", low=0.0001, high=1),
-            duration("span", "1ms", "Says for how long flows begin.", low=1),
+            _LOAD,
+            _SPAN,
             duration("burst_on", None, "Gives the length of a burst; by default there are no bursts.", low=1),
             duration("burst_off", "100us", "Gives the time between two bursts."),
             number(
                 "burst_factor", 10, "Says how much more often flows arrive in a burst.", low=1, high=MAX_BURST_FACTOR
             ),
-            some_ranks("sources", None, "Says how many ranks send, or which; by default all."),
-            some_ranks("destinations", None, "Says how many ranks receive, or which; by default all."),
+            _SOURCES,
+            _DESTINATIONS,
         ),
         build=_mice,
     ),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,45 @@ TENANT_FIELDS = (
     ),
 )
 
+WorkloadBuilder = Callable[[str, Mapping[str, Any], Fabric], Workload]
+"""Makes a workload of any kind: its name, the parameters that were written, and where it runs."""
+
 _DEFAULT_TENANTS = (
     {"name": "training", "workload": {"kind": "all-reduce"}},
     {"name": "inference", "workload": {"kind": "kv-cache-incast"}},
 )
 
 
-def _tenants(values: Values, fabric: Fabric) -> Workload:
+def tenants_kind(build: WorkloadBuilder) -> WorkloadKind:
+    """Return the kind whose tenants `build` makes the workloads of."""
+    return WorkloadKind(
+        name="tenants",
+        description="Several workloads run side by side, each on ranks of its own.",
+        parameters=(
+            Parameter(
+                name="tenants",
+                type=ParameterType.LIST,
+                description="Lists the tenants, each with its name, ranks, start and workload.",
+                default=_DEFAULT_TENANTS,
+                low=1,
+                high=64,
+                item=Parameter(
+                    name="tenant", type=ParameterType.SECTION, description="Describes one tenant.", fields=TENANT_FIELDS
+                ),
+            ),
+            choice(
+                "placement",
+                TenantPlacement.PACKED.value,
+                tuple(TenantPlacement),
+                "Says how tenants without ranks of their own share those left.",
+            ),
+        ),
+        build=partial(_tenants, build),
+        knows_hosts=True,
+    )
+
+
+def _tenants(build: WorkloadBuilder, values: Values, fabric: Fabric) -> Workload:
     entries: Sequence[Mapping[str, Any]] = values.value("tenants")
     places = _places(entries, fabric, values.text("placement"))
     tenants = []
@@ -69,7 +102,7 @@ def _tenants(values: Values, fabric: Fabric) -> Workload:
             leaf_of=_leaves(fabric, ranks),
             rng=random.Random(draw_below(fabric.rng, 1 << 53)),
         )
-        workload = fabric.build(kind, written, fabric=inner)
+        workload = build(kind, written, inner)
         start = entry.get("start") or Duration(0)
         name = entry.get("name") or f"tenant{number_ + 1}"
         tenants.append(Tenant(name=name, workload=workload, ranks=ranks[: workload.ranks], start_ns=start.ns))
@@ -150,31 +183,6 @@ def _trace(values: Values, fabric: Fabric) -> Workload:
 
 
 KINDS = (
-    WorkloadKind(
-        name="tenants",
-        description="Several workloads run side by side, each on ranks of its own.",
-        parameters=(
-            Parameter(
-                name="tenants",
-                type=ParameterType.LIST,
-                description="Lists the tenants, each with its name, ranks, start and workload.",
-                default=_DEFAULT_TENANTS,
-                low=1,
-                high=64,
-                item=Parameter(
-                    name="tenant", type=ParameterType.SECTION, description="Describes one tenant.", fields=TENANT_FIELDS
-                ),
-            ),
-            choice(
-                "placement",
-                TenantPlacement.PACKED.value,
-                tuple(TenantPlacement),
-                "Says how tenants without ranks of their own share those left.",
-            ),
-        ),
-        build=_tenants,
-        knows_hosts=True,
-    ),
     WorkloadKind(
         name="trace",
         description="A file of htsim, HPCC, Chakra, SimAI or nccl-tests is replayed.",

@@ -5,30 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from testbed.errors import WorkloadError
-from testbed.workload.collectives.algorithms import Algorithm
-from testbed.workload.kinds.collectives import WINDOW, algorithm_of, hyphenated
+from testbed.workload.kinds.collectives import algorithm_of
 from testbed.workload.kinds.kind import Fabric, WorkloadKind
 from testbed.workload.models.language_models import (
     H100_BF16_FLOPS,
-    MODELS,
     UTILISATION,
     TrainingVolumes,
+    language_model,
+    model_choice,
     training_volumes,
 )
 from testbed.workload.models.layout import ParallelLayout
-from testbed.workload.models.moe import generate_moe
-from testbed.workload.models.pipeline import Schedule
-from testbed.workload.models.training import generate_pipeline, generate_training_step
-from testbed.workload.parameters import Parameter, Values, choice, duration, flag, number, size, whole
+from testbed.workload.models.moe import MixtureOfExperts, generate_moe
+from testbed.workload.models.training import SCHEDULE, STEPS, Training, generate_pipeline, generate_training
+from testbed.workload.parameters import Values, duration, flag, number, parameters_of, size, whole
 from testbed.workload.steps import Workload
 
-SCHEDULE = choice(
-    "schedule",
-    Schedule.ONE_FORWARD_ONE_BACKWARD.value,
-    tuple(Schedule),
-    "Says in which order a stage makes its passes.",
-)
-STEPS = whole("steps", 1, "Says how many training steps there are, one after the other.", high=100_000)
 MODEL_BYTES_FACTOR = 0.001
 """A step of an 8B model on 8 ranks sums gradients of gigabytes: at a time scale of thousands, hours."""
 
@@ -78,10 +70,6 @@ _OF_MODELS = (
 )
 
 
-def model_choice(description: str) -> Parameter:
-    return choice("model", None, tuple(MODELS), description)
-
-
 def _layout(values: Values, ranks: int) -> ParallelLayout:
     tensor, pipeline = values.whole("tensor"), values.whole("pipeline")
     data = values.optional_whole("data")
@@ -118,7 +106,7 @@ def _training_volumes(values: Values, layout: ParallelLayout) -> tuple[TrainingV
     for parameter in _VOLUMES:
         if values.given(parameter.name):
             raise WorkloadError(f"{parameter.name} follows from the model", field=parameter.name)
-    model = MODELS[values.text("model")]
+    model = language_model(values.text("model"))
     bytes_factor, time_factor = values.number("bytes_factor"), values.number("time_factor")
     volumes = training_volumes(
         model,
@@ -139,17 +127,9 @@ def _training_volumes(values: Values, layout: ParallelLayout) -> tuple[TrainingV
 def _training_step(values: Values, fabric: Fabric) -> Workload:
     layout = _layout(values, fabric.ranks)
     volumes, note = _training_volumes(values, layout)
-    workload = generate_training_step(
-        layout=layout,
-        volumes=volumes,
-        micro_batches=values.whole("micro_batches"),
-        schedule=values.text("schedule"),
-        ranks_per_host=fabric.ranks_per_host,
-        steps=values.whole("steps"),
-        buckets=values.whole("buckets"),
-        sharded=values.flag("sharded"),
-        data_algorithm=algorithm_of(values, "data_algorithm"),
-    )
+    algorithm = algorithm_of(values, "data_algorithm")
+    training = values.make(Training, layout=layout, volumes=volumes, data_algorithm=algorithm)
+    workload = generate_training(training, ranks_per_host=fabric.ranks_per_host)
     return replace(workload, notes=(*workload.notes, *([note] if note else [])))
 
 
@@ -167,22 +147,8 @@ def _pipeline(values: Values, fabric: Fabric) -> Workload:
 
 
 def _moe(values: Values, fabric: Fabric) -> Workload:
-    experts = values.optional_whole("experts")
-    return generate_moe(
-        ranks=fabric.ranks,
-        experts=8 * fabric.ranks if experts is None else experts,
-        top_k=values.whole("top_k"),
-        tokens=values.whole("tokens"),
-        hidden=values.whole("hidden"),
-        rng=fabric.rng,
-        skew=values.number("skew"),
-        layers=values.whole("layers"),
-        dispatch_value_bytes=values.whole("dispatch_value_bytes"),
-        combine_value_bytes=values.whole("combine_value_bytes"),
-        compute_ns_per_token=values.ns("compute_per_token"),
-        window=values.optional_whole("window"),
-        ranks_per_host=fabric.ranks_per_host,
-    )
+    moe = values.make(MixtureOfExperts)
+    return generate_moe(moe, ranks=fabric.ranks, rng=fabric.rng, ranks_per_host=fabric.ranks_per_host)
 
 
 KINDS = (
@@ -198,22 +164,7 @@ KINDS = (
                 "Says how many ranks are data-parallel; by default as many as there are ranks for.",
                 high=100_000,
             ),
-            whole("micro_batches", 4, "Says how many micro-batches a step has.", high=10_000),
-            SCHEDULE,
-            STEPS,
-            whole(
-                "buckets",
-                1,
-                "Says in how many parts gradients are summed, each when its part of the last pass is done.",
-                high=4096,
-            ),
-            flag("sharded", "Says whether gradients go by ReduceScatter and AllGather (ZeRO) instead of AllReduce."),
-            choice(
-                "data_algorithm",
-                None,
-                hyphenated((Algorithm.RING, Algorithm.TREE, Algorithm.HALVING_DOUBLING)),
-                "Names the algorithm of the gradients' collective; the default is ring.",
-            ),
+            *parameters_of(Training),
             *_VOLUMES,
             model_choice("Takes volumes and times from this model, instead of those given here."),
             *_OF_MODELS,
@@ -243,29 +194,7 @@ KINDS = (
     WorkloadKind(
         name="moe",
         description="Tokens go to the ranks of their experts and come back, layer by layer (mixture of experts).",
-        parameters=(
-            whole(
-                "experts",
-                None,
-                "Says how many experts there are, a multiple of the ranks; by default 8 for each rank.",
-                high=100_000,
-            ),
-            whole("top_k", 2, "Says how many experts each token has.", high=1024),
-            whole("tokens", 128, "Says how many tokens each rank has."),
-            whole("hidden", 4096, "Says how many values a token has."),
-            number(
-                "skew",
-                0,
-                "Makes the i-th most popular expert get tokens in proportion to i^-skew; with 0 all are alike.",
-                low=0,
-                high=5,
-            ),
-            whole("layers", 1, "Says how many layers of dispatch, computing and combine there are.", high=10_000),
-            whole("dispatch_value_bytes", 2, "Gives the bytes of a value on its way out (FP8: 1).", high=8),
-            whole("combine_value_bytes", 2, "Gives the bytes of a value on its way back.", high=8),
-            duration("compute_per_token", "0ns", "Says how long an expert computes for each token."),
-            WINDOW,
-        ),
+        parameters=parameters_of(MixtureOfExperts),
         build=_moe,
         knows_hosts=True,
     ),

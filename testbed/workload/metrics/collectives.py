@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit
+from testbed.workload.metrics.metric import Better, Metric, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import (
     CheckedElements,
     CollectiveSpeed,
@@ -55,14 +55,16 @@ def algbw(size_bytes: float, time_s: float) -> float | None:
     return size_bytes / time_s if time_s > 0 else None
 
 
-COLLECTIVES.metric(
-    algbw,
-    title="Algorithm bandwidth",
-    unit=MetricUnit.BYTES_PER_S,
-    better=Better.MORE,
-    formula="S / t, S as nccl-tests counts it for the kind; 10^9 byte/s print as 1 GB/s",
-    source=NCCL,
-    measure=lambda run: algbw(run[CollectiveSpeed].size_bytes, run[CollectiveSpeed].mean_s),
+COLLECTIVES.add(
+    Metric(
+        compute=algbw,
+        title="Algorithm bandwidth",
+        unit=MetricUnit.BYTES_PER_S,
+        better=Better.MORE,
+        formula="S / t, S as nccl-tests counts it for the kind; 10^9 byte/s print as 1 GB/s",
+        source=NCCL,
+        measure=lambda run: algbw(run[CollectiveSpeed].size_bytes, run[CollectiveSpeed].mean_s),
+    )
 )
 
 
@@ -72,16 +74,18 @@ def busbw(kind: str, ranks: int, size_bytes: float, time_s: float) -> float | No
     return None if speed is None else speed * busbw_factor(kind, ranks)
 
 
-COLLECTIVES.metric(
-    busbw,
-    title="Bus bandwidth",
-    unit=MetricUnit.BYTES_PER_S,
-    better=Better.MORE,
-    headline=True,
-    formula="algbw * factor; all_reduce 2(n-1)/n; reduce_scatter, all_gather, all_to_all, gather, scatter (n-1)/n;"
-    " broadcast, reduce, send_recv, hypercube 1; the same for ring and tree",
-    source=NCCL + "; src/gather.cu, scatter.cu, hypercube.cu",
-    measure=lambda run: _measure_busbw(run[CollectiveSpeed]),
+COLLECTIVES.add(
+    Metric(
+        compute=busbw,
+        title="Bus bandwidth",
+        unit=MetricUnit.BYTES_PER_S,
+        better=Better.MORE,
+        headline=True,
+        formula="algbw * factor; all_reduce 2(n-1)/n; reduce_scatter, all_gather, all_to_all, gather, scatter (n-1)/n;"
+        " broadcast, reduce, send_recv, hypercube 1; the same for ring and tree",
+        source=NCCL + "; src/gather.cu, scatter.cu, hypercube.cu",
+        measure=lambda run: _measure_busbw(run[CollectiveSpeed]),
+    )
 )
 
 
@@ -91,17 +95,19 @@ def busbw_share(kind: str, ranks: int, size_bytes: float, time_s: float, rate_bp
     return None if speed is None or rate_bps <= 0 else 8 * speed / rate_bps
 
 
-COLLECTIVES.metric(
-    busbw_share,
-    title="Bus bandwidth, share of line rate",
-    unit=MetricUnit.SHARE,
-    better=Better.MORE,
-    headline=True,
-    formula="8 * busbw / line rate of a rank's NIC",
-    source=DRAFT,
-    ideal=1.0,
-    proves_scale=True,
-    measure=lambda run: _measure_busbw_share(run[CollectiveSpeed]),
+COLLECTIVES.add(
+    Metric(
+        compute=busbw_share,
+        title="Bus bandwidth, share of line rate",
+        unit=MetricUnit.SHARE,
+        better=Better.MORE,
+        headline=True,
+        formula="8 * busbw / line rate of a rank's NIC",
+        source=DRAFT,
+        ideal=1.0,
+        proves_scale=True,
+        measure=lambda run: _measure_busbw_share(run[CollectiveSpeed]),
+    )
 )
 
 
@@ -115,15 +121,17 @@ def jct(start_s: Sequence[float], end_s: Sequence[float]) -> float | None:
     return duration
 
 
-COLLECTIVES.metric(
-    jct,
-    title="Job completion time",
-    unit=MetricUnit.SECONDS,
-    better=Better.LESS,
-    headline=True,
-    formula="max over ranks of the iteration's end - min of its start",
-    source=DRAFT,
-    measure=lambda run: jct(run[JobTime].start_s, run[JobTime].end_s),
+COLLECTIVES.add(
+    Metric(
+        compute=jct,
+        title="Job completion time",
+        unit=MetricUnit.SECONDS,
+        better=Better.LESS,
+        headline=True,
+        formula="max over ranks of the iteration's end - min of its start",
+        source=DRAFT,
+        measure=lambda run: jct(run[JobTime].start_s, run[JobTime].end_s),
+    )
 )
 
 
@@ -132,17 +140,19 @@ def jct_ratio(jct_s: float, roofline_s: float) -> float | None:
     return jct_s / roofline_s if roofline_s > 0 else None
 
 
-COLLECTIVES.metric(
-    jct_ratio,
-    title="JCT over roofline",
-    unit=MetricUnit.RATIO,
-    better=Better.LESS,
-    headline=True,
-    formula="JCT / roofline; roofline of a step = C + 8 * S * factor / B",
-    source=DRAFT,
-    ideal=1.0,
-    proves_scale=True,
-    measure=lambda run: jct_ratio(run[JobTime].seconds, run[JobBound].roofline_s),
+COLLECTIVES.add(
+    Metric(
+        compute=jct_ratio,
+        title="JCT over roofline",
+        unit=MetricUnit.RATIO,
+        better=Better.LESS,
+        headline=True,
+        formula="JCT / roofline; roofline of a step = C + 8 * S * factor / B",
+        source=DRAFT,
+        ideal=1.0,
+        proves_scale=True,
+        measure=lambda run: jct_ratio(run[JobTime].seconds, run[JobBound].roofline_s),
+    )
 )
 
 
@@ -151,14 +161,16 @@ def step_p99(step_s: Sequence[float]) -> float | None:
     return percentile(step_s, 0.99)
 
 
-COLLECTIVES.metric(
-    step_p99,
-    title="Step time P99",
-    unit=MetricUnit.SECONDS,
-    better=Better.LESS,
-    formula=f"0.99 {PERCENTILE}, over the iterations of one run",
-    source=DRAFT + "; " + PERCENTILE_RULE,
-    measure=lambda run: step_p99(run[CollectiveTimes].seconds),
+COLLECTIVES.add(
+    Metric(
+        compute=step_p99,
+        title="Step time P99",
+        unit=MetricUnit.SECONDS,
+        better=Better.LESS,
+        formula=f"0.99 {PERCENTILE}, over the iterations of one run",
+        source=DRAFT + "; " + PERCENTILE_RULE,
+        measure=lambda run: step_p99(run[CollectiveTimes].seconds),
+    )
 )
 
 
@@ -170,13 +182,15 @@ def overlap_fraction(jct_s: float, compute_s: float, communication_s: float) -> 
     return 1 - (jct_s - compute_s) / communication_s if communication_s > 0 else None
 
 
-COLLECTIVES.metric(
-    overlap_fraction,
-    title="Communication overlapped",
-    unit=MetricUnit.SHARE,
-    better=Better.MORE,
-    formula="1 - (JCT - compute time) / communication time alone",
-    source=DRAFT,
+COLLECTIVES.add(
+    Metric(
+        compute=overlap_fraction,
+        title="Communication overlapped",
+        unit=MetricUnit.SHARE,
+        better=Better.MORE,
+        formula="1 - (JCT - compute time) / communication time alone",
+        source=DRAFT,
+    )
 )
 
 
@@ -185,13 +199,15 @@ def interference(contended_s: float, alone_s: float) -> float | None:
     return contended_s / alone_s if alone_s > 0 else None
 
 
-COLLECTIVES.metric(
-    interference,
-    title="Interference",
-    unit=MetricUnit.RATIO,
-    better=Better.LESS,
-    formula="JCT beside other jobs / JCT alone",
-    source=DRAFT,
+COLLECTIVES.add(
+    Metric(
+        compute=interference,
+        title="Interference",
+        unit=MetricUnit.RATIO,
+        better=Better.LESS,
+        formula="JCT beside other jobs / JCT alone",
+        source=DRAFT,
+    )
 )
 
 
@@ -204,13 +220,15 @@ def failure_overhead(failure_jct_s: float, steady_jct_s: Sequence[float]) -> flo
     return None if median is None else failure_jct_s - median
 
 
-COLLECTIVES.metric(
-    failure_overhead,
-    title="JCT overhead of a failure",
-    unit=MetricUnit.SECONDS,
-    better=Better.LESS,
-    formula="JCT of the iteration with the fault - median of the others; zero impact if it is at most their P99",
-    source=DRAFT,
+COLLECTIVES.add(
+    Metric(
+        compute=failure_overhead,
+        title="JCT overhead of a failure",
+        unit=MetricUnit.SECONDS,
+        better=Better.LESS,
+        formula="JCT of the iteration with the fault - median of the others; zero impact if it is at most their P99",
+        source=DRAFT,
+    )
 )
 
 
@@ -219,14 +237,16 @@ def s_fabric(transfers: Iterable[Transfer]) -> float | None:
     return float(sum(t.size_bytes for t in transfers if not t.scale_up and t.source != t.destination))
 
 
-COLLECTIVES.metric(
-    s_fabric,
-    title="Bytes over the fabric",
-    unit=MetricUnit.BYTES,
-    better=Better.NEITHER,
-    formula="sum of payload bytes of transfers between hosts; scale-up transfers are not counted",
-    source=DRAFT,
-    measure=lambda run: float(run[FabricBytes].payload_bytes),
+COLLECTIVES.add(
+    Metric(
+        compute=s_fabric,
+        title="Bytes over the fabric",
+        unit=MetricUnit.BYTES,
+        better=Better.NEITHER,
+        formula="sum of payload bytes of transfers between hosts; scale-up transfers are not counted",
+        source=DRAFT,
+        measure=lambda run: float(run[FabricBytes].payload_bytes),
+    )
 )
 
 
@@ -236,16 +256,18 @@ def wrong(wrong_elements: Iterable[float]) -> float | None:
     return float(sum(counts)) if counts else None
 
 
-COLLECTIVES.metric(
-    wrong,
-    title="Wrong elements",
-    unit=MetricUnit.COUNT,
-    better=Better.LESS,
-    headline=True,
-    formula="elements of all ranks' results that differ in any bit from what they should be",
-    source=NCCL + " (#wrong)",
-    ideal=0.0,
-    measure=lambda run: wrong(run[CheckedElements].wrong),
+COLLECTIVES.add(
+    Metric(
+        compute=wrong,
+        title="Wrong elements",
+        unit=MetricUnit.COUNT,
+        better=Better.LESS,
+        headline=True,
+        formula="elements of all ranks' results that differ in any bit from what they should be",
+        source=NCCL + " (#wrong)",
+        ideal=0.0,
+        measure=lambda run: wrong(run[CheckedElements].wrong),
+    )
 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit
+from testbed.workload.metrics.metric import Better, Metric, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import (
     FlowRates,
     FlowTimes,
@@ -30,18 +30,20 @@ def aggregate_share(goodput_bps: Sequence[float], ideal_bps: Sequence[float]) ->
     return math.fsum(goodput_bps) / ideal if ideal > 0 else None
 
 
-FLOWS.metric(
-    aggregate_share,
-    title="Aggregate share of ideal",
-    unit=MetricUnit.SHARE,
-    better=Better.MORE,
-    headline=True,
-    formula="sum of flows' goodputs / sum of their ideals; a flow's ideal is the slower of its two NICs' rates"
-    " times the payload efficiency and does not know of shared uplinks",
-    source="Handley et al., NDP, SIGCOMM 2017, figure 14",
-    ideal=1.0,
-    proves_scale=True,
-    measure=lambda run: aggregate_share(run[FlowRates].goodput_bps, run[FlowRates].ideal_bps),
+FLOWS.add(
+    Metric(
+        compute=aggregate_share,
+        title="Aggregate share of ideal",
+        unit=MetricUnit.SHARE,
+        better=Better.MORE,
+        headline=True,
+        formula="sum of flows' goodputs / sum of their ideals; a flow's ideal is the slower of its two NICs' rates"
+        " times the payload efficiency and does not know of shared uplinks",
+        source="Handley et al., NDP, SIGCOMM 2017, figure 14",
+        ideal=1.0,
+        proves_scale=True,
+        measure=lambda run: aggregate_share(run[FlowRates].goodput_bps, run[FlowRates].ideal_bps),
+    )
 )
 
 
@@ -51,17 +53,19 @@ def slowest_share(goodput_bps: Sequence[float], ideal_bps: Sequence[float]) -> f
     return min((got / ideal for got, ideal in zip(goodput_bps, ideal_bps, strict=True) if ideal > 0), default=None)
 
 
-FLOWS.metric(
-    slowest_share,
-    title="Slowest flow, share of ideal",
-    unit=MetricUnit.SHARE,
-    better=Better.MORE,
-    headline=True,
-    formula="min over flows of goodput / ideal",
-    source="Handley et al., NDP, SIGCOMM 2017, figure 14",
-    ideal=1.0,
-    proves_scale=True,
-    measure=lambda run: slowest_share(run[FlowRates].goodput_bps, run[FlowRates].ideal_bps),
+FLOWS.add(
+    Metric(
+        compute=slowest_share,
+        title="Slowest flow, share of ideal",
+        unit=MetricUnit.SHARE,
+        better=Better.MORE,
+        headline=True,
+        formula="min over flows of goodput / ideal",
+        source="Handley et al., NDP, SIGCOMM 2017, figure 14",
+        ideal=1.0,
+        proves_scale=True,
+        measure=lambda run: slowest_share(run[FlowRates].goodput_bps, run[FlowRates].ideal_bps),
+    )
 )
 
 
@@ -71,17 +75,19 @@ def goodput_share(received_bytes: float, time_s: float, payload_rate_bps: float)
     return 8 * received_bytes / capacity if capacity > 0 else None
 
 
-FLOWS.metric(
-    goodput_share,
-    title="Goodput share",
-    unit=MetricUnit.SHARE,
-    better=Better.MORE,
-    formula="8 * application bytes / (t * bottleneck payload rate); payload rate = line rate * payload / (payload +"
-    " headers)",
-    source="RFC 2647 section 3.17 for goodput; " + DRAFT,
-    ideal=1.0,
-    proves_scale=True,
-    measure=lambda run: _measure_goodput_share(run[JobTime], run[PatternBound]),
+FLOWS.add(
+    Metric(
+        compute=goodput_share,
+        title="Goodput share",
+        unit=MetricUnit.SHARE,
+        better=Better.MORE,
+        formula="8 * application bytes / (t * bottleneck payload rate); payload rate = line rate * payload / (payload +"
+        " headers)",
+        source="RFC 2647 section 3.17 for goodput; " + DRAFT,
+        ideal=1.0,
+        proves_scale=True,
+        measure=lambda run: _measure_goodput_share(run[JobTime], run[PatternBound]),
+    )
 )
 
 
@@ -90,15 +96,17 @@ def aggregate_goodput(goodput_bps: Sequence[float]) -> float | None:
     return math.fsum(goodput_bps) if goodput_bps else None
 
 
-FLOWS.metric(
-    aggregate_goodput,
-    title="Aggregate goodput",
-    unit=MetricUnit.BITS_PER_S,
-    better=Better.MORE,
-    headline=True,
-    formula="sum over flows of payload bits received / the receiver's own measured time",
-    source="RFC 2647 section 3.17 for goodput",
-    measure=lambda run: aggregate_goodput(run[FlowRates].goodput_bps),
+FLOWS.add(
+    Metric(
+        compute=aggregate_goodput,
+        title="Aggregate goodput",
+        unit=MetricUnit.BITS_PER_S,
+        better=Better.MORE,
+        headline=True,
+        formula="sum over flows of payload bits received / the receiver's own measured time",
+        source="RFC 2647 section 3.17 for goodput",
+        measure=lambda run: aggregate_goodput(run[FlowRates].goodput_bps),
+    )
 )
 
 
@@ -107,17 +115,19 @@ def jain_flows(goodput_bps: Sequence[float]) -> float | None:
     return jain_index(goodput_bps)
 
 
-FLOWS.metric(
-    jain_flows,
-    title="Jain's index over flows",
-    unit=MetricUnit.RATIO,
-    better=Better.MORE,
-    headline=True,
-    formula="(sum x)^2 / (n * sum x^2), x: goodput while all flows have data to send; 1 all equal, 1/n one has all",
-    source=JAIN,
-    ideal=1.0,
-    proves_scale=True,
-    measure=lambda run: jain_flows(run[FlowRates].goodput_bps),
+FLOWS.add(
+    Metric(
+        compute=jain_flows,
+        title="Jain's index over flows",
+        unit=MetricUnit.RATIO,
+        better=Better.MORE,
+        headline=True,
+        formula="(sum x)^2 / (n * sum x^2), x: goodput while all flows have data to send; 1 all equal, 1/n one has all",
+        source=JAIN,
+        ideal=1.0,
+        proves_scale=True,
+        measure=lambda run: jain_flows(run[FlowRates].goodput_bps),
+    )
 )
 
 
@@ -134,44 +144,50 @@ def fct_slowdown(fct_s: Sequence[float], standalone_s: Sequence[float], share: f
     return percentile(fct_slowdowns(fct_s, standalone_s), share)
 
 
-FLOWS.metric(
-    partial(fct_slowdown, share=0.50),
-    name="fct_slowdown_p50",
-    title="FCT slowdown P50",
-    unit=MetricUnit.RATIO,
-    better=Better.LESS,
-    headline=True,
-    formula="0.50 percentile of max(1, FCT / alone); alone = base RTT + 8 * bytes with headers / rate",
-    source=HPCC + "; " + PERCENTILE_RULE,
-    ideal=1.0,
-    measure=lambda run: fct_slowdown(run[FlowTimes].fct_s, run[FlowTimes].standalone_s, share=0.50),
+FLOWS.add(
+    Metric(
+        compute=partial(fct_slowdown, share=0.50),
+        name="fct_slowdown_p50",
+        title="FCT slowdown P50",
+        unit=MetricUnit.RATIO,
+        better=Better.LESS,
+        headline=True,
+        formula="0.50 percentile of max(1, FCT / alone); alone = base RTT + 8 * bytes with headers / rate",
+        source=HPCC + "; " + PERCENTILE_RULE,
+        ideal=1.0,
+        measure=lambda run: fct_slowdown(run[FlowTimes].fct_s, run[FlowTimes].standalone_s, share=0.50),
+    )
 )
 
 
-FLOWS.metric(
-    partial(fct_slowdown, share=0.95),
-    name="fct_slowdown_p95",
-    title="FCT slowdown P95",
-    unit=MetricUnit.RATIO,
-    better=Better.LESS,
-    formula="0.95 percentile of max(1, FCT / alone)",
-    source=HPCC + "; " + PERCENTILE_RULE,
-    ideal=1.0,
-    measure=lambda run: fct_slowdown(run[FlowTimes].fct_s, run[FlowTimes].standalone_s, share=0.95),
+FLOWS.add(
+    Metric(
+        compute=partial(fct_slowdown, share=0.95),
+        name="fct_slowdown_p95",
+        title="FCT slowdown P95",
+        unit=MetricUnit.RATIO,
+        better=Better.LESS,
+        formula="0.95 percentile of max(1, FCT / alone)",
+        source=HPCC + "; " + PERCENTILE_RULE,
+        ideal=1.0,
+        measure=lambda run: fct_slowdown(run[FlowTimes].fct_s, run[FlowTimes].standalone_s, share=0.95),
+    )
 )
 
 
-FLOWS.metric(
-    partial(fct_slowdown, share=0.99),
-    name="fct_slowdown_p99",
-    title="FCT slowdown P99",
-    unit=MetricUnit.RATIO,
-    better=Better.LESS,
-    headline=True,
-    formula="0.99 percentile of max(1, FCT / alone); by size: bands of 5 % of the flows, sorted by size",
-    source=HPCC + "; " + PERCENTILE_RULE,
-    ideal=1.0,
-    measure=lambda run: fct_slowdown(run[FlowTimes].fct_s, run[FlowTimes].standalone_s, share=0.99),
+FLOWS.add(
+    Metric(
+        compute=partial(fct_slowdown, share=0.99),
+        name="fct_slowdown_p99",
+        title="FCT slowdown P99",
+        unit=MetricUnit.RATIO,
+        better=Better.LESS,
+        headline=True,
+        formula="0.99 percentile of max(1, FCT / alone); by size: bands of 5 % of the flows, sorted by size",
+        source=HPCC + "; " + PERCENTILE_RULE,
+        ideal=1.0,
+        measure=lambda run: fct_slowdown(run[FlowTimes].fct_s, run[FlowTimes].standalone_s, share=0.99),
+    )
 )
 
 
@@ -229,15 +245,17 @@ def tail_fct(fct_s: Sequence[float]) -> float | None:
     return max(fct_s, default=None)
 
 
-FLOWS.metric(
-    tail_fct,
-    title="Tail FCT",
-    unit=MetricUnit.SECONDS,
-    better=Better.LESS,
-    headline=True,
-    formula="max over flows of the completion time",
-    source=HTSIM,
-    measure=lambda run: tail_fct(run[FlowTimes].fct_s),
+FLOWS.add(
+    Metric(
+        compute=tail_fct,
+        title="Tail FCT",
+        unit=MetricUnit.SECONDS,
+        better=Better.LESS,
+        headline=True,
+        formula="max over flows of the completion time",
+        source=HTSIM,
+        measure=lambda run: tail_fct(run[FlowTimes].fct_s),
+    )
 )
 
 
@@ -246,18 +264,20 @@ def tail_fct_ratio(fct_s: Sequence[float], ideal_s: float) -> float | None:
     return max(fct_s) / ideal_s if fct_s and ideal_s > 0 else None
 
 
-FLOWS.metric(
-    tail_fct_ratio,
-    title="Tail FCT over ideal",
-    unit=MetricUnit.RATIO,
-    better=Better.LESS,
-    headline=True,
-    formula="max FCT / ideal; ideal = most bytes (with headers) that any one NIC sends or receives * 8 / its rate"
-    " + base RTT: N * S * 8 / B + base RTT for an incast",
-    source=HTSIM,
-    ideal=1.0,
-    proves_scale=True,
-    measure=lambda run: tail_fct_ratio([run[JobTime].seconds], run[PatternBound].ideal_s),
+FLOWS.add(
+    Metric(
+        compute=tail_fct_ratio,
+        title="Tail FCT over ideal",
+        unit=MetricUnit.RATIO,
+        better=Better.LESS,
+        headline=True,
+        formula="max FCT / ideal; ideal = most bytes (with headers) that any one NIC sends or receives * 8 / its rate"
+        " + base RTT: N * S * 8 / B + base RTT for an incast",
+        source=HTSIM,
+        ideal=1.0,
+        proves_scale=True,
+        measure=lambda run: tail_fct_ratio([run[JobTime].seconds], run[PatternBound].ideal_s),
+    )
 )
 
 
@@ -266,15 +286,17 @@ def fct_spread(fct_s: Sequence[float]) -> float | None:
     return max(fct_s) / min(fct_s) if fct_s and min(fct_s) > 0 else None
 
 
-FLOWS.metric(
-    fct_spread,
-    title="FCT max / min",
-    unit=MetricUnit.RATIO,
-    better=Better.LESS,
-    formula="max FCT / min FCT",
-    source=HTSIM,
-    proves_scale=True,
-    measure=lambda run: fct_spread(run[FlowTimes].fct_s),
+FLOWS.add(
+    Metric(
+        compute=fct_spread,
+        title="FCT max / min",
+        unit=MetricUnit.RATIO,
+        better=Better.LESS,
+        formula="max FCT / min FCT",
+        source=HTSIM,
+        proves_scale=True,
+        measure=lambda run: fct_spread(run[FlowTimes].fct_s),
+    )
 )
 
 
@@ -285,15 +307,17 @@ def message_rate(messages: Sequence[float], time_s: Sequence[float]) -> float | 
     return math.fsum(rates) if rates else None
 
 
-FLOWS.metric(
-    message_rate,
-    name="rdma_message_rate",
-    title="RDMA messages per second",
-    unit=MetricUnit.COUNT,
-    better=Better.MORE,
-    formula="sum over flows of messages (or atomics) whose completion was seen / the flow's measured time",
-    source="perftest (MsgRate)",
-    measure=lambda run: message_rate(run[Messages].completed, run[Messages].time_s),
+FLOWS.add(
+    Metric(
+        compute=message_rate,
+        name="rdma_message_rate",
+        title="RDMA messages per second",
+        unit=MetricUnit.COUNT,
+        better=Better.MORE,
+        formula="sum over flows of messages (or atomics) whose completion was seen / the flow's measured time",
+        source="perftest (MsgRate)",
+        measure=lambda run: message_rate(run[Messages].completed, run[Messages].time_s),
+    )
 )
 
 
@@ -302,15 +326,17 @@ def retransmits(retransmitted_packets: Sequence[float]) -> float | None:
     return math.fsum(retransmitted_packets) if retransmitted_packets else None
 
 
-FLOWS.metric(
-    retransmits,
-    title="Retransmitted packets",
-    unit=MetricUnit.COUNT,
-    better=Better.LESS,
-    formula="packets (TCP: segments) sent again by all flows in the measured time",
-    source=HTSIM + " (Rtx)",
-    ideal=0.0,
-    measure=lambda run: retransmits(run[Retransmissions].packets),
+FLOWS.add(
+    Metric(
+        compute=retransmits,
+        title="Retransmitted packets",
+        unit=MetricUnit.COUNT,
+        better=Better.LESS,
+        formula="packets (TCP: segments) sent again by all flows in the measured time",
+        source=HTSIM + " (Rtx)",
+        ideal=0.0,
+        measure=lambda run: retransmits(run[Retransmissions].packets),
+    )
 )
 
 
@@ -319,16 +345,18 @@ def retransmit_ratio(retransmitted_packets: float, new_packets: float) -> float 
     return retransmitted_packets / new_packets if new_packets > 0 else None
 
 
-FLOWS.metric(
-    retransmit_ratio,
-    title="Retransmission ratio",
-    unit=MetricUnit.SHARE,
-    better=Better.LESS,
-    headline=True,
-    formula="packets sent again / packets sent for the first time",
-    source=HTSIM + " (Rtx / New)",
-    ideal=0.0,
-    measure=lambda run: retransmit_ratio(run[PacketsSent].again, run[PacketsSent].new),
+FLOWS.add(
+    Metric(
+        compute=retransmit_ratio,
+        title="Retransmission ratio",
+        unit=MetricUnit.SHARE,
+        better=Better.LESS,
+        headline=True,
+        formula="packets sent again / packets sent for the first time",
+        source=HTSIM + " (Rtx / New)",
+        ideal=0.0,
+        measure=lambda run: retransmit_ratio(run[PacketsSent].again, run[PacketsSent].new),
+    )
 )
 
 
@@ -337,13 +365,15 @@ def spurious_retransmit_share(spurious_packets: float, retransmitted_packets: fl
     return spurious_packets / retransmitted_packets if retransmitted_packets > 0 else None
 
 
-FLOWS.metric(
-    spurious_retransmit_share,
-    title="Spurious retransmissions",
-    unit=MetricUnit.SHARE,
-    better=Better.LESS,
-    formula="packets sent again whose original arrived / packets sent again",
-    source="RFC 3522 section 1 for the term",
+FLOWS.add(
+    Metric(
+        compute=spurious_retransmit_share,
+        title="Spurious retransmissions",
+        unit=MetricUnit.SHARE,
+        better=Better.LESS,
+        formula="packets sent again whose original arrived / packets sent again",
+        source="RFC 3522 section 1 for the term",
+    )
 )
 
 
@@ -352,13 +382,15 @@ def victim_ratio(victim_bps: float, alone_bps: float) -> float | None:
     return victim_bps / alone_bps if alone_bps > 0 else None
 
 
-FLOWS.metric(
-    victim_ratio,
-    title="Victim ratio",
-    unit=MetricUnit.RATIO,
-    better=Better.MORE,
-    formula="goodput of a flow that is not part of the incast: with the incast / without",
-    source="Zhu et al., DCQCN, SIGCOMM 2015, figure 4; NDP, SIGCOMM 2017",
+FLOWS.add(
+    Metric(
+        compute=victim_ratio,
+        title="Victim ratio",
+        unit=MetricUnit.RATIO,
+        better=Better.MORE,
+        formula="goodput of a flow that is not part of the incast: with the incast / without",
+        source="Zhu et al., DCQCN, SIGCOMM 2015, figure 4; NDP, SIGCOMM 2017",
+    )
 )
 
 

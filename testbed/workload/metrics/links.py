@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from testbed.workload.metrics.marking import LEAST_PACKETS
-from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit
+from testbed.workload.metrics.metric import Better, Metric, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import (
     MarkingCurves,
     PauseCounts,
@@ -36,17 +36,19 @@ def mmr_uplinks(load_bytes: Sequence[float]) -> float | None:
     return max_mean_ratio(load_bytes)
 
 
-LINKS.metric(
-    mmr_uplinks,
-    title="Uplink max / mean",
-    unit=MetricUnit.RATIO,
-    better=Better.LESS,
-    headline=True,
-    formula="MMR: bytes sent by the busiest uplink of a tier / mean of all of them; whole flows cannot do better"
-    " than ceil(n/m) / (n/m)",
-    source=MMR,
-    proves_scale=True,
-    measure=lambda run: mmr_uplinks(run[UplinkLoads].load_bytes),
+LINKS.add(
+    Metric(
+        compute=mmr_uplinks,
+        title="Uplink max / mean",
+        unit=MetricUnit.RATIO,
+        better=Better.LESS,
+        headline=True,
+        formula="MMR: bytes sent by the busiest uplink of a tier / mean of all of them; whole flows cannot do better"
+        " than ceil(n/m) / (n/m)",
+        source=MMR,
+        proves_scale=True,
+        measure=lambda run: mmr_uplinks(run[UplinkLoads].load_bytes),
+    )
 )
 
 
@@ -56,15 +58,17 @@ def mmr_worst_switch(load_bytes_by_switch: Mapping[str, Sequence[float]]) -> flo
     return max((ratio for ratio in ratios if ratio is not None), default=None)
 
 
-LINKS.metric(
-    mmr_worst_switch,
-    title="Uplink max / mean, worst switch",
-    unit=MetricUnit.RATIO,
-    better=Better.LESS,
-    headline=True,
-    formula="the largest MMR among the uplinks of a single switch",
-    source=MMR,
-    measure=lambda run: mmr_worst_switch(run[UplinkLoads].bytes_by_switch),
+LINKS.add(
+    Metric(
+        compute=mmr_worst_switch,
+        title="Uplink max / mean, worst switch",
+        unit=MetricUnit.RATIO,
+        better=Better.LESS,
+        headline=True,
+        formula="the largest MMR among the uplinks of a single switch",
+        source=MMR,
+        measure=lambda run: mmr_worst_switch(run[UplinkLoads].bytes_by_switch),
+    )
 )
 
 
@@ -72,16 +76,18 @@ def jain_links(load_bytes: Sequence[float]) -> float | None:
     return jain_index(load_bytes)
 
 
-LINKS.metric(
-    jain_links,
-    title="Jain's index over uplinks",
-    unit=MetricUnit.RATIO,
-    better=Better.MORE,
-    headline=True,
-    formula="(sum x)^2 / (n * sum x^2), x: bytes sent by each uplink of a tier",
-    source=JAIN + "; " + DRAFT,
-    proves_scale=True,
-    measure=lambda run: jain_links(run[UplinkLoads].load_bytes),
+LINKS.add(
+    Metric(
+        compute=jain_links,
+        title="Jain's index over uplinks",
+        unit=MetricUnit.RATIO,
+        better=Better.MORE,
+        headline=True,
+        formula="(sum x)^2 / (n * sum x^2), x: bytes sent by each uplink of a tier",
+        source=JAIN + "; " + DRAFT,
+        proves_scale=True,
+        measure=lambda run: jain_links(run[UplinkLoads].load_bytes),
+    )
 )
 
 
@@ -90,14 +96,16 @@ def link_utilisation(sent_bytes: float, time_s: float, rate_bps: float) -> float
     return 8 * sent_bytes / (time_s * rate_bps) if time_s > 0 and rate_bps > 0 else None
 
 
-LINKS.metric(
-    link_utilisation,
-    title="Link utilisation",
-    unit=MetricUnit.SHARE,
-    better=Better.NEITHER,
-    formula="8 * bytes sent / (t * line rate)",
-    source=DRAFT,
-    measure=lambda run: max(run[UplinkLoads].utilisation),
+LINKS.add(
+    Metric(
+        compute=link_utilisation,
+        title="Link utilisation",
+        unit=MetricUnit.SHARE,
+        better=Better.NEITHER,
+        formula="8 * bytes sent / (t * line rate)",
+        source=DRAFT,
+        measure=lambda run: max(run[UplinkLoads].utilisation),
+    )
 )
 
 
@@ -107,14 +115,16 @@ def link_imbalance(utilisation: Sequence[float]) -> float | None:
     return (max(utilisation) - min(utilisation)) * len(utilisation) / total if total > 0 else None
 
 
-LINKS.metric(
-    link_imbalance,
-    title="Link utilisation imbalance",
-    unit=MetricUnit.RATIO,
-    better=Better.LESS,
-    formula="(max - min) / mean of the utilisations of a tier's links",
-    source="Alizadeh et al., CONGA, SIGCOMM 2014, figure 12",
-    measure=lambda run: link_imbalance(run[UplinkLoads].utilisation),
+LINKS.add(
+    Metric(
+        compute=link_imbalance,
+        title="Link utilisation imbalance",
+        unit=MetricUnit.RATIO,
+        better=Better.LESS,
+        formula="(max - min) / mean of the utilisations of a tier's links",
+        source="Alizadeh et al., CONGA, SIGCOMM 2014, figure 12",
+        measure=lambda run: link_imbalance(run[UplinkLoads].utilisation),
+    )
 )
 
 
@@ -124,14 +134,16 @@ def link_deviation(utilisation: Sequence[float]) -> float | None:
     return statistics.pstdev(utilisation) * len(utilisation) / total if total > 0 else None
 
 
-LINKS.metric(
-    link_deviation,
-    title="Link utilisation deviation",
-    unit=MetricUnit.RATIO,
-    better=Better.LESS,
-    formula="standard deviation (of the population) / mean of the utilisations of a tier's links",
-    source=DRAFT,
-    measure=lambda run: link_deviation(run[UplinkLoads].utilisation),
+LINKS.add(
+    Metric(
+        compute=link_deviation,
+        title="Link utilisation deviation",
+        unit=MetricUnit.RATIO,
+        better=Better.LESS,
+        formula="standard deviation (of the population) / mean of the utilisations of a tier's links",
+        source=DRAFT,
+        measure=lambda run: link_deviation(run[UplinkLoads].utilisation),
+    )
 )
 
 
@@ -142,15 +154,17 @@ def ecn_mark_ratio(marked_packets: float, ect_packets: float) -> float | None:
     return marked_packets / ect_packets if ect_packets > 0 else None
 
 
-LINKS.metric(
-    ecn_mark_ratio,
-    title="ECN marking ratio",
-    unit=MetricUnit.SHARE,
-    better=Better.LESS,
-    headline=True,
-    formula="CE-marked packets / ECN-capable packets, of a queue or end to end",
-    source="RFC 3168; " + DRAFT,
-    measure=lambda run: _measure_ecn_mark_ratio(run[QueueCounts]),
+LINKS.add(
+    Metric(
+        compute=ecn_mark_ratio,
+        title="ECN marking ratio",
+        unit=MetricUnit.SHARE,
+        better=Better.LESS,
+        headline=True,
+        formula="CE-marked packets / ECN-capable packets, of a queue or end to end",
+        source="RFC 3168; " + DRAFT,
+        measure=lambda run: _measure_ecn_mark_ratio(run[QueueCounts]),
+    )
 )
 
 
@@ -165,16 +179,18 @@ def marking_error(packets: Sequence[int], marked: Sequence[int], ideal: Sequence
     return max(distances, default=None)
 
 
-LINKS.metric(
-    marking_error,
-    title="Marks off their curve",
-    unit=MetricUnit.SHARE,
-    better=Better.LESS,
-    emulation=True,
-    formula="max over queue depths of |share of ECT packets marked - WRED's curve|; bins of Kmax / 16 with at least"
-    f" {LEAST_PACKETS} packets, those at a step left out",
-    source="DCQCN (SIGCOMM 2015) figure 5; Floyd and Jacobson 1993",
-    measure=lambda run: _measure_marking_error(run[MarkingCurves]),
+LINKS.add(
+    Metric(
+        compute=marking_error,
+        title="Marks off their curve",
+        unit=MetricUnit.SHARE,
+        better=Better.LESS,
+        emulation=True,
+        formula="max over queue depths of |share of ECT packets marked - WRED's curve|; bins of Kmax / 16 with at least"
+        f" {LEAST_PACKETS} packets, those at a step left out",
+        source="DCQCN (SIGCOMM 2015) figure 5; Floyd and Jacobson 1993",
+        measure=lambda run: _measure_marking_error(run[MarkingCurves]),
+    )
 )
 
 
@@ -183,14 +199,16 @@ def pause_frames(frames: Sequence[tuple[float, int]]) -> float | None:
     return float(sum(quanta > 0 for _, quanta in frames))
 
 
-LINKS.metric(
-    pause_frames,
-    title="Pause events",
-    unit=MetricUnit.COUNT,
-    better=Better.LESS,
-    formula="pause frames with non-zero quanta; X-ON frames are not counted",
-    source=PAUSE,
-    measure=lambda run: run[PauseCounts].frames,
+LINKS.add(
+    Metric(
+        compute=pause_frames,
+        title="Pause events",
+        unit=MetricUnit.COUNT,
+        better=Better.LESS,
+        formula="pause frames with non-zero quanta; X-ON frames are not counted",
+        source=PAUSE,
+        measure=lambda run: run[PauseCounts].frames,
+    )
 )
 
 
@@ -205,14 +223,16 @@ def pause_time(pauses: Sequence[Interval]) -> float | None:
     return total
 
 
-LINKS.metric(
-    pause_time,
-    title="Pause time",
-    unit=MetricUnit.SECONDS,
-    better=Better.LESS,
-    formula="sum of (resume - pause) of a port and priority; what overlaps counts once",
-    source=PAUSE,
-    measure=lambda run: run[PauseCounts].paused_s,
+LINKS.add(
+    Metric(
+        compute=pause_time,
+        title="Pause time",
+        unit=MetricUnit.SECONDS,
+        better=Better.LESS,
+        formula="sum of (resume - pause) of a port and priority; what overlaps counts once",
+        source=PAUSE,
+        measure=lambda run: run[PauseCounts].paused_s,
+    )
 )
 
 
@@ -222,15 +242,17 @@ def pause_fraction(pauses: Sequence[Interval], elapsed_s: float) -> float | None
     return None if paused is None or elapsed_s <= 0 else paused / elapsed_s
 
 
-LINKS.metric(
-    pause_fraction,
-    title="Pause fraction",
-    unit=MetricUnit.SHARE,
-    better=Better.LESS,
-    headline=True,
-    formula="pause time / time elapsed",
-    source="HPCC, SIGCOMM 2019; " + DRAFT,
-    measure=lambda run: _measure_pause_fraction(run[PauseCounts]),
+LINKS.add(
+    Metric(
+        compute=pause_fraction,
+        title="Pause fraction",
+        unit=MetricUnit.SHARE,
+        better=Better.LESS,
+        headline=True,
+        formula="pause time / time elapsed",
+        source="HPCC, SIGCOMM 2019; " + DRAFT,
+        measure=lambda run: _measure_pause_fraction(run[PauseCounts]),
+    )
 )
 
 
@@ -241,28 +263,32 @@ def queue_depth(depth_bytes: Sequence[float], share: float, weights: Sequence[fl
     return weighted_percentile(depth_bytes, weights, share)
 
 
-LINKS.metric(
-    partial(queue_depth, share=0.50),
-    name="queue_p50",
-    title="Queue depth P50",
-    unit=MetricUnit.BYTES,
-    better=Better.LESS,
-    formula=f"0.50 {PERCENTILE}, over samples of a port's queue (weighted by time where weights are given)",
-    source=PERCENTILE_RULE,
-    measure=lambda run: queue_depth(run[QueueDepths].depth_bytes, share=0.50),
+LINKS.add(
+    Metric(
+        compute=partial(queue_depth, share=0.50),
+        name="queue_p50",
+        title="Queue depth P50",
+        unit=MetricUnit.BYTES,
+        better=Better.LESS,
+        formula=f"0.50 {PERCENTILE}, over samples of a port's queue (weighted by time where weights are given)",
+        source=PERCENTILE_RULE,
+        measure=lambda run: queue_depth(run[QueueDepths].depth_bytes, share=0.50),
+    )
 )
 
 
-LINKS.metric(
-    partial(queue_depth, share=0.99),
-    name="queue_p99",
-    title="Queue depth P99",
-    unit=MetricUnit.BYTES,
-    better=Better.LESS,
-    headline=True,
-    formula=f"0.99 {PERCENTILE}",
-    source=PERCENTILE_RULE,
-    measure=lambda run: queue_depth(run[QueueDepths].depth_bytes, share=0.99),
+LINKS.add(
+    Metric(
+        compute=partial(queue_depth, share=0.99),
+        name="queue_p99",
+        title="Queue depth P99",
+        unit=MetricUnit.BYTES,
+        better=Better.LESS,
+        headline=True,
+        formula=f"0.99 {PERCENTILE}",
+        source=PERCENTILE_RULE,
+        measure=lambda run: queue_depth(run[QueueDepths].depth_bytes, share=0.99),
+    )
 )
 
 
@@ -270,14 +296,16 @@ def queue_max(depth_bytes: Sequence[float]) -> float | None:
     return max(depth_bytes, default=None)
 
 
-LINKS.metric(
-    queue_max,
-    title="Queue depth maximum",
-    unit=MetricUnit.BYTES,
-    better=Better.LESS,
-    formula="the deepest sample",
-    source=DRAFT,
-    measure=lambda run: run[QueueCounts].deepest_bytes,
+LINKS.add(
+    Metric(
+        compute=queue_max,
+        title="Queue depth maximum",
+        unit=MetricUnit.BYTES,
+        better=Better.LESS,
+        formula="the deepest sample",
+        source=DRAFT,
+        measure=lambda run: run[QueueCounts].deepest_bytes,
+    )
 )
 
 
@@ -293,14 +321,16 @@ def effective_paths(path_bytes: Sequence[float]) -> float | None:
     return math.exp(-math.fsum(share * math.log(share) for share in shares if share > 0))
 
 
-LINKS.metric(
-    effective_paths,
-    title="Effective paths",
-    unit=MetricUnit.COUNT,
-    better=Better.MORE,
-    formula="exp(H), H = -sum p ln p over the share p of bytes of each path",
-    source="Hill 1973, Ecology 54(2), order 1",
-    measure=lambda run: mean_of_known(map(effective_paths, run[UplinkLoads].active_switches)),
+LINKS.add(
+    Metric(
+        compute=effective_paths,
+        title="Effective paths",
+        unit=MetricUnit.COUNT,
+        better=Better.MORE,
+        formula="exp(H), H = -sum p ln p over the share p of bytes of each path",
+        source="Hill 1973, Ecology 54(2), order 1",
+        measure=lambda run: mean_of_known(map(effective_paths, run[UplinkLoads].active_switches)),
+    )
 )
 
 
@@ -309,14 +339,16 @@ def paths_used(path_bytes: Sequence[float]) -> float | None:
     return sum(carried > 0 for carried in path_bytes) / len(path_bytes) if path_bytes else None
 
 
-LINKS.metric(
-    paths_used,
-    title="Paths used",
-    unit=MetricUnit.SHARE,
-    better=Better.MORE,
-    formula="paths that carried anything / paths available",
-    source=DRAFT,
-    measure=lambda run: mean_of_known(map(paths_used, run[UplinkLoads].active_switches)),
+LINKS.add(
+    Metric(
+        compute=paths_used,
+        title="Paths used",
+        unit=MetricUnit.SHARE,
+        better=Better.MORE,
+        formula="paths that carried anything / paths available",
+        source=DRAFT,
+        measure=lambda run: mean_of_known(map(paths_used, run[UplinkLoads].active_switches)),
+    )
 )
 
 
@@ -325,28 +357,32 @@ def drops(packets_by_queue: Sequence[float]) -> float | None:
     return math.fsum(packets_by_queue) if packets_by_queue else None
 
 
-LINKS.metric(
-    drops,
-    title="Dropped packets",
-    unit=MetricUnit.COUNT,
-    better=Better.LESS,
-    headline=True,
-    formula="packets dropped by queues of the fabric, for whatever cause, and lost on its wires",
-    source="RFC 2544 section 26.3 for the term",
-    ideal=0.0,
-    measure=lambda run: run[QueueCounts].dropped_packets,
+LINKS.add(
+    Metric(
+        compute=drops,
+        title="Dropped packets",
+        unit=MetricUnit.COUNT,
+        better=Better.LESS,
+        headline=True,
+        formula="packets dropped by queues of the fabric, for whatever cause, and lost on its wires",
+        source="RFC 2544 section 26.3 for the term",
+        ideal=0.0,
+        measure=lambda run: run[QueueCounts].dropped_packets,
+    )
 )
 
 
-LINKS.metric(
-    drops,
-    name="trims",
-    title="Trimmed packets",
-    unit=MetricUnit.COUNT,
-    better=Better.LESS,
-    formula="packets whose payload a full queue cut off",
-    source="UE Specification 1.0 section 4.1; NDP, SIGCOMM 2017",
-    measure=lambda run: run[QueueCounts].trimmed_packets,
+LINKS.add(
+    Metric(
+        compute=drops,
+        name="trims",
+        title="Trimmed packets",
+        unit=MetricUnit.COUNT,
+        better=Better.LESS,
+        formula="packets whose payload a full queue cut off",
+        source="UE Specification 1.0 section 4.1; NDP, SIGCOMM 2017",
+        measure=lambda run: run[QueueCounts].trimmed_packets,
+    )
 )
 
 

@@ -8,14 +8,16 @@ function that computes it, so that the words and the arithmetic of a metric stan
     def tail_fct(fct_s: Sequence[float]) -> float | None:
         return max(fct_s, default=None)
 
-    FLOWS.metric(
-        tail_fct,
-        title="Tail FCT",
-        unit=MetricUnit.SECONDS,
-        better=Better.LESS,
-        formula="max over flows of the completion time",
-        source="uet-htsim, validate.py",
-        measure=lambda run: tail_fct(run[FlowTimes].fct_s),
+    FLOWS.add(
+        Metric(
+            compute=tail_fct,
+            title="Tail FCT",
+            unit=MetricUnit.SECONDS,
+            better=Better.LESS,
+            formula="max over flows of the completion time",
+            source="uet-htsim, validate.py",
+            measure=lambda run: tail_fct(run[FlowTimes].fct_s),
+        )
     )
 
 `catalogue` lists the families. The command `metrics`, the keys of `expect:`, records and reports take it from there.
@@ -63,11 +65,12 @@ class Better(StrEnum):
 class Metric:
     """One metric. `formula` and `source` are text that one can print beside the number.
 
+    It has the name of the function `compute` unless `name` is another one.
     `compute` is a pure function over plain samples. It returns None where the metric has no meaning (no flow ended,
     nothing was sent) and raises `ValueError` for samples that cannot be (a negative time).
     """
 
-    name: str
+    name: str = ""
     title: str
     unit: MetricUnit
     formula: str
@@ -86,6 +89,10 @@ class Metric:
     proves_scale: bool = False
     """`run --prove-scale` compares it wherever it was measured: a share or ratio that carries over to the real fabric
     and is steady from run to run."""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", str(getattr(self.compute, "__name__", "")))
 
     @property
     def samples(self) -> tuple[str, ...]:
@@ -115,36 +122,6 @@ class MetricFamily:
     def __iter__(self) -> Iterator[Metric]:
         return iter(self._metrics)
 
-    def metric(
-        self,
-        compute: Compute,
-        *,
-        title: str,
-        unit: MetricUnit,
-        formula: str,
-        source: str,
-        better: Better,
-        name: str | None = None,
-        measure: Measure | None = None,
-        ideal: float | None = None,
-        headline: bool = False,
-        emulation: bool = False,
-        proves_scale: bool = False,
-    ) -> None:
-        """Declares the metric that `compute` computes. It has the function's name unless `name` gives another one."""
-        self._metrics.append(
-            Metric(
-                name=name or str(getattr(compute, "__name__", "")),
-                title=title,
-                unit=unit,
-                formula=formula,
-                source=source,
-                better=better,
-                compute=compute,
-                measure=measure,
-                ideal=ideal,
-                headline=headline,
-                emulation=emulation,
-                proves_scale=proves_scale,
-            )
-        )
+    def add(self, metric: Metric) -> None:
+        """Declare a metric of the family."""
+        self._metrics.append(metric)

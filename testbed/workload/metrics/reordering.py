@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit
+from testbed.workload.metrics.metric import Better, Metric, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import LateArrivals
 
 REORDERING = MetricFamily()
@@ -27,14 +27,16 @@ def reordered_ratio(sequence: Sequence[int]) -> float | None:
     return reordered / received if received else None
 
 
-REORDERING.metric(
-    reordered_ratio,
-    title="Out-of-order degree",
-    unit=MetricUnit.SHARE,
-    better=Better.LESS,
-    formula="packets whose number is below the highest seen / packets received, duplicates left out",
-    source="RFC 4737 section 4.1",
-    measure=lambda run: run[LateArrivals].late / run[LateArrivals].packets,
+REORDERING.add(
+    Metric(
+        compute=reordered_ratio,
+        title="Out-of-order degree",
+        unit=MetricUnit.SHARE,
+        better=Better.LESS,
+        formula="packets whose number is below the highest seen / packets received, duplicates left out",
+        source="RFC 4737 section 4.1",
+        measure=lambda run: run[LateArrivals].late / run[LateArrivals].packets,
+    )
 )
 
 
@@ -55,13 +57,15 @@ def reordering_extent(sequence: Sequence[int]) -> float | None:
     return float(largest) if position >= 0 else None
 
 
-REORDERING.metric(
-    reordering_extent,
-    title="Reordering extent",
-    unit=MetricUnit.PACKETS,
-    better=Better.LESS,
-    formula="max over late packets i of i - j, j the earliest arrival with a higher number",
-    source="RFC 4737 section 4.2",
+REORDERING.add(
+    Metric(
+        compute=reordering_extent,
+        title="Reordering extent",
+        unit=MetricUnit.PACKETS,
+        better=Better.LESS,
+        formula="max over late packets i of i - j, j the earliest arrival with a higher number",
+        source="RFC 4737 section 4.2",
+    )
 )
 
 
@@ -75,13 +79,15 @@ def reordering_distance(sequence: Sequence[int]) -> float | None:
     return None if highest is None else float(largest)
 
 
-REORDERING.metric(
-    reordering_distance,
-    title="Reordering distance",
-    unit=MetricUnit.PACKETS,
-    better=Better.LESS,
-    formula="max over packets of highest number seen - its number",
-    source="REPS, EuroSys 2026, for the out-of-order distance",
+REORDERING.add(
+    Metric(
+        compute=reordering_distance,
+        title="Reordering distance",
+        unit=MetricUnit.PACKETS,
+        better=Better.LESS,
+        formula="max over packets of highest number seen - its number",
+        source="REPS, EuroSys 2026, for the out-of-order distance",
+    )
 )
 
 
@@ -110,13 +116,15 @@ def reorder_buffer(sequence: Sequence[int], sizes_bytes: Sequence[int]) -> float
     return float(largest) if sequence else None
 
 
-REORDERING.metric(
-    reorder_buffer,
-    title="Reorder buffer",
-    unit=MetricUnit.BYTES,
-    better=Better.LESS,
-    formula="most bytes held at once to deliver in order; numbers that never arrive are not waited for",
-    source="RFC 5236 (reorder buffer-occupancy)",
+REORDERING.add(
+    Metric(
+        compute=reorder_buffer,
+        title="Reorder buffer",
+        unit=MetricUnit.BYTES,
+        better=Better.LESS,
+        formula="most bytes held at once to deliver in order; numbers that never arrive are not waited for",
+        source="RFC 5236 (reorder buffer-occupancy)",
+    )
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit
+from testbed.workload.metrics.metric import Better, Metric, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import Detection, FaultCurve, LostProbes
 from testbed.workload.metrics.sources import DRAFT, FAILURE
 from testbed.workload.metrics.statistics import percentile
@@ -44,14 +44,16 @@ def convergence_time(
     return _reached(time_s, near, event_s, windows)
 
 
-TIMELINE.metric(
-    convergence_time,
-    title="Convergence time",
-    unit=MetricUnit.SECONDS,
-    better=Better.LESS,
-    formula="from the event to the end of the first of 3 windows in a row with every flow within 10 % of its fair"
-    " share",
-    source=DRAFT,
+TIMELINE.add(
+    Metric(
+        compute=convergence_time,
+        title="Convergence time",
+        unit=MetricUnit.SECONDS,
+        better=Better.LESS,
+        formula="from the event to the end of the first of 3 windows in a row with every flow within 10 % of its fair"
+        " share",
+        source=DRAFT,
+    )
 )
 
 
@@ -78,15 +80,19 @@ def blackhole_time_rate(
     return low
 
 
-TIMELINE.metric(
-    blackhole_time_rate,
-    title="Blackhole time from rate",
-    unit=MetricUnit.SECONDS,
-    better=Better.LESS,
-    headline=True,
-    formula="time after the event in windows with less than 90 % of the median rate before it",
-    source=FAILURE + " (rate-derived)",
-    measure=lambda run: blackhole_time_rate(run[FaultCurve].time_s, run[FaultCurve].rate_bps, run[FaultCurve].event_s),
+TIMELINE.add(
+    Metric(
+        compute=blackhole_time_rate,
+        title="Blackhole time from rate",
+        unit=MetricUnit.SECONDS,
+        better=Better.LESS,
+        headline=True,
+        formula="time after the event in windows with less than 90 % of the median rate before it",
+        source=FAILURE + " (rate-derived)",
+        measure=lambda run: blackhole_time_rate(
+            run[FaultCurve].time_s, run[FaultCurve].rate_bps, run[FaultCurve].event_s
+        ),
+    )
 )
 
 
@@ -95,15 +101,17 @@ def blackhole_time_loss(lost_packets: float, offered_packets_per_s: float) -> fl
     return lost_packets / offered_packets_per_s if offered_packets_per_s > 0 else None
 
 
-TIMELINE.metric(
-    blackhole_time_loss,
-    title="Blackhole time from loss",
-    unit=MetricUnit.SECONDS,
-    better=Better.LESS,
-    headline=True,
-    formula="probes lost after the first fault / probes sent per second, of the stream that lost most",
-    source=FAILURE + " (loss-derived)",
-    measure=lambda run: blackhole_time_loss(max(run[LostProbes].lost), run[LostProbes].rate_pps),
+TIMELINE.add(
+    Metric(
+        compute=blackhole_time_loss,
+        title="Blackhole time from loss",
+        unit=MetricUnit.SECONDS,
+        better=Better.LESS,
+        headline=True,
+        formula="probes lost after the first fault / probes sent per second, of the stream that lost most",
+        source=FAILURE + " (loss-derived)",
+        measure=lambda run: blackhole_time_loss(max(run[LostProbes].lost), run[LostProbes].rate_pps),
+    )
 )
 
 
@@ -118,14 +126,16 @@ def streams_hit(lost_packets: Sequence[float]) -> float | None:
     return sum(2 * lost >= worst for lost in lost_packets) / len(lost_packets)
 
 
-TIMELINE.metric(
-    streams_hit,
-    title="Streams that the fault hit",
-    unit=MetricUnit.SHARE,
-    better=Better.LESS,
-    formula="streams of probes that lost at least half as many after the first fault as the worst / all streams",
-    source=FAILURE + " (loss-derived)",
-    measure=lambda run: streams_hit(run[LostProbes].lost),
+TIMELINE.add(
+    Metric(
+        compute=streams_hit,
+        title="Streams that the fault hit",
+        unit=MetricUnit.SHARE,
+        better=Better.LESS,
+        formula="streams of probes that lost at least half as many after the first fault as the worst / all streams",
+        source=FAILURE + " (loss-derived)",
+        measure=lambda run: streams_hit(run[LostProbes].lost),
+    )
 )
 
 
@@ -151,16 +161,18 @@ def recovery_time(
     return _reached(time_s, [ok and w > first_low for w, ok in enumerate(back)], event_s, windows)
 
 
-TIMELINE.metric(
-    recovery_time,
-    title="Recovery time",
-    unit=MetricUnit.SECONDS,
-    better=Better.LESS,
-    headline=True,
-    formula="from the event to the end of the first of 3 windows in a row with 90 % of the median rate before it;"
-    " 0 where it never fell below",
-    source=FAILURE,
-    measure=lambda run: recovery_time(run[FaultCurve].time_s, run[FaultCurve].rate_bps, run[FaultCurve].event_s),
+TIMELINE.add(
+    Metric(
+        compute=recovery_time,
+        title="Recovery time",
+        unit=MetricUnit.SECONDS,
+        better=Better.LESS,
+        headline=True,
+        formula="from the event to the end of the first of 3 windows in a row with 90 % of the median rate before it;"
+        " 0 where it never fell below",
+        source=FAILURE,
+        measure=lambda run: recovery_time(run[FaultCurve].time_s, run[FaultCurve].rate_bps, run[FaultCurve].event_s),
+    )
 )
 
 
@@ -171,14 +183,16 @@ def dip_depth(time_s: Sequence[float], rate_bps: Sequence[float], event_s: float
     return max(0.0, 1 - min(after) / before) if before and after else None
 
 
-TIMELINE.metric(
-    dip_depth,
-    title="Dip",
-    unit=MetricUnit.SHARE,
-    better=Better.LESS,
-    formula="1 - lowest rate after the event / median rate before it",
-    source=FAILURE,
-    measure=lambda run: dip_depth(run[FaultCurve].time_s, run[FaultCurve].rate_bps, run[FaultCurve].event_s),
+TIMELINE.add(
+    Metric(
+        compute=dip_depth,
+        title="Dip",
+        unit=MetricUnit.SHARE,
+        better=Better.LESS,
+        formula="1 - lowest rate after the event / median rate before it",
+        source=FAILURE,
+        measure=lambda run: dip_depth(run[FaultCurve].time_s, run[FaultCurve].rate_bps, run[FaultCurve].event_s),
+    )
 )
 
 
@@ -190,14 +204,16 @@ def redistribution_time(
     return _reached(time_s, [ratio <= 1.1 * ideal for ratio in mmr], event_s, windows)
 
 
-TIMELINE.metric(
-    redistribution_time,
-    title="Redistribution time",
-    unit=MetricUnit.SECONDS,
-    better=Better.LESS,
-    formula="from the event to the end of the first of 3 windows in a row with MMR <= 1.1 * its ideal after the"
-    " failure",
-    source=DRAFT,
+TIMELINE.add(
+    Metric(
+        compute=redistribution_time,
+        title="Redistribution time",
+        unit=MetricUnit.SECONDS,
+        better=Better.LESS,
+        formula="from the event to the end of the first of 3 windows in a row with MMR <= 1.1 * its ideal after the"
+        " failure",
+        source=DRAFT,
+    )
 )
 
 
@@ -224,13 +240,15 @@ def detection_time(event_s: float, detected_s: Sequence[float]) -> float | None:
     return min((at - event_s for at in detected_s if at >= event_s), default=None)
 
 
-TIMELINE.metric(
-    detection_time,
-    title="Failure detection time",
-    unit=MetricUnit.SECONDS,
-    better=Better.LESS,
-    headline=True,
-    formula="from the fault until a routing daemon or BFD says that the neighbour is lost",
-    source="RFC 5880 section 6.8.4; RFC 4271 section 6.5",
-    measure=lambda run: detection_time(run[Detection].event_s, run[Detection].detected_s),
+TIMELINE.add(
+    Metric(
+        compute=detection_time,
+        title="Failure detection time",
+        unit=MetricUnit.SECONDS,
+        better=Better.LESS,
+        headline=True,
+        formula="from the fault until a routing daemon or BFD says that the neighbour is lost",
+        source="RFC 5880 section 6.8.4; RFC 4271 section 6.5",
+        measure=lambda run: detection_time(run[Detection].event_s, run[Detection].detected_s),
+    )
 )

@@ -9,11 +9,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from testbed.errors import WorkloadError
 from testbed.workload.builder import StepBuilder
 from testbed.workload.draws import draw_below, draw_exponential
-from testbed.workload.models.language_models import LanguageModel
+from testbed.workload.models.language_models import MODELS, language_model
+from testbed.workload.parameters import (
+    Parameter,
+    ParameterType,
+    asked,
+    choice,
+    duration,
+    listed,
+    number,
+    rank,
+    some_ranks,
+    whole,
+)
 from testbed.workload.steps import Slice, Workload
 
 TOKEN_BYTES = 4
@@ -25,64 +38,112 @@ def generate_kv_cache_incast(*, ranks: int, prefill: Sequence[int], decode: int,
     if not prefill:
         raise WorkloadError("an incast needs a prefill rank", field="prefill")
     builder = StepBuilder(ranks)
-    for rank in prefill:
-        builder.transfer(rank, decode, size_bytes, label=f"kv-cache.{rank}")
+    for source in prefill:
+        builder.transfer(source, decode, size_bytes, label=f"kv-cache.{source}")
     return builder.build("kv-cache-incast")
 
 
-def generate_serving(
-    *,
-    ranks: int,
-    frontend: int,
-    prefill: Sequence[int],
-    decode: Sequence[int],
-    model: LanguageModel,
-    requests: int,
-    requests_per_s: float,
-    prompt_tokens: tuple[int, int],
-    rng: random.Random,
-    prefill_ns_per_token: int,
-    decode_ns: int,
-    pieces: int = 1,
-    value_bytes: int = 2,
-    bytes_factor: float = 1.0,
-) -> Workload:
-    """`requests` that arrive as a Poisson process at the `frontend` rank (open loop), until their first token is back.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """Requests to a model, the ranks that serve them, and the KV caches that go between those."""
+
+    model: str = asked(choice("model", "8B", tuple(MODELS), "Names the model whose KV cache it is."))
+    requests: int = asked(whole("requests", 16, "Says how many requests arrive.", high=100_000))
+    requests_per_s: float = asked(
+        number("requests_per_s", 2000, "Says how often requests arrive, in real time.", low=0.001, high=1e9)
+    )
+    prompt_tokens: tuple[int, ...] = asked(
+        Parameter(
+            name="prompt_tokens",
+            type=ParameterType.LIST,
+            description="Lists the shortest and the longest prompt, in tokens.",
+            default=(128, 1024),
+            low=2,
+            high=2,
+            item=whole("tokens", None, "Counts tokens."),
+        )
+    )
+    frontend: int = asked(rank("frontend", 0, "Names the rank that prompts come from."))
+    prefill: int | tuple[int, ...] | None = asked(
+        some_ranks("prefill", None, "Says how many ranks prefill, or which; by default half of the others.")
+    )
+    decode: int | tuple[int, ...] | None = asked(
+        some_ranks("decode", None, "Says how many ranks decode, or which; by default all that are left.")
+    )
+    prefill_ns_per_token: int = asked(
+        duration("prefill_per_token", "1us", "Says how long a prompt computes for each of its tokens.")
+    )
+    decode_ns: int = asked(
+        duration("decode_time", "100us", "Says how long the first token computes, once all of the cache is there.")
+    )
+    pieces: int = asked(
+        whole("pieces", 4, "Says in how many pieces a KV cache goes, each when its layers are computed.", high=4096)
+    )
+    value_bytes: int = asked(whole("value_bytes", 2, "Gives the bytes of a value of the cache.", high=8))
+    bytes_factor: float = asked(
+        number("bytes_factor", 0.01, "Multiplies the bytes of the caches.", low=1e-9, high=1000)
+    )
+
+
+def generate_serving(serving: Serving, *, ranks: int, rng: random.Random) -> Workload:
+    """Requests arrive as a Poisson process at the front-end rank (open loop), until their first token is back.
 
     A prompt has a length drawn evenly between both of `prompt_tokens`. Prefill ranks take requests in turn and work
-    through them one by one; the KV cache goes to a decode rank in `pieces`, each once its layers are computed (of its
-    size, `bytes_factor` is sent); after all of it, the first token takes `decode_ns`. The time to first token of
-    request i is the end of `request[i].first-token` less the start of `request[i].prompt`.
+    through them one by one; the KV cache goes to a decode rank in pieces, each once its layers are computed; after all
+    of it, the first token is computed. The time to first token of request i is the end of `request[i].first-token`
+    less the start of `request[i].prompt`.
     """
-    shortest, longest = prompt_tokens
-    if not prefill or not decode or len({frontend, *prefill, *decode}) != 1 + len(prefill) + len(decode):
-        raise WorkloadError("front-end, prefill and decode are different ranks, one of each at least", field="prefill")
-    if not 1 <= shortest <= longest or requests < 1 or requests_per_s <= 0:
-        raise WorkloadError("there are requests, at some rate, of one token at least", field="requests")
-    if pieces < 1 or prefill_ns_per_token < 0 or bytes_factor <= 0:
-        raise WorkloadError("a KV cache goes in one piece at least, prefill takes time", field="pieces")
+    prefill, decode = _places(serving, ranks)
+    _check(serving)
+    model = language_model(serving.model)
+    shortest, longest = serving.prompt_tokens
     builder = StepBuilder(ranks)
     busy: dict[int, tuple[int, ...]] = {}
     arrival_ns = 0.0
-    for request in range(requests):
+    for request in range(serving.requests):
         label = f"request[{request}]"
         tokens = shortest + draw_below(rng, longest - shortest + 1)
         worker, target = prefill[request % len(prefill)], decode[draw_below(rng, len(decode))]
-        arrival_ns += draw_exponential(rng, 1e9 / requests_per_s)
+        arrival_ns += draw_exponential(rng, 1e9 / serving.requests_per_s)
         prompt = builder.transfer(
-            frontend, worker, tokens * TOKEN_BYTES, start_ns=int(arrival_ns), label=f"{label}.prompt"
+            serving.frontend, worker, tokens * TOKEN_BYTES, start_ns=int(arrival_ns), label=f"{label}.prompt"
         )
         before = (*busy.get(worker, ()), prompt)
-        size_bytes = max(1, round(model.kv_cache_bytes(tokens, value_bytes=value_bytes) * bytes_factor))
-        times = Slice(offset=0, length=tokens * prefill_ns_per_token).split(pieces)
+        kv_cache_bytes = model.kv_cache_bytes(tokens, value_bytes=serving.value_bytes)
+        size_bytes = max(1, round(kv_cache_bytes * serving.bytes_factor))
+        times = Slice(offset=0, length=tokens * serving.prefill_ns_per_token).split(serving.pieces)
         cache = []
-        for number, part in enumerate(Slice(offset=0, length=size_bytes).split(pieces)):
-            before = (builder.compute(worker, times[number].length, after=before, label=f"{label}.prefill"),)
+        for number_, part in enumerate(Slice(offset=0, length=size_bytes).split(serving.pieces)):
+            before = (builder.compute(worker, times[number_].length, after=before, label=f"{label}.prefill"),)
             if part.length:
                 cache.append(
-                    builder.transfer(worker, target, part.length, after=before, label=f"{label}.kv-cache.{number}")
+                    builder.transfer(worker, target, part.length, after=before, label=f"{label}.kv-cache.{number_}")
                 )
         busy[worker] = before
-        decoded = builder.compute(target, decode_ns, after=cache, label=f"{label}.decode")
-        builder.transfer(target, frontend, TOKEN_BYTES, after=(decoded,), label=f"{label}.first-token")
+        decoded = builder.compute(target, serving.decode_ns, after=cache, label=f"{label}.decode")
+        builder.transfer(target, serving.frontend, TOKEN_BYTES, after=(decoded,), label=f"{label}.first-token")
+    if serving.bytes_factor != 1:
+        builder.note(f"Of the bytes of the KV caches of {model.name} {serving.bytes_factor:g} are modelled.")
     return builder.build("serving")
+
+
+def _places(serving: Serving, ranks: int) -> tuple[list[int], list[int]]:
+    """The ranks that prefill, and those that decode."""
+    others = [rank for rank in range(ranks) if rank != serving.frontend]
+    wanted = max(1, len(others) // 2) if serving.prefill is None else serving.prefill
+    prefill = listed(wanted, others, "prefill")
+    decode = listed(serving.decode, [rank for rank in others if rank not in prefill], "decode")
+    different = len({serving.frontend, *prefill, *decode}) == 1 + len(prefill) + len(decode)
+    if not prefill or not decode or not different:
+        raise WorkloadError("front-end, prefill and decode are different ranks, one of each at least", field="prefill")
+    return prefill, decode
+
+
+def _check(serving: Serving) -> None:
+    if len(serving.prompt_tokens) != 2:
+        raise WorkloadError("prompt_tokens are the shortest and the longest prompt", field="prompt_tokens")
+    shortest, longest = serving.prompt_tokens
+    if not 1 <= shortest <= longest or serving.requests < 1 or serving.requests_per_s <= 0:
+        raise WorkloadError("there are requests, at some rate, of one token at least", field="requests")
+    if serving.pieces < 1 or serving.prefill_ns_per_token < 0 or serving.bytes_factor <= 0:
+        raise WorkloadError("a KV cache goes in one piece at least, prefill takes time", field="pieces")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from testbed.errors import WorkloadError
 from testbed.workload.models.layout import ParallelLayout
+from testbed.workload.parameters import Parameter, choice
 
 H100_BF16_FLOPS = 989.4e12
 """Peak of a GPU in FLOP/s, dense. Source: NVIDIA H100 SXM data sheet."""
@@ -93,6 +94,18 @@ MODELS: Mapping[str, LanguageModel] = {
     ),
 }
 """By size. Parameters are the nominal ones."""
+
+
+def language_model(name: str) -> LanguageModel:
+    """The model of that size. Raises `WorkloadError` with those that there are."""
+    if name not in MODELS:
+        raise WorkloadError(f"no model of size {name!r} is known (one of {', '.join(MODELS)})", field="model")
+    return MODELS[name]
+
+
+def model_choice(description: str) -> Parameter:
+    """The parameter that names a model, where there need not be one."""
+    return choice("model", None, tuple(MODELS), description)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

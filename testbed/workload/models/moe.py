@@ -10,12 +10,15 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 from testbed.errors import WorkloadError
-from testbed.workload.builder import Frontier, StepBuilder
+from testbed.workload.builder import Frontier, Lane, StepBuilder
 from testbed.workload.choices import require_positive
+from testbed.workload.collectives.operation import WINDOW
 from testbed.workload.draws import draw_order
+from testbed.workload.parameters import asked, duration, number, whole
 from testbed.workload.steps import Workload
 
 MAX_CHOICES = 5_000_000
@@ -25,43 +28,67 @@ Counts = list[list[int]]
 """Tokens from a rank (first index) to another (second)."""
 
 
-def generate_moe(
-    *,
-    ranks: int,
-    experts: int,
-    top_k: int,
-    tokens: int,
-    hidden: int,
-    rng: random.Random,
-    skew: float = 0.0,
-    layers: int = 1,
-    dispatch_value_bytes: int = 2,
-    combine_value_bytes: int = 2,
-    compute_ns_per_token: int = 0,
-    window: int | None = None,
-    ranks_per_host: int = 0,
-) -> Workload:
-    """`layers` of dispatch, computing and combine; every rank has `tokens` of them, each for `top_k` experts.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixtureOfExperts:
+    """Layers of a mixture of experts: `tokens` of each rank, and the experts that they go to."""
 
-    Rank r has the experts r E / N to (r + 1) E / N. The i-th most popular expert is chosen in proportion to i^-`skew`
-    (0: all alike); `rng` says which those are. A rank computes once all its tokens are there, `compute_ns_per_token`
-    for each, and goes on to the next layer once all of its own have come back. `window` limits the transfers that a
-    rank has under way. FP8 dispatch is `dispatch_value_bytes` = 1.
+    experts: int | None = asked(
+        whole(
+            "experts",
+            None,
+            "Says how many experts there are, a multiple of the ranks; by default 8 for each rank.",
+            high=100_000,
+        )
+    )
+    top_k: int = asked(whole("top_k", 2, "Says how many experts each token has.", high=1024))
+    tokens: int = asked(whole("tokens", 128, "Says how many tokens each rank has."))
+    hidden: int = asked(whole("hidden", 4096, "Says how many values a token has."))
+    skew: float = asked(
+        number(
+            "skew",
+            0,
+            "Makes the i-th most popular expert get tokens in proportion to i^-skew; with 0 all are alike.",
+            low=0,
+            high=5,
+        )
+    )
+    layers: int = asked(
+        whole("layers", 1, "Says how many layers of dispatch, computing and combine there are.", high=10_000)
+    )
+    dispatch_value_bytes: int = asked(
+        whole("dispatch_value_bytes", 2, "Gives the bytes of a value on its way out (FP8: 1).", high=8)
+    )
+    combine_value_bytes: int = asked(
+        whole("combine_value_bytes", 2, "Gives the bytes of a value on its way back.", high=8)
+    )
+    compute_ns_per_token: int = asked(
+        duration("compute_per_token", "0ns", "Says how long an expert computes for each token.")
+    )
+    window: int | None = asked(WINDOW)
+
+
+def generate_moe(moe: MixtureOfExperts, *, ranks: int, rng: random.Random, ranks_per_host: int = 0) -> Workload:
+    """Layers of dispatch, computing and combine on `ranks` ranks.
+
+    Rank r has the experts r E / N to (r + 1) E / N; `rng` says which of all are the popular ones. A rank computes once
+    all its tokens are there, and goes on to the next layer once all of its own have come back.
     """
-    _check(ranks, experts, top_k, tokens, layers, skew, window)
-    require_positive(hidden=hidden, dispatch_value_bytes=dispatch_value_bytes, combine_value_bytes=combine_value_bytes)
+    experts = 8 * ranks if moe.experts is None else moe.experts
+    _check(moe, ranks, experts)
+    window = ranks if moe.window is None else moe.window
     builder = StepBuilder(ranks, ranks_per_host=ranks_per_host)
-    popularity = _popularity(experts, skew, rng)
+    popularity = _popularity(experts, moe.skew, rng)
+    out_bytes, back_bytes = (moe.hidden * value for value in (moe.dispatch_value_bytes, moe.combine_value_bytes))
     done: Frontier = dict.fromkeys(range(ranks), ())
-    for layer in range(layers):
-        counts = draw_token_counts(popularity, ranks=ranks, tokens=tokens, top_k=top_k, rng=rng)
+    for layer in range(moe.layers):
+        counts = draw_token_counts(popularity, ranks=ranks, tokens=moe.tokens, top_k=moe.top_k, rng=rng)
         back: Counts = [list(row) for row in zip(*counts, strict=True)]
         label = f"layer{layer}"
-        done = _exchange(builder, counts, hidden * dispatch_value_bytes, done, window, label=f"{label}.dispatch")
+        done = _exchange(builder, counts, out_bytes, done, window, label=f"{label}.dispatch")
         for rank in range(ranks):
-            busy_ns = sum(back[rank]) * compute_ns_per_token
+            busy_ns = sum(back[rank]) * moe.compute_ns_per_token
             done[rank] = (builder.compute(rank, busy_ns, after=done[rank], label=f"{label}.experts"),)
-        done = _exchange(builder, back, hidden * combine_value_bytes, done, window, label=f"{label}.combine")
+        done = _exchange(builder, back, back_bytes, done, window, label=f"{label}.combine")
         done = builder.join_all(range(ranks), done)
     return builder.build("moe")
 
@@ -99,7 +126,7 @@ def _popularity(experts: int, skew: float, rng: random.Random) -> list[float]:
 
 
 def _exchange(
-    builder: StepBuilder, counts: Counts, token_bytes: int, after: Frontier, window: int | None, *, label: str
+    builder: StepBuilder, counts: Counts, token_bytes: int, after: Frontier, window: int, *, label: str
 ) -> Frontier:
     """An all-to-all of unequal sizes, each rank beginning with the next one."""
     ranks = len(counts)
@@ -113,22 +140,27 @@ def _exchange(
                         destination,
                         counts[source][destination] * token_bytes,
                         after=after[source],
-                        lane=label,
-                        in_flight=ranks if window is None else window,
+                        lane=Lane(name=label, in_flight=window),
                         label=label,
                     )
     # a rank that only received has not waited for its own work
     return {rank: tuple(sorted({*done[rank], *after[rank]})) for rank in range(ranks)}
 
 
-def _check(ranks: int, experts: int, top_k: int, tokens: int, layers: int, skew: float, window: int | None) -> None:
-    if min(ranks, experts, top_k, tokens, layers) < 1 or skew < 0:
+def _check(moe: MixtureOfExperts, ranks: int, experts: int) -> None:
+    top_k, tokens, layers = moe.top_k, moe.tokens, moe.layers
+    if min(ranks, experts, top_k, tokens, layers) < 1 or moe.skew < 0:
         raise WorkloadError("ranks, experts, top_k, tokens and layers are at least 1, the skew 0", field="experts")
     if experts % ranks:
         raise WorkloadError(f"{experts} experts cannot be spread evenly over {ranks} ranks", field="experts")
-    if window is not None and window < 1:
-        raise WorkloadError(f"a window holds at least one transfer, not {window}", field="window")
+    if moe.window is not None and moe.window < 1:
+        raise WorkloadError(f"a window holds at least one transfer, not {moe.window}", field="window")
     if top_k > experts:
         raise WorkloadError(f"a token cannot go to {top_k} of {experts} experts", field="top_k")
     if ranks * tokens * top_k * layers > MAX_CHOICES:
         raise WorkloadError(f"more than {MAX_CHOICES} choices of an expert", field="tokens", hint="fewer tokens")
+    require_positive(
+        hidden=moe.hidden,
+        dispatch_value_bytes=moe.dispatch_value_bytes,
+        combine_value_bytes=moe.combine_value_bytes,
+    )

@@ -10,14 +10,57 @@ from dataclasses import dataclass, field
 
 from testbed.errors import WorkloadError
 from testbed.workload.builder import Frontier, StepBuilder
-from testbed.workload.collectives.algorithms import Algorithm, Kind, add_collective
+from testbed.workload.collectives.algorithms import add_collective
 from testbed.workload.collectives.datatype import DataType
-from testbed.workload.models.language_models import MODELS, LanguageModel, TrainingVolumes, training_volumes
+from testbed.workload.collectives.operation import Algorithm, CollectiveOperation, Kind, hyphenated
+from testbed.workload.models.language_models import TrainingVolumes
 from testbed.workload.models.layout import ParallelLayout
 from testbed.workload.models.pipeline import Pass, Schedule, schedule_of
+from testbed.workload.parameters import asked, choice, flag, whole
 from testbed.workload.steps import Slice, Workload
 
 _DATA_TYPE = DataType.BFLOAT16
+
+SCHEDULE = choice(
+    "schedule",
+    Schedule.ONE_FORWARD_ONE_BACKWARD.value,
+    tuple(Schedule),
+    "Says in which order a stage makes its passes.",
+)
+STEPS = whole("steps", 1, "Says how many training steps there are, one after the other.", high=100_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """Training steps: which rank has which part of a model, what a step moves, and in which order.
+
+    Sharded gradients need a `data_algorithm` that suits both ReduceScatter and AllGather; None is the default of each.
+    """
+
+    layout: ParallelLayout
+    volumes: TrainingVolumes
+    micro_batches: int = asked(whole("micro_batches", 4, "Says how many micro-batches a step has.", high=10_000))
+    schedule: Schedule | str = asked(SCHEDULE)
+    steps: int = asked(STEPS)
+    buckets: int = asked(
+        whole(
+            "buckets",
+            1,
+            "Says in how many parts gradients are summed, each when its part of the last pass is done.",
+            high=4096,
+        )
+    )
+    sharded: bool = asked(
+        flag("sharded", "Says whether gradients go by ReduceScatter and AllGather (ZeRO) instead of AllReduce.")
+    )
+    data_algorithm: Algorithm | str | None = asked(
+        choice(
+            "data_algorithm",
+            None,
+            hyphenated((Algorithm.RING, Algorithm.TREE, Algorithm.HALVING_DOUBLING)),
+            "Names the algorithm of the gradients' collective; the default is ring.",
+        )
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,72 +76,24 @@ class _Progress:
     """The pieces of a rank's last backward pass."""
 
 
-def generate_training_step(
-    *,
-    layout: ParallelLayout,
-    volumes: TrainingVolumes,
-    micro_batches: int,
-    schedule: Schedule | str = Schedule.ONE_FORWARD_ONE_BACKWARD,
-    ranks_per_host: int = 0,
-    steps: int = 1,
-    buckets: int = 1,
-    sharded: bool = False,
-    data_algorithm: Algorithm | str | None = None,
-    name: str = "training-step",
-) -> Workload:
-    """`steps` training steps, one after the other.
+def generate_training(training: Training, *, ranks_per_host: int = 0, name: str = "training-step") -> Workload:
+    """Training steps, one after the other.
 
-    `buckets` cuts the gradients, each part being summed once its part of the last backward pass is done, so that only
-    the last one is exposed. `sharded` sums them by ReduceScatter and AllGather (ZeRO) and not by AllReduce; then
-    `data_algorithm` must suit both.
+    The gradients of a bucket are summed once its part of the last backward pass is done, so that only those of the
+    last bucket are exposed.
     """
-    if steps < 1 or buckets < 1:
+    layout, volumes = training.layout, training.volumes
+    if training.steps < 1 or training.buckets < 1:
         raise WorkloadError("there is at least one step, and one bucket of gradients", field="steps")
     builder = StepBuilder(layout.ranks, ranks_per_host=ranks_per_host)
     if volumes.tensor_forward_bytes and layout.tensor > 1:
         builder.note("The tensor-parallel AllReduces of a pass through a stage are one of the same total size.")
     done: Frontier = dict.fromkeys(range(layout.ranks), ())
-    for step in range(steps):
+    for step in range(training.steps):
         progress = _Progress(done=done)
-        label = f"step{step}"
-        _add_passes(builder, layout, volumes, schedule, micro_batches, progress, buckets=buckets, label=label)
-        done = _add_gradients(
-            builder, layout, volumes.gradient_bytes, progress, sharded=sharded, algorithm=data_algorithm, label=label
-        )
+        _add_passes(builder, training, progress, label=f"step{step}")
+        done = _add_gradients(builder, training, progress, label=f"step{step}")
     return builder.build(name)
-
-
-def generate_model_training(
-    model: LanguageModel | str,
-    *,
-    layout: ParallelLayout,
-    micro_batches: int,
-    micro_batch: int = 1,
-    bytes_factor: float = 1.0,
-    time_factor: float = 1.0,
-    schedule: Schedule | str = Schedule.ONE_FORWARD_ONE_BACKWARD,
-    ranks_per_host: int = 0,
-    steps: int = 1,
-    buckets: int = 1,
-    sharded: bool = False,
-) -> Workload:
-    """A training step of a model ("8B", "70B", "405B", "175B" or one's own), its bytes and times scaled to the lab."""
-    if isinstance(model, str):
-        if model not in MODELS:
-            raise WorkloadError(f"no model of size {model!r} is known (one of {', '.join(MODELS)})", field="model")
-        model = MODELS[model]
-    volumes = training_volumes(model, layout, micro_batch=micro_batch)
-    return generate_training_step(
-        layout=layout,
-        volumes=volumes.scaled(bytes_factor=bytes_factor, time_factor=time_factor),
-        micro_batches=micro_batches,
-        schedule=schedule,
-        ranks_per_host=ranks_per_host,
-        steps=steps,
-        buckets=buckets,
-        sharded=sharded,
-        name=f"training {model.name}",
-    )
 
 
 def generate_pipeline(
@@ -112,37 +107,29 @@ def generate_pipeline(
     steps: int = 1,
 ) -> Workload:
     """Pipeline parallelism alone: activations of `size_bytes` from stage to stage, their gradients back."""
-    return generate_training_step(
+    training = Training(
         layout=ParallelLayout(pipeline=stages),
         volumes=TrainingVolumes(activation_bytes=size_bytes, forward_ns=forward_ns, backward_ns=backward_ns),
         micro_batches=micro_batches,
         schedule=schedule,
         steps=steps,
-        name="pipeline",
     )
+    return generate_training(training, name="pipeline")
 
 
-def _add_passes(
-    builder: StepBuilder,
-    layout: ParallelLayout,
-    volumes: TrainingVolumes,
-    schedule: Schedule | str,
-    micro_batches: int,
-    progress: _Progress,
-    *,
-    buckets: int,
-    label: str,
-) -> None:
+def _add_passes(builder: StepBuilder, training: Training, progress: _Progress, *, label: str) -> None:
     """Add all stages' passes, each once the pass that it needs from another stage has been added."""
-    stages = layout.pipeline
+    stages = training.layout.pipeline
     queues = [
-        schedule_of(schedule, stage=stage, stages=stages, micro_batches=micro_batches)[::-1] for stage in range(stages)
+        schedule_of(training.schedule, stage=stage, stages=stages, micro_batches=training.micro_batches)[::-1]
+        for stage in range(stages)
     ]
     while any(queues):
         for stage, queue in enumerate(queues):
             while queue and _is_ready(queue[-1], stage, stages, progress):
                 one = queue.pop()
-                _add_pass(builder, layout, volumes, one, stage, progress, parts=1 if queue else buckets, label=label)
+                parts = 1 if queue else training.buckets
+                _add_pass(builder, training, one, stage, progress, parts=parts, label=label)
                 progress.passed.add((one.backward, one.micro_batch, stage))
 
 
@@ -153,16 +140,10 @@ def _is_ready(one: Pass, stage: int, stages: int, progress: _Progress) -> bool:
 
 
 def _add_pass(
-    builder: StepBuilder,
-    layout: ParallelLayout,
-    volumes: TrainingVolumes,
-    one: Pass,
-    stage: int,
-    progress: _Progress,
-    *,
-    parts: int,
-    label: str,
+    builder: StepBuilder, training: Training, one: Pass, stage: int, progress: _Progress, *, parts: int, label: str
 ) -> None:
+    """Add a pass through a stage, its computing in `parts`, and what it sends."""
+    layout, volumes = training.layout, training.volumes
     way = "backward" if one.backward else "forward"
     label = f"{label}.{way}.mb{one.micro_batch}.stage{stage}"
     duration_ns = volumes.backward_ns if one.backward else volumes.forward_ns
@@ -180,15 +161,8 @@ def _add_pass(
             progress.buckets[rank] = pieces
         if len(group) > 1 and tensor_bytes:
             entry = {rank: progress.done[rank] for rank in group}
-            summed = add_collective(
-                builder,
-                Kind.ALL_REDUCE,
-                members=group,
-                size_bytes=tensor_bytes,
-                datatype=_DATA_TYPE,
-                after=entry,
-                label=f"{label}.tensor",
-            )
+            operation = CollectiveOperation(kind=Kind.ALL_REDUCE, size_bytes=tensor_bytes, datatype=_DATA_TYPE)
+            summed = add_collective(builder, operation, members=group, after=entry, label=f"{label}.tensor")
             progress.done.update(builder.join_all(group, summed))
         if 0 <= neighbour < layout.pipeline and volumes.activation_bytes:
             for tensor, rank in enumerate(group):
@@ -199,21 +173,13 @@ def _add_pass(
                 progress.arrived[one.backward, one.micro_batch, other] = (sent,)
 
 
-def _add_gradients(
-    builder: StepBuilder,
-    layout: ParallelLayout,
-    size_bytes: int,
-    progress: _Progress,
-    *,
-    sharded: bool,
-    algorithm: Algorithm | str | None,
-    label: str,
-) -> Frontier:
+def _add_gradients(builder: StepBuilder, training: Training, progress: _Progress, *, label: str) -> Frontier:
     """Sums the gradients of each part over the data-parallel ranks; returns what the next step waits for."""
+    layout, size_bytes = training.layout, training.volumes.gradient_bytes
     done = dict(progress.done)
     if layout.data == 1 or size_bytes == 0:
         return done
-    kinds = (Kind.REDUCE_SCATTER, Kind.ALL_GATHER) if sharded else (Kind.ALL_REDUCE,)
+    kinds = (Kind.REDUCE_SCATTER, Kind.ALL_GATHER) if training.sharded else (Kind.ALL_REDUCE,)
     for stage in range(layout.pipeline):
         for tensor in range(layout.tensor):
             group = layout.data_group(tensor=tensor, pipeline=stage)
@@ -224,16 +190,14 @@ def _add_gradients(
                     continue
                 ready: Frontier = {rank: (progress.buckets[rank][bucket],) for rank in group}
                 for kind in kinds:
-                    ready = add_collective(
-                        builder,
-                        kind,
-                        members=group,
+                    operation = CollectiveOperation(
+                        kind=kind,
                         size_bytes=part.length * _DATA_TYPE.size_bytes,
                         datatype=_DATA_TYPE,
-                        algorithm=algorithm,
-                        after=ready,
-                        label=f"{label}.gradients.{bucket}.{kind}",
+                        algorithm=training.data_algorithm,
                     )
+                    words = f"{label}.gradients.{bucket}.{kind}"
+                    ready = add_collective(builder, operation, members=group, after=ready, label=words)
                 for rank in group:
                     done[rank] += ready[rank]
     return builder.join_all(range(layout.ranks), done)

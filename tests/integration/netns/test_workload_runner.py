@@ -21,6 +21,7 @@ from testbed.scenario.run.workers import WorkerFailed
 from testbed.scenario.run.workload_runner import ExecutionResult, RunOptions, TimeLimitReached, WorkloadRunner
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.datatype import DataType
+from testbed.workload.collectives.operation import CollectiveOperation
 from testbed.workload.patterns import generate_incast, generate_permutation, generate_point_to_point
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
@@ -59,7 +60,9 @@ def all_ended(result: ExecutionResult) -> bool:
 def test_a_ring_all_reduce_is_right_in_both_datatypes(lab: RunningLab, kind: TransportKind) -> None:
     with running(lab, kind) as runner:
         for datatype in DataType:
-            workload = generate_collective("all_reduce", ranks=8, size_bytes=1 << 20, datatype=datatype)
+            workload = generate_collective(
+                CollectiveOperation(kind="all_reduce", size_bytes=1 << 20, datatype=datatype), ranks=8
+            )
             result = runner.run(workload, nics(lab, 8), RunOptions(seed=3))
             assert all_ended(result), result.failure
             (collective,) = result.collectives
@@ -126,7 +129,7 @@ def test_a_corrupted_byte_is_found(lab: RunningLab, monkeypatch: pytest.MonkeyPa
         return document
 
     monkeypatch.setattr(module, "encode_program", encode)
-    workload = generate_collective("all_gather", ranks=4, size_bytes=1 << 16)
+    workload = generate_collective(CollectiveOperation(kind="all_gather", size_bytes=1 << 16), ranks=4)
     with running(lab) as runner:
         result = runner.run(workload, nics(lab, 4))
     assert all_ended(result)
@@ -135,7 +138,7 @@ def test_a_corrupted_byte_is_found(lab: RunningLab, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_worker_that_is_killed_is_named_and_the_next_run_works(lab: RunningLab, kind: TransportKind) -> None:
-    workload = generate_collective("all_reduce", ranks=6, size_bytes=8 << 20)
+    workload = generate_collective(CollectiveOperation(kind="all_reduce", size_bytes=8 << 20), ranks=6)
     ranks = nics(lab, 6)
     victim = ranks[2].node
     with running(lab, kind) as runner:
@@ -149,7 +152,7 @@ def test_a_worker_that_is_killed_is_named_and_the_next_run_works(lab: RunningLab
         assert isinstance(result.failure, WorkerFailed)
         assert result.failure.host == victim and "SIGKILL" in result.failure.reason
         assert result.transfers.start_s[0] is not None  # what the others have measured is kept
-        small = generate_collective("all_reduce", ranks=6, size_bytes=1 << 16)
+        small = generate_collective(CollectiveOperation(kind="all_reduce", size_bytes=1 << 16), ranks=6)
         again = runner.run(small, ranks)
         assert all_ended(again) and again.collectives[0].wrong == 0
 
@@ -232,7 +235,7 @@ def test_the_workers_end_with_their_starter(lab: RunningLab) -> None:
 
 
 def test_uet_on_one_path_and_under_tss(lab: RunningLab) -> None:
-    workload = generate_collective("all_to_all", ranks=4, size_bytes=1 << 18)
+    workload = generate_collective(CollectiveOperation(kind="all_to_all", size_bytes=1 << 18), ranks=4)
     for options in ({"paths": "single"}, {"options": {"tss": True}}, {"options": {"mode": "ROD"}}):
         with running(lab, TransportKind.UET, **options) as runner:
             result = runner.run(workload, nics(lab, 4))
@@ -245,7 +248,7 @@ def test_uet_on_one_path_and_under_tss(lab: RunningLab) -> None:
 def test_two_runners_on_one_lab_do_not_meet(lab: RunningLab) -> None:
     """Hosts apart: each runner has its own workers."""
     ranks = nics(lab, 4)
-    workload = generate_collective("all_reduce", ranks=2, size_bytes=1 << 18)
+    workload = generate_collective(CollectiveOperation(kind="all_reduce", size_bytes=1 << 18), ranks=2)
     results: list[ExecutionResult] = []
 
     def run(some: list[PortPlan]) -> None:

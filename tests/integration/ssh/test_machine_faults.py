@@ -313,9 +313,7 @@ def run_job(image: Image, tmp_path: Path, *, timeout_s: float = TIMEOUT_S) -> tu
     outcome = virtual.run_job(
         FAKE,
         image,
-        ["run", "none.yml"],
-        work,
-        results=tmp_path / "results",
+        virtual.Job(arguments=["run", "none.yml"], directory=work, results=tmp_path / "results"),
         stdout=said.extend,
         stderr=warned.extend,
         timeout_s=timeout_s,

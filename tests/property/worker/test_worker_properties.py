@@ -32,9 +32,10 @@ from testbed.worker.program_json import encode_program
 from testbed.worker.transports.tcp import TcpSettings
 from testbed.worker.transports.uet import UetSettings
 from testbed.worker.worker import Event, Worker
-from testbed.workload.collectives.algorithms import ALGORITHMS, Algorithm, Kind, generate_collective
+from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.correctness import make_input
 from testbed.workload.collectives.datatype import DataType
+from testbed.workload.collectives.operation import ALGORITHMS, Algorithm, CollectiveOperation, Kind
 from testbed.workload.patterns import generate_background, generate_permutation
 from testbed.workload.steps import Workload
 
@@ -148,13 +149,15 @@ def test_a_collective_is_what_the_reference_gives(
 ) -> None:
     ranks = hosts * per_host
     workload = generate_collective(
-        pair[0],
+        CollectiveOperation(
+            kind=pair[0],
+            size_bytes=(blocks + ranks) * datatype.size_bytes,
+            datatype=datatype,
+            algorithm=pair[1],
+            chunks=chunks,
+        ),
         ranks=ranks,
-        size_bytes=(blocks + ranks) * datatype.size_bytes,
-        datatype=datatype,
-        algorithm=pair[1],
         root=seed % ranks if pair[0] in ("broadcast", "reduce", "gather", "scatter") else 0,
-        chunks=chunks,
         iterations=iterations,
         ranks_per_host=per_host if per_host > 1 else 0,
     )
@@ -213,7 +216,7 @@ def test_every_transfer_of_a_pattern_arrives_once(
 
 
 def test_a_byte_that_changes_on_the_way_is_counted() -> None:
-    workload = generate_collective("all_gather", ranks=3, size_bytes=3000)
+    workload = generate_collective(CollectiveOperation(kind="all_gather", size_bytes=3000), ranks=3)
     nics = loopback_nics(3, 1)
     with workers_of(workload, nics, TransportKind.TCP, 1) as workers:
         buffers = workers.workers[nics[0].node].buffers

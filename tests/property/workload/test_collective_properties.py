@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_waits import check_local
 
-from testbed.workload.collectives.algorithms import ALGORITHMS, Algorithm, Kind, generate_collective
+from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.correctness import count_wrong, make_input
 from testbed.workload.collectives.datatype import DataType
+from testbed.workload.collectives.operation import ALGORITHMS, Algorithm, CollectiveOperation, Kind
 from testbed.workload.steps import Transfer, Workload
 
 FEW = settings(max_examples=40, deadline=None)
@@ -39,16 +40,18 @@ def test_results_are_right_in_any_order(kind: Kind, algorithm: Algorithm, data: 
     least = ranks if kind is Kind.ALL_TO_ALL else 1
     elements = data.draw(st.integers(least, 60), label="elements")
     workload = generate_collective(
-        kind,
+        CollectiveOperation(
+            kind=kind,
+            size_bytes=elements * datatype.size_bytes,
+            datatype=datatype,
+            algorithm=algorithm,
+            chunks=data.draw(st.none() | st.integers(1, 4), label="chunks"),
+            in_flight=data.draw(st.integers(1, 3), label="in flight"),
+            window=data.draw(st.none() | st.integers(1, 3), label="window"),
+            rail_algorithm=data.draw(st.sampled_from([Algorithm.RING, Algorithm.TREE, Algorithm.HALVING_DOUBLING])),
+        ),
         ranks=ranks,
-        size_bytes=elements * datatype.size_bytes,
-        datatype=datatype,
-        algorithm=algorithm,
         root=data.draw(st.integers(0, ranks - 1), label="root"),
-        chunks=data.draw(st.none() | st.integers(1, 4), label="chunks"),
-        in_flight=data.draw(st.integers(1, 3), label="in flight"),
-        window=data.draw(st.none() | st.integers(1, 3), label="window"),
-        rail_algorithm=data.draw(st.sampled_from([Algorithm.RING, Algorithm.TREE, Algorithm.HALVING_DOUBLING])),
         ranks_per_host=per_host,
         iterations=data.draw(st.integers(1, 2), label="iterations"),
     )
@@ -64,7 +67,10 @@ def test_results_are_right_in_any_order(kind: Kind, algorithm: Algorithm, data: 
 def test_a_lost_transfer_is_counted_wrong(kind: Kind, algorithm: Algorithm, datatype: DataType) -> None:
     size = 96 * datatype.size_bytes
     workload = generate_collective(
-        kind, ranks=6, size_bytes=size, datatype=datatype, algorithm=algorithm, root=2, ranks_per_host=2
+        CollectiveOperation(kind=kind, size_bytes=size, datatype=datatype, algorithm=algorithm),
+        ranks=6,
+        root=2,
+        ranks_per_host=2,
     )
     collective = workload.collectives[0]
     inputs = {rank: make_input(collective, rank, datatype, seed=7) for rank in range(6)}
@@ -93,7 +99,9 @@ def test_a_lost_transfer_is_counted_wrong(kind: Kind, algorithm: Algorithm, data
 @pytest.mark.parametrize(("kind", "algorithm"), CASES)
 def test_the_drawn_orders_find_a_missing_dependency(kind: Kind, algorithm: Algorithm) -> None:
     """Without any, a collective of more than one hop comes out wrong in some order."""
-    workload = generate_collective(kind, ranks=8, size_bytes=256, algorithm=algorithm, ranks_per_host=2)
+    workload = generate_collective(
+        CollectiveOperation(kind=kind, size_bytes=256, algorithm=algorithm), ranks=8, ranks_per_host=2
+    )
     hops = any(step.after for step in workload.transfers) and kind not in (Kind.GATHER, Kind.SCATTER)
     steps = tuple(replace(step, after=()) for step in workload.steps)
     loose = Workload(name="", ranks=8, steps=steps, collectives=workload.collectives)
@@ -109,7 +117,9 @@ def test_the_drawn_orders_find_a_missing_dependency(kind: Kind, algorithm: Algor
 )
 def test_sums_are_exact_whatever_the_order(ranks: int, datatype: DataType, seed: int) -> None:
     workload = generate_collective(
-        Kind.REDUCE, ranks=ranks, size_bytes=5 * datatype.size_bytes, datatype=datatype, chunks=1, root=0
+        CollectiveOperation(kind=Kind.REDUCE, size_bytes=5 * datatype.size_bytes, datatype=datatype, chunks=1),
+        ranks=ranks,
+        root=0,
     )
     collective = workload.collectives[0]
     arrays = {rank: make_input(collective, rank, datatype, seed=seed) for rank in range(ranks)}
@@ -130,8 +140,9 @@ def sent_per_rank(workload: Workload, *, scale_up: bool | None = None) -> list[i
 def test_textbook_totals(ranks: int, blocks: int) -> None:
     size = 4 * ranks * blocks
 
-    def sent(kind: Kind, algorithm: Algorithm | None = None, **options: int) -> list[int]:
-        return sent_per_rank(generate_collective(kind, ranks=ranks, size_bytes=size, algorithm=algorithm, **options))
+    def sent(kind: Kind, algorithm: Algorithm | None = None, *, root: int = 0) -> list[int]:
+        operation = CollectiveOperation(kind=kind, size_bytes=size, algorithm=algorithm)
+        return sent_per_rank(generate_collective(operation, ranks=ranks, root=root))
 
     block = size // ranks
     assert sent(Kind.ALL_REDUCE, Algorithm.RING) == [2 * (ranks - 1) * block] * ranks
@@ -152,7 +163,9 @@ def test_halving_doubling_totals(power: int) -> None:
     size = 4 * ranks * 3
     each = (ranks - 1) * size // ranks
     for kind, factor in ((Kind.ALL_REDUCE, 2), (Kind.REDUCE_SCATTER, 1), (Kind.ALL_GATHER, 1)):
-        workload = generate_collective(kind, ranks=ranks, size_bytes=size, algorithm=Algorithm.HALVING_DOUBLING)
+        workload = generate_collective(
+            CollectiveOperation(kind=kind, size_bytes=size, algorithm=Algorithm.HALVING_DOUBLING), ranks=ranks
+        )
         assert sent_per_rank(workload) == [factor * each] * ranks
         assert len(workload.transfers) == factor * power * ranks
 
@@ -163,10 +176,8 @@ def test_hierarchical_totals(hosts: int, gpus: int) -> None:
     """Of S, 2 (h - 1) / h / g crosses the fabric per GPU, and only along rails; 2 (g - 1) / g stays inside."""
     size = 4 * hosts * gpus * 2
     workload = generate_collective(
-        Kind.ALL_REDUCE,
+        CollectiveOperation(kind=Kind.ALL_REDUCE, size_bytes=size, algorithm=Algorithm.HIERARCHICAL),
         ranks=hosts * gpus,
-        size_bytes=size,
-        algorithm=Algorithm.HIERARCHICAL,
         ranks_per_host=gpus,
     )
     assert sent_per_rank(workload, scale_up=False) == [2 * (hosts - 1) * size // hosts // gpus] * hosts * gpus

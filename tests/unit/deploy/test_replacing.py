@@ -48,7 +48,7 @@ def destroyed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         raise Reached
 
     monkeypatch.setattr(lifecycle, "_destroy_locked", destroy)
-    monkeypatch.setattr(lifecycle, "_bring_up", bring_up)
+    monkeypatch.setattr(lifecycle._Deploy, "bring_up", bring_up)
     monkeypatch.setattr(lifecycle, "require_root", lambda: None)
     monkeypatch.setattr(lifecycle, "find_frr", lambda: SimpleNamespace(version_text="8.4.4"))
     monkeypatch.setattr("testbed.deploy.neighbours.raise_limits", lambda state, entries: None)
@@ -163,13 +163,13 @@ def test_a_lab_that_nothing_speaks_against_replaces_the_old_one_in_its_slot(
 ) -> None:
     seen: list[LabRecord] = []
 
-    def bring_up(lab: Lab, plan: object, record: LabRecord, *_: object, **__: object) -> None:
+    def bring_up(deploy: object, plan: object, record: LabRecord) -> None:
         assert destroyed == ["one"], "the old one has gone"
         seen.append(record)
         raise Reached
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(lifecycle, "_bring_up", bring_up)
+        patched.setattr(lifecycle._Deploy, "bring_up", bring_up)
         with pytest.raises(Reached):
             deploy_lab(fabric(hosts=3), state, DeployOptions(k=1000.0, reconfigure=True, directory=tmp_path))
     assert seen[0].slot == slot_for("one") and seen[0].model == encode_lab(fabric(hosts=3))

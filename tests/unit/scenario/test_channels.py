@@ -21,6 +21,7 @@ from testbed.scenario.run.channels import (
 from testbed.transport.uet.packets.codes import UDP_PORT
 from testbed.workload.builder import StepBuilder
 from testbed.workload.collectives.algorithms import generate_collective
+from testbed.workload.collectives.operation import CollectiveOperation
 from testbed.workload.patterns import generate_background, generate_permutation, generate_point_to_point
 from testbed.workload.steps import Workload
 
@@ -66,9 +67,9 @@ def test_a_background_flow_has_as_many_as_are_under_way_at_once() -> None:
 
 
 def test_transfers_of_a_collective_share_one() -> None:
-    ring = generate_collective("all_reduce", ranks=8, size_bytes=800, chunks=2, iterations=3)
+    ring = generate_collective(CollectiveOperation(kind="all_reduce", size_bytes=800, chunks=2), ranks=8, iterations=3)
     assert len(planned(ring).channels) == 8
-    everybody = generate_collective("all_to_all", ranks=8, size_bytes=800)
+    everybody = generate_collective(CollectiveOperation(kind="all_to_all", size_bytes=800), ranks=8)
     assert len(planned(everybody).channels) == 56
 
 
@@ -93,7 +94,7 @@ def test_uet_has_one_channel_for_each_pair() -> None:
 
 
 def test_on_a_single_path_a_nic_has_one_port_for_all_its_peers() -> None:
-    workload = generate_collective("all_to_all", ranks=4, size_bytes=400)
+    workload = generate_collective(CollectiveOperation(kind="all_to_all", size_bytes=400), ranks=4)
     plan = planned(workload, SINGLE_PATH)
     ports = {(channel.source, channel.source_port) for channel in plan.channels}
     assert len(ports) == 4
@@ -111,7 +112,7 @@ def test_ports_are_the_seeds_and_below_the_ephemeral_ones() -> None:
 
 def test_ranks_of_one_host_have_no_channel() -> None:
     nics = [nic for host in PLAN.hosts[:2] for nic in host.nics]
-    plan = planned(generate_collective("all_to_all", ranks=4, size_bytes=400), nics=nics)
+    plan = planned(generate_collective(CollectiveOperation(kind="all_to_all", size_bytes=400), ranks=4), nics=nics)
     assert {(c.source, c.destination) for c in plan.channels} == {
         (a, b) for a in range(4) for b in range(4) if a // 2 != b // 2
     }

@@ -18,8 +18,9 @@ from testbed.worker.program import Program
 from testbed.worker.program_json import decode_program, encode_program
 from testbed.worker.transports.tcp import TcpSettings
 from testbed.workload.builder import StepBuilder
-from testbed.workload.collectives.algorithms import ALGORITHMS, generate_collective
+from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.datatype import DataType
+from testbed.workload.collectives.operation import ALGORITHMS, CollectiveOperation
 from testbed.workload.oracles.serialisation import Framing
 from testbed.workload.patterns import generate_permutation, generate_point_to_point
 from testbed.workload.steps import Workload
@@ -45,7 +46,7 @@ def programs(workload: Workload, nics: list[PortPlan] = NICS, k: float = 1.0) ->
 
 
 def test_every_host_has_its_own_part() -> None:
-    workload = generate_collective("all_reduce", ranks=8, size_bytes=800)
+    workload = generate_collective(CollectiveOperation(kind="all_reduce", size_bytes=800), ranks=8)
     found = programs(workload)
     assert list(found) == [nic.node for nic in NICS]
     for rank, program in enumerate(found.values()):
@@ -61,7 +62,9 @@ def test_every_host_has_its_own_part() -> None:
 @pytest.mark.parametrize("nics", [NICS, PAIRS[:8]], ids=["alone", "two-per-host"])
 def test_every_program_is_one_that_workers_accept(kind: str, nics: list[PortPlan]) -> None:
     for algorithm in ALGORITHMS[kind]:  # type: ignore[index]
-        workload = generate_collective(kind, ranks=8, size_bytes=1600, algorithm=algorithm, ranks_per_host=2)
+        workload = generate_collective(
+            CollectiveOperation(kind=kind, size_bytes=1600, algorithm=algorithm), ranks=8, ranks_per_host=2
+        )
         for program in programs(workload, nics).values():
             document = json.loads(json.dumps(encode_program(program)))
             assert json.loads(json.dumps(encode_program(decode_program(document)))) == document
@@ -84,7 +87,7 @@ def test_times_are_scaled() -> None:
 
 
 def test_transfers_between_ranks_of_a_host_stay_inside() -> None:
-    workload = generate_collective("all_to_all", ranks=4, size_bytes=64)
+    workload = generate_collective(CollectiveOperation(kind="all_to_all", size_bytes=64), ranks=4)
     program = programs(workload, PAIRS[:4])[PAIRS[0].node]
     assert program.own == {0, 1}
     inside = [step for step in program.steps if step.channel is None]
@@ -92,7 +95,7 @@ def test_transfers_between_ranks_of_a_host_stay_inside() -> None:
 
 
 def test_data_that_does_not_fit_is_carried_as_traffic() -> None:
-    workload = generate_collective("all_reduce", ranks=4, size_bytes=1000, iterations=3)
+    workload = generate_collective(CollectiveOperation(kind="all_reduce", size_bytes=1000), ranks=4, iterations=3)
     assert choose_checked(workload, 8000) == (0, 1)
     found = compile_programs(place(workload), lambda host: TcpSettings(), checked=(0, 1))
     program = found[NICS[0].node]
@@ -104,7 +107,7 @@ def test_data_that_does_not_fit_is_carried_as_traffic() -> None:
 @pytest.mark.parametrize("datatype", list(DataType))
 def test_the_datatype_follows_from_size_and_elements(datatype: DataType) -> None:
     for kind in ALGORITHMS:
-        workload = generate_collective(kind, ranks=4, size_bytes=160, datatype=datatype)
+        workload = generate_collective(CollectiveOperation(kind=kind, size_bytes=160, datatype=datatype), ranks=4)
         assert datatype_of(workload.collectives[0]) is datatype
 
 
@@ -187,7 +190,7 @@ def collective_reports(workload: Workload, last_ns: int) -> dict[str, dict[str, 
 
 
 def test_a_collective_in_the_terms_of_nccl_tests() -> None:
-    workload = generate_collective("all_reduce", ranks=4, size_bytes=4000)
+    workload = generate_collective(CollectiveOperation(kind="all_reduce", size_bytes=4000), ranks=4)
     reports = collective_reports(workload, 10**9)
     reports["a"]["wrong"] = [[0, rank, rank] for rank in range(4)]
     (result,) = put_together(place(workload), reports, (0,), IDEALS).collectives
@@ -197,7 +200,7 @@ def test_a_collective_in_the_terms_of_nccl_tests() -> None:
 
 
 def test_a_collective_that_was_not_checked_or_did_not_end() -> None:
-    workload = generate_collective("all_gather", ranks=4, size_bytes=4000)
+    workload = generate_collective(CollectiveOperation(kind="all_gather", size_bytes=4000), ranks=4)
     (result,) = put_together(place(workload), collective_reports(workload, 5), (), IDEALS).collectives
     assert result.wrong is None and result.redop == "none"
     reports = collective_reports(workload, 5)
@@ -209,7 +212,7 @@ def test_a_collective_that_was_not_checked_or_did_not_end() -> None:
 
 
 def test_inside_a_host_no_nic_is_the_bound() -> None:
-    workload = generate_collective("all_to_all", ranks=4, size_bytes=4000)
+    workload = generate_collective(CollectiveOperation(kind="all_to_all", size_bytes=4000), ranks=4)
     (result,) = put_together(place(workload, PAIRS[:4]), collective_reports(workload, 5), (), IDEALS).collectives
     assert result.ideal_busbw_bps is None
 

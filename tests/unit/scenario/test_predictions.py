@@ -19,7 +19,7 @@ from testbed.scenario.run.placement import RankPlacement
 from testbed.scenario.sweep.outlook import PlannedLab
 from testbed.spec import load_topology
 from testbed.workload.flow_sizes import FLOW_SIZES
-from testbed.workload.frontend import generate_mice
+from testbed.workload.frontend import Mice, generate_mice
 from testbed.workload.oracles.serialisation import tcp_framing
 from testbed.workload.patterns import generate_permutation, generate_point_to_point
 from testbed.workload.steps import Workload
@@ -74,14 +74,8 @@ def predicted(lab: PlannedLab, *runs: Carried, scenario: Scenario | None = None)
 
 
 def mice(seed: int, load: float = 0.05) -> Workload:
-    return generate_mice(
-        ranks=8,
-        sizes=FLOW_SIZES["FbHdp"].up_to(100_000),
-        load=load,
-        rate_bps=400_000_000_000,
-        duration_ns=200_000,
-        rng=random.Random(seed),
-    )
+    flows = Mice(sizes=FLOW_SIZES["FbHdp"].up_to(100_000), load=load, duration_ns=200_000)
+    return generate_mice(flows, ranks=8, rate_bps=400_000_000_000, rng=random.Random(seed))
 
 
 def test_one_flow_loads_one_of_four_uplinks(lab: PlannedLab) -> None:

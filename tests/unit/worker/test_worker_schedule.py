@@ -13,6 +13,7 @@ from testbed.worker.curves import MOST_SAMPLES, ChannelState, Curves
 from testbed.worker.program import Step
 from testbed.worker.schedule import Schedule
 from testbed.workload.collectives.algorithms import generate_collective
+from testbed.workload.collectives.operation import CollectiveOperation
 from testbed.workload.steps import Transfer
 
 OWN = frozenset({0})
@@ -87,7 +88,9 @@ def test_what_ends_twice_is_a_mistake() -> None:
 def test_a_collective_on_hosts_that_see_only_their_own(seed: int, algorithm: str) -> None:
     """Each host has its own schedule; a fake network delivers after random times, and tells the source still later."""
     rng = random.Random(seed)
-    workload = generate_collective("all_reduce", ranks=6, size_bytes=600, algorithm=algorithm, chunks=2, iterations=2)
+    workload = generate_collective(
+        CollectiveOperation(kind="all_reduce", size_bytes=600, algorithm=algorithm, chunks=2), ranks=6, iterations=2
+    )
     hosts = []
     for rank in range(6):
         steps = []

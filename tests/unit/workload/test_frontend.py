@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from testbed.errors import WorkloadError
 from testbed.workload.flow_sizes import FB_HDP, FLOW_SIZES, WEB_SEARCH, FlowSizes
-from testbed.workload.frontend import Burst, generate_mice, regular_bursts
+from testbed.workload.frontend import Burst, Mice, generate_mice, regular_bursts
 
 SMALL = FlowSizes(name="small", points=((0, 0), (2000, 100)))
 
@@ -44,9 +45,8 @@ def test_a_distribution_that_is_none(points: tuple[tuple[int, float], ...]) -> N
 
 
 def test_mice_offer_their_load() -> None:
-    workload = generate_mice(
-        ranks=8, sizes=SMALL, load=0.2, rate_bps=10**9, duration_ns=50_000_000, rng=random.Random(1)
-    )
+    mice = Mice(sizes=SMALL, load=0.2, duration_ns=50_000_000)
+    workload = generate_mice(mice, ranks=8, rate_bps=10**9, rng=random.Random(1))
     starts = [step.start_ns for step in workload.transfers]
     assert starts == sorted(starts)
     assert all(not step.after and step.source != step.destination for step in workload.transfers)
@@ -61,9 +61,8 @@ def test_mice_offer_their_load() -> None:
 def test_bursts_multiply_arrivals_in_their_time_alone() -> None:
     bursts = regular_bursts(on_ns=5_000_000, off_ns=15_000_000, factor=10, duration_ns=40_000_000)
     assert [(b.start_ns, b.end_ns) for b in bursts] == [(15_000_000, 20_000_000), (35_000_000, 40_000_000)]
-    workload = generate_mice(
-        ranks=4, sizes=SMALL, load=0.2, rate_bps=10**9, duration_ns=40_000_000, rng=random.Random(3), bursts=bursts
-    )
+    mice = Mice(sizes=SMALL, load=0.2, duration_ns=40_000_000, bursts=bursts)
+    workload = generate_mice(mice, ranks=4, rate_bps=10**9, rng=random.Random(3))
     inside = sum(any(b.start_ns <= s.start_ns < b.end_ns for b in bursts) for s in workload.transfers)
     outside = len(workload.transfers) - inside
     assert inside / 10e6 / (outside / 30e6) == pytest.approx(10, rel=0.1)
@@ -72,25 +71,16 @@ def test_bursts_multiply_arrivals_in_their_time_alone() -> None:
 
 def test_the_same_seed_gives_the_same_mice() -> None:
     def make(seed: int) -> object:
-        return generate_mice(
-            ranks=3, sizes=WEB_SEARCH, load=0.5, rate_bps=10**10, duration_ns=20_000_000, rng=random.Random(seed)
-        )
+        mice = Mice(sizes=WEB_SEARCH, load=0.5, duration_ns=20_000_000)
+        return generate_mice(mice, ranks=3, rate_bps=10**10, rng=random.Random(seed))
 
     assert make(1) == make(1)
     assert make(1) != make(2)
 
 
 def test_sources_and_destinations() -> None:
-    workload = generate_mice(
-        ranks=5,
-        sizes=SMALL,
-        load=0.1,
-        rate_bps=10**9,
-        duration_ns=5_000_000,
-        rng=random.Random(1),
-        sources=[0, 1],
-        destinations=[1, 4],
-    )
+    mice = Mice(sizes=SMALL, load=0.1, duration_ns=5_000_000, sources=(0, 1), destinations=(1, 4))
+    workload = generate_mice(mice, ranks=5, rate_bps=10**9, rng=random.Random(1))
     assert {(s.source, s.destination) for s in workload.transfers} == {(0, 1), (0, 4), (1, 4)}
 
 
@@ -102,14 +92,15 @@ def test_sources_and_destinations() -> None:
         ({"duration_ns": 0}, "lasts"),
         ({"duration_ns": 10**15}, "flows are more than"),
         ({"ranks": 1}, "another rank"),
-        ({"bursts": [Burst(start_ns=0, duration_ns=5, factor=11)]}, "1 to 10 times"),
-        ({"bursts": [Burst(start_ns=0, duration_ns=5, factor=2)] * 2}, "without overlapping"),
+        ({"bursts": (Burst(start_ns=0, duration_ns=5, factor=11),)}, "1 to 10 times"),
+        ({"bursts": (Burst(start_ns=0, duration_ns=5, factor=2),) * 2}, "without overlapping"),
     ],
 )
-def test_wrong_parameters(options: dict[str, object], message: str) -> None:
+def test_wrong_parameters(options: dict[str, Any], message: str) -> None:
     arguments = {"ranks": 2, "load": 0.1, "duration_ns": 1000} | options
+    ranks = arguments.pop("ranks")
     with pytest.raises(WorkloadError, match=message):
-        generate_mice(sizes=SMALL, rate_bps=10**9, rng=random.Random(0), **arguments)  # type: ignore[arg-type]
+        generate_mice(Mice(sizes=SMALL, **arguments), ranks=ranks, rate_bps=10**9, rng=random.Random(0))
 
 
 def test_a_distribution_without_its_large_flows() -> None:

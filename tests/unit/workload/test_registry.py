@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from local_waits import check_local
 
 from testbed.errors import SpecError, WorkloadError
 from testbed.units import ByteCount, Duration
+from testbed.workload.kinds.kind import Fabric
 from testbed.workload.parameters import Parameter, ParameterType
 from testbed.workload.registry import KINDS, build_workload, workload_kind
 from testbed.workload.steps import Compute, Workload
@@ -23,9 +25,9 @@ ALL = [pytest.param(kind, id=kind) for kind in KINDS]
 
 
 def build(kind: str, parameters: Mapping[str, Any] | None = None, *, ranks: int = 8, **more: Any) -> Workload:
-    options: dict[str, Any] = {"ranks_per_host": 2, "leaf_of": lambda rank: rank % 2, "seed": 1} | more
-    written = REQUIRED.get(kind, {}) | dict(parameters or {})
-    return build_workload(kind, written, ranks=ranks, rate_bps=RATE_BPS, bdp_bytes=BDP, **options)
+    options: dict[str, Any] = {"ranks_per_host": 2, "leaf_of": lambda rank: rank % 2} | more
+    fabric = Fabric(ranks=ranks, rate_bps=RATE_BPS, bdp_bytes=BDP, rng=random.Random(1), **options)
+    return build_workload(kind, REQUIRED.get(kind, {}) | dict(parameters or {}), fabric)
 
 
 def sizes(workload: Workload) -> set[int]:

@@ -15,13 +15,14 @@ from testbed.errors import WorkloadError
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.correctness import count_wrong, make_input
 from testbed.workload.collectives.datatype import DataType
-from testbed.workload.models.inference import generate_kv_cache_incast, generate_serving
+from testbed.workload.collectives.operation import CollectiveOperation
+from testbed.workload.models.inference import Serving, generate_kv_cache_incast, generate_serving
 from testbed.workload.models.language_models import MODELS
-from testbed.workload.models.moe import draw_token_counts, generate_moe
+from testbed.workload.models.moe import MixtureOfExperts, draw_token_counts, generate_moe
 from testbed.workload.models.training import generate_pipeline
 from testbed.workload.patterns import generate_incast
 from testbed.workload.steps import Compute, Transfer
-from testbed.workload.storage import checkpoint_bytes_per_rank, generate_checkpoint
+from testbed.workload.storage import Checkpoint, checkpoint_bytes_per_rank, generate_checkpoint
 from testbed.workload.tenants import Tenant, TenantPlacement, mix_tenants, overlapping_start_ns, place_tenants
 
 
@@ -39,19 +40,18 @@ def test_dispatch_and_combine_are_each_others_mirror(
 ) -> None:
     experts = ranks * per_rank
     top_k = data.draw(st.integers(1, experts))
-    workload = generate_moe(
-        ranks=ranks,
+    moe = MixtureOfExperts(
         experts=experts,
         top_k=top_k,
         tokens=tokens,
         hidden=10,
-        rng=random.Random(seed),
         skew=skew,
         layers=2,
         dispatch_value_bytes=1,
         combine_value_bytes=2,
         compute_ns_per_token=5,
     )
+    workload = generate_moe(moe, ranks=ranks, rng=random.Random(seed))
     check_local(workload)
     for layer in ("layer0", "layer1"):
         out = {(s.source, s.destination): s.size_bytes for s in workload.transfers if s.label == f"{layer}.dispatch"}
@@ -71,23 +71,22 @@ def test_popularity_without_skew_is_the_drafts_formula() -> None:
 
 def test_skew_makes_hot_experts() -> None:
     def busiest(skew: float) -> float:
-        workload = generate_moe(
-            ranks=8, experts=16, top_k=2, tokens=200, hidden=4, rng=random.Random(2), skew=skew, compute_ns_per_token=1
-        )
+        moe = MixtureOfExperts(experts=16, top_k=2, tokens=200, hidden=4, skew=skew, compute_ns_per_token=1)
+        workload = generate_moe(moe, ranks=8, rng=random.Random(2))
         busy = [s.duration_ns for s in workload.steps if isinstance(s, Compute) and s.label == "layer0.experts"]
         return max(busy) / (sum(busy) / len(busy))
 
     assert busiest(0) < 1.3
     assert busiest(1.5) > 2
-    assert generate_moe(ranks=2, experts=2, top_k=1, tokens=3, hidden=1, rng=random.Random(4)) == generate_moe(
-        ranks=2, experts=2, top_k=1, tokens=3, hidden=1, rng=random.Random(4)
-    )
+    small = MixtureOfExperts(experts=2, top_k=1, tokens=3, hidden=1)
+    one, other = (generate_moe(small, ranks=2, rng=random.Random(4)) for _ in range(2))
+    assert one == other
 
 
 def test_wrong_experts() -> None:
     def make(**options: int) -> None:
-        arguments = {"ranks": 4, "experts": 8, "top_k": 2, "tokens": 4, "hidden": 2} | options
-        generate_moe(rng=random.Random(0), **arguments)  # type: ignore[arg-type]
+        moe = MixtureOfExperts(**{"experts": 8, "top_k": 2, "tokens": 4, "hidden": 2} | options)
+        generate_moe(moe, ranks=4, rng=random.Random(0))
 
     for options, message in (
         ({"experts": 6}, "evenly"),
@@ -101,20 +100,21 @@ def test_wrong_experts() -> None:
 
 def test_serving_sends_each_kv_cache_once() -> None:
     model = MODELS["8B"]
-    workload = generate_serving(
-        ranks=6,
-        frontend=5,
-        prefill=[0, 1],
-        decode=[2, 3],
-        model=model,
+    serving = Serving(
+        model="8B",
         requests=12,
         requests_per_s=1000,
         prompt_tokens=(100, 200),
-        rng=random.Random(7),
+        frontend=5,
+        prefill=(0, 1),
+        decode=(2, 3),
         prefill_ns_per_token=1000,
         decode_ns=5000,
         pieces=4,
+        bytes_factor=1.0,
     )
+    workload = generate_serving(serving, ranks=6, rng=random.Random(7))
+    assert workload.notes == ()
     check_local(workload)
     for request in range(12):
         mine = {
@@ -144,33 +144,35 @@ def test_kv_cache_sizes() -> None:
 
 def test_serving_needs_different_ranks() -> None:
     with pytest.raises(WorkloadError, match="different ranks"):
-        generate_serving(
-            ranks=2,
-            frontend=0,
-            prefill=[0],
-            decode=[1],
-            model=MODELS["8B"],
-            requests=1,
-            requests_per_s=1,
-            prompt_tokens=(1, 1),
-            rng=random.Random(0),
-            prefill_ns_per_token=1,
-            decode_ns=1,
-        )
+        generate_serving(Serving(frontend=0, prefill=(0,), decode=(1,)), ranks=2, rng=random.Random(0))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (Serving(prompt_tokens=(1, 2, 3)), "the shortest and the longest prompt"),
+        (Serving(prompt_tokens=(2, 1)), "one token at least"),
+        (Serving(pieces=0), "one piece at least"),
+        (Serving(model="9B"), "no model of size '9B' is known"),
+    ],
+)
+def test_wrong_serving(wrong: Serving, message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        generate_serving(wrong, ranks=4, rng=random.Random(0))
 
 
 @pytest.mark.parametrize("read_back", [False, True])
 def test_a_checkpoint_writes_everything_to_all_storage_ranks(read_back: bool) -> None:
-    workload = generate_checkpoint(
-        ranks=6,
-        storage=[4, 5],
+    checkpoint = Checkpoint(
         size_bytes=1001,
+        storage=(4, 5),
         stripes=4,
         in_flight=2,
         checkpoints=2,
         period_ns=1000,
         read_back=read_back,
     )
+    workload = generate_checkpoint(checkpoint, ranks=6)
     check_local(workload)
     moved = Counter[int]()
     stored = Counter[int]()
@@ -185,14 +187,14 @@ def test_a_checkpoint_writes_everything_to_all_storage_ranks(read_back: bool) ->
 
 def test_checkpoint_sizes_and_wrong_storage() -> None:
     assert checkpoint_bytes_per_rank(175_000_000_000, 1024) == 2_392_578_125
-    for storage in ([], [0, 1, 2]):
+    for storage in ((), (0, 1, 2)):
         with pytest.raises(WorkloadError, match="storage"):
-            generate_checkpoint(ranks=3, storage=storage, size_bytes=1)
+            generate_checkpoint(Checkpoint(storage=storage, size_bytes=1), ranks=3)
 
 
 def test_tenants_keep_their_traffic_and_their_data() -> None:
-    first = generate_collective("all_reduce", ranks=4, size_bytes=64, algorithm="tree")
-    second = generate_collective("reduce", ranks=3, size_bytes=32, root=2)
+    first = generate_collective(CollectiveOperation(kind="all_reduce", size_bytes=64, algorithm="tree"), ranks=4)
+    second = generate_collective(CollectiveOperation(kind="reduce", size_bytes=32), ranks=3, root=2)
     third = generate_pipeline(stages=2, micro_batches=2, size_bytes=8, forward_ns=5, backward_ns=5)
     places = place_tenants([4, 3, 2], ranks=10, placement="random", rng=random.Random(3))
     assert len({rank for place in places for rank in place}) == 9

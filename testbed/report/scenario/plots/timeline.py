@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from testbed.report.chart import XYChart, linear_axis
 from testbed.report.scenario.plots.plot import Plot
@@ -26,20 +27,41 @@ _NAMES = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SenderQuantity:
+    """What every sender has a curve of, and how its plot is called and explained."""
+
+    name: str
+    title: str
+    axis: str
+    unit: str
+    caption: str
+    take: Callable[[Sender], Sequence[Point]]
+
+
+_CWND = _SenderQuantity(
+    name="cwnd",
+    title="Congestion window",
+    axis="window",
+    unit="byte",
+    caption="What each sender may have under way. Saw teeth are losses or marks; a flat line at the top is a window"
+    " that nothing limits.",
+    take=lambda sender: sender.cwnd,
+)
+_RTT = _SenderQuantity(
+    name="rtt",
+    title="Round-trip time",
+    axis="RTT (lab)",
+    unit="s",
+    caption="As each sender's transport sees it. What is above the lowest value is time in queues.",
+    take=lambda sender: sender.rtt,
+)
+
+
 def plot_timelines(run: RunResult) -> list[Plot]:
     senders = senders_of(run)
     plots = [_goodput(run, senders), *_sampled(run)]
-    plots += [
-        _of_senders(
-            run, senders, lambda sender: sender.cwnd, "cwnd", "Congestion window", "window", "byte",
-            "What each sender may have under way. Saw teeth are losses or marks; a flat line at the top is a window"
-            " that nothing limits.",
-        ),
-        _of_senders(
-            run, senders, lambda sender: sender.rtt, "rtt", "Round-trip time", "RTT (lab)", "s",
-            "As each sender's transport sees it. What is above the lowest value is time in queues.",
-        ),
-    ]  # fmt: skip
+    plots += [_of_senders(run, senders, quantity) for quantity in (_CWND, _RTT)]
     return [plot for plot in plots if plot is not None]
 
 
@@ -142,26 +164,17 @@ def _explained(kind: str) -> str:
     return "As sampled while traffic ran."
 
 
-def _of_senders(
-    run: RunResult,
-    senders: Sequence[Sender],
-    take: Callable[[Sender], Sequence[Point]],
-    name: str,
-    title: str,
-    axis: str,
-    unit: str,
-    caption: str,
-) -> Plot | None:
-    lines = [(sender, take(sender)) for sender in senders]
+def _of_senders(run: RunResult, senders: Sequence[Sender], quantity: _SenderQuantity) -> Plot | None:
+    lines = [(sender, quantity.take(sender)) for sender in senders]
     lines = [(sender, points) for sender, points in lines if len(points) > 2][:MAX_LINES]
     if not lines:
         return None
     values = [value for _, points in lines for _, value in points]
     chart = XYChart(
         x=linear_axis("time (lab)", "s", [at for _, points in lines for at, _ in points], tight=True),
-        y=linear_axis(axis, unit, values),
+        y=linear_axis(quantity.axis, quantity.unit, values),
     )
-    named = len(lines) <= MAX_NAMED
+    named, caption = len(lines) <= MAX_NAMED, quantity.caption
     for series, (sender, points) in enumerate(lines):
         chart.line(
             points,
@@ -174,7 +187,8 @@ def _of_senders(
         chart.line(_middle([points for _, points in lines]), weight="thick", remark="median of all")
         caption += " The thick line is the median of all senders."
     _mark(chart, run.events)
-    return Plot(name=name, title=title, caption=caption, drawing=chart.draw(f"{title} of each sender over time"))
+    drawing = chart.draw(f"{quantity.title} of each sender over time")
+    return Plot(name=quantity.name, title=quantity.title, caption=caption, drawing=drawing)
 
 
 def _middle(lines: Sequence[Sequence[Point]], most: int = 80) -> list[Point]:

@@ -18,9 +18,13 @@ from testbed.vm.virtual import machine as virtual
 from testbed.vm.virtual.job import BASE, FILES, JOB, OUTCOME
 
 
+def job_of(tmp_path: Path, *arguments: str, **variables: str) -> virtual.Job:
+    return virtual.Job(arguments=arguments, directory=tmp_path, results=tmp_path / "out", variables=variables)
+
+
 def written(tmp_path: Path, *arguments: str) -> tuple[dict[str, object], list[str]]:
     disk = tmp_path / "job.tar"
-    virtual._write_job(disk, arguments, tmp_path, {"TESTBED_RUN_REPEAT": "2"})
+    virtual._write_job(disk, job_of(tmp_path, *arguments, TESTBED_RUN_REPEAT="2"))
     with tarfile.open(disk) as tar:
         content = tar.extractfile(JOB)
         assert content is not None
@@ -44,7 +48,7 @@ def test_the_same_job_is_the_same_disk(tmp_path: Path) -> None:
     (tmp_path / "small.yml").write_text("name: small\n")
     disks = []
     for name in ("first", "second"):
-        virtual._write_job(tmp_path / name, ["run", "small.yml"], tmp_path, {})
+        virtual._write_job(tmp_path / name, job_of(tmp_path, "run", "small.yml"))
         disks.append((tmp_path / name).read_bytes()[: 64 << 20])
     assert disks[0] == disks[1]
 
@@ -52,12 +56,12 @@ def test_the_same_job_is_the_same_disk(tmp_path: Path) -> None:
 def test_a_job_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(virtual, "JOB_DISK_BYTES", 1 << 20)
     with pytest.raises(MachineError, match="larger than its disk"):
-        virtual._write_job(tmp_path / "job.tar", ["run"], tmp_path, {})
+        virtual._write_job(tmp_path / "job.tar", job_of(tmp_path, "run"))
 
 
 def test_an_outcome_is_read_from_over_the_job(tmp_path: Path) -> None:
     disk = tmp_path / "job.tar"
-    virtual._write_job(disk, ["run"], tmp_path, {})
+    virtual._write_job(disk, job_of(tmp_path, "run"))
     assert virtual._read_outcome(disk) == (None, b"")
     with disk.open("r+b") as device, tarfile.open(fileobj=device, mode="w|") as tar:
         add(tar, OUTCOME, json.dumps({"status": 1, "guest_s": 20.5, "verb_s": 9.0}).encode())

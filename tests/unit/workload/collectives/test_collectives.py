@@ -10,16 +10,11 @@ from local_waits import check_local
 from testbed.errors import WorkloadError
 from testbed.workload import builder as builder_module
 from testbed.workload.builder import StepBuilder
-from testbed.workload.collectives.algorithms import (
-    Algorithm,
-    Kind,
-    add_collective,
-    generate_collective,
-    split_ranks,
-)
+from testbed.workload.collectives.algorithms import add_collective, generate_collective, split_ranks
 from testbed.workload.collectives.correctness import PERIOD, count_wrong, expected_output, make_input
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.collectives.halving_doubling import fold
+from testbed.workload.collectives.operation import Algorithm, CollectiveOperation, Kind
 from testbed.workload.collectives.tree import binary_tree, double_binary_tree
 from testbed.workload.metrics import busbw_factor
 from testbed.workload.steps import Compute, Slice, Transfer, Workload
@@ -90,7 +85,7 @@ def test_fold_of_ranks_that_are_no_power_of_two() -> None:
 
 
 def test_a_ring_of_four_step_by_step() -> None:
-    workload = generate_collective("all_reduce", ranks=4, size_bytes=16)
+    workload = generate_collective(CollectiveOperation(kind="all_reduce", size_bytes=16), ranks=4)
     assert len(workload.steps) == 2 * 3 * 4
     first = workload.transfers[0]
     assert (first.source, first.destination, first.piece) == (0, 1, Slice(offset=3, length=1))
@@ -103,13 +98,13 @@ def test_a_ring_of_four_step_by_step() -> None:
 
 def test_one_rank_has_nothing_to_send() -> None:
     for kind in Kind:
-        workload = generate_collective(kind, ranks=1, size_bytes=8)
+        workload = generate_collective(CollectiveOperation(kind=kind, size_bytes=8), ranks=1)
         assert workload.steps == ()
         assert workload.collectives[0].steps == range(0)
 
 
 def test_iterations_follow_one_another_at_each_rank() -> None:
-    workload = generate_collective("all_gather", ranks=3, size_bytes=12, iterations=3)
+    workload = generate_collective(CollectiveOperation(kind="all_gather", size_bytes=12), ranks=3, iterations=3)
     check_local(workload)
     assert [collective.steps for collective in workload.collectives] == [range(6), range(6, 15), range(15, 24)]
     begun = workload.steps[workload.collectives[1].steps.start]
@@ -118,7 +113,7 @@ def test_iterations_follow_one_another_at_each_rank() -> None:
 
 
 def test_all_to_all_rounds_down_as_nccl_tests_does() -> None:
-    collective = generate_collective("all_to_all", ranks=4, size_bytes=4 * 11).collectives[0]
+    collective = generate_collective(CollectiveOperation(kind="all_to_all", size_bytes=4 * 11), ranks=4).collectives[0]
     assert collective.size_bytes == 4 * 8
     assert collective.elements == 16
 
@@ -126,7 +121,9 @@ def test_all_to_all_rounds_down_as_nccl_tests_does() -> None:
 def test_a_collective_of_some_ranks_in_a_larger_workload() -> None:
     builder = StepBuilder(8)
     ready = {rank: (builder.compute(rank, 100),) for rank in (6, 2, 4)}
-    done = add_collective(builder, "all_reduce", members=[6, 2, 4], size_bytes=12, after=ready)
+    done = add_collective(
+        builder, CollectiveOperation(kind="all_reduce", size_bytes=12), members=[6, 2, 4], after=ready
+    )
     workload = builder.build("some")
     assert {step.source for step in workload.transfers} == {2, 4, 6}
     assert set(done) == {2, 4, 6}
@@ -143,7 +140,9 @@ def test_a_collective_of_some_ranks_in_a_larger_workload() -> None:
 
 
 def test_collectives_side_by_side_as_nccl_tests_splits() -> None:
-    workload = generate_collective("reduce", ranks=8, size_bytes=16, split="MOD 4", root=1, iterations=2)
+    workload = generate_collective(
+        CollectiveOperation(kind="reduce", size_bytes=16), ranks=8, split="MOD 4", root=1, iterations=2
+    )
     check_local(workload)
     rails = [(0, 4), (1, 5), (2, 6), (3, 7)]
     assert [collective.ranks for collective in workload.collectives] == rails * 2
@@ -174,15 +173,17 @@ def test_collectives_side_by_side_as_nccl_tests_splits() -> None:
 )
 def test_wrong_parameters(options: dict[str, object], message: str) -> None:
     arguments: dict[str, object] = {"kind": "all_reduce", "ranks": 3, "size_bytes": 24} | options
-    kind = str(arguments.pop("kind"))
+    of_ranks = {
+        name: arguments.pop(name) for name in ("ranks", "ranks_per_host", "root", "iterations") if name in arguments
+    }
     with pytest.raises(WorkloadError, match=message):
-        generate_collective(kind, **arguments)  # type: ignore[arg-type]
+        generate_collective(CollectiveOperation(**arguments), **of_ranks)  # type: ignore[arg-type]
 
 
 def test_too_many_steps_end_in_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builder_module, "MAX_STEPS", 50)
     with pytest.raises(WorkloadError, match="more than 50 steps"):
-        generate_collective("all_reduce", ranks=8, size_bytes=64)
+        generate_collective(CollectiveOperation(kind="all_reduce", size_bytes=64), ranks=8)
 
 
 def test_a_dependency_on_others_alone_is_found() -> None:
@@ -199,7 +200,7 @@ def test_a_dependency_on_others_alone_is_found() -> None:
 def test_data_beyond_its_period(kind: Kind, datatype: DataType) -> None:
     """Right results of more elements than the data's period; blocks that change places are found."""
     size = 3 * PERIOD * datatype.size_bytes
-    workload = generate_collective(kind, ranks=3, size_bytes=size, datatype=datatype)
+    workload = generate_collective(CollectiveOperation(kind=kind, size_bytes=size, datatype=datatype), ranks=3)
     collective = workload.collectives[0]
     arrays = {rank: make_input(collective, rank, datatype, seed=9) for rank in range(3)}
     results = run_reference(workload, arrays, datatype)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from local_waits import check_local
 
 from testbed.errors import WorkloadError
-from testbed.workload.models.language_models import MODELS, TrainingVolumes, training_volumes
+from testbed.workload.models.language_models import MODELS, TrainingVolumes, language_model, training_volumes
 from testbed.workload.models.layout import ParallelLayout
 from testbed.workload.models.pipeline import Pass, Schedule, schedule_of
-from testbed.workload.models.training import generate_model_training, generate_pipeline, generate_training_step
+from testbed.workload.models.training import Training, generate_pipeline, generate_training
 from testbed.workload.steps import Compute, Transfer, Workload
 
 GPT3 = ParallelLayout(tensor=8, pipeline=8, data=16)
@@ -114,15 +114,10 @@ def test_a_step_moves_what_the_formulas_say(
         forward_ns=9,
         backward_ns=18,
     )
-    workload = generate_training_step(
-        layout=layout,
-        volumes=volumes,
-        micro_batches=micro_batches,
-        buckets=buckets,
-        sharded=sharded,
-        steps=steps,
-        ranks_per_host=tensor,
+    training = Training(
+        layout=layout, volumes=volumes, micro_batches=micro_batches, buckets=buckets, sharded=sharded, steps=steps
     )
+    workload = generate_training(training, ranks_per_host=tensor)
     check_local(workload)
     sent: Counter[str] = Counter()
     for step in workload.transfers:
@@ -145,7 +140,8 @@ def test_buckets_overlap_the_gradients_with_the_last_backward_pass() -> None:
     volumes = TrainingVolumes(gradient_bytes=8000, forward_ns=0, backward_ns=12_000)
     times = [
         ideal_ns(
-            generate_training_step(layout=layout, volumes=volumes, micro_batches=1, buckets=buckets), ns_per_byte=1.0
+            generate_training(Training(layout=layout, volumes=volumes, micro_batches=1, buckets=buckets)),
+            ns_per_byte=1.0,
         )
         for buckets in (1, 4)
     ]
@@ -154,9 +150,9 @@ def test_buckets_overlap_the_gradients_with_the_last_backward_pass() -> None:
 
 
 def test_the_next_step_waits_for_the_gradients() -> None:
-    workload = generate_training_step(
-        layout=ParallelLayout(data=2), volumes=TrainingVolumes(gradient_bytes=8, forward_ns=5), micro_batches=1, steps=2
-    )
+    volumes = TrainingVolumes(gradient_bytes=8, forward_ns=5)
+    training = Training(layout=ParallelLayout(data=2), volumes=volumes, micro_batches=1, steps=2)
+    workload = generate_training(training)
     second = [s for s in workload.steps if isinstance(s, Compute) and s.label == "step1.forward.mb0.stage0"]
     for step in second:
         waits = [workload.steps[number] for number in step.after]
@@ -165,21 +161,18 @@ def test_the_next_step_waits_for_the_gradients() -> None:
 
 
 def test_a_model_on_a_small_fabric() -> None:
-    workload = generate_model_training(
-        "8B",
-        layout=ParallelLayout(tensor=2, pipeline=2, data=2),
-        micro_batches=2,
-        bytes_factor=1e-5,
-        time_factor=1e-3,
-        ranks_per_host=2,
-    )
+    layout = ParallelLayout(tensor=2, pipeline=2, data=2)
+    volumes = training_volumes(language_model("8B"), layout).scaled(bytes_factor=1e-5, time_factor=1e-3)
+    workload = generate_training(Training(layout=layout, volumes=volumes, micro_batches=2), ranks_per_host=2)
     check_local(workload)
-    assert workload.name == "training Llama 3 8B"
     assert workload.ranks == 8
     assert "tensor-parallel" in workload.notes[0]
+
+
+def test_wrong_training() -> None:
     with pytest.raises(WorkloadError, match="9B"):
-        generate_model_training("9B", layout=ParallelLayout(), micro_batches=1)
+        language_model("9B")
     with pytest.raises(WorkloadError, match="32 layers"):
-        generate_model_training("8B", layout=ParallelLayout(pipeline=33), micro_batches=1)
+        training_volumes(MODELS["8B"], ParallelLayout(pipeline=33))
     with pytest.raises(WorkloadError, match="micro_batches must be over 0"):
-        generate_model_training("8B", layout=ParallelLayout(), micro_batches=0)
+        generate_training(Training(layout=ParallelLayout(), volumes=TrainingVolumes(), micro_batches=0))

@@ -1,0 +1,86 @@
+"""What a collective is asked for: its kind and algorithm, how much, and in how many parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from testbed.workload.collectives.datatype import DataType
+from testbed.workload.parameters import asked, whole
+
+
+class Kind(StrEnum):
+    ALL_REDUCE = "all_reduce"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_GATHER = "all_gather"
+    BROADCAST = "broadcast"
+    REDUCE = "reduce"
+    GATHER = "gather"
+    SCATTER = "scatter"
+    ALL_TO_ALL = "all_to_all"
+    SEND_RECV = "send_recv"
+
+
+class Algorithm(StrEnum):
+    RING = "ring"
+    TREE = "tree"
+    HALVING_DOUBLING = "halving_doubling"
+    HIERARCHICAL = "hierarchical"
+    DIRECT = "direct"
+
+
+ALGORITHMS: Mapping[Kind, tuple[Algorithm, ...]] = {
+    Kind.ALL_REDUCE: (Algorithm.RING, Algorithm.TREE, Algorithm.HALVING_DOUBLING, Algorithm.HIERARCHICAL),
+    Kind.REDUCE_SCATTER: (Algorithm.RING, Algorithm.HALVING_DOUBLING),
+    Kind.ALL_GATHER: (Algorithm.RING, Algorithm.HALVING_DOUBLING),
+    Kind.BROADCAST: (Algorithm.RING,),
+    Kind.REDUCE: (Algorithm.RING,),
+    Kind.GATHER: (Algorithm.DIRECT,),
+    Kind.SCATTER: (Algorithm.DIRECT,),
+    Kind.ALL_TO_ALL: (Algorithm.DIRECT,),
+    Kind.SEND_RECV: (Algorithm.DIRECT,),
+}
+"""What there is for each kind; the first is the default."""
+
+ROOTED = frozenset({Kind.BROADCAST, Kind.REDUCE, Kind.GATHER, Kind.SCATTER})
+OUT_OF_PLACE = frozenset({Kind.ALL_TO_ALL, Kind.SEND_RECV})
+
+
+def hyphenated(words: tuple[Algorithm, ...]) -> tuple[str, ...]:
+    """Algorithms as files have them: `halving-doubling`."""
+    return tuple(word.value.replace("_", "-") for word in words)
+
+
+CHUNKS = whole(
+    "chunks",
+    None,
+    "Says in how many parts, one after the other, data goes; by default 8 for trees and chains, else 1.",
+    high=4096,
+)
+IN_FLIGHT = whole("in_flight", 2, "Says how many chunks are under way at once from one rank to another.", high=4096)
+WINDOW = whole(
+    "window",
+    None,
+    "Limits the transfers that a rank has under way (1 is serial); by default all are at once.",
+    high=100_000,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveOperation:
+    """One collective, whichever ranks take part.
+
+    `size_bytes` is S as `algorithms` describes it, a whole number of elements; all-to-all rounds it down to equal
+    blocks, as nccl-tests does. `algorithm` None is the first one of `ALGORITHMS`; `rail_algorithm` is what a
+    hierarchical AllReduce does along a rail. `window` is of all-to-all.
+    """
+
+    kind: Kind | str
+    size_bytes: int
+    datatype: DataType = DataType.FLOAT32
+    algorithm: Algorithm | str | None = None
+    rail_algorithm: Algorithm | str = Algorithm.RING
+    chunks: int | None = asked(CHUNKS)
+    in_flight: int = asked(IN_FLIGHT)
+    window: int | None = asked(WINDOW)
