@@ -9,7 +9,8 @@ import enum
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from testbed.model.qos import BalancingMode, MarkAt, MarkBy
+from testbed.model.markers import MarkAt
+from testbed.model.qos import BalancingMode
 
 CLASSES = 8
 DEPTH_BINS = 16
@@ -35,15 +36,14 @@ class ClassFlag(enum.IntFlag):
     ECN = 4
     DROP_NON_ECT = 8
     STRICT = 16
+    MARK_BY_KERNEL = 1 << 16
+    """A qdisc of the kernel marks, and our program only counts."""
 
 
-MARK_FLAGS: Mapping[MarkAt | MarkBy, int] = MappingProxyType(
-    {
-        **{place: 1 << 5 + number for number, place in enumerate(tuple(MarkAt)[1:])},
-        **{marker: 1 << 16 + number for number, marker in enumerate(tuple(MarkBy)[1:])},
-    }
+MARK_AT_FLAGS: Mapping[MarkAt, int] = MappingProxyType(
+    {place: 1 << 5 + number for number, place in enumerate(tuple(MarkAt)[1:])}
 )
-"""Further flags of a class, for every way to mark but the first of each kind: `CLASS_MARK_AT_*`, `CLASS_MARK_BY_*`."""
+"""Further flags of a class, for every place of marking but the first: `CLASS_MARK_AT_*`."""
 
 
 class PortFlag(enum.IntFlag):
@@ -75,8 +75,8 @@ def class_handle(priority: int) -> int:
     return 0x0001_0000 | (0x10 + priority)
 
 
-def red_handle(priority: int) -> int:
-    """The RED qdisc (20+priority): of a class that the kernel marks, in its gate if it has one."""
+def marker_handle(priority: int) -> int:
+    """The qdisc (20+priority) that marks: of a class that the kernel marks, in its gate if it has one."""
     return (0x20 + priority) << 16
 
 

@@ -24,9 +24,9 @@ enum class_flags {
 	CLASS_ECN = 4,
 	CLASS_DROP_NON_ECT = 8,
 	CLASS_STRICT = 16,
-	/* From bit 5 on those of testbed.model.qos.MarkAt, from bit 16 on those of MarkBy, without the first of each. */
+	/* From bit 5 on those of testbed.model.markers.MarkAt, without the first. */
 	CLASS_MARK_AT_DEQUEUE = 1 << 5,  /* ECN by the queue that a packet leaves behind */
-	CLASS_MARK_BY_KERNEL = 1 << 16,  /* ECN by the kernel's RED, which the packet meets next */
+	CLASS_MARK_BY_KERNEL = 1 << 16,  /* ECN by a qdisc of the kernel, which the packet meets next */
 };
 
 enum port_flags { PORT_SWITCH = 1, PORT_TRIM = 2 };
@@ -153,7 +153,7 @@ struct event {
 struct queued {
 	__u32 tag; /* of the lab */
 	/* And above 24 bits, where the packet may be marked: 1 + bin of its curve, or 1 if it is marked as it leaves;
-	 * NOTE_RED. */
+	 * NOTE_BY_KERNEL. */
 	__u32 queue;
 	__u32 ingress; /* index of the ingress account, 0: none */
 	__u32 bytes;
@@ -161,7 +161,7 @@ struct queued {
 };
 
 #define NOTE_QUEUE 0x0007ffffu
-#define NOTE_RED 0x00800000u /* RED decides about its mark */
+#define NOTE_BY_KERNEL 0x00800000u /* a qdisc of the kernel decides about its mark */
 #define NOTE_BIN_SHIFT 24
 
 struct lab_config {

@@ -150,7 +150,7 @@ static __always_inline void corrupt(struct __sk_buff *skb, struct ingress *accou
 struct arrival {
 	__u32 queue;
 	__u32 bin; /* of the curve */
-	__u8 by_red;
+	__u8 by_kernel;
 	__u8 hit; /* it is to be marked as it leaves */
 };
 
@@ -184,7 +184,7 @@ static __always_inline struct queue *arrive(struct __sk_buff *skb, struct arriva
 		return NULL;
 	arrival->queue = queued.queue;
 	arrival->bin = (note >> NOTE_BIN_SHIFT) - 1;
-	arrival->by_red = !!(note & NOTE_RED);
+	arrival->by_kernel = !!(note & NOTE_BY_KERNEL);
 	if (queued.buffer >> 16) {
 		struct class_config *class;
 		index = (queued.buffer >> 16) - 1;
@@ -193,7 +193,7 @@ static __always_inline struct queue *arrive(struct __sk_buff *skb, struct arriva
 			return NULL;
 		class = &profile->classes[queued.queue & (CLASSES - 1)];
 		arrival->bin = curve_bin(class, queue->bytes);
-		arrival->hit = is_hit(class, queue->bytes);
+		arrival->hit = !arrival->by_kernel && is_hit(class, queue->bytes);
 	}
 	return queue;
 }
@@ -206,7 +206,7 @@ static __always_inline int settle_mark(struct __sk_buff *skb, struct queue *queu
 
 	if (arrival->hit)
 		marked = set_ce(skb, queue, ecn, 1) || marked;
-	else if (marked && arrival->by_red)
+	else if (marked && arrival->by_kernel)
 		queue->ce_packets++;
 	count_mark(arrival->queue, arrival->bin, marked);
 	return marked;
@@ -404,7 +404,7 @@ int port_enqueue(struct __sk_buff *skb)
 
 		note = (bin + 1) << NOTE_BIN_SHIFT;
 		if (settings->flags & CLASS_MARK_BY_KERNEL)
-			note |= NOTE_RED;
+			note |= NOTE_BY_KERNEL;
 	}
 	queue->enqueued_packets += packets;
 	queue->enqueued_bytes += length;

@@ -11,7 +11,7 @@ from testbed.datapath import build, load, pins
 from testbed.datapath.abi import (
     BALANCING_CODES,
     CLASSES,
-    MARK_FLAGS,
+    MARK_AT_FLAGS,
     MAX_PORTS,
     QUEUE_MAPS,
     TRIMMED_DSCP,
@@ -19,7 +19,9 @@ from testbed.datapath.abi import (
     PortFlag,
 )
 from testbed.drivers.netlink import traffic_control as traffic
+from testbed.drivers.netlink.marking_qdiscs import new_marking_qdisc
 from testbed.errors import DriverError
+from testbed.model.markers import MARKERS
 from testbed.model.qos import HashEngine
 from testbed.plan.operations import BufferPlan, ClassPlan, InstallPort, PortProfile, QosPlan
 
@@ -88,18 +90,8 @@ class PortInstaller:
             )
             if item.lossless:
                 batch.append(traffic.new_gate(ifindex, item.priority, operation.mtu_bytes))
-            new_marker = traffic.MARKING_QDISCS.get(item.mark_by)
-            if new_marker is not None and item.kmin_bytes is not None and item.kmax_bytes is not None:
-                batch.append(
-                    new_marker(
-                        ifindex,
-                        item.priority,
-                        gated=item.lossless,
-                        kmin_bytes=item.kmin_bytes,
-                        kmax_bytes=item.kmax_bytes,
-                        pmax=item.pmax,
-                    )
-                )
+            if MARKERS[item.mark_by].qdisc and item.kmin_bytes is not None and item.kmax_bytes is not None:
+                batch.append(new_marking_qdisc(operation, item))
         batch.append(
             traffic.new_bpf_filter(ifindex, traffic.HTB_ROOT_HANDLE, self._filters.enqueue, "port_enqueue", port)
         )
@@ -177,7 +169,9 @@ def _fill_class(record: dict[str, int], item: ClassPlan) -> None:
         record["kmin_bytes"] = min(item.kmin_bytes, _UNLIMITED)
         record["kmax_bytes"] = min(item.kmax_bytes, _UNLIMITED)
         record["pmax"] = round(item.pmax * _UNLIMITED)
-    record["flags"] = flags | MARK_FLAGS.get(item.mark_at, 0) | MARK_FLAGS.get(item.mark_by, 0)
+    if MARKERS[item.mark_by].qdisc:
+        flags |= ClassFlag.MARK_BY_KERNEL
+    record["flags"] = flags | MARK_AT_FLAGS.get(item.mark_at, 0)
     record["limit_bytes"] = min(item.limit_bytes, _UNLIMITED)
     record["reserved_bytes"] = item.reserved_bytes
     record["alpha"] = round(item.alpha * 256)

@@ -148,6 +148,15 @@ def test_programs_that_did_not_load_are_tried_again(tmp_path: Path, counted: lis
     assert counted == ["kernel", "port programs"]
 
 
+def test_a_file_without_the_answer_for_a_marker_is_not_enough(tmp_path: Path, counted: list[str]) -> None:
+    probe_capabilities(tmp_path)
+    kept = json.loads((tmp_path / FILE_NAME).read_text())
+    del kept["answers"]["qdisc.red"]
+    (tmp_path / FILE_NAME).write_text(json.dumps(kept))
+    assert probe_capabilities(tmp_path).works("qdisc.red")
+    assert counted == ["kernel", "kernel"]
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 99}', '{"schema": 1, "answers": {}}'])
 def test_a_damaged_file_is_not_believed(tmp_path: Path, counted: list[str], text: str) -> None:
     (tmp_path / FILE_NAME).write_text(text)
