@@ -19,6 +19,8 @@ CURVE_BINS_TO_KMAX = 16
 """Of the bins of a marking curve, those below Kmax; each is Kmax / 16 wide, the last takes all that is deeper."""
 MARK_VALID = 0x8000_0000
 MARK_TRIMMED = 0x0008_0000
+TAG_BITS = 21
+"""The tag of a lab, which is never 0, in the note that a packet has while it waits."""
 PROBABILITY_ONE = 0xFFFF_FFFF
 MAX_PORTS = 65_535
 """A port's number travels in the 16 bits of a filter's class ID."""

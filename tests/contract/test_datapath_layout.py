@@ -26,6 +26,7 @@ STRUCTS = {
 CONSTANTS = {
     "CLASSES": abi.CLASSES,
     "DEPTH_BINS": abi.DEPTH_BINS,
+    "TAG_BITS": abi.TAG_BITS,
     "MARK_VALID": abi.MARK_VALID,
     "MARK_TRIMMED": abi.MARK_TRIMMED,
     **{f"LB_{name}": code for name, code in abi.BALANCING_CODES.items()},

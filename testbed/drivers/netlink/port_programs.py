@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from testbed.datapath.abi import (
     MARK_AT_FLAGS,
     MAX_PORTS,
     QUEUE_MAPS,
+    TAG_BITS,
     TRIMMED_DSCP,
     ClassFlag,
     PortFlag,
@@ -111,7 +112,7 @@ class PortInstaller:
 
 def fill_maps(maps: LabMaps, qos: QosPlan, operations: Iterable[InstallPort]) -> None:
     """Write the plan's numbers into fresh maps."""
-    maps.lab["tag"][0] = int.from_bytes(os.urandom(4), "little") | 1
+    maps.lab["tag"][0] = secrets.randbits(TAG_BITS) | 1
     for index, profile in enumerate(qos.profiles):
         _fill_profile(maps, index, profile)
     for index, buffer in enumerate(qos.buffers):
