@@ -44,7 +44,8 @@ class DeployingNodes(Protocol):
     @property
     def elsewhere(self) -> Mapping[str, Elsewhere]:
         """Return how the routing daemons of those that are switches are started, by node. Known once `start` has
-        returned.
+        returned. What they leave in FRR's crash directory (`testbed.drivers.routing.frr.CRASH_DIRECTORY`) is theirs:
+        their process numbers may be those of the node alone, and nobody else removes it.
         """
 
     def start(self, plan: LabPlan, kernel: NetnsKernel, notify: StepCallback) -> Sequence[StartContainer]:
