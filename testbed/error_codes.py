@@ -102,7 +102,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "duplicate-bind": "Two entries of `binds` have the same target.",
             "rdma-of-container": "A container gets an RDMA device, which only namespaces have.",
             "unknown-runtime": "There is no such runtime.",
-            "without-container": "A key of containers is given for a node that is a namespace.",
+            "without-container": "A key of containers is given for a node whose runtime does not have it.",
         },
         "Switch ports (`qos`)": {
             "buffer-too-small": "The shared buffer has no room for what the lossless classes reserve.",

@@ -12,13 +12,14 @@ from testbed.collect.port_table import PortTable
 from testbed.datapath.abi import CURVE_BINS, CURVE_BINS_TO_KMAX
 from testbed.datapath.maps import LabMaps, Records
 from testbed.drivers.netlink.traffic_control import ETHERNET_HEADER_BYTES
-from testbed.model import MarkBy
+from testbed.model.markers import MARKERS
 from testbed.plan.operations import ClassPlan, PortProfile, QosPlan
 from testbed.results import MarkingCurve
 from testbed.workload.metrics.marking import ideal_share
 
 SLACK_FRAMES = 2
-"""The packet that is being sent and the one on its way to the peer: our accounts still have them, RED has not."""
+"""The packet that is being sent and the one on its way to the peer: our accounts still have them, the kernel's
+markers have not."""
 
 
 def read_marks(maps: LabMaps) -> Records:
@@ -62,7 +63,7 @@ def _curve(
     slack = SLACK_FRAMES * (profile.mtu_bytes + ETHERNET_HEADER_BYTES)
     return MarkingCurve(
         class_name=item.name,
-        marker="eBPF" if item.mark_by is MarkBy.EBPF else "RED",
+        marker=MARKERS[item.mark_by].title,
         queues=len(queues),
         kmin_bytes=item.kmin_bytes,
         kmax_bytes=item.kmax_bytes,

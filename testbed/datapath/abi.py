@@ -9,7 +9,8 @@ import enum
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from testbed.model.qos import BalancingMode, MarkAt, MarkBy
+from testbed.model.markers import MarkAt
+from testbed.model.qos import BalancingMode
 
 CLASSES = 8
 DEPTH_BINS = 16
@@ -18,6 +19,8 @@ CURVE_BINS_TO_KMAX = 16
 """Of the bins of a marking curve, those below Kmax; each is Kmax / 16 wide, the last takes all that is deeper."""
 MARK_VALID = 0x8000_0000
 MARK_TRIMMED = 0x0008_0000
+TAG_BITS = 21
+"""The tag of a lab, which is never 0, in the note that a packet has while it waits."""
 PROBABILITY_ONE = 0xFFFF_FFFF
 MAX_PORTS = 65_535
 """A port's number travels in the 16 bits of a filter's class ID."""
@@ -35,15 +38,14 @@ class ClassFlag(enum.IntFlag):
     ECN = 4
     DROP_NON_ECT = 8
     STRICT = 16
+    MARK_BY_KERNEL = 1 << 16
+    """A qdisc of the kernel marks, and our program only counts."""
 
 
-MARK_FLAGS: Mapping[MarkAt | MarkBy, int] = MappingProxyType(
-    {
-        **{place: 1 << 5 + number for number, place in enumerate(tuple(MarkAt)[1:])},
-        **{marker: 1 << 16 + number for number, marker in enumerate(tuple(MarkBy)[1:])},
-    }
+MARK_AT_FLAGS: Mapping[MarkAt, int] = MappingProxyType(
+    {place: 1 << 5 + number for number, place in enumerate(tuple(MarkAt)[1:])}
 )
-"""Further flags of a class, for every way to mark but the first of each kind: `CLASS_MARK_AT_*`, `CLASS_MARK_BY_*`."""
+"""Further flags of a class, for every place of marking but the first: `CLASS_MARK_AT_*`."""
 
 
 class PortFlag(enum.IntFlag):
@@ -75,8 +77,8 @@ def class_handle(priority: int) -> int:
     return 0x0001_0000 | (0x10 + priority)
 
 
-def red_handle(priority: int) -> int:
-    """The RED qdisc (20+priority): of a class that the kernel marks, in its gate if it has one."""
+def marker_handle(priority: int) -> int:
+    """The qdisc (20+priority) that marks: of a class that the kernel marks, in its gate if it has one."""
     return (0x20 + priority) << 16
 
 

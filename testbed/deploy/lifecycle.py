@@ -27,7 +27,7 @@ from testbed.deploy.records.labdir import remove_paths, write_lab_directory
 from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.routing import daemon_sets
 from testbed.deploy.runtimes.registry import RUNTIMES
-from testbed.deploy.runtimes.runtime import DeployingNodes, NodesRemain
+from testbed.deploy.runtimes.runtime import DeployingNodes, NodesRemain, join_remaining
 from testbed.deploy.steps import StepCallback, ignore_steps, step
 from testbed.deploy.watch.converge import ConvergenceWatch
 from testbed.drivers.netlink.port_programs import PortInstaller
@@ -390,19 +390,19 @@ def _destroy_locked(name: str, state: StateDirectory, notify: StepCallback) -> D
     with step("destroy", notify, f"{len(content.identities)} nodes"):
         with suppress(PauseAgentError):  # one that hangs must not keep the lab
             detach(name, state.run)  # the agent has sockets in the namespaces
-        remain: NodesRemain | None = None
+        remain: list[NodesRemain] = []
         for runtime in RUNTIMES.values():
             try:
                 runtime.remove(content)
             except NodesRemain as error:
-                remain = error  # all the rest can go
+                remain.append(error)  # all the rest can go
         removal = NetnsKernel(name).remove(content.identities)
         pins.unmount(pins.lab_directory(state.run_directory(name)))
         contained = {node for item in content.containers.values() for node in item.ids}
         remove_crash_directories(state.run_directory(name), removal.processes, contained)
         remove_paths(content.paths)
-    if remain is not None:
-        raise remain
+    if remain:
+        raise join_remaining(remain)
     with state.lock_machine():
         state.forget(name)
         state.restore_machine()

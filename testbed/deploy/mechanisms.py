@@ -8,7 +8,7 @@ from testbed.drivers.netlink.rdma import require_rxe
 from testbed.drivers.probing.capabilities import Capabilities, probe_capabilities
 from testbed.model import DelayBy, Lab, Rdma
 from testbed.plan.link_delays import decide_delay, has_delays
-from testbed.plan.marking import check_red, wants_red
+from testbed.plan.marking import check_kernel_markers, kernel_marked
 
 
 def machine_capabilities(state: StateDirectory) -> Capabilities:
@@ -26,9 +26,9 @@ def require_rdma(lab: Lab) -> None:
 
 
 def require_marker(lab: Lab, state: StateDirectory) -> None:
-    """Raise `CapabilityError` where a class is to be marked by the kernel's RED and there is none."""
-    if name := wants_red(lab):
-        check_red(name, machine_capabilities(state).answers["qdisc.red"])
+    """Raise `CapabilityError` where a class is to be marked by a qdisc that this machine's kernel does not have."""
+    if kernel_marked(lab):
+        check_kernel_markers(lab, machine_capabilities(state).answers)
 
 
 def choose_delay(lab: Lab, state: StateDirectory) -> DelayBy | None:

@@ -18,6 +18,7 @@ from testbed.model.lab import (
     Routing,
     Scale,
 )
+from testbed.model.markers import MarkAt, MarkBy
 from testbed.model.qos import (
     BalancingMode,
     Buffer,
@@ -26,8 +27,6 @@ from testbed.model.qos import (
     EcnCurve,
     HashEngine,
     LoadBalancing,
-    MarkAt,
-    MarkBy,
     NonEct,
     PfcThresholds,
     QosPolicy,

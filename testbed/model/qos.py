@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from testbed.model.markers import MarkAt, MarkBy
 from testbed.units import ByteCount, Duration
 
 CLASSES = 8
@@ -38,26 +39,6 @@ class NonEct(StrEnum):
 
     KEEP = "keep"
     DROP = "drop"
-
-
-class MarkAt(StrEnum):
-    """Which queue decides about a packet's mark: the one that it finds, or the one that it leaves behind.
-
-    At dequeue the mark tells what the queue is now, not what it was when the packet came (UE specification 1.0,
-    section 3.6.17).
-    """
-
-    ENQUEUE = "enqueue"
-    DEQUEUE = "dequeue"
-
-
-class MarkBy(StrEnum):
-    """This tells who marks: our eBPF program, or the kernel's `red` qdisc with the same thresholds, as a cross-check of
-    it.
-    """
-
-    EBPF = "ebpf"
-    KERNEL = "kernel"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

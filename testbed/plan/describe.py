@@ -33,7 +33,7 @@ def describe_operation(operation: Operation) -> str:
         case CreateNode(node=node):
             return f"create node {node}"
         case StartContainer(node=node, container=container):
-            return f"start container {node} of {container.image}"
+            return f"start container {node} of {container.image or container.runtime}"
         case SetSysctl(node=node, key=key, value=value, optional=optional):
             return f"set {node} {key.replace('/', '.')} = {value}{' (if present)' if optional else ''}"
         case CreateBridge(node=node, name=name, mtu_bytes=mtu):
@@ -88,7 +88,8 @@ def summarize_plan(plan: LabPlan) -> str:
         f"routing: {sessions} BGP sessions, {routes} routes when converged",
         f"operations: {len(plan.operations)}",
     ]
-    images = Counter(item.container.image for item in plan.operations if isinstance(item, StartContainer))
+    started = [item.container for item in plan.operations if isinstance(item, StartContainer)]
+    images = Counter(container.image or container.runtime for container in started)
     if images:
         shown = ", ".join(f"{count} of {image}" for image, count in sorted(images.items()))
         lines.insert(1, f"containers: {shown}")

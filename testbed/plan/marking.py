@@ -1,28 +1,33 @@
-"""Who marks ECN in a lab: what `ecn: {by: kernel}` asks of the machine."""
+"""Who marks ECN in a lab: what `ecn: {by: kernel}` and its like ask of the machine."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from testbed.errors import CapabilityError
-from testbed.model import Lab, MarkBy
+from testbed.model import Lab
+from testbed.model.markers import MARKERS, MarkerDeclaration
 
-RED_OPTION = "CONFIG_NET_SCH_RED"
 
-
-def wants_red(lab: Lab) -> str:
-    """The first class that the kernel is to mark; "" where eBPF marks all."""
+def kernel_marked(lab: Lab) -> list[tuple[str, MarkerDeclaration]]:
+    """Return the classes that a qdisc of the kernel is to mark, each with its marker; empty where eBPF marks all."""
     profiles = () if lab.qos is None else lab.qos.profiles
-    return next(
-        (item.name for profile in profiles for item in profile.classes if item.ecn and item.ecn.by is MarkBy.KERNEL), ""
-    )
+    classes = [item for profile in profiles for item in profile.classes]
+    marked = ((item.name, MARKERS[item.ecn.by]) for item in classes if item.ecn)
+    return list(dict.fromkeys((name, marker) for name, marker in marked if marker.qdisc))
 
 
-def check_red(name: str, why: str) -> None:
-    """Raise `CapabilityError` where the class `name` asks for RED and the kernel has none; `why` is its word, "" if it
-    has. No class, "", asks for nothing."""
-    if name and why:
-        raise CapabilityError(
-            f"qos.classes.{name}.ecn: marks by the kernel need {RED_OPTION}, which this kernel does not have ({why})",
-            missing=RED_OPTION,
-            hint="run a kernel that has it (Debian's and Ubuntu's do, as a module; `testbed --on vm` runs one), or say"
-            " `by: ebpf`",
-        )
+def check_kernel_markers(lab: Lab, answers: Mapping[str, str]) -> None:
+    """Raise `CapabilityError` where a class is to be marked by a qdisc that the kernel does not have.
+
+    `answers` are the machine's, by the name of the capability: "" where it has it, else its word.
+    """
+    for name, marker in kernel_marked(lab):
+        if why := answers[marker.capability]:
+            raise CapabilityError(
+                f"qos.classes.{name}.ecn: marks by the kernel need {marker.option}, which this kernel does not have"
+                f" ({why})",
+                missing=marker.option,
+                hint="run a kernel that has it (Debian's and Ubuntu's do, as a module; `testbed --on vm` runs one), or"
+                " say `by: ebpf`",
+            )

@@ -13,7 +13,8 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 from testbed.model import Bfd, DelayBy, NodeKind, Protocol, Role
 from testbed.model.container import Container
-from testbed.model.qos import BalancingMode, HashEngine, MarkAt, MarkBy
+from testbed.model.markers import MarkAt, MarkBy
+from testbed.model.qos import BalancingMode, HashEngine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -177,7 +177,7 @@ class MarkingCurve:
 
     class_name: str
     marker: str
-    """"eBPF", or "RED" of the kernel."""
+    """The name of what marked: "eBPF", or the kernel's "RED"."""
     queues: Count
     kmin_bytes: Count
     kmax_bytes: Count

@@ -11,7 +11,6 @@ import pytest
 
 from testbed.datapath import abi, layout
 from testbed.datapath.build import compile_c
-from testbed.model import MarkAt
 
 STRUCTS = {
     "class_config": layout.CLASS_CONFIG,
@@ -27,14 +26,12 @@ STRUCTS = {
 CONSTANTS = {
     "CLASSES": abi.CLASSES,
     "DEPTH_BINS": abi.DEPTH_BINS,
+    "TAG_BITS": abi.TAG_BITS,
     "MARK_VALID": abi.MARK_VALID,
     "MARK_TRIMMED": abi.MARK_TRIMMED,
     **{f"LB_{name}": code for name, code in abi.BALANCING_CODES.items()},
     **{f"CLASS_{item.name}": item.value for item in abi.ClassFlag},
-    **{
-        f"CLASS_MARK_{'AT' if isinstance(item, MarkAt) else 'BY'}_{item.name}": value
-        for item, value in abi.MARK_FLAGS.items()
-    },
+    **{f"CLASS_MARK_AT_{place.name}": value for place, value in abi.MARK_AT_FLAGS.items()},
     **{f"PORT_{item.name}": item.value for item in abi.PortFlag},
     **{f"EVENT_{item.name}": item.value for item in abi.EventKind},
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -12,6 +12,7 @@ from testbed.cli.output import Format, emit_rows
 from testbed.deploy.live import RunningLab
 from testbed.errors import DriverError, TestbedError
 from testbed.model import Delay, DelayBy, Link
+from testbed.model.container import NETNS
 from testbed.plan.link_delays import mechanism_text
 from testbed.plan.operations import PortPlan
 from testbed.units import Duration, Rate
@@ -65,11 +66,20 @@ def _nodes(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
         for status in lab.status()
         if nodes.accepts(status.name)
     ]
-    contained = ["image"] if any(row["image"] for row in rows) else []
-    columns = ["name", "kind", "role", *contained, "state", "ipv4_address"]
+    emit_rows(rows, node_columns(rows), form, title=_title(lab), json_document={lab.name: rows})
+
+
+def node_columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what a table shows of nodes: what tells containers from namespaces only where there are some."""
+    columns = ["name", "kind", "role"]
+    if any(row["runtime"] != NETNS and not row["image"] for row in rows):
+        columns.append("runtime")
+    if any(row["image"] for row in rows):
+        columns.append("image")
+    columns += ["state", "ipv4_address"]
     if any(row["missing"] for row in rows):
         columns.append("missing")
-    emit_rows(rows, columns, form, title=_title(lab), json_document={lab.name: rows})
+    return columns
 
 
 def _title(lab: RunningLab) -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from testbed.cli.lab_choice import open_lab, read_topology
 from testbed.cli.output import Format, console, emit_json, emit_rows
 from testbed.errors import LabNotFound, TestbedError
-from testbed.model import Depth, EcnCurve, Lab, MarkBy, PfcThresholds, QosProfile, TrafficClass
+from testbed.model import Depth, EcnCurve, Lab, PfcThresholds, QosProfile, TrafficClass
+from testbed.model.markers import MARKERS
 from testbed.plan.operations import BufferPlan, ClassPlan, InstallPort, LabPlan, PortProfile, QosPlan
 from testbed.units import ByteCount, Duration, Rate
 
@@ -228,7 +229,8 @@ def _rows(profile: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         for name, value in item["thresholds"].items():
             label = name
             if name == "kmax" and item["pmax"] is not None:
-                label = f"{name} ({item['pmax']:.4g}{', RED' if item['mark_by'] == MarkBy.KERNEL else ''})"
+                marker = MARKERS[item["mark_by"]]
+                label = f"{name} ({item['pmax']:.4g}{f', {marker.title}' if marker.qdisc else ''})"
             yield {
                 "profile": profile["profile"],
                 "class": item["name"],

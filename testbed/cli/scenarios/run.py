@@ -23,7 +23,7 @@ app = typer.Typer()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class RunCommand:
     """How `run` runs scenarios and shows them. `resume` is a directory of results to go on with."""
 
     form: "Format"
@@ -76,7 +76,7 @@ def run(
 
         print_dry_run(sweeps, form)
         return
-    options = RunOptions(
+    command = RunCommand(
         keep=keep,
         resume=resume,
         prove_scale=prove_scale,
@@ -86,28 +86,28 @@ def run(
         form=form,
         quiet=quiet,
     )
-    raise typer.Exit(run_all(sweeps, options))
+    raise typer.Exit(run_all(sweeps, command))
 
 
-def run_all(sweeps: "Sequence[Sweep]", options: RunOptions) -> int:
+def run_all(sweeps: "Sequence[Sweep]", command: RunCommand) -> int:
     """Run scenarios in order; the worst verdict is the exit code, 130 where the user interrupted one."""
     from testbed.scenario.sweep.scale_proof import check_provable
 
-    if options.resume is not None and len(sweeps) != 1:
+    if command.resume is not None and len(sweeps) != 1:
         raise TestbedError("--resume goes on with the results of one scenario", hint="name its file alone")
-    if options.prove_scale:
+    if command.prove_scale:
         for sweep in sweeps:
             check_provable(sweep.scenario)
     worst = 0
     for sweep in sweeps:
-        record = _run_one(sweep, options).record
+        record = _run_one(sweep, command).record
         worst = max(worst, record.verdict.outcome.exit_code)
         if record.incomplete.startswith("interrupted"):
             return 130
     return worst
 
 
-def _run_one(sweep: "Sweep", options: RunOptions) -> "SweepOutcome":
+def _run_one(sweep: "Sweep", command: RunCommand) -> "SweepOutcome":
     """Run all points of a scenario, print and report what was measured, then raise what stopped it, if anything."""
     from testbed.cli.progress import StepDisplay
     from testbed.cli.scenarios.run_progress import SweepSteps
@@ -115,51 +115,51 @@ def _run_one(sweep: "Sweep", options: RunOptions) -> "SweepOutcome":
     from testbed.scenario.sweep.labs import LabOptions
     from testbed.scenario.sweep.recorded import run_on_own_labs
 
-    record_options = _record_options(sweep, options)
-    with StepDisplay(quiet=options.quiet) as display:
+    record_options = _record_options(sweep, command)
+    with StepDisplay(quiet=command.quiet) as display:
         outcome = run_on_own_labs(
             sweep,
             StateDirectory(),
-            LabOptions(timeout_s=options.timeout_s, keep=options.keep, notify=display, warn=_warn),
+            LabOptions(timeout_s=command.timeout_s, keep=command.keep, notify=display, warn=_warn),
             record_options,
             SweepSteps(runs=sweep.runs, show=display),
         )
     assert record_options.directory is not None
-    _show(outcome, record_options.directory, options)
+    _show(outcome, record_options.directory, command)
     if outcome.failure is not None:
         raise outcome.failure
     return outcome
 
 
-def _record_options(sweep: "Sweep", options: RunOptions) -> "RecordOptions":
+def _record_options(sweep: "Sweep", command: RunCommand) -> "RecordOptions":
     """Where the record goes: into a new directory, or on with the one that `--resume` names."""
     from testbed.results import load_record, make_results_directory
     from testbed.scenario.sweep.recorded import RecordOptions
     from testbed.vm.remote.recorded_command import asked_command
 
-    resume = options.resume
+    resume = command.resume
     previous = None if resume is None else load_record(resume)
     if resume is None:
-        directory = make_results_directory(sweep.scenario.name, datetime.now(UTC), parent=options.results)
+        directory = make_results_directory(sweep.scenario.name, datetime.now(UTC), parent=command.results)
     else:
         directory = resume if resume.is_dir() else resume.parent
     return RecordOptions(
-        directory=directory, previous=previous, prove_scale=options.prove_scale, command=tuple(asked_command())
+        directory=directory, previous=previous, prove_scale=command.prove_scale, command=tuple(asked_command())
     )
 
 
-def _show(outcome: "SweepOutcome", directory: Path, options: RunOptions) -> None:
+def _show(outcome: "SweepOutcome", directory: Path, command: RunCommand) -> None:
     """Print the record, write the report, and say what is where; as JSON, the directory and the verdict."""
     from testbed.cli.output import Format, console, emit_json
     from testbed.results import RECORD_FILE
 
-    table = options.form is Format.TABLE
+    table = command.form is Format.TABLE
     if table:
         from testbed.report import print_record
 
         print_record(outcome.record, console())
         console().print(f"record {directory / RECORD_FILE}", highlight=False, soft_wrap=True)
-    if options.report:
+    if command.report:
         from testbed.report import write_report_files
 
         path = write_report_files(outcome.record, directory)  # last: on a full disk, record and table are there

@@ -28,13 +28,31 @@ static __always_inline void discharge(__u32 index, __u32 length)
 	notify(index, EVENT_XON, bytes);
 }
 
+/* Whether the two words are a note of this lab; `queued` is what they say, but for the bytes. */
+static __always_inline int read_note(__u32 first, __u32 second, struct queued *queued)
+{
+	__u32 zero = 0, tag = first >> INDEX_BITS | second >> (INDEX_BITS + BIN_BITS) << LOW_TAG_BITS;
+	struct lab_config *config;
+
+	if (!tag)
+		return 0;
+	config = bpf_map_lookup_elem(&lab, &zero);
+	if (!config || tag != config->tag)
+		return 0;
+	queued->queue = first & ((1 << INDEX_BITS) - 1);
+	queued->ingress = second & ((1 << INDEX_BITS) - 1);
+	queued->bin = second >> INDEX_BITS & ((1 << BIN_BITS) - 1);
+	return 1;
+}
+
 static __always_inline void leave(const struct queued *queued, struct queue *queue)
 {
+	__u32 index = queued->queue / CLASSES;
+	struct port_config *config = bpf_map_lookup_elem(&ports, &index);
 	struct buffer *buffer;
-	__u32 index;
 
 	take(&queue->bytes, queued->bytes);
-	index = queued->buffer & 0xffff;
+	index = config ? config->buffer : 0;
 	if (index) {
 		buffer = bpf_map_lookup_elem(&buffers, &index);
 		if (buffer)

@@ -24,9 +24,9 @@ enum class_flags {
 	CLASS_ECN = 4,
 	CLASS_DROP_NON_ECT = 8,
 	CLASS_STRICT = 16,
-	/* From bit 5 on those of testbed.model.qos.MarkAt, from bit 16 on those of MarkBy, without the first of each. */
+	/* From bit 5 on those of testbed.model.markers.MarkAt, without the first. */
 	CLASS_MARK_AT_DEQUEUE = 1 << 5,  /* ECN by the queue that a packet leaves behind */
-	CLASS_MARK_BY_KERNEL = 1 << 16,  /* ECN by the kernel's RED, which the packet meets next */
+	CLASS_MARK_BY_KERNEL = 1 << 16,  /* ECN by a qdisc of the kernel, which the packet meets next */
 };
 
 enum port_flags { PORT_SWITCH = 1, PORT_TRIM = 2 };
@@ -149,23 +149,25 @@ struct event {
 	__u16 quanta[CLASSES];
 };
 
-/* What enqueue leaves in skb->cb for the other end of the link. */
+/* What enqueue leaves in skb->cb for the other end of the link. It is in the last two words: in the first ones, qdiscs
+ * of the kernel note since when a packet has waited (include/net/codel_qdisc.h, include/net/pie.h). */
+#define NOTE_QUEUE 3   /* cb[3]: index of the queue, and above it the lower bits of the lab's tag */
+#define NOTE_INGRESS 4 /* cb[4]: index of the ingress account, the bin, and the upper bits of the lab's tag */
+#define INDEX_BITS 19
+#define BIN_BITS 5
+#define LOW_TAG_BITS (32 - INDEX_BITS)
+#define TAG_BITS (LOW_TAG_BITS + 32 - INDEX_BITS - BIN_BITS)
+
+/* What such a note says. */
 struct queued {
-	__u32 tag; /* of the lab */
-	/* And above 24 bits, where the packet may be marked: 1 + bin of its curve, or 1 if it is marked as it leaves;
-	 * NOTE_RED. */
 	__u32 queue;
 	__u32 ingress; /* index of the ingress account, 0: none */
+	__u32 bin;     /* where the packet may be marked: 1 + bin of its curve, or 1 if its bin is told as it leaves */
 	__u32 bytes;
-	__u32 buffer; /* and above 16 bits: 1 + profile of the port, where packets are marked as they leave */
 };
 
-#define NOTE_QUEUE 0x0007ffffu
-#define NOTE_RED 0x00800000u /* RED decides about its mark */
-#define NOTE_BIN_SHIFT 24
-
 struct lab_config {
-	__u32 tag;
+	__u32 tag; /* of TAG_BITS, never 0 */
 	__u32 pad;
 	__u64 lost_events; /* the ring was full */
 };

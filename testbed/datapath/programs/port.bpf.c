@@ -34,6 +34,7 @@
 
 /* What is read of the kernel's own structures. */
 struct qdisc_skb_cb {
+	unsigned int pkt_len;
 	unsigned char data[20];
 } __attribute__((preserve_access_index));
 
@@ -150,7 +151,7 @@ static __always_inline void corrupt(struct __sk_buff *skb, struct ingress *accou
 struct arrival {
 	__u32 queue;
 	__u32 bin; /* of the curve */
-	__u8 by_red;
+	__u8 by_kernel;
 	__u8 hit; /* it is to be marked as it leaves */
 };
 
@@ -160,40 +161,40 @@ struct arrival {
  * says how. */
 static __always_inline struct queue *arrive(struct __sk_buff *skb, struct arrival *arrival)
 {
-	/* Its own length: one of several segments has the note of the whole. */
-	struct queued queued = {skb->cb[0], skb->cb[1] & NOTE_QUEUE, skb->cb[2], skb->len, skb->cb[4]};
-	__u32 note = skb->cb[1];
-	struct lab_config *config;
+	struct class_config *class;
+	struct port_config *config;
 	struct profile *profile;
+	struct queued queued;
 	struct queue *queue;
-	__u32 zero = 0, index;
+	__u32 index;
 
-	if (!queued.tag)
+	if (!read_note(skb->cb[NOTE_QUEUE], skb->cb[NOTE_INGRESS], &queued))
 		return NULL;
-	skb->cb[0] = 0;
-	config = bpf_map_lookup_elem(&lab, &zero);
-	if (!config || queued.tag != config->tag)
-		return NULL;
+	skb->cb[NOTE_QUEUE] = skb->cb[NOTE_INGRESS] = 0;
 	queue = bpf_map_lookup_elem(&queues, &queued.queue);
 	if (!queue)
 		return NULL;
+	queued.bytes = skb->len; /* its own: one of several segments has the note of the whole */
 	queue->out_packets++;
 	queue->out_bytes += queued.bytes;
 	leave(&queued, queue);
-	if (!(note >> NOTE_BIN_SHIFT))
+	if (!queued.bin)
 		return NULL;
+	index = queued.queue / CLASSES;
+	config = bpf_map_lookup_elem(&ports, &index);
+	if (!config)
+		return NULL;
+	index = config->profile;
+	profile = bpf_map_lookup_elem(&profiles, &index);
+	if (!profile)
+		return NULL;
+	class = &profile->classes[queued.queue & (CLASSES - 1)];
 	arrival->queue = queued.queue;
-	arrival->bin = (note >> NOTE_BIN_SHIFT) - 1;
-	arrival->by_red = !!(note & NOTE_RED);
-	if (queued.buffer >> 16) {
-		struct class_config *class;
-		index = (queued.buffer >> 16) - 1;
-		profile = bpf_map_lookup_elem(&profiles, &index);
-		if (!profile)
-			return NULL;
-		class = &profile->classes[queued.queue & (CLASSES - 1)];
+	arrival->bin = queued.bin - 1;
+	arrival->by_kernel = !!(class->flags & CLASS_MARK_BY_KERNEL);
+	if (class->flags & CLASS_MARK_AT_DEQUEUE) {
 		arrival->bin = curve_bin(class, queue->bytes);
-		arrival->hit = is_hit(class, queue->bytes);
+		arrival->hit = !arrival->by_kernel && is_hit(class, queue->bytes);
 	}
 	return queue;
 }
@@ -206,7 +207,7 @@ static __always_inline int settle_mark(struct __sk_buff *skb, struct queue *queu
 
 	if (arrival->hit)
 		marked = set_ce(skb, queue, ecn, 1) || marked;
-	else if (marked && arrival->by_red)
+	else if (marked && arrival->by_kernel)
 		queue->ce_packets++;
 	count_mark(arrival->queue, arrival->bin, marked);
 	return marked;
@@ -337,7 +338,7 @@ int port_enqueue(struct __sk_buff *skb)
 {
 	/* A packet still to be segmented (UDP_SEGMENT) counts as what it will be on the wire. */
 	__u32 packets = skb->gso_segs > 1 ? skb->gso_segs : 1, length = skb->wire_len;
-	__u32 port = skb->tc_classid & 0xffff, index, class, mark = skb->mark, zero = 0, note = 0;
+	__u32 port = skb->tc_classid & 0xffff, index, class, mark = skb->mark, zero = 0, bin = 0;
 	struct port_config *config = bpf_map_lookup_elem(&ports, &port);
 	struct lab_config *tag = bpf_map_lookup_elem(&lab, &zero);
 	struct class_config *settings;
@@ -349,7 +350,7 @@ int port_enqueue(struct __sk_buff *skb)
 	__u8 ecn;
 	int is_ip;
 
-	skb->cb[0] = 0;
+	skb->cb[NOTE_QUEUE] = skb->cb[NOTE_INGRESS] = 0;
 	if (!config || !tag)
 		return TC_ACT_UNSPEC;
 	is_ip = parse(skb, &headers, 0);
@@ -399,13 +400,8 @@ int port_enqueue(struct __sk_buff *skb)
 	if (settings->flags & CLASS_ECN && !congestion(skb, settings, queue, ecn, length, packets))
 		return TC_ACT_SHOT;
 
-	if (settings->flags & CLASS_ECN && ecn && ecn != ECN_CE) {
-		__u32 bin = settings->flags & CLASS_MARK_AT_DEQUEUE ? 0 : curve_bin(settings, queue->bytes);
-
-		note = (bin + 1) << NOTE_BIN_SHIFT;
-		if (settings->flags & CLASS_MARK_BY_KERNEL)
-			note |= NOTE_RED;
-	}
+	if (settings->flags & CLASS_ECN && ecn && ecn != ECN_CE)
+		bin = 1 + (settings->flags & CLASS_MARK_AT_DEQUEUE ? 0 : curve_bin(settings, queue->bytes));
 	queue->enqueued_packets += packets;
 	queue->enqueued_bytes += length;
 	if (ecn)
@@ -420,13 +416,8 @@ int port_enqueue(struct __sk_buff *skb)
 	}
 	if (account)
 		charge(account, index, length);
-	skb->cb[0] = tag->tag;
-	skb->cb[1] = (port * CLASSES + class) | note;
-	skb->cb[2] = index;
-	skb->cb[3] = length;
-	skb->cb[4] = config->buffer;
-	if (settings->flags & CLASS_MARK_AT_DEQUEUE && ecn)
-		skb->cb[4] |= (__u32)(config->profile + 1) << 16;
+	skb->cb[NOTE_QUEUE] = (port * CLASSES + class) | tag->tag << INDEX_BITS;
+	skb->cb[NOTE_INGRESS] = index | bin << INDEX_BITS | tag->tag >> LOW_TAG_BITS << (INDEX_BITS + BIN_BITS);
 	skb->tc_classid = FIRST_CLASS + class;
 	return TC_ACT_OK;
 }
@@ -434,15 +425,13 @@ int port_enqueue(struct __sk_buff *skb)
 /* Read what port_enqueue left in a packet; whether it is one of this lab's. */
 static __always_inline int read_queued(struct sk_buff *skb, struct queued *queued)
 {
-	struct lab_config *config;
-	__u32 zero = 0;
+	void *noted = (void *)skb->cb + bpf_core_field_offset(struct qdisc_skb_cb, data);
+	void *length = (void *)skb->cb + bpf_core_field_offset(struct qdisc_skb_cb, pkt_len);
+	__u32 note[2];
 
-	if (bpf_probe_read_kernel(queued, sizeof(*queued),
-				  (void *)skb->cb + bpf_core_field_offset(struct qdisc_skb_cb, data)))
-		return 0;
-	queued->queue &= NOTE_QUEUE;
-	config = bpf_map_lookup_elem(&lab, &zero);
-	return config && queued->tag && queued->tag == config->tag;
+	return !bpf_probe_read_kernel(note, sizeof(note), noted + NOTE_QUEUE * sizeof(__u32)) &&
+	       !bpf_probe_read_kernel(&queued->bytes, sizeof(queued->bytes), length) &&
+	       read_note(note[0], note[1], queued);
 }
 
 /* Packets that leave a queue and never reach the peer: those that a link going down takes along, and those that the

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from testbed.errors import TestbedError
-from testbed.model.container import CONTAINER_RUNTIMES
+from testbed.model.container import OLDEST_RUNTIME
 
 JOURNAL_NAME = "journal.jsonl"
 
@@ -166,4 +166,4 @@ def _take(content: JournalContent, entry: Mapping[str, Any]) -> None:
 
 def _runtime(entry: Mapping[str, Any]) -> str:
     """Which runtime an entry is about; entries before there was a choice do not say."""
-    return str(entry.get("runtime", CONTAINER_RUNTIMES[0]))
+    return str(entry.get("runtime", OLDEST_RUNTIME))

@@ -14,6 +14,7 @@ import yaml
 
 from testbed.deploy.records.journal import Journal, state_error
 from testbed.model import Lab
+from testbed.model.container import CONTAINER_RUNTIMES
 from testbed.names import namespace_name
 from testbed.plan.operations import LabPlan
 
@@ -88,13 +89,9 @@ def ansible_inventory(lab: Lab, plan: LabPlan) -> dict[str, Any]:
             "ansible_host": addresses.get(node.name, ""),
             "testbed_namespace": namespace_name(lab.name, node.name),
         }
-        if node.container is not None:
+        if node.container is not None and (plugin := CONTAINER_RUNTIMES[node.runtime].ansible_connection):
             # That connection's address is the container's name.
-            container = {
-                "ansible_connection": "community.docker.docker",
-                "ansible_host": namespace_name(lab.name, node.name),
-            }
-            members[node.name] |= container
+            members[node.name] |= {"ansible_connection": plugin, "ansible_host": namespace_name(lab.name, node.name)}
     return {"all": {"vars": {"testbed_lab": lab.name}, "children": groups}}
 
 

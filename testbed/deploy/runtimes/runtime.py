@@ -24,6 +24,15 @@ class NodesRemain(TestbedError):
     """Nodes of a lab could not be removed: the lab stays recorded until they are."""
 
 
+def join_remaining(errors: Sequence[NodesRemain]) -> NodesRemain:
+    """One error for the nodes that several runtimes left: it has what each of them says, and what to do about it."""
+    first, *others = errors
+    if not others:
+        return first
+    hints = dict.fromkeys(error.hint for error in errors if error.hint)
+    return NodesRemain("; ".join(error.message for error in errors), hint="; ".join(hints) or None)
+
+
 def not_started(node: str) -> DriverError:
     """The error for a node that a lab should have, and whose container its deploy did not come to start."""
     return DriverError(f"{node}: its container was not started", hint="`testbed destroy` removes what is left")
@@ -35,7 +44,8 @@ class DeployingNodes(Protocol):
     @property
     def elsewhere(self) -> Mapping[str, Elsewhere]:
         """Return how the routing daemons of those that are switches are started, by node. Known once `start` has
-        returned.
+        returned. What they leave in FRR's crash directory (`testbed.drivers.routing.frr.CRASH_DIRECTORY`) is theirs:
+        their process numbers may be those of the node alone, and nobody else removes it.
         """
 
     def start(self, plan: LabPlan, kernel: NetnsKernel, notify: StepCallback) -> Sequence[StartContainer]:
@@ -55,7 +65,11 @@ class LiveNodes(Protocol):
     """The nodes of one runtime in a lab that runs."""
 
     def spawn(self, node: str, argv: Sequence[str], options: dict[str, Any]) -> subprocess.Popen[bytes]:
-        """Start a command in a node; `options` are those of `subprocess.Popen`. Raises `DriverError`."""
+        """Start a command in a node; `options` are those of `subprocess.Popen`. Raises `DriverError`.
+
+        `env` is added to the node's own environment. `own_sysfs` asks for a /sys of the node's network: a node that
+        has one anyway leaves it unheeded.
+        """
 
     def logs(self, node: str, *, follow: bool) -> Iterator[bytes]:
         """Return what the node's own first process printed, in pieces; with `follow` until it ends. Raises

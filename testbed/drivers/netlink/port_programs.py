@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,15 +11,18 @@ from testbed.datapath import build, load, pins
 from testbed.datapath.abi import (
     BALANCING_CODES,
     CLASSES,
-    MARK_FLAGS,
+    MARK_AT_FLAGS,
     MAX_PORTS,
     QUEUE_MAPS,
+    TAG_BITS,
     TRIMMED_DSCP,
     ClassFlag,
     PortFlag,
 )
 from testbed.drivers.netlink import traffic_control as traffic
+from testbed.drivers.netlink.marking_qdiscs import new_marking_qdisc
 from testbed.errors import DriverError
+from testbed.model.markers import MARKERS
 from testbed.model.qos import HashEngine
 from testbed.plan.operations import BufferPlan, ClassPlan, InstallPort, PortProfile, QosPlan
 
@@ -88,18 +91,8 @@ class PortInstaller:
             )
             if item.lossless:
                 batch.append(traffic.new_gate(ifindex, item.priority, operation.mtu_bytes))
-            new_marker = traffic.MARKING_QDISCS.get(item.mark_by)
-            if new_marker is not None and item.kmin_bytes is not None and item.kmax_bytes is not None:
-                batch.append(
-                    new_marker(
-                        ifindex,
-                        item.priority,
-                        gated=item.lossless,
-                        kmin_bytes=item.kmin_bytes,
-                        kmax_bytes=item.kmax_bytes,
-                        pmax=item.pmax,
-                    )
-                )
+            if MARKERS[item.mark_by].qdisc and item.kmin_bytes is not None and item.kmax_bytes is not None:
+                batch.append(new_marking_qdisc(operation, item))
         batch.append(
             traffic.new_bpf_filter(ifindex, traffic.HTB_ROOT_HANDLE, self._filters.enqueue, "port_enqueue", port)
         )
@@ -119,7 +112,7 @@ class PortInstaller:
 
 def fill_maps(maps: LabMaps, qos: QosPlan, operations: Iterable[InstallPort]) -> None:
     """Write the plan's numbers into fresh maps."""
-    maps.lab["tag"][0] = int.from_bytes(os.urandom(4), "little") | 1
+    maps.lab["tag"][0] = secrets.randbits(TAG_BITS) | 1
     for index, profile in enumerate(qos.profiles):
         _fill_profile(maps, index, profile)
     for index, buffer in enumerate(qos.buffers):
@@ -177,7 +170,9 @@ def _fill_class(record: dict[str, int], item: ClassPlan) -> None:
         record["kmin_bytes"] = min(item.kmin_bytes, _UNLIMITED)
         record["kmax_bytes"] = min(item.kmax_bytes, _UNLIMITED)
         record["pmax"] = round(item.pmax * _UNLIMITED)
-    record["flags"] = flags | MARK_FLAGS.get(item.mark_at, 0) | MARK_FLAGS.get(item.mark_by, 0)
+    if MARKERS[item.mark_by].qdisc:
+        flags |= ClassFlag.MARK_BY_KERNEL
+    record["flags"] = flags | MARK_AT_FLAGS.get(item.mark_at, 0)
     record["limit_bytes"] = min(item.limit_bytes, _UNLIMITED)
     record["reserved_bytes"] = item.reserved_bytes
     record["alpha"] = round(item.alpha * 256)

@@ -1,18 +1,15 @@
-"""Traffic control messages as bytes: HTB with its classes, the TBF gates that PFC closes, RED, and eBPF filters.
+"""Traffic control messages as bytes: HTB with its classes, the TBF gates that PFC closes, and eBPF filters.
 
 Formats: linux/pkt_sched.h, linux/pkt_cls.h. Handles of the port set, from the outside in:
-HTB 1:, line class 1:1, class 1:(10+p) of priority p, gate (10+p): in it, RED (20+p): innermost.
+HTB 1:, line class 1:1, class 1:(10+p) of priority p, gate (10+p): in it, a qdisc that marks (20+p): innermost.
 """
 
 from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Protocol
 
-from testbed.datapath.abi import LINE_CLASS, PROBABILITY_ONE, class_handle, gate_handle, red_handle
+from testbed.datapath.abi import LINE_CLASS, class_handle, gate_handle
 from testbed.drivers.netlink.rtnetlink import (
     NLM_F_ACK,
     NLM_F_CREATE,
@@ -30,13 +27,9 @@ from testbed.drivers.netlink.rtnetlink import (
     text,
     u32,
 )
-from testbed.model.qos import MarkBy
 
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
 TCA_TBF_PARMS, TCA_TBF_RATE64, TCA_TBF_BURST = 1, 4, 6
-TCA_RED_PARMS, TCA_RED_STAB, TCA_RED_MAX_P, TCA_RED_FLAGS = 1, 2, 3, 4
-TC_RED_ECN, TC_RED_NODROP = 1, 8
-RED_STAB_BYTES = 256
 TCA_BPF_CLASSID, TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_FLAGS = 3, 6, 7, 8
 TCA_BPF_FLAG_ACT_DIRECT = 1
 
@@ -161,38 +154,6 @@ def change_gate(ifindex: int, priority: int, mtu_bytes: int, *, closed: bool) ->
     """
     body = TCMSG.pack(0, ifindex, gate_handle(priority), class_handle(priority), 0)
     return message(RTM_NEWQDISC, NLM_F_ACK, body + _gate_options(closed, mtu_bytes + ETHERNET_HEADER_BYTES))
-
-
-def new_red(ifindex: int, priority: int, *, gated: bool, kmin_bytes: int, kmax_bytes: int, pmax: float) -> bytes:
-    """RED that marks ECT packets by the curve and drops nothing, in the class of `priority` or in its gate.
-
-    The average is of one packet: with Wlog 0, which tc cannot ask for, it is the queue itself (include/net/red.h,
-    red_calc_qavg_no_idle_time). RED spaces its marks evenly (Floyd and Jacobson 1993, section 7), so that at
-    probability p a share of 2p / (1 + p) is marked; p / (2 - p) makes that Pmax at Kmax, and no more than
-    Pmax^2 / 8 above the line between, where Pmax is small.
-    """
-    parent = gate_handle(priority) | 1 if gated else class_handle(priority)
-    parameters = struct.pack("=IIIBBBB", GATE_LIMIT_BYTES, kmin_bytes, kmax_bytes, 0, 0, 0, 0)
-    inner = attribute(TCA_RED_PARMS, parameters)
-    inner += attribute(TCA_RED_STAB, bytes(RED_STAB_BYTES))  # how an idle queue's average decays: it is no average
-    inner += u32(TCA_RED_MAX_P, round(pmax / (2 - pmax) * PROBABILITY_ONE))
-    flags = TC_RED_ECN | TC_RED_NODROP
-    inner += attribute(TCA_RED_FLAGS, struct.pack("=II", flags, flags))  # value and mask
-    body = TCMSG.pack(0, ifindex, red_handle(priority), parent, 0)
-    body += text(TCA_KIND, "red") + attribute(TCA_OPTIONS, inner)
-    return message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, body)
-
-
-class NewMarkingQdisc(Protocol):
-    """Makes the message that creates a qdisc which marks ECT packets by a class's curve, in the class or its gate."""
-
-    def __call__(
-        self, ifindex: int, priority: int, *, gated: bool, kmin_bytes: int, kmax_bytes: int, pmax: float
-    ) -> bytes: ...
-
-
-MARKING_QDISCS: Mapping[MarkBy, NewMarkingQdisc] = MappingProxyType({MarkBy.KERNEL: new_red})
-"""The qdiscs that mark instead of our program, by the word that a class says `by:` with."""
 
 
 def new_clsact(ifindex: int) -> bytes:

@@ -19,11 +19,14 @@ from testbed.drivers.probing import ebpf_probe, machine_probe
 from testbed.drivers.probing.status import Answers
 from testbed.drivers.probing.tools import Installed, find_programs
 from testbed.files import write_atomically
+from testbed.model.markers import KERNEL_MARKERS
 from testbed.plan.link_delays import WireCapabilities
 
 SCHEMA = 1
 FILE_NAME = "capabilities.json"
 _PORT_PROGRAMS = "ebpf.port programs"
+_ALWAYS_ASKED = {_PORT_PROGRAMS, *(marker.capability for marker in KERNEL_MARKERS)}
+"""A file without one of these answers is of a version that did not ask for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +109,11 @@ def _read(path: Path) -> dict[str, Any]:
         kept = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    if not isinstance(kept, dict) or kept.get("schema") != SCHEMA or _PORT_PROGRAMS not in kept.get("answers", {}):
+    if (
+        not isinstance(kept, dict)
+        or kept.get("schema") != SCHEMA
+        or not kept.get("answers", {}).keys() >= _ALWAYS_ASKED
+    ):
         return {}
     return kept
 

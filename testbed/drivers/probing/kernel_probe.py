@@ -25,6 +25,7 @@ from testbed.drivers.netlink.rtnetlink import LinkEnd, RouteSocket, attribute, m
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.probing.modules import ModuleState, module_state
 from testbed.drivers.probing.status import Answers
+from testbed.model.markers import KERNEL_MARKERS
 
 _A, _B, _BRIDGE, _OTHER = 10, 11, 12, 13
 """Interface indexes in the scratch namespace; 1 is `lo`."""
@@ -40,13 +41,11 @@ _SYSCTLS = {
 }
 CONGESTION_CONTROLS = ("reno", "cubic", "bbr", "dctcp")
 
-_RED = struct.pack("=IIIBBBB", 60_000, 15_000, 45_000, 9, 10, 9, 0)
-"""struct tc_red_qopt: limit, min, max (bytes), Wlog, Plog, Scell_log, flags."""
 _QDISC_OPTIONS = {
     "bfifo": b"",
     "pfifo": b"",
     "netem": wire.netem_options(1_000_000, 0, 10),
-    "red": attribute(1, _RED) + attribute(2, bytes(256)),  # TCA_RED_PARMS, TCA_RED_STAB
+    **{marker.qdisc: b"" for marker in KERNEL_MARKERS},
     "ets": attribute(1, b"\x02"),  # TCA_ETS_NBANDS
     "prio": struct.pack("=i16B", 3, *[1] * 16),
     "fq": b"",

@@ -9,6 +9,7 @@ from testbed.drivers.nodes import mininet_package
 from testbed.drivers.probing.capabilities import Capabilities
 from testbed.drivers.probing.machine import FrrInstallation
 from testbed.drivers.probing.status import Status
+from testbed.model.markers import KERNEL_MARKERS
 
 _MODULES = "a distribution's kernel has it (Ubuntu: apt-get install linux-modules-extra-{kernel})"
 
@@ -87,7 +88,9 @@ def _classes(machine: _Machine) -> Mechanism:
 def _ecn(machine: _Machine) -> Mechanism:
     if without := _data_path(machine, "ECN (WRED)", "ebpf.bpf_skb_ecn_set_ce"):
         return without
-    check = "RED as a cross-check" if machine.capabilities.works("qdisc.red") else "no RED to cross-check with"
+    titles = [marker.title for marker in KERNEL_MARKERS if machine.capabilities.works(marker.capability)]
+    absent = " or ".join(marker.title for marker in KERNEL_MARKERS)
+    check = f"{' and '.join(titles)} as a cross-check" if titles else f"no {absent} to cross-check with"
     return _ok("ECN (WRED)", f"eBPF marker on the instantaneous queue; {check}")
 
 

@@ -38,7 +38,7 @@ from testbed.scenario.run.measures import RunData, compute_metrics
 from testbed.scenario.run.observation import Observation, observe
 from testbed.scenario.run.progress import Phase, Progress, ProgressListener
 from testbed.scenario.run.traffic import RunTraffic, make_traffic
-from testbed.scenario.run.workload_runner import RunOptions, WorkloadRunner
+from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.scenario.sweep.as_run import lab_summary, transport_as_run, workload_as_run
 from testbed.scenario.sweep.points import Point
 from testbed.scenario.transports.registry import transport_on
@@ -237,7 +237,7 @@ class PointRunner:
             measured.polling_s = result.polling_s
 
     def _run_workers(self, index: int, traffic: RunTraffic, ideals: PointIdeals, measured: _Measured) -> None:
-        options = RunOptions(
+        options = WorkloadRunOptions(
             seed=traffic.seed,
             limit_s=self.scenario.workload.time_limit.seconds,
             interrupt=self.interrupt,

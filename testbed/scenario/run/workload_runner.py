@@ -1,7 +1,7 @@
 """Runs a workload on a live lab: programs go to the hosts' workers, and what they measured comes back.
 
     with WorkloadRunner(lab, transport) as runner:
-        result = runner.run(workload, ranks, RunOptions(seed=1))
+        result = runner.run(workload, ranks, WorkloadRunOptions(seed=1))
 
 Workers stay between runs, so that a run costs little beyond its traffic.
 """
@@ -80,7 +80,7 @@ OnProgress = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class WorkloadRunOptions:
     """This tells how one workload is run, beside what it is and where, and whom its course is told."""
 
     seed: int = 1
@@ -155,14 +155,14 @@ class WorkloadRunner:
         self,
         workload: Workload,
         ranks: Sequence[PortPlan],
-        options: RunOptions | None = None,
+        options: WorkloadRunOptions | None = None,
     ) -> ExecutionResult:
         """Runs a workload whose rank i is the NIC `ranks[i]`.
 
         Whatever happens to the traffic is told by the result; `ScenarioError` is raised for a workload that does not
         fit the ranks.
         """
-        options = options or RunOptions()
+        options = options or WorkloadRunOptions()
         placement = PlacedWorkload(
             workload=workload,
             ranks=ranks,
@@ -214,7 +214,7 @@ class _Run:
         workers: Workers,
         programs: Mapping[str, Program],
         interrupt: Interrupt | None,
-        options: RunOptions,
+        options: WorkloadRunOptions,
     ) -> None:
         self.failure: TestbedError | None = None
         self.interrupted = False

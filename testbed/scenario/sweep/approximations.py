@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from testbed.model import DelayBy, HashEngine, MarkBy
+from testbed.model import DelayBy, HashEngine
+from testbed.model.markers import KERNEL_MARKERS
 from testbed.model.scenario import Scenario
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.transports.registry import transport_on
@@ -24,12 +25,10 @@ def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
             " pipeline latency and memory banks are not modelled."
         )
         classes = [item for profile in qos.profiles for item in profile.classes]
-        if by_red := sorted({item.name for item in classes if item.mark_by is MarkBy.KERNEL}):
-            found.append(
-                f"ECN marks of {', '.join(by_red)} are not ours but the kernel's RED's: evenly spaced, so that between"
-                " Kmin and Kmax up to Pmax^2 / 8 more packets have one than the curve says, and by a queue that no"
-                " longer has the packet which is being sent."
-            )
+        for marker in KERNEL_MARKERS:
+            if marked := sorted({item.name for item in classes if item.mark_by is marker.by}):
+                names = ", ".join(marked)
+                found.append(f"ECN marks of {names} are not ours but {marker.noun}'s: {marker.approximation}.")
         if any(item.lossless for profile in qos.profiles for item in profile.classes):
             found.append(
                 "Lossless classes: the pause frames are real 802.1Qbb frames at byte-exact thresholds, but a process"

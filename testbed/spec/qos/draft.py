@@ -27,6 +27,7 @@ from testbed.model import (
     TrafficClass,
     Watchdog,
 )
+from testbed.model.markers import DOES_TO_QUEUE, MARKERS
 from testbed.model.qos import CLASSES
 from testbed.spec.qos.spec import PfcSpec, QosSettings
 from testbed.spec.validation.model import SpecModel
@@ -353,14 +354,17 @@ class Draft:
             return None
         if kmin.value.unit == kmax.value.unit and kmin.value.value > kmax.value.value:
             self.refuse_curve(name, f"{kmin.value}", f"{kmax.value}")
-        by, mark_at = MarkBy(_of(keys, "by", MarkBy.EBPF)), MarkAt(_of(keys, "mark_at", MarkAt.ENQUEUE))
-        if by is MarkBy.KERNEL and mark_at is MarkAt.DEQUEUE:
+        by = MarkBy(_of(keys, "by", MarkBy.EBPF))
+        marker = MARKERS[by]
+        mark_at = MarkAt(_of(keys, "mark_at", marker.places[0]))
+        if mark_at not in marker.places:
             last = max((keys["by"], keys["mark_at"]), key=lambda value: (not value.preset, value.layer))
             self._refuse(
                 "contradiction",
                 last.path,
-                f"the kernel's RED marks {name!r} by the queue that a packet finds, never by the one it leaves behind",
-                "write mark_at: enqueue, or by: ebpf",
+                f"{marker.noun} marks {name!r} by the queue that a packet {DOES_TO_QUEUE[marker.places[0]]}, never by"
+                f" the one it {DOES_TO_QUEUE[mark_at]}",
+                f"write mark_at: {marker.places[0]}, or by: {MarkBy.EBPF}",
             )
         return EcnCurve(
             kmin=kmin.value,

@@ -15,6 +15,7 @@ from pydantic.json_schema import JsonSchemaValue
 
 from testbed.fabric import QOS_PRESETS
 from testbed.model import BalancingMode, HashEngine, MarkAt, MarkBy, NodeKind, NonEct, Role
+from testbed.model.markers import KERNEL_MARKERS
 from testbed.names import nearest
 from testbed.spec.qos.fields import AutoDepthField, DepthField, DscpField, Number, OrWord, SizeField
 from testbed.spec.validation.fields import Checked, DurationField, Entries, Flag, Name, OneOf, Section, Whole, Written
@@ -23,6 +24,7 @@ from testbed.spec.yaml.paths import quote
 
 HOST_TIER = "host"
 TIERS = (HOST_TIER, *(role.value for role in Role))
+_KERNEL_MARKERS = " or ".join(f"Linux's {marker.qdisc} qdisc ({marker.by})" for marker in KERNEL_MARKERS)
 _CLASS_NAME = re.compile(r"[a-z][a-z0-9_-]{0,15}")
 _NODE_PATTERN = re.compile(r"[a-z0-9*?\[\]!-]{1,64}")
 _PORT_NAME = re.compile(r"[a-z][a-z0-9-]{0,47}:[a-z][a-z0-9_.-]{0,14}")
@@ -84,7 +86,7 @@ class EcnSpec(SpecModel):
     )
     by: Written[Annotated[str, OneOf(tuple(MarkBy))]] = Field(
         default=None,
-        description="Chooses our own marker (ebpf, default) or, as a cross-check, Linux's red qdisc (kernel).",
+        description=f"Chooses our own marker (ebpf, default) or, as a cross-check, {_KERNEL_MARKERS}.",
     )
 
 

@@ -13,6 +13,7 @@ from pydantic.json_schema import JsonSchemaValue
 
 from testbed.model import NodeKind
 from testbed.model.container import (
+    CONTAINER_KEYS,
     CONTAINER_RUNTIMES,
     HOST_IMAGE,
     NETNS,
@@ -29,8 +30,7 @@ from testbed.spec.yaml.paths import Path, quote
 from testbed.units import ByteCount, Duration
 
 RUNTIMES = (NETNS, *CONTAINER_RUNTIMES)
-KEYS = ("image", "entrypoint", "cmd", "binds", "cpu", "memory", "capabilities", "healthcheck")
-"""What only a container has."""
+_CONTAINERS = " or ".join(f"{one.description} ({one.name})" for one in CONTAINER_RUNTIMES.values())
 
 _IMAGE = re.compile(
     r"(?:[a-zA-Z0-9.-]+(?::[0-9]+)?/)?[a-z0-9]+(?:(?:[._-]|__)[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*"
@@ -173,7 +173,7 @@ class ContainerSettings(SpecModel):
     """The keys by which a node, a group, a kind or the defaults say how nodes are realised."""
 
     runtime: Written[Annotated[str, OneOf(RUNTIMES, noun="runtime")]] = Field(
-        default=None, description="Chooses a network namespace (netns, the default) or a container (docker)."
+        default=None, description=f"Chooses a network namespace (netns, the default) or {_CONTAINERS}."
     )
     image: Written[Annotated[str, _Image()]] = Field(
         default=None,
@@ -208,22 +208,30 @@ def resolve_container(
 ) -> Container | None:
     """The container that these settings (outermost first) describe; None where the node is a namespace.
 
-    What a namespace's own, innermost layer says of a container is told to `refuse`; inherited, it is passed over.
+    What the node's own, innermost layer says and its runtime does not have is told to `refuse`; inherited, it is passed
+    over.
     """
     runtime = _innermost(layers, "runtime") or NETNS
-    if runtime == NETNS:
-        path, own = layers[-1]
-        for key in KEYS:
-            if getattr(own, key) not in (None, []):
-                hint = "add runtime: docker, here or in what the node inherits from, or remove the key"
-                message = f"{name!r} is a network namespace, which has no {key}"
-                refuse("without-container", (*path, key), message, hint, key=True)
+    declared = CONTAINER_RUNTIMES.get(runtime)
+    unknown = [key for key in CONTAINER_KEYS if declared is None or key not in declared.keys]
+    path, own = layers[-1]
+    for key in unknown:
+        if getattr(own, key) not in (None, []):
+            having = " or ".join(one.name for one in CONTAINER_RUNTIMES.values() if key in one.keys)
+            hint = f"add runtime: {having}, here or in what the node inherits from, or remove the key"
+            noun = "a network namespace" if declared is None else declared.description
+            refuse("without-container", (*path, key), f"{name!r} is {noun}, which has no {key}", hint, key=True)
+    if declared is None:
         return None
+    if unknown:
+        unwritten = {key: ContainerSettings.model_fields[key].default for key in unknown}
+        layers = [(path, layer.model_copy(update=unwritten)) for path, layer in layers]
     health = _innermost(layers, "healthcheck")
     entrypoint, command = _innermost(layers, "entrypoint"), _innermost(layers, "cmd")
+    image = HOST_IMAGE if kind is NodeKind.HOST else SWITCH_IMAGE
     return Container(
         runtime=runtime,
-        image=_innermost(layers, "image") or (HOST_IMAGE if kind is NodeKind.HOST else SWITCH_IMAGE),
+        image=_innermost(layers, "image") or ("" if "image" in unknown else image),
         entrypoint=entrypoint,
         command=command,
         binds=_binds(name, layers, refuse),

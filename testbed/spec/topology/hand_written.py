@@ -15,9 +15,9 @@ from typing import Any
 
 from testbed.errors import Problem
 from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind, Rdma, Role
-from testbed.model.container import Container
+from testbed.model.container import CONTAINER_KEYS, Container
 from testbed.names import nearest
-from testbed.spec.topology.containers import KEYS, resolve_container
+from testbed.spec.topology.containers import resolve_container
 from testbed.spec.topology.fabric import DEFAULT_MTU
 from testbed.spec.topology.spec import DefaultsSpec, GroupSpec, LinkSpec, NodeSettings, NodeSpec, TopologySpec
 from testbed.spec.yaml.document import Document
@@ -36,7 +36,7 @@ _RESERVED = {
     "link-local addresses (RFC 3927)": IPv4Network("169.254.0.0/16"),
     "multicast and reserved addresses (RFC 5771, RFC 1112)": IPv4Network("224.0.0.0/3"),
 }
-_REALISATION = frozenset({"runtime", *KEYS, "env", "rdma"})
+_REALISATION = frozenset({"runtime", *CONTAINER_KEYS, "env", "rdma"})
 """What may be said of a node that the fabric generates: how it is realised, not what it is."""
 _BRIDGE = re.compile(r"br-rail\d+")
 """The bridge of a rail on a rail switch."""

@@ -18,7 +18,7 @@ from testbed.model.scenario import Transport, TransportKind
 from testbed.plan.operations import PortPlan
 from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.workers import WorkerFailed
-from testbed.scenario.run.workload_runner import ExecutionResult, RunOptions, TimeLimitReached, WorkloadRunner
+from testbed.scenario.run.workload_runner import ExecutionResult, TimeLimitReached, WorkloadRunner, WorkloadRunOptions
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.collectives.operation import CollectiveOperation
@@ -63,7 +63,7 @@ def test_a_ring_all_reduce_is_right_in_both_datatypes(lab: RunningLab, kind: Tra
             workload = generate_collective(
                 CollectiveOperation(kind="all_reduce", size_bytes=1 << 20, datatype=datatype), ranks=8
             )
-            result = runner.run(workload, nics(lab, 8), RunOptions(seed=3))
+            result = runner.run(workload, nics(lab, 8), WorkloadRunOptions(seed=3))
             assert all_ended(result), result.failure
             (collective,) = result.collectives
             assert (collective.wrong, collective.datatype, collective.redop) == (0, datatype.value, "sum")
@@ -78,7 +78,7 @@ def test_a_permutation_on_all_hosts(lab: RunningLab, kind: TransportKind) -> Non
     shares: list[float] = []
     workload = generate_permutation(ranks=16, size_bytes=1 << 18, rng=random.Random(1), flows=2)
     with running(lab, kind) as runner:
-        result = runner.run(workload, nics(lab, 16), RunOptions(on_progress=shares.append))
+        result = runner.run(workload, nics(lab, 16), WorkloadRunOptions(on_progress=shares.append))
     assert all_ended(result), result.failure
     columns = result.transfers
     assert len(columns.number) == 32
@@ -110,7 +110,7 @@ def test_what_uet_counts_by_channel_adds_up_to_what_it_counts(lab: RunningLab) -
 def test_the_ports_are_the_planned_ones(lab: RunningLab) -> None:
     workload = generate_permutation(ranks=4, size_bytes=1000, rng=random.Random(1))
     with running(lab) as runner:
-        first, again, other = (runner.run(workload, nics(lab, 4), RunOptions(seed=seed)) for seed in (1, 1, 2))
+        first, again, other = (runner.run(workload, nics(lab, 4), WorkloadRunOptions(seed=seed)) for seed in (1, 1, 2))
         planned = runner.plan_channels(workload, nics(lab, 4), seed=1)
     ports = [[channel.source_port for channel in result.channels] for result in (first, again, other)]
     assert ports[0] == ports[1] == [channel.source_port for channel in planned.channels] != ports[2]
@@ -148,7 +148,7 @@ def test_a_worker_that_is_killed_is_named_and_the_next_run_works(lab: RunningLab
             if share > 0.02 and pid is not None:
                 os.kill(pid, signal.SIGKILL)
 
-        result = runner.run(workload, ranks, RunOptions(on_progress=kill))
+        result = runner.run(workload, ranks, WorkloadRunOptions(on_progress=kill))
         assert isinstance(result.failure, WorkerFailed)
         assert result.failure.host == victim and "SIGKILL" in result.failure.reason
         assert result.transfers.start_s[0] is not None  # what the others have measured is kept
@@ -203,7 +203,7 @@ def test_an_interrupt_keeps_what_was_measured(lab: RunningLab, kind: TransportKi
         result = runner.run(
             workload,
             nics(lab, 2),
-            RunOptions(interrupt=interrupt, around=around, on_progress=interrupted_after(0.05, interrupt)),
+            WorkloadRunOptions(interrupt=interrupt, around=around, on_progress=interrupted_after(0.05, interrupt)),
         )
     assert result.interrupted and not result.complete and result.failure is None
     ended = [end for end in result.transfers.end_s if end is not None]
@@ -216,7 +216,7 @@ def test_the_time_limit_names_who_was_not_done(lab: RunningLab, kind: TransportK
     workload = generate_point_to_point(ranks=2, size_bytes=100 << 20)
     ranks = nics(lab, 2)
     with running(lab, kind) as runner:
-        result = runner.run(workload, ranks, RunOptions(limit_s=0.5))
+        result = runner.run(workload, ranks, WorkloadRunOptions(limit_s=0.5))
         assert isinstance(result.failure, TimeLimitReached)
         assert ranks[1].node in result.failure.hosts
         small = generate_point_to_point(ranks=2, size_bytes=1000)

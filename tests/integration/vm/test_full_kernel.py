@@ -23,6 +23,8 @@ TESTBED = ".venv/bin/testbed"
 TOLERANCE = 0.15
 """Of a delay: what an emulated machine takes for waking up."""
 ECT0 = 2
+BULK_CLASS = "1:10"
+"""The HTB class of priority 0."""
 RDMA, RED, BULK = 26 << 2 | ECT0, 10 << 2 | ECT0, 0
 """Types of service (RFC 3168) of the classes: DSCP 26 is lossless, the kernel's RED marks DSCP 10."""
 LIMIT_BYTES, KMAX_BYTES = 100_000, 30_000
@@ -142,7 +144,8 @@ def test_the_doctor_finds_everything(lab_vm: LabVm) -> None:
     assert {name: found["kernel"][name] for name in wanted} == dict.fromkeys(wanted, "works")
     uses = {item["feature"]: (item["status"], item["uses"]) for item in found["mechanisms"]}
     assert uses["wire delay"] == ("ok", "kernel: netem on an ifb at the receiving port")
-    assert uses["ECN (WRED)"] == ("ok", "eBPF marker on the instantaneous queue; RED as a cross-check")
+    assert uses["ECN (WRED)"][0] == "ok"
+    assert uses["ECN (WRED)"][1].startswith("eBPF marker on the instantaneous queue; RED ")
     assert uses["PFC"][0] == "ok"
 
 
@@ -193,6 +196,20 @@ def test_red_marks_instead_of_ebpf_and_all_who_count_agree(lab: Lab) -> None:
     assert all(packets == hit for packets, hit in above)
     assert sum(packets for packets, _ in below) > 5
     assert not any(hit for _, hit in below)
+
+
+def test_a_qdisc_that_notes_when_a_packet_came_leaves_the_accounts_alone(lab: Lab) -> None:
+    """CoDel's note (include/net/codel_qdisc.h) lies beside ours in the packet. It is told never to drop or mark."""
+    place = ("-n", "vm-s1", "qdisc")
+    where = ("dev", "up1", "parent", BULK_CLASS)
+    lab.machine.check("tc", *place, "add", *where, "codel", "limit", "1000", "target", "1000s", "interval", "1000s")
+    try:
+        flow = lab.send(BULK, 30)
+        queues = lab.statistics()
+    finally:
+        lab.machine.check("tc", *place, "delete", *where)
+    assert flow["received"] == flow["sent"]
+    assert queues["s1:up1", "bulk"]["queue_bytes"] == 0
 
 
 def test_dctcp_heeds_marks_where_reno_fills_the_queue(lab: Lab) -> None:

@@ -14,7 +14,7 @@ from testbed.cli.output import Format
 from testbed.cli.scenarios.dry_run import foresee, print_dry_run
 from testbed.cli.scenarios.durations import duration
 from testbed.cli.scenarios.named_files import read_sweeps
-from testbed.cli.scenarios.run import RunOptions, run_all
+from testbed.cli.scenarios.run import RunCommand, run_all
 from testbed.cli.scenarios.run_progress import SweepSteps
 from testbed.cli.scenarios.workloads import workloads
 from testbed.deploy.steps import StepEvent
@@ -150,7 +150,7 @@ def test_a_workload_that_there_is_not() -> None:
 def test_results_to_go_on_with_are_those_of_one_scenario(sweep: Path) -> None:
     sweeps = read_sweeps([sweep, sweep])
     with pytest.raises(TestbedError, match="--resume goes on with the results of one scenario"):
-        run_all(sweeps, RunOptions(form=Format.TABLE, resume=sweep.parent))
+        run_all(sweeps, RunCommand(form=Format.TABLE, resume=sweep.parent))
 
 
 def test_progress_tells_how_long_the_rest_takes() -> None:

@@ -17,21 +17,19 @@ WIDTH = KMAX / CURVE_BINS_TO_KMAX
 FIRST, SECOND = "p1-s1-rail1:uplink1", "p1-s1-rail1:uplink2"
 
 
-def marking_plan(ports: FakePorts, *, by_kernel: bool = False) -> QosPlan:
+def marking_plan(ports: FakePorts, by: MarkBy = MarkBy.EBPF) -> QosPlan:
     """That of the fake ports, with a curve in the class rdma of switches."""
     assert ports.plan.qos is not None
     nic, switch = ports.plan.qos.profiles
     classes = tuple(
-        replace(item, kmin_bytes=KMIN, kmax_bytes=KMAX, pmax=PMAX, mark_by=MarkBy.KERNEL if by_kernel else MarkBy.EBPF)
-        if item.priority == RDMA
-        else item
+        replace(item, kmin_bytes=KMIN, kmax_bytes=KMAX, pmax=PMAX, mark_by=by) if item.priority == RDMA else item
         for item in switch.classes
     )
     return replace(ports.plan.qos, profiles=(nic, replace(switch, classes=classes)))
 
 
-@pytest.mark.parametrize(("by_kernel", "marker"), [(False, "eBPF"), (True, "RED")])
-def test_queues_of_a_class_are_counted_together_since_the_first_reading(by_kernel: bool, marker: str) -> None:
+@pytest.mark.parametrize(("by", "marker"), [(MarkBy.EBPF, "eBPF"), (MarkBy.RED, "RED")])
+def test_queues_of_a_class_are_counted_together_since_the_first_reading(by: MarkBy, marker: str) -> None:
     ports = FakePorts()
     curves = ports.maps.by_port("curves")
     first, second = ports.number(FIRST), ports.number(SECOND)
@@ -43,7 +41,7 @@ def test_queues_of_a_class_are_counted_together_since_the_first_reading(by_kerne
     curves["packets"][second, RDMA, CURVE_BINS - 1] += 7
     curves["marked"][second, RDMA, CURVE_BINS - 1] += 7
     curves["packets"][first, BULK, 0] += 9  # a class without a curve
-    plan = marking_plan(ports, by_kernel=by_kernel)
+    plan = marking_plan(ports, by)
     (found,) = marking_curves(plan, ports.table, before, read_marks(ports.maps))
     assert (found.class_name, found.marker, found.queues) == ("rdma", marker, 2)
     assert (found.packets[10], found.marked[10]) == (80, 5)

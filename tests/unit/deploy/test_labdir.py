@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
+from testbed.deploy.records import labdir
 from testbed.deploy.records.journal import Journal
 from testbed.deploy.records.labdir import remove_paths, write_lab_directory
 from testbed.fabric import generate_fabric
 from testbed.fabric.params import FabricParams
 from testbed.model import Lab
+from testbed.model.container import Container, RuntimeDeclaration
 from testbed.plan import plan_lab
 from testbed.plan.operations import LabPlan
 
@@ -44,6 +47,19 @@ def test_topology_data_and_inventory_hold_the_plan(planned: tuple[Lab, LabPlan],
     assert set(inventory) == {"host", "switch_rail", "switch_spine"}
     assert inventory["switch_rail"]["hosts"]["p1-s1-rail1"]["ansible_host"] == str(rail.loopback.ip)
     assert inventory["host"]["hosts"]["p1-s1-h1"]["testbed_namespace"] == "ai-p1-s1-h1"
+
+
+@pytest.mark.parametrize("plugin", ["community.docker.docker", ""])
+def test_ansible_is_told_how_a_container_is_reached(
+    planned: tuple[Lab, LabPlan], monkeypatch: pytest.MonkeyPatch, plugin: str
+) -> None:
+    declared = RuntimeDeclaration(name="docker", description="a container", ansible_connection=plugin)
+    monkeypatch.setattr(labdir, "CONTAINER_RUNTIMES", {"docker": declared})
+    lab, plan = planned
+    contained = replace(lab, nodes=tuple(replace(node, container=Container(image="x:1")) for node in lab.nodes))
+    host = labdir.ansible_inventory(contained, plan)["all"]["children"]["host"]["hosts"]["p1-s1-h1"]
+    assert host.get("ansible_connection", "") == plugin
+    assert host["ansible_host"] == ("ai-p1-s1-h1" if plugin else str(plan.hosts[0].nics[0].address.ip))
 
 
 def test_all_of_it_goes(planned: tuple[Lab, LabPlan], tmp_path: Path) -> None:

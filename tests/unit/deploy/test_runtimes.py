@@ -12,7 +12,7 @@ from testbed.model.container import CONTAINER_RUNTIMES
 
 
 def test_every_runtime_that_a_file_may_name_is_there() -> None:
-    assert tuple(RUNTIMES) == CONTAINER_RUNTIMES
+    assert tuple(RUNTIMES) == tuple(CONTAINER_RUNTIMES)
 
 
 def test_a_journal_tells_the_containers_of_each_runtime_apart(tmp_path: Path) -> None:

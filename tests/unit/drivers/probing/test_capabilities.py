@@ -17,6 +17,7 @@ from testbed.drivers.probing.mechanisms import choose_mechanisms
 from testbed.drivers.probing.modules import ModuleState, module_state
 from testbed.drivers.probing.status import Status
 from testbed.drivers.probing.tools import PROGRAMS, Installed, Program, find_programs, parse_version
+from testbed.model.markers import KERNEL_MARKERS
 
 DEVICES = ("vm.KVM", "rdma.rxe", "rdma.rxe in namespaces", "python.mininet")
 ANSWERS = dict.fromkeys((*kernel_probe.NAMES, *ebpf_probe.NAMES, *DEVICES), "")
@@ -55,7 +56,12 @@ def test_a_machine_with_everything() -> None:
         ({"ebpf__bpf_set_hash": "no"}, "load balancing", Status.DEGRADED, "policy 3, seeded"),
         ({"process__SCHED_FIFO": "Operation not permitted"}, "PFC", Status.DEGRADED, "slower reaction"),
         ({"qdisc__tbf": "no such kind"}, "PFC", Status.MISSING, "tbf"),
-        ({"qdisc__red": "no such kind"}, "ECN (WRED)", Status.OK, "no RED"),
+        (
+            {marker.capability.replace(".", "__"): "no such kind" for marker in KERNEL_MARKERS},
+            "ECN (WRED)",
+            Status.OK,
+            "no RED",
+        ),
         ({"tcp__dctcp": "this kernel does not have it"}, "TCP with ECN", Status.DEGRADED, "no DCTCP"),
         ({"rdma__rxe": "no"}, "soft RDMA", Status.MISSING, "rxe: no"),
         ({"rdma__rxe in namespaces": "old"}, "soft RDMA", Status.MISSING, "not inside nodes"),
@@ -146,6 +152,15 @@ def test_programs_that_did_not_load_are_tried_again(tmp_path: Path, counted: lis
     (tmp_path / FILE_NAME).write_text(json.dumps(kept))
     assert probe_capabilities(tmp_path).why("ebpf.port programs") == "no clang"
     assert counted == ["kernel", "port programs"]
+
+
+def test_a_file_without_the_answer_for_a_marker_is_not_enough(tmp_path: Path, counted: list[str]) -> None:
+    probe_capabilities(tmp_path)
+    kept = json.loads((tmp_path / FILE_NAME).read_text())
+    del kept["answers"]["qdisc.red"]
+    (tmp_path / FILE_NAME).write_text(json.dumps(kept))
+    assert probe_capabilities(tmp_path).works("qdisc.red")
+    assert counted == ["kernel", "kernel"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 99}', '{"schema": 1, "answers": {}}'])

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from testbed.errors import SpecError
 from testbed.model import Lab
 from testbed.model.codec import decode_lab, encode_lab
-from testbed.model.container import Bind, Container, HealthCheck
+from testbed.model.container import Bind, Container, HealthCheck, RuntimeDeclaration
 from testbed.plan import CreateNode, StartContainer, plan_lab, summarize_plan
 from testbed.spec import load_topology_text
+from testbed.spec.topology import containers
 from testbed.units import Duration
 
 WRITTEN = """
@@ -107,6 +109,20 @@ def test_nodes_of_the_fabric_take_theirs_from_kinds_and_their_names() -> None:
     bare = load("fabric: {design: rail-optimized, hosts: 2, gpus: 2, segments: 1, spines: 2}\n")
     assert [node.name for node in bare.nodes] == [node.name for node in lab.nodes]
     assert bare.links == lab.links
+
+
+def test_a_runtime_has_the_keys_that_it_declares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is inherited is passed over; what the node itself says is a problem."""
+    bare = RuntimeDeclaration(name="docker", description="a process tree", keys=("cpu",))
+    monkeypatch.setattr(containers, "CONTAINER_RUNTIMES", {"docker": bare})
+    assert container(load(FABRIC.replace('{image: "mine:2", env: {B: own}}', "{cpu: 2}")), "p1-s1-h2") == Container(
+        image="", cpus=2.0
+    )
+    with pytest.raises(SpecError) as refusal:
+        load(FABRIC)
+    (problem,) = refusal.value.problems
+    assert (problem.code, problem.path) == ("without-container", "topology.nodes.p1-s1-h2.image")
+    assert problem.message == "'p1-s1-h2' is a process tree, which has no image"
 
 
 def test_a_default_runtime_makes_all_of_them_containers() -> None:
