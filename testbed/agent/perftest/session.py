@@ -20,6 +20,7 @@ from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.memory import Access
 from testbed.transport.uet.security.tss import SecureDomain, SecurityMode, first_counter
+from testbed.transport.uet.security.tss_header import Tsc
 from testbed.transport.uet.semantics.endpoint import Endpoint
 from testbed.transport.uet.semantics.operations import Operation
 
@@ -172,9 +173,8 @@ def _meet(options: Options, config: UetConfig, agent: Agent, channel: Channel) -
     address = channel.local_address
     security = None
     if options.tss is not None:
-        security = SecureDomain(
-            _SDI, options.tss, first_counter=first_counter(time.time_ns()), mode=SecurityMode.CLUSTER
-        )
+        first_tsc = Tsc(counter=first_counter(time.time_ns()))
+        security = SecureDomain(_SDI, options.tss, first_tsc=first_tsc, mode=SecurityMode.CLUSTER)
     try:
         fep = agent.open(address, config, security=security)
     except (OSError, ValueError, ImportError) as error:

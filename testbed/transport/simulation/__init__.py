@@ -18,7 +18,7 @@ from testbed.transport.simulation.host import Endpoint, Host
 from testbed.transport.simulation.link import Line, LineStatistics, LinkSettings
 from testbed.transport.simulation.network import Network, NetworkStatistics, Switch
 from testbed.transport.simulation.port import EcnCurve, Port, PortSettings, PortStatistics
-from testbed.transport.simulation.topologies import leaf_spine, point_to_point, star
+from testbed.transport.simulation.topologies import LeafSpineSize, Tier, leaf_spine, point_to_point, star
 
 __all__ = [
     "ALL_PRIORITIES",
@@ -33,6 +33,7 @@ __all__ = [
     "Frame",
     "Host",
     "Impairments",
+    "LeafSpineSize",
     "Line",
     "LineStatistics",
     "LinkSettings",
@@ -44,6 +45,7 @@ __all__ = [
     "PortStatistics",
     "SimulationError",
     "Switch",
+    "Tier",
     "leaf_spine",
     "point_to_point",
     "star",

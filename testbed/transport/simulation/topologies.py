@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from testbed.transport.simulation.errors import ConfigurationError
 from testbed.transport.simulation.host import Endpoint
@@ -15,6 +16,23 @@ from testbed.transport.simulation.port import PortSettings
 
 Overrides = Mapping[str, LinkSettings]
 NO_OVERRIDES: Overrides = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """The links between two stages of a network, and the switch ports at their ends."""
+
+    link: LinkSettings
+    port: PortSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeafSpineSize:
+    """The numbers of switches and hosts of a network of two stages."""
+
+    leaves: int
+    hosts_per_leaf: int
+    spines: int
 
 
 class _Cabling:
@@ -74,38 +92,36 @@ def star(
 
 def leaf_spine(
     endpoints: Sequence[Endpoint],
+    size: LeafSpineSize,
     *,
-    leaves: int,
-    hosts_per_leaf: int,
-    spines: int,
-    host_link: LinkSettings,
-    fabric_link: LinkSettings,
-    port: PortSettings,
-    last_hop: PortSettings | None = None,
+    host_tier: Tier,
+    fabric_tier: Tier,
     overrides: Overrides = NO_OVERRIDES,
     seed: int = 0,
 ) -> Network:
     """Two stages, `leaf0` .. and `spine0` ..; endpoint i is at leaf i // hosts_per_leaf. Leaves spread over all spines.
 
-    `port` holds for every switch port, except that `last_hop`, if given, holds for those towards hosts (receiver-driven
-    congestion control wants no ECN there).
+    `host_tier` is between hosts and leaves, `fabric_tier` between leaves and spines. Their ports may differ: congestion
+    control by receivers wants no ECN at the ports towards hosts.
     """
-    if min(leaves, hosts_per_leaf, spines) < 1 or len(endpoints) != leaves * hosts_per_leaf:
-        raise ConfigurationError(f"{leaves} leaves of {hosts_per_leaf} hosts do not hold {len(endpoints)} endpoints")
+    leaves = [f"leaf{index}" for index in range(size.leaves)]
+    spines = [f"spine{index}" for index in range(size.spines)]
+    if min(size.leaves, size.hosts_per_leaf, size.spines) < 1 or len(endpoints) != size.leaves * size.hosts_per_leaf:
+        raise ConfigurationError(
+            f"{size.leaves} leaves of {size.hosts_per_leaf} hosts do not hold {len(endpoints)} endpoints"
+        )
     network = Network(endpoints, seed=seed)
     cabling = _Cabling(network, overrides)
-    uplinks = [f"spine{index}" for index in range(spines)]
-    for name in (*(f"leaf{index}" for index in range(leaves)), *uplinks):
+    for name in (*leaves, *spines):
         network.add_switch(name)
-    for index in range(leaves):
-        for spine in uplinks:
-            cabling.link(f"leaf{index}", spine, fabric_link, out=port, back=port)
+    for leaf in leaves:
+        for spine in spines:
+            cabling.link(leaf, spine, fabric_tier.link, out=fabric_tier.port, back=fabric_tier.port)
     for index, address in enumerate(network.hosts):
-        home = f"leaf{index // hosts_per_leaf}"
-        cabling.link(address, home, host_link, back=last_hop or port)
-        for other in range(leaves):
-            leaf = f"leaf{other}"
-            network.add_route(leaf, address, [address] if leaf == home else uplinks)
-        for spine in uplinks:
+        home = leaves[index // size.hosts_per_leaf]
+        cabling.link(address, home, host_tier.link, back=host_tier.port)
+        for leaf in leaves:
+            network.add_route(leaf, address, [address] if leaf == home else spines)
+        for spine in spines:
             network.add_route(spine, address, [home])
     return cabling.finished()

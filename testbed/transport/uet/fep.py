@@ -17,7 +17,7 @@ from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.congestion.rccc import CREDIT_SHIFT, CreditScheduler
 from testbed.transport.uet.congestion.registry import CONTROLLERS, make_context
 from testbed.transport.uet.delivery.admission import TargetTable
-from testbed.transport.uet.delivery.pdc import REQUEST_TYPES, Pdc
+from testbed.transport.uet.delivery.pdc import REQUEST_TYPES, Establishment, Pdc
 from testbed.transport.uet.delivery.receiver import encode_nack
 from testbed.transport.uet.delivery.states import PdcState
 from testbed.transport.uet.delivery.window import PacketSource
@@ -238,27 +238,17 @@ class Fep:
             pdcid = self._new_pdcid()
         if pdcid == 0:
             raise UsageError(f"{len(self._pdcs)} PDCs are open; no more fit")
-        pdc = self._make(True, mode, remote, pdcid, 0, self._random.getrandbits(32), now)
+        start_psn = self._random.getrandbits(32)
+        pdc = self._make(Establishment(mode, remote, pdcid, 0, start_psn, initiator=True), now)
         self._pdcs[pdcid] = pdc
         return pdc
 
-    def _make(
-        self, initiator: bool, mode: Mode, remote: str, local: int, remote_pdcid: int, start_psn: int, now: int
-    ) -> Pdc:
+    def _make(self, establishment: Establishment, now: int) -> Pdc:
         config = self.config
-        kind = PathKind.SINGLE if mode == Mode.ROD else PathKind(config.paths)
-        return Pdc(
-            self,
-            initiator=initiator,
-            mode=mode,
-            remote=remote,
-            local_pdcid=local,
-            remote_pdcid=remote_pdcid,
-            start_psn=start_psn,
-            congestion=make_context(config.cc, self._nscc, now),
-            paths=make_paths(kind, config.entropies, self._random, config.base_rtt_ns, config.packets_per_ack),
-            now=now,
-        )
+        kind = PathKind.SINGLE if establishment.mode == Mode.ROD else PathKind(config.paths)
+        congestion = make_context(config.cc, self._nscc, now)
+        paths = make_paths(kind, config.entropies, self._random, config.base_rtt_ns, config.packets_per_ack)
+        return Pdc(self, establishment, congestion, paths, now)
 
     def _new_pdcid(self) -> int:
         """A free PDCID (1 to 65535) that nobody can guess, or 0."""
@@ -412,7 +402,8 @@ class Fep:
         if pdcid == 0:
             self._refuse(NackCode.NO_PDC_AVAIL, request, incoming)
             return None
-        pdc = self._make(False, mode, incoming.remote, pdcid, request.spdcid, start_psn, now)
+        establishment = Establishment(mode, incoming.remote, pdcid, request.spdcid, start_psn, initiator=False)
+        pdc = self._make(establishment, now)
         self._pdcs[pdcid] = pdc
         self._targets.add(pdc)
         return pdc

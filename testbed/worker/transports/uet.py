@@ -148,9 +148,11 @@ class UetTraffic:
             return None
         from testbed.transport.uet.security.key_derivation import load_key
         from testbed.transport.uet.security.tss import SecureDomain, SecurityMode, first_counter
+        from testbed.transport.uet.security.tss_header import Tsc
 
         key = load_key(self._settings.security_key)
-        return SecureDomain(_SDI, key, first_counter=first_counter(time.time_ns()), mode=SecurityMode.CLUSTER)
+        first_tsc = Tsc(counter=first_counter(time.time_ns()))
+        return SecureDomain(_SDI, key, first_tsc=first_tsc, mode=SecurityMode.CLUSTER)
 
     def connect(self) -> None:
         """Do nothing: a context is there with its first packet."""

@@ -10,7 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.transport.datagram import Incoming, Outgoing, Priority
-from testbed.transport.simulation import EcnCurve, Impairments, LinkSettings, Network, PortSettings, leaf_spine, star
+from testbed.transport.simulation import (
+    EcnCurve,
+    Impairments,
+    LeafSpineSize,
+    LinkSettings,
+    Network,
+    PortSettings,
+    Tier,
+    leaf_spine,
+    star,
+)
 
 GBPS = 10**9
 
@@ -107,14 +117,12 @@ class Case:
             overrides = {"switch->h0": self.odd}
             network = star(hosts, link=self.link, port=self.port, overrides=overrides, seed=self.seed)
         else:
+            tier = Tier(link=self.link, port=self.port)
             network = leaf_spine(
                 hosts,
-                leaves=self.leaves,
-                hosts_per_leaf=self.hosts_per_leaf,
-                spines=self.spines,
-                host_link=self.link,
-                fabric_link=self.link,
-                port=self.port,
+                LeafSpineSize(leaves=self.leaves, hosts_per_leaf=self.hosts_per_leaf, spines=self.spines),
+                host_tier=tier,
+                fabric_tier=tier,
                 overrides={"leaf0->spine0": self.odd, "h0->leaf0": self.odd},
                 seed=self.seed,
             )

@@ -12,8 +12,14 @@ from testbed.transport.uet.errors import DecodeError
 from testbed.transport.uet.packets.crc import append_crc, check_crc
 from testbed.transport.uet.security.key_derivation import DomainKey
 from testbed.transport.uet.security.replay import ReplayVerdict, ReplayWindow
-from testbed.transport.uet.security.tss import SecureDomain, SecurityError, SecurityMode, SecurityReason
-from testbed.transport.uet.security.tss_header import TssHeader
+from testbed.transport.uet.security.tss import (
+    ReplayProtection,
+    SecureDomain,
+    SecurityError,
+    SecurityMode,
+    SecurityReason,
+)
+from testbed.transport.uet.security.tss_header import Tsc, TssHeader
 
 CHECKED = settings(deadline=None)
 
@@ -42,12 +48,11 @@ def member(header: TssHeader, key: DomainKey, mode: SecurityMode, window: int = 
     return SecureDomain(
         header.sdi,
         key,
-        first_counter=header.counter,
+        first_tsc=Tsc(epoch=header.epoch, counter=header.counter),
         mode=mode,
         ssi=header.ssi,
         an=header.an,
-        epoch=header.epoch,
-        replay_window=window,
+        replay_protection=ReplayProtection(window=window),
     )
 
 
@@ -227,7 +232,7 @@ def test_window_agrees_with_a_set_of_all_counters(size: int, counters: list[int]
 @CHECKED
 @given(st.lists(st.sampled_from(["seal", "elsewhere", "rekey", "epoch", "back"]), max_size=40))
 def test_no_iv_is_used_twice_under_one_key(steps: list[str]) -> None:
-    sender = SecureDomain(1, DomainKey(bytes(range(32))), first_counter=5)
+    sender = SecureDomain(1, DomainKey(bytes(range(32))), first_tsc=Tsc(counter=5))
     generation = [0, 0]
     installed = {0}
     used: set[tuple[int, int, bytes]] = set()

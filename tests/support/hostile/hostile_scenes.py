@@ -14,6 +14,7 @@ from testbed.transport.uet.memory import Access
 from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode
 from testbed.transport.uet.security.key_derivation import DomainKey
 from testbed.transport.uet.security.tss import SecureDomain
+from testbed.transport.uet.security.tss_header import Tsc
 from testbed.transport.uet.semantics.endpoint import SendKind
 from testbed.transport.uet.semantics.operations import Operation
 
@@ -58,7 +59,8 @@ class Scene(WirePair):
         key = DomainKey(bytes(range(32)))
         domains = None
         if secure:
-            domains = (SecureDomain(5, key, first_counter=1), SecureDomain(5, key, first_counter=1))
+            start = Tsc(counter=1)
+            domains = (SecureDomain(5, key, first_tsc=start), SecureDomain(5, key, first_tsc=start))
         super().__init__(random.getrandbits(32), security=domains, **{**LIMITS, **settings})
         self.random = random
         self.hostile = hostile

@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from random import Random
 
 from testbed.transport.datagram import Incoming, Outgoing
-from testbed.transport.simulation import Impairments, LinkSettings, Network, PortSettings, leaf_spine, star
+from testbed.transport.simulation import (
+    Impairments,
+    LeafSpineSize,
+    LinkSettings,
+    Network,
+    PortSettings,
+    Tier,
+    leaf_spine,
+    star,
+)
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.fep import Fep
@@ -149,16 +158,9 @@ class Chaos:
         endpoints = [lives[0] for lives in self.lives]
         if self.hosts % 2 or random.random() < 0.4:
             return star(endpoints, link=link, port=port, seed=random.getrandbits(32))
-        return leaf_spine(
-            endpoints,
-            leaves=2,
-            hosts_per_leaf=self.hosts // 2,
-            spines=random.choice((2, 4)),
-            host_link=link,
-            fabric_link=link,
-            port=port,
-            seed=random.getrandbits(32),
-        )
+        size = LeafSpineSize(leaves=2, hosts_per_leaf=self.hosts // 2, spines=random.choice((2, 4)))
+        tier = Tier(link=link, port=port)
+        return leaf_spine(endpoints, size, host_tier=tier, fabric_tier=tier, seed=random.getrandbits(32))
 
     def impair(self) -> None:
         random = self.random

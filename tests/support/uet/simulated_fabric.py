@@ -7,9 +7,11 @@ from random import Random
 from typing import Any
 
 from testbed.transport.simulation import (
+    LeafSpineSize,
     LinkSettings,
     Network,
     PortSettings,
+    Tier,
     leaf_spine,
     star,
 )
@@ -85,21 +87,10 @@ class Fabric:
         self.network = star(self.feps, link=link, port=port, seed=self.seed)
         return self
 
-    def leaf_spine(
-        self, leaves: int, spines: int, port: PortSettings, *, last_hop: PortSettings | None = None
-    ) -> Fabric:
-        link = LinkSettings(rate_bps=RATE, delay_ns=delay_ns(4))
-        self.network = leaf_spine(
-            self.feps,
-            leaves=leaves,
-            hosts_per_leaf=len(self.feps) // leaves,
-            spines=spines,
-            host_link=link,
-            fabric_link=link,
-            port=port,
-            last_hop=last_hop,
-            seed=self.seed,
-        )
+    def leaf_spine(self, leaves: int, spines: int, port: PortSettings) -> Fabric:
+        size = LeafSpineSize(leaves=leaves, hosts_per_leaf=len(self.feps) // leaves, spines=spines)
+        tier = Tier(link=LinkSettings(rate_bps=RATE, delay_ns=delay_ns(4)), port=port)
+        self.network = leaf_spine(self.feps, size, host_tier=tier, fabric_tier=tier, seed=self.seed)
         return self
 
     def write(self, source: int, target: int, size: int) -> Operation:

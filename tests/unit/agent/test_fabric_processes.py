@@ -24,6 +24,7 @@ from testbed.transport.uet.memory import Access
 from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode, ReturnCode
 from testbed.transport.uet.security.key_derivation import DomainKey
 from testbed.transport.uet.security.tss import SecureDomain, SecurityMode
+from testbed.transport.uet.security.tss_header import Tsc
 from testbed.transport.uet.trace import Trace
 
 PATIENCE_S = 60.0
@@ -104,7 +105,7 @@ def test_refusals_of_the_target_are_told_by_their_codes() -> None:
 def test_encrypted_endpoints_talk() -> None:
     def keys() -> SecureDomain:
         key = DomainKey(bytes(range(32)))
-        return SecureDomain(5, key, first_counter=1, mode=SecurityMode.CLUSTER)
+        return SecureDomain(5, key, first_tsc=Tsc(counter=1), mode=SecurityMode.CLUSTER)
 
     async def whole() -> None:
         async with asyncio.timeout(PATIENCE_S), Fabric(seed=1) as fabric:

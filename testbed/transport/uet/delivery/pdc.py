@@ -6,7 +6,7 @@ until the first ACK tells the target's PDCID; the return direction has a PSN spa
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from testbed.transport.datagram import Incoming, Outgoing, Priority
 from testbed.transport.uet.config import PSNS_OF_SECURE_PDC, UetConfig
@@ -98,8 +98,23 @@ class Transfers(Protocol):
         ...
 
 
+class Establishment(NamedTuple):
+    """What a PDC is established from, by a SYN that we are going to send or by one that has arrived (section 3.5.8)."""
+
+    mode: Mode
+    remote: str
+    """IP address of the peer."""
+    local_pdcid: int
+    remote_pdcid: int
+    """0 where the peer has not told it yet."""
+    start_psn: int
+    """Of both directions."""
+    initiator: bool
+    """We open it, and we close it."""
+
+
 class Pdc:
-    """One packet delivery context with one peer. `initiator`: we opened it, and we close it."""
+    """One packet delivery context with one peer."""
 
     __slots__ = (
         "_owner",
@@ -133,17 +148,12 @@ class Pdc:
     def __init__(
         self,
         owner: PdcOwner,
-        *,
-        initiator: bool,
-        mode: Mode,
-        remote: str,
-        local_pdcid: int,
-        remote_pdcid: int,
-        start_psn: int,
+        establishment: Establishment,
         congestion: CongestionContext,
         paths: PathSelector,
         now: int,
     ) -> None:
+        mode, remote, local_pdcid, remote_pdcid, start_psn, initiator = establishment
         self._owner = owner
         self.config = owner.config
         self.semantics: Semantics = owner.target

@@ -13,7 +13,7 @@ sent nor accepted.
 
 An IV used twice under one key gives the key stream and the authentication key away. Hence: a counter never goes back
 under a key, a key never returns to a domain, all members of a domain have an SSI or none has (an SSI may equal
-somebody's address), and whoever starts a sender says where its counter starts (`first_counter`). Two processes behind
+somebody's address), and whoever starts a sender says where its counter starts (`first_tsc`). Two processes behind
 one address need an SSI each.
 
 Replay: a window of counters per source, association number and epoch. A receiver that starts anew has empty windows, so
@@ -34,6 +34,7 @@ ICVs (a gift to whoever can send 1001 bad packets) are left out.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,7 @@ from testbed.transport.uet.security.tss_header import (
     SHORT_BYTES,
     SP,
     TYPE_BITS,
+    Tsc,
     TssHeader,
     is_protected,
 )
@@ -62,9 +64,6 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 ICV_BYTES = 16
-DEFAULT_EPOCH_LIFETIME = 16
-"""Epochs behind the domain's own that are still accepted; the reference provider's default."""
-
 _MAX_SENDING = 4096
 """Pairs of addresses whose associations are kept for sending."""
 
@@ -130,6 +129,19 @@ def first_counter(now: int) -> int:
     return counter
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayProtection:
+    """The age up to which packets are accepted: one that is older may be a replay, and is refused."""
+
+    epoch_lifetime: int = 16
+    """Epochs behind the domain's own; the default is the reference provider's."""
+    window: int = DEFAULT_WINDOW
+    """Counters behind the newest one of the packet's source."""
+
+
+_DEFAULT_REPLAY_PROTECTION = ReplayProtection()
+
+
 class _Association:
     """This is what protects the packets between one pair of addresses under one key and epoch."""
 
@@ -153,8 +165,8 @@ class SecureDomain:
     """The keys, counters and windows that one endpoint holds of a secure domain.
 
     `ssi` is this endpoint's own (32 bits); with None all members of the domain are told apart by their addresses.
-    `first_counter` (48 bits) must be greater than any counter that was ever used with the same key by the same SSI or
-    address; see the function of that name. `epoch_lifetime` counts epochs, `replay_window` counters.
+    `first_tsc` is that of the first packet: its counter must be greater than any that was ever used with the same key
+    by the same SSI or address (see `first_counter`).
     """
 
     __slots__ = (
@@ -183,18 +195,16 @@ class SecureDomain:
         sdi: int,
         key: DomainKey,
         *,
-        first_counter: int,
+        first_tsc: Tsc,
         mode: SecurityMode = SecurityMode.DIRECT,
         ssi: int | None = None,
         an: int = 0,
-        epoch: int = 0,
-        epoch_lifetime: int = DEFAULT_EPOCH_LIFETIME,
-        replay_window: int = DEFAULT_WINDOW,
+        replay_protection: ReplayProtection = _DEFAULT_REPLAY_PROTECTION,
     ) -> None:
-        TssHeader(an, sdi, ssi, epoch, first_counter).encode()
-        if not 0 <= epoch_lifetime <= MAX_EPOCH:
-            raise UsageError(f"an epoch lifetime of {epoch_lifetime}")
-        ReplayWindow(replay_window)
+        TssHeader(an, sdi, ssi, first_tsc.epoch, first_tsc.counter).encode()
+        if not 0 <= replay_protection.epoch_lifetime <= MAX_EPOCH:
+            raise UsageError(f"an epoch lifetime of {replay_protection.epoch_lifetime}")
+        ReplayWindow(replay_protection.window)
         self.sdi = sdi
         self.sealed = 0
         """Packets sealed."""
@@ -205,14 +215,14 @@ class SecureDomain:
         self._mode = mode
         self._ssi = ssi
         self._header_bytes = SHORT_BYTES if ssi is None else LONG_BYTES
-        self._epoch = epoch
-        self._lifetime = epoch_lifetime
-        self._window = replay_window
-        self._first_counter = first_counter
+        self._epoch = first_tsc.epoch
+        self._lifetime = replay_protection.epoch_lifetime
+        self._window = replay_protection.window
+        self._first_counter = first_tsc.counter
         self._active = an
         self._keys: list[DomainKey | None] = [None, None]
         self._aeads: list[AESGCM | None] = [None, None]
-        self._next_counters = [first_counter, first_counter]
+        self._next_counters = [first_tsc.counter, first_tsc.counter]
         self._fingerprints: set[bytes] = set()
         self._sending: dict[tuple[str, str], _Association] = {}
         self._receiving: dict[tuple[int, int, int | None, bytes], _Association] = {}

@@ -6,6 +6,7 @@ Source: UE Specification 1.0, table 3-90, as the reference provider reads it; ol
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from testbed.transport.uet.errors import DecodeError, UsageError
@@ -27,6 +28,16 @@ MAX_SDI = 0xFF_FFFF
 MAX_SSI = 0xFFFF_FFFF
 MAX_EPOCH = 0xFFFF
 MAX_COUNTER = 0xFFFF_FFFF_FFFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tsc:
+    """The TSC of a TSS header: the part of the IV that differs from packet to packet of one sender."""
+
+    epoch: int = 0
+    """16 bits."""
+    counter: int
+    """48 bits."""
 
 
 class TssHeader(NamedTuple):

@@ -13,9 +13,11 @@ from testbed.transport.datagram import Incoming, Outgoing, Priority
 from testbed.transport.simulation import (
     ConfigurationError,
     Impairments,
+    LeafSpineSize,
     LinkSettings,
     Network,
     PortSettings,
+    Tier,
     leaf_spine,
     point_to_point,
 )
@@ -23,6 +25,7 @@ from testbed.transport.simulation import (
 GBPS = 10**9
 LINK = LinkSettings(rate_bps=GBPS, delay_ns=1000)
 PORT = PortSettings(low_capacity_bytes=10**7, medium_capacity_bytes=10**7, high_capacity_bytes=10**7)
+TIER = Tier(link=LINK, port=PORT)
 SLOT_NS = (100 + 66) * 8
 
 
@@ -71,12 +74,9 @@ def two_leaves(
     a, b = Host("a", "b", count), Host("b")
     network = leaf_spine(
         [a, b],
-        leaves=2,
-        hosts_per_leaf=1,
-        spines=spines,
-        host_link=LINK,
-        fabric_link=LINK,
-        port=PORT,
+        LeafSpineSize(leaves=2, hosts_per_leaf=1, spines=spines),
+        host_tier=TIER,
+        fabric_tier=TIER,
         overrides=overrides or {},
         seed=seed,
     )

@@ -18,11 +18,13 @@ from testbed.transport.simulation import (
     Events,
     Frame,
     Impairments,
+    LeafSpineSize,
     Line,
     LinkSettings,
     Network,
     Port,
     PortSettings,
+    Tier,
     leaf_spine,
     star,
 )
@@ -275,8 +277,9 @@ def test_packet_trimmed_upstream_keeps_its_class_and_is_not_of_the_last_hop() ->
     """Two hosts of one leaf send through one spine to the other leaf: its uplink is where they are trimmed."""
     hosts = [Blaster("a", "c", 200), Blaster("b", "c", 200), Blaster("c"), Blaster("d")]
     link = LinkSettings(rate_bps=GBPS, delay_ns=100)
-    port = replace(ROOMY, trim_threshold_bytes=10 * WIRE)
-    network = leaf_spine(hosts, leaves=2, hosts_per_leaf=2, spines=1, host_link=link, fabric_link=link, port=port)
+    tier = Tier(link=link, port=replace(ROOMY, trim_threshold_bytes=10 * WIRE))
+    size = LeafSpineSize(leaves=2, hosts_per_leaf=2, spines=1)
+    network = leaf_spine(hosts, size, host_tier=tier, fabric_tier=tier)
     network.run()
     trimmed = [datagram for datagram in hosts[2].arrived if datagram.trimmed]
     assert len(trimmed) == network.ports["leaf0->spine0"].trimmed == network.statistics().trimmed > 50

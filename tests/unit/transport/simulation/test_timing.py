@@ -13,10 +13,12 @@ from testbed.transport.simulation import (
     ContractError,
     Deadlock,
     Ended,
+    LeafSpineSize,
     LinkSettings,
     Livelock,
     Network,
     PortSettings,
+    Tier,
     leaf_spine,
     point_to_point,
     star,
@@ -25,6 +27,7 @@ from testbed.transport.simulation import (
 GBPS = 10**9
 LINK = LinkSettings(rate_bps=GBPS, delay_ns=1000)
 PORT = PortSettings(low_capacity_bytes=10**6, medium_capacity_bytes=10**6, high_capacity_bytes=10**6)
+TIER = Tier(link=LINK, port=PORT)
 PAYLOAD = bytes(1000 - WIRE_OVERHEAD_BYTES)
 """1000 bytes on the wire, 8 us at 1 Gb/s."""
 
@@ -142,7 +145,8 @@ def test_slow_line_behind_the_switch_spaces_the_datagrams() -> None:
 def test_four_lines_across_a_leaf_spine_and_two_within_a_leaf() -> None:
     hosts = [Peer(name) for name in "abcd"]
     fabric = LinkSettings(rate_bps=10 * GBPS, delay_ns=500)
-    network = leaf_spine(hosts, leaves=2, hosts_per_leaf=2, spines=3, host_link=LINK, fabric_link=fabric, port=PORT)
+    size = LeafSpineSize(leaves=2, hosts_per_leaf=2, spines=3)
+    network = leaf_spine(hosts, size, host_tier=TIER, fabric_tier=Tier(link=fabric, port=PORT))
     hosts[0].send("d", PAYLOAD)
     hosts[2].send("d", PAYLOAD[:-500])
     network.run()
@@ -285,7 +289,7 @@ def test_settings_and_names_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="same address"):
         point_to_point(a, Peer("a"), link=LINK)
     with pytest.raises(ConfigurationError, match="do not hold 2"):
-        leaf_spine([a, b], leaves=2, hosts_per_leaf=2, spines=1, host_link=LINK, fabric_link=LINK, port=PORT)
+        leaf_spine([a, b], LeafSpineSize(leaves=2, hosts_per_leaf=2, spines=1), host_tier=TIER, fabric_tier=TIER)
     with pytest.raises(ConfigurationError, match="rate"):
         LinkSettings(rate_bps=0, delay_ns=0)
     bare = Network([a, b])

@@ -15,7 +15,7 @@ from testbed.transport.uet.packets.codes import Mode, ReturnCode
 from testbed.transport.uet.packets.psn import psn_add
 from testbed.transport.uet.security.key_derivation import DomainKey
 from testbed.transport.uet.security.tss import SecureDomain, SecurityMode
-from testbed.transport.uet.security.tss_header import MAX_COUNTER
+from testbed.transport.uet.security.tss_header import MAX_COUNTER, Tsc
 from testbed.transport.uet.semantics.operations import Operation
 
 KEY = 5
@@ -27,7 +27,7 @@ ALL = Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
 
 
 def domain(key: DomainKey = SECRET, *, ssi: int | None = None, first: int = 1, **settings: object) -> SecureDomain:
-    return SecureDomain(SDI, key, first_counter=first, ssi=ssi, **settings)  # type: ignore[arg-type]
+    return SecureDomain(SDI, key, first_tsc=Tsc(counter=first), ssi=ssi, **settings)  # type: ignore[arg-type]
 
 
 class Secure(WirePair):
@@ -111,7 +111,7 @@ def test_congestion_control_counts_the_same_bytes_at_both_ends() -> None:
         (domain(OTHER), "security-bad-icv"),
         (domain(ssi=3), "security-ssi-unexpected"),
         (domain(an=1), "security-wrong-an"),
-        (SecureDomain(SDI + 1, SECRET, first_counter=1), "security-unknown-sdi"),
+        (SecureDomain(SDI + 1, SECRET, first_tsc=Tsc(counter=1)), "security-unknown-sdi"),
         (None, "security-not-protected"),
     ],
 )

@@ -21,8 +21,15 @@ from testbed.transport.uet.security.key_derivation import (
     load_key,
 )
 from testbed.transport.uet.security.replay import ReplayVerdict, ReplayWindow
-from testbed.transport.uet.security.tss import SecureDomain, SecurityError, SecurityMode, SecurityReason, first_counter
-from testbed.transport.uet.security.tss_header import MAX_COUNTER, TssHeader, is_protected
+from testbed.transport.uet.security.tss import (
+    ReplayProtection,
+    SecureDomain,
+    SecurityError,
+    SecurityMode,
+    SecurityReason,
+    first_counter,
+)
+from testbed.transport.uet.security.tss_header import MAX_COUNTER, Tsc, TssHeader, is_protected
 
 KEY_TEXT = "feffe9928665731c6d6a8f9467308308feffe9928665731c6d6a8f9467308308"
 KEY = load_key(KEY_TEXT)
@@ -60,13 +67,11 @@ def domain(
     return SecureDomain(
         sdi,
         key,
-        first_counter=first,
+        first_tsc=Tsc(epoch=epoch, counter=first),
         mode=mode,
         ssi=ssi,
         an=an,
-        epoch=epoch,
-        epoch_lifetime=lifetime,
-        replay_window=window,
+        replay_protection=ReplayProtection(epoch_lifetime=lifetime, window=window),
     )
 
 
@@ -525,7 +530,8 @@ def test_cipher_library_is_loaded_only_when_a_packet_is_sealed() -> None:
         "import sys\n"
         "from testbed.transport.uet.security.key_derivation import load_key\n"
         "from testbed.transport.uet.security.tss import SecureDomain\n"
-        f"d = SecureDomain(1, load_key('{KEY_TEXT}'), first_counter=0)\n"
+        "from testbed.transport.uet.security.tss_header import Tsc\n"
+        f"d = SecureDomain(1, load_key('{KEY_TEXT}'), first_tsc=Tsc(counter=0))\n"
         "before = 'cryptography' in sys.modules\n"
         f"d.seal('{A}', '{B}', 1, b'')\n"
         "print(before, 'cryptography' in sys.modules)\n"
