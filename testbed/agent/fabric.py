@@ -18,13 +18,14 @@ from types import TracebackType
 from typing import Self
 
 from testbed.agent.agent import Agent, begin_closing
-from testbed.agent.fabric_endpoint import FabricEndpoint, WritableBuffer
+from testbed.agent.fabric_endpoint import FabricEndpoint
 from testbed.agent.sockets import SocketConfig
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.memory import Access, MemoryRegion
 from testbed.transport.uet.security.tss import SecureDomain
+from testbed.transport.uet.semantics.endpoint import WritableBuffer
 from testbed.transport.uet.trace import Trace
 
 CLOSE_PATIENCE_S = 2.0

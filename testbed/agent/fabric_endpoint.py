@@ -9,14 +9,15 @@ from typing import Protocol
 
 from testbed.agent.completions import CompletionError, CompletionQueue, Depth
 from testbed.transport.uet.addressing import FepAddress
+from testbed.transport.uet.atomics import Amo
 from testbed.transport.uet.errors import UsageError
-from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode, ReturnCode
-from testbed.transport.uet.semantics.endpoint import Buffer, Endpoint, SendKind
+from testbed.transport.uet.memory import RemoteBuffer
+from testbed.transport.uet.packets.codes import Mode, ReturnCode
+from testbed.transport.uet.semantics.endpoint import Buffer, Endpoint, SendKind, TaggedMessage, WritableBuffer
 from testbed.transport.uet.semantics.operations import Operation, OpKind
 
 Peer = FepAddress | str
 """`10.0.0.2` (process 0, resource index 1) or `ip/pid/ri`, of the endpoint's own job; or any address."""
-WritableBuffer = bytearray | memoryview
 
 
 class EndpointDomain(Protocol):
@@ -109,8 +110,8 @@ class FabricEndpoint:
         how: SendKind = SendKind.EAGER,
     ) -> Operation:
         """Send a message to the oldest receive of this tag (64 bits)."""
-        options = {"mode": mode, "header_data": header_data, "how": how}
-        return await self._do(self._transmits, self._core.tsend, self._peer(to), data, tag, **options)
+        message = TaggedMessage(data, tag, header_data)
+        return await self._do(self._transmits, self._core.tsend, self._peer(to), message, mode=mode, how=how)
 
     def post_tsend(
         self,
@@ -124,8 +125,9 @@ class FabricEndpoint:
         context: object = None,
     ) -> Operation:
         """`tsend`, without waiting."""
-        options = {"mode": mode, "header_data": header_data, "how": how, "context": context}
-        return self._post(self._transmits, self._core.tsend, self._peer(to), data, tag, **options)
+        message = TaggedMessage(data, tag, header_data)
+        options = {"mode": mode, "how": how, "context": context}
+        return self._post(self._transmits, self._core.tsend, self._peer(to), message, **options)
 
     async def recv(self, buffer: WritableBuffer) -> Operation:
         """Receive the next message of `send` into `buffer`."""
@@ -166,23 +168,21 @@ class FabricEndpoint:
         self,
         to: Peer,
         data: Buffer,
-        key: int,
-        offset: int = 0,
+        remote_buffer: RemoteBuffer,
         *,
         mode: Mode = Mode.RUD,
         header_data: int | None = None,
     ) -> Operation:
-        """Write into the peer's memory region. With `header_data` the peer's completion queue tells it."""
+        """Write into the peer's memory. With `header_data` the peer's completion queue tells it."""
         peer = self._peer(to)
         options = {"mode": mode, "header_data": header_data}
-        return await self._do(self._transmits, self._core.write, peer, data, key, offset, **options)
+        return await self._do(self._transmits, self._core.write, peer, data, remote_buffer, **options)
 
     def post_write(
         self,
         to: Peer,
         data: Buffer,
-        key: int,
-        offset: int = 0,
+        remote_buffer: RemoteBuffer,
         *,
         mode: Mode = Mode.RUD,
         header_data: int | None = None,
@@ -190,100 +190,57 @@ class FabricEndpoint:
     ) -> Operation:
         """`write`, without waiting."""
         options = {"mode": mode, "header_data": header_data, "context": context}
-        return self._post(self._transmits, self._core.write, self._peer(to), data, key, offset, **options)
+        return self._post(self._transmits, self._core.write, self._peer(to), data, remote_buffer, **options)
 
     async def read(
-        self, to: Peer, buffer: WritableBuffer, key: int, offset: int = 0, *, mode: Mode = Mode.RUD
+        self, to: Peer, buffer: WritableBuffer, remote_buffer: RemoteBuffer, *, mode: Mode = Mode.RUD
     ) -> Operation:
-        """Read from the peer's memory region into `buffer`."""
-        return await self._do(self._transmits, self._core.read, self._peer(to), buffer, key, offset, mode=mode)
+        """Read from the peer's memory into `buffer`."""
+        return await self._do(self._transmits, self._core.read, self._peer(to), buffer, remote_buffer, mode=mode)
 
     def post_read(
         self,
         to: Peer,
         buffer: WritableBuffer,
-        key: int,
-        offset: int = 0,
+        remote_buffer: RemoteBuffer,
         *,
         mode: Mode = Mode.RUD,
         context: object = None,
     ) -> Operation:
         """`read`, without waiting."""
         peer = self._peer(to)
-        return self._post(self._transmits, self._core.read, peer, buffer, key, offset, mode=mode, context=context)
+        return self._post(self._transmits, self._core.read, peer, buffer, remote_buffer, mode=mode, context=context)
 
-    async def atomic(
-        self,
-        to: Peer,
-        opcode: AmoOpcode,
-        datatype: AmoType,
-        operand: Buffer,
-        key: int,
-        offset: int = 0,
-        *,
-        mode: Mode = Mode.RUD,
-    ) -> Operation:
-        """An atomic operation on the peer's memory; `operand` is little-endian, and may be several in a row."""
-        return await self._amo(to, opcode, datatype, operand, key, offset, mode=mode)
+    async def atomic(self, to: Peer, amo: Amo, remote_buffer: RemoteBuffer, *, mode: Mode = Mode.RUD) -> Operation:
+        """An atomic operation on the peer's memory."""
+        return await self._do(self._transmits, self._core.atomic, self._peer(to), amo, remote_buffer, mode=mode)
 
     async def fetch_atomic(
         self,
         to: Peer,
-        opcode: AmoOpcode,
-        datatype: AmoType,
-        operand: Buffer,
+        amo: Amo,
         result: WritableBuffer,
-        key: int,
-        offset: int = 0,
+        remote_buffer: RemoteBuffer,
         *,
         mode: Mode = Mode.RUD,
     ) -> Operation:
         """An atomic operation whose old value comes back into `result`."""
-        return await self._amo(to, opcode, datatype, operand, key, offset, mode=mode, fetch=result)
-
-    async def compare_atomic(
-        self,
-        to: Peer,
-        opcode: AmoOpcode,
-        datatype: AmoType,
-        operand: Buffer,
-        compare: bytes,
-        key: int,
-        offset: int = 0,
-        *,
-        result: WritableBuffer | None = None,
-        mode: Mode = Mode.RUD,
-    ) -> Operation:
-        """A compare-and-swap, or MSWAP with `compare` as its mask; the old value comes back into `result`."""
-        options = {"mode": mode, "fetch": result, "compare": compare}
-        return await self._amo(to, opcode, datatype, operand, key, offset, **options)
-
-    async def _amo(
-        self, to: Peer, opcode: AmoOpcode, datatype: AmoType, operand: Buffer, key: int, offset: int, **options: object
-    ) -> Operation:
-        peer = self._peer(to)
-        return await self._do(
-            self._transmits, self._core.atomic, peer, opcode, datatype, operand, key, offset, **options
-        )
+        options = {"mode": mode, "fetch": result}
+        return await self._do(self._transmits, self._core.atomic, self._peer(to), amo, remote_buffer, **options)
 
     def post_atomic(
         self,
         to: Peer,
-        opcode: AmoOpcode,
-        datatype: AmoType,
-        operand: Buffer,
-        key: int,
-        offset: int = 0,
+        amo: Amo,
+        remote_buffer: RemoteBuffer,
         *,
         result: WritableBuffer | None = None,
-        compare: bytes = b"",
         mode: Mode = Mode.RUD,
         context: object = None,
     ) -> Operation:
-        """`atomic`, `fetch_atomic` or `compare_atomic`, without waiting."""
-        peer = self._peer(to)
-        options = {"fetch": result, "compare": compare, "mode": mode, "context": context}
-        return self._post(self._transmits, self._core.atomic, peer, opcode, datatype, operand, key, offset, **options)
+        """`atomic`, or with `result` `fetch_atomic`, without waiting."""
+        options = {"fetch": result, "mode": mode, "context": context}
+        return self._post(self._transmits, self._core.atomic, self._peer(to), amo, remote_buffer, **options)
 
     # --- life of operations ------------------------------------------------------------------------------
 

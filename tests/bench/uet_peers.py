@@ -21,7 +21,7 @@ from testbed.transport.datagram import Incoming
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.fep import Fep
-from testbed.transport.uet.memory import Access
+from testbed.transport.uet.memory import Access, RemoteBuffer
 
 PORT = 9100
 JOB = 7
@@ -114,7 +114,7 @@ def agent(number: int, count: int, total: int) -> None:
     for step in range(1, count):
         peer = (number + step) % count
         to = FepAddress(address_of(peer), 0, 1, JOB)
-        endpoint.write(to, data, KEY, ((number - peer) % count - 1) * size, time.monotonic_ns())
+        endpoint.write(to, data, RemoteBuffer(KEY, ((number - peer) % count - 1) * size), time.monotonic_ns())
     own.loop.touch()
     done = own.drive(lambda: len(endpoint.completions) == count - 1, PATIENCE_NS)
     took_s = (time.monotonic_ns() - begin) / SECOND_NS
@@ -160,7 +160,7 @@ def contexts(count: int) -> None:
         far.register(far_memory, Access.REMOTE_WRITE, job, key=job)
         endpoint = near.endpoint(job_id=job)
         for _ in range(min(64, count // 2 - (job - 1) * 64)):
-            endpoint.write(FepAddress(far.address, job_id=job), b"x" * 8, job, 0, now)
+            endpoint.write(FepAddress(far.address, job_id=job), b"x" * 8, RemoteBuffer(job), now)
         while not all(fep.idle for fep in (near, far)):
             now += 1000
             for source, target in ((near, far), (far, near)):

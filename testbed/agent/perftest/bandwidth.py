@@ -65,9 +65,9 @@ class BandwidthRun:
             case Verb.SEND:
                 self._endpoint.send(session.peer, self._data, now, mode=mode)
             case Verb.READ:
-                self._endpoint.read(session.peer, self._data, session.peer_key, 0, now, mode=mode)
+                self._endpoint.read(session.peer, self._data, session.peer_buffer, now, mode=mode)
             case _:
-                self._endpoint.write(session.peer, self._data, session.peer_key, 0, now, mode=mode)
+                self._endpoint.write(session.peer, self._data, session.peer_buffer, now, mode=mode)
 
     def _run(self, messages: int, until_ns: int) -> None:
         self._left = messages

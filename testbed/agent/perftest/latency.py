@@ -14,6 +14,7 @@ from testbed.agent.perftest.errors import PeerGoneError
 from testbed.agent.perftest.options import Verb
 from testbed.agent.perftest.results import LatencyResult, latency_result
 from testbed.agent.perftest.session import PerftestSession, check
+from testbed.transport.uet.atomics import Amo
 from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode
 from testbed.transport.uet.semantics.operations import OpKind
 
@@ -62,14 +63,11 @@ class PingPong:
                 endpoint.send(session.peer, self._data, now, mode=mode)
             case Verb.ATOMIC:
                 fetch = session.local[: self._size]
-                operand = (1).to_bytes(8, "little")
-                key = session.peer_key
-                endpoint.atomic(
-                    session.peer, AmoOpcode.SUM, AmoType.UINT64, operand, key, 0, now, fetch=fetch, mode=mode
-                )
+                amo = Amo(AmoOpcode.SUM, AmoType.UINT64, (1).to_bytes(8, "little"))
+                endpoint.atomic(session.peer, amo, session.peer_buffer, now, fetch=fetch, mode=mode)
             case _:
                 data = None if mode is Mode.RUDI else 1
-                endpoint.write(session.peer, self._data, session.peer_key, 0, now, mode=mode, header_data=data)
+                endpoint.write(session.peer, self._data, session.peer_buffer, now, mode=mode, header_data=data)
         session.agent.loop.touch()
 
     def _answered(self) -> int:

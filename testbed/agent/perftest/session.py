@@ -18,7 +18,7 @@ from testbed.transport.uet.addressing import JOB_LIMIT, FepAddress
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
-from testbed.transport.uet.memory import Access
+from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.security.tss import SecureDomain, SecurityMode, first_counter
 from testbed.transport.uet.security.tss_header import Tsc
 from testbed.transport.uet.semantics.endpoint import Endpoint
@@ -72,7 +72,7 @@ class PerftestSession:
         """What the peer writes, reads and sends into."""
         self.region = fep.register(self.remote, _REMOTE, job_id)
         self.peer = FepAddress(peer, 0, _RESOURCE_INDEX, job_id)
-        self.peer_key = 0
+        self.peer_buffer = RemoteBuffer(0)
 
     # --- meeting -----------------------------------------------------------------------------------------
 
@@ -189,5 +189,5 @@ def _meet(options: Options, config: UetConfig, agent: Agent, channel: Channel) -
     if not theirs:
         theirs = heard()
         check_hello(theirs, options)
-    session.peer_key = int(theirs["key"], 16)
+    session.peer_buffer = RemoteBuffer(int(theirs["key"], 16))
     return session

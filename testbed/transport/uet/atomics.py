@@ -39,6 +39,17 @@ from testbed.transport.uet.errors import UetError
 from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, ReturnCode
 
 
+class Amo(NamedTuple):
+    """An atomic memory operation, as its initiator asks for it."""
+
+    opcode: AmoOpcode
+    datatype: AmoType
+    operand: bytes | bytearray | memoryview
+    """One element or several in a row, little-endian."""
+    compare: bytes = b""
+    """The value compared (CSWAP family), or the mask (MSWAP)."""
+
+
 class AtomicRefused(UetError):
     """The target is left as it was; `return_code` is what the response says."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntFlag
 from random import Random
+from typing import NamedTuple
 
 from testbed.transport.uet.addressing import JOB_LIMIT
 from testbed.transport.uet.errors import UetError, UsageError
@@ -33,6 +34,16 @@ _ALL_ACCESS = 0x0F
 _PERMITTED = tuple(
     frozenset(asked for asked in range(_ALL_ACCESS + 1) if asked & ~granted == 0) for granted in range(_ALL_ACCESS + 1)
 )
+
+
+class RemoteBuffer(NamedTuple):
+    """A place in memory that a peer has registered, as an initiator names it (fi_rma(3)). Its length is that of the
+    operation on it."""
+
+    key: int
+    """`memory_key` of the region, 64 bits."""
+    offset: int = 0
+    """`buffer_offset` of the first byte, 64 bits: counted from the region's `base`, which the target has chosen."""
 
 
 class AccessRefused(UetError):

@@ -21,7 +21,7 @@ from testbed.transport.uet.delivery.pdc import Pdc
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.packets.codes import RETURN_CODE_MEANINGS, Mode, ReturnCode
-from testbed.transport.uet.semantics.endpoint import Endpoint
+from testbed.transport.uet.semantics.endpoint import Endpoint, TaggedMessage
 from testbed.transport.uet.semantics.operations import Operation
 from testbed.worker.curves import MOST_CHANNELS, ChannelState
 from testbed.worker.errors import ProgramError, TrafficError
@@ -180,7 +180,8 @@ class UetTraffic:
             data = self._buffers.outgoing(step)
         to = FepAddress(self._addresses[step.destination], 0, _RESOURCE_INDEX, self._settings.job_id)
         try:
-            nic.endpoint.tsend(to, data, step.number, time.monotonic_ns(), mode=self._mode, context=step)
+            message = TaggedMessage(data, step.number)
+            nic.endpoint.tsend(to, message, time.monotonic_ns(), mode=self._mode, context=step)
         except UsageError as error:
             raise TrafficError(f"{self._what(step)}: {error}") from error
         self._sent_bytes[step.channel] += step.size_bytes

@@ -19,6 +19,7 @@ from wire_pair import JOB, run_together
 from testbed.transport.datagram import Incoming
 from testbed.transport.uet.delivery.states import PdcState
 from testbed.transport.uet.fep import Fep
+from testbed.transport.uet.memory import RemoteBuffer
 from testbed.transport.uet.packets.codes import Mode, ReturnCode
 
 DATAGRAMS = int(os.environ.get("TESTBED_FUZZ_DATAGRAMS", "30000"))
@@ -84,13 +85,13 @@ def check_still_works(scene: Scene) -> None:
     if not scene.secure:
         stranger = Fep("10.0.0.9", scene.a.config, Random(1), scene.now)
         end = stranger.endpoint(job_id=JOB)
-        operation = end.write(scene.to_b, b"still works", KEY, 0, scene.now)
+        operation = end.write(scene.to_b, b"still works", RemoteBuffer(KEY), scene.now)
         everybody = (scene.a, scene.b, stranger)
         scene.now = run_together(everybody, operation, scene.now, step_ns=3 * STEP_NS)
         assert operation.ok, operation
         assert scene.memory[scene.b.address].shared[:11] == b"still works"
     for _ in range(3):
-        operation = scene.ea.write(scene.to_b, b"as do we", KEY, 0, scene.now)
+        operation = scene.ea.write(scene.to_b, b"as do we", RemoteBuffer(KEY), scene.now)
         scene.run(operation)
         if operation.ok:
             break
@@ -132,8 +133,10 @@ def test_guesses_of_somebody_who_sees_nothing() -> None:
         scene = Scene(random, Hostile(random))
         for established in (False, True):
             for size in (10, 3000):
-                scene.operations.append(scene.ea.write(scene.to_b, bytes(size), KEY, 0, scene.now, mode=mode))
-                scene.operations.append(scene.ea.read(scene.to_b, scene.buffer(size), KEY, 0, scene.now, mode=mode))
+                scene.operations += [
+                    scene.ea.write(scene.to_b, bytes(size), RemoteBuffer(KEY), scene.now, mode=mode),
+                    scene.ea.read(scene.to_b, scene.buffer(size), RemoteBuffer(KEY), scene.now, mode=mode),
+                ]
             if not established:
                 scene.run(*scene.operations)
                 assert all(operation.ok for operation in scene.operations)

@@ -9,13 +9,14 @@ from hostile_wire import Hostile
 from wire_pair import JOB, MS, WirePair
 
 from testbed.transport.datagram import Outgoing
+from testbed.transport.uet.atomics import Amo
 from testbed.transport.uet.fep import Fep
-from testbed.transport.uet.memory import Access
+from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode
 from testbed.transport.uet.security.key_derivation import DomainKey
 from testbed.transport.uet.security.tss import SecureDomain
 from testbed.transport.uet.security.tss_header import Tsc
-from testbed.transport.uet.semantics.endpoint import SendKind
+from testbed.transport.uet.semantics.endpoint import SendKind, TaggedMessage
 from testbed.transport.uet.semantics.operations import Operation
 
 SIZE = 4096
@@ -90,19 +91,19 @@ class Scene(WirePair):
             add(end.recv(self.buffer(2 * size), self.now))
             add(end.trecv(self.buffer(2 * size), random.randrange(4), self.now, ignore=random.choice((0, 3))))
             add(end.send(to, data, self.now, mode=mode, header_data=random.choice((None, 9))))
-            add(end.tsend(to, data[:100], random.randrange(4), self.now, mode=mode))
-            add(end.write(to, data, KEY, 64, self.now, mode=mode))
-            add(end.write(to, data[:9], READ_ONLY_KEY, 64, self.now, mode=mode))
-            add(end.write(to, data[:9], FOREIGN_KEY, 64, self.now, mode=mode))
-            add(end.read(to, self.buffer(size), KEY, 0, self.now, mode=mode))
-            add(end.read(to, self.buffer(8), READ_ONLY_KEY, 0, self.now, mode=mode))
+            add(end.tsend(to, TaggedMessage(data[:100], random.randrange(4)), self.now, mode=mode))
+            add(end.write(to, data, RemoteBuffer(KEY, 64), self.now, mode=mode))
+            add(end.write(to, data[:9], RemoteBuffer(READ_ONLY_KEY, 64), self.now, mode=mode))
+            add(end.write(to, data[:9], RemoteBuffer(FOREIGN_KEY, 64), self.now, mode=mode))
+            add(end.read(to, self.buffer(size), RemoteBuffer(KEY), self.now, mode=mode))
+            add(end.read(to, self.buffer(8), RemoteBuffer(READ_ONLY_KEY), self.now, mode=mode))
             one = (1).to_bytes(8, "little")
-            fetch = self.buffer(8)
-            add(end.atomic(to, AmoOpcode.SUM, AmoType.INT64, one, KEY, 0, self.now, mode=mode, fetch=fetch))
-            swap = {"compare": bytes(8), "mode": mode}
-            add(end.atomic(to, AmoOpcode.CSWAP, AmoType.UINT64, one, KEY, 8, self.now, **swap))
+            increment = Amo(AmoOpcode.SUM, AmoType.INT64, one)
+            swap = Amo(AmoOpcode.CSWAP, AmoType.UINT64, one, compare=bytes(8))
+            add(end.atomic(to, increment, RemoteBuffer(KEY), self.now, mode=mode, fetch=self.buffer(8)))
+            add(end.atomic(to, swap, RemoteBuffer(KEY, 8), self.now, mode=mode))
             for how in (SendKind.RENDEZVOUS, SendKind.DEFERRABLE):
-                add(end.tsend(to, data, random.randrange(4, 6), self.now, mode=mode, how=how))
+                add(end.tsend(to, TaggedMessage(data, random.randrange(4, 6)), self.now, mode=mode, how=how))
             add(end.trecv(self.buffer(2 * size), 4, self.now, ignore=1))
             add(end.send(to, data[:30], self.now, mode=Mode.UUD))
 
@@ -135,7 +136,7 @@ def receiver_credits(random: Random, hostile: Hostile) -> Scene:
 def reads_pending(random: Random, hostile: Hostile) -> Scene:
     scene = Scene(random, hostile)
     for _ in range(4):
-        scene.operations.append(scene.ea.read(scene.to_b, scene.buffer(SIZE), KEY, 0, scene.now))
+        scene.operations.append(scene.ea.read(scene.to_b, scene.buffer(SIZE), RemoteBuffer(KEY), scene.now))
     for packet in scene.take(scene.a):
         scene.give(packet)
     for packet in scene.take(scene.b)[::3]:
@@ -154,7 +155,7 @@ def quiesce(random: Random, hostile: Hostile) -> Scene:
 
 def ack_wait(random: Random, hostile: Hostile) -> Scene:
     scene = Scene(random, hostile)
-    scene.operations.append(scene.ea.write(scene.to_b, bytes(100), KEY, 0, scene.now))
+    scene.operations.append(scene.ea.write(scene.to_b, bytes(100), RemoteBuffer(KEY), scene.now))
     scene.settle()
     scene.a.close(scene.now)
     scene.take(scene.a)
@@ -183,8 +184,8 @@ def rudi(random: Random, hostile: Hostile) -> Scene:
     scene = Scene(random, hostile)
     for _ in range(3):
         for end, to in ((scene.ea, scene.to_b), (scene.eb, scene.to_a)):
-            scene.operations.append(end.write(to, bytes(2000), KEY, 0, scene.now, mode=Mode.RUDI))
-            scene.operations.append(end.read(to, scene.buffer(2000), KEY, 0, scene.now, mode=Mode.RUDI))
+            scene.operations.append(end.write(to, bytes(2000), RemoteBuffer(KEY), scene.now, mode=Mode.RUDI))
+            scene.operations.append(end.read(to, scene.buffer(2000), RemoteBuffer(KEY), scene.now, mode=Mode.RUDI))
         scene.settle(scene.some_arrive(0.5))
     return scene
 
@@ -194,7 +195,7 @@ def unexpected(random: Random, hostile: Hostile) -> Scene:
     for how in (SendKind.EAGER, SendKind.RENDEZVOUS, SendKind.DEFERRABLE):
         for tag in range(5):
             data = random.randbytes(200 * tag)
-            scene.operations.append(scene.ea.tsend(scene.to_b, data, tag, scene.now, how=how))
+            scene.operations.append(scene.ea.tsend(scene.to_b, TaggedMessage(data, tag), scene.now, how=how))
             scene.operations.append(scene.ea.send(scene.to_b, data, scene.now, how=how))
     scene.settle(scene.some_arrive(0.8), rounds=100)
     for tag in range(3):

@@ -19,11 +19,12 @@ from testbed.transport.simulation import (
     star,
 )
 from testbed.transport.uet.addressing import FepAddress
+from testbed.transport.uet.atomics import Amo
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.fep import Fep
-from testbed.transport.uet.memory import Access
+from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode
-from testbed.transport.uet.semantics.endpoint import Endpoint, SendKind
+from testbed.transport.uet.semantics.endpoint import Endpoint, SendKind, TaggedMessage
 from testbed.transport.uet.semantics.operations import Operation
 
 JOB = 7
@@ -235,25 +236,25 @@ class Chaos:
                 received = peer.endpoint.trecv(buffer, number, there)
                 how = SendKind.EAGER if kind == "tsend" else SendKind(kind)
                 header = number if kind == "tsend" else None
-                issued.operation = endpoint.tsend(to, data, number, at, mode=mode, how=how, header_data=header)
+                issued.operation = endpoint.tsend(to, TaggedMessage(data, number, header), at, mode=mode, how=how)
             peer.received.append((received, buffer))
         elif kind == "write" or (kind == "rudi" and random.random() < 0.5):
             issued.kind = "write"
             issued.mode = mode if kind == "write" else Mode.RUDI
             issued.offset = (number * 3000) % (self.room - 3000)
-            issued.operation = endpoint.write(to, data, WRITTEN, issued.offset, at, mode=issued.mode)
+            issued.operation = endpoint.write(to, data, RemoteBuffer(WRITTEN, issued.offset), at, mode=issued.mode)
         elif kind in ("read", "rudi"):
             issued.kind = "read"
             issued.buffer = bytearray(size)
             issued.offset = random.randrange(CONSTANT_BYTES - size)
             issued.mode = mode if kind == "read" else Mode.RUDI
-            issued.operation = endpoint.read(to, issued.buffer, CONSTANTS, issued.offset, at, mode=issued.mode)
+            constants = RemoteBuffer(CONSTANTS, issued.offset)
+            issued.operation = endpoint.read(to, issued.buffer, constants, at, mode=issued.mode)
         else:
-            one = (1).to_bytes(8, "little")
+            increment = Amo(AmoOpcode.SUM, AmoType.UINT64, (1).to_bytes(8, "little"))
+            counter = RemoteBuffer(COUNTERS, 8 * source)
             fetch = bytearray(8) if random.random() < 0.5 else None
-            issued.operation = endpoint.atomic(
-                to, AmoOpcode.SUM, AmoType.UINT64, one, COUNTERS, 8 * source, at, fetch=fetch, mode=mode
-            )
+            issued.operation = endpoint.atomic(to, increment, counter, at, fetch=fetch, mode=mode)
         self.issued.append(issued)
         self.network.wake(life.address)
         self.network.wake(peer.address)

@@ -18,7 +18,7 @@ from testbed.transport.simulation import (
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.fep import Fep
-from testbed.transport.uet.memory import Access
+from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.semantics.endpoint import Endpoint
 from testbed.transport.uet.semantics.operations import Operation
 from testbed.transport.uet.trace import Trace
@@ -98,7 +98,7 @@ class Fabric:
         key = KEY + len(self.transfers)
         self.feps[target].register(bytearray(size), ALL_ACCESS, JOB, key)
         data = bytes([key & 0xFF]) * size
-        operation = self.endpoints[source].write(self.addresses[target], data, key, 0, self.network.now)
+        operation = self.endpoints[source].write(self.addresses[target], data, RemoteBuffer(key), self.network.now)
         self.transfers.append(Transfer(source, target, operation))
         return operation
 

@@ -16,10 +16,11 @@ from testbed.agent.completions import CompletionError
 from testbed.agent.fabric import Fabric
 from testbed.transport.datagram import Incoming
 from testbed.transport.uet.addressing import FepAddress
+from testbed.transport.uet.atomics import Amo
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
-from testbed.transport.uet.memory import Access
+from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode, ReturnCode
 from testbed.transport.uet.semantics.endpoint import SendKind
 from testbed.transport.uet.semantics.operations import OpKind
@@ -112,10 +113,10 @@ def test_tags_choose_the_receive() -> None:
 @pytest.mark.parametrize("mode", [Mode.RUD, Mode.ROD, Mode.RUDI])
 def test_write_and_read(mode: Mode) -> None:
     async def scene(pair: Pair) -> None:
-        await pair.a.write(pair.to_b, pattern(SIZE), KEY, 100, mode=mode)
+        await pair.a.write(pair.to_b, pattern(SIZE), RemoteBuffer(KEY, 100), mode=mode)
         assert pair.memory[100 : 100 + SIZE] == pattern(SIZE)
         back = bytearray(SIZE)
-        read = await pair.a.read(pair.to_b, back, KEY, 100, mode=mode)
+        read = await pair.a.read(pair.to_b, back, RemoteBuffer(KEY, 100), mode=mode)
         assert read.length == SIZE and back == pattern(SIZE)
 
     run(scene)
@@ -126,14 +127,14 @@ def test_atomics() -> None:
         def number(value: int) -> bytes:
             return value.to_bytes(8, "little")
 
-        await pair.a.atomic(pair.to_b, AmoOpcode.SUM, AmoType.UINT64, number(5), KEY, 8)
+        await pair.a.atomic(pair.to_b, Amo(AmoOpcode.SUM, AmoType.UINT64, number(5)), RemoteBuffer(KEY, 8))
         old = bytearray(8)
-        await pair.a.fetch_atomic(pair.to_b, AmoOpcode.SUM, AmoType.UINT64, number(2), old, KEY, 8)
+        await pair.a.fetch_atomic(pair.to_b, Amo(AmoOpcode.SUM, AmoType.UINT64, number(2)), old, RemoteBuffer(KEY, 8))
         assert old == number(5)
-        swap = (pair.to_b, AmoOpcode.CSWAP, AmoType.UINT64, number(1))
-        await pair.a.compare_atomic(*swap, number(6), KEY, 8, result=old)
+        swap = Amo(AmoOpcode.CSWAP, AmoType.UINT64, number(1), compare=number(6))
+        await pair.a.fetch_atomic(pair.to_b, swap, old, RemoteBuffer(KEY, 8))
         assert old == number(7) == pair.memory[8:16]
-        await pair.a.compare_atomic(*swap, number(7), KEY, 8)
+        await pair.a.atomic(pair.to_b, swap._replace(compare=number(7)), RemoteBuffer(KEY, 8))
         assert pair.memory[8:16] == number(1)
 
     run(scene)
@@ -152,15 +153,16 @@ def test_datagrams() -> None:
 def test_posted_operations_are_told_by_the_completion_queue() -> None:
     async def scene(pair: Pair) -> None:
         data = b"x" * 8
+        add = Amo(AmoOpcode.SUM, AmoType.UINT64, data)
         result = bytearray(8)
         receives = [pair.b.post_recv(bytearray(8), context="r"), pair.b.post_trecv(bytearray(8), 5, context="t")]
         posted = [
             pair.a.post_send(pair.to_b, data, context=1),
             pair.a.post_tsend(pair.to_b, data, 5, context=2),
-            pair.a.post_write(pair.to_b, data, KEY, context=3),
-            pair.a.post_read(pair.to_b, bytearray(8), KEY, context=4),
-            pair.a.post_atomic(pair.to_b, AmoOpcode.SUM, AmoType.UINT64, data, KEY, result=result, context=5),
-            pair.a.post_write(pair.to_b, data, KEY + 1, context=6),
+            pair.a.post_write(pair.to_b, data, RemoteBuffer(KEY), context=3),
+            pair.a.post_read(pair.to_b, bytearray(8), RemoteBuffer(KEY), context=4),
+            pair.a.post_atomic(pair.to_b, add, RemoteBuffer(KEY), result=result, context=5),
+            pair.a.post_write(pair.to_b, data, RemoteBuffer(KEY + 1), context=6),
         ]
         ended = [await anext(pair.a.completion_queue) for _ in posted]
         assert {item.context for item in ended} == {1, 2, 3, 4, 5, 6}
@@ -173,7 +175,7 @@ def test_posted_operations_are_told_by_the_completion_queue() -> None:
 
 def test_a_write_with_header_data_is_told_to_the_peer() -> None:
     async def scene(pair: Pair) -> None:
-        await pair.a.write(pair.to_b, b"news", KEY, header_data=1234)
+        await pair.a.write(pair.to_b, b"news", RemoteBuffer(KEY), header_data=1234)
         async for notice in pair.b.completion_queue:
             assert (notice.kind, notice.header_data, notice.length) == (OpKind.REMOTE_WRITE, 1234, 4)
             break
@@ -198,12 +200,12 @@ def test_peers_are_named_by_address_or_text() -> None:
 def test_a_failure_raises_with_name_number_and_meaning_of_the_return_code() -> None:
     async def scene(pair: Pair) -> None:
         with pytest.raises(CompletionError) as caught:
-            await pair.a.write(pair.to_b, b"x", KEY + 1)
+            await pair.a.write(pair.to_b, b"x", RemoteBuffer(KEY + 1))
         assert caught.value.code is ReturnCode.BAD_MKEY
         assert str(caught.value) == "write: BAD_MKEY (0x1c): no memory is registered under this key"
         pair.far.deregister(pair.region)
         with pytest.raises(CompletionError, match="BAD_MKEY"):
-            await pair.a.read(pair.to_b, bytearray(1), KEY)
+            await pair.a.read(pair.to_b, bytearray(1), RemoteBuffer(KEY))
 
     run(scene)
 
@@ -222,11 +224,11 @@ def test_what_can_never_work_raises_at_once_and_takes_no_room() -> None:
     async def scene(pair: Pair) -> None:
         for _ in range(3):
             with pytest.raises(UsageError):
-                pair.a.post_read(pair.to_b, bytearray(1), KEY, mode=Mode.UUD)
+                pair.a.post_read(pair.to_b, bytearray(1), RemoteBuffer(KEY), mode=Mode.UUD)
             with pytest.raises(UsageError):
                 await pair.a.send("nowhere", b"x")
         assert pair.a.under_way == 0
-        await pair.a.write(pair.to_b, b"x", KEY)
+        await pair.a.write(pair.to_b, b"x", RemoteBuffer(KEY))
 
     run(scene, transmit_depth=1)
 
@@ -309,14 +311,14 @@ def test_room_is_given_in_order_when_operations_end() -> None:
 def test_posting_without_room_raises_until_completions_are_read() -> None:
     async def scene(pair: Pair) -> None:
         for _ in range(2):
-            pair.a.post_write(pair.to_b, b"x", KEY)
+            pair.a.post_write(pair.to_b, b"x", RemoteBuffer(KEY))
         with pytest.raises(BlockingIOError, match="2 operations"):
-            pair.a.post_write(pair.to_b, b"x", KEY)
+            pair.a.post_write(pair.to_b, b"x", RemoteBuffer(KEY))
         await pair.fabric.reached(lambda: len(pair.a.completion_queue) == 2, PATIENCE_S)
         with pytest.raises(BlockingIOError):
-            pair.a.post_write(pair.to_b, b"x", KEY)
+            pair.a.post_write(pair.to_b, b"x", RemoteBuffer(KEY))
         assert pair.a.completion_queue.read() is not None
-        pair.a.post_write(pair.to_b, b"x", KEY)
+        pair.a.post_write(pair.to_b, b"x", RemoteBuffer(KEY))
 
     run(scene, transmit_depth=2)
 

@@ -19,8 +19,9 @@ from fabric_peer import CONFIG, JOB, KEY, SIZE, FabricPeer
 from testbed.agent.completions import CompletionError
 from testbed.agent.fabric import Domain, Fabric
 from testbed.agent.fabric_endpoint import FabricEndpoint
+from testbed.transport.uet.atomics import Amo
 from testbed.transport.uet.errors import UsageError
-from testbed.transport.uet.memory import Access
+from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode, ReturnCode
 from testbed.transport.uet.security.key_derivation import DomainKey
 from testbed.transport.uet.security.tss import SecureDomain, SecurityMode
@@ -67,15 +68,15 @@ def test_every_operation_between_two_processes() -> None:
                 [(0, digest(3)), (0, digest(3)), (5, digest(4))]
             )
             for mode, seed in ((Mode.RUD, 1), (Mode.ROD, 2), (Mode.RUDI, 6)):
-                await endpoint.write(there, pattern(seed), KEY, mode=mode)
+                await endpoint.write(there, pattern(seed), RemoteBuffer(KEY), mode=mode)
                 back = bytearray(SIZE)
-                assert (await endpoint.read(there, back, KEY, mode=mode)).length == SIZE
+                assert (await endpoint.read(there, back, RemoteBuffer(KEY), mode=mode)).length == SIZE
                 assert back == pattern(seed)
             five, nine, old = (number.to_bytes(8, "little") for number in (5, 9, 0))
-            await endpoint.atomic(there, AmoOpcode.WRITE, AmoType.UINT64, five, KEY, 8)
+            await endpoint.atomic(there, Amo(AmoOpcode.WRITE, AmoType.UINT64, five), RemoteBuffer(KEY, 8))
             result = bytearray(old)
-            swap = (there, AmoOpcode.CSWAP, AmoType.UINT64, nine, five, KEY, 8)
-            await endpoint.compare_atomic(*swap, result=result)
+            swap = Amo(AmoOpcode.CSWAP, AmoType.UINT64, nine, compare=five)
+            await endpoint.fetch_atomic(there, swap, result, RemoteBuffer(KEY, 8))
             assert result == five
             assert len(domain.fep.pdcs) == 2
             assert domain.fabric.agent.sockets(here).counters.sent > 100
@@ -96,7 +97,7 @@ def test_refusals_of_the_target_are_told_by_their_codes() -> None:
                 (readable.key, 11, ReturnCode.PERM_VIOLATION),
             ):
                 with pytest.raises(CompletionError) as caught:
-                    await endpoint.write(far.address, bytes(size), key)
+                    await endpoint.write(far.address, bytes(size), RemoteBuffer(key))
                 assert caught.value.code is code
 
     asyncio.run(whole())
@@ -145,10 +146,13 @@ def test_a_killed_peer_fails_operations_and_a_new_one_in_its_place_works() -> No
     async def scene(_: Domain, endpoint: FabricEndpoint) -> None:
         with FabricPeer(there, 1) as peer:
             await endpoint.send(there, pattern(1))
-            await endpoint.write(there, pattern(2), KEY)
+            await endpoint.write(there, pattern(2), RemoteBuffer(KEY))
             peer.kill()
             lost = [endpoint.send(there, pattern(1)) for _ in range(3)]
-            lost += [endpoint.write(there, pattern(1), KEY), endpoint.read(there, bytearray(10), KEY)]
+            lost += [
+                endpoint.write(there, pattern(1), RemoteBuffer(KEY)),
+                endpoint.read(there, bytearray(10), RemoteBuffer(KEY)),
+            ]
             for result in await asyncio.gather(*lost, return_exceptions=True):
                 assert isinstance(result, CompletionError) and result.code is ReturnCode.UNDELIVERABLE
                 assert result.operation.error
@@ -156,8 +160,8 @@ def test_a_killed_peer_fails_operations_and_a_new_one_in_its_place_works() -> No
             await endpoint.send(there, pattern(9))
             assert (await again.ended())["sha256"] == digest(9)
             back = bytearray(SIZE)
-            await endpoint.write(there, pattern(8), KEY)
-            await endpoint.read(there, back, KEY)
+            await endpoint.write(there, pattern(8), RemoteBuffer(KEY))
+            await endpoint.read(there, back, RemoteBuffer(KEY))
             assert back == pattern(8)
 
     run(scene, own_address())

@@ -21,20 +21,19 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from testbed.transport.uet.addressing import FepAddress
+from testbed.transport.uet.delivery.pdc import Pdc
+from testbed.transport.uet.delivery.receiver import Answer
 from testbed.transport.uet.errors import UsageError
-from testbed.transport.uet.memory import Access
+from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.packets.codes import Mode, Opcode, RequestBit, ReturnCode
 from testbed.transport.uet.packets.ses import StandardRequest
 from testbed.transport.uet.packets.ses_extensions import RendezvousExtension
 from testbed.transport.uet.semantics.incoming import IncomingMessage
-from testbed.transport.uet.semantics.messages import Message, ReadMessage, Target
+from testbed.transport.uet.semantics.messages import Message, MessageHeader, ReadMessage, Target
 from testbed.transport.uet.semantics.operations import Operation, OpKind
 from testbed.transport.uet.semantics.owner import SemanticsOwner
 
 if TYPE_CHECKING:
-    from testbed.transport.uet.delivery.pdc import Pdc
-    from testbed.transport.uet.delivery.receiver import Answer
     from testbed.transport.uet.semantics.endpoint import Endpoint
     from testbed.transport.uet.semantics.target import TargetSemantics
 
@@ -111,13 +110,10 @@ class Deferral:
 class _Wait:
     """An operation that waits for a peer, which is asked now and then whether it still knows why."""
 
-    __slots__ = ("asked", "doubted", "mode", "operation", "question", "remote", "settled", "subject", "target")
+    __slots__ = ("asked", "doubted", "mode", "operation", "question", "settled", "subject", "target")
 
-    def __init__(
-        self, operation: Operation, remote: str, target: Target, mode: Mode, question: Question, subject: int
-    ) -> None:
+    def __init__(self, operation: Operation, target: Target, mode: Mode, question: Question, subject: int) -> None:
         self.operation = operation
-        self.remote = remote
         self.target = target
         self.mode = mode
         self.question = question
@@ -135,11 +131,9 @@ class _Offer(_Wait):
 
     __slots__ = ("key", "left", "restart", "restarted_by")
 
-    def __init__(
-        self, operation: Operation, remote: str, target: Target, mode: Mode, key: int, left: int, token: int = 0
-    ) -> None:
+    def __init__(self, operation: Operation, target: Target, mode: Mode, key: int, left: int, token: int = 0) -> None:
         question = Question.DEFERRABLE if token else Question.RENDEZVOUS
-        super().__init__(operation, remote, target, mode, question, token << 32 if token else key)
+        super().__init__(operation, target, mode, question, token << 32 if token else key)
         self.key = key
         """Of the memory that is offered; 0 for a deferrable send."""
         self.left = left
@@ -175,19 +169,16 @@ class DeferredSends:
         self,
         endpoint: Endpoint,
         operation: Operation,
-        to: FepAddress,
         target: Target,
         payload: memoryview,
-        tag: int | None,
-        eager_bytes: int,
         mode: Mode,
         now: int,
     ) -> None:
-        """Send the first `eager_bytes`, and let the target read the rest from our memory."""
-        eager = payload[:eager_bytes]
-        rest = payload[eager_bytes:]
-        region = self._fep.register(rest, Access.REMOTE_READ, endpoint.address.job_id)
-        offer = _Offer(operation, to.ip, target, mode, region.key, len(rest))
+        """Send as much as one packet holds, and let the target read the rest from our memory."""
+        eager = payload[: self._fep.payload_bytes]
+        rest = payload[self._fep.payload_bytes :]
+        region = self._fep.register(rest, Access.REMOTE_READ, target.job_id)
+        offer = _Offer(operation, target, mode, region.key, len(rest))
         self._read_offers[region.key] = offer
         self._watch(now)
         extension = RendezvousExtension(
@@ -206,18 +197,14 @@ class DeferredSends:
                 self._withdraw(offer, ReturnCode.OK, at, "")
             offer.settled = True
 
-        pdc = self._fep.submit(to.ip, endpoint.address.job_id, mode, now)
-        opcode = Opcode.RENDEZVOUS_SEND if tag is None else Opcode.RENDEZVOUS_TSEND
-        message = Message(
-            self._fep.transfers(pdc),
-            Step(operation.kind, now, sent),
-            target,
-            opcode,
-            eager,
-            match=tag or 0,
+        pdc = self._fep.submit(target.ip, target.job_id, mode, now)
+        header = MessageHeader(
+            opcode=Opcode.RENDEZVOUS_TSEND if operation.kind is OpKind.TSEND else Opcode.RENDEZVOUS_SEND,
+            match_bits=operation.tag,
             extension=extension.encode(),
-            total=len(payload),
+            request_length=len(payload),
         )
+        message = Message(self._fep.transfers(pdc), Step(operation.kind, now, sent), target, header, eager)
         self._fep.start(pdc, message, now)
 
     def offers(self, key: int) -> bool:
@@ -246,22 +233,12 @@ class DeferredSends:
         length = len(buffer) if buffer is not None and status is ReturnCode.OK else 0
         offer.operation.complete(status, length, now, error)
 
-    def deferrable(
-        self,
-        endpoint: Endpoint,
-        operation: Operation,
-        to: FepAddress,
-        target: Target,
-        payload: memoryview,
-        tag: int | None,
-        mode: Mode,
-        now: int,
-    ) -> None:
+    def deferrable(self, operation: Operation, target: Target, payload: memoryview, mode: Mode, now: int) -> None:
         """Send, but be ready to send again when the target has a receive for it."""
         token = self._token()
-        offer = self._offers[token] = _Offer(operation, to.ip, target, mode, 0, len(payload), token)
+        offer = self._offers[token] = _Offer(operation, target, mode, 0, len(payload), token)
         self._watch(now)
-        opcode = Opcode.DEFERRABLE_SEND if tag is None else Opcode.DEFERRABLE_TSEND
+        opcode = Opcode.DEFERRABLE_TSEND if operation.kind is OpKind.TSEND else Opcode.DEFERRABLE_SEND
 
         def send(target_token: int, at: int) -> None:
             offer.settled = offer.doubted = False
@@ -272,18 +249,11 @@ class DeferredSends:
                     self._offers.pop(token, None)
                     operation.complete(step.status or ReturnCode.OK, step.length, finished, step.error)
 
-            pdc = self._fep.submit(to.ip, endpoint.address.job_id, mode, at)
-            message = Message(
-                self._fep.transfers(pdc),
-                Step(operation.kind, at, sent),
-                target,
-                opcode,
-                payload,
-                match=tag or 0,
-                address=token << 32 | target_token,
-                stop_on_deferral=True,
-            )
-            self._fep.start(pdc, message, at)
+            pdc = self._fep.submit(target.ip, target.job_id, mode, at)
+            transfers = self._fep.transfers(pdc)
+            step = Step(operation.kind, at, sent)
+            header = MessageHeader(opcode, operation.tag, token << 32 | target_token)
+            self._fep.start(pdc, Message(transfers, step, target, header, payload, stop_on_deferral=True), at)
 
         offer.restart = send
         send(0, now)
@@ -299,7 +269,7 @@ class DeferredSends:
             offer is None
             or offer.restart is None
             or offer.operation.done
-            or (offer.remote, offer.target.job_id) != (remote, header.job_id)
+            or (offer.target.ip, offer.target.job_id) != (remote, header.job_id)
             or token in (0, offer.restarted_by)
         ):
             self._fep.count("stray-restart")
@@ -346,7 +316,7 @@ class DeferredSends:
                 wait.doubted = False
 
         try:
-            pdc = self._fep.submit(wait.remote, wait.target.job_id, wait.mode, now)
+            pdc = self._fep.submit(wait.target.ip, wait.target.job_id, wait.mode, now)
         except UsageError as error:
             self._give_up(wait, now, str(error))
             return
@@ -354,10 +324,8 @@ class DeferredSends:
         step = Step(wait.operation.kind, now, answered)
         transfers = self._fep.transfers(pdc)
         nothing = memoryview(b"")
-        message = Message(
-            transfers, step, wait.target, Opcode.NO_OP, nothing, match=wait.subject, address=wait.question
-        )
-        self._fep.start(pdc, message, now)
+        header = MessageHeader(Opcode.NO_OP, wait.subject, wait.question)
+        self._fep.start(pdc, Message(transfers, step, wait.target, header, nothing), now)
 
     def knows(self, remote: str, header: StandardRequest) -> bool:
         """Tell whether what a NO_OP asks about is known here; one that asks about nothing is always right."""
@@ -366,7 +334,7 @@ class DeferredSends:
             offer = self._offers.get(subject >> 32)
             return (
                 offer is not None
-                and (offer.remote, offer.target.job_id) == (remote, header.job_id)
+                and (offer.target.ip, offer.target.job_id) == (remote, header.job_id)
                 and offer.restarted_by == subject & _TOKEN_MASK
             )
         if header.buffer_offset in (Question.RENDEZVOUS, Question.DEFERRABLE):
@@ -469,14 +437,13 @@ class DeferredSends:
 
     def _ask_to_restart(self, message: IncomingMessage, deferral: Deferral, operation: Operation, now: int) -> None:
         token = self._token()
-        header = deferral.header
         operation.source = message.source
         endpoint = message.endpoint
         assert endpoint is not None and message.source is not None
-        tokens = (header.buffer_offset >> 32) << 32 | token
+        tokens = (deferral.header.buffer_offset >> 32) << 32 | token
         to = message.source
-        target = Target(endpoint.address.job_id, to.pid_on_fep, to.resource_index, True, endpoint.initiator)
-        wait = _Wait(operation, to.ip, target, deferral.mode, Question.RESTART, tokens)
+        target = Target(to.ip, endpoint.address.job_id, to.pid_on_fep, to.resource_index, True, endpoint.initiator)
+        wait = _Wait(operation, target, deferral.mode, Question.RESTART, tokens)
         self._accepted[token] = (wait, deferral)
         self._watch(now)
 
@@ -487,14 +454,14 @@ class DeferredSends:
                 operation.complete(step.status or ReturnCode.UNDELIVERABLE, 0, at, step.error)
 
         try:
-            pdc = self._fep.submit(to.ip, endpoint.address.job_id, deferral.mode, now)
+            pdc = self._fep.submit(target.ip, target.job_id, deferral.mode, now)
         except UsageError as error:  # no PDC is free
             self._give_up(wait, now, str(error))
             return
         step = Step(operation.kind, now, sent)
         empty = memoryview(b"")
-        message_out = Message(self._fep.transfers(pdc), step, target, Opcode.DEFERRABLE_RTR, empty, match=tokens)
-        self._fep.start(pdc, message_out, now)
+        header = MessageHeader(Opcode.DEFERRABLE_RTR, tokens)
+        self._fep.start(pdc, Message(self._fep.transfers(pdc), step, target, header, empty), now)
 
     def _rendezvous_step(self, message: IncomingMessage, operation: Operation, now: int) -> Step:
         """Return what follows the eager part: copy it, and read the rest."""
@@ -554,7 +521,9 @@ class DeferredSends:
             return
         transfers = self._fep.transfers(pdc)
         relative = bool(deferral.header.flags & _SES_REL)
-        target = Target(job_id, extension.pid_on_fep, extension.resource_index, relative, endpoint.initiator)
-        source = ReadMessage(transfers, step, target, buffer, extension.read_key, extension.read_offset)
+        target = Target(
+            deferral.remote, job_id, extension.pid_on_fep, extension.resource_index, relative, endpoint.initiator
+        )
+        source = ReadMessage(transfers, step, target, buffer, RemoteBuffer(extension.read_key, extension.read_offset))
         self._fep.start(pdc, source, now)
         pdc.arm(transfers.expect(now))

@@ -7,13 +7,22 @@ from __future__ import annotations
 
 from collections import deque
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from testbed.transport.uet.addressing import FepAddress
+from testbed.transport.uet.atomics import COMPARE_OPCODES, Amo
 from testbed.transport.uet.errors import UsageError
-from testbed.transport.uet.matching import ReceiveQueue
-from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode, Opcode, ReturnCode
-from testbed.transport.uet.semantics.messages import FetchedValue, Message, ReadMessage, Target, atomic_extension
+from testbed.transport.uet.matching import ReceiveQueue, UnexpectedMessage
+from testbed.transport.uet.memory import RemoteBuffer
+from testbed.transport.uet.packets.codes import AmoOpcode, Mode, Opcode, ReturnCode
+from testbed.transport.uet.semantics.messages import (
+    FetchedValue,
+    Message,
+    MessageHeader,
+    ReadMessage,
+    Target,
+    atomic_extension,
+)
 from testbed.transport.uet.semantics.operations import Operation, OpKind
 from testbed.transport.uet.semantics.owner import SemanticsOwner
 
@@ -24,7 +33,6 @@ LONGEST_MESSAGE = (1 << 32) - 1
 """`request_length` has 32 bits."""
 ANY_TAG = (1 << 64) - 1
 _FETCHING_ONLY = frozenset({AmoOpcode.READ})
-_COMPARING = frozenset(range(AmoOpcode.CSWAP, AmoOpcode.MSWAP + 1))
 
 
 class SendKind(StrEnum):
@@ -39,12 +47,30 @@ class SendKind(StrEnum):
 
 
 Buffer = bytes | bytearray | memoryview
+WritableBuffer = bytearray | memoryview
+
+
+class TaggedMessage(NamedTuple):
+    """What a tagged send carries (fi_tagged(3))."""
+
+    data: Buffer
+    tag: int
+    """64 bits."""
+    header_data: int | None = None
+    """64 bits for the completion of the receive. A deferred send does not carry them."""
 
 
 def _view(buffer: Buffer) -> memoryview:
     view = memoryview(buffer).cast("B")
     if len(view) > LONGEST_MESSAGE:
         raise UsageError(f"a message has at most {LONGEST_MESSAGE} bytes, not {len(view)}")
+    return view
+
+
+def _writable_view(buffer: WritableBuffer) -> memoryview:
+    view = _view(buffer)
+    if view.readonly:
+        raise UsageError("a receive needs a buffer that can be written")
     return view
 
 
@@ -77,99 +103,77 @@ class Endpoint:
         context: object = None,
     ) -> Operation:
         """Send a message to the oldest receive that the peer has posted. UUD: one packet, at most once."""
-        if how is not SendKind.EAGER:
-            return self._deferred(OpKind.SEND, to, data, None, now, mode, how, context)
-        return self._message(OpKind.SEND, Opcode.SEND, to, data, 0, now, mode, header_data, context)
+        payload = _view(data)
+        operation = Operation(OpKind.SEND, self.completions, context, now, payload)
+        if how is SendKind.EAGER:
+            self._start(operation, to, MessageHeader(Opcode.SEND, header_data=header_data), payload, mode, now)
+        else:
+            self._defer(operation, to, payload, how, mode, now)
+        return operation
 
     def tsend(
         self,
         to: FepAddress,
-        data: Buffer,
-        tag: int,
+        message: TaggedMessage,
         now: int,
         *,
         mode: Mode = Mode.RUD,
-        header_data: int | None = None,
         how: SendKind = SendKind.EAGER,
         context: object = None,
     ) -> Operation:
-        """Send a message to the oldest receive of this tag (64 bits)."""
-        if how is not SendKind.EAGER:
-            return self._deferred(OpKind.TSEND, to, data, tag, now, mode, how, context)
-        return self._message(OpKind.TSEND, Opcode.TAGGED_SEND, to, data, tag, now, mode, header_data, context)
-
-    def _message(
-        self,
-        kind: OpKind,
-        opcode: Opcode,
-        to: FepAddress,
-        data: Buffer,
-        match: int,
-        now: int,
-        mode: Mode,
-        header_data: int | None,
-        context: object,
-        address: int = 0,
-    ) -> Operation:
+        """Send a message to the oldest receive of its tag."""
+        data, tag, header_data = message
         payload = _view(data)
-        operation = Operation(kind, self.completions, context, now, payload)
-        operation.tag = match if kind is OpKind.TSEND else 0
+        operation = Operation(OpKind.TSEND, self.completions, context, now, payload)
+        operation.tag = tag
+        if how is SendKind.EAGER:
+            header = MessageHeader(Opcode.TAGGED_SEND, tag, header_data=header_data)
+            self._start(operation, to, header, payload, mode, now)
+        else:
+            self._defer(operation, to, payload, how, mode, now)
+        return operation
+
+    def _start(
+        self, operation: Operation, to: FepAddress, header: MessageHeader, payload: memoryview, mode: Mode, now: int
+    ) -> None:
+        """Send a message whole, at once."""
         target = self._target(to)
         if mode == Mode.UUD:
-            self._semantics.send_datagram(operation, to, target, opcode, payload, match, header_data, now)
+            self._semantics.send_datagram(operation, target, header, payload, now)
         elif mode == Mode.RUDI:
-            if opcode is not Opcode.WRITE:
+            if header.opcode is not Opcode.WRITE:
                 raise UsageError("RUDI is for idempotent operations: WRITE and READ")
-            self._semantics.rudi.write(operation, to.ip, target, payload, match, address, now)
+            remote_buffer = RemoteBuffer(header.match_bits, header.buffer_offset)
+            self._semantics.rudi.write(operation, target, payload, remote_buffer)
         else:
             pdc = self._fep.submit(to.ip, self.address.job_id, mode, now)
-            message = Message(
-                self._fep.transfers(pdc),
-                operation,
-                target,
-                opcode,
-                payload,
-                match=match,
-                address=address,
-                header_data=header_data,
-            )
-            self._fep.start(pdc, message, now)
-        return operation
+            self._fep.start(pdc, Message(self._fep.transfers(pdc), operation, target, header, payload), now)
 
-    def _deferred(
-        self,
-        kind: OpKind,
-        to: FepAddress,
-        data: Buffer,
-        tag: int | None,
-        now: int,
-        mode: Mode,
-        how: SendKind,
-        context: object,
-    ) -> Operation:
+    def _defer(
+        self, operation: Operation, to: FepAddress, payload: memoryview, how: SendKind, mode: Mode, now: int
+    ) -> None:
+        """Send a message when its target has a receive for it."""
         if mode not in (Mode.RUD, Mode.ROD):
             raise UsageError(f"a {how.value} send needs RUD or ROD")
-        payload = _view(data)
-        operation = Operation(kind, self.completions, context, now, payload)
-        operation.tag = tag or 0
         deferred = self._semantics.deferred
         if how is SendKind.RENDEZVOUS:
-            eager = self._fep.payload_bytes
-            deferred.rendezvous(self, operation, to, self._target(to), payload, tag, eager, mode, now)
+            deferred.rendezvous(self, operation, self._target(to), payload, mode, now)
         else:
-            deferred.deferrable(self, operation, to, self._target(to), payload, tag, mode, now)
-        return operation
+            deferred.deferrable(operation, self._target(to), payload, mode, now)
 
     def _target(self, to: FepAddress) -> Target:
-        return Target(self.address.job_id, to.pid_on_fep, to.resource_index, to.relative, self.initiator)
+        return Target(to.ip, self.address.job_id, to.pid_on_fep, to.resource_index, to.relative, self.initiator)
 
-    def recv(self, buffer: bytearray | memoryview, now: int, *, context: object = None) -> Operation:
+    def recv(self, buffer: WritableBuffer, now: int, *, context: object = None) -> Operation:
         """Post a buffer for the next message of `send`."""
-        return self._receive(OpKind.RECV, self.untagged, buffer, 0, 0, None, now, context)
+        view = _writable_view(buffer)
+        operation = Operation(OpKind.RECV, self.completions, context, now, view)
+        self._posted(operation, self.untagged.post(view, operation), now)
+        return operation
 
     def trecv(
         self,
-        buffer: bytearray | memoryview,
+        buffer: WritableBuffer,
         tag: int,
         now: int,
         *,
@@ -182,28 +186,16 @@ class Endpoint:
         if source is not None:
             name = source.pid_on_fep << 12 | source.resource_index
             initiator = self._semantics.initiator_number(source.ip, name)
-        return self._receive(OpKind.TRECV, self.tagged, buffer, tag, ignore, initiator, now, context)
-
-    def _receive(
-        self,
-        kind: OpKind,
-        queue: ReceiveQueue,
-        buffer: bytearray | memoryview,
-        tag: int,
-        ignore: int,
-        initiator: int | None,
-        now: int,
-        context: object,
-    ) -> Operation:
-        view = _view(buffer)
-        if view.readonly:
-            raise UsageError("a receive needs a buffer that can be written")
-        operation = Operation(kind, self.completions, context, now, view)
+        view = _writable_view(buffer)
+        operation = Operation(OpKind.TRECV, self.completions, context, now, view)
         operation.tag = tag
-        unexpected = queue.post(view, operation, tag, ignore, initiator)
+        self._posted(operation, self.tagged.post(view, operation, tag, ignore, initiator), now)
+        return operation
+
+    def _posted(self, operation: Operation, unexpected: UnexpectedMessage | None, now: int) -> None:
+        """A receive is posted, or has met a message that came before it."""
         if unexpected is not None:
             self._semantics.take_unexpected(unexpected, operation, now)
-        return operation
 
     def cancel(self, operation: Operation, now: int) -> bool:
         """Take back a posted receive; False if it has met a message."""
@@ -219,93 +211,83 @@ class Endpoint:
         self,
         to: FepAddress,
         data: Buffer,
-        key: int,
-        offset: int,
+        remote_buffer: RemoteBuffer,
         now: int,
         *,
         mode: Mode = Mode.RUD,
         header_data: int | None = None,
         context: object = None,
     ) -> Operation:
-        """Write into the peer's memory region. With `header_data` the peer gets a completion too."""
-        return self._message(OpKind.WRITE, Opcode.WRITE, to, data, key, now, mode, header_data, context, offset)
+        """Write into the peer's memory. With `header_data` the peer gets a completion too."""
+        payload = _view(data)
+        operation = Operation(OpKind.WRITE, self.completions, context, now, payload)
+        header = MessageHeader(Opcode.WRITE, remote_buffer.key, remote_buffer.offset, header_data)
+        self._start(operation, to, header, payload, mode, now)
+        return operation
 
     def read(
         self,
         to: FepAddress,
-        buffer: bytearray | memoryview,
-        key: int,
-        offset: int,
+        buffer: WritableBuffer,
+        remote_buffer: RemoteBuffer,
         now: int,
         *,
         mode: Mode = Mode.RUD,
         context: object = None,
     ) -> Operation:
-        """Read from the peer's memory region into `buffer`."""
+        """Read from the peer's memory into `buffer`."""
         view = _view(buffer)
         operation = Operation(OpKind.READ, self.completions, context, now, view)
         target = self._target(to)
         if mode == Mode.RUDI:
-            self._semantics.rudi.read(operation, to.ip, target, view, key, offset, now)
+            self._semantics.rudi.read(operation, target, view, remote_buffer)
         elif mode == Mode.UUD:
             raise UsageError("UUD has no READ: nothing would come back")
         else:
             pdc = self._fep.submit(to.ip, self.address.job_id, mode, now)
             transfers = self._fep.transfers(pdc)
-            self._fep.start(pdc, ReadMessage(transfers, operation, target, view, key, offset), now)
+            self._fep.start(pdc, ReadMessage(transfers, operation, target, view, remote_buffer), now)
             pdc.arm(transfers.expect(now))
         return operation
 
     def atomic(
         self,
         to: FepAddress,
-        opcode: AmoOpcode,
-        datatype: AmoType,
-        operand: Buffer,
-        key: int,
-        offset: int,
+        amo: Amo,
+        remote_buffer: RemoteBuffer,
         now: int,
         *,
-        fetch: bytearray | memoryview | None = None,
-        compare: bytes = b"",
+        fetch: WritableBuffer | None = None,
         mode: Mode = Mode.RUD,
         context: object = None,
     ) -> Operation:
-        """An atomic operation on the peer's memory; with `fetch` the old value comes back into it.
-
-        `compare` is for the CSWAP family (the value compared) and MSWAP (the mask).
-        """
-        payload = _view(operand)
+        """An atomic operation on the peer's memory; with `fetch` the old value comes back into it."""
+        payload = _view(amo.operand)
         if mode not in (Mode.RUD, Mode.ROD):
             raise UsageError("atomic operations need RUD or ROD: they must happen exactly once")
         if len(payload) > self._fep.payload_bytes:
             raise UsageError(f"an atomic operation is one packet: at most {self._fep.payload_bytes} bytes")
-        if opcode in _COMPARING:
-            if not 0 < len(compare) == len(payload) <= 16:
-                raise UsageError(f"{opcode.name} needs a compare value as long as its operand, of 16 bytes at most")
-            extension, payload = atomic_extension(opcode, datatype, compare, bytes(payload)), memoryview(b"")
-            total = len(compare)
-        else:
-            if opcode in _FETCHING_ONLY and fetch is None:
-                raise UsageError(f"{opcode.name} needs a buffer to fetch into")
-            extension, total = atomic_extension(opcode, datatype), len(payload)
+        total = len(payload)
+        if amo.opcode in COMPARE_OPCODES:
+            if not 0 < len(amo.compare) == total <= 16:
+                raise UsageError(f"{amo.opcode.name} needs a compare value as long as its operand, of 16 bytes at most")
+            payload = memoryview(b"")  # both values are in the extension header
+        elif amo.opcode in _FETCHING_ONLY and fetch is None:
+            raise UsageError(f"{amo.opcode.name} needs a buffer to fetch into")
         kind = OpKind.ATOMIC if fetch is None else OpKind.FETCH_ATOMIC
         view = None if fetch is None else _view(fetch)
         operation = Operation(kind, self.completions, context, now, view)
+        header = MessageHeader(
+            opcode=Opcode.ATOMIC if fetch is None else Opcode.FETCHING_ATOMIC,
+            match_bits=remote_buffer.key,
+            buffer_offset=remote_buffer.offset,
+            extension=atomic_extension(amo),
+            request_length=total,
+        )
         pdc = self._fep.submit(to.ip, self.address.job_id, mode, now)
         transfers = self._fep.transfers(pdc)
-        message = Message(
-            transfers,
-            operation,
-            self._target(to),
-            Opcode.ATOMIC if fetch is None else Opcode.FETCHING_ATOMIC,
-            payload,
-            match=key,
-            address=offset,
-            extension=extension,
-            total=total,
-            pending=None if view is None else FetchedValue(transfers, operation, view),
-        )
+        pending = None if view is None else FetchedValue(transfers, operation, view)
+        message = Message(transfers, operation, self._target(to), header, payload, pending=pending)
         self._fep.start(pdc, message, now)
         if view is not None:
             pdc.arm(transfers.expect(now))

@@ -7,24 +7,17 @@ and messages do not interleave on it.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from testbed.transport.uet.atomics import COMPARE_OPCODES, Amo
 from testbed.transport.uet.delivery.window import NOMINAL_HEADER_BYTES, TxPacket
-from testbed.transport.uet.packets.codes import (
-    AmoOpcode,
-    AmoType,
-    NextHeader,
-    Opcode,
-    RequestBit,
-    ResponseOpcode,
-    ReturnCode,
-)
+from testbed.transport.uet.memory import RemoteBuffer
+from testbed.transport.uet.packets.codes import NextHeader, Opcode, RequestBit, ResponseOpcode, ReturnCode
 from testbed.transport.uet.semantics.operations import Operation
 
 if TYPE_CHECKING:
     from testbed.transport.uet.semantics.transfers import PdcTransfers
 
-_SES_DC = int(RequestBit.DC)
 _SES_REL = int(RequestBit.REL)
 _STANDARD = Struct("!BBHIHHQIQQI")
 _MEDIUM = Struct("!BBHIHHQIQ")
@@ -45,11 +38,14 @@ class Pending(Protocol):
 
 
 class Target:
-    """The destination of an operation, in header fields, and who it is from."""
+    """The destination of an operation: its IP address and header fields, and who it is from."""
 
-    __slots__ = ("initiator", "job_id", "pid_on_fep", "relative", "resource_index")
+    __slots__ = ("initiator", "ip", "job_id", "pid_on_fep", "relative", "resource_index")
 
-    def __init__(self, job_id: int, pid_on_fep: int, resource_index: int, relative: bool, initiator: int) -> None:
+    def __init__(
+        self, ip: str, job_id: int, pid_on_fep: int, resource_index: int, relative: bool, initiator: int
+    ) -> None:
+        self.ip = ip
         self.job_id = job_id
         self.pid_on_fep = pid_on_fep
         self.resource_index = resource_index
@@ -57,20 +53,31 @@ class Target:
         self.initiator = initiator
 
 
-class Message:
-    """A SEND, TAGGED_SEND, WRITE or ATOMIC: a `PacketSource` of its packets.
+class MessageHeader(NamedTuple):
+    """What the SES headers of a message say of it, beside its destination (tables 3-8 and 3-9)."""
 
-    `match` is the tag or the memory key, `address` the offset in the remote memory.
-    """
+    opcode: Opcode
+    match_bits: int = 0
+    """The tag; in its place a WRITE and an atomic operation have their memory key, a deferral its tokens."""
+    buffer_offset: int = 0
+    header_data: int | None = None
+    extension: bytes = b""
+    """Extension header, encoded."""
+    request_length: int | None = None
+    """None: the length of the payload."""
+
+
+class Message:
+    """A SEND, TAGGED_SEND, WRITE or ATOMIC: a `PacketSource` of its packets."""
 
     __slots__ = (
         "_acked",
-        "_address",
+        "_buffer_offset",
         "_code",
         "_extension",
         "_flags",
         "_header_data",
-        "_match",
+        "_match_bits",
         "_next_header",
         "_packets",
         "_payload_bytes",
@@ -92,31 +99,24 @@ class Message:
         transfers: PdcTransfers,
         operation: Operation,
         target: Target,
-        opcode: Opcode,
+        header: MessageHeader,
         payload: memoryview,
         *,
-        match: int = 0,
-        address: int = 0,
-        header_data: int | None = None,
-        extension: bytes = b"",
-        total: int | None = None,
-        delivery_complete: bool = False,
         pending: Pending | None = None,
         stop_on_deferral: bool = False,
     ) -> None:
+        opcode, match_bits, buffer_offset, header_data, extension, request_length = header
         self._transfers = transfers
         self.operation = operation
         self._target = target
         self._code = int(opcode)
         self._view = payload
-        self._match = match
-        self._address = address
+        self._match_bits = match_bits
+        self._buffer_offset = buffer_offset
         self._header_data = header_data or 0
         self._extension = extension
-        self._total = len(payload) if total is None else total
+        self._total = len(payload) if request_length is None else request_length
         self._flags = target.relative | (_HD if header_data is not None else 0)
-        if delivery_complete:
-            self._flags |= _SES_DC
         self._payload_bytes = transfers.payload_bytes
         self._sent = 0
         self._sent_packets = 0
@@ -151,7 +151,7 @@ class Message:
         if self._next_header is _MED:
             self._sent_packets = 1
             total = self._total
-            where = self._header_data if self._flags & _HD else self._address
+            where = self._header_data if self._flags & _HD else self._buffer_offset
             body = _MEDIUM.pack(
                 self._code,
                 self._flags | _SOM | _EOM,
@@ -161,7 +161,7 @@ class Message:
                 target.resource_index,
                 where,
                 target.initiator,
-                self._match,
+                self._match_bits,
             )
             self._sent = total
             return TxPacket(self, NextHeader.REQUEST_MEDIUM, body, self._view)
@@ -190,9 +190,9 @@ class Message:
             target.job_id,
             target.pid_on_fep,
             target.resource_index,
-            self._address,
+            self._buffer_offset,
             target.initiator,
-            self._match,
+            self._match_bits,
             word,
             self._total,
         )
@@ -232,9 +232,9 @@ class ReadMessage:
 
     __slots__ = (
         "_acked",
-        "_address",
         "_buffer",
-        "_key",
+        "_buffer_offset",
+        "_memory_key",
         "_packets",
         "_payload_bytes",
         "_received",
@@ -247,14 +247,18 @@ class ReadMessage:
     )
 
     def __init__(
-        self, transfers: PdcTransfers, operation: Operation, target: Target, buffer: memoryview, key: int, address: int
+        self,
+        transfers: PdcTransfers,
+        operation: Operation,
+        target: Target,
+        buffer: memoryview,
+        remote_buffer: RemoteBuffer,
     ) -> None:
         self._transfers = transfers
         self.operation = operation
         self._target = target
         self._buffer = buffer
-        self._key = key
-        self._address = address
+        self._memory_key, self._buffer_offset = remote_buffer
         self._payload_bytes = transfers.payload_bytes
         self._packets = max(-(-len(buffer) // self._payload_bytes), 1)
         self._sent_packets = 0
@@ -289,9 +293,9 @@ class ReadMessage:
             self._target.job_id,
             self._target.pid_on_fep,
             self._target.resource_index,
-            self._address,
+            self._buffer_offset,
             self._target.initiator,
-            self._key,
+            self._memory_key,
             0 if number == 0 else length << 32 | offset,
             len(self._buffer),
         )
@@ -364,9 +368,9 @@ class FetchedValue:
         self.operation.complete(ReturnCode.UNDELIVERABLE, 0, now, reason)
 
 
-def atomic_extension(opcode: AmoOpcode, datatype: AmoType, compare: bytes = b"", swap: bytes = b"") -> bytes:
-    """The atomic extension header, with compare and swap values (of up to 16 bytes) where there are any."""
-    extension = _ATOMIC.pack(opcode, datatype, 0, 0)
-    if compare or swap:
-        extension += compare.ljust(16, b"\0") + swap.ljust(16, b"\0")
+def atomic_extension(amo: Amo) -> bytes:
+    """The atomic extension header, with compare and swap values (of up to 16 bytes) where the operation compares."""
+    extension = _ATOMIC.pack(amo.opcode, amo.datatype, 0, 0)
+    if amo.opcode in COMPARE_OPCODES:
+        extension += amo.compare.ljust(16, b"\0") + bytes(amo.operand).ljust(16, b"\0")
     return extension

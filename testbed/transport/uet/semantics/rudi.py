@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from testbed.transport.datagram import Incoming, Outgoing, Priority
 from testbed.transport.uet.delivery.receiver import encode_nack
 from testbed.transport.uet.errors import DecodeError
-from testbed.transport.uet.memory import Access, AccessRefused
+from testbed.transport.uet.memory import Access, AccessRefused, RemoteBuffer
 from testbed.transport.uet.packets.acks import Nack
 from testbed.transport.uet.packets.codes import (
     NackCode,
@@ -94,27 +94,21 @@ class RudiChannel:
 
     # --- initiator ---------------------------------------------------------------------------------------
 
-    def write(
-        self, operation: Operation, remote: str, target: Target, payload: memoryview, key: int, address: int, now: int
-    ) -> None:
+    def write(self, operation: Operation, target: Target, payload: memoryview, remote_buffer: RemoteBuffer) -> None:
         """WRITE, packet by packet."""
-        self._start(operation, remote, target, Opcode.WRITE, payload, key, address)
+        self._start(operation, target, Opcode.WRITE, payload, remote_buffer)
 
-    def read(
-        self, operation: Operation, remote: str, target: Target, buffer: memoryview, key: int, address: int, now: int
-    ) -> None:
+    def read(self, operation: Operation, target: Target, buffer: memoryview, remote_buffer: RemoteBuffer) -> None:
         """READ, packet by packet."""
-        self._start(operation, remote, target, Opcode.READ, buffer, key, address)
+        self._start(operation, target, Opcode.READ, buffer, remote_buffer)
 
     def _start(
         self,
         operation: Operation,
-        remote: str,
         target: Target,
         opcode: Opcode,
         buffer: memoryview,
-        key: int,
-        address: int,
+        remote_buffer: RemoteBuffer,
     ) -> None:
         step = self._fep.payload_bytes
         transfer = _Transfer(operation, max(-(-len(buffer) // step), 1))
@@ -129,16 +123,16 @@ class RudiChannel:
                 job_id=target.job_id,
                 pid_on_fep=target.pid_on_fep,
                 resource_index=target.resource_index,
-                buffer_offset=address + offset,
+                buffer_offset=remote_buffer.offset + offset,
                 initiator=target.initiator,
-                memory_key=key,
+                memory_key=remote_buffer.key,
                 header_data=0,
                 payload_length=0,
                 message_offset=0,
                 request_length=len(part),
                 extension=None,
             )
-            self._waiting.append(_Request(transfer, remote, header.encode(), part, offset))
+            self._waiting.append(_Request(transfer, target.ip, header.encode(), part, offset))
 
     def transmit(self, now: int, out: list[Outgoing], limit: int) -> None:
         """Append new requests while the window has room."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import lru_cache
 from ipaddress import ip_address
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from testbed.transport.datagram import Incoming, Outgoing, Priority
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.atomics import AtomicRefused, apply
+from testbed.transport.uet.delivery.pdc import Pdc
 from testbed.transport.uet.delivery.receiver import Answer
 from testbed.transport.uet.errors import DecodeError, UsageError
 from testbed.transport.uet.matching import UnexpectedMessage
@@ -33,14 +33,11 @@ from testbed.transport.uet.packets.ses import MediumRequest, SmallRequest, Stand
 from testbed.transport.uet.packets.ses_extensions import AtomicExtension, CswapExtension, RendezvousExtension
 from testbed.transport.uet.semantics.deferred import DeferredSends
 from testbed.transport.uet.semantics.incoming import IncomingMessage, ReadResponses
-from testbed.transport.uet.semantics.messages import Target
+from testbed.transport.uet.semantics.messages import MessageHeader, Target
 from testbed.transport.uet.semantics.operations import Operation, OpKind
 from testbed.transport.uet.semantics.owner import SemanticsOwner
 from testbed.transport.uet.semantics.rudi import RudiChannel
 from testbed.transport.uet.semantics.transfers import PdcTransfers
-
-if TYPE_CHECKING:
-    from testbed.transport.uet.delivery.pdc import Pdc
 
 _SES_EOM = int(RequestBit.EOM)
 _SES_HD = int(RequestBit.HD)
@@ -466,21 +463,18 @@ class TargetSemantics:
     def send_datagram(
         self,
         operation: Operation,
-        to: FepAddress,
         target: Target,
-        opcode: Opcode,
+        header: MessageHeader,
         payload: memoryview,
-        match: int,
-        header_data: int | None,
         now: int,
     ) -> None:
         """UUD: one packet that nobody acknowledges; the operation ends when it has been handed over."""
-        if opcode is not Opcode.SEND or header_data is not None:
+        if header.opcode is not Opcode.SEND or header.header_data is not None:
             raise UsageError("UUD carries DATAGRAM_SEND alone, without tag and header data")
         if len(payload) > self._fep.payload_bytes:
             raise UsageError(f"a datagram is one packet: at most {self._fep.payload_bytes} bytes")
         flags = _SES_SOM | _SES_EOM | target.relative
-        header = StandardRequest(
+        request = StandardRequest(
             opcode=Opcode.DATAGRAM_SEND,
             flags=flags,
             message_id=0,
@@ -497,9 +491,9 @@ class TargetSemantics:
             request_length=len(payload),
             extension=None,
         )
-        head = Uud(next_header=NextHeader.REQUEST_STD).encode() + header.encode()
+        head = Uud(next_header=NextHeader.REQUEST_STD).encode() + request.encode()
         entropy = self.rudi.next_entropy(now)
-        self._fep.emit(Outgoing(to.ip, entropy, Priority.DATA, head, bytes(payload)))
+        self._fep.emit(Outgoing(target.ip, entropy, Priority.DATA, head, bytes(payload)))
         operation.complete(ReturnCode.OK, len(payload), now)
 
     def on_datagram(self, packet: Uud, incoming: Incoming, data: bytes | memoryview, offset: int, now: int) -> None:

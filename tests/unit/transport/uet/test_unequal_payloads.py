@@ -9,7 +9,7 @@ from wire_pair import JOB, WirePair
 
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.fep import Fep
-from testbed.transport.uet.memory import Access
+from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.packets.codes import ReturnCode
 
 SIZE = 30_000
@@ -22,7 +22,7 @@ def test_a_read_fails_rather_than_bring_a_part(ours: int, theirs: int) -> None:
     pair.b = Fep("10.0.0.2", UetConfig(payload_bytes=theirs), Random(2), 0)
     pair.eb = pair.b.endpoint(job_id=JOB)
     pair.b.register(bytearray(Random(3).randbytes(SIZE)), Access.REMOTE_READ, JOB, KEY)
-    read = pair.ea.read(pair.to_b, bytearray(SIZE), KEY, 0, pair.now)
+    read = pair.ea.read(pair.to_b, bytearray(SIZE), RemoteBuffer(KEY), pair.now)
     pair.run(read)
     assert read.status is ReturnCode.UNSUPPORTED_SIZE
 
@@ -36,5 +36,7 @@ def test_messages_and_writes_arrive_whole(ours: int, theirs: int) -> None:
     memory, buffer = bytearray(SIZE), bytearray(SIZE)
     pair.b.register(memory, Access.REMOTE_WRITE, JOB, KEY)
     received = pair.eb.recv(buffer, pair.now)
-    pair.run(pair.ea.send(pair.to_b, data, pair.now), pair.ea.write(pair.to_b, data, KEY, 0, pair.now), received)
+    sent = pair.ea.send(pair.to_b, data, pair.now)
+    written = pair.ea.write(pair.to_b, data, RemoteBuffer(KEY), pair.now)
+    pair.run(sent, written, received)
     assert memory == data == buffer

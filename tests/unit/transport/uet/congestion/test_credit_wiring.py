@@ -9,7 +9,7 @@ import pytest
 from wire_pair import JOB, MS, WirePair, header
 
 from testbed.transport.datagram import Incoming, Outgoing
-from testbed.transport.uet.memory import Access
+from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.packets.acks import Ack, CreditState, Nack, NsccState
 from testbed.transport.uet.packets.codes import ControlType, NackCode, ReturnCode
 from testbed.transport.uet.packets.pds import ControlPacket
@@ -26,7 +26,7 @@ def writing(cc: str, size: int = SIZE) -> tuple[WirePair, Operation, bytearray]:
     pair = WirePair(cc=cc, payload_bytes=1024)
     memory = bytearray(size)
     pair.b.register(memory, Access.REMOTE_WRITE | Access.REMOTE_READ, JOB, KEY)
-    return pair, pair.ea.write(pair.to_b, bytes([7]) * size, KEY, 0, pair.now), memory
+    return pair, pair.ea.write(pair.to_b, bytes([7]) * size, RemoteBuffer(KEY), pair.now), memory
 
 
 def control(datagram: Outgoing, kind: ControlType) -> bool:
@@ -65,7 +65,7 @@ def test_reading_spends_credit_of_the_reader(cc: str) -> None:
     pair.run(operation)
     memory[:] = bytes([9]) * SIZE
     buffer = bytearray(SIZE)
-    read = pair.ea.read(pair.to_b, buffer, KEY, 0, pair.now)
+    read = pair.ea.read(pair.to_b, buffer, RemoteBuffer(KEY), pair.now)
     pair.run(read)
     assert read.ok and buffer == memory
 

@@ -7,7 +7,7 @@ from wire_pair import JOB, MS, WirePair, header
 
 from testbed.transport.datagram import Outgoing
 from testbed.transport.uet.congestion.context import CongestionContext
-from testbed.transport.uet.memory import Access
+from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.packets.acks import Ack, Nack
 from testbed.transport.uet.packets.codes import ControlType, NackCode
 from testbed.transport.uet.packets.pds import ControlPacket
@@ -21,9 +21,9 @@ def writing(size: int, *, trimming: bool = False) -> tuple[WirePair, CongestionC
     """A pair with an open PDC, on which a WRITE of `size` bytes waits to be sent."""
     pair = WirePair(payload_bytes=1024, trimming=trimming)
     pair.b.register(bytearray(64_000), Access.REMOTE_WRITE, JOB, KEY)
-    pair.run(pair.ea.write(pair.to_b, b"first", KEY, 0, pair.now))
+    pair.run(pair.ea.write(pair.to_b, b"first", RemoteBuffer(KEY), pair.now))
     pair.pass_time(10 * MS)
-    pair.ea.write(pair.to_b, bytes(size), KEY, 0, pair.now)
+    pair.ea.write(pair.to_b, bytes(size), RemoteBuffer(KEY), pair.now)
     return pair, pair.a.pdcs[0].sender.congestion
 
 

@@ -9,7 +9,7 @@ import pytest
 from wire_pair import JOB, MS, WirePair, header
 
 from testbed.transport.datagram import Outgoing
-from testbed.transport.uet.memory import Access
+from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.packets.codes import (
     AckFlag,
     ControlType,
@@ -47,7 +47,7 @@ class Ladder(WirePair):
 
     def write(self, size: int = PAYLOAD) -> None:
         """One WRITE of one packet."""
-        self.ea.write(self.to_b, bytes(size), KEY, 0, self.now)
+        self.ea.write(self.to_b, bytes(size), RemoteBuffer(KEY), self.now)
 
     def request(self, datagram: Outgoing) -> tuple[int, int]:
         """PSN and CLEAR_PSN of a request, in the figure's numbers."""
@@ -92,7 +92,7 @@ def test_figure_3_75_a_single_send() -> None:
 
 def test_figure_3_76_a_guaranteed_response_is_cleared() -> None:
     pair = Ladder()
-    operation = pair.ea.write(pair.to_b, b"x", KEY + 1, 0, pair.now)  # no such memory: an error must arrive
+    operation = pair.ea.write(pair.to_b, b"x", RemoteBuffer(KEY + 1), pair.now)  # no such memory: an error must arrive
     request = one(pair.take(pair.a))
     pair.give(request)
     ack = one(pair.take(pair.b))
@@ -145,7 +145,7 @@ def asking(datagram: Outgoing, ask: bool) -> Outgoing:
 
 def test_figure_3_78_four_guaranteed_responses_reordered() -> None:
     pair = Ladder()
-    operations = [pair.ea.write(pair.to_b, b"x", KEY + 1, 0, pair.now) for _ in range(4)]
+    operations = [pair.ea.write(pair.to_b, b"x", RemoteBuffer(KEY + 1), pair.now) for _ in range(4)]
     packets = pair.take(pair.a)
     for index in (1, 0, 3, 2):
         pair.give(packets[index])
@@ -172,7 +172,7 @@ def test_figure_3_79_a_read() -> None:
     pair = Ladder()
     pair.memory[:100] = bytes(range(100))
     buffer = bytearray(100)
-    operation = pair.ea.read(pair.to_b, buffer, KEY, 0, pair.now)
+    operation = pair.ea.read(pair.to_b, buffer, RemoteBuffer(KEY), pair.now)
     request = one(pair.take(pair.a))
     assert pair.request(request) == (333, 332)
     pair.give(request)
@@ -192,7 +192,7 @@ def test_a_short_read_comes_with_its_ack() -> None:
     pair = Ladder()
     pair.memory[:8] = b"abcdefgh"
     buffer = bytearray(8)
-    operation = pair.ea.read(pair.to_b, buffer, KEY, 0, pair.now)
+    operation = pair.ea.read(pair.to_b, buffer, RemoteBuffer(KEY), pair.now)
     pair.give(one(pair.take(pair.a)))
     ack = one(pair.take(pair.b))
     assert header(ack).next_header == NextHeader.RESPONSE_DATA
@@ -205,7 +205,7 @@ def test_figure_3_81_three_read_packets() -> None:
     pair = Ladder()
     pair.memory[: 3 * PAYLOAD] = bytes(i % 251 for i in range(3 * PAYLOAD))
     buffer = bytearray(3 * PAYLOAD)
-    operation = pair.ea.read(pair.to_b, buffer, KEY, 0, pair.now)
+    operation = pair.ea.read(pair.to_b, buffer, RemoteBuffer(KEY), pair.now)
     packets = pair.take(pair.a)
     assert [pair.request(item) for item in packets] == [(333, 332), (334, 332), (335, 332)]
     for item in packets:

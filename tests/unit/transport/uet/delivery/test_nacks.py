@@ -9,7 +9,7 @@ from wire_pair import JOB, MS, WirePair, header
 
 from testbed.transport.datagram import Incoming, Outgoing
 from testbed.transport.uet.delivery.nacks import NACK_ACTIONS, NackAction
-from testbed.transport.uet.memory import Access
+from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.packets.codes import ControlType, Mode, NackCode, NackFlag, PdsType, RequestFlag, ReturnCode
 from testbed.transport.uet.packets.pds import ControlPacket, Nack, Request
 from testbed.transport.uet.packets.psn import psn_add
@@ -23,8 +23,10 @@ class Nacked(WirePair):
     def __init__(self, mode: Mode = Mode.RUD, **settings: Any) -> None:
         super().__init__(payload_bytes=1024, cc="none", **settings)
         self.b.register(bytearray(4096), Access.REMOTE_WRITE, JOB, KEY)
-        self.run(self.ea.write(self.to_b, b"first", KEY, 0, self.now, mode=mode))
-        self.operations = [self.ea.write(self.to_b, bytes(1024), KEY, 0, self.now, mode=mode) for _ in range(3)]
+        self.run(self.ea.write(self.to_b, b"first", RemoteBuffer(KEY), self.now, mode=mode))
+        self.operations = [
+            self.ea.write(self.to_b, bytes(1024), RemoteBuffer(KEY), self.now, mode=mode) for _ in range(3)
+        ]
         self.sent = self.take(self.a)
         (self.pdc,) = self.a.pdcs
         self.psns = [header(item).psn for item in self.sent]
@@ -119,7 +121,7 @@ def test_the_pdc_ends_and_the_next_operation_has_another(code: NackCode) -> None
     assert all(item.status is ReturnCode.UNDELIVERABLE for item in pair.operations)
     assert all(code.name in item.error for item in pair.operations)
     assert pair.a.pdcs == []
-    operation = pair.ea.write(pair.to_b, b"again", KEY, 0, pair.now)
+    operation = pair.ea.write(pair.to_b, b"again", RemoteBuffer(KEY), pair.now)
     pair.run(operation)
     assert operation.ok
 

@@ -11,7 +11,7 @@ from testbed.transport.datagram import Incoming, Outgoing
 from testbed.transport.uet.delivery.admission import MOST_UNCONFIRMED
 from testbed.transport.uet.delivery.states import PdcState
 from testbed.transport.uet.fep import Fep
-from testbed.transport.uet.memory import Access
+from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.packets.codes import (
     ControlType,
     Mode,
@@ -37,14 +37,14 @@ class Lives(WirePair):
         self.b.register(self.memory, ALL, JOB, KEY)
 
     def write(self, text: bytes = b"hello", mode: Mode = Mode.RUD) -> None:
-        operation = self.ea.write(self.to_b, text, KEY, 0, self.now, mode=mode)
+        operation = self.ea.write(self.to_b, text, RemoteBuffer(KEY), self.now, mode=mode)
         self.run(operation)
         assert operation.ok, operation
 
     def syn(self, source: str, spdcid: int, psn: int = 77, offset: int = 0) -> list[Outgoing]:
         """One packet with SYN, and what it brings about."""
         body = WirePair()
-        body.ea.write(body.to_b, b"syn", KEY, 100, 0)
+        body.ea.write(body.to_b, b"syn", RemoteBuffer(KEY, 100), 0)
         (packet,) = body.take(body.a)
         head = Request(
             type=PdsType.RUD_REQ,
@@ -84,11 +84,11 @@ def test_closing_waits_for_what_is_under_way() -> None:
     pair.write()
     (pdc,) = pair.a.pdcs
     buffer = bytearray(2000)
-    read = pair.ea.read(pair.to_b, buffer, KEY, 0, pair.now)
-    write = pair.ea.write(pair.to_b, bytes(1000), KEY, 2000, pair.now)
+    read = pair.ea.read(pair.to_b, buffer, RemoteBuffer(KEY), pair.now)
+    write = pair.ea.write(pair.to_b, bytes(1000), RemoteBuffer(KEY, 2000), pair.now)
     pair.a.close(pair.now)
     assert pdc.state is PdcState.QUIESCE
-    other = pair.ea.write(pair.to_b, b"new", KEY, 3500, pair.now)
+    other = pair.ea.write(pair.to_b, b"new", RemoteBuffer(KEY, 3500), pair.now)
     assert len(pair.a.pdcs) == 2
     pair.run(read, write, other)
     assert read.ok and write.ok and other.ok
@@ -136,7 +136,7 @@ def test_closed_because_the_target_asks(lost: ControlType | None) -> None:
             pair.give(item)
     else:
         # REQ_CLOSE in the ACK of whatever comes next says the same.
-        operation = pair.ea.write(pair.to_b, b"more", KEY, 0, pair.now)
+        operation = pair.ea.write(pair.to_b, b"more", RemoteBuffer(KEY), pair.now)
         for item in pair.take(pair.a):
             pair.give(item)
         (ack,) = (item for item in pair.take(pair.b) if isinstance(header(item), Ack))
@@ -158,7 +158,7 @@ def test_an_initiator_that_does_not_close() -> None:
 
 def test_a_late_syn_opens_nothing_and_does_nothing() -> None:
     pair = Lives()
-    operation = pair.ea.write(pair.to_b, b"once", KEY, 0, pair.now)
+    operation = pair.ea.write(pair.to_b, b"once", RemoteBuffer(KEY), pair.now)
     (first,) = pair.take(pair.a)
     pair.give(first)
     pair.run(operation)
@@ -185,7 +185,7 @@ def test_the_identity_of_a_closed_pdc_is_forgotten_in_time() -> None:
 
 def test_a_syn_with_a_malformed_request_opens_nothing_and_bars_nobody() -> None:
     pair = Lives()
-    operation = pair.ea.write(pair.to_b, b"whole", KEY, 0, pair.now)
+    operation = pair.ea.write(pair.to_b, b"whole", RemoteBuffer(KEY), pair.now)
     (first,) = pair.take(pair.a)
     pair.b.receive([Incoming(pair.a.address, 50000, first.to_bytes()[:30])], pair.now)
     assert pair.b.pdcs == [] and pair.b.counters["malformed"] == 1
@@ -205,7 +205,7 @@ def test_a_syn_too_far_from_its_start(offset: int) -> None:
 def test_the_wrong_mode() -> None:
     pair = Lives()
     pair.write()
-    operation = pair.ea.write(pair.to_b, b"x", KEY, 0, pair.now)
+    operation = pair.ea.write(pair.to_b, b"x", RemoteBuffer(KEY), pair.now)
     (packet,) = pair.take(pair.a)
     head = bytearray(packet.header)
     head[0] = PdsType.ROD_REQ << 3 | head[0] & 7
@@ -222,7 +222,7 @@ def test_a_request_on_somebody_elses_pdc(field: str) -> None:
     pair.write()
     (target,) = pair.b.pdcs
     received = target.receiver.tracker.highest
-    pair.ea.write(pair.to_b, b"forged", KEY, 0, pair.now)
+    pair.ea.write(pair.to_b, b"forged", RemoteBuffer(KEY), pair.now)
     (packet,) = pair.take(pair.a)
     data = bytearray(packet.to_bytes())
     source = pair.a.address
@@ -242,7 +242,7 @@ def test_a_full_table_asks_the_idlest_initiator_to_close() -> None:
     pair.pass_time(100 * MS)
     second = Fep("10.0.0.3", pair.a.config, Random(3), pair.now)
     end = second.endpoint(job_id=JOB)
-    operation = end.write(pair.to_b, b"room", KEY, 0, pair.now)
+    operation = end.write(pair.to_b, b"room", RemoteBuffer(KEY), pair.now)
     run_together((pair.a, pair.b, second), operation, pair.now)
     assert operation.ok and pair.memory[:4] == b"room"
     assert pair.b.counters["no-pdc-avail"] > 0
@@ -252,11 +252,11 @@ def test_a_full_table_asks_the_idlest_initiator_to_close() -> None:
 def test_a_table_full_of_our_own_pdcs_makes_room_too() -> None:
     """Neither the share of the peers is used up, nor is one of them to be asked: the idlest of ours is closed."""
     pair = Lives(max_pdcs=2)
-    writes = [pair.eb.write(pair.to_a, b"x", KEY, 0, pair.now, mode=mode) for mode in (Mode.RUD, Mode.ROD)]
+    writes = [pair.eb.write(pair.to_a, b"x", RemoteBuffer(KEY), pair.now, mode=mode) for mode in (Mode.RUD, Mode.ROD)]
     pair.run(*writes)
     assert all(pdc.initiator for pdc in pair.b.pdcs) and len(pair.b.pdcs) == 2
     third = Fep("10.0.0.3", pair.a.config, Random(3), pair.now)
-    operation = third.endpoint(job_id=JOB).write(pair.to_b, b"room", KEY, 0, pair.now)
+    operation = third.endpoint(job_id=JOB).write(pair.to_b, b"room", RemoteBuffer(KEY), pair.now)
     run_together((pair.a, pair.b, third), operation, pair.now)
     assert operation.ok and pair.memory[:4] == b"room"
     assert pair.b.counters["no-pdc-avail"] > 0 and pair.b.counters["pdc-failed"] == 0
@@ -273,7 +273,9 @@ def test_strangers_who_never_answer_make_room() -> None:
     pair.write()
     assert "10.0.0.1" in {pdc.remote for pdc in pair.b.pdcs}
     # And we can open PDCs of our own, whatever they do.
-    operations = [pair.eb.write(pair.to_a, b"x", KEY, 0, pair.now, mode=mode) for mode in (Mode.RUD, Mode.ROD)]
+    operations = [
+        pair.eb.write(pair.to_a, b"x", RemoteBuffer(KEY), pair.now, mode=mode) for mode in (Mode.RUD, Mode.ROD)
+    ]
     pair.run(*operations)
     assert all(operation.status is ReturnCode.BAD_MKEY for operation in operations)
 
@@ -330,7 +332,7 @@ def test_an_initiator_that_has_begun_anew_with_the_same_pdcid() -> None:
     (target,) = pair.b.pdcs
     pair.a = Fep(pair.a.address, pair.a.config, Random(99), pair.now)
     pair.ea = pair.a.endpoint(job_id=JOB)
-    operation = pair.ea.write(pair.to_b, b"after!", KEY, 0, pair.now)
+    operation = pair.ea.write(pair.to_b, b"after!", RemoteBuffer(KEY), pair.now)
     (new,) = pair.a.pdcs
     pair.a._pdcs[old.local_pdcid] = pair.a._pdcs.pop(new.local_pdcid)
     pair.a._keys[old.local_pdcid] = pair.a._keys.pop(new.local_pdcid)
@@ -346,7 +348,7 @@ def test_a_target_that_has_begun_anew() -> None:
     pair.write(b"before")
     pair.b = Fep(pair.b.address, pair.b.config, Random(99), pair.now)
     pair.b.register(pair.memory, ALL, JOB, KEY)
-    operations = [pair.ea.write(pair.to_b, b"lost", KEY, 0, pair.now) for _ in range(3)]
+    operations = [pair.ea.write(pair.to_b, b"lost", RemoteBuffer(KEY), pair.now) for _ in range(3)]
     pair.run(*operations)
     assert all(operation.status is ReturnCode.UNDELIVERABLE for operation in operations)
     assert all("INV_DPDCID" in operation.error for operation in operations)
@@ -359,7 +361,7 @@ def test_data_of_a_read_overtakes_the_first_ack() -> None:
     pair = Lives(payload_bytes=256)
     pair.memory[:1000] = Random(1).randbytes(1000)
     buffer = bytearray(1000)
-    read = pair.ea.read(pair.to_b, buffer, KEY, 0, pair.now)
+    read = pair.ea.read(pair.to_b, buffer, RemoteBuffer(KEY), pair.now)
     for item in pair.take(pair.a):
         pair.give(item)
     answers = pair.take(pair.b)
@@ -376,7 +378,7 @@ def test_responses_that_are_never_cleared_are_bounded() -> None:
     pair = Lives(mpr=1)
     pair.write()
     (target,) = pair.b.pdcs
-    pair.ea.write(pair.to_b, b"x", KEY + 1, 0, pair.now)  # an error each
+    pair.ea.write(pair.to_b, b"x", RemoteBuffer(KEY + 1), pair.now)  # an error each
     (packet,) = pair.take(pair.a)
     template = header(packet)
     refused = 0
@@ -395,7 +397,7 @@ def test_responses_that_are_never_cleared_are_bounded() -> None:
 
 def test_memory_withdrawn_while_a_message_arrives() -> None:
     pair = Lives(payload_bytes=256, cc="none")
-    write = pair.ea.write(pair.to_b, b"w" * 2000, KEY, 0, pair.now)
+    write = pair.ea.write(pair.to_b, b"w" * 2000, RemoteBuffer(KEY), pair.now)
     packets = pair.take(pair.a)
     for item in packets[:3]:
         pair.give(item)

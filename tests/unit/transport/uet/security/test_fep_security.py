@@ -10,7 +10,7 @@ from wire_pair import JOB, MS, WirePair
 
 from testbed.transport.datagram import Incoming, Outgoing, Priority
 from testbed.transport.uet.config import PSNS_OF_SECURE_PDC
-from testbed.transport.uet.memory import Access
+from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.packets.codes import Mode, ReturnCode
 from testbed.transport.uet.packets.psn import psn_add
 from testbed.transport.uet.security.key_derivation import DomainKey
@@ -39,7 +39,7 @@ class Secure(WirePair):
 
     def first(self, text: bytes = b"hello") -> Outgoing:
         """The packet of a new write, not delivered."""
-        self.ea.write(self.to_b, text, KEY, 0, self.now)
+        self.ea.write(self.to_b, text, RemoteBuffer(KEY), self.now)
         (packet,) = self.take(self.a)
         return packet
 
@@ -60,10 +60,10 @@ def test_a_whole_transfer_with_loss(mode: Mode, security: SecurityMode, ssi: boo
     )
     data, back = Random(1).randbytes(SIZE), bytearray(SIZE)
     wire = lossy(2)
-    write = pair.ea.write(pair.to_b, data, KEY, 0, pair.now, mode=mode)
+    write = pair.ea.write(pair.to_b, data, RemoteBuffer(KEY), pair.now, mode=mode)
     while not write.done:
         pair.pass_time(20 * MS, wire)
-    read = pair.ea.read(pair.to_b, back, KEY, 0, pair.now, mode=mode)
+    read = pair.ea.read(pair.to_b, back, RemoteBuffer(KEY), pair.now, mode=mode)
     while not read.done:
         pair.pass_time(20 * MS, wire)
     assert write.ok and read.ok, (write, read)
@@ -74,7 +74,7 @@ def test_a_whole_transfer_with_loss(mode: Mode, security: SecurityMode, ssi: boo
 
 def test_reordering_within_the_replay_window() -> None:
     pair = Secure(cc="none")
-    write = pair.ea.write(pair.to_b, bytes([7]) * SIZE, KEY, 0, pair.now)
+    write = pair.ea.write(pair.to_b, bytes([7]) * SIZE, RemoteBuffer(KEY), pair.now)
     packets = pair.take(pair.a)
     Random(3).shuffle(packets)
     for packet in packets:
@@ -90,7 +90,7 @@ def test_packets_are_no_longer_than_without(ssi: int | None) -> None:
     secure = Secure(domain(ssi=ssi), domain(ssi=ssi), cc="none")
     longest = {}
     for name, pair in (("plain", plain), ("secure", secure)):
-        pair.ea.write(pair.to_b, bytes(SIZE), KEY, 0, pair.now)
+        pair.ea.write(pair.to_b, bytes(SIZE), RemoteBuffer(KEY), pair.now)
         longest[name] = max(len(item.to_bytes()) for item in pair.take(pair.a))
     assert longest["plain"] == longest["secure"]
     assert secure.a.overhead_bytes == (28 if ssi is None else 32)
@@ -100,7 +100,7 @@ def test_packets_are_no_longer_than_without(ssi: int | None) -> None:
 def test_congestion_control_counts_the_same_bytes_at_both_ends() -> None:
     pair = Secure()
     for _ in range(10):
-        pair.run(pair.ea.write(pair.to_b, bytes(SIZE), KEY, 0, pair.now))
+        pair.run(pair.ea.write(pair.to_b, bytes(SIZE), RemoteBuffer(KEY), pair.now))
     assert -256 * 400 // 4 < pair.a.pdcs[0].sender.congestion.inflight_bytes <= 256
     assert abs(pair.a.pdcs[0].sender.congestion.inflight_bytes) <= 256
 
@@ -118,7 +118,7 @@ def test_congestion_control_counts_the_same_bytes_at_both_ends() -> None:
 def test_strangers_are_refused_and_counted(stranger: SecureDomain | None, reason: str) -> None:
     pair = Secure()
     outsider = WirePair(security=None if stranger is None else (stranger, domain()))
-    operation = outsider.ea.write(outsider.to_b, b"forged", KEY, 0, 0)
+    operation = outsider.ea.write(outsider.to_b, b"forged", RemoteBuffer(KEY), 0)
     for packet in outsider.take(outsider.a):
         pair.give(packet)
     assert pair.b.counters == {reason: 1}
@@ -163,7 +163,7 @@ def test_a_packet_that_was_changed_on_its_way(change: str) -> None:
 def test_members_are_held_to_their_memory(job: int, offset: int, status: ReturnCode) -> None:
     pair = Secure()
     member = pair.a.endpoint(job_id=job, pid_on_fep=1)
-    operation = member.write(pair.to_b, b"x", KEY, offset, pair.now)
+    operation = member.write(pair.to_b, b"x", RemoteBuffer(KEY, offset), pair.now)
     pair.run(operation)
     assert operation.status is status
     assert pair.b.counters == {f"refused-{status.name.lower().replace('_', '-')}": 1}
@@ -172,8 +172,8 @@ def test_members_are_held_to_their_memory(job: int, offset: int, status: ReturnC
 
 def test_a_trimmed_packet_is_asked_for_again_at_once() -> None:
     pair = Secure(trimming=True, cc="none")
-    pair.run(pair.ea.write(pair.to_b, b"open", KEY, 0, pair.now))
-    write = pair.ea.write(pair.to_b, bytes([9]) * 3000, KEY, 0, pair.now)
+    pair.run(pair.ea.write(pair.to_b, b"open", RemoteBuffer(KEY), pair.now))
+    write = pair.ea.write(pair.to_b, bytes([9]) * 3000, RemoteBuffer(KEY), pair.now)
     packets = pair.take(pair.a)
     pair.give(packets[0])
     pair.give(packets[1], trim=64)
@@ -186,7 +186,7 @@ def test_a_trimmed_packet_is_asked_for_again_at_once() -> None:
 
 def test_a_trimmed_syn_opens_nothing_and_is_sent_again() -> None:
     pair = Secure(trimming=True)
-    write = pair.ea.write(pair.to_b, b"again", KEY, 0, pair.now)
+    write = pair.ea.write(pair.to_b, b"again", RemoteBuffer(KEY), pair.now)
     (packet,) = pair.take(pair.a)
     pair.give(packet, trim=64)
     assert pair.b.pdcs == []
@@ -196,7 +196,7 @@ def test_a_trimmed_syn_opens_nothing_and_is_sent_again() -> None:
 
 def test_a_forged_trimmed_packet_does_nothing_but_a_nack() -> None:
     pair = Secure(trimming=True)
-    pair.run(pair.ea.write(pair.to_b, b"open", KEY, 0, pair.now))
+    pair.run(pair.ea.write(pair.to_b, b"open", RemoteBuffer(KEY), pair.now))
     (target,) = pair.b.pdcs
     state = (target.receiver.tracker.contiguous, target.receiver.rcvd_bytes, target.last_used)
     random = Random(1)
@@ -215,17 +215,17 @@ def test_a_forged_trimmed_packet_does_nothing_but_a_nack() -> None:
 
 def test_transfers_and_new_pdcs_across_epochs() -> None:
     pair = Secure()
-    pair.run(pair.ea.write(pair.to_b, b"first", KEY, 0, pair.now))
+    pair.run(pair.ea.write(pair.to_b, b"first", RemoteBuffer(KEY), pair.now))
     old = pair.first(b"never")
     (pdc,) = pair.a.pdcs
     pair.da.advance_epoch(1)
-    pair.run(pair.ea.write(pair.to_b, b"second", KEY, 10, pair.now))  # on the PDC of before
+    pair.run(pair.ea.write(pair.to_b, b"second", RemoteBuffer(KEY, 10), pair.now))  # on the PDC of before
     assert pair.a.pdcs == [pdc]
     pair.a.close(pair.now)
     pair.db.advance_epoch(1)
     pair.pass_time(200 * MS)
     assert pair.a.pdcs == [] and pair.b.pdcs == []
-    pair.run(pair.ea.write(pair.to_b, b"third", KEY, 20, pair.now))
+    pair.run(pair.ea.write(pair.to_b, b"third", RemoteBuffer(KEY, 20), pair.now))
     assert (pair.memory[:5], pair.memory[10:16], pair.memory[20:25]) == (b"never", b"second", b"third")
     pair.db.advance_epoch(40)
     pair.give(old)
@@ -235,7 +235,7 @@ def test_transfers_and_new_pdcs_across_epochs() -> None:
 
 def test_no_counter_is_left() -> None:
     pair = Secure(domain(first=MAX_COUNTER - 1))
-    write = pair.ea.write(pair.to_b, bytes(SIZE), KEY, 0, pair.now)
+    write = pair.ea.write(pair.to_b, bytes(SIZE), RemoteBuffer(KEY), pair.now)
     pair.pass_time(10_000 * MS)
     assert write.status is ReturnCode.UNDELIVERABLE
     assert pair.da.sealed <= 2
@@ -244,11 +244,11 @@ def test_no_counter_is_left() -> None:
 
 def test_an_initiator_that_begins_anew_replaces_its_pdc_at_once() -> None:
     pair = Secure()
-    pair.run(pair.ea.write(pair.to_b, b"before", KEY, 0, pair.now))
+    pair.run(pair.ea.write(pair.to_b, b"before", RemoteBuffer(KEY), pair.now))
     (target,) = pair.b.pdcs
     (old,) = pair.a.pdcs
     again = Secure(domain(first=1 << 20), seed=2)
-    again.ea.write(again.to_b, b"after!", KEY, 0, pair.now)
+    again.ea.write(again.to_b, b"after!", RemoteBuffer(KEY), pair.now)
     (new,) = again.a.pdcs
     new.local_pdcid = old.local_pdcid
     for packet in again.take(again.a):
@@ -272,7 +272,7 @@ def test_a_context_is_closed_before_its_packet_numbers_are_used_up(mode: Mode) -
     used: list[Operation] = []
     for _ in range(30):
         data = Random(len(used)).randbytes(5000)
-        write = pair.ea.write(pair.to_b, data, KEY, 0, pair.now, mode=mode)
+        write = pair.ea.write(pair.to_b, data, RemoteBuffer(KEY), pair.now, mode=mode)
         used.append(write)
         for pdc in pair.a.pdcs:
             seen.setdefault(pdc.local_pdcid, set()).add(pdc.start_psn)
@@ -287,8 +287,8 @@ def test_a_context_is_closed_before_its_packet_numbers_are_used_up(mode: Mode) -
 
 def test_messages_that_wait_when_a_context_is_closing_are_still_sent() -> None:
     pair = Secure(secure_pdc_packets=20)
-    writes = [pair.ea.write(pair.to_b, bytes(5000), KEY, 0, pair.now) for _ in range(20)]
-    writes += [pair.ea.write(pair.to_b, bytes(5000), KEY, 0, pair.now + MS) for _ in range(20)]
+    writes = [pair.ea.write(pair.to_b, bytes(5000), RemoteBuffer(KEY), pair.now) for _ in range(20)]
+    writes += [pair.ea.write(pair.to_b, bytes(5000), RemoteBuffer(KEY), pair.now + MS) for _ in range(20)]
     pair.run(*writes)
     assert all(write.ok for write in writes)
 
@@ -297,7 +297,7 @@ def test_a_plain_context_lives_on() -> None:
     pair = WirePair(payload_bytes=1024, secure_pdc_packets=20)
     pair.b.register(bytearray(SIZE), ALL, JOB, KEY)
     for _ in range(3):
-        pair.run(pair.ea.write(pair.to_b, bytes(SIZE), KEY, 0, pair.now))
+        pair.run(pair.ea.write(pair.to_b, bytes(SIZE), RemoteBuffer(KEY), pair.now))
     (pdc,) = pair.a.pdcs
     assert pdc.open
 
@@ -305,23 +305,23 @@ def test_a_plain_context_lives_on() -> None:
 def test_no_packet_has_a_number_2_31_after_the_first_one() -> None:
     """If a sender has come so far all the same: what is under way ends in an error."""
     pair = Secure()
-    pair.run(pair.ea.write(pair.to_b, b"x", KEY, 0, pair.now))
+    pair.run(pair.ea.write(pair.to_b, b"x", RemoteBuffer(KEY), pair.now))
     (pdc,) = pair.a.pdcs
     pdc.sender.window.sent = PSNS_OF_SECURE_PDC - 3
-    write = pair.ea.write(pair.to_b, bytes(5000), KEY, 0, pair.now)
+    write = pair.ea.write(pair.to_b, bytes(5000), RemoteBuffer(KEY), pair.now)
     sent = [packet for packet in pair.take(pair.a) if packet.priority is Priority.DATA]
     assert len(sent) == 2 and write.status is ReturnCode.UNDELIVERABLE and "used up" in write.error
-    again = pair.ea.write(pair.to_b, bytes(5000), KEY, 0, pair.now)
+    again = pair.ea.write(pair.to_b, bytes(5000), RemoteBuffer(KEY), pair.now)
     pair.run(again)
     assert again.ok
 
 
 def test_a_peer_that_goes_on_beyond_2_31_is_not_listened_to() -> None:
     pair = Secure()
-    pair.run(pair.ea.write(pair.to_b, b"x", KEY, 0, pair.now))
+    pair.run(pair.ea.write(pair.to_b, b"x", RemoteBuffer(KEY), pair.now))
     (target,) = pair.b.pdcs
     target.start_psn = psn_add(target.receiver.tracker.contiguous, 1 - PSNS_OF_SECURE_PDC)
-    write = pair.ea.write(pair.to_b, b"y", KEY, 1, pair.now)
+    write = pair.ea.write(pair.to_b, b"y", RemoteBuffer(KEY, 1), pair.now)
     pair.run(write)
     assert write.status is ReturnCode.UNDELIVERABLE and pair.memory[:2] == b"x\0"
     assert pair.b.counters["pdc-failed"] == 1

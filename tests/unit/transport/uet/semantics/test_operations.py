@@ -11,11 +11,12 @@ from wire_pair import JOB, MS, WirePair, header
 
 from testbed.transport.datagram import Outgoing
 from testbed.transport.uet.addressing import FepAddress
+from testbed.transport.uet.atomics import Amo
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
-from testbed.transport.uet.memory import Access
+from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode, PdsType, ReturnCode
-from testbed.transport.uet.semantics.endpoint import SendKind
+from testbed.transport.uet.semantics.endpoint import SendKind, TaggedMessage
 from testbed.transport.uet.semantics.operations import OpKind
 
 KEY = 99
@@ -53,7 +54,7 @@ def test_tags_choose_the_receive(mode: Mode) -> None:
     pair = WirePair()
     buffers = {tag: bytearray(1) for tag in (1, 2, 3)}
     receives = [pair.eb.trecv(buffer, tag, pair.now) for tag, buffer in buffers.items()]
-    sends = [pair.ea.tsend(pair.to_b, bytes([tag]), tag, pair.now, mode=mode) for tag in (3, 1, 2)]
+    sends = [pair.ea.tsend(pair.to_b, TaggedMessage(bytes([tag]), tag), pair.now, mode=mode) for tag in (3, 1, 2)]
     pair.run(*receives, *sends)
     assert {tag: buffer[0] for tag, buffer in buffers.items()} == {1: 1, 2: 2, 3: 3}
 
@@ -61,7 +62,7 @@ def test_tags_choose_the_receive(mode: Mode) -> None:
 @pytest.mark.parametrize("size", [10, SIZE])
 def test_a_message_that_comes_before_its_receive(size: int) -> None:
     pair = WirePair(payload_bytes=1024)
-    sent = pair.ea.tsend(pair.to_b, pattern(size), 5, pair.now)
+    sent = pair.ea.tsend(pair.to_b, TaggedMessage(pattern(size), 5), pair.now)
     pair.run(sent)
     buffer = bytearray(size)
     received = pair.eb.trecv(buffer, 4, pair.now, ignore=1)
@@ -113,11 +114,11 @@ def test_write_and_read(mode: Mode, size: int) -> None:
     pair = WirePair(payload_bytes=1024)
     memory = bytearray(SIZE + 100)
     pair.b.register(memory, ALL_ACCESS, JOB, KEY)
-    written = pair.ea.write(pair.to_b, pattern(size), KEY, 50, pair.now, mode=mode)
+    written = pair.ea.write(pair.to_b, pattern(size), RemoteBuffer(KEY, 50), pair.now, mode=mode)
     pair.run(written)
     assert written.ok and memory[50 : 50 + size] == pattern(size)
     back = bytearray(size)
-    read = pair.ea.read(pair.to_b, back, KEY, 50, pair.now, mode=mode)
+    read = pair.ea.read(pair.to_b, back, RemoteBuffer(KEY, 50), pair.now, mode=mode)
     pair.run(read)
     assert read.ok and back == pattern(size)
 
@@ -125,7 +126,7 @@ def test_write_and_read(mode: Mode, size: int) -> None:
 def test_a_write_with_header_data_is_told_to_the_target() -> None:
     pair = WirePair(payload_bytes=1024)
     pair.b.register(bytearray(SIZE), ALL_ACCESS, JOB, KEY)
-    pair.run(pair.ea.write(pair.to_b, bytes(SIZE), KEY, 0, pair.now, header_data=4))
+    pair.run(pair.ea.write(pair.to_b, bytes(SIZE), RemoteBuffer(KEY), pair.now, header_data=4))
     (notice,) = pair.eb.completions
     assert (notice.kind, notice.header_data, notice.length) == (OpKind.REMOTE_WRITE, 4, SIZE)
 
@@ -145,7 +146,8 @@ def test_memory_that_is_not_ours_to_write(change: dict[str, int], status: Return
     pair = WirePair()
     memory = bytearray(100)
     pair.b.register(memory, Access(change.get("access", ALL_ACCESS)), change.get("job", JOB), KEY)
-    written = pair.ea.write(pair.to_b, b"x" * 100, change.get("key", KEY), change.get("offset", 0), pair.now, mode=mode)
+    remote_buffer = RemoteBuffer(change.get("key", KEY), change.get("offset", 0))
+    written = pair.ea.write(pair.to_b, b"x" * 100, remote_buffer, pair.now, mode=mode)
     pair.run(written)
     assert written.status is status
     assert memory == bytes(100)
@@ -179,25 +181,17 @@ def test_atomics(mode: Mode) -> None:
     memory = bytearray(struct.pack("<q", 40))
     pair.b.register(memory, ALL_ACCESS, JOB, KEY)
     two = struct.pack("<q", 2)
-    added = pair.ea.atomic(pair.to_b, AmoOpcode.SUM, AmoType.INT64, two, KEY, 0, pair.now, mode=mode)
+    add = Amo(AmoOpcode.SUM, AmoType.INT64, two)
+    added = pair.ea.atomic(pair.to_b, add, RemoteBuffer(KEY), pair.now, mode=mode)
     pair.run(added)
     assert added.ok and struct.unpack("<q", memory) == (42,)
     old = bytearray(8)
-    fetched = pair.ea.atomic(pair.to_b, AmoOpcode.MAX, AmoType.INT64, two, KEY, 0, pair.now, fetch=old, mode=mode)
+    maximum = Amo(AmoOpcode.MAX, AmoType.INT64, two)
+    fetched = pair.ea.atomic(pair.to_b, maximum, RemoteBuffer(KEY), pair.now, fetch=old, mode=mode)
     pair.run(fetched)
     assert fetched.ok and struct.unpack("<q", old) == (42,)
-    swapped = pair.ea.atomic(
-        pair.to_b,
-        AmoOpcode.CSWAP,
-        AmoType.INT64,
-        two,
-        KEY,
-        0,
-        pair.now,
-        compare=struct.pack("<q", 42),
-        fetch=old,
-        mode=mode,
-    )
+    swap = Amo(AmoOpcode.CSWAP, AmoType.INT64, two, compare=struct.pack("<q", 42))
+    swapped = pair.ea.atomic(pair.to_b, swap, RemoteBuffer(KEY), pair.now, fetch=old, mode=mode)
     pair.run(swapped)
     assert swapped.ok and struct.unpack("<q", memory) == (2,)
 
@@ -208,7 +202,7 @@ def test_a_long_fetching_atomic_comes_back_as_packets() -> None:
     pair.b.register(memory, ALL_ACCESS, JOB, KEY)
     old = bytearray(400)
     ones = struct.pack("<100i", *[1] * 100)
-    fetched = pair.ea.atomic(pair.to_b, AmoOpcode.SUM, AmoType.INT32, ones, KEY, 0, pair.now, fetch=old)
+    fetched = pair.ea.atomic(pair.to_b, Amo(AmoOpcode.SUM, AmoType.INT32, ones), RemoteBuffer(KEY), pair.now, fetch=old)
     pair.run(fetched)
     assert fetched.ok
     assert struct.unpack("<100i", old) == tuple(range(100))
@@ -219,10 +213,9 @@ def test_an_atomic_refused() -> None:
     pair = WirePair()
     pair.b.register(bytearray(16), ALL_ACCESS, JOB, KEY)
     old = bytearray(8)
+    add = Amo(AmoOpcode.SUM, AmoType.INT64, bytes(8))
     for offset, fetch in ((1, None), (1, old)):
-        operation = pair.ea.atomic(
-            pair.to_b, AmoOpcode.SUM, AmoType.INT64, bytes(8), KEY, offset, pair.now, fetch=fetch
-        )
+        operation = pair.ea.atomic(pair.to_b, add, RemoteBuffer(KEY, offset), pair.now, fetch=fetch)
         pair.run(operation)
         assert operation.status is ReturnCode.AMO_UNALIGNED
 
@@ -248,7 +241,7 @@ def test_deferred_sends(mode: Mode, posted: bool, size: int, how: SendKind) -> N
     buffer = bytearray(SIZE)
     if posted:
         received = pair.eb.trecv(buffer, 8, pair.now)
-    sent = pair.ea.tsend(pair.to_b, pattern(size), 8, pair.now, mode=mode, how=how)
+    sent = pair.ea.tsend(pair.to_b, TaggedMessage(pattern(size), 8), pair.now, mode=mode, how=how)
     pair.pass_time(100 * MS)
     if not posted:
         assert not sent.done or size <= 1024
@@ -271,11 +264,9 @@ def test_everything_arrives_once_on_a_lossy_wire(mode: Mode, seed: int) -> None:
     receives = [pair.eb.recv(buffer, pair.now) for buffer in buffers]
     back = bytearray(SIZE)
     operations = [pair.ea.send(pair.to_b, pattern(SIZE), pair.now, mode=mode) for _ in buffers]
-    one = struct.pack("<q", 1)
-    operations += [
-        pair.ea.atomic(pair.to_b, AmoOpcode.SUM, AmoType.INT64, one, KEY, 0, pair.now, mode=mode) for _ in range(20)
-    ]
-    operations.append(pair.ea.read(pair.to_b, back, KEY, 8, pair.now, mode=mode))
+    increment = Amo(AmoOpcode.SUM, AmoType.INT64, struct.pack("<q", 1))
+    operations += [pair.ea.atomic(pair.to_b, increment, RemoteBuffer(KEY), pair.now, mode=mode) for _ in range(20)]
+    operations.append(pair.ea.read(pair.to_b, back, RemoteBuffer(KEY, 8), pair.now, mode=mode))
     wire = lossy(seed)
     for _ in range(600):
         pair.pass_time(100 * MS, wire)
@@ -289,7 +280,7 @@ def test_everything_arrives_once_on_a_lossy_wire(mode: Mode, seed: int) -> None:
 @pytest.mark.parametrize("mode", [Mode.RUD, Mode.ROD, Mode.RUDI])
 def test_a_peer_that_is_not_there(mode: Mode) -> None:
     pair = WirePair()
-    operations = [pair.ea.write(pair.to_b, bytes(10_000), KEY, 0, pair.now, mode=mode) for _ in range(2)]
+    operations = [pair.ea.write(pair.to_b, bytes(10_000), RemoteBuffer(KEY), pair.now, mode=mode) for _ in range(2)]
     pair.pass_time(30_000 * MS, lambda _: False)
     assert all(operation.status is ReturnCode.UNDELIVERABLE for operation in operations)
     assert all("time-outs" in operation.error for operation in operations)
@@ -299,7 +290,7 @@ def test_a_peer_that_is_not_there(mode: Mode) -> None:
 def test_a_read_of_a_peer_that_dies() -> None:
     pair = WirePair(payload_bytes=1024)
     pair.b.register(bytearray(SIZE), ALL_ACCESS, JOB, KEY)
-    read = pair.ea.read(pair.to_b, bytearray(SIZE), KEY, 0, pair.now)
+    read = pair.ea.read(pair.to_b, bytearray(SIZE), RemoteBuffer(KEY), pair.now)
     for packet in pair.take(pair.a):
         pair.give(packet)
     for packet in pair.take(pair.b, limit=3):
@@ -311,14 +302,14 @@ def test_a_read_of_a_peer_that_dies() -> None:
 def test_closing() -> None:
     pair = WirePair()
     pair.b.register(bytearray(100), ALL_ACCESS, JOB, KEY)
-    written = pair.ea.write(pair.to_b, b"last", KEY, 0, pair.now)
+    written = pair.ea.write(pair.to_b, b"last", RemoteBuffer(KEY), pair.now)
     pair.a.close(pair.now)
     pair.run(written)
     pair.pass_time(100 * MS)
     assert written.ok
     assert pair.a.pdcs == [] and pair.b.pdcs == []
     assert pair.a.next_timer() is None and pair.b.next_timer() is None
-    again = pair.ea.write(pair.to_b, b"more", KEY, 0, pair.now)
+    again = pair.ea.write(pair.to_b, b"more", RemoteBuffer(KEY), pair.now)
     pair.run(again)
     assert again.ok
 
@@ -359,7 +350,7 @@ def test_a_rendezvous_ends_when_the_target_has_the_rest(mode: Mode) -> None:
 @pytest.mark.parametrize("how", [SendKind.RENDEZVOUS, SendKind.DEFERRABLE])
 def test_an_offer_ends_when_its_target_is_gone(mode: Mode, how: SendKind) -> None:
     pair = WirePair(payload_bytes=1024)
-    sent = pair.ea.tsend(pair.to_b, pattern(SIZE), 8, pair.now, mode=mode, how=how)
+    sent = pair.ea.tsend(pair.to_b, TaggedMessage(pattern(SIZE), 8), pair.now, mode=mode, how=how)
     pair.pass_time(20_000 * MS)
     assert not sent.done  # the target lives, and has no receive for it yet: that may last
     pair.pass_time(20_000 * MS, lambda _: False)
@@ -370,7 +361,7 @@ def test_an_offer_ends_when_its_target_is_gone(mode: Mode, how: SendKind) -> Non
 @pytest.mark.parametrize("how", [SendKind.RENDEZVOUS, SendKind.DEFERRABLE])
 def test_an_offer_ends_when_its_target_has_begun_anew(how: SendKind) -> None:
     pair = WirePair(payload_bytes=1024)
-    sent = pair.ea.tsend(pair.to_b, pattern(SIZE), 8, pair.now, how=how)
+    sent = pair.ea.tsend(pair.to_b, TaggedMessage(pattern(SIZE), 8), pair.now, how=how)
     pair.pass_time(100 * MS)
     pair.b = Fep(pair.b.address, pair.b.config, Random(5), pair.now)
     pair.pass_time(20_000 * MS)
@@ -381,12 +372,12 @@ def test_an_offer_ends_when_its_target_has_begun_anew(how: SendKind) -> None:
 def test_an_offer_ends_though_its_target_has_met_us_since_it_began_anew(how: SendKind) -> None:
     """On a fresh PDC the new one looks alive; but it does not know the offer."""
     pair = WirePair(payload_bytes=1024)
-    sent = pair.ea.tsend(pair.to_b, pattern(SIZE), 8, pair.now, how=how)
+    sent = pair.ea.tsend(pair.to_b, TaggedMessage(pattern(SIZE), 8), pair.now, how=how)
     pair.pass_time(100 * MS)
     pair.b = Fep(pair.b.address, pair.b.config, Random(5), pair.now)
     pair.eb = pair.b.endpoint(job_id=JOB)
     for _ in range(2):  # the first ends with the old PDC
-        met = pair.ea.tsend(pair.to_b, b"x", 9, pair.now)
+        met = pair.ea.tsend(pair.to_b, TaggedMessage(b"x", 9), pair.now)
         pair.run(met)
     assert met.ok and not sent.done
     pair.pass_time(3 * pair.a.config.patience_ns + 100 * MS)
@@ -397,7 +388,7 @@ def test_an_offer_ends_though_its_target_has_met_us_since_it_began_anew(how: Sen
 @pytest.mark.parametrize("how", [SendKind.RENDEZVOUS, SendKind.DEFERRABLE])
 def test_an_offer_ends_when_the_endpoint_that_it_waits_for_is_closed(how: SendKind) -> None:
     pair = WirePair(payload_bytes=1024)
-    sent = pair.ea.tsend(pair.to_b, pattern(SIZE), 8, pair.now, how=how)
+    sent = pair.ea.tsend(pair.to_b, TaggedMessage(pattern(SIZE), 8), pair.now, how=how)
     pair.pass_time(10_000 * MS)
     assert not sent.done
     pair.eb.close(pair.now)
@@ -409,7 +400,7 @@ def test_a_receive_does_not_wait_for_a_restart_by_one_that_has_begun_anew() -> N
     """Neither if it is asked for the restart itself, nor if it began anew when it had been asked."""
     for asked_before in (False, True):
         pair = WirePair(payload_bytes=1024)
-        pair.ea.tsend(pair.to_b, pattern(SIZE), 8, pair.now, how=SendKind.DEFERRABLE)
+        pair.ea.tsend(pair.to_b, TaggedMessage(pattern(SIZE), 8), pair.now, how=SendKind.DEFERRABLE)
         pair.pass_time(100 * MS)
         received = None
         if asked_before:
@@ -421,7 +412,7 @@ def test_a_receive_does_not_wait_for_a_restart_by_one_that_has_begun_anew() -> N
             pair.give(next(item for item in answers if header(item).type is PdsType.ACK_CC))
         pair.a = Fep(pair.a.address, pair.a.config, Random(5), pair.now)
         pair.ea = pair.a.endpoint(job_id=JOB)
-        pair.run(pair.ea.tsend(pair.to_b, b"x", 9, pair.now))
+        pair.run(pair.ea.tsend(pair.to_b, TaggedMessage(b"x", 9), pair.now))
         if received is None:
             received = pair.eb.trecv(bytearray(SIZE), 8, pair.now)
         pair.pass_time(4 * pair.b.config.patience_ns)
@@ -432,7 +423,7 @@ def test_a_receive_does_not_wait_for_a_restart_by_one_that_has_begun_anew() -> N
 def test_a_long_deferral_outlives_many_questions() -> None:
     pair = WirePair(payload_bytes=1024)
     operations = [
-        pair.ea.tsend(pair.to_b, pattern(SIZE), tag, pair.now, how=how)
+        pair.ea.tsend(pair.to_b, TaggedMessage(pattern(SIZE), tag), pair.now, how=how)
         for tag, how in enumerate((SendKind.RENDEZVOUS, SendKind.DEFERRABLE))
     ]
     pair.pass_time(20 * pair.a.config.patience_ns)
