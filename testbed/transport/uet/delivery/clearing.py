@@ -2,8 +2,8 @@
 
 Source: UE Specification 1.0, section 3.5.20. A target keeps a guaranteed response until it is cleared, and CACK_PSN
 does not pass the PSN of one that is kept. Every request carries CLEAR_PSN; a CLEAR_CMD does where no request is sent
-for PDS_Clear_Time. Ours asks for an ACK, and is sent again until one shows that CACK_PSN has moved: what is lost on the way
-is not to hold up what was received above. The states and events are a table of the internals' page on delivery.
+for PDS_Clear_Time. Ours asks for an ACK, and is sent again until one shows that CACK_PSN has moved: what is lost on
+the way is not to hold up what was received above. The internals' page on delivery has the states and events as a table.
 """
 
 from __future__ import annotations
