@@ -336,9 +336,9 @@ class Pdc:
             case ControlType.ACK_REQ:
                 self.receiver.on_ack_request(packet, incoming)
             case ControlType.CLEAR_CMD:
-                self.receiver.tracker.clear(packet.payload)
+                self.receiver.on_clear(packet, incoming)
             case ControlType.CLEAR_REQ:
-                self.sender.send_clear(now)
+                self.sender.clearing.tell(now)
             case ControlType.PROBE:
                 self.receiver.acknowledge(packet.psn, False, incoming, None, probe_opaque=packet.probe_opaque)
             case ControlType.CREDIT:

@@ -36,6 +36,7 @@ _ACK_PROBE = int(AckFlag.PROBE)
 _ACK_REQ_CLEAR = int(AckFlag.REQ_CLEAR)
 _ACK_REQ_CLOSE = int(AckFlag.REQ_CLOSE)
 _ACK_RETX = int(AckFlag.RETX)
+_CP_AR = int(ControlFlag.AR)
 _CP_RETX = int(ControlFlag.RETX)
 _NACK_MARKED = int(NackFlag.MARKED)
 _NACK_RETX = int(NackFlag.RETX)
@@ -169,6 +170,7 @@ class Receiver:
         if (
             flags & (_REQ_AR | _REQ_RETX)
             or self._first
+            or tracker.holds  # CACK_PSN waits for a CLEAR, and would not acknowledge it with others
             or self._ack_bytes >= config.ack_trigger_bytes
             or answer.guaranteed
             or (incoming.ce and config.ack_on_ecn)
@@ -220,6 +222,16 @@ class Receiver:
             self._repeat(packet.psn, False, incoming)
         else:
             self._pdc.send_nack(NackCode.PKT_NOT_RCVD, packet.psn, incoming)
+
+    def on_clear(self, packet: ControlPacket, incoming: Incoming) -> None:
+        """CLEAR_CMD: forget responses, and say how far CACK_PSN has moved by it, if it has or that is asked for."""
+        tracker = self.tracker
+        before = tracker.cack_psn
+        tracker.clear(packet.payload)
+        cack = tracker.cack_psn
+        if cack != before or packet.flags & _CP_AR:
+            # Under the cleared PSN, so that it measures no round trip of a packet that has waited for it.
+            self.acknowledge(packet.payload if psn_distance(packet.payload, cack) < 0 else cack, False, incoming, None)
 
     def _repeat(self, psn: int, again: bool, incoming: Incoming) -> None:
         """Acknowledge what was received before, with its stored response if it has one."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from testbed.transport.datagram import Outgoing, Priority
 from testbed.transport.uet.congestion.context import CongestionContext
+from testbed.transport.uet.delivery.clearing import Clearing
 from testbed.transport.uet.delivery.demand import CreditDemand
 from testbed.transport.uet.delivery.nacks import NACK_ACTIONS, NackAction
 from testbed.transport.uet.delivery.round_trips import LONGEST_RTO_NS, RoundTrips
@@ -78,7 +79,6 @@ class Sender:
         "_burst",
         "_burst_at",
         "_burst_entropy",
-        "_cleared_heard",
         "_demand",
         "_inferred_to",
         "_last_bitmap",
@@ -95,7 +95,7 @@ class Sender:
         "_sources",
         "_type_bits",
         "_unasked",
-        "clear_due",
+        "clearing",
         "congestion",
         "highest_sacked",
         "paths",
@@ -122,7 +122,7 @@ class Sender:
         self.highest_sacked = psn_add(start_psn, -1)
         self._inferred_to = psn_add(start_psn, -1)
         self._rewound_at = -1
-        self._cleared_heard = self.window.clear_psn
+        self.clearing = Clearing(pdc, self.window)
         self._probe_number = 0
         self._probe_sent_at = -1
         self._burst = 0
@@ -131,7 +131,6 @@ class Sender:
         self._burst_entropy = 0
         self._unasked = False
         """The latest packet did not ask for an ACK."""
-        self.clear_due = 0
         with_credit = congestion.rccc_enabled
         self._demand = CreditDemand(pdc, self) if with_credit else None
         if pdc.mode == Mode.ROD:
@@ -213,6 +212,8 @@ class Sender:
         nothing would ever make room: then what is held to be in flight is not (the peer has counted it wrongly), or
         the peer has cleared its window without a word, and is asked for it.
         """
+        if self.clearing.pinned and self.window.outstanding >= self._peer_range:
+            self.clearing.make_room(now, self._peer_range)
         if not any(packet.state in (_IN_FLIGHT, _SACKED) for packet in self.window):
             self.congestion.on_nothing_in_flight()
             if self.window.outstanding >= self._peer_range:
@@ -261,8 +262,9 @@ class Sender:
                 flags |= _REQ_AR
             self._unasked = not flags & _REQ_AR
             prologue = self._type_bits | packet.next_header << 7 | flags
-            clear_psn = self._cleared_heard = window.clear_psn
-            header = _HEADER.pack(prologue, psn_distance(clear_psn, psn), psn, pdc.local_pdcid, last)
+            header = _HEADER.pack(prologue, psn_distance(window.clear_psn, psn), psn, pdc.local_pdcid, last)
+            if self.clearing.pinned:
+                self.clearing.carried()
             if self._demand is not None:
                 self._demand.tell()
                 header += _CC_STATE.pack(self.congestion.credit_target() & 0xFF_FFFF)
@@ -322,7 +324,7 @@ class Sender:
             if isinstance(ack.cc_state, NsccState):
                 service = ack.cc_state.service_time * _SERVICE_UNIT_NS
             resent = bool(ack.flags & _ACK_RETX)
-            if packet.transmissions == (2 if resent else 1):
+            if packet.transmissions == (2 if resent else 1) and not packet.asked:
                 elapsed = now - packet.sent_at
                 if service == 0 or service < elapsed:  # else it claims to have kept the packet longer than it had it
                     rtt = max(elapsed - service, 1)
@@ -337,7 +339,7 @@ class Sender:
             acked.state = _DONE
             self._done(acked, NextHeader.NONE, b"", now)
         if ack.sack_bitmap:
-            self._take_sack(psn_add(cack, ack.sack_psn_offset), ack.sack_bitmap)
+            self._take_sack(psn_add(cack, ack.sack_psn_offset), ack.sack_bitmap, now)
             if self._pdc.config.loss_inference and not self._pdc.config.trimming:
                 self._infer_losses(now)
         if ack.mpr:
@@ -346,9 +348,10 @@ class Sender:
         self.congestion.on_ack(now, newly, marked, rtt)
         if not probe:
             self.paths.feedback(entropy, PathFeedback.MARKED if marked else PathFeedback.GOOD, now)
-        if ack.flags & _ACK_REQ_CLEAR and not self.clear_due:
-            self.clear_due = now + self._pdc.config.clear_wait_ns
-            self._pdc.arm(self.clear_due)
+        if ack.flags & _ACK_REQ_CLEAR:
+            self.clearing.keep(trigger, now)
+        if self.clearing.pinned:
+            self.clearing.take_cack(now)
         if self._pdc.trace is not None:
             self._trace_ack(self._pdc.trace, trigger, cack, entropy, marked, rtt, now)
         return True
@@ -402,7 +405,7 @@ class Sender:
             inflight_bytes=self.congestion.inflight_bytes,
         )
 
-    def _take_sack(self, base: int, bitmap: int) -> None:
+    def _take_sack(self, base: int, bitmap: int, now: int) -> None:
         window = self.window
         shift = psn_distance(base, self._last_sack_base)
         known = self._last_bitmap >> shift if 0 <= shift < 64 else 0
@@ -421,6 +424,8 @@ class Sender:
             if packet is not None and packet.state in (_IN_FLIGHT, _LOST, _WAITING):
                 self._found(packet)
                 packet.state = _SACKED
+                if self.clearing.pins(packet):
+                    self.clearing.ask(packet, now)
 
     def _infer_losses(self, now: int) -> None:
         """Packets so far behind the highest one SACKed that spraying does not explain it.
@@ -542,24 +547,20 @@ class Sender:
                     self._lose(packet, now, "timeout")
                     expired = True
                     continue
-                if asked:
-                    continue
+                if asked and not self.clearing.pins(packet):
+                    continue  # CACK_PSN will reach it
                 asked = True
                 packet.timeouts += 1
                 packet.sent_at = now
-                self._pdc.send_control(ControlType.ACK_REQ, packet.psn, now, acknowledge=True)
+                self.clearing.ask(packet, now)
                 due = now + self._round_trips.timeout(packet.timeouts)
-            elif state == _SACKED and asked:
+            elif state == _SACKED and asked and not self.clearing.pins(packet):
                 continue
             asked = asked or state == _SACKED
             deadline = due if deadline == 0 or due < deadline else deadline
-        if self.clear_due:
-            if self.clear_due <= now:
-                self.clear_due = 0
-                if self._cleared_heard != self.window.clear_psn:
-                    self.send_clear(now)
-            else:
-                deadline = self.clear_due if deadline == 0 else min(deadline, self.clear_due)
+        due = self.clearing.handle_timer(now)
+        if due and (deadline == 0 or due < deadline):
+            deadline = due
         if self._again and (expired or self._pdc.mode == Mode.ROD):
             # The oldest first: ROD needs it, and a dead peer is known when one packet has used up its time-outs, not
             # when all in turn have, one at a time through a window that has shrunk.
@@ -569,11 +570,6 @@ class Sender:
             if due and (deadline == 0 or due < deadline):
                 deadline = due
         return deadline
-
-    def send_clear(self, now: int) -> None:
-        """CLEAR_CMD: nothing else carries CLEAR_PSN at the moment."""
-        self._cleared_heard = self.window.clear_psn
-        self._pdc.send_control(ControlType.CLEAR_CMD, self.window.clear_psn, now, payload=self.window.clear_psn)
 
     def probe(self, now: int) -> None:
         """Ask for the round trip on the control class. The answer to an earlier probe does not count any more."""

@@ -57,6 +57,7 @@ class TxPacket:
     """A packet with a PSN of its own: an SES request or response, or a control packet that must arrive."""
 
     __slots__ = (
+        "asked",
         "body",
         "control",
         "entropy",
@@ -96,6 +97,8 @@ class TxPacket:
         self.transmissions = 0
         self.timeouts = 0
         self.nacks = 0
+        self.asked = False
+        """An ACK_REQ has asked for its ACK, which then tells no round trip."""
         self.state = PacketState.IN_FLIGHT
 
 

@@ -236,6 +236,14 @@ class ReturnCode(IntEnum):
     TOO_LONG = 0x22
     INITIATOR_ERR = 0x23
     DROPPED = 0x24
+    VENDOR_30 = 0x30
+    VENDOR_31 = 0x31
+    VENDOR_32 = 0x32
+    VENDOR_33 = 0x33
+    VENDOR_34 = 0x34
+    VENDOR_35 = 0x35
+    VENDOR_36 = 0x36
+    VENDOR_37 = 0x37
     EXTENDED = 0x3E
 
 
@@ -277,6 +285,7 @@ RETURN_CODE_MEANINGS = {
     ReturnCode.TOO_LONG: "the message is longer than the buffer of its receive",
     ReturnCode.INITIATOR_ERR: "the initiator gave the message up",
     ReturnCode.DROPPED: "the target has let the message go",
+    **{code: f"the target gives its vendor's code 0x{code:02x}" for code in ReturnCode if 0x30 <= code <= 0x37},
     ReturnCode.EXTENDED: "the target gives an extended code",
 }
 """For users who meet one."""

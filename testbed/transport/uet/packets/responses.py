@@ -180,5 +180,4 @@ def _bad_head(first: int, second: int, offset: int) -> DecodeError:
         return DecodeError(offset, f"response opcode {first & 0x3F} is reserved")
     if second >> 6:
         return DecodeError(offset + 1, f"version {second >> 6} is unknown")
-    whose = "a vendor's" if 0x30 <= second <= 0x37 else "reserved"
-    return DecodeError(offset + 1, f"return code 0x{second:02x} is {whose}")
+    return DecodeError(offset + 1, f"return code 0x{second:02x} is reserved")

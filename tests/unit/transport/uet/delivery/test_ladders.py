@@ -103,9 +103,12 @@ def test_figure_3_76_a_guaranteed_response_is_cleared() -> None:
     assert operation.status is ReturnCode.BAD_MKEY
     seen: list[Outgoing] = []
     pair.pass_time(pair.a.config.clear_wait_ns, lambda item: seen.append(item) is None)
-    clear = header(one(seen))
+    command, answer = seen
+    clear = header(command)
     assert isinstance(clear, ControlPacket)
     assert (clear.control_type, clear.payload) == (ControlType.CLEAR_CMD, pair.psn(333))
+    assert pair.ack(answer) == (333, 333)
+    assert not header(answer).flags & AckFlag.REQ_CLEAR
     assert pair.target.receiver.tracker.holds == 0
     assert pair.target.receiver.tracker.cack_psn == pair.psn(333)
 
