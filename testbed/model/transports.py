@@ -171,6 +171,12 @@ _UET = TransportDeclaration(
             "packets_per_entropy", None, "Says how many packets of a burst share an entropy; the default is 4.", high=64
         ),
         whole(
+            "recycled_entropy_uses",
+            None,
+            "Says for how many choices an entropy is good that came back to REPS; the default is 1.",
+            high=64,
+        ),
+        whole(
             "pdcs_per_peer",
             None,
             "Says how many packet delivery contexts there are to each peer; the default is 1.",

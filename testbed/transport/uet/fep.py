@@ -247,7 +247,7 @@ class Fep:
         config = self.config
         kind = PathKind.SINGLE if establishment.mode == Mode.ROD else PathKind(config.paths)
         congestion = make_context(config.cc, self._nscc, now)
-        paths = make_paths(kind, config.entropies, self._random, config.base_rtt_ns, config.packets_per_ack)
+        paths = make_paths(kind, config.entropies, self._random, config.base_rtt_ns, config.recycled_entropy_uses)
         return Pdc(self, establishment, congestion, paths, now)
 
     def _new_pdcid(self) -> int:
