@@ -137,7 +137,9 @@ class PathSelector(ABC):
         """Learn what became of a packet that had this EV. EVs not of this selector are of no account."""
 
     def on_idle(self, now: int) -> None:
-        """Learn that nothing is unacknowledged: order would survive a change of path. Only `SinglePath` cares."""
+        """Learn that nothing is to be sent or unacknowledged: order survives a change of path (section 3.5.7). Only
+        `SinglePath` cares.
+        """
         return
 
     def _draw(self, now: int) -> int:
