@@ -159,6 +159,11 @@ _UET = TransportDeclaration(
             "Says whether losses are inferred from selective acknowledgements; by default unless switches trim.",
             default=None,
         ),
+        flag(
+            "oversubscribed_cc",
+            "Says whether destinations grant less credit (cc: rccc) where the fabric carries less; by default they do.",
+            default=None,
+        ),
         flag("ack_per_packet", "Says whether every packet is acknowledged."),
         whole(
             "payload_bytes",

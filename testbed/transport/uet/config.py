@@ -40,6 +40,8 @@ class UetConfig:
     """Whether the switches trim, and we see what they trimmed."""
     cc: str = DEFAULT_CONTROLLER
     """Congestion control: a name in `congestion.registry.CONTROLLERS`."""
+    oversubscribed_cc: bool = True
+    """RCCC: a destination grants less than its link's rate where marks and trims say that the fabric carries less."""
     paths: str = DEFAULT_PATHS
     """Path selection of RUD, RUDI and UUD: a value of `PathKind`. ROD has a single path."""
     entropies: tuple[int, ...] = tuple(range(49152, 49152 + 256))
