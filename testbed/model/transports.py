@@ -159,6 +159,11 @@ _UET = TransportDeclaration(
             "Says whether losses are inferred from selective acknowledgements; by default unless switches trim.",
             default=None,
         ),
+        flag(
+            "oversubscribed_cc",
+            "Says whether destinations grant less credit (cc: rccc) where the fabric carries less; by default they do.",
+            default=None,
+        ),
         flag("ack_per_packet", "Says whether every packet is acknowledged."),
         whole(
             "payload_bytes",
@@ -169,6 +174,12 @@ _UET = TransportDeclaration(
         ),
         whole(
             "packets_per_entropy", None, "Says how many packets of a burst share an entropy; the default is 4.", high=64
+        ),
+        whole(
+            "recycled_entropy_uses",
+            None,
+            "Says for how many choices an entropy is good that came back to REPS; the default is 1.",
+            high=64,
         ),
         whole(
             "pdcs_per_peer",

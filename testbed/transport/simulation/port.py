@@ -78,12 +78,21 @@ class PortSettings:
 
     @classmethod
     def for_plane(
-        cls, plane_bdp_bytes: int, *, trimming: bool = True, deterministic_ecn: bool = False, drop_bdps: float = 5.0
+        cls,
+        plane_bdp_bytes: int,
+        *,
+        trimming: bool = True,
+        deterministic_ecn: bool = False,
+        drop_bdps: float = 5.0,
+        medium_bdps: float = 1.0,
     ) -> PortSettings:
         """Return what section 3.6.17 advises; Plane_BDP is the lowest link rate times config_base_rtt.
 
         ECN from 0.2 to 0.8 Plane_BDP, or above 0.5. With trimming: low trims at 1 Plane_BDP (retransmissions and the
         last hop at 1.5), medium and high drop at 1. Without: low drops at `drop_bdps`, 2 to 5.
+
+        `medium_bdps` is not the specification's: where a hundred hosts send to one, the headers of their first windows
+        are more than 1 Plane_BDP, and each one that is dropped costs a time-out.
         """
         bdp = plane_bdp_bytes
         if deterministic_ecn:
@@ -92,7 +101,7 @@ class PortSettings:
             ecn = EcnCurve(kmin_bytes=bdp * 2 // 10, kmax_bytes=bdp * 8 // 10)
         return cls(
             low_capacity_bytes=bdp * 3 // 2 if trimming else int(bdp * drop_bdps),
-            medium_capacity_bytes=bdp,
+            medium_capacity_bytes=int(bdp * medium_bdps),
             high_capacity_bytes=bdp,
             ecn=ecn,
             trim_threshold_bytes=bdp if trimming else None,

@@ -40,6 +40,8 @@ class UetConfig:
     """Whether the switches trim, and we see what they trimmed."""
     cc: str = DEFAULT_CONTROLLER
     """Congestion control: a name in `congestion.registry.CONTROLLERS`."""
+    oversubscribed_cc: bool = True
+    """RCCC: a destination grants less than its link's rate where marks and trims say that the fabric carries less."""
     paths: str = DEFAULT_PATHS
     """Path selection of RUD, RUDI and UUD: a value of `PathKind`. ROD has a single path."""
     entropies: tuple[int, ...] = tuple(range(49152, 49152 + 256))
@@ -48,6 +50,11 @@ class UetConfig:
     packets_per_entropy: int = 4
     """Fresh packets that leave in one burst share an entropy value up to this number: what one ACK covers. The kernel
     sends and receives them as one; a packet that leaves alone chooses for itself."""
+    recycled_entropy_uses: int = 1
+    """How often REPS chooses an entropy value that came back without a mark; each choice may be for a burst
+    (`packets_per_entropy`). Once, as in its paper. As often as one ACK covers packets (4), fewer choices are left to
+    chance, and a slow path is left sooner; but the packets of one value follow each other, and meet others that do:
+    a permutation over equal paths takes 8 % longer."""
     pdcs_per_peer: int = 1
     """PDCs between the same two endpoints, job and mode; messages take turns."""
     mpr: int = 8
@@ -92,6 +99,7 @@ class UetConfig:
             ("base_rtt_ns", 1000, 10**11),
             ("payload_bytes", 64, LARGEST_PAYLOAD),
             ("packets_per_entropy", 1, 64),
+            ("recycled_entropy_uses", 1, 64),
             ("pdcs_per_peer", 1, 64),
             ("mpr", 1, 255),
             ("max_ack_data_bytes", 0, 8192),
@@ -112,11 +120,6 @@ class UetConfig:
     def packet_bytes(self) -> int:
         """Nominal size of a full packet: PDS and standard SES header, UDP header, and 40 (section 3.6.12)."""
         return self.payload_bytes + 12 + 44 + UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES
-
-    @property
-    def packets_per_ack(self) -> int:
-        """Return how many full packets the peer acknowledges at once."""
-        return 1 if self.ack_per_packet else max(self.ack_trigger_bytes // self.payload_bytes, 1)
 
     def nscc(self) -> NsccConfig:
         """Parameters of congestion control."""

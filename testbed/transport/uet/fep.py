@@ -14,7 +14,7 @@ from random import Random
 from testbed.transport.datagram import Incoming, Outgoing
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.config import UetConfig
-from testbed.transport.uet.congestion.rccc import CREDIT_SHIFT, CreditScheduler
+from testbed.transport.uet.congestion.rccc import CREDIT_SHIFT, CreditScheduler, make_scheduler
 from testbed.transport.uet.congestion.registry import CONTROLLERS, make_context
 from testbed.transport.uet.delivery.admission import TargetTable
 from testbed.transport.uet.delivery.pdc import REQUEST_TYPES, Establishment, Pdc
@@ -50,8 +50,6 @@ _NACK_RETX = int(NackFlag.RETX)
 _NACK_RUDI = int(NackFlag.RUDI)
 _REQ_RETX = int(RequestFlag.RETX)
 _REQ_SYN = int(RequestFlag.SYN)
-_MAX_WNDS_AHEAD = 8
-"""A source asks for no more credit than its MaxWnd, which may be larger than ours."""
 _MOST_CONTROL = 1 << 14
 """Acknowledgements and the like that wait to be sent; who makes us want to send more loses them."""
 _BURST = 16
@@ -102,10 +100,8 @@ class Fep:
         self._timer_number = 0
         self._credits: CreditScheduler | None = None
         if CONTROLLERS[config.cc].grants_credit:
-            window = int(self._nscc.max_wnd_bytes)
-            self._credits = CreditScheduler(
-                config.link_rate_bps, config.packet_bytes, window, max_ahead_bytes=_MAX_WNDS_AHEAD * window
-            )
+            follows_fabric = config.oversubscribed_cc and config.cc == "rccc"  # with NSCC, that does
+            self._credits = make_scheduler(self._nscc, now, follows_fabric=follows_fabric)
         self._rudi = self.semantics.rudi
         self._deferred = self.semantics.deferred
 
@@ -247,7 +243,7 @@ class Fep:
         config = self.config
         kind = PathKind.SINGLE if establishment.mode == Mode.ROD else PathKind(config.paths)
         congestion = make_context(config.cc, self._nscc, now)
-        paths = make_paths(kind, config.entropies, self._random, config.base_rtt_ns, config.packets_per_ack)
+        paths = make_paths(kind, config.entropies, self._random, config.base_rtt_ns, config.recycled_entropy_uses)
         return Pdc(self, establishment, congestion, paths, now)
 
     def _new_pdcid(self) -> int:
@@ -374,6 +370,7 @@ class Fep:
     ) -> None:
         pdc.last_used = now
         if self._credits is not None and request.req_cc_state is not None:
+            self._credits.on_arrival(incoming, now)
             if incoming.trimmed:
                 self._credits.on_trimmed(pdc, incoming.length, now)
             self._credits.on_target(pdc, request.req_cc_state.credit_target, now)

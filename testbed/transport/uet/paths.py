@@ -137,7 +137,9 @@ class PathSelector(ABC):
         """Learn what became of a packet that had this EV. EVs not of this selector are of no account."""
 
     def on_idle(self, now: int) -> None:
-        """Learn that nothing is unacknowledged: order would survive a change of path. Only `SinglePath` cares."""
+        """Learn that nothing is to be sent or unacknowledged: order survives a change of path (section 3.5.7). Only
+        `SinglePath` cares.
+        """
         return
 
     def _draw(self, now: int) -> int:
@@ -275,8 +277,8 @@ class RepsPaths(PathSelector):
     """REPS (arXiv 2407.21625): EVs that came back without a mark are used again, oldest first; else one is drawn at
     random.
 
-    A ring of eight entries holds them, each good for `uses` packets: one, or as many as one ACK covers where ACKs are
-    coalesced (without that, most packets would get random EVs). After a timeout the selector freezes: rather than
+    A ring of eight entries holds them, each good for `uses` choices: one, as in the paper, unless
+    `UetConfig.recycled_entropy_uses` says otherwise. After a timeout the selector freezes: rather than
     draw at random, which may hit the failed path, it goes round the ring again, used or not. After `FREEZE_RTTS` it
     draws `EXPLORE_PACKETS` EVs at random to find the paths anew, during which no timeout freezes it again. The paper
     has the length of the freeze and of the exploration as parameters (one BDP of packets for the latter, 16 in the
@@ -386,13 +388,13 @@ class RepsPaths(PathSelector):
 
 
 def make_paths(
-    kind: PathKind, entropies: Sequence[int], random: Random, base_rtt_ns: int, packets_per_ack: int = 1
+    kind: PathKind, entropies: Sequence[int], random: Random, base_rtt_ns: int, uses: int = 1
 ) -> PathSelector:
-    """A selector of this kind; `packets_per_ack` matters to REPS (see there)."""
+    """A selector of this kind; `uses` matters to REPS (see there)."""
     if kind is PathKind.SINGLE:
         return SinglePath(entropies, random, base_rtt_ns)
     if kind is PathKind.OBLIVIOUS:
         return ObliviousPaths(entropies, random, base_rtt_ns)
     if kind is PathKind.BITMAP:
         return BitmapPaths(entropies, random, base_rtt_ns)
-    return RepsPaths(entropies, random, base_rtt_ns, packets_per_ack)
+    return RepsPaths(entropies, random, base_rtt_ns, uses)

@@ -17,6 +17,7 @@ from testbed.transport.uet.congestion import (
     NsccConfig,
     make_context,
 )
+from testbed.transport.uet.congestion.grant_share import LEAST_SHARE, GrantShare
 from testbed.transport.uet.packets.codes import NackCode
 from testbed.transport.uet.paths import PathFeedback, PathKind, make_paths
 
@@ -151,6 +152,31 @@ def test_grants_never_exceed_targets_nor_the_rate(course: list[tuple[int, int, i
         # 0.99 byte per ns, and the grant that is always there when the first asks.
         assert sum(granted) * 256 <= 0.99 * now + 4096
         assert (scheduler.next_grant_time() is None) == (granted == targets)
+
+
+@given(
+    st.integers(1_000_000, 10**12),
+    st.integers(1000, 10**9),
+    st.lists(st.tuples(st.sampled_from(("whole", "marked", "trimmed")), st.integers(0, 9000), st.integers(0, 10**10))),
+)
+def test_the_granted_share_is_never_nothing_nor_more_than_the_link(
+    rate_bps: int, rtt_ns: int, course: list[tuple[str, int, int]]
+) -> None:
+    share = GrantShare(rate_bps, rtt_ns, 0)
+    now = 0
+    for what, size, pause in course:
+        now += pause
+        if what == "trimmed":
+            share.on_trimmed()
+        else:
+            share.on_packet(size, what == "marked")
+        before = share.share
+        share.update(now)
+        assert LEAST_SHARE <= share.share <= 1
+        if all(kind == "whole" for kind, _, _ in course):
+            assert share.share >= before
+    share.update(now + 1000 * rtt_ns)
+    assert share.share == 1
 
 
 @settings(deadline=None)

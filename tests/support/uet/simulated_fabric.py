@@ -80,6 +80,7 @@ class Fabric:
         self.transfers: list[Transfer] = []
         self.seed = seed
         self._awaited = 0
+        self._hosts_per_leaf = 0
         self.network: Network
 
     def star(self, port: PortSettings) -> Fabric:
@@ -88,7 +89,8 @@ class Fabric:
         return self
 
     def leaf_spine(self, leaves: int, spines: int, port: PortSettings) -> Fabric:
-        size = LeafSpineSize(leaves=leaves, hosts_per_leaf=len(self.feps) // leaves, spines=spines)
+        self._hosts_per_leaf = len(self.feps) // leaves
+        size = LeafSpineSize(leaves=leaves, hosts_per_leaf=self._hosts_per_leaf, spines=spines)
         tier = Tier(link=LinkSettings(rate_bps=RATE, delay_ns=delay_ns(4)), port=port)
         self.network = leaf_spine(self.feps, size, host_tier=tier, fabric_tier=tier, seed=self.seed)
         return self
@@ -101,6 +103,29 @@ class Fabric:
         operation = self.endpoints[source].write(self.addresses[target], data, RemoteBuffer(key), self.network.now)
         self.transfers.append(Transfer(source, target, operation))
         return operation
+
+    def permutation(self, size: int) -> None:
+        """Every host of a leaf-spine network writes to one of another leaf, and is written to by one."""
+        assert self._hosts_per_leaf > 0, "a star has no leaves"
+        random = Random(self.seed)
+        targets = list(range(len(self.feps)))
+        while any(
+            source // self._hosts_per_leaf == target // self._hosts_per_leaf for source, target in enumerate(targets)
+        ):
+            random.shuffle(targets)
+        for source, target in enumerate(targets):
+            self.write(source, target, size)
+
+    def incast(self, size: int) -> None:
+        """All other hosts write to the first, beginning at random times within one base RTT, as hosts do that are told
+        to begin.
+
+        Begun at the same instant, the senders of a simulator without noise stay in lockstep: some always find the queue
+        longer than others do.
+        """
+        random = Random(self.seed)
+        for sender in range(1, len(self.feps)):
+            self.later(random.randrange(self.config.base_rtt_ns), sender, 0, size)
 
     def later(self, when_ns: int, source: int, target: int, size: int) -> None:
         """As `write`, at that time."""

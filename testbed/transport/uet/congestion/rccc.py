@@ -12,8 +12,10 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from math import ceil
 
+from testbed.transport.datagram import Incoming
 from testbed.transport.uet.congestion.context import CongestionContext
 from testbed.transport.uet.congestion.controller import Controller
+from testbed.transport.uet.congestion.grant_share import GrantShare
 from testbed.transport.uet.congestion.nscc import Nscc, NsccConfig
 
 CREDIT_UNIT_BYTES = 256
@@ -33,6 +35,8 @@ MIN_GRANT_SPACING_BYTES = 1024
 """A smaller grant takes the time of one of this size, or small demands would become a storm of control packets."""
 MAX_BURST_GRANTS = 8
 """Grants of one call, however late it comes."""
+MAX_WNDS_AHEAD = 8
+"""A source asks for no more credit than its MaxWnd, which may be larger than the destination's."""
 CREDIT_TIMEOUT_RTTS = 5
 """A blocked source asks again after this many base RTTs without credit."""
 
@@ -170,6 +174,7 @@ class CreditScheduler:
         "_ns_per_byte",
         "_retransmitting",
         "_senders",
+        "_share",
         "_slow_units",
     )
 
@@ -180,15 +185,17 @@ class CreditScheduler:
         max_wnd_bytes: int,
         slow_pull: bool = True,
         max_ahead_bytes: int = CREDIT_HALF * CREDIT_UNIT_BYTES,
+        share: GrantShare | None = None,
     ) -> None:
         """What a source asks for beyond `max_ahead_bytes` is not granted: a forged target would take 2 GB of credit
-        from the others."""
+        from the others. Without a `share`, all of the link's rate is granted whatever the fabric carries."""
         self._ns_per_byte: float = 8e9 / (GRANT_RATE * link_rate_bps)
         self._grant_units: int = -(-MTUS_PER_GRANT * mtu_bytes // CREDIT_UNIT_BYTES)
         self._most_ahead: int = max_ahead_bytes // CREDIT_UNIT_BYTES
         self._slow_units: int = max_wnd_bytes // CREDIT_UNIT_BYTES if slow_pull else 0
         self._max_burst_ns: float = (MAX_BURST_GRANTS - 0.5) * self._grant_units * CREDIT_UNIT_BYTES * self._ns_per_byte
         self._next_time: float = 0.0
+        self._share = share
         self._senders: dict[Hashable, _Sender] = {}
         # Ordered dictionaries rather than deques: a source leaves the middle of one queue when it enters another.
         self._retransmitting: OrderedDict[Hashable, _Sender] = OrderedDict()
@@ -215,6 +222,16 @@ class CreditScheduler:
         entry.target = max(entry.target, min(entry.target + units, entry.granted + self._most_ahead))
         entry.retransmit = min(entry.retransmit + units, self._most_ahead)
         self._queue(entry, now)
+
+    def on_arrival(self, incoming: Incoming, now: int) -> None:
+        """A request of some source has arrived, whole or trimmed."""
+        share = self._share
+        if share is not None:
+            if not incoming.trimmed:
+                share.on_packet(len(incoming.data), incoming.ce)
+            elif not incoming.last_hop:
+                share.on_trimmed()
+            self._follow(now)
 
     def on_request(self, sender: Hashable, credit_target: int, now: int) -> None:
         """A CREDIT_REQ arrived: as a target, and the counter is sent again, for the last CREDIT may have been lost."""
@@ -245,6 +262,10 @@ class CreditScheduler:
         """Grants what is due: sources and their cumulative counters of 24 bits."""
         found = self._announce
         self._announce = {}
+        self._follow(now)
+        ns_per_byte = self._ns_per_byte
+        if self._share is not None:
+            ns_per_byte /= self._share.share
         self._next_time = max(self._next_time, now - self._max_burst_ns)
         while self._next_time <= now:
             if self._retransmitting:
@@ -262,9 +283,17 @@ class CreditScheduler:
             entry.granted += units
             entry.retransmit = max(entry.retransmit - units, 0)
             found[key] = entry.granted & CREDIT_MASK
-            self._next_time += max(units * CREDIT_UNIT_BYTES, MIN_GRANT_SPACING_BYTES) * self._ns_per_byte
+            self._next_time += max(units * CREDIT_UNIT_BYTES, MIN_GRANT_SPACING_BYTES) * ns_per_byte
             self._enqueue(entry)
         return list(found.items())
+
+    def _follow(self, now: int) -> None:
+        """Take a change of the share: what is left of the time until the next grant gets longer or shorter by it."""
+        if self._share is not None:
+            before = self._share.share
+            self._share.update(now)
+            if self._next_time > now:
+                self._next_time = now + (self._next_time - now) * before / self._share.share
 
     def _entry(self, sender: Hashable) -> _Sender:
         entry = self._senders.get(sender)
@@ -291,6 +320,15 @@ class CreditScheduler:
             entry.retransmit = 0
             if entry.granted - entry.target < self._slow_units:
                 self._idle.setdefault(entry.key, entry)
+
+
+def make_scheduler(config: NsccConfig, now: int, *, follows_fabric: bool) -> CreditScheduler:
+    """Make the scheduler of a destination; `follows_fabric`: it grants what the fabric carries (`GrantShare`)."""
+    window = int(config.max_wnd_bytes)
+    share = GrantShare(config.link_rate_bps, config.base_rtt_ns, now) if follows_fabric else None
+    return CreditScheduler(
+        config.link_rate_bps, config.mtu_bytes, window, max_ahead_bytes=MAX_WNDS_AHEAD * window, share=share
+    )
 
 
 def _credit(config: NsccConfig, now: int) -> CreditSource:

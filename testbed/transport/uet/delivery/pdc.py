@@ -295,9 +295,13 @@ class Pdc:
 
     def go_on(self, now: int) -> None:
         """Something has arrived: send on, or close when nothing is left to wait for."""
-        if self.sender.has_work:
+        sender = self.sender
+        if sender.has_work:
             self._owner.wake(self)
-        elif self.state is PdcState.QUIESCE:
+            return
+        if sender.idle:
+            sender.paths.on_idle(now)
+        if self.state is PdcState.QUIESCE:
             self._quiet(now)
 
     def close(self, now: int) -> None:

@@ -7,7 +7,6 @@ every run are printed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from random import Random
 from statistics import fmean
 
 import pytest
@@ -30,15 +29,9 @@ def report() -> Report:
 
 
 def incast(senders: int, settings: UetConfig, seed: int) -> Fabric:
-    """`senders` hosts write to one, beginning at random times within one base RTT, as hosts do that are told to begin.
-
-    Begun at the same instant, the senders of a simulator without noise stay in lockstep: some always find the queue
-    longer than others do.
-    """
+    """`senders` hosts write to one."""
     fabric = Fabric(senders + 1, settings, seed=seed).star(port_settings(settings.trimming))
-    random = Random(seed)
-    for sender in range(senders):
-        fabric.later(random.randrange(settings.base_rtt_ns), sender + 1, 0, INCAST_BYTES)
+    fabric.incast(INCAST_BYTES)
     fabric.run()
     return fabric
 
@@ -108,12 +101,7 @@ def permutation(paths: str, seed: int, *, slow_uplink: bool = False, trimming: b
     fabric.leaf_spine(4, 4, port_settings(trimming))
     if slow_uplink:
         fabric.network.lines["leaf0->spine0"].rate_bps //= 2
-    random = Random(seed)
-    targets = list(range(16))
-    while any(source // 4 == target // 4 for source, target in enumerate(targets)):
-        random.shuffle(targets)
-    for source, target in enumerate(targets):
-        fabric.write(source, target, PERMUTATION_BYTES)
+    fabric.permutation(PERMUTATION_BYTES)
     fabric.run()
     return fabric
 

@@ -216,7 +216,7 @@ def test_reps_remembers_the_last_eight() -> None:
     assert [paths.next_entropy(0) for _ in range(8)] == list(range(50_002, 50_010))
 
 
-def test_reps_uses_a_value_as_often_as_an_ack_covers_packets() -> None:
+def test_reps_uses_a_value_as_often_as_it_is_told_to() -> None:
     paths = RepsPaths(EVS, Random(1), RTT, uses=3)
     for entropy in (50_003, 50_001):
         paths.feedback(entropy, PathFeedback.GOOD, 0)

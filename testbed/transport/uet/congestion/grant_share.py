@@ -1,0 +1,109 @@
+"""The share of its link's rate that a destination grants as credit, where the fabric before it carries less.
+
+A destination sees its own link, not the uplinks that its sources share with others: granted at the link's rate, an
+oversubscribed fabric is fed what it can only trim. What arrives marked, or trimmed before the last hop, tells so. The
+rules are those of the UEC simulator (`OversubscribedCC`). That is told how far its fabric is oversubscribed, and marks
+nothing at last hops; a destination here is told nothing, but sees what is carried to it and judges by that
+(`CARRIED_FLOOR`, `FULL_LINK`).
+"""
+
+from __future__ import annotations
+
+MARK_GAIN = 0.5
+"""Weight of the latest interval in the mean share of marked packets."""
+MARK_TARGET = 0.3
+"""Marked packets up to this share are no reason to grant less."""
+MARK_DECREASE = 0.5
+"""Of the share, for each marked packet of all beyond the target."""
+INCREASE = 0.01
+"""Of the link's rate, in an interval without a decrease; doubled with each one in a row, if that has no mark."""
+MOST_DOUBLINGS = 3
+"""Ours: without a limit, the share rises within one round trip by more than the fabric's queues hold."""
+LEAST_SHARE = 0.01
+CARRIED_FLOOR = 0.8
+"""A decrease does not go below this part of the most that was carried lately. (The simulator's: of what its fabric
+can carry.) Else it goes on while the queues drain, and what they have drained to is a fabric that nobody uses."""
+CARRIED_DECAY = 0.95
+"""What was the most that was carried counts so much less with each interval, for others may have come."""
+FULL_LINK = 0.9
+"""Marks are no reason to grant less while the link carries this part of its rate: they are the last hop's."""
+_MOST_MISSED = 100
+"""After so many intervals without an arrival, nothing is left of what was before."""
+
+
+class GrantShare:
+    """Rises and falls once in an interval of a base RTT, by what has arrived in it. Times in ns."""
+
+    __slots__ = (
+        "_began",
+        "_bits_per_ns",
+        "_bytes",
+        "_carried",
+        "_increases",
+        "_interval_ns",
+        "_marked",
+        "_mean",
+        "_packets",
+        "_trimmed",
+        "share",
+    )
+
+    def __init__(self, link_rate_bps: int, base_rtt_ns: int, now: int) -> None:
+        self.share: float = 1.0
+        self._bits_per_ns: float = link_rate_bps / 1e9
+        self._interval_ns: int = base_rtt_ns
+        self._began: int = now
+        self._carried: float = 0.0
+        """Of the link's rate, the most lately."""
+        self._mean: float = 0.0
+        """Of the share of marked packets in the intervals so far."""
+        self._increases: int = 0
+        """Intervals in a row without a decrease."""
+        self._packets: int = 0
+        """Arrived whole in this interval."""
+        self._bytes: int = 0
+        """Of those."""
+        self._marked: int = 0
+        """Of those."""
+        self._trimmed: int = 0
+        """Arrived trimmed by a switch other than the last: at that one, it is a queue of ours, not of the fabric."""
+
+    def on_packet(self, size: int, marked: bool) -> None:
+        """A packet of `size` bytes has arrived whole."""
+        self._packets += 1
+        self._bytes += size
+        if marked:
+            self._marked += 1
+
+    def on_trimmed(self) -> None:
+        """A packet has arrived that was trimmed before the last hop."""
+        self._trimmed += 1
+
+    def update(self, now: int) -> None:
+        """End the interval if that is due. Those that have gone by since without a word are made up for."""
+        elapsed = now - self._began
+        if elapsed < self._interval_ns:
+            return
+        self._began = now
+        self._end_interval(8 * self._bytes / (elapsed * self._bits_per_ns))
+        for _ in range(min(elapsed // self._interval_ns - 1, _MOST_MISSED)):
+            self._end_interval(0.0)
+
+    def _end_interval(self, carried: float) -> None:
+        """`carried`: in this interval, of the link's rate."""
+        packets, marked, trimmed = self._packets, self._marked, self._trimmed
+        self._packets = self._bytes = self._marked = self._trimmed = 0
+        self._carried = max(carried, CARRIED_DECAY * self._carried)
+        share = self.share
+        if trimmed:
+            share -= trimmed / (packets + trimmed)
+        self._mean += MARK_GAIN * ((marked / packets if packets and carried < FULL_LINK else 0.0) - self._mean)
+        if self._mean > MARK_TARGET:
+            share *= 1 - (self._mean - MARK_TARGET) * MARK_DECREASE
+        if share < self.share:
+            self._increases = 0
+            self.share = min(self.share, max(share, CARRIED_FLOOR * self._carried, LEAST_SHARE))
+        else:
+            share += INCREASE if marked else INCREASE * 2**self._increases
+            self._increases = min(self._increases + 1, MOST_DOUBLINGS)
+            self.share = min(share, 1.0)
