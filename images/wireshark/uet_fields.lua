@@ -62,7 +62,8 @@ names.return_codes = {
   "AMO_UNSUPPORTED_OP", "AMO_UNSUPPORTED_DT", "AMO_UNSUPPORTED_SIZE", "AMO_UNALIGNED", "AMO_FP_NAN",
   "AMO_FP_UNDERFLOW", "AMO_FP_OVERFLOW", "AMO_FP_INEXACT", "PERM_VIOLATION", "OP_VIOLATION", "BAD_INDEX", "BAD_PID",
   "BAD_JOB_ID", "BAD_MKEY", "BAD_ADDR", "CANCELLED", "UNDELIVERABLE", "UNCOR", "UNCOR_TRNSNT", "TOO_LONG",
-  "INITIATOR_ERR", "DROPPED", [0x3E] = "EXTENDED",
+  "INITIATOR_ERR", "DROPPED", [0x30] = "VENDOR_30", [0x31] = "VENDOR_31", [0x32] = "VENDOR_32", [0x33] = "VENDOR_33",
+  [0x34] = "VENDOR_34", [0x35] = "VENDOR_35", [0x36] = "VENDOR_36", [0x37] = "VENDOR_37", [0x3E] = "EXTENDED",
 }
 
 -- Fields --------------------------------------------------------------------------------------------------------------

@@ -480,7 +480,10 @@ def test_idle_contexts_are_small() -> None:
             _exchange(hub, peer, now)
             endpoint.completions.clear()
             assert operation.ok
-        now = config.patience_ns
+            now += config.clear_wait_ns
+            hub.handle_timer(now)
+            _exchange(hub, peer, now)  # the message was unexpected: its response is cleared
+        now += config.patience_ns
         hub.handle_timer(now)
         del operation, peer
         gc.collect()
