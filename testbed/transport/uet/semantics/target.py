@@ -32,6 +32,7 @@ from testbed.transport.uet.packets.responses import Response, ResponseData, Resp
 from testbed.transport.uet.packets.ses import MediumRequest, SmallRequest, StandardRequest, decode_ses
 from testbed.transport.uet.packets.ses_extensions import AtomicExtension, CswapExtension, RendezvousExtension
 from testbed.transport.uet.semantics.deferred import DeferredSends
+from testbed.transport.uet.semantics.dropped import DroppedMessages
 from testbed.transport.uet.semantics.incoming import IncomingMessage, ReadResponses
 from testbed.transport.uet.semantics.messages import MessageHeader, Target
 from testbed.transport.uet.semantics.operations import Operation, OpKind
@@ -109,7 +110,7 @@ class TargetSemantics:
         if isinstance(header, StandardRequest):
             opcode = header.opcode
             if opcode == Opcode.WRITE or opcode in _SENDS:
-                return self._packet(pdc, transfers, header, payload, offset, now)
+                return self._packet(pdc, transfers, header, psn, payload, offset, now)
             if opcode == Opcode.READ:
                 return self._read(pdc, transfers, header, now)
             if opcode in (Opcode.ATOMIC, Opcode.FETCHING_ATOMIC):
@@ -177,6 +178,7 @@ class TargetSemantics:
         pdc: Pdc,
         transfers: PdcTransfers,
         header: StandardRequest,
+        psn: int,
         payload: bytes | memoryview,
         offset: int,
         now: int,
@@ -195,7 +197,8 @@ class TargetSemantics:
             raise DecodeError(offset + 36, f"bytes {at} to {at + length} of a message of {limit}")
         fresh = message is None
         if message is None:
-            if header.message_id in transfers.dropped:
+            dropped = transfers.dropped
+            if dropped is not None and dropped.owns(header, psn):
                 return self._error(ReturnCode.DROPPED, header, header.message_id)
             if len(transfers.incoming) >= self._fep.config.max_messages:
                 return self.no_room()
@@ -204,7 +207,9 @@ class TargetSemantics:
                 return begun
             message = begun
             if message.status is ReturnCode.DROPPED:
-                transfers.drop(header.message_id)
+                if dropped is None:
+                    dropped = transfers.dropped = DroppedMessages()
+                dropped.add(header, psn, length)
                 return self._error(ReturnCode.DROPPED, header, header.message_id)
             if length < message.total or header.opcode in self.deferred.OPCODES:
                 transfers.incoming[header.message_id] = message

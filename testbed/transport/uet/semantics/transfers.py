@@ -6,11 +6,11 @@ from testbed.transport.uet.errors import DecodeError
 from testbed.transport.uet.packets.codes import NextHeader, ReturnCode
 from testbed.transport.uet.packets.responses import Response, ResponseData, ResponseDataSmall
 from testbed.transport.uet.packets.ses import decode_ses
+from testbed.transport.uet.semantics.dropped import DroppedMessages
 from testbed.transport.uet.semantics.incoming import IncomingMessage, ReadResponses
 from testbed.transport.uet.semantics.messages import Message, Pending, ReadMessage
 
 LAST_MESSAGE_ID = 0xFFFF
-_DROPPED_KEPT = 256
 
 
 def check_response(next_header: NextHeader, data: bytes | memoryview, offset: int) -> None:
@@ -48,14 +48,8 @@ class PdcTransfers:
         """Target: messages that have begun to arrive, by message ID."""
         self.responses: ReadResponses | None = None
         """Target: None before the first read that does not fit into ACKs."""
-        self.dropped: dict[int, None] = {}
-        """Target: the latest deferred messages, of which more packets may arrive."""
-
-    def drop(self, message_id: int) -> None:
-        """Answer the rest of a deferred message's packets alike."""
-        self.dropped[message_id] = None
-        if len(self.dropped) > _DROPPED_KEPT:
-            del self.dropped[next(iter(self.dropped))]
+        self.dropped: DroppedMessages | None = None
+        """Target: None before the first message that is let go."""
 
     @property
     def waiting(self) -> bool:
