@@ -71,6 +71,9 @@ class UetConfig:
     ack_per_packet: bool = False
     max_ack_data_bytes: int = 16
     """Data of reads and fetching atomics up to this rides in the ACK (0 to 8192)."""
+    medium_reads: bool = False
+    """READs of one packet have a medium header, 12 bytes less, and their data has 8 less. With a standard header they
+    have a message ID, which tells in a capture what belongs together."""
     secure_pdc_packets: int = PSNS_OF_SECURE_PDC - (1 << 27)
     """Under TSS: how many PSNs a PDC has used when it takes no more messages and is closed. What is left until
     `PSNS_OF_SECURE_PDC` is for the messages that it has taken already; the longest one has 2**26 packets."""

@@ -10,6 +10,8 @@ from testbed.transport.datagram import Incoming, Outgoing
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.fep import Fep
+from testbed.transport.uet.packets.codes import NextHeader
+from testbed.transport.uet.packets.packet import decode_packet
 from testbed.transport.uet.packets.pds import decode_pds
 from testbed.transport.uet.security.tss import SecureDomain
 from testbed.transport.uet.semantics.endpoint import Endpoint
@@ -111,3 +113,14 @@ def run_together(feps: Sequence[Fep], operation: Operation, now: int, *, step_ns
 def header(datagram: Outgoing) -> Any:
     """The PDS header of a datagram."""
     return decode_pds(datagram.to_bytes())[0]
+
+
+def carrying(datagram: Outgoing, next_header: NextHeader, ses: bytes, payload: bytes = b"") -> Outgoing:
+    """The packet with another SES header and payload behind its PDS header."""
+    pds = header(datagram)._replace(next_header=next_header)
+    return datagram._replace(header=pds.encode() + ses, payload=payload)
+
+
+def ses_header(datagram: Outgoing) -> Any:
+    """The SES header of a datagram; None if it has none."""
+    return decode_packet(datagram.to_bytes()).ses
