@@ -51,12 +51,13 @@ class WirePair:
         """What it sends now, not yet delivered."""
         return fep.transmit(self.now, limit)
 
-    def give(self, datagram: Outgoing, *, ce: bool = False, trim: int = 0) -> None:
+    def give(self, datagram: Outgoing, *, ce: bool = False, trim: int = 0, last_hop: bool = False) -> None:
         """Deliver a datagram to the one it is for."""
         to, source = (self.a, self.b) if datagram.remote == self.a.address else (self.b, self.a)
         data = datagram.to_bytes()
         kept = data[:trim] if trim else data
-        to.receive([Incoming(source.address, datagram.entropy, kept, ce=ce, length=len(data))], self.now)
+        arrived = Incoming(source.address, datagram.entropy, kept, ce=ce, length=len(data), last_hop=last_hop)
+        to.receive([arrived], self.now)
 
     def settle(
         self, deliver: Callable[[Outgoing], bool] = lambda _: True, step_ns: int = 0, rounds: int = 10_000

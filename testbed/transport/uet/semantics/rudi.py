@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import deque
 
 from testbed.transport.datagram import Incoming, Outgoing, Priority
-from testbed.transport.uet.delivery.receiver import encode_nack
+from testbed.transport.uet.delivery.receiver import encode_nack, trimming_code
 from testbed.transport.uet.errors import DecodeError, UnsupportedRequest
 from testbed.transport.uet.memory import Access, AccessRefused, RemoteBuffer
 from testbed.transport.uet.packets.acks import Nack
 from testbed.transport.uet.packets.codes import (
-    NackCode,
     NackFlag,
     NextHeader,
     Opcode,
@@ -198,8 +197,7 @@ class RudiChannel:
         """A request or a response."""
         if packet.type == PdsType.RUDI_REQ:
             if incoming.trimmed:
-                flags = _NACK_RUDI
-                self._fep.emit(encode_nack(NackCode.TRIMMED, packet.packet_id, 0, 0, incoming, flags))
+                self._fep.emit(encode_nack(trimming_code(incoming), packet.packet_id, 0, 0, incoming, _NACK_RUDI))
                 return
             body = self._execute(packet, data, offset)
             flags_out = (packet.flags & 0x10) | (0x20 if incoming.ce else 0)
