@@ -15,7 +15,7 @@ from testbed.transport.datagram import Outgoing, Priority
 from testbed.transport.uet.congestion.context import CongestionContext
 from testbed.transport.uet.delivery.clearing import Clearing
 from testbed.transport.uet.delivery.demand import CreditDemand
-from testbed.transport.uet.delivery.nacks import NACK_ACTIONS, NackAction
+from testbed.transport.uet.delivery.nacks import NACK_ACTIONS, TRIMMING, NackAction
 from testbed.transport.uet.delivery.refusals import Refusals
 from testbed.transport.uet.delivery.round_trips import RoundTrips
 from testbed.transport.uet.delivery.window import NOMINAL_HEADER_BYTES, PacketSource, PacketState, SendWindow, TxPacket
@@ -485,7 +485,7 @@ class Sender:
         rtt = now - packet.sent_at if packet.transmissions == 1 else -1
         self.congestion.on_nack(now, code, packet.size, rtt, not self._pdc.creating)
         self.paths.feedback(entropy, judge_nack(code, marked), now)
-        if code not in (NackCode.TRIMMED, NackCode.TRIMMED_LASTHOP):
+        if code not in TRIMMING:
             packet.nacks += 1
             if packet.nacks > self._pdc.config.max_nack_retx:
                 self._pdc.fail(f"refused {packet.nacks} times, with {code.name} at last", now)
