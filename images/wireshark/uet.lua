@@ -234,7 +234,10 @@ end
 local function dissect_cc_state(packet, range)
   local tree = packet.tree:add(range, "Congestion control")
   local kind = range:bitfield(0, 4)
-  packet:named(tree, "cc_type", range(0, 1), NAMES.cc_types, kind)
+  local item = tree:add(f.cc_type, range(0, 1))
+  if kind > 1 then
+    item:add_proto_expert_info(EXPERT.reserved, string.format("cc_type %d is reserved or proprietary", kind))
+  end
   add(tree, range, { "cc_flags", 0, 1 })
   dissect_sack(packet, tree, range)
   if kind == 0 then
@@ -266,7 +269,7 @@ local function dissect_ack(packet, label, extra, dissect_extra)
   dissect_prologue(packet, tree, range, { "m", "retx", "p" }, 0x3E)
   local item, req = tree:add(f["flags.req"], range(0, 2)), range:bitfield(13, 2)
   if req == 3 then
-    packet:unknown(item, "REQ 3 is reserved")
+    item:add_proto_expert_info(EXPERT.reserved, "REQ 3 is reserved")
   elseif req > 0 then
     packet:say(NAMES.req[req])
   end
@@ -295,9 +298,10 @@ end
 local function dissect_nack(packet, label, extra)
   local range = packet:take(16 + extra, label)
   local tree = packet.tree:add(range, "PDS " .. label)
-  dissect_prologue(packet, tree, range, { "m", "retx", "nt" }, 0x38)
+  add(tree, range, { "type", 0, 2, "next_hdr", 0, 2 })
+  add_flags(packet, tree, range(0, 2), { "m", "retx", "nt" }, 0x38)
   if range:bitfield(5, 4) ~= 0 then
-    packet:malformed("a NACK carries no SES header")
+    tree:add_proto_expert_info(EXPERT.reserved, "A NACK has no next header; this one is ignored")
   end
   local code = range(2, 1):uint()
   packet:named(tree, "nack_code", range(2, 1), NAMES.nack_codes, code)
@@ -380,7 +384,8 @@ end
 
 -- The whole packet ----------------------------------------------------------------------------------------------------
 
-local TSS, CP = 1, 11
+-- Packets behind whose header no SES header is looked for.
+local WITHOUT_SES = { [1] = true, [10] = true, [11] = true, [12] = true } -- TSS, NACK, CP, NACK_CCX
 
 local PDS = {
   { dissect_tss }, { dissect_request, 12 }, { dissect_request, 12 }, { dissect_rudi }, { dissect_rudi },
@@ -402,7 +407,7 @@ local function dissect_packet(packet)
     return
   end
   way[1](packet, label, way[2], way[3])
-  if kind ~= TSS and kind ~= CP and following ~= 0 then
+  if not WITHOUT_SES[kind] and following ~= 0 then
     if SES[following] == nil or packet.refused then
       return
     end

@@ -22,9 +22,12 @@ names.control_types = {
   "NEGOTIATION",
 }
 
-names.req = { [0] = "none", "REQ_CLEAR", "REQ_CLOSE" }
+names.req = { [0] = "none", "REQ_CLEAR", "REQ_CLOSE", "reserved" }
 
 names.cc_types = { [0] = "NSCC", "CREDIT" }
+for kind = 2, 15 do
+  names.cc_types[kind] = string.format(kind < 14 and "RESERVED_%d" or "PROPRIETARY_%d", kind)
+end
 
 names.nack_codes = {
   "TRIMMED", "TRIMMED_LASTHOP", "TRIMMED_ACK", "NO_PDC_AVAIL", "NO_CCC_AVAIL", "NO_BITMAP", "NO_PKT_BUFFER",
@@ -54,7 +57,7 @@ names.amo_types = {
 
 names.response_opcodes = { [0] = "DEFAULT_RESPONSE", "RESPONSE", "RESPONSE_W_DATA", "NO_RESPONSE" }
 
-names.lists = { [0] = "EXPECTED", "OVERFLOW" }
+names.lists = { [0] = "EXPECTED", "OVERFLOW", "RESERVED_2", "RESERVED_3" }
 
 names.return_codes = {
   [0] = "NULL", "OK", "BAD_GENERATION", "DISABLED", "DISABLED_GEN", "NO_MATCH", "UNSUPPORTED_OP", "UNSUPPORTED_SIZE",
@@ -65,6 +68,9 @@ names.return_codes = {
   "INITIATOR_ERR", "DROPPED", [0x30] = "VENDOR_30", [0x31] = "VENDOR_31", [0x32] = "VENDOR_32", [0x33] = "VENDOR_33",
   [0x34] = "VENDOR_34", [0x35] = "VENDOR_35", [0x36] = "VENDOR_36", [0x37] = "VENDOR_37", [0x3E] = "EXTENDED",
 }
+for code = 0x30, 0x37 do
+  names.return_codes[code] = string.format("VENDOR_%X", code)
+end
 
 -- Fields --------------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reference.markdown import code, plain, table
-from testbed.transport.uet.delivery.nacks import NACK_ACTIONS
+from testbed.transport.uet.config import UetConfig
+from testbed.transport.uet.delivery.nacks import NACK_ACTIONS, TRIMMING
 from testbed.transport.uet.delivery.states import INITIATOR, TARGET, PdcEvent, PdcState
 
 
@@ -19,7 +20,15 @@ def page() -> str:
     )
     for title, states in (("The initiator", INITIATOR), ("The target", TARGET)):
         text += f"## {title}\n\n" + _table(states)
-    text += "## What a sender does about a NACK\n\n"
+    config = UetConfig()
+    trimming = " and ".join(code(nack.name) for nack in NACK_ACTIONS if nack in TRIMMING)
+    text += (
+        "## What a sender does about a NACK\n\n"
+        f"A packet is sent again at most {config.max_nack_retx} times because it was refused (Max_NACK_Retx_Cnt); at"
+        f" the next refusal its PDC ends. {trimming} do not count, nor does going back. NACK_Retx_Time is two base"
+        f" round trips unless it is set; each wait after it is {config.nack_wait_growth:.1f} times as long (with"
+        " default times), spread by half.\n\n"
+    )
     return text + table(
         ("Code", "Action"), ((code(nack.name), plain(action.value)) for nack, action in NACK_ACTIONS.items())
     )

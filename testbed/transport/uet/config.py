@@ -6,6 +6,7 @@ leaves to implementations are marked so.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from testbed.transport.uet.congestion.nscc import NsccConfig
@@ -62,9 +63,12 @@ class UetConfig:
     rto_min_ns: int = 0
     """Shortest retransmission time-out; 0: by the base RTT, 5 of them, 20 ms at least (implementation value)."""
     max_rto_retx: int = 5
-    max_nack_retx: int = 15
+    """Max_RTO_Retx_Cnt: time-outs of a packet after which its PDC is given up at the next."""
+    max_nack_retx: int = 5
+    """Max_NACK_Retx_Cnt: how often a packet is sent again because it was refused. Trimming is no refusal."""
     nack_retx_ns: int = 0
-    """NACK_Retx_Time; 0: two base RTTs (implementation value)."""
+    """NACK_Retx_Time, the first wait of a packet that was refused for want of room; 0: two base RTTs (implementation
+    value). For the waits after it see `nack_wait_growth`."""
     clear_ns: int = 0
     """PDS_Clear_Time: a CLEAR_CMD is sent if nothing else carries CLEAR_PSN for so long; 0: two base RTTs."""
     close_req_ns: int = 0
@@ -78,6 +82,9 @@ class UetConfig:
     ack_per_packet: bool = False
     max_ack_data_bytes: int = 16
     """Data of reads and fetching atomics up to this rides in the ACK (0 to 8192)."""
+    medium_reads: bool = False
+    """READs of one packet have a medium header, 12 bytes less, and their data has 8 less. With a standard header they
+    have a message ID, which tells in a capture what belongs together."""
     secure_pdc_packets: int = PSNS_OF_SECURE_PDC - (1 << 27)
     """Under TSS: how many PSNs a PDC has used when it takes no more messages and is closed. What is left until
     `PSNS_OF_SECURE_PDC` is for the messages that it has taken already; the longest one has 2**26 packets."""
@@ -151,6 +158,14 @@ class UetConfig:
     @property
     def nack_wait_ns(self) -> int:
         return self.nack_retx_ns or 2 * self.base_rtt_ns
+
+    @property
+    def nack_wait_growth(self) -> float:
+        """Return the factor by which a packet that is refused again waits longer: the last wait is as long as its last
+        time-out would be, and twice as long as the one before at least.
+        """
+        last = self.rto_ns << self.max_rto_retx
+        return max(math.pow(last / self.nack_wait_ns, 1 / max(self.max_nack_retx - 1, 1)), 2.0)
 
     @property
     def clear_wait_ns(self) -> int:

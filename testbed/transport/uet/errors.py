@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from testbed.transport.uet.packets.codes import ReturnCode
+
 
 class UetError(Exception):
     """Anything this package raises on purpose."""
@@ -17,6 +19,17 @@ class DecodeError(UetError):
         super().__init__(f"at byte {offset}: {reason}")
         self.offset = offset
         self.reason = reason
+
+
+class UnsupportedRequest(DecodeError):
+    """An SES request of a kind that is not known here, behind a header that can be read far enough to answer it.
+
+    `return_code` is that of the answer (tables 3-17 and 3-19).
+    """
+
+    def __init__(self, offset: int, reason: str, return_code: ReturnCode = ReturnCode.UNSUPPORTED_OP) -> None:
+        super().__init__(offset, reason)
+        self.return_code = return_code
 
 
 class UsageError(UetError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,8 +92,9 @@ ack_flags = some_bits_of(0x3E).filter(lambda flags: flags & 0x06 != 0x06)
 acks = st.builds(lambda *fields: Ack(PdsType.ACK, *fields), response_headers, ack_flags, s16, bits(32), pdcid, bits(16))
 nscc_states = st.builds(NsccState, bits(16), st.booleans(), bits(7), bits(24), bits(16))
 credit_states = st.builds(CreditState, bits(24), bits(16))
+unknown_states = st.builds(CcxState, st.integers(2, 15), bits(64))
 state_tails = st.one_of(
-    st.tuples(st.just(PdsType.ACK_CC), nscc_states | credit_states),
+    st.tuples(st.just(PdsType.ACK_CC), nscc_states | credit_states | unknown_states),
     st.tuples(st.just(PdsType.ACK_CCX), st.builds(CcxState, bits(4), bits(128))),
 )
 acks_with_state = st.builds(
@@ -286,3 +289,62 @@ def test_restart_tokens_are_two_halves(word: int) -> None:
     tokens = DeferrableTokens.from_word(word)
     assert tokens.word == word
     assert max(tokens) < 1 << 32
+
+
+PDS_RESERVED: dict[PdsType, tuple[str, str]] = {
+    PdsType.RUD_REQ: ("0063", ""),
+    PdsType.ROD_REQ: ("0063", ""),
+    PdsType.RUD_CC_REQ: ("0063", ""),
+    PdsType.ROD_CC_REQ: ("0063", ""),
+    PdsType.RUDI_REQ: ("006fffff", ""),
+    PdsType.RUDI_RESP: ("004fffff", ""),
+    PdsType.UUD_REQ: ("007fffff", ""),
+    PdsType.ACK: ("0041", ""),
+    PdsType.ACK_CC: ("0041" + "00" * 10 + "0f", "0041" + "00" * 10 + "0f" + "00" * 14 + "ffffff0000"),
+    PdsType.ACK_CCX: ("0041" + "00" * 10 + "0f", ""),
+    PdsType.NACK: ("07c7", ""),
+    PdsType.NACK_CCX: ("07c7", ""),
+    PdsType.CP: ("0043", "0043ffff"),
+}
+"""Reserved bits of each header (tables 3-33 to 3-42); if not "", those of an ACK_CC with credit (table 3-75), and of a
+control packet that is no PROBE (table 3-38)."""
+
+
+@given(pds_headers, st.randoms(use_true_random=False))
+def test_reserved_bits_of_pds_headers_change_nothing(header: PdsHeader, chance: Random) -> None:
+    mask, other = PDS_RESERVED[header.type]
+    with_credit = isinstance(header, Ack) and isinstance(header.cc_state, CreditState)
+    no_probe = isinstance(header, ControlPacket) and header.control_type is not ControlType.PROBE
+    data = header.encode()
+    changed = with_some_bits(data, bytes.fromhex(other if with_credit or no_probe else mask), chance)
+    assert decode_pds(changed) == (header, len(data))
+    assert decode_pds(changed)[0].encode() == data  # reserved bits are sent as zero
+
+
+SES_RESERVED = {
+    StandardRequest: "c0" + "00" * 7 + "f000f000",
+    MediumRequest: "c000c000" + "00" * 4 + "f000f000",
+    SmallRequest: "c000c000" + "00" * 4 + "f000f000",
+    Response: "",
+    ResponseData: "00000000ff000000" + "0000c000",
+    ResponseDataSmall: "0000c000ff",
+}
+"""Reserved bits of each header (tables 3-8, 3-9 and 3-11)."""
+
+
+@given(ses_headers, st.randoms(use_true_random=False))
+def test_reserved_bits_of_ses_headers_change_nothing(pair: tuple[NextHeader, SesHeader], chance: Random) -> None:
+    next_header, header = pair
+    mask = bytes.fromhex(SES_RESERVED[type(header)])
+    if isinstance(header, StandardRequest) and not header.flags & SOM:
+        mask = mask.ljust(32, b"\0") + bytes.fromhex("ffffc000")  # before payload_length
+    data = header.encode()
+    changed = with_some_bits(data, mask, chance)
+    assert decode_ses(next_header, changed, 0) == (header, len(data))
+    assert decode_ses(next_header, changed, 0)[0].encode() == data
+
+
+def with_some_bits(data: bytes, mask: bytes, chance: Random) -> bytes:
+    """`data` with some of the bits of `mask` set."""
+    some = bytes(byte & chance.getrandbits(8) for byte in mask.ljust(len(data), b"\0"))
+    return bytes(one | other for one, other in zip(data, some, strict=True))

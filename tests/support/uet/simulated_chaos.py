@@ -130,8 +130,8 @@ class Chaos:
             pdcs_per_peer=random.choice((1, 1, 2)),
             rto_min_ns=10 * BASE_RTT_NS,
             max_rto_retx=15 if calm else 5,
-            max_nack_retx=60 if calm else 15,
             mpr=random.choice((1, 8)),
+            medium_reads=random.random() < 0.5,
         )
         self.lives: list[list[Life]] = [[self.born(host, 0)] for host in range(hosts)]
         self.issued: list[Issued] = []

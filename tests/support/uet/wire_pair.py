@@ -10,6 +10,8 @@ from testbed.transport.datagram import Incoming, Outgoing
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.fep import Fep
+from testbed.transport.uet.packets.codes import NextHeader
+from testbed.transport.uet.packets.packet import decode_packet
 from testbed.transport.uet.packets.pds import decode_pds
 from testbed.transport.uet.security.tss import SecureDomain
 from testbed.transport.uet.semantics.endpoint import Endpoint
@@ -49,12 +51,13 @@ class WirePair:
         """What it sends now, not yet delivered."""
         return fep.transmit(self.now, limit)
 
-    def give(self, datagram: Outgoing, *, ce: bool = False, trim: int = 0) -> None:
+    def give(self, datagram: Outgoing, *, ce: bool = False, trim: int = 0, last_hop: bool = False) -> None:
         """Deliver a datagram to the one it is for."""
         to, source = (self.a, self.b) if datagram.remote == self.a.address else (self.b, self.a)
         data = datagram.to_bytes()
         kept = data[:trim] if trim else data
-        to.receive([Incoming(source.address, datagram.entropy, kept, ce=ce, length=len(data))], self.now)
+        arrived = Incoming(source.address, datagram.entropy, kept, ce=ce, length=len(data), last_hop=last_hop)
+        to.receive([arrived], self.now)
 
     def settle(
         self, deliver: Callable[[Outgoing], bool] = lambda _: True, step_ns: int = 0, rounds: int = 10_000
@@ -111,3 +114,14 @@ def run_together(feps: Sequence[Fep], operation: Operation, now: int, *, step_ns
 def header(datagram: Outgoing) -> Any:
     """The PDS header of a datagram."""
     return decode_pds(datagram.to_bytes())[0]
+
+
+def carrying(datagram: Outgoing, next_header: NextHeader, ses: bytes, payload: bytes = b"") -> Outgoing:
+    """The packet with another SES header and payload behind its PDS header."""
+    pds = header(datagram)._replace(next_header=next_header)
+    return datagram._replace(header=pds.encode() + ses, payload=payload)
+
+
+def ses_header(datagram: Outgoing) -> Any:
+    """The SES header of a datagram; None if it has none."""
+    return decode_packet(datagram.to_bytes()).ses

@@ -12,13 +12,16 @@ from testbed.transport.uet.packets.codes import NackCode
 
 class NackAction(Enum):
     RETRANSMIT = "retransmit at once"
-    RETRANSMIT_LATER = "retransmit after NACK_Retx_Time"
+    RETRANSMIT_LATER = "retransmit after NACK_Retx_Time, and after longer each time"
     GO_BACK_N = "retransmit from this PSN on"
     ASK = "retransmit, since the peer never received it"
     FATAL = "the PDC ends; operations under way end in errors"
     WAIT = "received; its response is to come"
     IGNORE = "no action"
 
+
+TRIMMING = frozenset({NackCode.TRIMMED, NackCode.TRIMMED_LASTHOP})
+"""A switch has trimmed the packet, which its target never refused: these count towards no limit."""
 
 NACK_ACTIONS: dict[NackCode, NackAction] = {
     NackCode.TRIMMED: NackAction.RETRANSMIT,

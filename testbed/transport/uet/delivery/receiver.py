@@ -189,7 +189,7 @@ class Receiver:
         if self.tracker.has(request.psn):  # it was sent again, for its ACK was lost or late
             self._repeat(request.psn, bool(request.flags & _REQ_RETX), incoming)
             return
-        self.nack(NackCode.TRIMMED_LASTHOP if incoming.last_hop else NackCode.TRIMMED, request, incoming)
+        self.nack(trimming_code(incoming), request, incoming)
 
     def on_control(self, packet: ControlPacket, incoming: Incoming) -> bool:
         """Take a control packet that consumes a PSN. False if it had arrived before; it is acknowledged either way."""
@@ -296,6 +296,11 @@ class Receiver:
         flags = _NACK_RETX if request.flags & _REQ_RETX else 0
         highest = (self.tracker.highest + 1) & 0xFFFF_FFFF if payload is None else payload
         self._pdc.send_nack(code, request.psn, incoming, flags=flags, payload=highest)
+
+
+def trimming_code(incoming: Incoming) -> NackCode:
+    """The code for a trimmed packet, by where it was trimmed (section 3.6.12.3)."""
+    return NackCode.TRIMMED_LASTHOP if incoming.last_hop else NackCode.TRIMMED
 
 
 def encode_nack(

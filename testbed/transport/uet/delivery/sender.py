@@ -6,7 +6,6 @@ control is told). The inference of losses from SACKs is an implementation's choi
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Iterable
 from struct import Struct
@@ -16,8 +15,9 @@ from testbed.transport.datagram import Outgoing, Priority
 from testbed.transport.uet.congestion.context import CongestionContext
 from testbed.transport.uet.delivery.clearing import Clearing
 from testbed.transport.uet.delivery.demand import CreditDemand
-from testbed.transport.uet.delivery.nacks import NACK_ACTIONS, NackAction
-from testbed.transport.uet.delivery.round_trips import LONGEST_RTO_NS, RoundTrips
+from testbed.transport.uet.delivery.nacks import NACK_ACTIONS, TRIMMING, NackAction
+from testbed.transport.uet.delivery.refusals import Refusals
+from testbed.transport.uet.delivery.round_trips import RoundTrips
 from testbed.transport.uet.delivery.window import NOMINAL_HEADER_BYTES, PacketSource, PacketState, SendWindow, TxPacket
 from testbed.transport.uet.packets.acks import Ack, CreditState, Nack, NsccState
 from testbed.transport.uet.packets.codes import (
@@ -83,12 +83,12 @@ class Sender:
         "_inferred_to",
         "_last_bitmap",
         "_last_sack_base",
-        "_later",
         "_pdc",
         "_peer_range",
         "_probe_number",
         "_probe_sent_at",
         "_rcvd_units",
+        "_refusals",
         "_rewound_at",
         "_round_trips",
         "_sent_bytes",
@@ -110,7 +110,7 @@ class Sender:
         # An empty deque has 600 bytes, and most PDCs are idle.
         self._sources: deque[PacketSource] | None = None
         self._again: deque[TxPacket] | None = None
-        self._later: list[tuple[int, int, TxPacket]] = []
+        self._refusals: Refusals | None = None
         self._peer_range = min(pdc.config.mp_range, _SYN_RANGE)
         self._round_trips = RoundTrips(pdc.config.rto_ns)
         self._rcvd_units = 0
@@ -485,16 +485,15 @@ class Sender:
         rtt = now - packet.sent_at if packet.transmissions == 1 else -1
         self.congestion.on_nack(now, code, packet.size, rtt, not self._pdc.creating)
         self.paths.feedback(entropy, judge_nack(code, marked), now)
-        if code not in (NackCode.TRIMMED, NackCode.TRIMMED_LASTHOP):
+        if code not in TRIMMING:
             packet.nacks += 1
             if packet.nacks > self._pdc.config.max_nack_retx:
                 self._pdc.fail(f"refused {packet.nacks} times, with {code.name} at last", now)
                 return
         if action is NackAction.RETRANSMIT_LATER:
-            packet.state = _WAITING
-            due = now + min(self._pdc.config.nack_wait_ns << (packet.nacks - 1), LONGEST_RTO_NS)
-            heapq.heappush(self._later, (due, packet.psn, packet))
-            self._pdc.arm(due)
+            if self._refusals is None:
+                self._refusals = Refusals(self._pdc.config, self._pdc.local_pdcid)
+            self._pdc.arm(self._refusals.add(packet, now))
         else:
             self._send_again(packet)
 
@@ -526,12 +525,11 @@ class Sender:
 
     def handle_timer(self, now: int) -> int:
         """Do what is due; when to come again, 0 for never."""
-        later = self._later
-        while later and later[0][0] <= now:
-            _, _, waiting = heapq.heappop(later)
-            if waiting.state == _WAITING:
-                self._send_again(waiting)
-        deadline = later[0][0] if later else 0
+        deadline = 0
+        if self._refusals is not None:
+            for packet in self._refusals.due(now):
+                self._send_again(packet)
+            deadline = self._refusals.next_due
         asked = expired = False
         for packet in self.window:
             state = packet.state
@@ -582,7 +580,6 @@ class Sender:
         """The PDC ends: everything under way or not yet sent fails."""
         sources = dict.fromkeys(packet.source for packet in self.window.abandon() if packet.source is not None)
         sources |= dict.fromkeys(self._sources or ())
-        self._sources = self._again = None
-        self._later.clear()
+        self._sources = self._again = self._refusals = None
         for source in sources:
             source.failed(reason, now)

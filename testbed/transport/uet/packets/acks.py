@@ -7,7 +7,12 @@ codes), 3-74 and 3-75 (congestion control state). Where implementations disagree
   bit is reserved, and is taken so here.
 * ACK_CCX has 128 bits of state, and NACK_CCX 124 bits after its type, as in the reference provider and the Wireshark
   dissector; xdp2 has 64 and 60. Every `ccx_type` is reserved or proprietary, so that nothing but parsing depends on it.
-* xdp2 puts an SES response behind a NACK. By table 3-40 its next_hdr is NONE, and any other is refused here.
+* xdp2 puts an SES response behind a NACK. By table 3-40 its next_hdr is NONE: it is sent so, and on receipt it and what
+  follows the header are ignored.
+
+What acknowledges PSNs is not lost for the sake of a value that is reserved elsewhere in it: REQ 3 (table 3-44) asks for
+nothing, and the state of a reserved or proprietary cc_type (table 3-48) is kept as a number that nobody looks at.
+Reserved NACK codes (table 3-58) are refused, since the code is all that a NACK says.
 """
 
 from __future__ import annotations
@@ -69,12 +74,12 @@ class CreditState(NamedTuple):
 
 
 class CcxState(NamedTuple):
-    """State of an ACK_CCX or NACK_CCX, whose meaning is reserved or proprietary."""
+    """State of an ACK_CCX or NACK_CCX, or of an ACK_CC of another `cc_type`: its meaning is reserved or proprietary."""
 
     ccx_type: int
-    """4 bits; 14 and 15 are proprietary, all others reserved."""
+    """4 bits; 14 and 15 are proprietary, all others reserved. In an ACK_CC `cc_type`, which is 2 to 15 then."""
     state: int
-    """128 bits in an ACK_CCX, 124 in a NACK_CCX."""
+    """128 bits in an ACK_CCX, 124 in a NACK_CCX, 64 in an ACK_CC."""
 
 
 class Ack(NamedTuple):
@@ -99,7 +104,7 @@ class Ack(NamedTuple):
     sack_bitmap: int = 0
     """ACK_CC, ACK_CCX: bit i, counted from the least significant, is PSN base + i; 0 says nothing."""
     cc_state: NsccState | CreditState | CcxState | None = None
-    """None in an ACK; `CcxState` in an ACK_CCX."""
+    """None in an ACK; `CcxState` in an ACK_CCX, and in an ACK_CC whose `cc_type` is not known (table 3-48)."""
 
     @property
     def ack_psn(self) -> int:
@@ -138,6 +143,9 @@ class Ack(NamedTuple):
                     credit, disorder = state
                     first = credit >> 8
                     middle = (credit & 0xFF) << 24
+                elif isinstance(state, CcxState) and state.ccx_type > CcType.CREDIT and not state.state >> 64:
+                    cc_type = state.ccx_type << 4
+                    first, middle, disorder = state.state >> 48, state.state >> 16 & 0xFFFF_FFFF, state.state & 0xFFFF
                 else:
                     raise unfit(self, "cc_state")
                 return _pack_ack_cc(
@@ -222,7 +230,7 @@ def decode_ack(data: Data) -> tuple[Ack, int]:
         raise truncated("an ACK", _ACK.size, len(data)) from None
     next_header = _ACK_NEXT_HEADERS[word >> 7 & 15]
     if next_header is None or spdcid == 0 or word & _REQ == _REQ:
-        raise _bad_ack(word)
+        word = _without_req(word, spdcid)
     fields = (PdsType.ACK, next_header, word & _ACK_MASK, offset, cack_psn, spdcid, dpdcid, 0, 0, 0, None)
     return _new(Ack, fields), 12
 
@@ -234,15 +242,15 @@ def decode_ack_cc(data: Data) -> tuple[Ack, int]:
         raise truncated("an ACK_CC", 32, len(data)) from None
     next_header = _ACK_NEXT_HEADERS[word >> 7 & 15]
     if next_header is None or spdcid == 0 or word & _REQ == _REQ:
-        raise _bad_ack(word)
-    state: NsccState | CreditState
+        word = _without_req(word, spdcid)
+    state: NsccState | CreditState | CcxState
     cc_type >>= 4
     if cc_type == 0:
         state = _new(NsccState, (first, middle >= 0x8000_0000, middle >> 24 & 0x7F, middle & 0xFF_FFFF, disorder))
     elif cc_type == 1:
         state = _new(CreditState, (first << 8 | middle >> 24, disorder))
     else:
-        raise DecodeError(12, f"cc_type {cc_type} is {'proprietary' if cc_type >= 14 else 'reserved'}")
+        state = CcxState(cc_type, first << 48 | middle << 16 | disorder)
     kind = PdsType.ACK_CC
     flags = word & _ACK_MASK
     return _new(Ack, (kind, next_header, flags, offset, cack, spdcid, dpdcid, mpr, base, bitmap, state)), 32
@@ -255,7 +263,7 @@ def decode_ack_ccx(data: Data) -> tuple[Ack, int]:
         raise truncated("an ACK_CCX", _ACK_CCX.size, len(data)) from None
     next_header = _ACK_NEXT_HEADERS[word >> 7 & 15]
     if next_header is None or spdcid == 0 or word & _REQ == _REQ:
-        raise _bad_ack(word)
+        word = _without_req(word, spdcid)
     state = CcxState(ccx_type >> 4, high << 64 | low)
     kind = PdsType.ACK_CCX
     return Ack(kind, next_header, word & _ACK_MASK, offset, cack, spdcid, dpdcid, mpr, base, bitmap, state), 40
@@ -267,8 +275,8 @@ def decode_nack(data: Data) -> tuple[Nack, int]:
     except struct.error:
         raise truncated("a NACK", _NACK.size, len(data)) from None
     nack_code = _NACK_CODES.get(number)
-    if nack_code is None or word >> 7 & 15:
-        raise _bad_nack(word, number)
+    if nack_code is None:
+        raise DecodeError(2, f"nack_code 0x{number:02x} is reserved")
     flags = word & _NACK_MASK
     return _new(Nack, (PdsType.NACK, flags, nack_code, vendor_code, nack_psn, spdcid, dpdcid, payload, None)), 16
 
@@ -279,11 +287,18 @@ def decode_nack_ccx(data: Data) -> tuple[Nack, int]:
     except struct.error:
         raise truncated("a NACK_CCX", _NACK_CCX.size, len(data)) from None
     nack_code = _NACK_CODES.get(number)
-    if nack_code is None or word >> 7 & 15:
-        raise _bad_nack(word, number)
+    if nack_code is None:
+        raise DecodeError(2, f"nack_code 0x{number:02x} is reserved")
     state = CcxState(high >> 60, (high & 0x0FFF_FFFF_FFFF_FFFF) << 64 | low)
     flags = word & _NACK_MASK
     return Nack(PdsType.NACK_CCX, flags, nack_code, vendor_code, nack_psn, spdcid, dpdcid, payload, state), 32
+
+
+def _without_req(word: int, spdcid: int) -> int:
+    """The prologue of an ACK that has REQ 3, without it; or else what is wrong with this ACK is raised."""
+    if _ACK_NEXT_HEADERS[word >> 7 & 15] is None or spdcid == 0:
+        raise _bad_ack(word)
+    return word & ~_REQ
 
 
 def _bad_ack(word: int) -> DecodeError:
@@ -292,15 +307,7 @@ def _bad_ack(word: int) -> DecodeError:
         return reserved_next_header(word)
     if _ACK_NEXT_HEADERS[next_header] is None:
         return DecodeError(0, f"next_hdr {next_header.name} in an acknowledgement")
-    if word & _REQ == _REQ:
-        return DecodeError(1, "REQ 3 is reserved")
     return DecodeError(8, "spdcid is 0")
-
-
-def _bad_nack(word: int, number: int) -> DecodeError:
-    if word >> 7 & 15:
-        return DecodeError(0, f"next_hdr {word >> 7 & 15} in a NACK, which has NONE")
-    return DecodeError(2, f"nack_code 0x{number:02x} is reserved")
 
 
 def _ccx_words(header: NamedTuple, state: CcxState, bits: int) -> tuple[int, int]:

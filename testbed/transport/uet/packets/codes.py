@@ -192,10 +192,12 @@ class ResponseOpcode(IntEnum):
 
 
 class ResponseList(IntEnum):
-    """Which list a SEND met at the target."""
+    """Which list a SEND met at the target. What it says of a message is for the curious: nothing depends on it."""
 
     EXPECTED = 0
     OVERFLOW = 1
+    RESERVED_2 = 2
+    RESERVED_3 = 3
 
 
 class ReturnCode(IntEnum):

@@ -19,6 +19,7 @@ from testbed.transport.uet.packets.codes import (
     NackFlag,
     NextHeader,
     Opcode,
+    PdsType,
     RequestBit,
     RequestFlag,
     RudiFlag,
@@ -212,6 +213,10 @@ def _describe_cc(ack: Ack) -> Description:
         case CreditState():
             described["cc_type"] = CcType.CREDIT.name
             described["ack_cc_state"] = {"credit": state.credit, "ooo_count": state.ooo_count}
+        case CcxState() if ack.type is PdsType.ACK_CC:
+            whose = "PROPRIETARY" if state.ccx_type >= 14 else "RESERVED"
+            described["cc_type"] = f"{whose}_{state.ccx_type}"
+            described["ack_cc_state"] = f"0x{state.state:016x}"
         case CcxState():
             described["ccx_type"] = state.ccx_type
             described["ack_ccx_state"] = f"0x{state.state:032x}"

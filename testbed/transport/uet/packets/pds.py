@@ -3,10 +3,12 @@
 Requests, control packets, RUDI and UUD are here; `acks` has what receivers answer. Source: UE Specification 1.0.1,
 tables 3-33 (RUD and ROD requests), 3-38 (control packets), 3-39 (RUDI) and 3-42 (UUD). Everything is big-endian.
 
-Decoding is strict about what decides how a packet is to be understood (reserved types, next headers, codes and values,
-PDCIDs of 0, lengths) and ignores reserved bits, which are 0 in what is encoded. `decode_pds` raises `DecodeError` and
-nothing else, `encode` raises `UsageError` for fields that do not fit. Flags are plain integers, of `RequestFlag` and
-its like: arithmetic on IntFlag costs more than decoding a header.
+Decoding is strict about what decides how a packet is to be understood: reserved types (section 3.5), next headers
+(table 3-16), control types (table 3-38) and NACK codes (table 3-58), a CLEAR_PSN ahead of the PSN, PDCIDs of 0 and
+lengths. It ignores reserved bits and flags, which are 0 in what is encoded, and reserved values of what can be done
+without (see `acks`). `decode_pds` raises `DecodeError` and nothing else, `encode` raises `UsageError` for fields that
+do not fit. Flags are plain integers, of `RequestFlag` and its like: arithmetic on IntFlag costs more than decoding a
+header.
 """
 
 from __future__ import annotations

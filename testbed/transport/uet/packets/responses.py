@@ -1,7 +1,8 @@
 """SES response headers: what a target answers to a request, without and with data.
 
 Source: UE Specification 1.0.1, table 3-11 (RESPONSE, 12 bytes), RESPONSE_DATA (20 bytes), RESPONSE_DATA_SMALL (12
-bytes), tables 3-18 (opcodes) and 3-19 (return codes). `payload_length` has 14 bits; xdp2 alone declares 12.
+bytes), tables 3-18 (opcodes) and 3-19 (return codes). `payload_length` has 14 bits; xdp2 alone declares 12. Opcodes and
+return codes that are reserved are refused, for they decide what an answer says; the reserved lists are taken.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ _unpack_response_data = _RESPONSE_DATA.unpack_from
 _new = tuple.__new__  # a named tuple in half the time that its own constructor takes
 
 _HEADS: tuple[tuple[ResponseList, ResponseOpcode] | None, ...] = tuple(
-    (ResponseList(byte >> 6), ResponseOpcode(byte & 0x3F)) if byte >> 6 < 2 and byte & 0x3F < 4 else None
-    for byte in range(256)
+    (ResponseList(byte >> 6), ResponseOpcode(byte & 0x3F)) if byte & 0x3F < 4 else None for byte in range(256)
 )
 """By the first byte, `list:2 | opcode:6`."""
 _RETURN_CODES: dict[int, ReturnCode] = {int(code): code for code in ReturnCode}
@@ -168,14 +168,12 @@ def decode_response_data_small(data: Data, offset: int) -> tuple[ResponseDataSma
 
 def _head(header: NamedTuple, place: int, opcode: int, return_code: int) -> int:
     """The first byte; raises `UsageError` where that or the second one would not decode."""
-    if not 0 <= place <= 1 or not 0 <= opcode <= 3 or return_code not in _RETURN_CODES:
+    if not 0 <= place <= 3 or not 0 <= opcode <= 3 or return_code not in _RETURN_CODES:
         raise unfit(header, "list, opcode or return_code")
     return place << 6 | opcode
 
 
 def _bad_head(first: int, second: int, offset: int) -> DecodeError:
-    if first >> 6 > 1:
-        return DecodeError(offset, f"list {first >> 6} is reserved")
     if _HEADS[first] is None:
         return DecodeError(offset, f"response opcode {first & 0x3F} is reserved")
     if second >> 6:

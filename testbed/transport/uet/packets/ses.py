@@ -4,8 +4,10 @@ Requests are here; `ses_extensions` has what follows some of them, `responses` w
 Specification 1.0.1, section 3.4, tables 3-8 and 3-9 (standard header, 44 bytes), 3-17 (opcodes); the medium header has
 32 bytes (Wireshark reads it shifted by one), the small one 20.
 
-`decode_ses` raises `DecodeError` and nothing else: for opcodes and return codes that are reserved or a vendor's,
-versions other than 0, and headers that end early. Reserved bits are ignored, and are 0 in what is encoded.
+`decode_ses` raises `DecodeError` and nothing else: for opcodes and return codes that are reserved, versions other than
+0, and headers that end early. A request whose opcode, or whose extension's, is reserved or a vendor's raises
+`UnsupportedRequest`, and `request_identity` then has what its answer needs. Reserved bits are ignored, and are 0 in
+what is encoded.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from testbed.transport.uet.errors import DecodeError, truncated, unfit
+from testbed.transport.uet.errors import DecodeError, UnsupportedRequest, truncated, unfit
 from testbed.transport.uet.packets.codes import NextHeader, Opcode, RequestBit
 from testbed.transport.uet.packets.prologue import Data
 from testbed.transport.uet.packets.responses import (
@@ -53,11 +55,13 @@ __all__ = [
     "SmallRequest",
     "StandardRequest",
     "decode_ses",
+    "request_identity",
 ]
 
 _STANDARD = struct.Struct("!BBHIHHQIQQI")
 _MEDIUM = struct.Struct("!BBHIHHQIQ")
 _SMALL = struct.Struct("!BBHIHHQ")
+_IDENTITY = struct.Struct("!HI")
 _unpack_standard = _STANDARD.unpack_from
 _unpack_medium = _MEDIUM.unpack_from
 _unpack_small = _SMALL.unpack_from
@@ -68,6 +72,7 @@ _new = tuple.__new__  # a named tuple in half the time that its own constructor 
 _SOM = int(RequestBit.SOM)
 _HD = int(RequestBit.HD)
 _WHOLE = int(RequestBit.SOM | RequestBit.EOM)
+_WHOLE_OF_VERSION = 0xC0 | _WHOLE
 
 _EXTENDED: frozenset[int] = ATOMIC_OPCODES | RENDEZVOUS_OPCODES
 _OPCODES: tuple[Opcode | None, ...] = (*Opcode, *(None for _ in range(len(Opcode), 64)))
@@ -251,6 +256,11 @@ class SmallRequest(NamedTuple):
     """64 bits."""
     extension: Extension | None = None
 
+    @property
+    def memory_key(self) -> int:
+        """The resource index, which takes the place of a key (an optimised, non-matching memory region)."""
+        return self.resource_index
+
     def encode(self) -> bytes:
         """Encode the header with its extension. Raises `UsageError`."""
         job = _single_packet(self)
@@ -297,6 +307,12 @@ def decode_ses(next_header: NextHeader, data: Data, offset: int) -> tuple[SesHea
     Raises `DecodeError`, with offsets from the start of `data`; for NONE too.
     """
     return _DECODERS[next_header](data, offset)
+
+
+def request_identity(next_header: NextHeader, data: Data, offset: int) -> tuple[int, int]:
+    """message_id (0 where the header has none) and JobID of a request for which `UnsupportedRequest` was raised."""
+    message_id, job = _IDENTITY.unpack_from(data, offset + 2)
+    return message_id if next_header is NextHeader.REQUEST_STD else 0, job & 0xFF_FFFF
 
 
 def _decode_standard(data: Data, offset: int) -> tuple[StandardRequest, int]:
@@ -401,26 +417,26 @@ _DECODERS: tuple[Callable[[Data, int], tuple[SesHeader, int]], ...] = (
 
 def _decode_single(first: int, flags: int, data: Data, offset: int, end: int) -> tuple[Opcode, Extension | None, int]:
     """Return what medium and small headers have in common: `end` is where the extension begins."""
-    if flags & _WHOLE != _WHOLE:
-        raise DecodeError(offset + 1, "SOM and EOM must be set in a medium or small header")
     opcode = _BARE_OPCODES[first & 0x3F]
-    if opcode is not None and flags <= 0x3F:
+    if opcode is not None and flags & _WHOLE_OF_VERSION == _WHOLE:
         return opcode, None, end
     opcode = _checked_opcode(first, flags, offset)
+    if flags & _WHOLE != _WHOLE:
+        raise DecodeError(offset + 1, "SOM and EOM must be set in a medium or small header")
     if opcode in RENDEZVOUS_OPCODES:
-        raise DecodeError(offset, f"{opcode.name} needs a message_id, and with it a standard header")
+        raise UnsupportedRequest(offset, f"{opcode.name} needs a message_id, and with it a standard header")
     extension, end = decode_extension(opcode, data, end)
     return opcode, extension, end
 
 
 def _checked_opcode(first: int, flags: int, offset: int) -> Opcode:
+    if flags > 0x3F:  # what follows may be laid out otherwise, so that it cannot be answered
+        raise DecodeError(offset + 1, f"version {flags >> 6} is unknown")
     number = first & 0x3F
     opcode = _OPCODES[number]
     if opcode is None:
         whose = "reserved" if number < 0x30 else "extended" if number == 0x3F else "a vendor's"
-        raise DecodeError(offset, f"opcode 0x{number:02x} is {whose}")
-    if flags > 0x3F:
-        raise DecodeError(offset + 1, f"version {flags >> 6} is unknown")
+        raise UnsupportedRequest(offset, f"opcode 0x{number:02x} is {whose}")
     return opcode
 
 

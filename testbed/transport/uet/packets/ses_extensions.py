@@ -17,8 +17,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from testbed.transport.uet.errors import DecodeError, UsageError, truncated, unfit
-from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Opcode
+from testbed.transport.uet.errors import UnsupportedRequest, UsageError, truncated, unfit
+from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Opcode, ReturnCode
 from testbed.transport.uet.packets.prologue import Data
 
 _RENDEZVOUS = struct.Struct("!IIQQ")
@@ -109,7 +109,9 @@ Extension = RendezvousExtension | AtomicExtension | CswapExtension
 
 
 def decode_extension(opcode: Opcode, data: Data, offset: int) -> tuple[Extension | None, int]:
-    """The extension at `offset` that `opcode` calls for, if any, and the offset behind it. Raises `DecodeError`."""
+    """The extension at `offset` that `opcode` calls for, if any, and the offset behind it. Raises `DecodeError`,
+    and `UnsupportedRequest` where it is whole and its operation or data type is not known.
+    """
     if opcode in ATOMIC_OPCODES:
         return _decode_atomic(opcode, data, offset)
     if opcode not in RENDEZVOUS_OPCODES:
@@ -130,10 +132,10 @@ def _decode_atomic(opcode: Opcode, data: Data, offset: int) -> tuple[AtomicExten
     amo_opcode = _AMO_OPCODES.get(number)
     if amo_opcode is None:
         whose = "a vendor's" if 0xE0 <= number <= 0xFE else "reserved"
-        raise DecodeError(offset, f"amo_opcode 0x{number:02x} is {whose}")
+        raise UnsupportedRequest(offset, f"amo_opcode 0x{number:02x} is {whose}", ReturnCode.AMO_UNSUPPORTED_OP)
     datatype = _AMO_TYPES.get(type_number)
     if datatype is None:
-        raise DecodeError(offset + 1, f"datatype 0x{type_number:02x} is unknown")
+        raise UnsupportedRequest(offset + 1, f"datatype 0x{type_number:02x} is unknown", ReturnCode.AMO_UNSUPPORTED_DT)
     if number not in _COMPARING:
         return AtomicExtension(amo_opcode, datatype, control), offset + _ATOMIC.size
     try:

@@ -246,7 +246,8 @@ class Endpoint:
         else:
             pdc = self._fep.submit(to.ip, self.address.job_id, mode, now)
             transfers = self._fep.transfers(pdc)
-            self._fep.start(pdc, ReadMessage(transfers, operation, target, view, remote_buffer), now)
+            window = pdc.sender.window if self._fep.config.medium_reads else None
+            self._fep.start(pdc, ReadMessage(transfers, operation, target, view, remote_buffer, window), now)
             pdc.arm(transfers.expect(now))
         return operation
 

@@ -6,21 +6,21 @@ Source: UE Specification 1.0, section 3.4 and table 3-11 (responses with data).
 from __future__ import annotations
 
 from collections import deque
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.delivery.window import NOMINAL_HEADER_BYTES, TxPacket
 from testbed.transport.uet.matching import UnexpectedMessage
 from testbed.transport.uet.memory import MemoryRegion
-from testbed.transport.uet.packets.codes import NextHeader, Opcode, ResponseOpcode, ReturnCode
+from testbed.transport.uet.packets.codes import NextHeader, Opcode, ReturnCode
+from testbed.transport.uet.packets.ses import RequestHeader
+from testbed.transport.uet.semantics.answers import encode_data_response
 from testbed.transport.uet.semantics.operations import Operation
 
 if TYPE_CHECKING:
     from testbed.transport.uet.semantics.deferred import Deferral, DeferredSends
     from testbed.transport.uet.semantics.endpoint import Endpoint
 
-_RESPONSE_DATA = Struct("!BBHIHHII")
 _MESSAGE_ID_MASK = 0xFFFF
 _MOST_RESPONSES = 1 << 16
 """Packets of data that wait on one PDC to go back."""
@@ -39,25 +39,14 @@ class ReadResponses:
         self._packets: deque[TxPacket] | None = None
         self.message_id = 0
 
-    def add(
-        self, job_id: int, read_message_id: int, offset: int, total: int, data: bytes | memoryview, key: int
-    ) -> None:
-        """Send `data`, which belongs at `offset` of the read of the memory of `key`."""
+    def add(self, request: RequestHeader, psn: int, offset: int, data: bytes | memoryview, key: int) -> None:
+        """Send `data`, which belongs at `offset` of the read of the memory of `key` that `request` is, or a part."""
         self.message_id = (self.message_id + 1) & _MESSAGE_ID_MASK
-        body = _RESPONSE_DATA.pack(
-            ResponseOpcode.RESPONSE_W_DATA,
-            ReturnCode.OK,
-            self.message_id,
-            job_id,
-            read_message_id,
-            len(data),
-            total,
-            offset,
-        )
+        next_header, body = encode_data_response(request, psn, self.message_id, offset, len(data))
         self._bytes += NOMINAL_HEADER_BYTES + len(data)
         if self._packets is None:
             self._packets = deque()
-        packet = TxPacket(self, NextHeader.RESPONSE_DATA, body, data)
+        packet = TxPacket(self, next_header, body, data)
         if self._deferred.offers(key):
             self._offered[packet] = key
         self._packets.append(packet)

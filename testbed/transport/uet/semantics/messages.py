@@ -10,7 +10,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from testbed.transport.uet.atomics import COMPARE_OPCODES, Amo
-from testbed.transport.uet.delivery.window import NOMINAL_HEADER_BYTES, TxPacket
+from testbed.transport.uet.delivery.window import NOMINAL_HEADER_BYTES, SendWindow, TxPacket
 from testbed.transport.uet.memory import RemoteBuffer
 from testbed.transport.uet.packets.codes import NextHeader, Opcode, RequestBit, ResponseOpcode, ReturnCode
 from testbed.transport.uet.semantics.operations import Operation
@@ -228,7 +228,11 @@ class Message:
 
 
 class ReadMessage:
-    """A READ: request packets that ask for no more than one packet of data each (section 3.5.7)."""
+    """A READ: request packets that ask for no more than one packet of data each (section 3.5.7).
+
+    With the window of its PDC, a READ of one packet has a medium header: no message ID, so that its PSN tells what its
+    data belongs to (section 3.4, figure 3-80).
+    """
 
     __slots__ = (
         "_acked",
@@ -237,11 +241,13 @@ class ReadMessage:
         "_memory_key",
         "_packets",
         "_payload_bytes",
+        "_psn",
         "_received",
         "_sent_packets",
         "_status",
         "_target",
         "_transfers",
+        "_window",
         "message_id",
         "operation",
     )
@@ -253,6 +259,7 @@ class ReadMessage:
         target: Target,
         buffer: memoryview,
         remote_buffer: RemoteBuffer,
+        window: SendWindow | None = None,
     ) -> None:
         self._transfers = transfers
         self.operation = operation
@@ -261,6 +268,9 @@ class ReadMessage:
         self._memory_key, self._buffer_offset = remote_buffer
         self._payload_bytes = transfers.payload_bytes
         self._packets = max(-(-len(buffer) // self._payload_bytes), 1)
+        self._window = window if self._packets == 1 else None
+        self._psn = -1
+        """Of its request, once that is sent, if it has a medium header."""
         self._sent_packets = 0
         self._acked = 0
         self._received = 0
@@ -279,6 +289,8 @@ class ReadMessage:
         number = self._sent_packets
         if number == self._packets:
             return None
+        if self._window is not None:
+            return self._short_packet(self._window)
         if number == 0:
             self.message_id = self._transfers.new_message_id()
             self._transfers.pending[self.message_id] = self
@@ -300,6 +312,24 @@ class ReadMessage:
             len(self._buffer),
         )
         return TxPacket(self, NextHeader.REQUEST_STD, body)
+
+    def _short_packet(self, window: SendWindow) -> TxPacket:
+        self._sent_packets = 1
+        self._psn = window.next_psn  # which is given to the packet next (see `PacketSource.next_packet`)
+        self._transfers.short_reads[self._psn] = self
+        target = self._target
+        body = _MEDIUM.pack(
+            Opcode.READ,
+            target.relative | _SOM | _EOM,
+            len(self._buffer),
+            target.job_id,
+            target.pid_on_fep,
+            target.resource_index,
+            self._buffer_offset,
+            target.initiator,
+            self._memory_key,
+        )
+        return TxPacket(self, _MED, body)
 
     def packet_acked(self, packet: TxPacket, next_header: NextHeader, response: bytes | memoryview, now: int) -> None:
         self._acked += 1
@@ -333,13 +363,18 @@ class ReadMessage:
             # All is there, so every request was executed: their acknowledgements may still be on the way, or lost.
             self.operation.complete(ReturnCode.OK, len(self._buffer), now)
         if self._acked == self._packets and (refused or self._received >= len(self._buffer)):
-            self._transfers.pending.pop(self.message_id, None)
-            self._transfers.release(self.message_id)
+            self._forget()
             self.operation.complete(self._status, 0 if refused else len(self._buffer), now)
 
+    def _forget(self) -> None:
+        if self._window is not None:
+            self._transfers.short_reads.pop(self._psn, None)
+        else:
+            self._transfers.pending.pop(self.message_id, None)
+            self._transfers.release(self.message_id)
+
     def failed(self, reason: str, now: int) -> None:
-        self._transfers.pending.pop(self.message_id, None)
-        self._transfers.release(self.message_id)
+        self._forget()
         self.operation.complete(ReturnCode.UNDELIVERABLE, 0, now, reason)
 
 

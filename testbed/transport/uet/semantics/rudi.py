@@ -7,34 +7,34 @@ time. Source: UE Specification 1.0, sections 3.5.7 (mode) and table 3-39 (header
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from testbed.transport.datagram import Incoming, Outgoing, Priority
-from testbed.transport.uet.delivery.receiver import encode_nack
-from testbed.transport.uet.errors import DecodeError
+from testbed.transport.uet.delivery.receiver import encode_nack, trimming_code
+from testbed.transport.uet.errors import DecodeError, UnsupportedRequest
 from testbed.transport.uet.memory import Access, AccessRefused, RemoteBuffer
 from testbed.transport.uet.packets.acks import Nack
 from testbed.transport.uet.packets.codes import (
-    NackCode,
     NackFlag,
     NextHeader,
     Opcode,
     PdsType,
     RequestBit,
-    ResponseList,
-    ResponseOpcode,
     ReturnCode,
 )
 from testbed.transport.uet.packets.pds import RudiPacket
 from testbed.transport.uet.packets.responses import Response, ResponseData
-from testbed.transport.uet.packets.ses import StandardRequest, decode_ses
+from testbed.transport.uet.packets.ses import (
+    MediumRequest,
+    SmallRequest,
+    StandardRequest,
+    decode_ses,
+    request_identity,
+)
 from testbed.transport.uet.paths import PathKind, make_paths
+from testbed.transport.uet.semantics.answers import encode_data_response, encode_response
 from testbed.transport.uet.semantics.messages import Target
 from testbed.transport.uet.semantics.operations import Operation
 from testbed.transport.uet.semantics.owner import SemanticsOwner
-
-if TYPE_CHECKING:
-    from testbed.transport.uet.semantics.target import TargetSemantics
 
 _NACK_RUDI = int(NackFlag.RUDI)
 _SES_EOM = int(RequestBit.EOM)
@@ -79,9 +79,8 @@ class _Transfer:
 class RudiChannel:
     """Both sides of RUDI at one FEP."""
 
-    def __init__(self, fep: SemanticsOwner, semantics: TargetSemantics) -> None:
+    def __init__(self, fep: SemanticsOwner) -> None:
         self._fep = fep
-        self._semantics = semantics
         self._next_id = fep.random.getrandbits(32)  # not to be guessed by who cannot see our packets
         self._waiting: deque[_Request] = deque()
         self._under_way: dict[int, _Request] = {}
@@ -198,8 +197,7 @@ class RudiChannel:
         """A request or a response."""
         if packet.type == PdsType.RUDI_REQ:
             if incoming.trimmed:
-                flags = _NACK_RUDI
-                self._fep.emit(encode_nack(NackCode.TRIMMED, packet.packet_id, 0, 0, incoming, flags))
+                self._fep.emit(encode_nack(trimming_code(incoming), packet.packet_id, 0, 0, incoming, _NACK_RUDI))
                 return
             body = self._execute(packet, data, offset)
             flags_out = (packet.flags & 0x10) | (0x20 if incoming.ce else 0)
@@ -237,45 +235,38 @@ class RudiChannel:
     def _execute(
         self, packet: RudiPacket, data: bytes | memoryview, offset: int
     ) -> tuple[NextHeader, bytes, bytes | memoryview]:
-        """The response to a request: its header, and data of a READ. Raises `DecodeError`, having done nothing."""
-        header, at = decode_ses(packet.next_header, data, offset)
-        payload = data[at:]
-        if not isinstance(header, StandardRequest):
-            raise DecodeError(offset, "RUDI requests have a standard header")
-        code = ReturnCode.OK
+        """The response to a request: its header, and data of a READ. Raises `DecodeError`, having done nothing.
+
+        Nothing in the mode asks for a message ID, so that medium and small headers will do as well. What answers a READ
+        with one of these has the packet ID in the place of the PSN, as a NACK has it (table 3-40).
+        """
         try:
-            if header.opcode == Opcode.WRITE:
-                if len(payload) != header.request_length:
-                    raise DecodeError(offset + 40, f"{len(payload)} bytes follow, not {header.request_length}")
-                view = self._fep.memory.resolve(
-                    header.memory_key, header.job_id, header.buffer_offset, len(payload), Access.REMOTE_WRITE
-                )
-                view[:] = payload
-            elif header.opcode == Opcode.READ:
-                if header.request_length > self._fep.payload_bytes:
-                    code = ReturnCode.UNSUPPORTED_SIZE
-                else:
-                    view = self._fep.memory.resolve(
-                        header.memory_key,
-                        header.job_id,
-                        header.buffer_offset,
-                        header.request_length,
-                        Access.REMOTE_READ,
-                    )
-                    answer = ResponseData(
-                        list=ResponseList.EXPECTED,
-                        opcode=ResponseOpcode.RESPONSE_W_DATA,
-                        return_code=ReturnCode.OK,
-                        message_id=0,
-                        job_id=header.job_id,
-                        read_request_message_id=header.message_id,
-                        payload_length=len(view),
-                        modified_length=len(view),
-                        message_offset=0,
-                    )
-                    return NextHeader.RESPONSE_DATA, answer.encode(), bytes(view)
-            else:
-                code = ReturnCode.UNSUPPORTED_OP
+            header, at = decode_ses(packet.next_header, data, offset)
+        except UnsupportedRequest as unsupported:
+            message_id, job_id = request_identity(packet.next_header, data, offset)
+            return self._refusal(unsupported.return_code, message_id, job_id)
+        if not isinstance(header, (StandardRequest, MediumRequest, SmallRequest)):
+            raise DecodeError(offset, "a RUDI request that is no request")
+        message_id = header.message_id if isinstance(header, StandardRequest) else 0
+        length = header.request_length
+        access = Access.REMOTE_READ
+        if header.opcode == Opcode.WRITE:
+            access = Access.REMOTE_WRITE
+            if len(data) - at != length:
+                raise DecodeError(offset, f"{len(data) - at} bytes follow, not {length}")
+        elif header.opcode != Opcode.READ:
+            return self._refusal(ReturnCode.UNSUPPORTED_OP, message_id, header.job_id)
+        elif length > self._fep.payload_bytes:
+            return self._refusal(ReturnCode.UNSUPPORTED_SIZE, message_id, header.job_id)
+        try:
+            view = self._fep.memory.resolve(header.memory_key, header.job_id, header.buffer_offset, length, access)
         except AccessRefused as refusal:
-            code = refusal.return_code
-        return NextHeader.RESPONSE, self._semantics.response(code, header.message_id, header.job_id), b""
+            return self._refusal(refusal.return_code, message_id, header.job_id)
+        if access is Access.REMOTE_READ:
+            return *encode_data_response(header, packet.packet_id, 0, 0, length), bytes(view)
+        view[:] = data[at:]
+        return NextHeader.RESPONSE, encode_response(ReturnCode.OK, message_id, header.job_id, 0), b""
+
+    def _refusal(self, code: ReturnCode, message_id: int, job_id: int) -> tuple[NextHeader, bytes, bytes]:
+        self._fep.count(f"refused-{code.name.lower().replace('_', '-')}")
+        return NextHeader.RESPONSE, encode_response(code, message_id, job_id, 0), b""

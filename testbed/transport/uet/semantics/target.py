@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 from ipaddress import ip_address
-from struct import Struct
 
 from testbed.transport.datagram import Incoming, Outgoing, Priority
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.atomics import AtomicRefused, apply
 from testbed.transport.uet.delivery.pdc import Pdc
 from testbed.transport.uet.delivery.receiver import Answer
-from testbed.transport.uet.errors import DecodeError, UsageError
+from testbed.transport.uet.errors import DecodeError, UnsupportedRequest, UsageError
 from testbed.transport.uet.matching import UnexpectedMessage
 from testbed.transport.uet.memory import Access, AccessRefused
 from testbed.transport.uet.packets.codes import (
@@ -29,9 +28,18 @@ from testbed.transport.uet.packets.codes import (
 )
 from testbed.transport.uet.packets.pds import Uud
 from testbed.transport.uet.packets.responses import Response, ResponseData, ResponseDataSmall
-from testbed.transport.uet.packets.ses import MediumRequest, SmallRequest, StandardRequest, decode_ses
+from testbed.transport.uet.packets.ses import (
+    MediumRequest,
+    RequestHeader,
+    SmallRequest,
+    StandardRequest,
+    decode_ses,
+    request_identity,
+)
 from testbed.transport.uet.packets.ses_extensions import AtomicExtension, CswapExtension, RendezvousExtension
+from testbed.transport.uet.semantics.answers import encode_data_response, encode_response, pack_response
 from testbed.transport.uet.semantics.deferred import DeferredSends
+from testbed.transport.uet.semantics.dropped import DroppedMessages
 from testbed.transport.uet.semantics.incoming import IncomingMessage, ReadResponses
 from testbed.transport.uet.semantics.messages import MessageHeader, Target
 from testbed.transport.uet.semantics.operations import Operation, OpKind
@@ -42,8 +50,6 @@ from testbed.transport.uet.semantics.transfers import PdcTransfers
 _SES_EOM = int(RequestBit.EOM)
 _SES_HD = int(RequestBit.HD)
 _SES_SOM = int(RequestBit.SOM)
-_RESPONSE = Struct("!BBHII")
-_RESPONSE_DATA = Struct("!BBHIHHII")
 _UNTAGGED = frozenset({Opcode.SEND, Opcode.RENDEZVOUS_SEND, Opcode.DEFERRABLE_SEND})
 _TAGGED = frozenset({Opcode.TAGGED_SEND, Opcode.RENDEZVOUS_TSEND, Opcode.DEFERRABLE_TSEND})
 _SENDS = _UNTAGGED | _TAGGED
@@ -52,8 +58,6 @@ _DEFAULT_RESPONSE = int(ResponseList.EXPECTED) << 6 | int(ResponseOpcode.DEFAULT
 _OK = int(ReturnCode.OK)
 _new = tuple.__new__  # a named tuple in half the time that its own constructor takes
 _NOTHING = Answer(NextHeader.NONE, b"")
-
-Request = StandardRequest | MediumRequest | SmallRequest
 
 
 @lru_cache(maxsize=4096)
@@ -66,25 +70,12 @@ def _initiator_address(remote: str, initiator: int, job_id: int) -> FepAddress:
     return FepAddress(remote, initiator >> 12 & 0xFFF, initiator & 0xFFF, job_id)
 
 
-def encode_response(
-    code: ReturnCode,
-    message_id: int,
-    job_id: int,
-    length: int,
-    *,
-    opcode: ResponseOpcode = ResponseOpcode.RESPONSE,
-    place: ResponseList = ResponseList.EXPECTED,
-) -> bytes:
-    """A response without data (table 3-11)."""
-    return _RESPONSE.pack(place << 6 | opcode, code, message_id, job_id, length)
-
-
 class TargetSemantics:
     """Executes what peers ask of one FEP."""
 
     def __init__(self, fep: SemanticsOwner) -> None:
         self._fep = fep
-        self.rudi = RudiChannel(fep, self)
+        self.rudi = RudiChannel(fep)
         self.deferred = DeferredSends(fep, self)
 
     @staticmethod
@@ -103,17 +94,21 @@ class TargetSemantics:
         """Execute a request. Raises `DecodeError`, having done nothing, for what is not one."""
         if next_header == NextHeader.NONE:
             return _NOTHING
-        header, at = decode_ses(next_header, data, offset)
+        try:
+            header, at = decode_ses(next_header, data, offset)
+        except UnsupportedRequest as unsupported:
+            message_id, job_id = request_identity(next_header, data, offset)
+            return self._refusal(unsupported.return_code, message_id, job_id)
         payload = data[at:]
         transfers = self._fep.transfers(pdc)
         if isinstance(header, StandardRequest):
             opcode = header.opcode
             if opcode == Opcode.WRITE or opcode in _SENDS:
-                return self._packet(pdc, transfers, header, payload, offset, now)
+                return self._packet(pdc, transfers, header, psn, payload, offset, now)
             if opcode == Opcode.READ:
-                return self._read(pdc, transfers, header, now)
+                return self._read(pdc, transfers, header, psn, now)
             if opcode in (Opcode.ATOMIC, Opcode.FETCHING_ATOMIC):
-                return self._atomic(pdc, transfers, header, payload, now)
+                return self._atomic(pdc, transfers, header, psn, payload, now)
             if opcode == Opcode.MSG_ERROR:
                 return self._message_error(transfers, header, now)
             if opcode == Opcode.DEFERRABLE_RTR:
@@ -126,9 +121,9 @@ class TargetSemantics:
                 return self._plain(header, header.message_id)
             return self._error(ReturnCode.UNSUPPORTED_OP, header, header.message_id)
         if isinstance(header, (MediumRequest, SmallRequest)):
-            if len(payload) != header.request_length and header.opcode != Opcode.READ:
-                raise DecodeError(offset + 2, f"{len(payload)} bytes follow, not {header.request_length}")
-            return self._single(pdc, transfers, header, psn, payload, now)
+            if header.opcode == Opcode.READ:
+                return self._read(pdc, transfers, header, psn, now)
+            return self._single(pdc, transfers, header, payload, offset, now)
         if isinstance(header, ResponseData):
             waiting = transfers.pending.get(header.read_request_message_id)
             if waiting is not None:
@@ -137,23 +132,36 @@ class TargetSemantics:
                 transfers.expect(now)
                 waiting.on_data(header.message_offset, payload, ReturnCode(header.return_code), now)
             return _NOTHING
-        if isinstance(header, (Response, ResponseDataSmall)):
-            return _NOTHING  # its request was a small one, and we send none that data comes back for
+        if isinstance(header, ResponseDataSmall):
+            waiting = transfers.short_reads.get(header.original_request_psn)
+            if waiting is not None:
+                if len(payload) != header.payload_length:
+                    raise DecodeError(offset + 2, f"{len(payload)} bytes follow, not {header.payload_length}")
+                transfers.expect(now)
+                waiting.on_data(0, payload, header.return_code, now)
+            return _NOTHING
+        if isinstance(header, Response):
+            return _NOTHING  # an answer without data comes with the ACK
         raise AssertionError(f"no such header: {header}")
 
     def default_response(self, next_header: NextHeader, data: bytes | memoryview, offset: int) -> Answer:
         """Table 3-43: for a request that was executed before. Raises `DecodeError` for what is not one."""
         if next_header == NextHeader.NONE:
             return _NOTHING
-        header, _ = decode_ses(next_header, data, offset)
+        try:
+            header, _ = decode_ses(next_header, data, offset)
+        except UnsupportedRequest:
+            message_id, job_id = request_identity(next_header, data, offset)
+            body = encode_response(ReturnCode.OK, message_id, job_id, 0, opcode=ResponseOpcode.DEFAULT_RESPONSE)
+            return Answer(NextHeader.RESPONSE, body)
         if isinstance(header, StandardRequest):
             return self._plain(header, header.message_id)
         if isinstance(header, (MediumRequest, SmallRequest)):
             return self._plain(header, 0)
         return _NOTHING
 
-    def _plain(self, header: Request, message_id: int) -> Answer:
-        body = _RESPONSE.pack(_DEFAULT_RESPONSE, _OK, message_id, header.job_id, header.request_length)
+    def _plain(self, header: RequestHeader, message_id: int) -> Answer:
+        body = pack_response(_DEFAULT_RESPONSE, _OK, message_id, header.job_id, header.request_length)
         return Answer(NextHeader.RESPONSE, body)
 
     @staticmethod
@@ -161,14 +169,12 @@ class TargetSemantics:
         """The packet is refused for now; its sender tries again after NACK_Retx_Time."""
         return Answer(NextHeader.NONE, b"", nack=code)
 
-    @staticmethod
-    def response(code: ReturnCode, message_id: int, job_id: int) -> bytes:
-        """A response without data."""
-        return encode_response(code, message_id, job_id, 0)
+    def _error(self, code: ReturnCode, header: RequestHeader, message_id: int) -> Answer:
+        return self._refusal(code, message_id, header.job_id)
 
-    def _error(self, code: ReturnCode, header: Request, message_id: int) -> Answer:
+    def _refusal(self, code: ReturnCode, message_id: int, job_id: int) -> Answer:
         self._fep.count(f"refused-{code.name.lower().replace('_', '-')}")
-        return Answer(NextHeader.RESPONSE, encode_response(code, message_id, header.job_id, 0), guaranteed=True)
+        return Answer(NextHeader.RESPONSE, encode_response(code, message_id, job_id, 0), guaranteed=True)
 
     # --- SEND, TAGGED_SEND and WRITE ---------------------------------------------------------------------
 
@@ -177,6 +183,7 @@ class TargetSemantics:
         pdc: Pdc,
         transfers: PdcTransfers,
         header: StandardRequest,
+        psn: int,
         payload: bytes | memoryview,
         offset: int,
         now: int,
@@ -195,7 +202,8 @@ class TargetSemantics:
             raise DecodeError(offset + 36, f"bytes {at} to {at + length} of a message of {limit}")
         fresh = message is None
         if message is None:
-            if header.message_id in transfers.dropped:
+            dropped = transfers.dropped
+            if dropped is not None and dropped.owns(header, psn):
                 return self._error(ReturnCode.DROPPED, header, header.message_id)
             if len(transfers.incoming) >= self._fep.config.max_messages:
                 return self.no_room()
@@ -204,7 +212,9 @@ class TargetSemantics:
                 return begun
             message = begun
             if message.status is ReturnCode.DROPPED:
-                transfers.drop(header.message_id)
+                if dropped is None:
+                    dropped = transfers.dropped = DroppedMessages()
+                dropped.add(header, psn, length)
                 return self._error(ReturnCode.DROPPED, header, header.message_id)
             if length < message.total or header.opcode in self.deferred.OPCODES:
                 transfers.incoming[header.message_id] = message
@@ -219,7 +229,7 @@ class TargetSemantics:
             raise DecodeError(offset + 40, "not the message of this number that has begun")
         if message.region is not None and not message.region.registered:
             message.revoke()
-        if header.flags & _SES_HD:
+        if first and header.flags & _SES_HD:
             message.header_data = header.header_data
         view = message.view
         if view is not None and length:
@@ -244,17 +254,16 @@ class TargetSemantics:
         pdc: Pdc,
         transfers: PdcTransfers,
         header: MediumRequest | SmallRequest,
-        psn: int,
         payload: bytes | memoryview,
+        offset: int,
         now: int,
     ) -> Answer:
-        """A request of one packet, with a medium or small header."""
-        opcode = header.opcode
-        if opcode not in (Opcode.SEND, Opcode.TAGGED_SEND, Opcode.WRITE):
+        """A request of one packet, with a medium or small header and all of its data."""
+        if header.opcode not in (Opcode.SEND, Opcode.TAGGED_SEND, Opcode.WRITE):
             return self._error(ReturnCode.UNSUPPORTED_OP, header, 0)
-        # A small header has no key: the resource index takes its place (an optimised, non-matching region).
-        key = header.memory_key if isinstance(header, MediumRequest) else header.resource_index
-        message = self._begin(pdc, header, key, now)
+        if len(payload) != header.request_length:
+            raise DecodeError(offset + 2, f"{len(payload)} bytes follow, not {header.request_length}")
+        message = self._begin(pdc, header, header.memory_key, now)
         if isinstance(message, Answer):
             return message
         if isinstance(header, MediumRequest) and header.flags & _SES_HD:
@@ -270,11 +279,11 @@ class TargetSemantics:
             return Answer(NextHeader.RESPONSE, body, guaranteed=True)
         return _new(Answer, (_RESPONSE_HEADER, message.answer, False, None, False))
 
-    def _begin(self, pdc: Pdc, header: Request, key: int, now: int) -> IncomingMessage | Answer:
+    def _begin(self, pdc: Pdc, header: RequestHeader, key: int, now: int) -> IncomingMessage | Answer:
         """The first packet of a message that arrives decides where its data goes."""
         total = header.request_length
         message_id = header.message_id if isinstance(header, StandardRequest) else 0
-        answer = _RESPONSE.pack(_DEFAULT_RESPONSE, _OK, message_id, header.job_id, total)
+        answer = pack_response(_DEFAULT_RESPONSE, _OK, message_id, header.job_id, total)
         message = IncomingMessage(total, None, None, answer)
         message.opcode = header.opcode
         message.job_id = header.job_id
@@ -282,7 +291,7 @@ class TargetSemantics:
         if header.opcode == Opcode.WRITE:
             try:
                 region = self._fep.memory.find(key, header.job_id)
-                message.view = region.view(self._address(header), total, Access.REMOTE_WRITE)
+                message.view = region.view(header.buffer_offset, total, Access.REMOTE_WRITE)
                 message.region = region
             except AccessRefused as refusal:
                 message.status = refusal.return_code
@@ -326,13 +335,7 @@ class TargetSemantics:
         else:
             message.view = operation.buffer
 
-    @staticmethod
-    def _address(header: Request) -> int:
-        if isinstance(header, MediumRequest) and header.flags & _SES_HD:
-            return 0  # header data has taken its place
-        return header.buffer_offset
-
-    def _missing(self, header: Request) -> ReturnCode:
+    def _missing(self, header: RequestHeader) -> ReturnCode:
         """Which part of the address nobody has."""
         addresses = [endpoint.address for endpoint in self._fep.endpoints]
         if all(address.job_id != header.job_id for address in addresses):
@@ -342,7 +345,7 @@ class TargetSemantics:
         return ReturnCode.BAD_INDEX
 
     @staticmethod
-    def _source(remote: str, header: Request) -> FepAddress:
+    def _source(remote: str, header: RequestHeader) -> FepAddress:
         return _initiator_address(remote, 0 if isinstance(header, SmallRequest) else header.initiator, header.job_id)
 
     def _complete(self, message: IncomingMessage, now: int) -> None:
@@ -383,60 +386,62 @@ class TargetSemantics:
 
     # --- READ and atomics --------------------------------------------------------------------------------
 
-    def _read(self, pdc: Pdc, transfers: PdcTransfers, header: StandardRequest, now: int) -> Answer:
+    def _read(self, pdc: Pdc, transfers: PdcTransfers, header: RequestHeader, psn: int, now: int) -> Answer:
         """The length that a first packet asks for is not in its header: all, or a full packet's if more follow."""
+        message_id = header.message_id if isinstance(header, StandardRequest) else 0
         if transfers.responses is not None and transfers.responses.full:
             return self.no_room(NackCode.NO_RESOURCE)
-        if header.flags & _SES_SOM:
+        if not isinstance(header, StandardRequest):
+            at, length = 0, header.request_length
+        elif header.flags & _SES_SOM:
             at = 0
             whole = bool(header.flags & _SES_EOM)
             length = header.request_length if whole else min(self._fep.payload_bytes, header.request_length)
         else:
             at, length = header.message_offset, header.payload_length
         if length > self._fep.payload_bytes or at + length > header.request_length:
-            return self._error(ReturnCode.UNSUPPORTED_SIZE, header, header.message_id)
+            return self._error(ReturnCode.UNSUPPORTED_SIZE, header, message_id)
         try:
             view = self._fep.memory.resolve(
                 header.memory_key, header.job_id, header.buffer_offset + at, length, Access.REMOTE_READ
             )
         except AccessRefused as refusal:
-            return self._error(refusal.return_code, header, header.message_id)
-        return self._return(pdc, transfers, header, at, view, now)
+            return self._error(refusal.return_code, header, message_id)
+        return self._return(pdc, transfers, header, psn, at, view, now)
 
     def _return(
         self,
         pdc: Pdc,
         transfers: PdcTransfers,
-        header: StandardRequest,
+        header: RequestHeader,
+        psn: int,
         at: int,
         data: bytes | memoryview,
         now: int,
     ) -> Answer:
         """Data goes back in the ACK if it is little, else as packets of the return direction."""
+        key = header.memory_key
         if len(data) <= self._fep.config.max_ack_data_bytes:
-            body = _RESPONSE_DATA.pack(
-                ResponseOpcode.RESPONSE_W_DATA,
-                ReturnCode.OK,
-                0,
-                header.job_id,
-                header.message_id,
-                len(data),
-                header.request_length,
-                at,
-            )
-            self.deferred.was_read(header.memory_key, len(data), now)  # the answer is guaranteed
-            return Answer(NextHeader.RESPONSE_DATA, body + bytes(data), guaranteed=True)
+            next_header, body = encode_data_response(header, psn, 0, at, len(data))
+            self.deferred.was_read(key, len(data), now)  # the answer is guaranteed
+            return Answer(next_header, body + bytes(data), guaranteed=True)
         responses = transfers.responses
         if responses is None:
             responses = transfers.responses = ReadResponses(self.deferred)
         fresh = responses.exhausted
-        responses.add(header.job_id, header.message_id, at, header.request_length, data, header.memory_key)
+        responses.add(header, psn, at, data, key)
         if fresh:
             pdc.submit(responses, now)
-        return self._plain(header, header.message_id)
+        return self._plain(header, header.message_id if isinstance(header, StandardRequest) else 0)
 
     def _atomic(
-        self, pdc: Pdc, transfers: PdcTransfers, header: StandardRequest, payload: bytes | memoryview, now: int
+        self,
+        pdc: Pdc,
+        transfers: PdcTransfers,
+        header: StandardRequest,
+        psn: int,
+        payload: bytes | memoryview,
+        now: int,
     ) -> Answer:
         if transfers.responses is not None and transfers.responses.full:
             return self.no_room(NackCode.NO_RESOURCE)
@@ -455,7 +460,7 @@ class TargetSemantics:
         except (AccessRefused, AtomicRefused) as refusal:
             return self._error(refusal.return_code, header, header.message_id)
         if header.opcode == Opcode.FETCHING_ATOMIC:
-            return self._return(pdc, transfers, header, 0, old, now)
+            return self._return(pdc, transfers, header, psn, 0, old, now)
         return self._plain(header, header.message_id)
 
     # --- UUD ---------------------------------------------------------------------------------------------

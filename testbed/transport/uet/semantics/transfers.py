@@ -6,11 +6,11 @@ from testbed.transport.uet.errors import DecodeError
 from testbed.transport.uet.packets.codes import NextHeader, ReturnCode
 from testbed.transport.uet.packets.responses import Response, ResponseData, ResponseDataSmall
 from testbed.transport.uet.packets.ses import decode_ses
+from testbed.transport.uet.semantics.dropped import DroppedMessages
 from testbed.transport.uet.semantics.incoming import IncomingMessage, ReadResponses
 from testbed.transport.uet.semantics.messages import Message, Pending, ReadMessage
 
 LAST_MESSAGE_ID = 0xFFFF
-_DROPPED_KEPT = 256
 
 
 def check_response(next_header: NextHeader, data: bytes | memoryview, offset: int) -> None:
@@ -33,6 +33,7 @@ class PdcTransfers:
         "payload_bytes",
         "pending",
         "responses",
+        "short_reads",
     )
 
     def __init__(self, payload_bytes: int, patience_ns: int) -> None:
@@ -44,23 +45,19 @@ class PdcTransfers:
         self._deadline = 0
         self.pending: dict[int, Pending] = {}
         """Initiator: reads and fetching atomics that wait for data, by message ID."""
+        self.short_reads: dict[int, Pending] = {}
+        """Initiator: reads without a message ID that wait for data, by the PSN of their request."""
         self.incoming: dict[int, IncomingMessage] = {}
         """Target: messages that have begun to arrive, by message ID."""
         self.responses: ReadResponses | None = None
         """Target: None before the first read that does not fit into ACKs."""
-        self.dropped: dict[int, None] = {}
-        """Target: the latest deferred messages, of which more packets may arrive."""
-
-    def drop(self, message_id: int) -> None:
-        """Answer the rest of a deferred message's packets alike."""
-        self.dropped[message_id] = None
-        if len(self.dropped) > _DROPPED_KEPT:
-            del self.dropped[next(iter(self.dropped))]
+        self.dropped: DroppedMessages | None = None
+        """Target: None before the first message that is let go."""
 
     @property
     def waiting(self) -> bool:
         """Tell whether data is to come back."""
-        return bool(self.pending)
+        return bool(self.pending or self.short_reads)
 
     def new_message_id(self) -> int:
         """1 to 65535, not in use."""
@@ -92,9 +89,11 @@ class PdcTransfers:
             if header.return_code not in (ReturnCode.OK, ReturnCode.NULL):
                 message.refuse(ReturnCode(header.return_code))
         elif isinstance(header, (ResponseData, ResponseDataSmall)):
-            waiting = self.pending.get(message.message_id)
+            if isinstance(header, ResponseData):
+                at, waiting = header.message_offset, self.pending.get(message.message_id)
+            else:
+                at, waiting = 0, self.short_reads.get(header.original_request_psn)
             if waiting is not None:
-                at = header.message_offset if isinstance(header, ResponseData) else 0
                 data = response[offset : offset + header.payload_length]
                 waiting.on_data(at, data, ReturnCode(header.return_code), now)
 
@@ -105,7 +104,7 @@ class PdcTransfers:
 
     def handle_timer(self, now: int) -> int:
         """End what has waited too long; when to come again, 0 for never."""
-        if not self.pending and not self.incoming:
+        if not self.waiting and not self.incoming:
             self._deadline = 0
         elif self._deadline and self._deadline <= now:
             self._deadline = 0
@@ -114,8 +113,9 @@ class PdcTransfers:
 
     def fail(self, reason: str, now: int) -> None:
         """End everything that still waits."""
-        pending, self.pending = self.pending, {}
-        for item in pending.values():
+        pending = [*self.pending.values(), *self.short_reads.values()]
+        self.pending, self.short_reads = {}, {}
+        for item in pending:
             item.failed(reason, now)
         incoming, self.incoming = self.incoming, {}
         for message in incoming.values():

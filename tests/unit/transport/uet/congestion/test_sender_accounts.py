@@ -8,7 +8,7 @@ from wire_pair import JOB, MS, WirePair, header
 from testbed.transport.datagram import Outgoing
 from testbed.transport.uet.congestion.context import CongestionContext
 from testbed.transport.uet.memory import Access, RemoteBuffer
-from testbed.transport.uet.packets.acks import Ack, Nack
+from testbed.transport.uet.packets.acks import ACK_CC, Ack, Nack
 from testbed.transport.uet.packets.codes import ControlType, NackCode
 from testbed.transport.uet.packets.pds import ControlPacket
 
@@ -92,3 +92,22 @@ def test_a_trimmed_packet_is_refused_and_sent_again() -> None:
     pair.give(answer)
     pair.settle()
     assert pair.a.idle and abs(congestion.inflight_bytes) <= ROUNDING
+
+
+@pytest.mark.parametrize(
+    ("at", "bits"),
+    [(1, 0x06), (1, 0x41), (12, 0x20), (12, 0xEF), (ACK_CC.size, 0xC0)],
+    ids=["REQ 3", "reserved flags", "reserved cc_type", "proprietary cc_type", "reserved list"],
+)
+def test_an_ack_with_reserved_values_acknowledges(at: int, bits: int) -> None:
+    pair, congestion = writing(1024)
+    operation = pair.ea.write(pair.to_b, b"x", RemoteBuffer(KEY), pair.now)
+    for item in pair.take(pair.a):
+        pair.give(item)
+    for ack in pair.take(pair.b):
+        changed = bytearray(ack.header)
+        changed[at] |= bits
+        pair.give(ack._replace(header=bytes(changed)))
+    assert operation.ok
+    assert abs(congestion.inflight_bytes) < ROUNDING
+    assert pair.a.counters["malformed"] == 0

@@ -6,7 +6,7 @@ In each the PDC is established and idle with PSN = ACK = CLEAR = 332 before the 
 from __future__ import annotations
 
 import pytest
-from wire_pair import JOB, MS, WirePair, header
+from wire_pair import JOB, MS, WirePair, carrying, header, ses_header
 
 from testbed.transport.datagram import Outgoing
 from testbed.transport.uet.memory import Access, RemoteBuffer
@@ -21,8 +21,10 @@ from testbed.transport.uet.packets.codes import (
 )
 from testbed.transport.uet.packets.pds import Ack, ControlPacket, Nack, Request
 from testbed.transport.uet.packets.psn import psn_add, psn_distance
+from testbed.transport.uet.packets.responses import ResponseDataSmall
+from testbed.transport.uet.packets.ses import MediumRequest, SmallRequest
 
-KEY = 0x1234
+KEY = 0x123
 PAYLOAD = 1024
 
 
@@ -199,6 +201,38 @@ def test_a_short_read_comes_with_its_ack() -> None:
     assert header(ack).flags & AckFlag.REQ_CLEAR
     pair.give(ack)
     assert operation.ok and buffer == b"abcdefgh"
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_figure_3_80_a_read_with_a_short_header(small: bool) -> None:
+    pair = Ladder(medium_reads=True)
+    pair.memory[:100] = bytes(range(100))
+    buffer = bytearray(100)
+    operation = pair.ea.read(pair.to_b, buffer, RemoteBuffer(KEY), pair.now)
+    request = one(pair.take(pair.a))
+    assert pair.request(request) == (333, 332)
+    assert header(request).next_header == NextHeader.REQUEST_MEDIUM
+    if small:
+        medium = ses_header(request)
+        assert isinstance(medium, MediumRequest)
+        address = (medium.ri_generation, medium.job_id, medium.pid_on_fep, KEY)
+        ses = SmallRequest(medium.opcode, medium.flags, medium.request_length, *address, medium.buffer_offset)
+        request = carrying(request, NextHeader.REQUEST_SMALL, ses.encode())
+    pair.give(request)
+    ack, data = pair.take(pair.b)
+    assert pair.ack(ack) == (333, 333)
+    assert ses_header(ack).return_code is ReturnCode.OK
+    assert not header(ack).flags & AckFlag.REQ_CLEAR
+    assert pair.returned(data) == (48, 47)
+    response = ses_header(data)
+    assert isinstance(response, ResponseDataSmall)
+    assert response.original_request_psn == pair.psn(333)
+    pair.give(ack)
+    assert not operation.done
+    pair.give(data)
+    last = one(pair.take(pair.a))
+    assert pair.ack(last, pair.return_base) == (48, 48)
+    assert operation.ok and buffer == bytes(range(100))
 
 
 def test_figure_3_81_three_read_packets() -> None:

@@ -8,9 +8,21 @@ import pytest
 from wire_pair import JOB, MS, WirePair, header
 
 from testbed.transport.datagram import Incoming, Outgoing
+from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.delivery.nacks import NACK_ACTIONS, NackAction
+from testbed.transport.uet.delivery.refusals import Refusals
+from testbed.transport.uet.delivery.window import TxPacket
 from testbed.transport.uet.memory import Access, RemoteBuffer
-from testbed.transport.uet.packets.codes import ControlType, Mode, NackCode, NackFlag, PdsType, RequestFlag, ReturnCode
+from testbed.transport.uet.packets.codes import (
+    ControlType,
+    Mode,
+    NackCode,
+    NackFlag,
+    NextHeader,
+    PdsType,
+    RequestFlag,
+    ReturnCode,
+)
 from testbed.transport.uet.packets.pds import ControlPacket, Nack, Request
 from testbed.transport.uet.packets.psn import psn_add
 
@@ -85,10 +97,47 @@ def test_retransmit_later_and_later_still(code: NackCode) -> None:
     pair.wait(1)
     assert pair.requests() == [pair.psns[1]]
     pair.nack(code, pair.psns[1], flags=NackFlag.RETX)
-    pair.wait(2 * wait - 1)
+    longer = int(wait * pair.a.config.nack_wait_growth)
+    pair.wait(longer // 2 - 1)
     assert pair.psns[1] not in pair.requests()
-    pair.wait(1)
+    pair.wait(longer + 1)
     assert pair.psns[1] in pair.requests()
+
+
+def test_who_refuses_has_as_much_time_as_who_is_silent() -> None:
+    config = UetConfig()
+    assert config.max_nack_retx == 5
+    waits = [config.nack_wait_ns * config.nack_wait_growth**earlier for earlier in range(config.max_nack_retx)]
+    assert waits[0] == 2 * config.base_rtt_ns
+    assert waits[-1] == pytest.approx(config.rto_ns << config.max_rto_retx)
+
+
+@pytest.mark.parametrize(("settings", "growth"), [({"max_nack_retx": 1}, 320), ({"nack_retx_ns": 10**9}, 2)])
+def test_the_growth_of_unusual_settings(settings: dict[str, int], growth: int) -> None:
+    assert UetConfig(**settings).nack_wait_growth == growth
+
+
+def test_those_who_were_refused_together_do_not_come_again_together() -> None:
+    config = UetConfig()
+    due = set()
+    for number in range(100):
+        refusals = Refusals(config, pdcid=number + 1)
+        for psn in range(7, 17):
+            packet = TxPacket(None, NextHeader.NONE, b"")
+            packet.psn = psn
+            packet.nacks = 2
+            due.add(refusals.add(packet, 0) * 20 // int(config.nack_wait_ns * config.nack_wait_growth))
+    assert due == set(range(10, 30))  # from half the wait to half as much again, without gaps
+
+
+def test_a_receive_that_is_posted_within_a_second_is_early_enough() -> None:
+    pair = WirePair(max_unexpected=1)
+    operations = [pair.ea.send(pair.to_b, b"x", pair.now) for _ in range(20)]
+    for _ in operations:
+        pair.pass_time(20 * MS)
+        pair.eb.recv(bytearray(1), pair.now)
+    pair.run(*operations)
+    assert all(operation.ok for operation in operations)
 
 
 def test_refused_too_often() -> None:

@@ -289,6 +289,14 @@ def test_probe_opaque_is_unsigned() -> None:
         ("5047 0d 00 0000014d 0000 1234 00000000", "5000 0d 00 0000014d 0000 1234 00000000"),  # NACK: 0x40 0x07
         ("5a43 0000 00000150 0001 0002 00000000", "5a00 0000 00000150 0001 0002 00000000"),  # CP: 0x40 0x03
         ("5a00 ffff 00000150 0001 0002 00000000", "5a00 0000 00000150 0001 0002 00000000"),  # CP: no probe_opaque
+        ("3806 0000 00000001 0001 0002", "3800 0000 00000001 0001 0002"),  # ACK: REQ 3
+        ("4036 0000 00000001 0001 0002" + "00" * 20, "4030 0000 00000001 0001 0002" + "00" * 20),  # ACK_CC: REQ 3
+        ("4806 0000 00000001 0001 0002" + "00" * 28, "4800 0000 00000001 0001 0002" + "00" * 28),  # ACK_CCX: REQ 3
+        ("5200 0d 00 00000001 0001 0002 00000000", "5000 0d 00 00000001 0001 0002 00000000"),  # NACK: next_hdr
+        (
+            "6780 01 00 00000001 0001 0002" + "00" * 20,
+            "6000 01 00 00000001 0001 0002" + "00" * 20,
+        ),  # NACK_CCX: the same
         ("21ef ffff 01020304", "2180 0000 01020304"),  # RUDI request: M, and the 16 bits
         ("2a4f 0000 01020304", "2a00 0000 01020304"),  # RUDI response
         ("31ff ffff", "3180 0000"),  # UUD
@@ -301,6 +309,16 @@ def test_probe_opaque_is_unsigned() -> None:
 def test_reserved_bits_are_ignored_and_sent_as_zero(reserved_set: str, reserved_clear: str) -> None:
     assert decode(reserved_set) == decode(reserved_clear)
     assert decode(reserved_set).encode() == bytes.fromhex(reserved_clear)
+
+
+@pytest.mark.parametrize("cc_type", range(2, 16))
+def test_the_state_of_another_cc_type_is_kept_and_the_ack_taken(cc_type: int) -> None:
+    data = bytes.fromhex(f"4000 0001 00000001 0001 0002 {cc_type:x}0 08 0000 0000000000000003 0123 456789ab cdef")
+    ack, end = decode_pds(data)
+    assert isinstance(ack, Ack) and end == 32
+    assert (ack.ack_psn, ack.cack_psn, ack.mpr, ack.sack_bitmap) == (2, 1, 8, 3)
+    assert ack.cc_state == CcxState(cc_type, 0x0123_4567_89AB_CDEF)
+    assert ack.encode() == data
 
 
 def test_reserved_flags_of_a_caller_are_sent_as_zero() -> None:
@@ -355,13 +373,8 @@ def test_acknowledgements_carry_no_requests(kind: int, number: int) -> None:
         ("4000 0000 00000001 0000 0002" + "00" * 20, 8, "spdcid is 0"),
         ("4800 0000 00000001 0000 0002" + "00" * 28, 8, "spdcid is 0"),
         ("5a08 0000 00000150 0000 0002 00000000", 8, "spdcid is 0"),
-        ("3806 0000 00000001 0001 0002", 1, "REQ 3 is reserved"),
-        ("4006 0000 00000001 0001 0002" + "00" * 20, 1, "REQ 3 is reserved"),
-        ("4000 0000 00000001 0001 0002 20" + "00" * 19, 12, "cc_type 2 is reserved"),
-        ("4000 0000 00000001 0001 0002 e0" + "00" * 19, 12, "cc_type 14 is proprietary"),
         ("5000 0c 00 00000001 0001 0002 00000000", 2, "nack_code 0x0c is reserved"),
         ("6000 1b 00 00000001 0001 0002 00000000" + "00" * 16, 2, "nack_code 0x1b is reserved"),
-        ("5200 0d 00 00000001 0001 0002 00000000", 0, "next_hdr 4 in a NACK, which has NONE"),
         ("5d00 0000 00000001 0001 0002 00000000", 0, "ctl_type 10 is reserved"),
         ("5f80 0000 00000001 0001 0002 00000000", 0, "ctl_type 15 is reserved"),
     ],
@@ -434,6 +447,9 @@ A_RUDI = RudiPacket(PdsType.RUDI_REQ, NextHeader.NONE, 0, 1)
         an_ack_cc(sack_psn_offset=-0x8001),
         an_ack_cc(sack_bitmap=1 << 64),
         an_ack_cc(cc_state=CcxState(0, 0)),
+        an_ack_cc(cc_state=CcxState(1, 0)),
+        an_ack_cc(cc_state=CcxState(16, 0)),
+        an_ack_cc(cc_state=CcxState(2, 1 << 64)),
         an_ack_cc(cc_state=NsccState(1 << 16, False, 0, 0, 0)),
         an_ack_cc(cc_state=NsccState(0, False, 128, 0, 0)),
         an_ack_cc(cc_state=NsccState(0, False, 0, 1 << 24, 0)),

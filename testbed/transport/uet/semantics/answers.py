@@ -1,0 +1,45 @@
+"""The responses of a target, as bytes: without data, and before the data of a READ or a fetching atomic.
+
+Source: UE Specification 1.0, table 3-11 and figures 3-79 and 3-80. `packets.responses` decodes them.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from testbed.transport.uet.packets.codes import NextHeader, ResponseList, ResponseOpcode, ReturnCode
+from testbed.transport.uet.packets.ses import RequestHeader, StandardRequest
+
+_RESPONSE = Struct("!BBHII")
+_RESPONSE_DATA = Struct("!BBHIHHII")
+_RESPONSE_DATA_SMALL = Struct("!BBHII")
+pack_response = _RESPONSE.pack
+"""For who has the first byte at hand: `list:2 | opcode:6`, return code, message ID, JobID, modified_length."""
+
+
+def encode_response(
+    code: ReturnCode,
+    message_id: int,
+    job_id: int,
+    length: int,
+    *,
+    opcode: ResponseOpcode = ResponseOpcode.RESPONSE,
+    place: ResponseList = ResponseList.EXPECTED,
+) -> bytes:
+    """A response without data (table 3-11)."""
+    return _RESPONSE.pack(place << 6 | opcode, code, message_id, job_id, length)
+
+
+def encode_data_response(
+    request: RequestHeader, psn: int, message_id: int, offset: int, length: int
+) -> tuple[NextHeader, bytes]:
+    """The header of a response with `length` bytes of data from `offset` of what was asked for, and its next_hdr.
+
+    A standard request has RESPONSE_DATA, which names its message ID; the others have none, so that RESPONSE_DATA_SMALL
+    names their PSN (figure 3-80). `message_id`: the response's own.
+    """
+    opcode, code, job_id = ResponseOpcode.RESPONSE_W_DATA, ReturnCode.OK, request.job_id
+    if not isinstance(request, StandardRequest):
+        return NextHeader.RESPONSE_DATA_SMALL, _RESPONSE_DATA_SMALL.pack(opcode, code, length, job_id, psn)
+    fields = (request.message_id, length, request.request_length, offset)
+    return NextHeader.RESPONSE_DATA, _RESPONSE_DATA.pack(opcode, code, message_id, job_id, *fields)
