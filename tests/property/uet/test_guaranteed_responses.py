@@ -16,7 +16,10 @@ from simulated_fabric import ALL_ACCESS, BASE_RTT_NS, JOB, NEVER_NS, PAYLOAD, RA
 
 from testbed.transport.simulation import Impairments
 from testbed.transport.simulation.frame import Frame
+from testbed.transport.uet.atomics import Amo
+from testbed.transport.uet.memory import RemoteBuffer
 from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode, ReturnCode
+from testbed.transport.uet.semantics.endpoint import TaggedMessage
 from testbed.transport.uet.semantics.operations import Operation
 
 KEY, NO_KEY = 5, 6
@@ -70,25 +73,27 @@ class Mix:
         one = (1).to_bytes(8, "little")
         match kind:
             case "write":
-                return here.write(to, data, KEY, 8, now, mode=mode)
+                return here.write(to, data, RemoteBuffer(KEY, 8), now, mode=mode)
             case "refused":
-                return here.write(to, data, NO_KEY, 0, now, mode=mode)
+                return here.write(to, data, RemoteBuffer(NO_KEY), now, mode=mode)
             case "atomic" | "fetch":
                 fetch = bytearray(8) if kind == "fetch" else None
-                return here.atomic(to, AmoOpcode.SUM, AmoType.UINT64, one, KEY, 0, now, fetch=fetch, mode=mode)
+                return here.atomic(
+                    to, Amo(AmoOpcode.SUM, AmoType.UINT64, one), RemoteBuffer(KEY), now, fetch=fetch, mode=mode
+                )
             case "read":
-                return here.read(to, bytearray(size), KEY, 8, now, mode=mode)
+                return here.read(to, bytearray(size), RemoteBuffer(KEY, 8), now, mode=mode)
             case "rudi-write":
-                return here.write(to, data, KEY, 8, now, mode=Mode.RUDI)
+                return here.write(to, data, RemoteBuffer(KEY, 8), now, mode=Mode.RUDI)
             case "rudi-read":
-                return here.read(to, bytearray(size), KEY, 8, now, mode=Mode.RUDI)
+                return here.read(to, bytearray(size), RemoteBuffer(KEY, 8), now, mode=Mode.RUDI)
             case "send":
                 there.recv(bytearray(max(SIZES)), now)
                 return here.send(to, data, now, mode=mode)
             case _:
                 if kind == "tsend":
                     there.trecv(bytearray(size), number, now)
-                return here.tsend(to, data, number, now, mode=mode)
+                return here.tsend(to, TaggedMessage(data, number), now, mode=mode)
 
     def run(self) -> int:
         """Until all have ended: the time of the last. Each has ended as it should, and each atomic happened once."""

@@ -383,9 +383,7 @@ def retained(fep: Fep) -> dict[str, int]:
     """Sizes of what an endpoint still keeps of peers and operations, leaving out what is empty."""
     semantics = fep.semantics
     sizes = {
-        "pdcs": len(fep._pdcs),
-        "targets": len(fep._targets._pdcs) + len(fep._targets._unconfirmed),
-        "initiators": len(fep._initiators) + len(fep._keys),
+        **fep.table.retained(),
         "rudi": len(semantics.rudi._under_way) + len(semantics.rudi._waiting),
         "deferred": len(semantics.deferred._offers)
         + len(semantics.deferred._read_offers)

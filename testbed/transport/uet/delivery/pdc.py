@@ -14,6 +14,7 @@ from testbed.transport.uet.congestion.context import CongestionContext
 from testbed.transport.uet.congestion.rccc import CREDIT_SHIFT
 from testbed.transport.uet.delivery.receiver import Receiver, Semantics, encode_nack
 from testbed.transport.uet.delivery.sender import Sender
+from testbed.transport.uet.delivery.start_psn import StartPsnObedience
 from testbed.transport.uet.delivery.states import ENDED, PdcEvent, PdcState, next_state
 from testbed.transport.uet.delivery.window import NOMINAL_HEADER_BYTES, PacketSource, TxPacket
 from testbed.transport.uet.packets.acks import Ack
@@ -131,6 +132,7 @@ class Pdc:
         "local_pdcid",
         "mode",
         "most_packets",
+        "obedience",
         "overhead_bytes",
         "queued",
         "receiver",
@@ -187,6 +189,8 @@ class Pdc:
         """Target: since when nothing has come that only an initiator can send who hears us; -1: it has."""
         self.transfers: Transfers | None = None
         """What semantics keeps for this PDC; it makes it when it needs it."""
+        self.obedience = StartPsnObedience(self.config.syn_memory_ns, self.config.max_nack_retx) if initiator else None
+        """Initiator: None after the first ACK."""
         self.receiver = Receiver(self, start_psn)
         self.sender = Sender(self, congestion, paths, start_psn)
         if not initiator:
@@ -290,8 +294,21 @@ class Pdc:
         """Initiator: the target has said which PDCID it gave."""
         self.remote_pdcid = remote_pdcid
         self.creating = False
+        self.obedience = None
         self._enter(PdcEvent.RECEIVE_ACK, now)
-        self.sender.probe(now)
+        self.sender.probing.confirm(now)
+
+    def renumber(self, start_psn: int, now: int) -> None:
+        """Initiator: the target demands another Start_PSN (`start_psn`). Everything goes out again with it."""
+        if self.obedience is None or start_psn == self.start_psn:
+            return  # it was asked for before it came
+        problem = self.obedience.problem(now)
+        if problem:
+            self.fail(problem, now)
+            return
+        self.start_psn = start_psn
+        self.receiver = Receiver(self, start_psn)
+        self.sender.renumber(start_psn, now)
 
     def go_on(self, now: int) -> None:
         """Something has arrived: send on, or close when nothing is left to wait for."""

@@ -10,7 +10,7 @@ import pytest
 from wire_pair import JOB, MS, WirePair, header
 
 from testbed.transport.datagram import Outgoing
-from testbed.transport.uet.memory import Access
+from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.packets.codes import AckFlag, ControlFlag, ControlType, ReturnCode
 from testbed.transport.uet.packets.pds import Ack, ControlPacket
 from testbed.transport.uet.packets.psn import psn_add, psn_distance
@@ -32,7 +32,7 @@ class ClearPair(WirePair):
         self.base = self.tracker.cack_psn
 
     def write(self, key: int = KEY) -> Any:
-        return self.ea.write(self.to_b, b"x", key, 0, self.now)
+        return self.ea.write(self.to_b, b"x", RemoteBuffer(key), self.now)
 
     def refused(self) -> Any:
         """An operation whose error must arrive."""
@@ -86,7 +86,9 @@ def test_a_packet_that_came_before_the_response_was_kept_is_asked_for() -> None:
     """2 arrives before 1: nobody asked for its ACK, and CACK cannot reach it before 1 is cleared."""
     pair = ClearPair()
     refused, operation = pair.refused(), pair.write()
-    pair.ea.write(pair.to_b, bytes(1024), KEY, 0, pair.now)  # the last asks for an ACK: it is not to come first
+    pair.ea.write(
+        pair.to_b, bytes(1024), RemoteBuffer(KEY), pair.now
+    )  # the last asks for an ACK: it is not to come first
     one, two, three = pair.take(pair.a)
     pair.give(two)
     assert pair.take(pair.b) == []
