@@ -67,7 +67,8 @@ def ordinary_packet_s() -> float:
 
 
 def forged_syn_s() -> float:
-    """Of each of 20,000 SYNs from as many sources, of which nothing is heard again: a short WRITE each."""
+    """Of each of 20,000 SYNs from as many sources, of which nothing is heard again: a short WRITE each. The first
+    thousand or so open PDCs, which end after New_PDC_Time."""
     fep = target()
     peer = Fep("10.0.0.2", CONFIG, Random(3), 0)
     end = peer.endpoint(job_id=JOB)
@@ -83,12 +84,12 @@ def forged_syn_s() -> float:
     return spent / FLOOD
 
 
-def test_a_forged_syn_costs_no_more_than_an_ordinary_packet() -> None:
+def test_a_flood_of_forged_syns() -> None:
     ordinary = min(ordinary_packet_s() for _ in range(3))
     forged = min(forged_syn_s() for _ in range(3))
     judge(
-        Figure(what="UET: CPU of a SYN with a forged source", measured=forged * 1e6, limit=100, unit="us"),
+        Figure(what="UET: CPU of a SYN with a forged source", measured=forged * 1e6, limit=30, unit="us"),
         Figure(
-            what="UET: the same, in ordinary packets of 4 KiB", measured=forged / ordinary, limit=1, unit="", ratio=True
+            what="UET: the same, in ordinary packets of 4 KiB", measured=forged / ordinary, limit=3, unit="", ratio=True
         ),
     )

@@ -65,8 +65,8 @@ class UetConfig:
     syn_safety_ns: int = 0
     """Syn_Retx_Safety_Time (1.0.3): how long a closed PDC's identity is kept; 0: 4 s at least, 64 time-outs."""
     new_pdc_ns: int = 0
-    """New_PDC_Time: a PDC ends if its initiator does not show within it that it hears us; 0: 64 time-outs, as long as
-    an initiator tries by default. The specification's 5 ms are for round trips of microseconds."""
+    """New_PDC_Time: a PDC ends if its initiator does not show within it that it hears us; 0: as long as an initiator
+    sends a packet again (64 time-outs). The specification's 5 ms are for round trips of microseconds."""
     ack_trigger_bytes: int = 16 * 1024
     ack_min_packet_bytes: int = 1024
     """What a packet counts at least towards the trigger (ACK_GEN_MIN_PKT_ADD)."""
@@ -166,4 +166,4 @@ class UetConfig:
 
     @property
     def new_pdc_wait_ns(self) -> int:
-        return self.new_pdc_ns or 64 * self.rto_ns
+        return self.new_pdc_ns or self.rto_ns << (self.max_rto_retx + 1)

@@ -67,26 +67,15 @@ class TargetTable:
         self.remove(pdc)
         identity = (pdc.remote, pdc.remote_pdcid)
         closed = self._closed
-        closed[identity] = (_as_earlier(pdc), now + self._config.syn_memory_ns)
+        closed[identity] = (as_earlier(pdc), now + self._config.syn_memory_ns)
         closed.move_to_end(identity)
         if len(closed) <= self._config.max_pdcs:
             return True
         _, (_, until) = closed.popitem(last=False)
         return until <= now
 
-    def earlier(self, identity: Identity, now: int) -> EarlierPdc | None:
-        """Return what is known of a PDC of this identity, open or ended not long ago."""
-        pdc = self._pdcs.get(identity)
-        if pdc is not None:
-            return _as_earlier(pdc)
-        return self._remembered(identity, now)
-
-    def was_closed(self, identity: Identity, start_psn: int, now: int) -> bool:
-        """Tell whether a SYN belongs to a PDC that has ended not long ago."""
-        remembered = self._remembered(identity, now)
-        return remembered is not None and remembered.start_psn == start_psn
-
-    def _remembered(self, identity: Identity, now: int) -> EarlierPdc | None:
+    def remembered(self, identity: Identity, now: int) -> EarlierPdc | None:
+        """Return the PDC of this identity that has ended not long ago."""
         closed = self._closed
         while closed:
             oldest, (_, until) = next(iter(closed.items()))
@@ -165,5 +154,6 @@ class TargetTable:
             oldest = self.oldest_unconfirmed
 
 
-def _as_earlier(pdc: Pdc) -> EarlierPdc:
+def as_earlier(pdc: Pdc) -> EarlierPdc:
+    """Return what is remembered of a PDC."""
     return EarlierPdc(pdc.start_psn, pdc.receiver.tracker.highest)

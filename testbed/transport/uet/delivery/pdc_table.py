@@ -14,7 +14,7 @@ from typing import Protocol
 from testbed.transport.datagram import Incoming
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.congestion.registry import make_context
-from testbed.transport.uet.delivery.admission import TargetTable
+from testbed.transport.uet.delivery.admission import TargetTable, as_earlier
 from testbed.transport.uet.delivery.pdc import Establishment, Pdc, PdcOwner
 from testbed.transport.uet.delivery.receiver import encode_nack
 from testbed.transport.uet.delivery.start_psn import StartPsnDemands, choose_start_psn
@@ -27,6 +27,7 @@ from testbed.transport.uet.peers import PeerCounters
 
 _NACK_RETX = int(NackFlag.RETX)
 _REQ_RETX = int(RequestFlag.RETX)
+_COUNTED = {code: code.name.lower().replace("_", "-") for code in NackCode}
 
 PeerKey = tuple[str, int, Mode]
 """Address of a peer, job and mode: what an initiator finds its PDC by."""
@@ -146,18 +147,20 @@ class PdcTable:
         targets = self.targets
         identity = (incoming.remote, syn.spdcid)
         start_psn = psn_add(syn.psn, -syn.psn_offset)
-        if targets.was_closed(identity, start_psn, now):
+        earlier = targets.remembered(identity, now)
+        if earlier is not None and earlier.start_psn == start_psn:
             self._owner.count("late-syn")
             return None
         before = targets.get(identity)
+        if before is not None:
+            earlier = as_earlier(before)
         if targets.crowded:
             self._demands.hold_on(now)
         proven = self._owner.encrypts or self._demands.are_made(now)
         if proven:
-            earlier = targets.earlier(identity, now)
-            if not self._demands.admits(start_psn, identity, mode, earlier, now):
+            demanded = self._demands.demand(start_psn, identity, mode, earlier, now)
+            if demanded != start_psn:
                 self._demands.hold_on(now)
-                demanded = self._demands.demanded(identity, mode, earlier, now)
                 self.refuse(NackCode.NEW_START_PSN, syn, incoming, demanded)
                 return None
         elif before is not None and not targets.has_begun_anew(before, now):
@@ -198,7 +201,7 @@ class PdcTable:
 
     def refuse(self, code: NackCode, request: Request, incoming: Incoming, payload: int = 0) -> None:
         """NACK of a packet that has no PDC here."""
-        self._owner.count(code.name.lower().replace("_", "-"))
+        self._owner.count(_COUNTED[code])
         self._nack(code, request, incoming, payload)
 
     def refuse_trimmed(self, request: Request, incoming: Incoming) -> None:

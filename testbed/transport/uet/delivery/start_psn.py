@@ -18,12 +18,15 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from random import Random
+from struct import Struct
 from typing import NamedTuple
 
 from testbed.transport.uet.packets.codes import Mode
 from testbed.transport.uet.packets.psn import psn_add, psn_distance
 
 SECRET_BYTES = 32
+_PSN_BYTES = 4
+_WHO = Struct("!HBqq")
 _DISTANCE = 1 << 16
 """Section 3.5.8.2: a Start_PSN is no closer to the last PSN that was used with the same PDCID."""
 
@@ -54,37 +57,31 @@ class StartPsnDemands:
     long again: it is no longer valid when the PDC that was opened with it is forgotten.
     """
 
-    __slots__ = ("_period_ns", "_secret", "_until")
+    __slots__ = ("_keyed", "_period_ns", "_secret", "_until")
 
     def __init__(self, secret: bytes, memory_ns: int) -> None:
-        self._secret = blake2b(secret, digest_size=SECRET_BYTES).digest()
+        self._secret = secret
+        self._keyed = blake2b(key=secret, digest_size=_PSN_BYTES)
         self._period_ns = max(memory_ns // 2, 1)
         self._until = 0
 
-    def demanded(self, identity: Identity, mode: Mode, earlier: EarlierPdc | None, now: int) -> int:
-        """Return the Start_PSN that is told to this initiator at present."""
-        return self._of(identity, mode, earlier, now // self._period_ns)
-
-    def admits(self, start_psn: int, identity: Identity, mode: Mode, earlier: EarlierPdc | None, now: int) -> bool:
-        """Tell whether this Start_PSN was demanded of this initiator not long ago."""
-        period = now // self._period_ns
-        return start_psn in (
-            self._of(identity, mode, earlier, period),
-            self._of(identity, mode, earlier, period - 1),
-        )
-
-    def _of(self, identity: Identity, mode: Mode, earlier: EarlierPdc | None, period: int) -> int:
+    def demand(self, start_psn: int, identity: Identity, mode: Mode, earlier: EarlierPdc | None, now: int) -> int:
+        """Return the Start_PSN that this initiator has to come with: `start_psn`, if that was demanded not long ago."""
+        address, spdcid = identity
         # With the Start_PSN of before in it, what is demanded next is another one.
-        words = (*identity, int(mode), period, "" if earlier is None else earlier.start_psn)
-        digest = blake2b(repr(words).encode(), digest_size=4, key=self._secret).digest()
-        start_psn = int.from_bytes(digest, "big")
-        if earlier is not None and abs(psn_distance(start_psn, earlier.last_psn)) < _DISTANCE:
-            return psn_add(start_psn, 2 * _DISTANCE)
-        return start_psn
+        salt = -1 if earlier is None else earlier.start_psn
+        period = now // self._period_ns
+        source = address.encode()
+        latest, before = self._keyed.copy(), self._keyed.copy()
+        latest.update(_WHO.pack(spdcid, mode, salt, period) + source)
+        before.update(_WHO.pack(spdcid, mode, salt, period - 1) + source)
+        demanded = _far_from(earlier, int.from_bytes(latest.digest(), "big"))
+        return start_psn if start_psn == _far_from(earlier, int.from_bytes(before.digest(), "big")) else demanded
 
     def revoke(self) -> None:
         """Admit nothing that was demanded so far: a PDC opened by it may have been forgotten too early."""
         self._secret = blake2b(self._secret, digest_size=SECRET_BYTES).digest()
+        self._keyed = blake2b(key=self._secret, digest_size=_PSN_BYTES)
 
     def hold_on(self, now: int) -> None:
         """Demand for as long again as a refused SYN may be on its way: it must not be accepted after all."""
@@ -93,6 +90,13 @@ class StartPsnDemands:
     def are_made(self, now: int) -> bool:
         """Tell whether `hold_on` was called not long ago."""
         return now < self._until
+
+
+def _far_from(earlier: EarlierPdc | None, start_psn: int) -> int:
+    """Move a Start_PSN away from the last PSN of the PDC before."""
+    if earlier is not None and abs(psn_distance(start_psn, earlier.last_psn)) < _DISTANCE:
+        return psn_add(start_psn, 2 * _DISTANCE)
+    return start_psn
 
 
 class StartPsnObedience:

@@ -10,7 +10,7 @@ from wire_pair import JOB, MS, WirePair
 from testbed.transport.datagram import Incoming, Outgoing
 from testbed.transport.uet.atomics import Amo
 from testbed.transport.uet.delivery.pdc import Pdc
-from testbed.transport.uet.delivery.start_psn import StartPsnDemands
+from testbed.transport.uet.delivery.start_psn import EarlierPdc, StartPsnDemands
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.packets.acks import Nack
@@ -89,7 +89,7 @@ class Recorded(WirePair):
 
 def without_demands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let any Start_PSN be good, as it is without TSS."""
-    monkeypatch.setattr(StartPsnDemands, "admits", lambda *_: True)
+    monkeypatch.setattr(StartPsnDemands, "demand", lambda _, start_psn, *__: start_psn)
 
 
 def give_pdcid(fep: Fep, pdc: Pdc, pdcid: int) -> None:
@@ -191,6 +191,17 @@ def test_a_new_pdc_costs_one_packet_and_one_round_trip_more() -> None:
     assert pair.memory[:SIZE] == b"w" * SIZE
     pair.settle()
     assert write.ok and pair.b.counters["new-start-psn"] == 1 and pair.a.counters["renumbered"] == 1
+
+
+@both_modes
+@pytest.mark.parametrize("cc", ["nscc", "rccc", "both", "none"])
+def test_every_congestion_control_has_the_round_trip_for_it(cc: str, mode: Mode) -> None:
+    pair = Recorded(cc=cc)
+    operations = [pair.write(mode), pair.add(mode)]
+    pair.pass_time(pair.a.config.rto_ns // 2)
+    assert all(operation.ok for operation in operations)
+    assert pair.a.counters == {"renumbered": 1}
+    assert abs(pair.a.pdcs[0].sender.congestion.inflight_bytes) < 256
 
 
 @demanding_or_not
@@ -299,8 +310,7 @@ def test_what_is_no_demand_for_a_packet_under_way_is_ignored() -> None:
 def test_a_target_that_is_never_content(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Recorded()
     numbers = iter(range(1 << 20, 1 << 30, 1 << 20))
-    monkeypatch.setattr(StartPsnDemands, "admits", lambda *_: False)
-    monkeypatch.setattr(StartPsnDemands, "demanded", lambda *_: next(numbers))
+    monkeypatch.setattr(StartPsnDemands, "demand", lambda *_: next(numbers))
     add = pair.add()
     pair.run(add)
     assert add.status is ReturnCode.UNDELIVERABLE and "Start_PSNs" in add.error
@@ -321,15 +331,16 @@ def test_a_demand_so_late_that_the_first_pdc_may_be_forgotten_ends_in_an_error(l
 def test_demands_change_with_time_identity_and_life() -> None:
     one, other = StartPsnDemands(b"one", 4000), StartPsnDemands(b"other", 4000)
     peer = ("10.0.0.9", 7)
-    told = one.demanded(peer, Mode.RUD, None, 10_000)
-    assert one.admits(told, peer, Mode.RUD, None, 10_000) and one.admits(told, peer, Mode.RUD, None, 13_999)
-    refused = [
-        one.admits(told, peer, Mode.RUD, None, 14_000),
-        one.admits(told, peer, Mode.ROD, None, 10_000),
-        one.admits(told, ("10.0.0.9", 8), Mode.RUD, None, 10_000),
-        one.admits(told, ("10.0.0.8", 7), Mode.RUD, None, 10_000),
-        other.admits(told, peer, Mode.RUD, None, 10_000),
+    told = one.demand(0, peer, Mode.RUD, None, 10_000)
+    assert one.demand(told, peer, Mode.RUD, None, 10_000) == told == one.demand(told, peer, Mode.RUD, None, 13_999)
+    others = [
+        one.demand(told, peer, Mode.RUD, None, 14_000),
+        one.demand(told, peer, Mode.ROD, None, 10_000),
+        one.demand(told, ("10.0.0.9", 8), Mode.RUD, None, 10_000),
+        one.demand(told, ("10.0.0.8", 7), Mode.RUD, None, 10_000),
+        one.demand(told, peer, Mode.RUD, EarlierPdc(told, told), 10_000),
+        other.demand(told, peer, Mode.RUD, None, 10_000),
     ]
-    assert not any(refused)
     one.revoke()
-    assert not one.admits(told, peer, Mode.RUD, None, 10_000)
+    others.append(one.demand(told, peer, Mode.RUD, None, 10_000))
+    assert len({told, *others}) == 8
