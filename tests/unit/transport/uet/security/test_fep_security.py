@@ -239,6 +239,17 @@ def test_transfers_and_new_pdcs_across_epochs() -> None:
     assert pair.memory[20:25] == b"third"
 
 
+def test_two_endpoints_with_one_ssi_fail_with_a_reason() -> None:
+    pair = Secure(domain(ssi=1), domain(ssi=1))
+    write = pair.ea.write(pair.to_b, b"x", RemoteBuffer(KEY), pair.now)
+    back = pair.eb.write(pair.to_a, b"x", RemoteBuffer(KEY), pair.now)
+    pair.pass_time(10_000 * MS)
+    assert write.status is back.status is ReturnCode.UNDELIVERABLE
+    for fep, own in ((pair.a, pair.da), (pair.b, pair.db)):
+        assert own.shared == {0} and own.sealed == 1
+        assert fep.counters["security-iv-shared"] > 1 and fep.pdcs == []
+
+
 def test_no_counter_is_left() -> None:
     pair = Secure(domain(first=MAX_COUNTER - 1))
     write = pair.ea.write(pair.to_b, bytes(SIZE), RemoteBuffer(KEY), pair.now)
