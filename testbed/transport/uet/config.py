@@ -80,6 +80,8 @@ class UetConfig:
     max_pdcs: int = 65_535
     max_messages: int = 65_535
     """Incoming messages of one PDC at a time."""
+    max_incoming_bytes: int = 128 << 20
+    """Kept of messages that are not whole: what is known of them, and the data of those without a receive."""
     max_unexpected: int = 4096
     """Unexpected messages of one receive queue."""
     max_unexpected_bytes: int = 64 << 20

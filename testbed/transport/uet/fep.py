@@ -106,6 +106,7 @@ class Fep:
             )
         self._rudi = self.semantics.rudi
         self._deferred = self.semantics.deferred
+        self._partial = self.semantics.partial
 
     # --- local objects -----------------------------------------------------------------------------------
 
@@ -174,6 +175,10 @@ class Fep:
     def schedule(self, pdc: Pdc, deadline: int) -> None:
         self._timer_number += 1
         heapq.heappush(self._timers, (deadline, self._timer_number, pdc))
+
+    @property
+    def most_responses_unconfirmed(self) -> int:
+        return self._targets.most_responses_unconfirmed
 
     def granted_credit(self, pdc: Pdc) -> int | None:
         if self._credits is None or self.config.cc != "rccc":
@@ -423,6 +428,9 @@ class Fep:
         other = self._deferred.next_timer()
         if other is not None and (deadline is None or other < deadline):
             deadline = other
+        other = self._partial.next_timer()
+        if other is not None and (deadline is None or other < deadline):
+            deadline = other
         other = self._targets.next_timer()
         if other is not None and (deadline is None or other < deadline):
             deadline = other
@@ -443,6 +451,7 @@ class Fep:
         self._targets.handle_timer(now)
         self._rudi.handle_timer(now)
         self._deferred.handle_timer(now)
+        self._partial.handle_timer(now)
         if self._credits is not None:
             for sender, credit in self._credits.grant(now):
                 assert isinstance(sender, Pdc)

@@ -17,6 +17,9 @@ from testbed.transport.uet.delivery.start_psn import EarlierPdc, Identity
 
 MOST_UNCONFIRMED = 1024
 """Some 10 KB each. With so many, who is not known has to show first that he hears us."""
+MOST_RESPONSES_UNCONFIRMED = 1 << 13
+"""What the unconfirmed PDCs there are share, some 200 bytes each. The earlier ones had more: 1024 PDCs, opened one
+after the other, keep 7.5 times as many (the 1024th harmonic number)."""
 _LOOKED_AT = 64
 """PDCs among which one is chosen to be closed."""
 _DOUBT_RTTS = 16
@@ -100,6 +103,11 @@ class TargetTable:
     def crowded(self) -> bool:
         """Tell whether so many are unconfirmed that somebody may be making them up."""
         return len(self._unconfirmed) >= self._most_unconfirmed
+
+    @property
+    def most_responses_unconfirmed(self) -> int:
+        """Return how many guaranteed responses an unconfirmed PDC may keep."""
+        return max(MOST_RESPONSES_UNCONFIRMED // max(len(self._unconfirmed), 1), 1)
 
     @property
     def has_room(self) -> bool:

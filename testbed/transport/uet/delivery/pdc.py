@@ -73,6 +73,11 @@ class PdcOwner(Protocol):
         """Something has happened, so many times."""
         ...
 
+    @property
+    def most_responses_unconfirmed(self) -> int:
+        """Guaranteed responses that may be kept on a PDC whose initiator has not shown yet that it hears us."""
+        ...
+
     def granted_credit(self, pdc: Pdc) -> int | None:
         """Cumulative credit of this PDC's peer in units of 256 bytes; None without receiver credits."""
         ...
@@ -203,6 +208,10 @@ class Pdc:
 
     def count(self, what: str, number: int = 1) -> None:
         self._owner.count_of(self, what, number)
+
+    @property
+    def most_responses_unconfirmed(self) -> int:
+        return self._owner.most_responses_unconfirmed
 
     def granted_credit(self) -> int | None:
         return self._owner.granted_credit(self)

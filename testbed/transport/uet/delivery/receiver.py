@@ -141,7 +141,10 @@ class Receiver:
         if pdc.encrypted and (psn - pdc.start_psn) & 0xFFFF_FFFF >= pdc.most_packets:
             pdc.wear_out(now)
             return
-        if tracker.holds and psn_distance(psn, tracker.cack_psn) > pdc.config.mp_range:
+        if tracker.holds and (
+            psn_distance(psn, tracker.cack_psn) > pdc.config.mp_range
+            or (pdc.unconfirmed_since >= 0 and tracker.holds >= pdc.most_responses_unconfirmed)
+        ):
             # The window counts from CACK_PSN, which waits for CLEAR: so it bounds the responses that are kept.
             pdc.count("no-room-for-responses")
             self.nack(NackCode.NO_GTD_DEL_AVAIL, request, incoming)

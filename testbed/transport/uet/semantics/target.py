@@ -36,6 +36,7 @@ from testbed.transport.uet.semantics.incoming import IncomingMessage, ReadRespon
 from testbed.transport.uet.semantics.messages import MessageHeader, Target
 from testbed.transport.uet.semantics.operations import Operation, OpKind
 from testbed.transport.uet.semantics.owner import SemanticsOwner
+from testbed.transport.uet.semantics.partial import PartialMessages
 from testbed.transport.uet.semantics.rudi import RudiChannel
 from testbed.transport.uet.semantics.transfers import PdcTransfers
 
@@ -86,6 +87,7 @@ class TargetSemantics:
         self._fep = fep
         self.rudi = RudiChannel(fep, self)
         self.deferred = DeferredSends(fep, self)
+        self.partial = PartialMessages(fep)
 
     @staticmethod
     def initiator_number(remote: str, initiator: int) -> int:
@@ -197,7 +199,8 @@ class TargetSemantics:
         if message is None:
             if header.message_id in transfers.dropped:
                 return self._error(ReturnCode.DROPPED, header, header.message_id)
-            if len(transfers.incoming) >= self._fep.config.max_messages:
+            crowded = len(transfers.incoming) >= self._fep.config.max_messages or not self.partial.has_room(now)
+            if crowded or pdc.ended:
                 return self.no_room()
             begun = self._begin(pdc, header, header.memory_key, now)
             if isinstance(begun, Answer):
@@ -206,7 +209,8 @@ class TargetSemantics:
             if message.status is ReturnCode.DROPPED:
                 transfers.drop(header.message_id)
                 return self._error(ReturnCode.DROPPED, header, header.message_id)
-            if length < message.total or header.opcode in self.deferred.OPCODES:
+            if (length < message.total or header.opcode in self.deferred.OPCODES) and not message.is_refused:
+                self.partial.add(message, pdc, now)
                 transfers.incoming[header.message_id] = message
                 if len(transfers.incoming) == 1:
                     pdc.arm(transfers.expect(now))
@@ -227,8 +231,11 @@ class TargetSemantics:
         message.received += length
         if message.received >= message.total:
             transfers.incoming.pop(header.message_id, None)
+            if message.partial is not None:
+                self.partial.remove(message)
             self._complete(message, now)
         else:
+            message.heard = now
             transfers.expect(now)
         if message.status is not ReturnCode.OK:
             return self._error(message.status, header, header.message_id)
