@@ -15,6 +15,7 @@ from testbed.agent.pacing import Pacer
 from testbed.agent.sockets import SocketConfig, SocketGroup
 from testbed.agent.wire_delay import DelayLine
 from testbed.transport.uet.config import UetConfig
+from testbed.transport.uet.delivery.start_psn import SECRET_BYTES
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.security.tss import SecureDomain
 from testbed.transport.uet.trace import Trace
@@ -68,8 +69,11 @@ class Agent:
         group = SocketGroup(address, sockets)
         if config.trimming and not group.sees_trimmed:
             config = replace(config, trimming=False)
+        random = Random(self._random.getrandbits(64))
+        # The secret is the machine's own even where `seed` is given: no two lives of an endpoint may have the same.
+        secret = os.urandom(SECRET_BYTES)
         now = time.monotonic_ns()
-        fep = Fep(group.address, config, Random(self._random.getrandbits(64)), now, trace=trace, security=security)
+        fep = Fep(group.address, config, random, now, trace=trace, security=security, secret=secret)
         self._feps[fep.address] = (fep, group)
         pacer = Pacer(config.link_rate_bps, config.packet_bytes) if paced else None
         self.loop.add(fep, group, delay, pacer)

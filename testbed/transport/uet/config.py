@@ -75,6 +75,9 @@ class UetConfig:
     """Close_REQ_Time; 0: 20 base RTTs, 1 s at least."""
     syn_safety_ns: int = 0
     """Syn_Retx_Safety_Time (1.0.3): how long a closed PDC's identity is kept; 0: 4 s at least, 64 time-outs."""
+    new_pdc_ns: int = 0
+    """New_PDC_Time: a PDC ends if its initiator does not show within it that it hears us; 0: as long as an initiator
+    sends a packet again (64 time-outs). The specification's 5 ms are for round trips of microseconds."""
     ack_trigger_bytes: int = 16 * 1024
     ack_min_packet_bytes: int = 1024
     """What a packet counts at least towards the trigger (ACK_GEN_MIN_PKT_ADD)."""
@@ -91,6 +94,8 @@ class UetConfig:
     max_pdcs: int = 65_535
     max_messages: int = 65_535
     """Incoming messages of one PDC at a time."""
+    max_incoming_bytes: int = 128 << 20
+    """Kept of messages that are not whole: what is known of them, and the data of those without a receive."""
     max_unexpected: int = 4096
     """Unexpected messages of one receive queue."""
     max_unexpected_bytes: int = 64 << 20
@@ -178,3 +183,7 @@ class UetConfig:
     @property
     def syn_memory_ns(self) -> int:
         return self.syn_safety_ns or max(64 * self.rto_ns, 4000 * _MS)
+
+    @property
+    def new_pdc_wait_ns(self) -> int:
+        return self.new_pdc_ns or self.rto_ns << (self.max_rto_retx + 1)

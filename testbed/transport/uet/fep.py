@@ -15,10 +15,11 @@ from testbed.transport.datagram import Incoming, Outgoing
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.congestion.rccc import CREDIT_SHIFT, CreditScheduler, make_scheduler
-from testbed.transport.uet.congestion.registry import CONTROLLERS, make_context
-from testbed.transport.uet.delivery.admission import TargetTable
-from testbed.transport.uet.delivery.pdc import REQUEST_TYPES, Establishment, Pdc
+from testbed.transport.uet.congestion.registry import CONTROLLERS
+from testbed.transport.uet.delivery.pdc import REQUEST_TYPES, Pdc
+from testbed.transport.uet.delivery.pdc_table import PdcTable
 from testbed.transport.uet.delivery.receiver import encode_nack
+from testbed.transport.uet.delivery.start_psn import SECRET_BYTES
 from testbed.transport.uet.delivery.states import PdcState
 from testbed.transport.uet.delivery.window import PacketSource
 from testbed.transport.uet.errors import DecodeError, UsageError
@@ -35,8 +36,7 @@ from testbed.transport.uet.packets.codes import (
     ResponseOpcode,
 )
 from testbed.transport.uet.packets.pds import ControlPacket, Request, RudiPacket, Uud, decode_pds
-from testbed.transport.uet.packets.psn import psn_add, psn_distance
-from testbed.transport.uet.paths import PathKind, make_paths
+from testbed.transport.uet.packets.psn import psn_distance
 from testbed.transport.uet.peers import PeerCounters
 from testbed.transport.uet.security.protection import Protection, count_refusal
 from testbed.transport.uet.security.tss import SecureDomain, SecurityError
@@ -46,9 +46,7 @@ from testbed.transport.uet.semantics.transfers import PdcTransfers, check_respon
 from testbed.transport.uet.trace import Trace
 
 _CP_SYN = int(ControlFlag.SYN)
-_NACK_RETX = int(NackFlag.RETX)
 _NACK_RUDI = int(NackFlag.RUDI)
-_REQ_RETX = int(RequestFlag.RETX)
 _REQ_SYN = int(RequestFlag.SYN)
 _MOST_CONTROL = 1 << 14
 """Acknowledgements and the like that wait to be sent; who makes us want to send more loses them."""
@@ -68,7 +66,11 @@ class Fep:
         *,
         trace: Trace | None = None,
         security: SecureDomain | None = None,
+        secret: bytes | None = None,
     ) -> None:
+        """`secret` is a key of this life of the endpoint alone, by which it recognises the Start_PSNs that it demands;
+        None: out of `random`, whose values others can predict who have seen enough of them.
+        """
         self.address = address
         self.config = config
         self.trace = trace
@@ -83,17 +85,13 @@ class Fep:
         self.payload_bytes = config.payload_bytes - self.overhead_bytes
         """Of a full packet: so much less than configured that packets do not become longer."""
         self._random = random
-        self._nscc = config.nscc()  # one for all PDCs
         self.semantics = TargetSemantics(self)
         self._now = now
         self._endpoints: dict[tuple[int, int, int], Endpoint] = {}
-        self._pdcs: dict[int, Pdc] = {}
+        self.table = PdcTable(self, config, random, random.randbytes(SECRET_BYTES) if secret is None else secret)
+        self._pdcs = self.table.by_pdcid
+        self._targets = self.table.targets
         self.peers = PeerCounters(self.counters, self._pdcs)
-        self._targets = TargetTable(config)
-        self._initiators: dict[tuple[str, int, Mode], list[Pdc]] = {}
-        self._keys: dict[int, tuple[str, int, Mode]] = {}
-        """Key of each initiator's PDC, by PDCID."""
-        self._turn: Counter[tuple[str, int, Mode]] = Counter()
         self._control: deque[Outgoing] = deque()
         self._ready: deque[Pdc] = deque()
         self._timers: list[tuple[int, int, Pdc]] = []
@@ -101,9 +99,10 @@ class Fep:
         self._credits: CreditScheduler | None = None
         if CONTROLLERS[config.cc].grants_credit:
             follows_fabric = config.oversubscribed_cc and config.cc == "rccc"  # with NSCC, that does
-            self._credits = make_scheduler(self._nscc, now, follows_fabric=follows_fabric)
+            self._credits = make_scheduler(config.nscc(), now, follows_fabric=follows_fabric)
         self._rudi = self.semantics.rudi
         self._deferred = self.semantics.deferred
+        self._partial = self.semantics.partial
 
     # --- local objects -----------------------------------------------------------------------------------
 
@@ -173,6 +172,10 @@ class Fep:
         self._timer_number += 1
         heapq.heappush(self._timers, (deadline, self._timer_number, pdc))
 
+    @property
+    def most_responses_unconfirmed(self) -> int:
+        return self._targets.most_responses_unconfirmed
+
     def granted_credit(self, pdc: Pdc) -> int | None:
         if self._credits is None or self.config.cc != "rccc":
             return None
@@ -180,20 +183,7 @@ class Fep:
 
     def ended(self, pdc: Pdc, reason: str, now: int) -> None:
         """Forget a PDC; its identity is kept for a while, so that a late SYN does not open it again."""
-        if self._pdcs.pop(pdc.local_pdcid, None) is not None:
-            self.peers.end(pdc)
-        pdc.deadline = 0  # no timer of it counts any more
-        if pdc.initiator:
-            key = self._keys.pop(pdc.local_pdcid)
-            pdcs = self._initiators[key]
-            pdcs.remove(pdc)
-            if not pdcs:
-                del self._initiators[key]
-            elif pdcs[0].held:
-                pdcs[0].held = False
-                self.wake(pdcs[0])
-        else:
-            self._targets.close(pdc, now)
+        self.table.end(pdc, now)
         if self._credits is not None:
             self._credits.remove(pdc)
         if reason:
@@ -203,57 +193,9 @@ class Fep:
         if self.trace is not None:
             self.trace.record(now, pdc.local_pdcid, "ended", reason=reason)
 
-    # --- opening -----------------------------------------------------------------------------------------
-
     def submit(self, remote: str, job_id: int, mode: Mode, now: int) -> Pdc:
         """The PDC for the next message to a peer: an open one, or a new one; `UsageError` if there are too many."""
-        key = (remote, job_id, mode)
-        most = self.config.pdcs_per_peer
-        usable = self._initiators.get(key)
-        if usable is None:
-            usable = []
-        elif most == 1 and usable[0].open:
-            return usable[0]
-        usable = [pdc for pdc in usable if pdc.open]
-        if len(usable) < most:
-            pdc = self._open(remote, mode, now)
-            before = self._initiators.setdefault(key, [])
-            # Order is that of one PDC: the next one waits for the end of one that is closing.
-            pdc.held = mode == Mode.ROD and most == 1 and len(before) > 0
-            before.append(pdc)
-            self._keys[pdc.local_pdcid] = key
-            return pdc
-        self._turn[key] += 1
-        return usable[self._turn[key] % len(usable)]
-
-    def _open(self, remote: str, mode: Mode, now: int) -> Pdc:
-        pdcid = self._new_pdcid()
-        stranger = self._targets.oldest_unconfirmed
-        if pdcid == 0 and stranger is not None:
-            stranger.fail("its place is needed", now)
-            pdcid = self._new_pdcid()
-        if pdcid == 0:
-            raise UsageError(f"{len(self._pdcs)} PDCs are open; no more fit")
-        start_psn = self._random.getrandbits(32)
-        pdc = self._make(Establishment(mode, remote, pdcid, 0, start_psn, initiator=True), now)
-        self._pdcs[pdcid] = pdc
-        return pdc
-
-    def _make(self, establishment: Establishment, now: int) -> Pdc:
-        config = self.config
-        kind = PathKind.SINGLE if establishment.mode == Mode.ROD else PathKind(config.paths)
-        congestion = make_context(config.cc, self._nscc, now)
-        paths = make_paths(kind, config.entropies, self._random, config.base_rtt_ns, config.recycled_entropy_uses)
-        return Pdc(self, establishment, congestion, paths, now)
-
-    def _new_pdcid(self) -> int:
-        """A free PDCID (1 to 65535) that nobody can guess, or 0."""
-        if len(self._pdcs) >= self.config.max_pdcs:
-            return 0
-        pdcid = self._random.randrange(1, 0x10000)
-        while pdcid in self._pdcs:
-            pdcid = pdcid % 0xFFFF + 1
-        return pdcid
+        return self.table.submit(remote, job_id, mode, now)
 
     # --- what arrives ------------------------------------------------------------------------------------
 
@@ -301,9 +243,7 @@ class Fep:
             if header.flags & _REQ_SYN:
                 pdc = self._targets.get((incoming.remote, header.spdcid))
                 if pdc is None:
-                    self.peers.count("trimmed", (incoming.remote, False))
-                    code = NackCode.TRIMMED_LASTHOP if incoming.last_hop else NackCode.TRIMMED
-                    self._refuse(code, header, incoming)
+                    self.table.refuse_trimmed(header, incoming)
                     return
             else:
                 pdc = self._pdcs.get(header.dpdcid)
@@ -317,24 +257,15 @@ class Fep:
     ) -> None:
         mode = REQUEST_TYPES[request.type]
         if request.flags & _REQ_SYN:
-            pdc = self._targets.get((incoming.remote, request.spdcid))
-            start_psn = psn_add(request.psn, -request.psn_offset)
-            if pdc is not None and pdc.start_psn != start_psn:
-                # Under TSS no SYN is forged.
-                if not self.encrypts and not self._targets.has_begun_anew(pdc, now):
-                    self._refuse(NackCode.NO_PDC_AVAIL, request, incoming)
-                    return
-                pdc.fail("its initiator has begun anew", now)
-                pdc = None
+            pdc = self.table.find(request, incoming)
             if pdc is None:
-                pdc = self._accept(request, incoming, mode, start_psn, now)
+                pdc = self.table.accept(request, incoming, mode, now)
                 if pdc is None:
                     return
                 try:
                     self._deliver(pdc, request, incoming, data, offset, now)
                 except DecodeError:
-                    self._targets.remove(pdc)
-                    self.peers.end(self._pdcs.pop(pdc.local_pdcid))
+                    self.table.take_back(pdc)
                     if self._credits is not None:
                         self._credits.remove(pdc)
                     raise
@@ -342,14 +273,14 @@ class Fep:
         else:
             pdc = self._pdcs.get(request.dpdcid)
             if pdc is None:
-                self._refuse(NackCode.INV_DPDCID, request, incoming)
+                self.table.refuse(NackCode.INV_DPDCID, request, incoming)
                 return
             if pdc.remote != incoming.remote:
-                self._refuse(NackCode.PDC_HDR_MISMATCH, request, incoming)
+                self.table.refuse(NackCode.PDC_HDR_MISMATCH, request, incoming)
                 return
             if pdc.remote_pdcid != request.spdcid:
                 if not pdc.creating:
-                    self._refuse(NackCode.PDC_HDR_MISMATCH, request, incoming)
+                    self.table.refuse(NackCode.PDC_HDR_MISMATCH, request, incoming)
                     return
                 # The return direction has overtaken the first ACK.
                 if not 0 <= psn_distance(request.psn, pdc.start_psn) < self.config.mp_range or not len(
@@ -361,7 +292,7 @@ class Fep:
             if pdc.unconfirmed_since >= 0:
                 self._targets.confirm(pdc)
         if pdc.mode != mode:
-            self._refuse(NackCode.PDC_MODE_MISMATCH, request, incoming)
+            self.table.refuse(NackCode.PDC_MODE_MISMATCH, request, incoming)
             return
         self._deliver(pdc, request, incoming, data, offset, now)
 
@@ -377,46 +308,6 @@ class Fep:
         pdc.receiver.on_request(request, incoming, data, offset, now)
         if pdc.state is PdcState.QUIESCE:
             pdc.go_on(now)  # that may have been what a read waited for
-
-    def _accept(self, request: Request, incoming: Incoming, mode: Mode, start_psn: int, now: int) -> Pdc | None:
-        """Open the PDC that a SYN asks for."""
-        identity = (incoming.remote, request.spdcid)
-        if self._targets.was_closed(identity, start_psn, now):
-            self.count("late-syn")
-            return None
-        if incoming.trimmed:
-            code = NackCode.TRIMMED_LASTHOP if incoming.last_hop else NackCode.TRIMMED
-            self.peers.count("trimmed", (incoming.remote, False))
-            self._refuse(code, request, incoming)
-            return None
-        if request.psn_offset > self.config.mp_range:
-            self._refuse(NackCode.INVALID_SYN, request, incoming)
-            return None
-        full = len(self._pdcs) >= self.config.max_pdcs
-        if (full or not self._targets.has_room) and not self._targets.make_room(now, full=full) and full:
-            self._close_idlest(now)
-        pdcid = self._new_pdcid() if self._targets.has_room else 0
-        if pdcid == 0:
-            self._refuse(NackCode.NO_PDC_AVAIL, request, incoming)
-            return None
-        establishment = Establishment(mode, incoming.remote, pdcid, request.spdcid, start_psn, initiator=False)
-        pdc = self._make(establishment, now)
-        self._pdcs[pdcid] = pdc
-        self._targets.add(pdc)
-        return pdc
-
-    def _close_idlest(self, now: int) -> None:
-        """Close one that we have opened ourselves, and that has nothing to send, for the sake of a peer."""
-        idle = (pdc for pdc in self._pdcs.values() if pdc.initiator and pdc.open and pdc.sender.idle)
-        pdc = min(idle, key=lambda pdc: pdc.last_used, default=None)
-        if pdc is not None:
-            pdc.close(now)
-
-    def _refuse(self, code: NackCode, request: Request, incoming: Incoming) -> None:
-        """NACK of a packet that has no PDC here."""
-        self.count(code.name.lower().replace("_", "-"))
-        flags = _NACK_RETX if request.flags & _REQ_RETX else 0
-        self.emit(encode_nack(code, request.psn, 0, request.spdcid, incoming, flags))
 
     def _on_ack(self, ack: Ack, incoming: Incoming, data: bytes | memoryview, offset: int, now: int) -> None:
         pdc = self._pdcs.get(ack.dpdcid)
@@ -534,6 +425,12 @@ class Fep:
         other = self._deferred.next_timer()
         if other is not None and (deadline is None or other < deadline):
             deadline = other
+        other = self._partial.next_timer()
+        if other is not None and (deadline is None or other < deadline):
+            deadline = other
+        other = self._targets.next_timer()
+        if other is not None and (deadline is None or other < deadline):
+            deadline = other
         if self._credits is not None:
             other = self._credits.next_grant_time()
             if other is not None and (deadline is None or other < deadline):
@@ -548,8 +445,10 @@ class Fep:
             deadline, _, pdc = heapq.heappop(timers)
             if pdc.deadline == deadline and not pdc.ended:
                 pdc.handle_timer(now)
+        self._targets.handle_timer(now)
         self._rudi.handle_timer(now)
         self._deferred.handle_timer(now)
+        self._partial.handle_timer(now)
         if self._credits is not None:
             for sender, credit in self._credits.grant(now):
                 assert isinstance(sender, Pdc)

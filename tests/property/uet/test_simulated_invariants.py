@@ -24,6 +24,13 @@ def test_many_hosts(hosts: int, seed: int) -> None:
     Chaos(seed, hosts, 4 * hosts, calm=False).run()
 
 
+@pytest.mark.parametrize("calm", [True, False])
+def test_the_same_holds_under_tss(calm: bool) -> None:
+    """Where every PDC starts with the PSN that its target demands, and who begins anew demands others."""
+    for seed in range(60):
+        Chaos(seed, 2 + seed % 5, 12, calm=calm, secure=True).run()
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("calm", [True, False])
 def test_many_seeds(calm: bool) -> None:

@@ -24,6 +24,9 @@ from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode
+from testbed.transport.uet.security.key_derivation import DomainKey
+from testbed.transport.uet.security.tss import SecureDomain
+from testbed.transport.uet.security.tss_header import Tsc
 from testbed.transport.uet.semantics.endpoint import Endpoint, SendKind, TaggedMessage
 from testbed.transport.uet.semantics.operations import Operation
 
@@ -70,14 +73,23 @@ class Life:
     Its clock may be ahead of the simulator's, and may jump further ahead.
     """
 
-    def __init__(self, address: str, config: UetConfig, random: Random, now: int, hosts: int, room: int) -> None:
+    def __init__(
+        self,
+        address: str,
+        config: UetConfig,
+        random: Random,
+        now: int,
+        room: tuple[int, int],
+        security: SecureDomain | None,
+    ) -> None:
+        """`room`: for counters of so many hosts, and for so many bytes that are written."""
         self.address = address
         self.ahead = 0
         self.killed = False
-        self.fep = Fep(address, config, random, now)
+        self.fep = Fep(address, config, random, now, security=security)
         self.endpoint: Endpoint = self.fep.endpoint(job_id=JOB)
-        self.counters = bytearray(8 * hosts)
-        self.written = bytearray(room)
+        self.counters = bytearray(8 * room[0])
+        self.written = bytearray(room[1])
         self.received: list[tuple[Operation, bytearray]] = []
         self.fep.register(self.counters, ACCESS, JOB, COUNTERS)
         self.fep.register(bytearray(pattern(0, CONSTANT_BYTES)), ACCESS, JOB, CONSTANTS)
@@ -109,11 +121,14 @@ class Life:
 
 
 class Chaos:
-    """`calm`: faults that the protocol repairs, hence every operation succeeds; else hosts die and links stay down."""
+    """`calm`: faults that the protocol repairs, hence every operation succeeds; else hosts die and links stay down.
+    `secure`: all under TSS, with one key."""
 
-    def __init__(self, seed: int, hosts: int, operations: int, *, calm: bool) -> None:
+    def __init__(self, seed: int, hosts: int, operations: int, *, calm: bool, secure: bool = False) -> None:
         self.random = random = Random(seed)
         self.calm = calm
+        self.secure = secure
+        self.births = 0
         self.hosts = hosts
         self.room = 1 << 16
         payload = random.choice((256, 1024))
@@ -150,7 +165,11 @@ class Chaos:
 
     def born(self, host: int, now: int) -> Life:
         random = Random(self.random.random())
-        return Life(self.address(host), self.config, random, now, self.hosts, self.room)
+        security = None
+        if self.secure:
+            self.births += 1
+            security = SecureDomain(1, DomainKey(bytes(range(32))), first_tsc=Tsc(counter=self.births << 32))
+        return Life(self.address(host), self.config, random, now, (self.hosts, self.room), security)
 
     def build(self, plane_bytes: int) -> Network:
         random = self.random
@@ -306,7 +325,7 @@ class Chaos:
                 if all(other.target != issued.target or abs(other.offset - begin) >= 3000 for other in later):
                     data = pattern(issued.number, issued.size)
                     # RUDI has no context: a target that begins anew has the packets from then on, not the others.
-                    step = self.config.payload_bytes if issued.mode is Mode.RUDI else max(issued.size, 1)
+                    step = issued.life.fep.payload_bytes if issued.mode is Mode.RUDI else max(issued.size, 1)
                     for at in range(0, issued.size, step):
                         part, stop = data[at : at + step], min(begin + at + step, end)
                         lives = self.lives[issued.target]
@@ -383,9 +402,7 @@ def retained(fep: Fep) -> dict[str, int]:
     """Sizes of what an endpoint still keeps of peers and operations, leaving out what is empty."""
     semantics = fep.semantics
     sizes = {
-        "pdcs": len(fep._pdcs),
-        "targets": len(fep._targets._pdcs) + len(fep._targets._unconfirmed),
-        "initiators": len(fep._initiators) + len(fep._keys),
+        **fep.table.retained(),
         "rudi": len(semantics.rudi._under_way) + len(semantics.rudi._waiting),
         "deferred": len(semantics.deferred._offers)
         + len(semantics.deferred._read_offers)

@@ -1,9 +1,10 @@
 """PDCs that peers have opened at one endpoint: who is let in, who makes room, and whom a SYN may replace.
 
-Source: UE Specification 1.0, section 3.5.8 (a target looks a PDC up by {source address, SPDCID}), and 1.0.3 for
-Syn_Retx_Safety_Time. What keeps strangers out is ours: anybody can forge the source of a SYN, and a SYN is all that it
-takes to open a PDC. So a PDC counts as unconfirmed until something comes that only an initiator can send who hears us
-(it names the PDCID that our ACK told). An initiator of ours probes as soon as it has heard that ACK.
+Source: UE Specification 1.0, section 3.5.8 (a target looks a PDC up by {source address, SPDCID}; one that is not
+confirmed within New_PDC_Time is ended), and 1.0.3 for Syn_Retx_Safety_Time. What keeps strangers out is ours: anybody
+can forge the source of a SYN, and a SYN is all that it takes to open a PDC. So a PDC counts as unconfirmed until
+something comes that only an initiator can send who hears us: a Start_PSN that we have demanded (`start_psn`), or the
+PDCID that our ACK told. An initiator of ours probes as soon as it has heard that ACK, until it is heard.
 """
 
 from __future__ import annotations
@@ -12,40 +13,49 @@ from collections import OrderedDict
 
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.delivery.pdc import Pdc
+from testbed.transport.uet.delivery.start_psn import EarlierPdc, Identity
 
-MOST_UNCONFIRMED = 4096
-"""Some 10 KB each."""
+MOST_UNCONFIRMED = 1024
+"""Some 10 KB each. With so many, who is not known has to show first that he hears us."""
+MOST_RESPONSES_UNCONFIRMED = 1 << 13
+"""What the unconfirmed PDCs there are share, some 200 bytes each. The earlier ones had more: 1024 PDCs, opened one
+after the other, keep 7.5 times as many (the 1024th harmonic number)."""
 _LOOKED_AT = 64
 """PDCs among which one is chosen to be closed."""
 _DOUBT_RTTS = 16
 """How long an initiator that may have begun anew has to answer for its old PDC, in base RTTs."""
 
-Identity = tuple[str, int]
-"""Address and PDCID of an initiator."""
-
 
 class TargetTable:
     """PDCs of which this endpoint is the target. They may be three quarters of all, so that we can open some too."""
 
-    __slots__ = ("_closed", "_config", "_most", "_pdcs", "_unconfirmed")
+    __slots__ = ("_closed", "_config", "_doubted", "_most", "_most_unconfirmed", "_pdcs", "_unconfirmed")
 
     def __init__(self, config: UetConfig) -> None:
         self._config = config
         self._most = config.max_pdcs - config.max_pdcs // 4
+        self._most_unconfirmed = min(MOST_UNCONFIRMED, max(self._most // 2, 1))
         self._pdcs: OrderedDict[Identity, Pdc] = OrderedDict()
         self._unconfirmed: OrderedDict[Identity, Pdc] = OrderedDict()
         """Oldest first."""
-        self._closed: OrderedDict[Identity, tuple[int, int]] = OrderedDict()
-        """Start_PSN and until when it is remembered, of PDCs that have ended."""
+        self._doubted: set[Identity] = set()
+        """Confirmed once, but their initiators may have begun anew."""
+        self._closed: OrderedDict[Identity, tuple[EarlierPdc, int]] = OrderedDict()
+        """PDCs that have ended, and until when they are remembered."""
 
     def get(self, identity: Identity) -> Pdc | None:
         return self._pdcs.get(identity)
+
+    def retained(self) -> int:
+        """Return how many entries there are of PDCs that have not ended."""
+        return len(self._pdcs) + len(self._unconfirmed) + len(self._doubted)
 
     def add(self, pdc: Pdc) -> None:
         """It has just been opened by a SYN."""
         identity = (pdc.remote, pdc.remote_pdcid)
         self._pdcs[identity] = pdc
-        self._unconfirmed[identity] = pdc
+        if pdc.unconfirmed_since >= 0:
+            self._unconfirmed[identity] = pdc
 
     def remove(self, pdc: Pdc) -> None:
         """It is as if it had never been."""
@@ -53,18 +63,22 @@ class TargetTable:
         if self._pdcs.get(identity) is pdc:
             del self._pdcs[identity]
             self._unconfirmed.pop(identity, None)
+            self._doubted.discard(identity)
 
-    def close(self, pdc: Pdc, now: int) -> None:
-        """It has ended; a late SYN must not open it again."""
+    def close(self, pdc: Pdc, now: int) -> bool:
+        """It has ended; a late SYN must not open it again. False: for that, another one is forgotten too early."""
         self.remove(pdc)
         identity = (pdc.remote, pdc.remote_pdcid)
-        self._closed[identity] = (pdc.start_psn, now + self._config.syn_memory_ns)
-        self._closed.move_to_end(identity)
-        while len(self._closed) > self._config.max_pdcs:
-            self._closed.popitem(last=False)
+        closed = self._closed
+        closed[identity] = (as_earlier(pdc), now + self._config.syn_memory_ns)
+        closed.move_to_end(identity)
+        if len(closed) <= self._config.max_pdcs:
+            return True
+        _, (_, until) = closed.popitem(last=False)
+        return until <= now
 
-    def was_closed(self, identity: Identity, start_psn: int, now: int) -> bool:
-        """Tell whether a SYN belongs to a PDC that has ended not long ago."""
+    def remembered(self, identity: Identity, now: int) -> EarlierPdc | None:
+        """Return the PDC of this identity that has ended not long ago."""
         closed = self._closed
         while closed:
             oldest, (_, until) = next(iter(closed.items()))
@@ -72,20 +86,32 @@ class TargetTable:
                 break
             del closed[oldest]
         remembered = closed.get(identity)
-        return remembered is not None and remembered[0] == start_psn
+        return None if remembered is None else remembered[0]
 
     def confirm(self, pdc: Pdc) -> None:
         """Note that its initiator knows our PDCID, so it is where its packets say that they come from."""
         pdc.unconfirmed_since = -1
-        self._unconfirmed.pop((pdc.remote, pdc.remote_pdcid), None)
+        identity = (pdc.remote, pdc.remote_pdcid)
+        self._unconfirmed.pop(identity, None)
+        self._doubted.discard(identity)
 
     @property
     def oldest_unconfirmed(self) -> Pdc | None:
         return next(iter(self._unconfirmed.values()), None)
 
     @property
+    def crowded(self) -> bool:
+        """Tell whether so many are unconfirmed that somebody may be making them up."""
+        return len(self._unconfirmed) >= self._most_unconfirmed
+
+    @property
+    def most_responses_unconfirmed(self) -> int:
+        """Return how many guaranteed responses an unconfirmed PDC may keep."""
+        return max(MOST_RESPONSES_UNCONFIRMED // max(len(self._unconfirmed), 1), 1)
+
+    @property
     def has_room(self) -> bool:
-        return len(self._pdcs) < self._most and len(self._unconfirmed) < MOST_UNCONFIRMED
+        return len(self._pdcs) < self._most
 
     def make_room(self, now: int, *, full: bool) -> bool:
         """End the oldest unconfirmed PDC if it had a time-out's time to confirm itself; or else, if there are too many
@@ -114,8 +140,28 @@ class TargetTable:
         """
         if pdc.unconfirmed_since < 0:
             pdc.unconfirmed_since = now
-            self._unconfirmed[pdc.remote, pdc.remote_pdcid] = pdc
+            self._doubted.add((pdc.remote, pdc.remote_pdcid))
         elif now - pdc.unconfirmed_since >= min(self._config.rto_ns, _DOUBT_RTTS * self._config.base_rtt_ns):
             return True
-        pdc.sender.probe(now)
+        pdc.sender.probing.send(now)
         return False
+
+    # --- New_PDC_Time ------------------------------------------------------------------------------------
+
+    def next_timer(self) -> int | None:
+        """Return when the oldest unconfirmed PDC has had its time; None for never."""
+        oldest = self.oldest_unconfirmed
+        return None if oldest is None else oldest.unconfirmed_since + self._config.new_pdc_wait_ns
+
+    def handle_timer(self, now: int) -> None:
+        """End the PDCs that were not confirmed within New_PDC_Time."""
+        oldest = self.oldest_unconfirmed
+        while oldest is not None and now - oldest.unconfirmed_since >= self._config.new_pdc_wait_ns:
+            oldest.count("unconfirmed-pdc")
+            oldest.fail("its initiator has never answered", now)
+            oldest = self.oldest_unconfirmed
+
+
+def as_earlier(pdc: Pdc) -> EarlierPdc:
+    """Return what is remembered of a PDC."""
+    return EarlierPdc(pdc.start_psn, pdc.receiver.tracker.highest)

@@ -14,6 +14,7 @@ class NackAction(Enum):
     RETRANSMIT = "retransmit at once"
     RETRANSMIT_LATER = "retransmit after NACK_Retx_Time, and after longer each time"
     GO_BACK_N = "retransmit from this PSN on"
+    RENUMBER = "retransmit everything with the Start_PSN that it tells, before the first ACK"
     ASK = "retransmit, since the peer never received it"
     FATAL = "the PDC ends; operations under way end in errors"
     WAIT = "received; its response is to come"
@@ -45,7 +46,7 @@ NACK_ACTIONS: dict[NackCode, NackAction] = {
     NackCode.ACK_WITH_DATA: NackAction.RETRANSMIT,
     NackCode.INVALID_SYN: NackAction.FATAL,
     NackCode.PDC_MODE_MISMATCH: NackAction.FATAL,
-    NackCode.NEW_START_PSN: NackAction.FATAL,  # secure 1-RTT start: we start by the expected PSN (0-RTT) alone
+    NackCode.NEW_START_PSN: NackAction.RENUMBER,
     NackCode.RCVD_SES_PROCG: NackAction.WAIT,
     NackCode.UNEXP_EVENT: NackAction.FATAL,
     NackCode.RCVR_INFER_LOSS: NackAction.RETRANSMIT,

@@ -14,6 +14,7 @@ from testbed.transport.uet.congestion.context import CongestionContext
 from testbed.transport.uet.congestion.rccc import CREDIT_SHIFT
 from testbed.transport.uet.delivery.receiver import Receiver, Semantics, encode_nack
 from testbed.transport.uet.delivery.sender import Sender
+from testbed.transport.uet.delivery.start_psn import StartPsnObedience
 from testbed.transport.uet.delivery.states import ENDED, PdcEvent, PdcState, next_state
 from testbed.transport.uet.delivery.window import NOMINAL_HEADER_BYTES, PacketSource, TxPacket
 from testbed.transport.uet.packets.acks import Ack
@@ -70,6 +71,11 @@ class PdcOwner(Protocol):
 
     def count_of(self, pdc: Pdc, what: str, number: int) -> None:
         """Something has happened, so many times."""
+        ...
+
+    @property
+    def most_responses_unconfirmed(self) -> int:
+        """Guaranteed responses that may be kept on a PDC whose initiator has not shown yet that it hears us."""
         ...
 
     def granted_credit(self, pdc: Pdc) -> int | None:
@@ -131,6 +137,7 @@ class Pdc:
         "local_pdcid",
         "mode",
         "most_packets",
+        "obedience",
         "overhead_bytes",
         "queued",
         "receiver",
@@ -187,6 +194,8 @@ class Pdc:
         """Target: since when nothing has come that only an initiator can send who hears us; -1: it has."""
         self.transfers: Transfers | None = None
         """What semantics keeps for this PDC; it makes it when it needs it."""
+        self.obedience = StartPsnObedience(self.config.syn_memory_ns, self.config.max_nack_retx) if initiator else None
+        """Initiator: None after the first ACK."""
         self.receiver = Receiver(self, start_psn)
         self.sender = Sender(self, congestion, paths, start_psn)
         if not initiator:
@@ -199,6 +208,10 @@ class Pdc:
 
     def count(self, what: str, number: int = 1) -> None:
         self._owner.count_of(self, what, number)
+
+    @property
+    def most_responses_unconfirmed(self) -> int:
+        return self._owner.most_responses_unconfirmed
 
     def granted_credit(self) -> int | None:
         return self._owner.granted_credit(self)
@@ -290,8 +303,21 @@ class Pdc:
         """Initiator: the target has said which PDCID it gave."""
         self.remote_pdcid = remote_pdcid
         self.creating = False
+        self.obedience = None
         self._enter(PdcEvent.RECEIVE_ACK, now)
-        self.sender.probe(now)
+        self.sender.probing.confirm(now)
+
+    def renumber(self, start_psn: int, now: int) -> None:
+        """Initiator: the target demands another Start_PSN (`start_psn`). Everything goes out again with it."""
+        if self.obedience is None or start_psn == self.start_psn:
+            return  # it was asked for before it came
+        problem = self.obedience.problem(now)
+        if problem:
+            self.fail(problem, now)
+            return
+        self.start_psn = start_psn
+        self.receiver = Receiver(self, start_psn)
+        self.sender.renumber(start_psn, now)
 
     def go_on(self, now: int) -> None:
         """Something has arrived: send on, or close when nothing is left to wait for."""

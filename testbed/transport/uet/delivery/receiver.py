@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from testbed.transport.datagram import Incoming, Outgoing, Priority
 from testbed.transport.uet.delivery.tracker import ReceiveTracker, StoredResponse
-from testbed.transport.uet.packets.acks import ACK_CC, Nack
+from testbed.transport.uet.packets.acks import ACK_CC, NACK
 from testbed.transport.uet.packets.codes import (
     NOMINAL_OVERHEAD_BYTES,
     UDP_HEADER_BYTES,
@@ -46,7 +46,9 @@ _NOMINAL = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES
 _CONTROL = Priority.CONTROL
 _ACK_CC = PdsType.ACK_CC << 11
 _CC_CREDIT = CcType.CREDIT << 4
+_NACK = PdsType.NACK << 11
 _pack_ack_cc = ACK_CC.pack
+_pack_nack = NACK.pack
 _new = tuple.__new__  # a named tuple in half the time that its own constructor takes
 _OLDEST = -0x8000
 """An ACK cannot name a PSN further behind, and no sender has one under way that is."""
@@ -139,7 +141,10 @@ class Receiver:
         if pdc.encrypted and (psn - pdc.start_psn) & 0xFFFF_FFFF >= pdc.most_packets:
             pdc.wear_out(now)
             return
-        if tracker.holds and psn_distance(psn, tracker.cack_psn) > pdc.config.mp_range:
+        if tracker.holds and (
+            psn_distance(psn, tracker.cack_psn) > pdc.config.mp_range
+            or (pdc.unconfirmed_since >= 0 and tracker.holds >= pdc.most_responses_unconfirmed)
+        ):
             # The window counts from CACK_PSN, which waits for CLEAR: so it bounds the responses that are kept.
             pdc.count("no-room-for-responses")
             self.nack(NackCode.NO_GTD_DEL_AVAIL, request, incoming)
@@ -309,14 +314,5 @@ def encode_nack(
     """A NACK back to where `incoming` came from, on its path."""
     if incoming.ce:
         flags |= _NACK_MARKED
-    nack = Nack(
-        type=PdsType.NACK,
-        flags=flags,
-        nack_code=code,
-        vendor_code=0,
-        nack_psn=psn,
-        spdcid=spdcid,
-        dpdcid=dpdcid,
-        payload=payload,
-    )
-    return Outgoing(incoming.remote, incoming.entropy, Priority.CONTROL, nack.encode(), b"")
+    header = _pack_nack(_NACK | flags, code, 0, psn, spdcid, dpdcid, payload)
+    return _new(Outgoing, (incoming.remote, incoming.entropy, _CONTROL, header, b""))

@@ -16,6 +16,7 @@ from testbed.transport.uet.congestion.context import CongestionContext
 from testbed.transport.uet.delivery.clearing import Clearing
 from testbed.transport.uet.delivery.demand import CreditDemand
 from testbed.transport.uet.delivery.nacks import NACK_ACTIONS, TRIMMING, NackAction
+from testbed.transport.uet.delivery.probing import Probing
 from testbed.transport.uet.delivery.refusals import Refusals
 from testbed.transport.uet.delivery.round_trips import RoundTrips
 from testbed.transport.uet.delivery.window import NOMINAL_HEADER_BYTES, PacketSource, PacketState, SendWindow, TxPacket
@@ -23,7 +24,6 @@ from testbed.transport.uet.packets.acks import Ack, CreditState, Nack, NsccState
 from testbed.transport.uet.packets.codes import (
     AckFlag,
     ControlFlag,
-    ControlType,
     Mode,
     NackCode,
     NackFlag,
@@ -85,8 +85,6 @@ class Sender:
         "_last_sack_base",
         "_pdc",
         "_peer_range",
-        "_probe_number",
-        "_probe_sent_at",
         "_rcvd_units",
         "_refusals",
         "_rewound_at",
@@ -99,6 +97,7 @@ class Sender:
         "congestion",
         "highest_sacked",
         "paths",
+        "probing",
         "window",
     )
 
@@ -111,7 +110,8 @@ class Sender:
         self._sources: deque[PacketSource] | None = None
         self._again: deque[TxPacket] | None = None
         self._refusals: Refusals | None = None
-        self._peer_range = min(pdc.config.mp_range, _SYN_RANGE)
+        # Under TSS the first packet asks for the Start_PSN, and what went with it would go twice.
+        self._peer_range = 1 if pdc.encrypted and pdc.initiator else min(pdc.config.mp_range, _SYN_RANGE)
         self._round_trips = RoundTrips(pdc.config.rto_ns)
         self._rcvd_units = 0
         """Rcvd_Bytes as last heard, without its wrapping."""
@@ -123,8 +123,7 @@ class Sender:
         self._inferred_to = psn_add(start_psn, -1)
         self._rewound_at = -1
         self.clearing = Clearing(pdc, self.window)
-        self._probe_number = 0
-        self._probe_sent_at = -1
+        self.probing = Probing(pdc)
         self._burst = 0
         """Packets more that may go out at `_burst_at` with `_burst_entropy`."""
         self._burst_at = -1
@@ -217,7 +216,7 @@ class Sender:
         if not any(packet.state in (_IN_FLIGHT, _SACKED) for packet in self.window):
             self.congestion.on_nothing_in_flight()
             if self.window.outstanding >= self._peer_range:
-                self.probe(now)
+                self.probing.send(now)
                 self._pdc.arm(now + self._pdc.config.rto_ns)
                 return True
             if self.congestion.can_send():
@@ -226,7 +225,7 @@ class Sender:
             self._demand.blocked(now)
         if self._unasked:
             self._unasked = False
-            self.probe(now)
+            self.probing.send(now)
         return True
 
     def _begin_burst(self, now: int) -> None:
@@ -245,6 +244,8 @@ class Sender:
         if pdc.creating:
             flags |= _REQ_SYN
             last = (psn - window.start_psn) & 0xFFF
+            if pdc.obedience is not None and pdc.obedience.since < 0:
+                pdc.obedience.since = now
         if packet.size == 0:
             long = congestion.rccc_enabled or packet.control is not None
             overhead = pdc.overhead_bytes + (16 if long else 12)
@@ -281,17 +282,14 @@ class Sender:
         due = now + self._round_trips.timeout(packet.timeouts)
         if due < pdc.deadline or pdc.deadline == 0:
             pdc.arm(due)
-        trace = pdc.trace
-        if trace is not None:
-            trace.record(
-                now,
-                pdc.local_pdcid,
-                "retransmitted" if again else "sent",
-                psn=psn,
-                ev=entropy,
-                cwnd_bytes=self.congestion.cwnd_bytes,
-                inflight_bytes=self.congestion.inflight_bytes,
-            )
+        if pdc.trace is not None:
+            self._trace(pdc.trace, now, "retransmitted" if again else "sent", psn=psn, ev=entropy)
+
+    def _trace(self, trace: Trace, now: int, kind: str, **values: int) -> None:
+        """Record an event, and how much was in flight then."""
+        congestion = self.congestion
+        cwnd, inflight = congestion.cwnd_bytes, congestion.inflight_bytes
+        trace.record(now, self._pdc.local_pdcid, kind, **values, cwnd_bytes=cwnd, inflight_bytes=inflight)
 
     # --- what the peer says ------------------------------------------------------------------------------
 
@@ -316,9 +314,9 @@ class Sender:
         packet = window.get(trigger)
         acked_bytes = 0
         if probe:
-            if self._probe_sent_at >= 0 and ack.probe_opaque == self._probe_number:
-                self.congestion.on_probe_ack(now, now - self._probe_sent_at)
-                self._probe_sent_at = -1
+            elapsed = self.probing.answered(ack.probe_opaque, now)
+            if elapsed >= 0:
+                self.congestion.on_probe_ack(now, elapsed)
         elif packet is not None and packet.state != _DONE:
             service = 0
             if isinstance(ack.cc_state, NsccState):
@@ -352,8 +350,9 @@ class Sender:
             self.clearing.keep(trigger, now)
         if self.clearing.pinned:
             self.clearing.take_cack(now)
-        if self._pdc.trace is not None:
-            self._trace_ack(self._pdc.trace, trigger, cack, entropy, marked, rtt, now)
+        trace = self._pdc.trace
+        if trace is not None:
+            self._trace(trace, now, "acked", psn=trigger, cack=cack, ev=entropy, marked=int(marked), rtt_ns=rtt)
         return True
 
     def _newly_received(self, ack: Ack, acked_bytes: int, now: int) -> int:
@@ -390,20 +389,6 @@ class Sender:
             packet.source.packet_acked(packet, next_header, response, now)
         else:
             self._pdc.control_acked(packet, now)
-
-    def _trace_ack(self, trace: Trace, psn: int, cack: int, entropy: int, marked: bool, rtt: int, now: int) -> None:
-        trace.record(
-            now,
-            self._pdc.local_pdcid,
-            "acked",
-            psn=psn,
-            cack=cack,
-            ev=entropy,
-            marked=int(marked),
-            rtt_ns=rtt,
-            cwnd_bytes=self.congestion.cwnd_bytes,
-            inflight_bytes=self.congestion.inflight_bytes,
-        )
 
     def _take_sack(self, base: int, bitmap: int, now: int) -> None:
         window = self.window
@@ -475,6 +460,9 @@ class Sender:
         if action is NackAction.FATAL:
             self._pdc.fail(f"the peer says {code.name}", now)
             return
+        if action is NackAction.RENUMBER:
+            self._pdc.renumber(nack.payload, now)
+            return
         stale = packet.transmissions > 1 and not nack.flags & _NACK_RETX and code != NackCode.PKT_NOT_RCVD
         if stale or action in (NackAction.IGNORE, NackAction.WAIT) or packet.state not in (_IN_FLIGHT, _SACKED):
             return
@@ -508,6 +496,24 @@ class Sender:
         if nacked.sent_at <= self._rewound_at:
             return  # it was sent before we went back the last time
         self._rewound_at = now
+        self._pdc.count("rewound", self._all_again())
+        self.congestion.on_nack(now, NackCode.ROD_OOO, 0, -1, not self._pdc.creating)
+
+    def renumber(self, start_psn: int, now: int) -> None:
+        """Before the first ACK: send everything again, with PSNs from `start_psn` on (table 3-58)."""
+        self._pdc.count("renumbered", self._all_again(waiting=True))
+        self.window.renumber(start_psn)
+        for packet in self.window:
+            packet.timeouts = 0  # the peer lives
+        self._last_sack_base = start_psn
+        self.highest_sacked = self._inferred_to = psn_add(start_psn, -1)
+        self._peer_range = min(self._pdc.config.mp_range, _SYN_RANGE)
+        self.clearing.carried()
+        self.congestion.on_nack(now, NackCode.NEW_START_PSN, 0, -1, False)
+
+    def _all_again(self, waiting: bool = False) -> int:
+        """Take what is in flight for lost, and have everything that is sent again in the order of its PSNs, with or
+        without what is `waiting` to be. Return how many packets were in flight."""
         again = []
         rewound = 0
         for packet in self.window:
@@ -515,11 +521,12 @@ class Sender:
                 rewound += 1
                 self.congestion.on_discarded(packet.size)
                 packet.state = _LOST
+            elif waiting and packet.state == _WAITING:
+                packet.state = _LOST
             if packet.state == _LOST:
                 again.append(packet)
         self._again = deque(again)
-        self._pdc.count("rewound", rewound)
-        self.congestion.on_nack(now, NackCode.ROD_OOO, 0, -1, not self._pdc.creating)
+        return rewound
 
     # --- time --------------------------------------------------------------------------------------------
 
@@ -556,9 +563,9 @@ class Sender:
                 continue
             asked = asked or state == _SACKED
             deadline = due if deadline == 0 or due < deadline else deadline
-        due = self.clearing.handle_timer(now)
-        if due and (deadline == 0 or due < deadline):
-            deadline = due
+        for due in (self.clearing.handle_timer(now), self.probing.handle_timer(now)):
+            if due and (deadline == 0 or due < deadline):
+                deadline = due
         if self._again and (expired or self._pdc.mode == Mode.ROD):
             # The oldest first: ROD needs it, and a dead peer is known when one packet has used up its time-outs, not
             # when all in turn have, one at a time through a window that has shrunk.
@@ -568,13 +575,6 @@ class Sender:
             if due and (deadline == 0 or due < deadline):
                 deadline = due
         return deadline
-
-    def probe(self, now: int) -> None:
-        """Ask for the round trip on the control class. The answer to an earlier probe does not count any more."""
-        self._probe_sent_at = now
-        self._probe_number = number = (self._probe_number + 1) & 0xFFFF
-        cack = self.window.cack_psn
-        self._pdc.send_control(ControlType.PROBE, cack, now, payload=cack, opaque=number)
 
     def abandon(self, reason: str, now: int) -> None:
         """The PDC ends: everything under way or not yet sent fails."""

@@ -133,6 +133,16 @@ class SendWindow:
         self.sent += 1
         self.next_psn = (psn + 1) & 0xFFFF_FFFF
 
+    def renumber(self, start_psn: int) -> None:
+        """Give the packets the PSNs from another Start_PSN on; nothing may have been acknowledged."""
+        packets = list(self._packets.values())
+        self._packets.clear()
+        self.start_psn = self.next_psn = start_psn
+        self.clear_psn = self.cack_psn = psn_add(start_psn, -1)
+        self.sent = 0
+        for packet in packets:
+            self.add(packet)
+
     @property
     def outstanding(self) -> int:
         """PSNs between the peer's CACK_PSN and the next new one."""

@@ -30,7 +30,7 @@ _ACK = struct.Struct("!HhIHH")
 ACK_CC = struct.Struct("!HhIHHBBhQHIH")
 """Table 3-36 with table 3-74 or 3-75, for who has every field at hand and is not in need of `Ack.encode`."""
 _ACK_CCX = struct.Struct("!HhIHHBBhQQQ")
-_NACK = struct.Struct("!HBBIHHI")
+NACK = struct.Struct("!HBBIHHI")
 _NACK_CCX = struct.Struct("!HBBIHHIQQ")
 _unpack_ack = _ACK.unpack_from
 _unpack_ack_cc = ACK_CC.unpack_from
@@ -213,7 +213,7 @@ class Nack(NamedTuple):
         word = kind << 11 | int(flags) & _NACK_MASK
         try:
             if kind == PdsType.NACK and state is None:
-                return _NACK.pack(word, nack_code, vendor_code, nack_psn, spdcid, dpdcid, payload)
+                return NACK.pack(word, nack_code, vendor_code, nack_psn, spdcid, dpdcid, payload)
             if kind != PdsType.NACK_CCX or state is None:
                 raise unfit(self, "type or ccx_state")
             high, low = _ccx_words(self, state, 124)
@@ -271,9 +271,9 @@ def decode_ack_ccx(data: Data) -> tuple[Ack, int]:
 
 def decode_nack(data: Data) -> tuple[Nack, int]:
     try:
-        word, number, vendor_code, nack_psn, spdcid, dpdcid, payload = _NACK.unpack_from(data)
+        word, number, vendor_code, nack_psn, spdcid, dpdcid, payload = NACK.unpack_from(data)
     except struct.error:
-        raise truncated("a NACK", _NACK.size, len(data)) from None
+        raise truncated("a NACK", NACK.size, len(data)) from None
     nack_code = _NACK_CODES.get(number)
     if nack_code is None:
         raise DecodeError(2, f"nack_code 0x{number:02x} is reserved")

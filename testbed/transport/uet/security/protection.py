@@ -41,7 +41,7 @@ class Protection:
                 head, sealed = seal(own, remote, entropy, header + payload if payload else header)
                 out.append(_new(Outgoing, (remote, entropy, priority, head, sealed)))
         except SecurityError as error:
-            # No key to send with is left (COUNTER_EXHAUSTED), or it may not be used so (SSI_MISSING).
+            # No key to send with is left (COUNTER_EXHAUSTED, IV_SHARED), or it may not be used so (SSI_MISSING).
             count_refusal(error, counters, len(datagrams) - len(out))
         return out
 

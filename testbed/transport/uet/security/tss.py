@@ -14,11 +14,15 @@ sent nor accepted.
 An IV used twice under one key gives the key stream and the authentication key away. Hence: a counter never goes back
 under a key, a key never returns to a domain, all members of a domain have an SSI or none has (an SSI may equal
 somebody's address), and whoever starts a sender says where its counter starts (`first_tsc`). Two processes behind
-one address need an SSI each.
+one address need an SSI each. Two members with one SSI is a mistake that nothing can prevent, so it is looked for (NIST
+SP 800-38D, section 8: IVs are unique over all who use the key): a genuine packet with our IV source that is not ours
+is refused, and nothing more is sent with that key (IV_SHARED). That finds out who hears the other one; two that have
+the same SSI and never hear each other go unnoticed.
 
 Replay: a window of counters per source, association number and epoch. A receiver that starts anew has empty windows, so
-it may accept once more what was recorded before; new epochs or keys at a restart prevent it, and the PDC's random
-Start_PSN does the rest.
+it accepts once more what was recorded before. What is on a PDC does nothing then, for its Start_PSN is none that this
+life of the receiver has demanded (`delivery.start_psn`). RUDI and UUD have no PDC: a recorded RUDI WRITE may be
+executed and a datagram delivered again, unless the epoch or the key is another one after a restart.
 
 Trimming: what a switch trims cannot be authenticated, as its ICV is gone, and its PDS header is encrypted. `hint`
 decrypts that header nevertheless (GCM is a counter mode). Anybody on the path can flip bits in it, or forge it whole;
@@ -106,6 +110,8 @@ class SecurityReason(IntEnum):
     BEHIND_WINDOW = 8
     """Genuine, but so late that it may be a replay."""
     COUNTER_EXHAUSTED = 9
+    IV_SHARED = 10
+    """Somebody else has our key and our IV source (SSI or address): some IV was used twice, or soon will be."""
 
 
 class SecurityError(UetError):
@@ -180,8 +186,10 @@ class SecureDomain:
         "_lifetime",
         "_mode",
         "_next_counters",
+        "_own",
         "_receiving",
         "_sending",
+        "_shared",
         "_ssi",
         "_window",
         "counters",
@@ -224,6 +232,9 @@ class SecureDomain:
         self._aeads: list[AESGCM | None] = [None, None]
         self._next_counters = [first_tsc.counter, first_tsc.counter]
         self._fingerprints: set[bytes] = set()
+        self._own: set[str] = set()
+        """Addresses that this endpoint has sent from."""
+        self._shared: set[int] = set()
         self._sending: dict[tuple[str, str], _Association] = {}
         self._receiving: dict[tuple[int, int, int | None, bytes], _Association] = {}
         self.install_key(an, key)
@@ -240,6 +251,14 @@ class SecureDomain:
     def epoch(self) -> int:
         """Epoch of the packets that are sent."""
         return self._epoch
+
+    @property
+    def shared(self) -> frozenset[int]:
+        """Return the association numbers that are not sent with any more, as somebody else has our IVs (IV_SHARED).
+
+        Give one of the two another SSI, and both another key.
+        """
+        return frozenset(self._shared)
 
     @property
     def overhead_bytes(self) -> int:
@@ -276,6 +295,7 @@ class SecureDomain:
             raise UsageError(f"association number {an} is sent with, or is none")
         self._keys[an] = None
         self._aeads[an] = None
+        self._shared.discard(an)
         self._receiving = {place: value for place, value in self._receiving.items() if place[0] >> AN_SHIFT & 1 != an}
 
     def advance_epoch(self, epoch: int) -> None:
@@ -300,8 +320,9 @@ class SecureDomain:
     ) -> tuple[bytes, bytes]:
         """TSS header, and what follows it (ciphertext and ICV), of the packet that carries `plain`.
 
-        SecurityError COUNTER_EXHAUSTED when the counter has come to its end: only another key helps. SecurityError
-        SSI_MISSING over IPv6 in direct mode without an SSI. UsageError for addresses, ports and lengths that are none.
+        SecurityError COUNTER_EXHAUSTED when the counter has come to its end, IV_SHARED when somebody else uses our IVs:
+        only another key helps. SecurityError SSI_MISSING over IPv6 in direct mode without an SSI. UsageError for
+        addresses, ports and lengths that are none.
         """
         association = self._sending.get((source_ip, destination_ip)) or self._begin_sending(source_ip, destination_ip)
         an = self._active
@@ -328,8 +349,11 @@ class SecureDomain:
         return covered[-size:], sealed
 
     def _begin_sending(self, source_ip: str, destination_ip: str) -> _Association:
+        if self._active in self._shared:
+            raise self._refuse(SecurityReason.IV_SHARED)
         addresses = covered_addresses(source_ip, destination_ip)
         association = self._associate(self._active, self._epoch, self._ssi, addresses)
+        self._own.add(source_ip)
         if len(self._sending) >= _MAX_SENDING:
             self._sending.clear()
         self._sending[source_ip, destination_ip] = association
@@ -371,7 +395,8 @@ class SecureDomain:
         if verdict is not _FRESH:
             raise self._refuse(_REPLAYS[verdict])
         if known is None:
-            # Only now: nobody without the key can fill this table.
+            # Only now: nobody without the key can fill this table, or make us stop.
+            self._check_iv_source(source_ip, ssi, word >> AN_SHIFT & 1, tsc & MAX_COUNTER)
             self._receiving[place] = association
         self.opened += 1
         return plain
@@ -398,6 +423,20 @@ class SecureDomain:
         # GCM encrypts the tag with block counter 1 and the text from block counter 2 on (NIST SP 800-38D, section 7.1).
         decryptor = Cipher(AES(association.key.reveal()), CTR(iv + b"\0\0\0\2")).decryptor()
         return decryptor.update(bytes(data[header.size :])) + decryptor.finalize()
+
+    def _check_iv_source(self, source_ip: str, ssi: int | None, an: int, counter: int) -> None:
+        """Refuse a genuine packet whose IV is one of ours, but which is not; what it tells is that IVs are used twice.
+
+        One from before our first counter may be our own, of an earlier life, and replayed: it stops nothing.
+        """
+        own = source_ip in self._own
+        by_address = ssi is None or (self._mode is SecurityMode.CLUSTER and ":" in source_ip)
+        if not (own if by_address else ssi == self._ssi) or (own and counter < self._next_counters[an]):
+            return
+        if counter >= self._first_counter:
+            self._shared.add(an)
+            self._sending.clear()
+        raise self._refuse(SecurityReason.IV_SHARED)
 
     def _admit(self, data: bytes | memoryview) -> TssHeader:
         """The header of a packet that this domain has a key for. Nothing in it is to be trusted yet."""

@@ -20,6 +20,7 @@ from testbed.transport.uet.semantics.operations import Operation
 if TYPE_CHECKING:
     from testbed.transport.uet.semantics.deferred import Deferral, DeferredSends
     from testbed.transport.uet.semantics.endpoint import Endpoint
+    from testbed.transport.uet.semantics.partial import PartialMessages
 
 _MESSAGE_ID_MASK = 0xFFFF
 _MOST_RESPONSES = 1 << 16
@@ -96,9 +97,11 @@ class IncomingMessage:
         "deferral",
         "endpoint",
         "header_data",
+        "heard",
         "job_id",
         "opcode",
         "operation",
+        "partial",
         "received",
         "region",
         "request_length",
@@ -133,6 +136,15 @@ class IncomingMessage:
         self.source: FepAddress | None = None
         self.deferral: Deferral | None = None
         """Of a rendezvous or deferrable send."""
+        self.partial: PartialMessages | None = None
+        """Those of its endpoint, while it is one of them."""
+        self.heard = 0
+        """When the latest packet of it arrived."""
+
+    @property
+    def is_refused(self) -> bool:
+        """Tell whether it has come to nothing: all of its packets are answered alike, and nobody waits for them."""
+        return self.status is not ReturnCode.OK and self.operation is None and self.deferral is None
 
     def revoke(self) -> None:
         """The memory that it goes to is no longer registered: the rest goes nowhere."""
@@ -144,6 +156,8 @@ class IncomingMessage:
     def abort(self, status: ReturnCode, reason: str, now: int) -> None:
         """No more of it will arrive."""
         self.status = status
+        if self.partial is not None:
+            self.partial.lose(self)
         if self.deferral is not None:
             self.deferral.forget()
         if self.operation is not None:

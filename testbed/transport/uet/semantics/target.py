@@ -44,6 +44,7 @@ from testbed.transport.uet.semantics.incoming import IncomingMessage, ReadRespon
 from testbed.transport.uet.semantics.messages import MessageHeader, Target
 from testbed.transport.uet.semantics.operations import Operation, OpKind
 from testbed.transport.uet.semantics.owner import SemanticsOwner
+from testbed.transport.uet.semantics.partial import PartialMessages
 from testbed.transport.uet.semantics.rudi import RudiChannel
 from testbed.transport.uet.semantics.transfers import PdcTransfers
 
@@ -77,6 +78,7 @@ class TargetSemantics:
         self._fep = fep
         self.rudi = RudiChannel(fep)
         self.deferred = DeferredSends(fep, self)
+        self.partial = PartialMessages(fep)
 
     @staticmethod
     def initiator_number(remote: str, initiator: int) -> int:
@@ -202,24 +204,10 @@ class TargetSemantics:
             raise DecodeError(offset + 36, f"bytes {at} to {at + length} of a message of {limit}")
         fresh = message is None
         if message is None:
-            dropped = transfers.dropped
-            if dropped is not None and dropped.owns(header, psn):
-                return self._error(ReturnCode.DROPPED, header, header.message_id)
-            if len(transfers.incoming) >= self._fep.config.max_messages:
-                return self.no_room()
-            begun = self._begin(pdc, header, header.memory_key, now)
+            begun = self._first_packet(pdc, transfers, header, psn, length, now)
             if isinstance(begun, Answer):
                 return begun
             message = begun
-            if message.status is ReturnCode.DROPPED:
-                if dropped is None:
-                    dropped = transfers.dropped = DroppedMessages()
-                dropped.add(header, psn, length)
-                return self._error(ReturnCode.DROPPED, header, header.message_id)
-            if length < message.total or header.opcode in self.deferred.OPCODES:
-                transfers.incoming[header.message_id] = message
-                if len(transfers.incoming) == 1:
-                    pdc.arm(transfers.expect(now))
         elif (
             header.request_length != message.request_length
             or header.job_id != message.job_id
@@ -237,8 +225,11 @@ class TargetSemantics:
         message.received += length
         if message.received >= message.total:
             transfers.incoming.pop(header.message_id, None)
+            if message.partial is not None:
+                self.partial.remove(message)
             self._complete(message, now)
         else:
+            message.heard = now
             transfers.expect(now)
         if message.status is not ReturnCode.OK:
             return self._error(message.status, header, header.message_id)
@@ -248,6 +239,31 @@ class TargetSemantics:
             )
             return Answer(NextHeader.RESPONSE, body, guaranteed=True)
         return _new(Answer, (_RESPONSE_HEADER, message.answer, False, None, False))
+
+    def _first_packet(
+        self, pdc: Pdc, transfers: PdcTransfers, header: StandardRequest, psn: int, length: int, now: int
+    ) -> IncomingMessage | Answer:
+        """The message that begins with a packet of `length` bytes; its answer where it is refused or dropped."""
+        dropped = transfers.dropped
+        if dropped is not None and dropped.owns(header, psn):
+            return self._error(ReturnCode.DROPPED, header, header.message_id)
+        crowded = len(transfers.incoming) >= self._fep.config.max_messages or not self.partial.has_room(now)
+        if crowded or pdc.ended:
+            return self.no_room()
+        message = self._begin(pdc, header, header.memory_key, now)
+        if isinstance(message, Answer):
+            return message
+        if message.status is ReturnCode.DROPPED:
+            if dropped is None:
+                dropped = transfers.dropped = DroppedMessages()
+            dropped.add(header, psn, length)
+            return self._error(ReturnCode.DROPPED, header, header.message_id)
+        if (length < message.total or header.opcode in self.deferred.OPCODES) and not message.is_refused:
+            self.partial.add(message, pdc, now)
+            transfers.incoming[header.message_id] = message
+            if len(transfers.incoming) == 1:
+                pdc.arm(transfers.expect(now))
+        return message
 
     def _single(
         self,

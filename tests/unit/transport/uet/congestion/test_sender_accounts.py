@@ -38,10 +38,10 @@ def test_the_answer_to_an_earlier_probe_is_not_a_short_round_trip() -> None:
     assert congestion.window is not None
     sender = pair.a.pdcs[0].sender
     congestion.window.base_rtt = MS
-    sender.probe(pair.now)
+    sender.probing.send(pair.now)
     (first,) = filter(is_probe, pair.take(pair.a))
     pair.now += MS
-    sender.probe(pair.now)
+    sender.probing.send(pair.now)
     (second,) = filter(is_probe, pair.take(pair.a))
     pair.give(first)
     pair.settle()

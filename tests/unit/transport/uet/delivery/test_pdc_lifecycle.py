@@ -265,10 +265,14 @@ def test_a_table_full_of_our_own_pdcs_makes_room_too() -> None:
 
 def test_strangers_who_never_answer_make_room() -> None:
     pair = Lives(max_pdcs=8)
-    for number in range(6):
+    for number in range(3):
         assert isinstance(header(pair.syn(f"10.9.0.{number}", 1)[0]), Ack)
     (nack,) = pair.syn("10.9.0.100", 1)
-    assert header(nack).nack_code is NackCode.NO_PDC_AVAIL
+    assert header(nack).nack_code is NackCode.NEW_START_PSN
+    for number in range(3):
+        (nack,) = pair.syn(f"10.9.1.{number}", 1)
+        (ack,) = pair.syn(f"10.9.1.{number}", 1, psn=header(nack).payload)
+        assert isinstance(header(ack), Ack)  # these hear us
     pair.now += pair.b.config.rto_ns
     pair.write()
     assert "10.0.0.1" in {pdc.remote for pdc in pair.b.pdcs}
@@ -306,7 +310,10 @@ def test_half_open_pdcs_are_bounded() -> None:
         source = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
         pair.b.receive([Incoming(source, 50000, empty.encode())], pair.now)
     assert len(pair.b.pdcs) == MOST_UNCONFIRMED
-    assert pair.b.counters["no-pdc-avail"] == 10
+    assert pair.b.counters["new-start-psn"] == 10
+    assert len(pair.take(pair.b)) == MOST_UNCONFIRMED + 10
+    pair.pass_time(pair.b.config.new_pdc_wait_ns)
+    assert pair.b.pdcs == [] and pair.b.counters["unconfirmed-pdc"] == MOST_UNCONFIRMED
 
 
 def test_a_forged_syn_does_not_end_a_pdc_whose_initiator_lives() -> None:
@@ -335,7 +342,7 @@ def test_an_initiator_that_has_begun_anew_with_the_same_pdcid() -> None:
     operation = pair.ea.write(pair.to_b, b"after!", RemoteBuffer(KEY), pair.now)
     (new,) = pair.a.pdcs
     pair.a._pdcs[old.local_pdcid] = pair.a._pdcs.pop(new.local_pdcid)
-    pair.a._keys[old.local_pdcid] = pair.a._keys.pop(new.local_pdcid)
+    pair.a.table._keys[old.local_pdcid] = pair.a.table._keys.pop(new.local_pdcid)
     new.local_pdcid = old.local_pdcid
     pair.run(operation)
     assert operation.ok and pair.memory[:6] == b"after!"

@@ -74,8 +74,11 @@ def test_a_whole_transfer_with_loss(mode: Mode, security: SecurityMode, ssi: boo
 
 def test_reordering_within_the_replay_window() -> None:
     pair = Secure(cc="none")
+    pair.run(pair.ea.write(pair.to_b, b"open", RemoteBuffer(KEY), pair.now))
+    pair.b.counters.clear()
     write = pair.ea.write(pair.to_b, bytes([7]) * SIZE, RemoteBuffer(KEY), pair.now)
     packets = pair.take(pair.a)
+    assert len(packets) > SIZE // 1024
     Random(3).shuffle(packets)
     for packet in packets:
         pair.give(packet)
@@ -128,9 +131,12 @@ def test_strangers_are_refused_and_counted(stranger: SecureDomain | None, reason
 
 def test_a_replayed_packet() -> None:
     pair = Secure()
+    pair.run(pair.ea.write(pair.to_b, b"open", RemoteBuffer(KEY), pair.now))
+    pair.b.counters.clear()
     packet = pair.first()
     pair.give(packet)
     pair.settle()
+    assert pair.memory[:5] == b"hello"
     pair.memory[:5] = b"later"
     pair.give(packet)
     assert pair.b.counters == {"security-replay": 1}
@@ -166,7 +172,7 @@ def test_members_are_held_to_their_memory(job: int, offset: int, status: ReturnC
     operation = member.write(pair.to_b, b"x", RemoteBuffer(KEY, offset), pair.now)
     pair.run(operation)
     assert operation.status is status
-    assert pair.b.counters == {f"refused-{status.name.lower().replace('_', '-')}": 1}
+    assert pair.b.counters == {"new-start-psn": 1, f"refused-{status.name.lower().replace('_', '-')}": 1}
     assert pair.memory == bytes(SIZE)
 
 
@@ -181,7 +187,7 @@ def test_a_trimmed_packet_is_asked_for_again_at_once() -> None:
         pair.give(packet)
     pair.settle()  # and no time passes
     assert write.ok and pair.memory[:3000] == bytes([9]) * 3000
-    assert pair.b.counters == {"trimmed": 1}
+    assert pair.b.counters == {"new-start-psn": 1, "trimmed": 1}
 
 
 def test_a_trimmed_syn_opens_nothing_and_is_sent_again() -> None:
@@ -189,7 +195,7 @@ def test_a_trimmed_syn_opens_nothing_and_is_sent_again() -> None:
     write = pair.ea.write(pair.to_b, b"again", RemoteBuffer(KEY), pair.now)
     (packet,) = pair.take(pair.a)
     pair.give(packet, trim=64)
-    assert pair.b.pdcs == []
+    assert pair.b.pdcs == [] and pair.b.counters == {"trimmed": 1}
     pair.settle()
     assert write.ok and pair.memory[:5] == b"again"
 
@@ -233,6 +239,17 @@ def test_transfers_and_new_pdcs_across_epochs() -> None:
     assert pair.memory[20:25] == b"third"
 
 
+def test_two_endpoints_with_one_ssi_fail_with_a_reason() -> None:
+    pair = Secure(domain(ssi=1), domain(ssi=1))
+    write = pair.ea.write(pair.to_b, b"x", RemoteBuffer(KEY), pair.now)
+    back = pair.eb.write(pair.to_a, b"x", RemoteBuffer(KEY), pair.now)
+    pair.pass_time(10_000 * MS)
+    assert write.status is back.status is ReturnCode.UNDELIVERABLE
+    for fep, own in ((pair.a, pair.da), (pair.b, pair.db)):
+        assert own.shared == {0} and own.sealed == 1
+        assert fep.counters["security-iv-shared"] > 1 and fep.pdcs == []
+
+
 def test_no_counter_is_left() -> None:
     pair = Secure(domain(first=MAX_COUNTER - 1))
     write = pair.ea.write(pair.to_b, bytes(SIZE), RemoteBuffer(KEY), pair.now)
@@ -242,18 +259,20 @@ def test_no_counter_is_left() -> None:
     assert pair.a.counters["security-counter-exhausted"] > 0
 
 
-def test_an_initiator_that_begins_anew_replaces_its_pdc_at_once() -> None:
+def test_an_initiator_that_begins_anew_replaces_its_pdc_within_a_round_trip() -> None:
     pair = Secure()
     pair.run(pair.ea.write(pair.to_b, b"before", RemoteBuffer(KEY), pair.now))
     (target,) = pair.b.pdcs
     (old,) = pair.a.pdcs
     again = Secure(domain(first=1 << 20), seed=2)
-    again.ea.write(again.to_b, b"after!", RemoteBuffer(KEY), pair.now)
-    (new,) = again.a.pdcs
+    pair.a, pair.ea = again.a, again.ea
+    write = pair.ea.write(pair.to_b, b"after!", RemoteBuffer(KEY), pair.now)
+    (new,) = pair.a.pdcs
+    pair.a.table.by_pdcid[old.local_pdcid] = pair.a.table.by_pdcid.pop(new.local_pdcid)
     new.local_pdcid = old.local_pdcid
-    for packet in again.take(again.a):
-        pair.give(packet)
-    assert pair.memory[:6] == b"after!"
+    pair.settle()  # and no time passes
+    assert write.ok and pair.memory[:6] == b"after!"
+    assert new.start_psn != target.start_psn
     assert target not in pair.b.pdcs and len(pair.b.pdcs) == 1
 
 

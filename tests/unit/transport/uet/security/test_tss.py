@@ -335,6 +335,72 @@ def test_rekeying_accepts_the_old_key_until_it_is_dropped() -> None:
     assert refusal(receiver, fresh) is SecurityReason.REPLAY
 
 
+# --- IVs that somebody else uses, too ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "source", "destination"),
+    [(SecurityMode.DIRECT, A, B), (SecurityMode.DIRECT, A6, B6), (SecurityMode.CLUSTER, A, B)],
+)
+def test_two_members_with_one_ssi_stop_when_one_hears_the_other(
+    mode: SecurityMode, source: str, destination: str
+) -> None:
+    one, two = domain(mode=mode, ssi=7), domain(mode=mode, ssi=7)
+    two.seal(destination, source, PORT, PLAIN)
+    packet = one.seal(source, destination, PORT, PLAIN)
+    assert refusal(two, packet, source, destination) is SecurityReason.IV_SHARED
+    assert two.shared == {0} and two.sealed == 1
+    for remote in (source, destination.replace("2", "3")):  # one that was sent to before, and another one
+        with pytest.raises(SecurityError) as raised:
+            two.seal(destination, remote, PORT, PLAIN)
+        assert raised.value.reason is SecurityReason.IV_SHARED
+    assert two.counters[SecurityReason.IV_SHARED] == 3 and two.sealed == 1
+    assert refusal(two, one.seal(source, destination, PORT, PLAIN), source, destination) is SecurityReason.IV_SHARED
+
+
+def test_in_cluster_mode_over_ipv6_keys_are_those_of_addresses_whatever_the_ssi() -> None:
+    one, two = domain(mode=SecurityMode.CLUSTER, ssi=7), domain(mode=SecurityMode.CLUSTER, ssi=7)
+    assert two.open(A6, B6, PORT, one.seal(A6, B6, PORT, PLAIN)) == PLAIN
+    assert two.shared == frozenset()
+
+
+@pytest.mark.parametrize("ssi", [None, 7])
+def test_what_we_send_to_ourselves_from_another_address_is_ours(ssi: int | None) -> None:
+    ours = domain(ssi=ssi, first=100)
+    packet = ours.seal(A, B, PORT, PLAIN)
+    assert ours.open(A, B, PORT, packet) == PLAIN and ours.shared == frozenset()
+
+
+@pytest.mark.parametrize("ssi", [None, 7])
+def test_a_packet_from_our_address_that_we_have_not_sent_is_not_ours(ssi: int | None) -> None:
+    ours, theirs = domain(ssi=ssi, first=100), domain(ssi=ssi, first=500)
+    ours.seal(A, B, PORT, PLAIN)
+    assert refusal(ours, theirs.seal(A, B, PORT, PLAIN)) is SecurityReason.IV_SHARED
+    assert ours.shared == {0}
+
+
+def test_packets_of_our_own_earlier_life_stop_nothing_when_they_are_replayed() -> None:
+    before, now = domain(ssi=7), domain(ssi=7, first=1000)
+    assert refusal(now, before.seal("10.0.0.9", B, PORT, PLAIN), "10.0.0.9") is SecurityReason.IV_SHARED
+    assert now.shared == frozenset() and now.seal(B, A, PORT, PLAIN)
+
+
+def test_who_has_no_key_stops_nobody() -> None:
+    ours = domain(ssi=7)
+    assert refusal(ours, domain(OTHER_KEY, ssi=7).seal(A, B, PORT, PLAIN)) is SecurityReason.BAD_ICV
+    assert ours.shared == frozenset() and ours.seal(B, A, PORT, PLAIN)
+
+
+def test_another_key_goes_on_where_one_was_shared() -> None:
+    one, two = domain(ssi=7), domain(ssi=7)
+    refusal(two, one.seal(A, B, PORT, PLAIN))
+    two.install_key(1, OTHER_KEY)
+    two.activate(1)
+    assert domain(OTHER_KEY, ssi=8, an=1).open(B, A, PORT, two.seal(B, A, PORT, PLAIN)) == PLAIN
+    two.drop_key(0)
+    assert two.shared == frozenset()
+
+
 def test_key_that_was_dropped_never_returns() -> None:
     member = domain()
     member.install_key(1, OTHER_KEY)
