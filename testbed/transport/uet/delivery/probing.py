@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class Probing:
-    """The probes that one PDC sends."""
+    """The probes of one PDC that are under way."""
 
     __slots__ = ("_due", "_number", "_pdc", "_sent_at", "_tries")
 
     def __init__(self, pdc: Pdc) -> None:
         self._pdc = pdc
-        self._number = 0
+        self._number = -1
         self._sent_at = -1
         self._due = 0
         """When a probe that must be answered is sent again; 0: none must."""
@@ -32,7 +32,8 @@ class Probing:
     def send(self, now: int) -> None:
         """Ask for the round trip on the control class. The answer to an earlier probe does not count any more."""
         self._sent_at = now
-        self._number = number = (self._number + 1) & 0xFFFF
+        # The first number is that of the time, as this knows none of those that were answered before.
+        self._number = number = (self._number + 1 if self._number >= 0 else now >> 10) & 0xFFFF
         pdc = self._pdc
         cack = pdc.sender.window.cack_psn
         pdc.send_control(ControlType.PROBE, cack, now, payload=cack, opaque=number)

@@ -85,6 +85,7 @@ class Sender:
         "_last_sack_base",
         "_pdc",
         "_peer_range",
+        "_probing",
         "_rcvd_units",
         "_refusals",
         "_rewound_at",
@@ -97,7 +98,6 @@ class Sender:
         "congestion",
         "highest_sacked",
         "paths",
-        "probing",
         "window",
     )
 
@@ -123,7 +123,7 @@ class Sender:
         self._inferred_to = psn_add(start_psn, -1)
         self._rewound_at = -1
         self.clearing = Clearing(pdc, self.window)
-        self.probing = Probing(pdc)
+        self._probing: Probing | None = None
         self._burst = 0
         """Packets more that may go out at `_burst_at` with `_burst_entropy`."""
         self._burst_at = -1
@@ -317,6 +317,7 @@ class Sender:
             elapsed = self.probing.answered(ack.probe_opaque, now)
             if elapsed >= 0:
                 self.congestion.on_probe_ack(now, elapsed)
+                self._probing = None
         elif packet is not None and packet.state != _DONE:
             service = 0
             if isinstance(ack.cc_state, NsccState):
@@ -563,7 +564,7 @@ class Sender:
                 continue
             asked = asked or state == _SACKED
             deadline = due if deadline == 0 or due < deadline else deadline
-        for due in (self.clearing.handle_timer(now), self.probing.handle_timer(now)):
+        for due in (self.clearing.handle_timer(now), self._probing.handle_timer(now) if self._probing else 0):
             if due and (deadline == 0 or due < deadline):
                 deadline = due
         if self._again and (expired or self._pdc.mode == Mode.ROD):
@@ -575,6 +576,13 @@ class Sender:
             if due and (deadline == 0 or due < deadline):
                 deadline = due
         return deadline
+
+    @property
+    def probing(self) -> Probing:
+        """Return the probes that are not answered; most PDCs have none at most times."""
+        if self._probing is None:
+            self._probing = Probing(self._pdc)
+        return self._probing
 
     def abandon(self, reason: str, now: int) -> None:
         """The PDC ends: everything under way or not yet sent fails."""
