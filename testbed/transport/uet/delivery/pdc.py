@@ -99,6 +99,10 @@ class Transfers(Protocol):
         """End what has waited too long; when to come again, 0 for never."""
         ...
 
+    def renumber(self, by: int) -> None:
+        """All packets sent so far have other PSNs now, so much higher modulo 2**32."""
+        ...
+
     def fail(self, reason: str, now: int) -> None:
         """The PDC has ended."""
         ...
@@ -315,6 +319,8 @@ class Pdc:
         if problem:
             self.fail(problem, now)
             return
+        if self.transfers is not None:
+            self.transfers.renumber(start_psn - self.start_psn)
         self.start_psn = start_psn
         self.receiver = Receiver(self, start_psn)
         self.sender.renumber(start_psn, now)

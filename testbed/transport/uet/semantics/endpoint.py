@@ -70,7 +70,7 @@ def _view(buffer: Buffer) -> memoryview:
 def _writable_view(buffer: WritableBuffer) -> memoryview:
     view = _view(buffer)
     if view.readonly:
-        raise UsageError("a receive needs a buffer that can be written")
+        raise UsageError("what is received, read or fetched needs a buffer that can be written")
     return view
 
 
@@ -236,7 +236,7 @@ class Endpoint:
         context: object = None,
     ) -> Operation:
         """Read from the peer's memory into `buffer`."""
-        view = _view(buffer)
+        view = _writable_view(buffer)
         operation = Operation(OpKind.READ, self.completions, context, now, view)
         target = self._target(to)
         if mode == Mode.RUDI:
@@ -276,7 +276,7 @@ class Endpoint:
         elif amo.opcode in _FETCHING_ONLY and fetch is None:
             raise UsageError(f"{amo.opcode.name} needs a buffer to fetch into")
         kind = OpKind.ATOMIC if fetch is None else OpKind.FETCH_ATOMIC
-        view = None if fetch is None else _view(fetch)
+        view = None if fetch is None else _writable_view(fetch)
         operation = Operation(kind, self.completions, context, now, view)
         opcode = Opcode.ATOMIC if fetch is None else Opcode.FETCHING_ATOMIC
         extension = atomic_extension(amo)

@@ -331,6 +331,11 @@ class ReadMessage:
         )
         return TxPacket(self, _MED, body)
 
+    def renumber(self, by: int) -> int:
+        """The request of a short read has another PSN now, which comes back: its response names it."""
+        self._psn = (self._psn + by) & 0xFFFF_FFFF
+        return self._psn
+
     def packet_acked(self, packet: TxPacket, next_header: NextHeader, response: bytes | memoryview, now: int) -> None:
         self._acked += 1
         if len(response) and response[0] & 0x3F != ResponseOpcode.DEFAULT_RESPONSE:

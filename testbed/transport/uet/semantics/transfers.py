@@ -45,7 +45,7 @@ class PdcTransfers:
         self._deadline = 0
         self.pending: dict[int, Pending] = {}
         """Initiator: reads and fetching atomics that wait for data, by message ID."""
-        self.short_reads: dict[int, Pending] = {}
+        self.short_reads: dict[int, ReadMessage] = {}
         """Initiator: reads without a message ID that wait for data, by the PSN of their request."""
         self.incoming: dict[int, IncomingMessage] = {}
         """Target: messages that have begun to arrive, by message ID."""
@@ -110,6 +110,10 @@ class PdcTransfers:
             self._deadline = 0
             self.fail("the peer has gone silent", now)
         return self._deadline
+
+    def renumber(self, by: int) -> None:
+        """All packets sent so far have other PSNs now, so much higher modulo 2**32 (NEW_START_PSN)."""
+        self.short_reads = {read.renumber(by): read for read in self.short_reads.values()}
 
     def fail(self, reason: str, now: int) -> None:
         """End everything that still waits."""

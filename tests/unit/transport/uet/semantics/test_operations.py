@@ -432,3 +432,17 @@ def test_a_long_deferral_outlives_many_questions() -> None:
     pair.run(*operations)
     assert all(operation.ok for operation in operations)
     assert all(buffer == pattern(SIZE) for buffer in buffers)
+
+
+def test_a_buffer_that_cannot_be_written_is_refused_at_once() -> None:
+    """It raised inside `Fep.receive` when the data came."""
+    pair = WirePair()
+    constant = memoryview(b"constant")
+    add = Amo(AmoOpcode.SUM, AmoType.UINT64, bytes(8))
+    with pytest.raises(UsageError, match="can be written"):
+        pair.ea.read(pair.to_b, constant, RemoteBuffer(1), pair.now)
+    with pytest.raises(UsageError, match="can be written"):
+        pair.ea.atomic(pair.to_b, add, RemoteBuffer(1), pair.now, fetch=constant)
+    with pytest.raises(UsageError, match="can be written"):
+        pair.eb.recv(constant, pair.now)
+    assert pair.take(pair.a) == []
