@@ -15,11 +15,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import ECB
 
 from testbed.transport.uet.errors import DecodeError, UsageError
-from testbed.transport.uet.security.key_derivation import (
-    DomainKey,
-    derive_cluster_key,
-    load_key,
-)
+from testbed.transport.uet.security.key_derivation import DomainKey, derive_cluster_key, load_key
 from testbed.transport.uet.security.replay import ReplayVerdict, ReplayWindow
 from testbed.transport.uet.security.tss import (
     ReplayProtection,
@@ -34,10 +30,8 @@ from testbed.transport.uet.security.tss_header import MAX_COUNTER, Tsc, TssHeade
 KEY_TEXT = "feffe9928665731c6d6a8f9467308308feffe9928665731c6d6a8f9467308308"
 KEY = load_key(KEY_TEXT)
 OTHER_KEY = load_key("000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f")
-A = "10.0.0.1"
-B = "10.0.0.2"
-A6 = "2001:db8::1"
-B6 = "2001:db8::2"
+A, B = "10.0.0.1", "10.0.0.2"
+A6, B6 = "2001:db8::1", "2001:db8::2"
 PORT = 50000
 PLAIN = b"a PDS header and what follows"
 
@@ -602,5 +596,4 @@ def test_cipher_library_is_loaded_only_when_a_packet_is_sealed() -> None:
         f"d.seal('{A}', '{B}', 1, b'')\n"
         "print(before, 'cryptography' in sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "True"]
+    assert subprocess.check_output([sys.executable, "-c", script], text=True).split() == ["False", "True"]
