@@ -437,9 +437,9 @@ class TargetSemantics:
     ) -> Answer:
         """Data goes back in the ACK if it is little, else as packets of the return direction."""
         key = header.memory_key
-        if len(data) <= self._fep.config.max_ack_data_bytes:
+        # What is read of an offered message goes in packets that are acknowledged: by that its sender knows it arrived.
+        if len(data) <= self._fep.config.max_ack_data_bytes and not self.deferred.offers(key):
             next_header, body = encode_data_response(header, psn, 0, at, len(data))
-            self.deferred.was_read(key, len(data), now)  # the answer is guaranteed
             return Answer(next_header, body + bytes(data), guaranteed=True)
         responses = transfers.responses
         if responses is None:

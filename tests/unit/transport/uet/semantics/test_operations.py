@@ -446,3 +446,21 @@ def test_a_buffer_that_cannot_be_written_is_refused_at_once() -> None:
     with pytest.raises(UsageError, match="can be written"):
         pair.eb.recv(constant, pair.now)
     assert pair.take(pair.a) == []
+
+
+def test_the_sender_of_a_rendezvous_says_ok_when_the_last_bytes_have_arrived() -> None:
+    """Six bytes are left to be read, which would ride in an ACK: whether that arrives is not known before CLEAR."""
+    pair = WirePair(payload_bytes=1024)
+    buffer = bytearray(1030)
+    received = pair.eb.trecv(buffer, 5, pair.now)
+    message = TaggedMessage(bytes(range(206)) * 5, 5)
+    sent = pair.ea.tsend(pair.to_b, message, pair.now, how=SendKind.RENDEZVOUS)
+    while not any(pdc.initiator for pdc in pair.b.pdcs):
+        for datagram in pair.take(pair.a) + pair.take(pair.b):
+            pair.give(datagram)
+    for datagram in pair.take(pair.b):
+        pair.give(datagram)  # the READ
+    lost = pair.take(pair.a)
+    assert lost and not sent.done and not received.done
+    pair.run(sent, received)
+    assert sent.ok and received.ok and buffer == message.data
