@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -86,3 +87,15 @@ def test_what_an_image_starts_of_ours_is_there() -> None:
     named = {name for text in texts for name in re.findall(r"-m (testbed(?:\.\w+)*)", text)}
     assert "testbed.vm.virtual.job" in named
     assert [name for name in sorted(named) if find_spec(name) is None] == []
+
+
+def test_an_image_has_all_that_lab_would_install() -> None:
+    """In a box nothing can be downloaded: a package that `lab demo` misses there ends it."""
+    lab = (CHECKOUT / "lab").read_text()
+    asked = lab[lab.index("missing_packages() {") : lab.index("if [[ $level == all ]]; then")]
+    named = re.findall(r"(?:\|\| echo |printf '%s\\n' )([a-z0-9 .-]+)$", asked, flags=re.MULTILINE)
+    wanted = {package for line in named for package in line.split()}
+    assert {"frr", "clang", "python3-venv"} <= wanted
+    with (CHECKOUT / "images" / "versions.toml").open("rb") as file:
+        packages = tomllib.load(file)["vm"]["packages"]
+    assert wanted - set(packages) == set()
