@@ -70,13 +70,18 @@ class StartPsnDemands:
         address, spdcid = identity
         # With the Start_PSN of before in it, what is demanded next is another one.
         salt = -1 if earlier is None else earlier.start_psn
-        period = now // self._period_ns
+        latest_period = now // self._period_ns
         source = address.encode()
-        latest, before = self._keyed.copy(), self._keyed.copy()
-        latest.update(_WHO.pack(spdcid, mode, salt, period) + source)
-        before.update(_WHO.pack(spdcid, mode, salt, period - 1) + source)
-        demanded = _far_from(earlier, int.from_bytes(latest.digest(), "big"))
-        return start_psn if start_psn == _far_from(earlier, int.from_bytes(before.digest(), "big")) else demanded
+        latest, before = (
+            _far_from(earlier, self._hash(_WHO.pack(spdcid, mode, salt, period) + source))
+            for period in (latest_period, latest_period - 1)
+        )
+        return start_psn if start_psn == before else latest
+
+    def _hash(self, content: bytes) -> int:
+        keyed = self._keyed.copy()
+        keyed.update(content)
+        return int.from_bytes(keyed.digest(), "big")
 
     def revoke(self) -> None:
         """Admit nothing that was demanded so far: a PDC opened by it may have been forgotten too early."""

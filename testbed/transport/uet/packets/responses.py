@@ -14,11 +14,12 @@ from testbed.transport.uet.errors import DecodeError, truncated, unfit
 from testbed.transport.uet.packets.codes import ResponseList, ResponseOpcode, ReturnCode
 from testbed.transport.uet.packets.prologue import Data
 
-_RESPONSE = struct.Struct("!BBHII")
-_RESPONSE_DATA = struct.Struct("!BBHIHHII")
-_RESPONSE_DATA_SMALL = struct.Struct("!BBHII")
-_unpack_response = _RESPONSE.unpack_from
-_unpack_response_data = _RESPONSE_DATA.unpack_from
+RESPONSE = struct.Struct("!BBHII")
+RESPONSE_DATA = struct.Struct("!BBHIHHII")
+RESPONSE_DATA_SMALL = struct.Struct("!BBHII")
+"""The three headers, for who has their fields at hand and has made sure that they fit."""
+_unpack_response = RESPONSE.unpack_from
+_unpack_response_data = RESPONSE_DATA.unpack_from
 _new = tuple.__new__  # a named tuple in half the time that its own constructor takes
 
 _HEADS: tuple[tuple[ResponseList, ResponseOpcode] | None, ...] = tuple(
@@ -51,7 +52,7 @@ class Response(NamedTuple):
             raise unfit(self, "job_id or ri_generation")
         head = _head(self, place, opcode, return_code)
         try:
-            return _RESPONSE.pack(head, return_code, message_id, ri_generation << 24 | job_id, modified_length)
+            return RESPONSE.pack(head, return_code, message_id, ri_generation << 24 | job_id, modified_length)
         except struct.error as error:
             raise unfit(self, str(error)) from None
 
@@ -82,7 +83,7 @@ class ResponseData(NamedTuple):
             raise unfit(self, "job_id or payload_length")
         head = _head(self, place, opcode, return_code)
         try:
-            return _RESPONSE_DATA.pack(
+            return RESPONSE_DATA.pack(
                 head, return_code, message_id, job_id, request, payload_length, modified_length, message_offset
             )
         except struct.error as error:
@@ -109,7 +110,7 @@ class ResponseDataSmall(NamedTuple):
             raise unfit(self, "job_id or payload_length")
         head = _head(self, place, opcode, return_code)
         try:
-            return _RESPONSE_DATA_SMALL.pack(head, return_code, payload_length, job_id, original_request_psn)
+            return RESPONSE_DATA_SMALL.pack(head, return_code, payload_length, job_id, original_request_psn)
         except struct.error as error:
             raise unfit(self, str(error)) from None
 
@@ -122,7 +123,7 @@ def decode_response(data: Data, offset: int) -> tuple[Response, int]:
     try:
         first, second, message_id, job, modified_length = _unpack_response(data, offset)
     except struct.error:
-        raise truncated("RESPONSE", _RESPONSE.size, len(data), offset) from None
+        raise truncated("RESPONSE", RESPONSE.size, len(data), offset) from None
     head = _HEADS[first]
     return_code = _RETURN_CODES.get(second)
     if head is None or return_code is None:
@@ -139,7 +140,7 @@ def decode_response_data(data: Data, offset: int) -> tuple[ResponseData, int]:
             _unpack_response_data(data, offset)
         )
     except struct.error:
-        raise truncated("RESPONSE_DATA", _RESPONSE_DATA.size, len(data), offset) from None
+        raise truncated("RESPONSE_DATA", RESPONSE_DATA.size, len(data), offset) from None
     head = _HEADS[first]
     return_code = _RETURN_CODES.get(second)
     if head is None or return_code is None:
@@ -154,9 +155,9 @@ def decode_response_data(data: Data, offset: int) -> tuple[ResponseData, int]:
 def decode_response_data_small(data: Data, offset: int) -> tuple[ResponseDataSmall, int]:
     """The header at `offset`, and the offset behind it. Raises `DecodeError`."""
     try:
-        first, second, payload_length, job, psn = _RESPONSE_DATA_SMALL.unpack_from(data, offset)
+        first, second, payload_length, job, psn = RESPONSE_DATA_SMALL.unpack_from(data, offset)
     except struct.error:
-        raise truncated("RESPONSE_DATA_SMALL", _RESPONSE_DATA_SMALL.size, len(data), offset) from None
+        raise truncated("RESPONSE_DATA_SMALL", RESPONSE_DATA_SMALL.size, len(data), offset) from None
     head = _HEADS[first]
     return_code = _RETURN_CODES.get(second)
     if head is None or return_code is None:

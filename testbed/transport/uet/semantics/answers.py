@@ -5,15 +5,11 @@ Source: UE Specification 1.0, table 3-11 and figures 3-79 and 3-80. `packets.res
 
 from __future__ import annotations
 
-from struct import Struct
-
 from testbed.transport.uet.packets.codes import NextHeader, ResponseList, ResponseOpcode, ReturnCode
+from testbed.transport.uet.packets.responses import RESPONSE, RESPONSE_DATA, RESPONSE_DATA_SMALL
 from testbed.transport.uet.packets.ses import RequestHeader, StandardRequest
 
-_RESPONSE = Struct("!BBHII")
-_RESPONSE_DATA = Struct("!BBHIHHII")
-_RESPONSE_DATA_SMALL = Struct("!BBHII")
-pack_response = _RESPONSE.pack
+pack_response = RESPONSE.pack
 """For who has the first byte at hand: `list:2 | opcode:6`, return code, message ID, JobID, modified_length."""
 
 
@@ -27,7 +23,7 @@ def encode_response(
     place: ResponseList = ResponseList.EXPECTED,
 ) -> bytes:
     """A response without data (table 3-11)."""
-    return _RESPONSE.pack(place << 6 | opcode, code, message_id, job_id, length)
+    return pack_response(place << 6 | opcode, code, message_id, job_id, length)
 
 
 def encode_data_response(
@@ -40,6 +36,6 @@ def encode_data_response(
     """
     opcode, code, job_id = ResponseOpcode.RESPONSE_W_DATA, ReturnCode.OK, request.job_id
     if not isinstance(request, StandardRequest):
-        return NextHeader.RESPONSE_DATA_SMALL, _RESPONSE_DATA_SMALL.pack(opcode, code, length, job_id, psn)
+        return NextHeader.RESPONSE_DATA_SMALL, RESPONSE_DATA_SMALL.pack(opcode, code, length, job_id, psn)
     fields = (request.message_id, length, request.request_length, offset)
-    return NextHeader.RESPONSE_DATA, _RESPONSE_DATA.pack(opcode, code, message_id, job_id, *fields)
+    return NextHeader.RESPONSE_DATA, RESPONSE_DATA.pack(opcode, code, message_id, job_id, *fields)
