@@ -15,7 +15,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.collect.perftest import PerftestError, PerftestReport, PerftestTest, complaint, parse_report
+from testbed.collect.perftest import (
+    CLOCK_TRIES,
+    ClockUnknown,
+    PerftestError,
+    PerftestReport,
+    PerftestTest,
+    complaint,
+    parse_report,
+)
 from testbed.deploy.live import RunningLab
 from testbed.drivers.netlink import rdma
 from testbed.drivers.nodes.processes import search_path
@@ -133,13 +141,22 @@ class PerftestRun:
 
 
 def run_pair(lab: RunningLab, job: PerftestJob) -> PerftestRun:
-    """Run `job` to its end. Raises `PerftestFailed`, `NoSuchNode`, `DriverError`, `CapabilityError`."""
+    """Run `job` to its end, anew where perftest knew no clock (`ClockUnknown`).
+
+    Raises `PerftestFailed`, `NoSuchNode`, `DriverError`, `CapabilityError`.
+    """
     if shutil.which(job.test.value, path=search_path()) is None:
         raise CapabilityError(f"{job.test} is not installed", missing="perftest", hint="apt-get install perftest")
     devices = {end: _device(lab, end) for end in (job.client, job.server)}
-    before = {end: rdma.counters(device) for end, device in devices.items()}
-    with tempfile.TemporaryDirectory(prefix="testbed-perftest-") as directory:
-        report = _run(lab, job, devices, Path(directory) / "report.json")
+    for left in reversed(range(CLOCK_TRIES)):
+        before = {end: rdma.counters(device) for end, device in devices.items()}
+        try:
+            with tempfile.TemporaryDirectory(prefix="testbed-perftest-") as directory:
+                report = _run(lab, job, devices, Path(directory) / "report.json")
+            break
+        except PerftestFailed as failure:
+            if not left or not isinstance(failure.__cause__, ClockUnknown):
+                raise
     grown = {
         end: {name: value - before[end].get(name, 0) for name, value in rdma.counters(device).items()}
         for end, device in devices.items()

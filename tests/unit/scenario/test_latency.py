@@ -116,6 +116,29 @@ def test_every_message_of_every_pair_is_kept() -> None:
     assert re.search(r"sends up to [\d,]+ bytes at once and waits afterwards", said)
 
 
+def test_perftest_that_knew_no_clock_is_run_again() -> None:
+    """The pair before it is measured anew too, and only the last try counts."""
+    clients = iter(["ib_write_lat-unsorted", "ib_write_lat-unsorted", "NO CLOCK"])
+
+    def client(node: str, argv: Sequence[str]) -> list[str]:
+        name = next(clients, "ib_write_lat-unsorted")
+        if name == "NO CLOCK":
+            return ["echo", (DATA / "ib_write_lat-duration.err").read_text()]
+        return printed(name)(node, argv)
+
+    lab = lab_with(client)
+    (measured,) = run(lab, {"iterations": 20}).points[0].runs
+    assert len(clients_of(lab)) == 6
+    assert [channel.counters["messages"] for channel in measured.channels] == [19, 19, 19]
+
+
+def test_a_machine_on_which_perftest_never_knows_a_clock() -> None:
+    lab = lab_with(lambda node, argv: ["echo", (DATA / "ib_write_lat-duration.err").read_text()])
+    with pytest.raises(ScenarioStopped, match="Correlation coefficient"):
+        run(lab, {"iterations": 20})
+    assert len(clients_of(lab)) == 3
+
+
 def test_what_either_end_sends_again_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each device's once: at the first pair that it belongs to. The answer to a read is no request."""
     counted: dict[str, int] = {}
