@@ -31,6 +31,8 @@ class Floor:
         self.links: list[tuple[str, str, str, str]] = []
         self.asn: dict[str, int] = {}
         self.hosts: list[str] = []
+        self.crash_directories: list[str] = []
+        """FRR's, named after the processes that were started, not after the daemons that these leave behind."""
         self._ports: dict[str, int] = {}
         cores = [f"ss{index}" for index in range(super_spines)]
         self.asn |= dict.fromkeys(cores, 64600)
@@ -147,6 +149,7 @@ def start_routing(floor: Floor, directory: Path) -> None:
         ]
         for process in started:
             process.wait()
+        floor.crash_directories += [f"/var/tmp/frr/{daemon}.{process.pid}" for process in started]
 
 
 def wait_converged(floor: Floor) -> None:
@@ -167,9 +170,9 @@ def count_routes(node: str) -> int:
 
 def remove(floor: Floor, directory: Path) -> None:
     for pid_file in directory.glob("*/*.pid"):
-        pid = pid_file.read_text().strip()
-        subprocess.run(["kill", "-9", pid], check=False)
-        shutil.rmtree(f"/var/tmp/frr/{pid_file.stem}.{pid}", ignore_errors=True)
+        subprocess.run(["kill", "-9", pid_file.read_text().strip()], check=False)
+    for path in floor.crash_directories:
+        shutil.rmtree(path, ignore_errors=True)
     batch([f"netns del {PREFIX}{node}" for node in floor.nodes])
 
 

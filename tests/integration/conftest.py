@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +95,12 @@ class Sandbox:
         )
 
     def note_daemons(self) -> None:
-        """Remember which daemons run now, to look for their crash directories afterwards."""
-        self._daemons |= {(command, pid) for pid, command in self.processes().items()}
+        """Remember which daemons run now, to look for their crash directories afterwards; a container has its own."""
+        place = CRASH_DIRECTORY.parent
+        for pid, command in self.processes().items():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if Path(f"/proc/{pid}/root", *place.parts[1:]).samefile(place):
+                    self._daemons.add((command, pid))
 
     def processes(self) -> dict[int, str]:
         """Processes that have our directory in their command line: pid to the program's name."""
