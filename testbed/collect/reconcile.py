@@ -1,8 +1,9 @@
 """Whether the counters add up: conservation of packets at each queue, on each link, in each switch.
 
 Traffic runs while the counters are read, so a sum is only believed where two readings in a row agree, and a difference
-only where it does not vanish within `SETTLE_NS`: until then it may be packets between the two places. A place that
-never held still is `MOVING`: nothing contradicts it, and nothing proves it.
+only where it does not vanish within `PATIENCE_NS`: until then it may be packets between the two places, which a busy
+machine leaves there for long. A place that did not hold still within `SETTLE_NS` is `MOVING`: nothing contradicts it,
+and nothing proves it.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from testbed.collect.port_table import PortTable
 from testbed.datapath.maps import LabMaps
 
 SETTLE_NS = 50_000_000
+PATIENCE_NS = 1_000_000_000
 PAUSE_NS = 200_000
 """Between two attempts: long against a packet's way over a veth, short against `SETTLE_NS`."""
+LONG_PAUSE_NS = 10_000_000
+"""The same, when `SETTLE_NS` is over."""
 _AT_ONCE = 64
 """Places read twice together: few enough for a busy port to hold still meanwhile."""
 
@@ -95,16 +99,21 @@ def reconcile(
     clock_ns: Callable[[], int] = time.monotonic_ns,
     rest: Callable[[float], None] = time.sleep,
 ) -> Reconciliation:
-    """Check every law at every place that saw traffic. Takes up to `SETTLE_NS` while traffic runs."""
+    """Check every law at every place that saw traffic.
+
+    Takes up to `SETTLE_NS` while traffic runs, and up to `PATIENCE_NS` before it says that something is wrong.
+    """
     laws = all_laws(maps, table)
     pending = [_Pending(law) for law in laws]
-    deadline = clock_ns() + SETTLE_NS
+    begin = clock_ns()
     while True:
         for item in pending:
             item.attempt()
-        if not any(item.left.size for item in pending) or clock_ns() >= deadline:
+        took_ns = clock_ns() - begin
+        patience_ns = PATIENCE_NS if any(item.is_wrong for item in pending) else SETTLE_NS
+        if not any(item.left.size for item in pending) or took_ns >= patience_ns:
             break
-        rest(PAUSE_NS / 1e9)
+        rest((PAUSE_NS if took_ns < SETTLE_NS else LONG_PAUSE_NS) / 1e9)
     imbalances = [imbalance for item in pending for imbalance in item.imbalances()]
     switches, impossible = _switches(count_switches(maps, table), table)
     imbalances += impossible
@@ -131,6 +140,11 @@ class _Pending:
         self._still = np.zeros(len(law.places), bool)
         """Held still at least once, with a sum that was not right."""
         self._smallest = np.zeros((len(law.places), 2), np.int64)
+
+    @property
+    def is_wrong(self) -> bool:
+        """Tell whether a place that is left held still with a sum that was not right."""
+        return bool(self._still.any())
 
     def attempt(self) -> None:
         """Read what is left twice; forget the places that hold still and add up."""

@@ -127,9 +127,8 @@ def test_samples_follow_the_queue(lab: Lab) -> None:
     queue, sent = samples.columns["queues.bytes"][:, 0], samples.columns["queues.out_bytes"][:, 0].astype(np.int64)
     assert queue.max() > SIZE
     assert (np.diff(sent) >= 0).all()
-    busy = queue > 10 * SIZE
-    times = samples.times_ns[busy]
-    rate = (sent[busy][-1] - sent[busy][0]) * 8 / ((times[-1] - times[0]) / 1e9)
+    busy = (queue[:-1] > 10 * SIZE) & (queue[1:] > 10 * SIZE)  # whoever sends may be late on a busy machine
+    rate = np.diff(sent)[busy].sum() * 8 / (np.diff(samples.times_ns)[busy].sum() / 1e9)
     assert rate == pytest.approx(table.rate_bps[1], rel=0.05)
     maps.close()
 

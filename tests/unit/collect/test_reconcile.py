@@ -101,18 +101,21 @@ def test_a_shared_buffer_that_leaks_is_found(ports: FakePorts) -> None:
     assert (item.place, item.bytes) == ("p1-s1-rail1", 1500)
 
 
-def test_packets_between_two_places_may_take_their_time(ports: FakePorts) -> None:
+@pytest.mark.parametrize("late", [3, 300])
+def test_packets_between_two_places_may_take_their_time(ports: FakePorts, late: int) -> None:
+    """More of it on a busy machine, which is long after what moves was given up."""
     up = ports.number(UP)
     ports.offer(up, RDMA, 5)
     ports.send(up, RDMA, 5)
 
     def arrive(pause: int) -> None:
-        if pause == 3:
+        if pause == late:
             ports.receive(int(ports.table.peer[up]), RDMA, 5)
 
     clock = Clock(arrive)
     assert check(ports, clock).balance is Balance.RECONCILED
-    assert clock.pauses == 3
+    assert clock.pauses == late
+    assert (clock.ns > SETTLE_NS) is (late > 250)
 
 
 def test_packets_that_never_arrive_are_named_with_their_number(ports: FakePorts) -> None:
