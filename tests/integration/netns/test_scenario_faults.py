@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from testbed.deploy.routing import kill_daemons, running_daemons, start_routing
+from testbed.drivers.routing.frr import CRASH_DIRECTORY
+
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 RUN_S = 150.0
@@ -56,3 +59,16 @@ def test_a_worker_that_is_killed_is_an_event_and_ends_the_run(sandbox: Any) -> N
     (run,) = record["points"][0]["runs"]
     assert [(event["kind"], event["target"]) for event in run["events"]] == [("agent-kill", "p1-s1-h2")]
     assert code == INVALID and "SIGKILL" in record["incomplete"]
+
+
+def test_daemons_that_are_killed_leave_nothing(sandbox: Any) -> None:
+    """The sandbox looks for the crash directories of all that ran when the lab was deployed."""
+    lab = sandbox.deploy(sandbox.tiny()).lab
+    switch = lab.plan.switches[0].node
+    killed = running_daemons(lab, switch)
+    assert {one.command for one in killed} >= {"zebra", "bgpd"}
+    assert all((CRASH_DIRECTORY / f"{one.command}.{one.pid}").is_dir() for one in killed)
+    kill_daemons(lab, switch, killed)
+    assert running_daemons(lab, switch) == []
+    assert start_routing(lab, switch)
+    sandbox.destroy()
