@@ -399,7 +399,8 @@ def _destroy_locked(name: str, state: StateDirectory, notify: StepCallback) -> D
         removal = NetnsKernel(name).remove(content.identities)
         pins.unmount(pins.lab_directory(state.run_directory(name)))
         contained = {node for item in content.containers.values() for node in item.ids}
-        remove_crash_directories(state.run_directory(name), removal.processes, contained)
+        directories = [path for path in state.run_directory(name).glob("*/") if path.name not in contained]
+        remove_crash_directories(directories, removal.processes)
         remove_paths(content.paths)
     if remain:
         raise join_remaining(remain)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping
 from pathlib import Path
 
 from testbed.deploy.live import RunningLab
-from testbed.drivers.nodes.processes import Process, kill_processes, processes_in, terminate
+from testbed.drivers.nodes.processes import Process, processes_in, terminate
 from testbed.drivers.probing.machine import FrrInstallation, find_frr
 from testbed.drivers.routing.frr import (
     DaemonLauncher,
@@ -104,13 +104,10 @@ def start_routing(lab: RunningLab, node: str) -> bool:
 
 
 def stop_routing(lab: RunningLab, node: str) -> None:
-    """End a switch's routing daemons in order: neighbours see their sessions closed. Raises `NoSuchNode`."""
+    """End a switch's routing daemons in order: neighbours see their sessions closed. Raises `NoSuchNode`.
+
+    What those left that were killed before goes, too.
+    """
     ended = running_daemons(lab, node)
     terminate(ended)
-    remove_crash_directories(lab.run_directory(node), ended)
-
-
-def kill_daemons(lab: RunningLab, node: str, found: Sequence[Process]) -> None:
-    """SIGKILL some of a switch's routing daemons and wait for their end. Raises `NoSuchNode`."""
-    kill_processes(found)
-    remove_crash_directories(lab.run_directory(node), found)
+    remove_crash_directories([lab.run_directory(node)], ended)

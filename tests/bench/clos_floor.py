@@ -147,9 +147,9 @@ def start_routing(floor: Floor, directory: Path) -> None:
             )
             for node in floor.asn
         ]
+        floor.crash_directories += [f"/var/tmp/frr/{daemon}.{process.pid}" for process in started]
         for process in started:
             process.wait()
-        floor.crash_directories += [f"/var/tmp/frr/{daemon}.{process.pid}" for process in started]
 
 
 def wait_converged(floor: Floor) -> None:

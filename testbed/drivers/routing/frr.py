@@ -16,7 +16,7 @@ import pwd
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -265,14 +265,14 @@ class DaemonLauncher:
             process.release()
 
 
-def remove_crash_directories(run: Path, killed: Iterable[Process], contained: Collection[str] = ()) -> None:
-    """Remove what daemons left in FRR's crash directory: those whose pid files lie under `run`, and `killed` ones.
+def remove_crash_directories(directories: Iterable[Path], killed: Iterable[Process]) -> None:
+    """Remove what daemons left in FRR's crash directory: those whose pid files lie in `directories`, and `killed` ones.
 
-    Pid files of nodes that are containers (`contained`) have numbers that only mean something in there.
-
-    A daemon makes its crash directory before its pid file, so one that was killed in between has only the former.
+    `directories` are run directories of nodes. The pid files of a container have numbers that only mean something in
+    there, so its directory is none of them. A daemon that somebody killed leaves its pid file, until it is started
+    anew. It makes its crash directory before that file, so one that was killed in between has only the former.
     """
-    files = [pid_file for pid_file in run.glob("*/*.pid") if pid_file.parent.name not in contained]
+    files = [pid_file for directory in directories for pid_file in directory.glob("*.pid")]
     left = [(pid_file.stem, pid_file.read_text().strip()) for pid_file in files]
     left += [(process.command, str(process.pid)) for process in killed]
     for daemon, pid in left:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from testbed.deploy.routing import kill_daemons, running_daemons, start_routing
-from testbed.drivers.nodes.processes import Process
+from testbed.deploy.routing import running_daemons, start_routing
+from testbed.drivers.nodes.processes import Process, kill_processes
 from testbed.errors import Finding, ScenarioError
 from testbed.model import Lab
 from testbed.scenario.faults.lab_fault import FaultPlace, FaultSite, LabFault
@@ -38,7 +38,7 @@ class DaemonKill(LabFault):
         running = self._running(site)
         if not running:
             raise ScenarioError(f"{self.target} runs no {self._daemon} that could be killed")
-        kill_daemons(site.lab, self.target, running)
+        kill_processes(running)
         if self._running(site):
             raise ScenarioError(f"{self._daemon} of {self.target} has not ended after SIGKILL")
 

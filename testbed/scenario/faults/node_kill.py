@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from testbed.deploy.links.changes import LinkChange
-from testbed.deploy.routing import kill_daemons, running_daemons, start_routing
+from testbed.deploy.routing import running_daemons, start_routing
+from testbed.drivers.nodes.processes import kill_processes
 from testbed.scenario.faults.lab_fault import FaultPlace, FaultSite, LabFault
 
 
@@ -16,7 +17,7 @@ class NodeKill(LabFault):
     def do(self, site: FaultSite) -> None:
         for port in self._ports(site):
             site.links.set(port, LinkChange(up=False))
-        kill_daemons(site.lab, self.target, running_daemons(site.lab, self.target))
+        kill_processes(running_daemons(site.lab, self.target))
 
     def undo(self, site: FaultSite) -> None:
         """All ports are tried, whichever of them refuses, and the routing is started in any case."""

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.routing import kill_daemons, running_daemons, start_routing
+from testbed.deploy.routing import running_daemons, start_routing
+from testbed.drivers.nodes.processes import kill_processes
 from testbed.drivers.routing.frr import CRASH_DIRECTORY
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
@@ -61,14 +62,14 @@ def test_a_worker_that_is_killed_is_an_event_and_ends_the_run(sandbox: Any) -> N
     assert code == INVALID and "SIGKILL" in record["incomplete"]
 
 
-def test_daemons_that_are_killed_leave_nothing(sandbox: Any) -> None:
+def test_daemons_that_are_killed_and_started_anew_leave_nothing(sandbox: Any) -> None:
     """The sandbox looks for the crash directories of all that ran when the lab was deployed."""
     lab = sandbox.deploy(sandbox.tiny()).lab
     switch = lab.plan.switches[0].node
     killed = running_daemons(lab, switch)
     assert {one.command for one in killed} >= {"zebra", "bgpd"}
     assert all((CRASH_DIRECTORY / f"{one.command}.{one.pid}").is_dir() for one in killed)
-    kill_daemons(lab, switch, killed)
+    kill_processes(killed)
     assert running_daemons(lab, switch) == []
     assert start_routing(lab, switch)
     sandbox.destroy()
