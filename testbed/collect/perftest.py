@@ -11,9 +11,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class PerftestTest(StrEnum):
@@ -52,13 +55,23 @@ class PerftestError(ValueError):
     """perftest failed, or printed something that is not its report. The text is fit for the user."""
 
 
-CLOCK_TRIES = 3
-"""How often a test is run until perftest could tell how fast the CPU counts."""
-
-
 class ClockUnknown(PerftestError):
     """perftest could not tell how fast the CPU counts, so it has no unit for what it measured. It finds out anew in
     each run, by comparing two clocks 200 times, and a busy machine spoils that (perftest, get_clock.c)."""
+
+
+_CLOCK_TRIES = 3
+
+
+def run_until_clock_known(run: Callable[[], T]) -> T:
+    """Return what `run` returns. It is called anew, twice at most, where the cause of its failure is `ClockUnknown`."""
+    for _ in range(_CLOCK_TRIES - 1):
+        try:
+            return run()
+        except Exception as failure:
+            if not isinstance(failure.__cause__, ClockUnknown):
+                raise
+    return run()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

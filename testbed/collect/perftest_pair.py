@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.collect.perftest import (
-    CLOCK_TRIES,
-    ClockUnknown,
     PerftestError,
     PerftestReport,
     PerftestTest,
     complaint,
     parse_report,
+    run_until_clock_known,
 )
 from testbed.deploy.live import RunningLab
 from testbed.drivers.netlink import rdma
@@ -141,22 +140,20 @@ class PerftestRun:
 
 
 def run_pair(lab: RunningLab, job: PerftestJob) -> PerftestRun:
-    """Run `job` to its end, anew where perftest knew no clock (`ClockUnknown`).
+    """Run `job` to its end, anew where perftest knew no clock (`run_until_clock_known`).
 
     Raises `PerftestFailed`, `NoSuchNode`, `DriverError`, `CapabilityError`.
     """
     if shutil.which(job.test.value, path=search_path()) is None:
         raise CapabilityError(f"{job.test} is not installed", missing="perftest", hint="apt-get install perftest")
     devices = {end: _device(lab, end) for end in (job.client, job.server)}
-    for left in reversed(range(CLOCK_TRIES)):
-        before = {end: rdma.counters(device) for end, device in devices.items()}
-        try:
-            with tempfile.TemporaryDirectory(prefix="testbed-perftest-") as directory:
-                report = _run(lab, job, devices, Path(directory) / "report.json")
-            break
-        except PerftestFailed as failure:
-            if not left or not isinstance(failure.__cause__, ClockUnknown):
-                raise
+    return run_until_clock_known(lambda: _measure(lab, job, devices))
+
+
+def _measure(lab: RunningLab, job: PerftestJob, devices: Mapping[End, str]) -> PerftestRun:
+    before = {end: rdma.counters(device) for end, device in devices.items()}
+    with tempfile.TemporaryDirectory(prefix="testbed-perftest-") as directory:
+        report = _run(lab, job, devices, Path(directory) / "report.json")
     grown = {
         end: {name: value - before[end].get(name, 0) for name, value in rdma.counters(device).items()}
         for end, device in devices.items()

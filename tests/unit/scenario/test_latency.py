@@ -116,8 +116,8 @@ def test_every_message_of_every_pair_is_kept() -> None:
     assert re.search(r"sends up to [\d,]+ bytes at once and waits afterwards", said)
 
 
-def test_perftest_that_knew_no_clock_is_run_again() -> None:
-    """The pair before it is measured anew too, and only the last try counts."""
+def test_perftest_that_knew_no_clock_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pair before it is measured anew too, and only the last try counts: also of the CPU time that it polled."""
     clients = iter(["ib_write_lat-unsorted", "ib_write_lat-unsorted", "NO CLOCK"])
 
     def client(node: str, argv: Sequence[str]) -> list[str]:
@@ -127,8 +127,11 @@ def test_perftest_that_knew_no_clock_is_run_again() -> None:
         return printed(name)(node, argv)
 
     lab = lab_with(client)
+    polled: list[float] = []
+    monkeypatch.setattr(f"{TRAFFIC}._children_user_s", lambda: float(len(clients_of(lab))))
+    monkeypatch.setattr("testbed.scenario.run.point._share", lambda spent_s, _: polled.append(spent_s) or 0.0)
     (measured,) = run(lab, {"iterations": 20}).points[0].runs
-    assert len(clients_of(lab)) == 6
+    assert len(clients_of(lab)) == 6 and polled == [3.0]
     assert [channel.counters["messages"] for channel in measured.channels] == [19, 19, 19]
 
 

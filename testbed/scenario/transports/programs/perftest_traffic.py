@@ -18,13 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.collect.perftest import (
-    CLOCK_TRIES,
     Bandwidth,
-    ClockUnknown,
     PerftestError,
     complaint,
     parse_latencies_us,
     parse_report,
+    run_until_clock_known,
 )
 from testbed.collect.perftest_pair import QP_TIMEOUT, PerftestJob, listens
 from testbed.drivers.netlink import rdma
@@ -94,27 +93,19 @@ class PerftestTraffic(TimedTraffic):
         """Run all flows, at once or in turns, and put what they measured into `result`.
 
         After an interrupt the clients are asked to stop, and `result.interrupted` is set. All is run again where a
-        client knew no clock (`ClockUnknown`). Raises `FlowFailed` for the first flow that fails, `CapabilityError`
-        without perftest. No child outlives this call.
+        client knew no clock (`run_until_clock_known`). Raises `FlowFailed` for the first flow that fails,
+        `CapabilityError` without perftest. No child outlives this call.
         """
         for program in {flow.test.value for flow in flows}:
             if shutil.which(program, path=search_path()) is None:
                 raise CapabilityError(
                     f"{program} is not installed", missing="perftest", hint="apt-get install perftest"
                 )
-        spent_s = _children_user_s()
-        for left in reversed(range(CLOCK_TRIES)):
-            try:
-                self._run_once(flows, result)
-                break
-            except FlowFailed as failure:
-                if not left or not isinstance(failure.__cause__, ClockUnknown):
-                    raise
-                result.measurements.clear()
-        result.polling_s = _children_user_s() - spent_s
-        result.measurements.sort(key=lambda item: item.flow.id)
+        run_until_clock_known(lambda: self._run_once(flows, result))
 
     def _run_once(self, flows: Sequence[PerftestFlow], result: PerftestResult) -> None:
+        result.measurements.clear()  # of a try before
+        spent_s = _children_user_s()
         with tempfile.TemporaryDirectory(prefix="testbed-perftest-") as directory, children() as processes:
             if not self._start_servers(processes, flows, Path(directory)):
                 result.interrupted = True
@@ -144,6 +135,8 @@ class PerftestTraffic(TimedTraffic):
                 now, counted = rdma.counters(device), result.counters.setdefault(number, {})
                 for name in rdma.RETRANSMISSIONS:
                     counted[name] = counted.get(name, 0) + now.get(name, 0) - before[device].get(name, 0)
+        result.polling_s = _children_user_s() - spent_s
+        result.measurements.sort(key=lambda item: item.flow.id)
 
     def _turns(self, flows: Sequence[PerftestFlow]) -> Iterator[_Turn]:
         """Yield the flows that run together, one turn after the other. Latency has what is left of its time."""
