@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from switch_ports import RDMA, PortLab, port_lab, until
+from switch_ports import RDMA, PortLab, port_lab
+from waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

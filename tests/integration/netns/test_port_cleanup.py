@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from ebpf_objects import ebpf_objects
-from switch_ports import PortLab, received, send, until
+from switch_ports import PortLab, received, send
+from waiting import until
 
 from testbed.datapath.abi import ClassFlag
 from testbed.deploy.live import RunningLab

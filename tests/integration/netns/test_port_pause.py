@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from pfc_frames import MAX_QUANTA, decode_pfc, encode_pfc
-from switch_ports import BULK, CONTROL, FRAME, OTHER, RDMA, Packet, PortLab, port_lab, received, send, send_until, until
+from switch_ports import BULK, CONTROL, FRAME, OTHER, RDMA, Packet, PortLab, port_lab, received, send, send_until
+from waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

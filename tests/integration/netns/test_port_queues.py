@@ -21,8 +21,8 @@ from switch_ports import (
     received,
     send,
     send_until,
-    until,
 )
+from waiting import until
 
 from testbed.datapath.abi import CURVE_BINS_TO_KMAX, TRIMMED_DSCP
 

@@ -10,7 +10,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from switch_ports import BULK, RDMA, WAIT_S, PortLab, port_lab, received, send, send_until
+from switch_ports import BULK, RDMA, PortLab, port_lab, received, send, send_until
+from waiting import WAIT_S
 
 from testbed.deploy.links.changes import LinkChange, LinkControl
 

@@ -12,11 +12,12 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
+import waiting
 from pfc_frames import MAX_QUANTA, PfcFrame, decode_pfc, encode_pfc
 from portd_lab import LOSSLESS, SINK, PauseLab, own_name, pause_lab
 
@@ -34,6 +35,7 @@ from testbed.portd.errors import NoSuchPort, PauseAgentError, PauseAgentMissing
 pytestmark = pytest.mark.netns
 
 WAIT_S = 10.0
+until = partial(waiting.until, timeout_s=WAIT_S)
 FORGER = bytes.fromhex("02ffffffff01")
 
 
@@ -65,15 +67,6 @@ def attached(agent: PauseAgent, run: Path, suffix: str = "a", **options: int) ->
             yield lab
         finally:
             agent.detach(lab.name)
-
-
-def until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:
-    """Look at shared memory or at processes until `condition` holds; memory tells nobody that it changed."""
-    end = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < end, f"not within {timeout_s} s: {what}"
-        time.sleep(0.002)
-    return found
 
 
 def events(lab: PauseLab) -> list[dict[str, str]]:
@@ -259,7 +252,7 @@ def test_killed_agent_fails_open_and_its_successor_resumes(agent: PauseAgent, ru
         until(lambda: gate.closed, "a gate that only the agent would open")
         before = agent.status()
         os.kill(before.pid, signal.SIGKILL)
-        until(lambda: not gate.closed, "the guard opens it", 2.0)
+        until(lambda: not gate.closed, "the guard opens it", timeout_s=2.0)
         until(lambda: "portd-resumed" in kinds(lab), "another agent takes over")
         died = next(event for event in events(lab) if event["kind"] == "portd-died")
         assert "closed gates opened" in died["detail"]

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from waiting import WAIT_S, until
+
 from testbed.collect.port_table import tabulate_ports
 from testbed.collect.reconcile import Balance, reconcile
 from testbed.collect.telemetry import reset_maxima
@@ -26,7 +28,6 @@ from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.spec import load_topology_text
 
 _T = TypeVar("_T")
-WAIT_S = 20.0
 PORT = 9000
 PAYLOAD = 1472
 FRAME = PAYLOAD + 42
@@ -36,15 +37,6 @@ BUFFER_BYTES = 1 << 26
 _ETH_P_ALL = 0x0003
 _SOL_PACKET, _PACKET_QDISC_BYPASS, _PACKET_IGNORE_OUTGOING = 263, 20, 23
 _SO_SNDBUF_BYTES, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 150_000, 33, 35
-
-
-def until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:
-    """Look at shared memory or at processes until `condition` holds; memory tells nobody that it changed."""
-    end = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < end, f"not within {timeout_s:g} s: {what}"
-        time.sleep(0.002)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
