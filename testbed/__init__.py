@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from testbed.compiled.finder import install as _use_compiled_modules
 from testbed.version import __version__
 
 if TYPE_CHECKING:
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from testbed.api import run_scenario as run_scenario
 
 __all__ = ["Lab", "RunOptions", "ScenarioResult", "__version__", "run_scenario"]
+
+
+_use_compiled_modules()
 
 
 def __getattr__(name: str) -> object:

@@ -22,6 +22,7 @@ from golden_files import OPTION as REGENERATE_GOLDENS
 from leftovers import Leftovers, Snapshot, left_since, look, mark_this_run
 from xdist.scheduler import LoadScopeScheduling
 
+from testbed.compiled.finder import is_compiled
 from testbed.drivers.probing.kernel_probe import probe_kernel
 from testbed.drivers.probing.machine import find_frr, require_root
 from testbed.errors import CapabilityError
@@ -56,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not _is_worker(config):
         mark_this_run()
         os.environ[RUNNERS] = config.stash[_runners] = tempfile.mkdtemp(prefix="testbed-runners-")
+    config.addinivalue_line("markers", "interpreted: replaces what a compiled module does not look up (TESTBED_PURE=1)")
     config.addinivalue_line("markers", "may_skip: a CI machine may lack what this test needs")
     for tool in TOOLS:
         config.addinivalue_line("markers", f"{tool}: runs {tool}")
@@ -79,6 +81,8 @@ def missing(capability: str) -> str:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("interpreted") is not None and is_compiled():
+        pytest.skip("the transports are compiled: TESTBED_PURE=1 runs this")
     for tool in TOOLS:
         if item.get_closest_marker(tool) is not None and shutil.which(tool) is None:
             pytest.skip(f"{tool} is not installed: apt-get install {tool}")

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from testbed.agent.pacing import Pacer
-from testbed.agent.sockets import SocketGroup
 from testbed.agent.timer import Timer
 from testbed.agent.wire_delay import DelayLine
 from testbed.transport.datagram import Incoming, Outgoing
@@ -47,12 +46,31 @@ class Endpoint(Protocol):
     def handle_timer(self, now: int) -> None: ...
 
 
+class DatagramSockets(Protocol):
+    """The sockets of an endpoint's address, as `testbed.agent.sockets.SocketGroup` has them."""
+
+    receivers: tuple[int, ...]
+    blocked_fd: int
+    retry_at: int
+
+    @property
+    def blocked(self) -> bool: ...
+
+    def receive(self, fd: int) -> list[Incoming]: ...
+
+    def send(self, datagrams: Sequence[Outgoing]) -> None: ...
+
+    def flush(self) -> None: ...
+
+
 class _Port:
     """An endpoint with its sockets, and what the loop remembers of it."""
 
     __slots__ = ("delay", "endpoint", "more", "pacer", "sockets", "touched", "waiting_fd", "wake_at")
 
-    def __init__(self, endpoint: Endpoint, sockets: SocketGroup, delay: DelayLine | None, pacer: Pacer | None) -> None:
+    def __init__(
+        self, endpoint: Endpoint, sockets: DatagramSockets, delay: DelayLine | None, pacer: Pacer | None
+    ) -> None:
         self.endpoint = endpoint
         self.sockets = sockets
         self.delay = delay
@@ -92,7 +110,7 @@ class Loop:
     def add(
         self,
         endpoint: Endpoint,
-        sockets: SocketGroup,
+        sockets: DatagramSockets,
         delay: DelayLine | None = None,
         pacer: Pacer | None = None,
     ) -> None:

@@ -8,13 +8,27 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import mmap
 import os
 import socket
 import struct
 import sys
 from collections.abc import Sequence
+from typing import ClassVar
 
+from testbed.agent.message_layout import (
+    CONTROL_AT,
+    CONTROL_STEP,
+    LENGTH_AT,
+    LENGTH_STEP,
+    MESSAGE_BYTES,
+    WORD_BYTES,
+    Header,
+    IoVec,
+    Memory,
+    Message,
+    recvmmsg,
+    sendmmsg,
+)
 from testbed.agent.options import SOL_UDP, UDP_GRO
 from testbed.transport.datagram import Incoming, Outgoing
 
@@ -30,56 +44,9 @@ REMEMBERED = 1 << 16
 """Addresses and control messages that are remembered in text; whoever forges more makes us format them anew."""
 
 
-class _IoVec(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-
-class _Header(ctypes.Structure):
-    """struct msghdr, as the kernel has it."""
-
-    _fields_ = (
-        ("name", ctypes.c_void_p),
-        ("name_length", ctypes.c_uint32),
-        ("vectors", ctypes.c_void_p),
-        ("vector_count", ctypes.c_size_t),
-        ("control", ctypes.c_void_p),
-        ("control_length", ctypes.c_size_t),
-        ("flags", ctypes.c_int),
-    )
-
-
-class _Message(ctypes.Structure):
-    """struct mmsghdr."""
-
-    _fields_ = (("header", _Header), ("length", ctypes.c_uint))
-
-
-_MESSAGE = ctypes.sizeof(_Message)
-_WORD = ctypes.sizeof(ctypes.c_size_t)
-_LENGTH_STEP = _MESSAGE // 4
-_LENGTH_AT = _Message.length.offset // 4
-_CONTROL_STEP = _MESSAGE // _WORD
-_CONTROL_AT = _Header.control_length.offset // _WORD
 _CONTROL_HEADER = struct.Struct("@Nii")
 
 _new = tuple.__new__  # of a named tuple, without the function in Python that stands before it
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_recvmmsg = _libc.recvmmsg
-_recvmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
-_sendmmsg = _libc.sendmmsg
-_sendmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int)
-
-
-class _Memory:
-    """Anonymous memory at a known address. Pages that are never used are never there."""
-
-    __slots__ = ("address", "area", "view")
-
-    def __init__(self, size: int) -> None:
-        self.area = mmap.mmap(-1, size)
-        self.view = memoryview(self.area)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.area))
 
 
 def parse_control(control: bytes) -> tuple[int, int]:
@@ -97,7 +64,7 @@ def parse_control(control: bytes) -> tuple[int, int]:
             segment = value
         elif (level, kind) in ((socket.IPPROTO_IP, socket.IP_TOS), (socket.IPPROTO_IPV6, socket.IPV6_TCLASS)):
             tos = value & 0xFF
-        offset += (length + _WORD - 1) & -_WORD
+        offset += (length + WORD_BYTES - 1) & -WORD_BYTES
     return tos, segment
 
 
@@ -140,18 +107,18 @@ class ReceiveRing:
         """Datagrams that were ignored because they came from port 0."""
         self.error = 0
         """errno of the last call, 0 where it went well or nothing was there."""
-        self._data = _Memory(slots * SLOT_BYTES)
-        self._names = _Memory(slots * NAME_BYTES)
-        self._control = _Memory(slots * CONTROL_BYTES)
-        self._headers = _Memory(slots * _MESSAGE)
-        self._vectors = (_IoVec * slots)()
-        messages = (_Message * slots).from_buffer(self._headers.area)
+        self._data = Memory(slots * SLOT_BYTES)
+        self._names = Memory(slots * NAME_BYTES)
+        self._control = Memory(slots * CONTROL_BYTES)
+        self._headers = Memory(slots * MESSAGE_BYTES)
+        self._vectors = (IoVec * slots)()
+        messages = (Message * slots).from_buffer(self._headers.area)
         for index in range(slots):
-            self._vectors[index] = _IoVec(self._data.address + index * SLOT_BYTES, SLOT_BYTES)
-            messages[index].header = _Header(
+            self._vectors[index] = IoVec(self._data.address + index * SLOT_BYTES, SLOT_BYTES)
+            messages[index].header = Header(
                 self._names.address + index * NAME_BYTES,
                 NAME_BYTES,
-                ctypes.addressof(self._vectors) + index * ctypes.sizeof(_IoVec),
+                ctypes.addressof(self._vectors) + index * ctypes.sizeof(IoVec),
                 1,
                 self._control.address + index * CONTROL_BYTES,
                 CONTROL_BYTES,
@@ -166,9 +133,9 @@ class ReceiveRing:
     def read(self, limit: int) -> int:
         """Receive up to `limit` messages, at most `slots`; how many came. Never waits, never raises."""
         if self._used:  # the kernel has written the lengths of names and control messages over ours
-            end = self._used * _MESSAGE
+            end = self._used * MESSAGE_BYTES
             self._headers.view[:end] = self._template[:end]
-        count: int = _recvmmsg(self._fd, self._headers.address, min(limit, self.slots), socket.MSG_DONTWAIT, None)
+        count: int = recvmmsg(self._fd, self._headers.address, min(limit, self.slots), socket.MSG_DONTWAIT, None)
         self.error = 0
         if count < 0:
             reason = ctypes.get_errno()
@@ -180,12 +147,12 @@ class ReceiveRing:
 
     def data(self, index: int) -> memoryview:
         start = index * SLOT_BYTES
-        return self._data.view[start : start + self._lengths[index * _LENGTH_STEP + _LENGTH_AT]]
+        return self._data.view[start : start + self._lengths[index * LENGTH_STEP + LENGTH_AT]]
 
     def marks(self, index: int) -> tuple[int, int]:
         """Do as `parse_control`, for message `index`."""
         start = index * CONTROL_BYTES
-        control = self._control.area[start : start + self._control_lengths[index * _CONTROL_STEP + _CONTROL_AT]]
+        control = self._control.area[start : start + self._control_lengths[index * CONTROL_STEP + CONTROL_AT]]
         return self._controls.get(control) or self._remember_control(control)
 
     def source(self, index: int) -> tuple[str, int]:
@@ -226,10 +193,10 @@ class ReceiveRing:
                 self.unanswerable += 1
                 continue
             start = index * CONTROL_BYTES
-            control = controls[start : start + control_lengths[index * _CONTROL_STEP + _CONTROL_AT]]
+            control = controls[start : start + control_lengths[index * CONTROL_STEP + CONTROL_AT]]
             tos, segment = self._controls.get(control) or self._remember_control(control)
             ce = tos & ECN_MASK == CE
-            length = lengths[index * _LENGTH_STEP + _LENGTH_AT]
+            length = lengths[index * LENGTH_STEP + LENGTH_AT]
             total += length
             start = index * SLOT_BYTES
             end = start + length
@@ -249,19 +216,19 @@ class SendBatch:
 
     __slots__ = ("_arena", "_headers", "_name", "_vector_memory", "_vectors", "slots")
 
-    ARENA_BYTES = 1 << 18
+    ARENA_BYTES: ClassVar[int] = 1 << 18
 
     def __init__(self, slots: int = 64) -> None:
         self.slots = slots
-        self._arena = _Memory(self.ARENA_BYTES)
-        self._name = _Memory(NAME_BYTES)
-        self._vector_memory = _Memory(slots * ctypes.sizeof(_IoVec))
+        self._arena = Memory(self.ARENA_BYTES)
+        self._name = Memory(NAME_BYTES)
+        self._vector_memory = Memory(slots * ctypes.sizeof(IoVec))
         self._vectors = self._vector_memory.view.cast("L")
-        self._headers = _Memory(slots * _MESSAGE)
-        messages = (_Message * slots).from_buffer(self._headers.area)
+        self._headers = Memory(slots * MESSAGE_BYTES)
+        messages = (Message * slots).from_buffer(self._headers.area)
         for index in range(slots):
-            vector = self._vector_memory.address + index * ctypes.sizeof(_IoVec)
-            messages[index].header = _Header(self._name.address, NAME_BYTES, vector, 1)
+            vector = self._vector_memory.address + index * ctypes.sizeof(IoVec)
+            messages[index].header = Header(self._name.address, NAME_BYTES, vector, 1)
 
     def send(self, fd: int, name: bytes, datagrams: Sequence[Outgoing], start: int, stop: int) -> int:
         """Send `datagrams[start:stop]` to the socket address `name`, as `packed_address` makes it.
@@ -288,7 +255,7 @@ class SendBatch:
             count += 1
         if not count:
             raise OSError(errno.EMSGSIZE, os.strerror(errno.EMSGSIZE))
-        sent: int = _sendmmsg(fd, self._headers.address, count, socket.MSG_DONTWAIT)
+        sent: int = sendmmsg(fd, self._headers.address, count, socket.MSG_DONTWAIT)
         if sent < 0:
             reason = ctypes.get_errno()
             raise OSError(reason, os.strerror(reason))

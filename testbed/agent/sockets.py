@@ -159,7 +159,6 @@ class SocketGroup:
         self._senders: OrderedDict[int, _Sender] = OrderedDict()
         self._peers: dict[str, tuple[tuple[str, int], bytes]] = {}
         self._batch: SendBatch | None = None
-        self._trimmed: TrimmedReceiver | None = None
         self._receiver = options.open_socket(self.address, socket.SOCK_DGRAM, config.interface)
         try:
             options.set_receive_buffer(self._receiver, config.receive_buffer_bytes)
@@ -177,24 +176,23 @@ class SocketGroup:
             self._batch = SendBatch()
         self._limit = config.receive_messages
         self._ring = ReceiveRing(self._receiver.fileno(), ipv6=parsed.version == 6, slots=config.receive_messages)
-        if config.trimmed:
-            self._open_trimmed()
+        self._trimmed = self._open_trimmed() if config.trimmed else None
         self.receivers = (self._receiver.fileno(), *((self._trimmed.fileno(),) if self._trimmed else ()))
         """Descriptors to be watched, and to be handed to `receive` when they are readable."""
 
-    def _open_trimmed(self) -> None:
+    def _open_trimmed(self) -> TrimmedReceiver | None:
         config = self._config
         try:
-            self._trimmed = TrimmedReceiver(
+            return TrimmedReceiver(
                 self.address,
                 port=config.port,
                 interface=config.interface,
                 last_hop_dscp=config.marking.trimmed_last_hop,
             )
         except PermissionError:
-            self._trimmed = None
+            return None
         except OSError:
-            self.close()
+            self._receiver.close()
             raise
 
     @property

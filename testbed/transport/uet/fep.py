@@ -231,8 +231,8 @@ class Fep:
                 self.count("malformed")
                 if self.trace is not None:
                     self.trace.record(now, 0, "malformed", offset=error.offset, reason=error.reason)
-            except SecurityError as error:
-                count_refusal(error, self.counters)
+            except SecurityError as refusal:
+                count_refusal(refusal, self.counters)
 
     def _on_hint(self, incoming: Incoming, data: bytes | memoryview, now: int) -> None:
         """A trimmed packet under TSS. Nothing in it is proven: it may hasten a NACK, and nothing else."""

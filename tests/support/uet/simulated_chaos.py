@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -28,7 +28,7 @@ from testbed.transport.uet.security.key_derivation import DomainKey
 from testbed.transport.uet.security.tss import SecureDomain
 from testbed.transport.uet.security.tss_header import Tsc
 from testbed.transport.uet.semantics.endpoint import Endpoint, SendKind, TaggedMessage
-from testbed.transport.uet.semantics.operations import Operation
+from testbed.transport.uet.semantics.operations import Operation, OpKind
 
 JOB = 7
 US = 1000
@@ -243,7 +243,9 @@ class Chaos:
         at = now + life.ahead
         to = FepAddress(peer.address, job_id=JOB)
         endpoint = life.endpoint
-        issued = Issued(kind, life, peer, Operation.__new__(Operation), source, target, number, size, mode)
+        issued = Issued(
+            kind, life, peer, Operation(OpKind.SEND, deque(), None, now), source, target, number, size, mode
+        )
         data = pattern(number, size)
         if kind in ("send", "tsend", "rendezvous", "deferrable"):
             buffer = bytearray(4096)

@@ -334,6 +334,7 @@ def test_depths_must_be_positive() -> None:
 # --- rest and end --------------------------------------------------------------------------------------
 
 
+@pytest.mark.interpreted
 def test_nothing_runs_while_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(pair: Pair) -> None:
         receiving = begun(pair.b.recv(bytearray(SIZE)))
@@ -428,6 +429,7 @@ def test_a_domain_is_closed_alone_and_its_address_is_free_again() -> None:
     run(scene)
 
 
+@pytest.mark.interpreted
 def test_a_fault_of_the_transport_ends_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(pair: Pair) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)

@@ -363,7 +363,7 @@ class Nscc(Window):
             self._saved_cwnd = 0.0
 
 
-CONTROLLER = Controller(
+CONTROLLER: Controller = Controller(
     name="nscc",
     description="network-signalled: the source moves a window by queueing delay and ECN marks",
     make=with_window(Nscc),

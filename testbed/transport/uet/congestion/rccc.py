@@ -335,13 +335,13 @@ def _credit(config: NsccConfig, now: int) -> CreditSource:
     return CreditSource(int(config.max_wnd_bytes), config.mtu_bytes, config.base_rtt_ns, now)
 
 
-CONTROLLER = Controller(
+CONTROLLER: Controller = Controller(
     name="rccc",
     description="receiver-credited: the destination grants credit at its link's rate",
     make=lambda config, now: CongestionContext(None, _credit(config, now)),
     grants_credit=True,
 )
-WITH_NSCC = Controller(
+WITH_NSCC: Controller = Controller(
     name="both",
     description="nscc and rccc: a source sends what both permit",
     make=lambda config, now: CongestionContext(Nscc(config, now), _credit(config, now)),

@@ -6,6 +6,7 @@ descriptions are those of UE Specification 1.0.1, section 3 (`next_hdr`, `pkt_id
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable
 from enum import IntFlag
 from typing import NamedTuple, assert_never
@@ -65,7 +66,7 @@ class Packet(NamedTuple):
     pds: PdsHeader
     ses: SesHeader | None
     """None where next_hdr is NONE, in NACKs and control packets, and where a switch trimmed it away."""
-    payload: memoryview
+    payload: builtins.memoryview  # by its module: mypyc finds the type of a field there alone
     """What follows the headers."""
 
     def encode(self) -> bytes:

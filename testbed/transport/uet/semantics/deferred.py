@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from testbed.transport.uet.delivery.pdc import Pdc
 from testbed.transport.uet.delivery.receiver import Answer
@@ -145,11 +145,11 @@ class _Offer(_Wait):
 class DeferredSends:
     """Both sides of deferred sends at one FEP."""
 
-    OPCODES = frozenset(
+    OPCODES: ClassVar[frozenset[Opcode]] = frozenset(
         {Opcode.RENDEZVOUS_SEND, Opcode.RENDEZVOUS_TSEND, Opcode.DEFERRABLE_SEND, Opcode.DEFERRABLE_TSEND}
     )
-    _RENDEZVOUS = frozenset({Opcode.RENDEZVOUS_SEND, Opcode.RENDEZVOUS_TSEND})
-    _TAGGED = frozenset({Opcode.RENDEZVOUS_TSEND, Opcode.DEFERRABLE_TSEND})
+    _RENDEZVOUS: ClassVar[frozenset[Opcode]] = frozenset({Opcode.RENDEZVOUS_SEND, Opcode.RENDEZVOUS_TSEND})
+    _TAGGED: ClassVar[frozenset[Opcode]] = frozenset({Opcode.RENDEZVOUS_TSEND, Opcode.DEFERRABLE_TSEND})
 
     def __init__(self, fep: SemanticsOwner, semantics: TargetSemantics) -> None:
         self._fep = fep

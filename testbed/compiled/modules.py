@@ -1,0 +1,74 @@
+"""What is compiled, and the key of a build: which sources, interpreter and way of building it is made for."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+PACKAGES = ("testbed/transport", "testbed/agent", "testbed/worker")
+"""Of these directories every module is compiled, but those in `INTERPRETED`."""
+INTERPRETED = (
+    "testbed/agent/completions.py",
+    "testbed/agent/fabric.py",
+    "testbed/agent/fabric_endpoint.py",
+    "testbed/agent/perftest/",
+    "testbed/agent/timer.py",
+    "testbed/agent/message_layout.py",
+    "testbed/agent/options.py",
+    "testbed/transport/uet/atomics.py",
+    "testbed/transport/uet/packets/codes.py",
+    "testbed/worker/buffers.py",
+    "testbed/worker/copies.py",
+    "testbed/worker/errors.py",
+    "testbed/worker/json_values.py",
+    "testbed/worker/poll_loop.py",
+    "testbed/worker/program.py",
+    "testbed/worker/program_json.py",
+    "testbed/worker/rsocket.py",
+    "testbed/worker/stream_traffic.py",
+    "testbed/worker/streams.py",
+    "testbed/worker/tcp_info.py",
+    "testbed/worker/transport_registry.py",
+    "testbed/worker/transports/",
+)
+"""They are not in the way of a packet (coroutines, command lines, set-up), or gain nothing (tables, ctypes); atomics
+are numbers of any type, where a compiled comparison rounds."""
+WAY_OF_BUILDING = "1"
+"""To be changed whenever the builder makes something else of the same sources."""
+ROOT = Path(os.path.realpath(__file__)).parents[2]
+"""The directory that `testbed` is in."""
+
+
+def compiled_sources() -> list[str]:
+    """The files that are compiled, relative to `ROOT`, in order."""
+    found: list[str] = []
+    for package in PACKAGES:
+        for directory, directories, files in os.walk(ROOT / package):
+            directories.sort()
+            inside = os.path.relpath(directory, ROOT)
+            for name in sorted(files):
+                path = f"{inside}/{name}"
+                if name.endswith(".py") and not name.startswith("__") and not path.startswith(INTERPRETED):
+                    found.append(path)
+    return sorted(found)
+
+
+def module_name(source: str) -> str:
+    """The name of the module that a source file is: `testbed/agent/loop.py` is `testbed.agent.loop`."""
+    return source.removesuffix(".py").replace("/", ".")
+
+
+def build_key() -> str:
+    """The key of the build that fits the sources as they are, and this interpreter: 24 hexadecimal digits."""
+    digest = hashlib.sha256(f"{WAY_OF_BUILDING} {sys.implementation.cache_tag} {sys.version}".encode())
+    for source in compiled_sources():
+        digest.update(source.encode() + b"\0" + (ROOT / source).read_bytes())
+    return digest.hexdigest()[:24]
+
+
+def builds_directory() -> Path:
+    """Where builds are kept: a directory for each key, in the user's cache."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "testbed" / "compiled"

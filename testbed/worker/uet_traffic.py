@@ -1,0 +1,315 @@
+"""Transfers over UET: a fabric endpoint for each NIC's address, and a tagged send for each transfer.
+
+The tag is the step's number. Receives are posted ahead, into the array where a transfer is copied, and into room of
+their own where it is added. A transfer has ended at its source when its last packet is acknowledged.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from testbed.agent.agent import Agent
+from testbed.agent.loop import Loop
+from testbed.agent.sockets import Marking, SocketConfig
+from testbed.transport.uet.addressing import FepAddress
+from testbed.transport.uet.config import UetConfig
+from testbed.transport.uet.delivery.pdc import Pdc
+from testbed.transport.uet.errors import UsageError
+from testbed.transport.uet.fep import Fep
+from testbed.transport.uet.packets.codes import RETURN_CODE_MEANINGS, Mode, ReturnCode
+from testbed.transport.uet.semantics.endpoint import Endpoint, TaggedMessage
+from testbed.transport.uet.semantics.operations import Operation
+from testbed.worker.curves import MOST_CHANNELS, ChannelState
+from testbed.worker.errors import TrafficError
+from testbed.worker.poll_loop import WatchingLoop
+from testbed.worker.program import Channel, Program, Step
+from testbed.worker.traffic import ChannelEnd, Listener
+from testbed.workload.steps import Combine
+
+if TYPE_CHECKING:
+    from testbed.transport.uet.security.tss import SecureDomain
+    from testbed.worker.buffers import CollectiveBuffers
+    from testbed.worker.transports.uet import UetSettings
+
+MOST_POSTED = 8192
+"""Receives of an endpoint that are posted ahead; later ones follow as these end."""
+_RESOURCE_INDEX = 1
+_SDI = 1
+_HEADER_BYTES = 56
+"""Of a full packet, in the estimate of what has arrived."""
+
+
+@dataclass(slots=True)
+class _Nic:
+    """A fabric endpoint, and the receives that are yet to be posted."""
+
+    fep: Fep
+    endpoint: Endpoint
+    to_post: deque[Step]
+    seen_bytes: int = 0
+
+
+class UetTraffic:
+    """Raises `TrafficError` where something cannot be set up. `Traffic` says what the methods do."""
+
+    def __init__(
+        self,
+        program: Program,
+        settings: UetSettings,
+        loop: WatchingLoop,
+        buffers: CollectiveBuffers | None,
+        listener: Listener,
+    ) -> None:
+        if not isinstance(loop, Loop):
+            raise TrafficError("this worker was started for another transport: its loop does not know datagrams")
+        self._program = program
+        self._settings = settings
+        self._buffers = buffers
+        self._listener = listener
+        self._loop = loop
+        self._agent = Agent(seed=_agent_seed(program), loop=loop)
+        self._addresses = {endpoint.rank: endpoint.address for endpoint in program.endpoints}
+        self._outgoing = [channel for channel in program.channels if channel.source in program.own]
+        self._incoming = [channel for channel in program.channels if channel.destination in program.own]
+        self._names = {endpoint.rank: str(endpoint) for endpoint in program.endpoints}
+        self._nics: dict[str, _Nic] = {}
+        self._sent_bytes: Counter[int] = Counter()
+        self._rooms: dict[int, memoryview] = {}
+        """Where transfers arrive that are to be added, by step."""
+        # All that carries nothing of its own shares its memory, whatever is in it.
+        longest = max((step.size_bytes for step in program.steps if step.channel is not None), default=0)
+        self._shared = memoryview(bytearray(longest))
+        self._closed = False
+        try:
+            self._mode = Mode[self._settings.mode]
+        except KeyError:
+            raise TrafficError(f"UET has no mode {self._settings.mode!r}") from None
+
+    # --- setting up --------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        return not self._closed
+
+    def listen(self) -> None:
+        ports = {self._addresses[channel.source]: channel.source_port for channel in self._outgoing}
+        incoming: dict[str, deque[Step]] = {}
+        for step in self._program.steps:
+            if step.channel is not None and step.destination in self._program.own:
+                assert step.destination is not None
+                incoming.setdefault(self._addresses[step.destination], deque()).append(step)
+        for address in sorted({self._addresses[rank] for rank in self._program.own}):
+            if address not in ports and address not in incoming:
+                continue
+            nic = self._nics[address] = self._open(address, ports.get(address, 0), incoming.get(address, deque()))
+            for _ in range(min(MOST_POSTED, len(nic.to_post))):
+                self._post(nic)
+
+    def _open(self, address: str, source_port: int, to_post: deque[Step]) -> _Nic:
+        settings = self._settings
+        marking = Marking(data=settings.dscp, retransmission=settings.dscp, control=settings.control_dscp)
+        entropies = {"entropies": (source_port,)} if source_port else {}
+        try:
+            fep = self._agent.open(
+                address,
+                UetConfig(**settings.config, **entropies),  # type: ignore[arg-type]
+                sockets=SocketConfig(marking=marking),
+                delay_ns=settings.delays_ns.get(address, 0),
+                paced=True,
+                security=self._security(),
+            )
+            endpoint = fep.endpoint(job_id=settings.job_id, resource_index=_RESOURCE_INDEX)
+        except (OSError, ValueError, TypeError, UsageError, ImportError) as error:
+            raise TrafficError(f"cannot open a fabric endpoint at {address}: {error}") from error
+        return _Nic(fep, endpoint, to_post)
+
+    def _security(self) -> SecureDomain | None:
+        if not self._settings.security_key:
+            return None
+        from testbed.transport.uet.security.key_derivation import load_key
+        from testbed.transport.uet.security.tss import SecureDomain, SecurityMode, first_counter
+        from testbed.transport.uet.security.tss_header import Tsc
+
+        key = load_key(self._settings.security_key)
+        first_tsc = Tsc(counter=first_counter(time.time_ns()))
+        return SecureDomain(_SDI, key, first_tsc=first_tsc, mode=SecurityMode.CLUSTER)
+
+    def connect(self) -> None:
+        """Do nothing: a context is there with its first packet."""
+
+    def _post(self, nic: _Nic) -> None:
+        step = nic.to_post.popleft()
+        if step.piece is None:
+            room = self._shared[: step.size_bytes]
+        elif step.piece.combine is Combine.REDUCE:
+            room = self._rooms[step.number] = memoryview(bytearray(step.size_bytes))
+        else:
+            assert self._buffers is not None
+            room = self._buffers.landing(step)
+        nic.endpoint.trecv(room, step.number, time.monotonic_ns(), context=step)
+
+    # --- moving ------------------------------------------------------------------------------------------
+
+    def send(self, step: Step) -> None:
+        assert step.channel is not None and step.destination is not None
+        nic = self._nics[self._addresses[step.source]]
+        if step.piece is None:
+            data = self._shared[: step.size_bytes]
+        else:
+            assert self._buffers is not None
+            data = self._buffers.outgoing(step)
+        to = FepAddress(self._addresses[step.destination], 0, _RESOURCE_INDEX, self._settings.job_id)
+        try:
+            message = TaggedMessage(data, step.number)
+            nic.endpoint.tsend(to, message, time.monotonic_ns(), mode=self._mode, context=step)
+        except UsageError as error:
+            raise TrafficError(f"{self._what(step)}: {error}") from error
+        self._sent_bytes[step.channel] += step.size_bytes
+        self._loop.touch()
+
+    def turn(self, now: int) -> None:
+        for nic in self._nics.values():
+            completions = nic.endpoint.completions
+            if not completions:
+                continue
+            self._estimate_progress(nic)
+            while completions:
+                self._ended(nic, completions.popleft())
+
+    def _ended(self, nic: _Nic, operation: Operation) -> None:
+        step = operation.context
+        assert isinstance(step, Step)
+        if not operation.ok:
+            code = operation.status or ReturnCode.NULL
+            reason = operation.error or RETURN_CODE_MEANINGS[code]
+            self._listener.on_failed(f"{self._what(step)} failed with {code.name}: {reason}")
+        elif step.source in self._program.own:
+            self._listener.on_sent(step, operation.finished_ns)
+        elif operation.length != step.size_bytes:
+            self._listener.on_failed(f"{self._what(step)} has {operation.length} bytes, not {step.size_bytes}")
+        else:
+            room = self._rooms.pop(step.number, None)
+            if room is not None:
+                assert self._buffers is not None
+                self._buffers.deliver(step, room)
+            if nic.to_post:
+                self._post(nic)
+                self._loop.touch()
+            self._listener.on_arrived(step, operation.finished_ns)
+
+    def _what(self, step: Step) -> str:
+        assert step.destination is not None
+        return f"step {step.number} from {self._names[step.source]} to {self._names[step.destination]}"
+
+    def _estimate_progress(self, nic: _Nic) -> None:
+        """Messages are told when they are whole; meanwhile, datagrams tell about how much of them is there."""
+        received = self._agent.sockets(nic.fep.address).counters.received_bytes
+        payload = nic.fep.payload_bytes
+        self._listener.on_bytes((received - nic.seen_bytes) * payload // (payload + _HEADER_BYTES))
+        nic.seen_bytes = received
+
+    # --- what is known -----------------------------------------------------------------------------------
+
+    def sample(self) -> Iterable[tuple[int, ChannelState]]:
+        for nic in self._nics.values():
+            self._estimate_progress(nic)
+        for channel in self._outgoing[:MOST_CHANNELS]:
+            pdcs = self._pdcs(channel)
+            if not pdcs:
+                continue
+            yield (
+                channel.index,
+                ChannelState(
+                    acked_bytes=self._acked_bytes(channel, pdcs),
+                    cwnd_bytes=round(sum(pdc.sender.congestion.cwnd_bytes for pdc in pdcs)),
+                    rtt_us=max(pdc.sender.congestion.latest_rtt_ns for pdc in pdcs) / 1e3,
+                    retransmits=sum(map(_resent, pdcs)),
+                ),
+            )
+
+    def _pdcs(self, channel: Channel) -> list[Pdc]:
+        nic = self._nics[self._addresses[channel.source]]
+        remote = self._addresses[channel.destination]
+        return [pdc for pdc in nic.fep.pdcs if pdc.initiator and pdc.remote == remote]
+
+    def _acked_bytes(self, channel: Channel, pdcs: Iterable[Pdc]) -> int:
+        """By packets, as if all were full, and not more than was sent."""
+        packets = sum((pdc.sender.window.cack_psn - pdc.start_psn + 1) & 0xFFFF_FFFF for pdc in pdcs)
+        payload = self._nics[self._addresses[channel.source]].fep.payload_bytes
+        return min(packets * payload, self._sent_bytes[channel.index])
+
+    def ends(self) -> list[ChannelEnd]:
+        found = []
+        for channel in self._outgoing:
+            pdcs = self._pdcs(channel)
+            least = [ns for pdc in pdcs if (ns := pdc.sender.congestion.least_rtt_ns)]
+            counters = self._counted(channel.source, channel.destination, initiator=True)
+            found.append(
+                ChannelEnd(
+                    channel=channel.index,
+                    sent_bytes=self._sent_bytes[channel.index],
+                    retransmits=counters.pop("packets_again", 0),
+                    packets=counters.pop("packets", 0),
+                    min_rtt_us=min(least) / 1e3 if least else None,
+                    counters={"contexts": len(pdcs), **counters},
+                )
+            )
+        for channel in self._incoming:
+            counters = self._counted(channel.destination, channel.source, initiator=False)
+            counters.setdefault("out_of_order", 0)
+            for of_the_return in ("packets", "packets_again"):
+                counters.pop(of_the_return, None)
+            found.append(ChannelEnd(channel=channel.index, counters=counters))
+        return found
+
+    def _counted(self, here: int, there: int, *, initiator: bool) -> dict[str, int]:
+        """Return what the FEP of a rank has counted of another rank's, in a record's way of writing names."""
+        peers = self._nics[self._addresses[here]].fep.peers
+        return _named(peers.of(self._addresses[there], initiator=initiator))
+
+    def counters(self) -> Mapping[str, int]:
+        """Return those of the FEPs by their names, and `socket_overflows`: datagrams that this process was too slow
+        for.
+        """
+        total: Counter[str] = Counter()
+        for nic in self._nics.values():
+            nic.fep.peers.settle()
+            total.update(_named(nic.fep.counters))
+            group = self._agent.sockets(nic.fep.address)
+            total.update(
+                {
+                    "socket_overflows": group.overflows,
+                    "socket_drops": group.counters.dropped,
+                    "datagrams_received": group.counters.received,
+                    "datagrams_sent": group.counters.sent,
+                }
+            )
+        return dict(total)
+
+    # --- the end -----------------------------------------------------------------------------------------
+
+    def halt(self) -> None:
+        """Do nothing: peers may still need our acknowledgements."""
+
+    def close(self) -> None:
+        """Close all at once. The next program's endpoints have another job, and know nothing of these."""
+        if not self._closed:
+            self._closed = True
+            self._agent.close(patience_ns=0)
+
+
+def _resent(pdc: Pdc) -> int:
+    return max(0, pdc.sender.congestion.sends - ((pdc.sender.window.next_psn - pdc.start_psn) & 0xFFFF_FFFF))
+
+
+def _named(counters: Mapping[str, int]) -> dict[str, int]:
+    return {name.replace("-", "_"): count for name, count in counters.items() if count}
+
+
+def _agent_seed(program: Program) -> int:
+    """Each host draws other numbers."""
+    return program.seed << 20 | min(program.own, default=0)
