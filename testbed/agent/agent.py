@@ -35,7 +35,7 @@ class Agent:
         self.loop = Loop(spin_ns=spin_ns) if loop is None else loop
         self._owns_loop = loop is None
         self._random = Random(int.from_bytes(os.urandom(16), "big") if seed is None else seed)
-        self._feps: dict[str, tuple[Fep, SocketGroup]] = {}
+        self._feps: dict[str, tuple[Fep, SocketGroup, DelayLine | None]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -74,7 +74,7 @@ class Agent:
         secret = os.urandom(SECRET_BYTES)
         now = time.monotonic_ns()
         fep = Fep(group.address, config, random, now, trace=trace, security=security, secret=secret)
-        self._feps[fep.address] = (fep, group)
+        self._feps[fep.address] = (fep, group, delay)
         pacer = Pacer(config.link_rate_bps, config.packet_bytes) if paced else None
         self.loop.add(fep, group, delay, pacer)
         return fep
@@ -82,10 +82,14 @@ class Agent:
     @property
     def feps(self) -> dict[str, Fep]:
         """The fabric endpoints by their address."""
-        return {address: fep for address, (fep, _) in self._feps.items()}
+        return {address: fep for address, (fep, _, _) in self._feps.items()}
 
     def sockets(self, address: str) -> SocketGroup:
         return self._feps[address][1]
+
+    def delay(self, address: str) -> DelayLine | None:
+        """Return what holds the datagrams of a FEP for the path's delay; None where nothing does."""
+        return self._feps[address][2]
 
     def drive(self, until: Callable[[], bool], timeout_ns: int) -> bool:
         """Run until the condition holds, which is asked after every turn. False: it does not within the time.
@@ -105,7 +109,7 @@ class Agent:
 
     def forget(self, address: str) -> None:
         """Close the sockets of a FEP as it stands. To be called when it is closed, or is to fall silent."""
-        fep, group = self._feps.pop(address)
+        fep, group, _ = self._feps.pop(address)
         self.loop.remove(fep)
         group.close()
 
@@ -116,7 +120,7 @@ class Agent:
         """
         if patience_ns and self._feps:
             now = time.monotonic_ns()
-            for fep, _ in self._feps.values():
+            for fep, _, _ in self._feps.values():
                 begin_closing(fep, now)
             self.drive(self._all_closed, patience_ns)
         for address in list(self._feps):
@@ -125,7 +129,7 @@ class Agent:
             self.loop.close()
 
     def _all_closed(self) -> bool:
-        return not any(fep.pdcs for fep, _ in self._feps.values())
+        return not any(fep.pdcs for fep, _, _ in self._feps.values())
 
 
 def begin_closing(fep: Fep, now: int) -> None:

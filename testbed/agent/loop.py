@@ -98,6 +98,10 @@ class Loop:
         self._timer = Timer()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._stopping = False
+        self._tick_ns = 0
+        self._turned_at = 0
+        self._slept_ns = 0
+        """How long the present turn was put off: what arrived then waited for half of it, on average."""
         self._ports: list[_Port] = []
         self._readers: dict[int, _Port] = {}
         self._writers: dict[int, _Port] = {}
@@ -153,6 +157,14 @@ class Loop:
 
     # --- running --------------------------------------------------------------------------------------
 
+    def set_tick(self, tick_ns: int) -> None:
+        """Take no more than one turn in `tick_ns`, so that one wake-up serves all that has come; 0: any number.
+
+        A turn that was put off takes what is due within half a tick, and what arrived while it waited as having
+        arrived half of the wait earlier: on average nothing is late, and no packet by more than a tick.
+        """
+        self._tick_ns = tick_ns
+
     def stop(self) -> None:
         """Make `run` return after its present turn, or at once when it is called next."""
         self._stopping = True
@@ -176,10 +188,13 @@ class Loop:
         """
         return self._epoll.fileno()
 
-    def touch(self) -> None:
-        """Do what `wake` does, without its system call, for the thread that runs the turns itself."""
+    def touch(self, endpoint: Endpoint | None = None) -> None:
+        """Do what `wake` does, without its system call, for the thread that runs the turns itself; for one endpoint,
+        or all.
+        """
         for port in self._ports:
-            port.touched = True
+            if endpoint is None or port.endpoint is endpoint:
+                port.touched = True
 
     def turn(self) -> bool:
         """One turn without waiting, for whoever waits for `fileno`. True: there is more to be done, so take another."""
@@ -205,6 +220,8 @@ class Loop:
     def take_events(self, until: int | None = 0) -> bool:
         """The first half of `run_once`: endpoints receive. Whether there were events."""
         now = time.monotonic_ns()
+        if self._tick_ns and until != 0:
+            now = self._put_off(now)
         deadline = until
         busy = False
         for port in self._ports:
@@ -215,9 +232,21 @@ class Loop:
             events = self._epoll.poll(0, _MOST_EVENTS)
         else:
             events = self._wait(now, deadline)
+            self._slept_ns = 0
+            self._turned_at = time.monotonic_ns()
         for fd, mask in events:
             self._dispatch(fd, mask)
         return bool(events)
+
+    def _put_off(self, now: int) -> int:
+        """Sleep until the next turn may begin; what time it is then."""
+        wait_ns = self._turned_at + self._tick_ns - now
+        if wait_ns > 0:
+            time.sleep(wait_ns / 1e9)
+            now = time.monotonic_ns()
+        self._slept_ns = now - self._turned_at if wait_ns > 0 else 0
+        self._turned_at = now
+        return now
 
     def serve(self) -> bool:
         """The second half of `run_once`: endpoints send, and do what is due. Whether one had to be asked."""
@@ -253,7 +282,7 @@ class Loop:
                 if port.delay is None:
                     port.endpoint.receive(datagrams, time.monotonic_ns())
                 else:
-                    port.delay.hold(datagrams, time.monotonic_ns())
+                    port.delay.hold(datagrams, time.monotonic_ns() - self._slept_ns // 2)
         if fd in self._writers:
             if mask & ~select.EPOLLIN:
                 port = self._writers[fd]
@@ -279,7 +308,7 @@ class Loop:
         endpoint = port.endpoint
         sockets = port.sockets
         if port.delay is not None:
-            due = port.delay.take(now)
+            due = port.delay.take(now, self._tick_ns // 2 if self._slept_ns else 0)
             if due:
                 endpoint.receive(due, now)
         if port.wake_at is not None and port.wake_at <= now:  # as of the last turn: what was set since is seen below

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from testbed.agent import options
+from testbed.agent import namespace, options
 from testbed.agent.mmsg import REMEMBERED, ReceiveRing, SendBatch, packed_address
 from testbed.agent.trimmed import TrimmedReceiver
 from testbed.transport.datagram import Incoming, Outgoing, Priority
@@ -127,6 +127,7 @@ class SocketGroup:
         "_gso_segments",
         "_head",
         "_limit",
+        "_namespace",
         "_peers",
         "_queue",
         "_receiver",
@@ -159,6 +160,7 @@ class SocketGroup:
         self._senders: OrderedDict[int, _Sender] = OrderedDict()
         self._peers: dict[str, tuple[tuple[str, int], bytes]] = {}
         self._batch: SendBatch | None = None
+        self._namespace = namespace.entered()
         self._receiver = options.open_socket(self.address, socket.SOCK_DGRAM, config.interface)
         try:
             options.set_receive_buffer(self._receiver, config.receive_buffer_bytes)
@@ -394,6 +396,7 @@ class SocketGroup:
         return sender
 
     def _bind_sender(self, entropy: int) -> socket.socket:
+        namespace.enter(self._namespace)
         item = options.open_socket(self.address, socket.SOCK_DGRAM, self._config.interface)
         try:
             options.receive_nothing(item)

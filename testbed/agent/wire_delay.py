@@ -33,6 +33,8 @@ class DelayLine:
         "_lane_of",
         "_lanes",
         "_prefixes",
+        "excess_ns",
+        "handed",
         "latest_ns",
         "overruns",
     )
@@ -52,6 +54,10 @@ class DelayLine:
         self._held = 0
         self.overruns = 0
         """Datagrams lost because the line was full."""
+        self.handed = 0
+        """Datagrams handed out."""
+        self.excess_ns = 0
+        """How much longer than their delay they were held, all together; less where they were handed out early."""
         self.latest_ns = 0
         """How late the latest datagram was handed out, behind its due time."""
 
@@ -90,14 +96,15 @@ class DelayLine:
         """Return when the next datagram is due, in ns; None if none is held."""
         return min((lane[0][0] for lane in self._lanes.values() if lane), default=None)
 
-    def take(self, now: int) -> list[Incoming]:
-        """Return what is due at `now`."""
+    def take(self, now: int, early_ns: int = 0) -> list[Incoming]:
+        """Return what is due at `now`, or up to `early_ns` later."""
+        until = now + early_ns
         due: list[tuple[int, int, Incoming]] = []
         lanes = 0
         for lane in self._lanes.values():
-            if lane and lane[0][0] <= now:
+            if lane and lane[0][0] <= until:
                 lanes += 1
-                while lane and lane[0][0] <= now:
+                while lane and lane[0][0] <= until:
                     due.append(lane.popleft())
         if not due:
             return []
@@ -105,4 +112,7 @@ class DelayLine:
             due.sort(key=itemgetter(0, 1))
         self.latest_ns = max(self.latest_ns, now - due[0][0])
         self._held -= len(due)
+        self.handed += len(due)
+        for due_at, _, _ in due:
+            self.excess_ns += now - due_at
         return [item for _, _, item in due]

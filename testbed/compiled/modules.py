@@ -16,6 +16,7 @@ INTERPRETED = (
     "testbed/agent/perftest/",
     "testbed/agent/timer.py",
     "testbed/agent/message_layout.py",
+    "testbed/agent/namespace.py",
     "testbed/agent/options.py",
     "testbed/transport/uet/atomics.py",
     "testbed/transport/uet/packets/codes.py",

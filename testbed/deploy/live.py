@@ -20,7 +20,7 @@ from testbed.drivers.netlink.counters import read_counters
 from testbed.drivers.netlink.routes import KernelRoute, RouteKey, all_routes, bgp_routes
 from testbed.drivers.netlink.rtnetlink import RouteSocket, set_link_state
 from testbed.drivers.nodes import namespaces, processes, syscalls
-from testbed.drivers.nodes.namespaces import enter_namespace
+from testbed.drivers.nodes.namespaces import NETNS_DIRECTORY, enter_namespace
 from testbed.errors import TestbedError
 from testbed.model import DelayBy, Lab, Node, NodeKind
 from testbed.model.codec import decode_lab
@@ -149,6 +149,17 @@ class RunningLab:
 
     def namespace(self, node: str) -> str:
         return namespace_name(self.name, self.node(node).name)
+
+    def namespace_file(self, node: str) -> str | None:
+        """Return the path of a node's network namespace, for a process of this machine to open sockets in.
+
+        None where a node is more than its namespace: a container, or one with an environment of its own, whose
+        programs are to be started by `spawn`. Raises `NoSuchNode`.
+        """
+        found = self.node(node)
+        if found.runtime != NETNS or found.env:
+            return None
+        return str(NETNS_DIRECTORY / self.namespace(node))
 
     def port(self, node: str, interface: str) -> PortPlan:
         """Raises `NoSuchNode`."""

@@ -1,5 +1,9 @@
-"""`python -m testbed.worker [--transport NAME]`: a worker, driven by lines on its standard input, that answers on its
-output.
+"""`python -m testbed.worker [--transport NAME] [--shared]`: a worker, driven by lines on its standard input, that
+answers on its output.
+
+With `--shared` it is one process for the workers of many hosts. Each line then names its `host`; `join` (with the path
+of the host's network namespace) makes a worker for it, and `leave` ends it. Without, it works for the host that it was
+started in.
 
 It ends when its input does. That is also how it learns of its starter's death: unlike PR_SET_PDEATHSIG, which is
 about the thread that started it (prctl(2)), the end of a pipe cannot be missed. With `--transport` it waits in the way
@@ -9,6 +13,7 @@ that this transport's sockets need; without, as sockets of the kernel do.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import resource
@@ -16,6 +21,7 @@ import select
 import signal
 import sys
 
+from testbed.agent import namespace
 from testbed.agent.loop import Loop
 from testbed.worker.poll_loop import WatchingLoop
 from testbed.worker.transport_registry import transport_names, worker_transport
@@ -26,10 +32,20 @@ LONGEST_LINE = 1 << 28
 _CHUNK = 1 << 20
 
 
+class Host:
+    """A host that this process works for."""
+
+    __slots__ = ("namespace", "worker")
+
+    def __init__(self, worker: Worker, namespace_fd: int = -1) -> None:
+        self.worker = worker
+        self.namespace = namespace_fd
+
+
 class CommandLine:
     """Carries out each line of standard input as a command, and writes events to what standard output was."""
 
-    def __init__(self, loop: WatchingLoop) -> None:
+    def __init__(self, loop: WatchingLoop, *, shared: bool = False) -> None:
         self.ended = False
         # What anything else prints goes to standard error.
         self._output = os.dup(sys.stdout.fileno())
@@ -37,9 +53,45 @@ class CommandLine:
         self._input = sys.stdin.fileno()
         self._parts: list[bytes] = []
         self._length = 0
-        self.worker = Worker(loop, self._tell)
+        self._loop = loop
+        self._shared = shared
+        self._hosts: dict[str, Host] = {}
+        """By name; the only one of a process that is not shared is called ""."""
+        if not shared:
+            self._hosts[""] = Host(Worker(loop, self._tell))
         os.set_blocking(self._input, False)
         loop.watch(self._input, self._read, select.EPOLLIN)
+
+    # --- what a main loop asks of it ---------------------------------------------------------------------
+
+    def greet(self) -> None:
+        """Say hello for the host that this process was started in."""
+        for host in self._hosts.values():
+            host.worker.greet()
+
+    def deadline(self) -> int | None:
+        """Return when the next worker is to be looked after, though nothing has happened by then."""
+        soonest: int | None = None
+        for host in self._hosts.values():
+            due = host.worker.deadline()
+            if due is not None and (soonest is None or due < soonest):
+                soonest = due
+        return soonest
+
+    def turn(self) -> None:
+        for host in self._hosts.values():
+            host.worker.turn()
+
+    def fail(self, reason: str) -> None:
+        """Say of every host that its worker cannot go on."""
+        for host in self._hosts.values():
+            host.worker.fail(reason)
+
+    def close(self) -> None:
+        for name in list(self._hosts):
+            self._leave(name)
+
+    # --- lines -------------------------------------------------------------------------------------------
 
     def _tell(self, event: Event) -> None:
         """Written whole: whoever started us reads all the time."""
@@ -73,31 +125,93 @@ class CommandLine:
         except (ValueError, RecursionError) as error:
             self._tell({"event": "refused", "reason": f"no JSON: {error}"})
             return
-        self.worker.execute(command)
+        if not self._shared:
+            self._hosts[""].worker.execute(command)
+            return
+        name = command.get("host") if isinstance(command, dict) else None
+        if not isinstance(name, str):
+            self._tell({"event": "refused", "reason": "host: a shared worker's command names one"})
+            return
+        match command.get("do"):
+            case "join":
+                self._join(name, command.get("namespace"))
+            case "leave":
+                self._leave(name)
+                self._tell({"event": "left", "host": name})
+            case _ if name in self._hosts:
+                host = self._hosts[name]
+                namespace.enter(host.namespace)
+                host.worker.execute(command)
+            case _:
+                self._tell({"event": "refused", "host": name, "reason": "it has not joined"})
+
+    def _join(self, name: str, path: object) -> None:
+        def tell(event: Event) -> None:
+            self._tell({**event, "host": name})
+
+        try:
+            if name in self._hosts or not isinstance(path, str):
+                raise ValueError("it has joined already, or names no namespace")
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                namespace.enter(fd)
+            except OSError:
+                os.close(fd)
+                raise
+        except (OSError, ValueError) as error:
+            tell({"event": "refused", "reason": f"join: {error}"})
+            return
+        host = self._hosts[name] = Host(Worker(self._loop, tell), fd)
+        host.worker.greet()
+
+    def _leave(self, name: str) -> None:
+        host = self._hosts.pop(name, None)
+        if host is not None:
+            host.worker.close()
+            if host.namespace >= 0:
+                namespace.forget(host.namespace)
 
 
 def main() -> None:
     """Run a worker until its input ends."""
     parser = argparse.ArgumentParser(prog="python -m testbed.worker", allow_abbrev=False)
     parser.add_argument("--transport", choices=transport_names(), help="what it is to move data over")
-    transport = parser.parse_args().transport
+    parser.add_argument("--shared", action="store_true", help="work for all hosts that join")
+    arguments = parser.parse_args()
+    transport: str | None = arguments.transport
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy would start threads for each CPU
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for whoever started us
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     loop = Loop() if transport is None else worker_transport(transport).make_loop()
-    line = CommandLine(loop)
-    line.worker.greet()
+    line = CommandLine(loop, shared=arguments.shared)
+    line.greet()
+    if arguments.shared:
+        _import_ahead()
+    _settle_memory()
     try:
         while not line.ended:
-            loop.run_once(line.worker.deadline())
-            line.worker.turn()
+            loop.run_once(line.deadline())
+            line.turn()
     except Exception as error:
         # A fault of ours: told before our sockets break the others' connections.
-        line.worker.fail(f"internal error: {error!r}")
+        line.fail(f"internal error: {error!r}")
         raise
-    line.worker.close()
+    line.close()
     loop.close()
+
+
+def _import_ahead() -> None:
+    """Import what hosts may ask for while nobody waits yet."""
+    import testbed.worker.buffers
+    import testbed.worker.transports.tcp
+    import testbed.worker.transports.uet  # noqa: F401 - so that they are there
+
+
+def _settle_memory() -> None:
+    """What was imported stays: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 if __name__ == "__main__":

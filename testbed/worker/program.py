@@ -12,7 +12,7 @@ from typing import ClassVar
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.steps import Collective, Combine
 
-VERSION = 1
+VERSION = 2
 """Of the shape of a program as JSON (`program_json`). A worker refuses any other."""
 LARGEST_TRANSFER = (1 << 32) - 1
 """The most bytes of a transfer: UET's `request_length` has 32 bits."""

@@ -72,6 +72,7 @@ class UetTraffic:
         self._listener = listener
         self._loop = loop
         self._agent = Agent(seed=_agent_seed(program), loop=loop)
+        loop.set_tick(settings.tick_ns)
         self._addresses = {endpoint.rank: endpoint.address for endpoint in program.endpoints}
         self._outgoing = [channel for channel in program.channels if channel.source in program.own]
         self._incoming = [channel for channel in program.channels if channel.destination in program.own]
@@ -169,7 +170,7 @@ class UetTraffic:
         except UsageError as error:
             raise TrafficError(f"{self._what(step)}: {error}") from error
         self._sent_bytes[step.channel] += step.size_bytes
-        self._loop.touch()
+        self._loop.touch(nic.fep)
 
     def turn(self, now: int) -> None:
         for nic in self._nics.values():
@@ -198,7 +199,7 @@ class UetTraffic:
                 self._buffers.deliver(step, room)
             if nic.to_post:
                 self._post(nic)
-                self._loop.touch()
+                self._loop.touch(nic.fep)
             self._listener.on_arrived(step, operation.finished_ns)
 
     def _what(self, step: Step) -> str:
@@ -288,6 +289,15 @@ class UetTraffic:
                     "datagrams_sent": group.counters.sent,
                 }
             )
+            delay = self._agent.delay(nic.fep.address)
+            if delay is not None:
+                total.update(
+                    {
+                        "delay_handed": delay.handed,
+                        "delay_excess_ns": delay.excess_ns,
+                        "delay_overruns": delay.overruns,
+                    }
+                )
         return dict(total)
 
     # --- the end -----------------------------------------------------------------------------------------

@@ -31,6 +31,10 @@ class LiveLab(Protocol):
         """Starts a program inside a node. Options are those of `subprocess.Popen`, and `own_sysfs`."""
         ...
 
+    def namespace_file(self, node: str) -> str | None:
+        """Returns the path of a node's network namespace; None for a node whose programs are to run inside it."""
+        ...
+
     def counters(self) -> Mapping[tuple[str, str], PortCounters]:
         """Reads every port's counters, by (node, interface)."""
         ...

@@ -312,6 +312,8 @@ class PointRunner:
             polling=_share(measured.polling_s, elapsed_s),
             flow_starts_s=measured.flow_starts_s,
             flow_lasted_s=[channel.seconds for channel in measured.channels],
+            counters=measured.counters,
+            base_rtt_ns=transport_on(self.lab, self.scenario.transport).base_rtt_ns,
             ports=measured.ports,
             probes=measured.probes,
             events=measured.events,

@@ -1,7 +1,8 @@
 """The workers of a lab's hosts as the runner sees them: processes that are told what to do and answer in lines.
 
-All are talked to at once, and nobody is waited for without an end: a worker that dies, refuses or stays silent is
-named.
+A process works for one host and runs inside it, or is shared (`SharedWorkers`) by hosts that are network namespaces of
+this machine: few processes, as many as CPUs, own the endpoints of all. All are talked to at once, and nobody is waited
+for without an end: a worker that dies, refuses or stays silent is named.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from testbed.errors import ScenarioError, TestbedError
 from testbed.scenario.run.interrupt import Interrupt
@@ -28,6 +29,7 @@ STOP_TIMEOUT_S = 2.0
 DEATH_GRACE_S = 0.3
 """How long a worker is looked for whose death is the reason why connections broke."""
 _CHUNK = 1 << 20
+_LEAVE = {"do": "leave"}
 Event = dict[str, Any]
 
 
@@ -45,10 +47,15 @@ class WorkerFailed(ScenarioError):
 
 
 class WorkerProcess:
-    """The process of one worker. Its standard error is kept, so that its last words can be told."""
+    """A process that works for hosts: for one that it runs in, or for those that have joined it. Its standard error is
+    kept, so that its last words can be told."""
 
-    def __init__(self, host: str, process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
-        self.host = host
+    def __init__(self, host: str | None, process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
+        """`host` is the one that it runs in; None: it is shared."""
+        self.hosts = [] if host is None else [host]
+        self.shared = host is None
+        self.killed = ""
+        """The host whose worker was to be killed, and this process with it."""
         self.process = process
         self.dead = ""
         """How it ended; "" while it lives."""
@@ -66,9 +73,15 @@ class WorkerProcess:
         """Tell whether something waits to be written."""
         return bool(self._outgoing)
 
-    def put(self, command: Mapping[str, Any]) -> None:
-        """Tells the worker something; `flush` writes what does not fit now."""
-        line = json.dumps(command, separators=(",", ":")).encode() + b"\n"
+    def join(self, host: str, namespace: str) -> None:
+        """Makes a shared process work for a host too, whose network namespace is at this path."""
+        self.hosts.append(host)
+        self.put(host, {"do": "join", "namespace": namespace})
+
+    def put(self, host: str, command: Mapping[str, Any]) -> None:
+        """Tells the worker of a host something; `flush` writes what does not fit now."""
+        told = {"host": host, **command} if self.shared else command
+        line = json.dumps(told, separators=(",", ":")).encode() + b"\n"
         self._outgoing = memoryview(bytes(self._outgoing) + line)
         self.flush()
 
@@ -81,8 +94,8 @@ class WorkerProcess:
         except BrokenPipeError:
             self._outgoing = memoryview(b"")  # its end is found where it is read from
 
-    def read(self) -> list[Event]:
-        """Returns the events that have come; `dead` is set when there will be no more."""
+    def read(self) -> list[tuple[str, Event]]:
+        """Returns the events that have come, with their hosts; `dead` is set when there will be no more."""
         try:
             chunk = os.read(self.output, _CHUNK)
         except BlockingIOError:
@@ -91,17 +104,20 @@ class WorkerProcess:
             self._find_death()
             return []
         *lines, rest = chunk.split(b"\n")
-        events: list[Event] = []
+        events: list[tuple[str, Event]] = []
         for line in lines:
             try:
                 event = json.loads(b"".join((*self._incoming, line)))
             except (ValueError, RecursionError):
                 event = None
             self._incoming = []
+            host = self.hosts[0] if self.hosts and not self.shared else ""
+            if isinstance(event, dict) and self.shared:
+                host = str(event.pop("host", ""))
             if not isinstance(event, dict):
                 self.process.kill()  # whatever runs there is no worker; its end comes next
                 return events
-            events.append(event)
+            events.append((host, event))
         if rest:
             self._incoming.append(rest)
         return events
@@ -152,12 +168,23 @@ class Answers:
 class Workers:
     """The workers of a lab by host; each is started when it is first needed, and again if it has died."""
 
-    def __init__(self, lab: LiveLab, *, transport: str = "", own_sysfs: bool = False) -> None:
+    def __init__(
+        self,
+        lab: LiveLab,
+        *,
+        transport: str = "",
+        own_sysfs: bool = False,
+        shared: SharedWorkers | None = None,
+        alone: Collection[str] = (),
+    ) -> None:
         """`transport` is what workers are to move data over, "" for any whose sockets wait like the kernel's.
 
-        With `own_sysfs` they see only their host's devices in /sys, as RDMA's libraries need it.
+        With `own_sysfs` they see only their host's devices in /sys, as RDMA's libraries need it. `shared` are
+        processes for the hosts that can share one, all but those that are to be `alone`.
         """
         self._lab = lab
+        self._shared = shared
+        self._alone = frozenset(alone)
         self._arguments = ["--transport", transport] if transport else []
         self._own_sysfs = own_sysfs
         self.workers: dict[str, WorkerProcess] = {}
@@ -169,7 +196,7 @@ class Workers:
         missing = [host for host in hosts if host not in self.workers]
         for host in missing:
             try:
-                self.workers[host] = self._spawn(host)
+                self.workers[host] = self._place(host)
             except (OSError, TestbedError) as error:
                 return Answers(failure=WorkerFailed(host, f"its worker cannot be started: {error}"))
         answers = self.wait(missing, "hello", time.monotonic() + HELLO_TIMEOUT_S, interrupt)
@@ -177,6 +204,17 @@ class Workers:
             answers.failure = WorkerFailed(answers.late[0], f"its worker is not there after {HELLO_TIMEOUT_S:.0f} s")
             self.discard(answers.late)
         return answers
+
+    def _place(self, host: str) -> WorkerProcess:
+        """Returns the process that works for a host from now on."""
+        if self._shared is None or host in self._alone:
+            return self._spawn(host)
+        namespace = self._lab.namespace_file(host)
+        if namespace is None:
+            return self._spawn(host)
+        process = self._shared.next()
+        process.join(host, namespace)
+        return process
 
     def _spawn(self, host: str) -> WorkerProcess:
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
@@ -200,7 +238,7 @@ class Workers:
         """Tells workers what to do, by host; one that has died meanwhile is found by `wait`."""
         for host, command in commands.items():
             if host in self.workers:
-                self.workers[host].put(command)
+                self.workers[host].put(host, command)
 
     def wait(
         self,
@@ -227,7 +265,7 @@ class Workers:
         with selectors.DefaultSelector() as selector:
             if interrupt is not None:
                 selector.register(interrupt, selectors.EVENT_READ, None)
-            for worker in self.workers.values():
+            for worker in self._processes():
                 selector.register(worker.output, selectors.EVENT_READ, worker)
                 if worker.has_more:
                     selector.register(worker.input, selectors.EVENT_WRITE, worker)
@@ -246,13 +284,14 @@ class Workers:
                         if not worker.has_more:
                             selector.unregister(worker.input)
                         continue
-                    for event in worker.read():
-                        self._take(worker.host, event, expected, waiting, answers, on_event)
+                    for host, event in worker.read():
+                        self._take(host, event, expected, waiting, answers, on_event)
                     if worker.dead:
                         selector.unregister(worker.output)
                         if worker.has_more:
                             selector.unregister(worker.input)
-                        waiting.pop(worker.host, None)
+                        for host in worker.hosts:
+                            waiting.pop(host, None)
                         self._bury(worker, answers)
                 if waiting and time.monotonic() >= deadline:  # there may always be something to be read
                     answers.late = tuple(waiting)
@@ -283,14 +322,15 @@ class Workers:
 
     def _bury(self, worker: WorkerProcess, answers: Answers) -> None:
         """Removes a worker that died: its death is the reason of whatever else broke."""
-        answers.failure = WorkerFailed(worker.host, worker.dead, is_death=True)
-        self.discard([worker.host])
+        own = [host for host in worker.hosts if self.workers.get(host) is worker]
+        answers.failure = WorkerFailed(worker.killed or next(iter(own), "a shared process"), worker.dead, is_death=True)
+        self.discard(own)
 
     def _look_for_the_dead(self, answers: Answers) -> None:
         """Looks for a worker that died: connections break when one does, and the others may be heard first."""
         deadline = time.monotonic() + DEATH_GRACE_S
         with selectors.DefaultSelector() as selector:
-            for worker in self.workers.values():
+            for worker in self._processes():
                 selector.register(worker.output, selectors.EVENT_READ, worker)
             while ready := selector.select(max(0.0, deadline - time.monotonic())):
                 for key, _ in ready:
@@ -303,21 +343,96 @@ class Workers:
                     return
 
     def discard(self, hosts: Iterable[str]) -> None:
-        """Ends these workers at once; they are started again when they are needed."""
-        for host in hosts:
-            worker = self.workers.pop(host, None)
-            if worker is not None:
-                worker.process.kill()
-                worker.close(time.monotonic() + STOP_TIMEOUT_S)
+        """Ends these workers at once, and with them those of hosts that share their process; they are started again
+        when they are needed.
+        """
+        for process in dict.fromkeys(self.workers[host] for host in hosts if host in self.workers):
+            self.workers = {host: worker for host, worker in self.workers.items() if worker is not process}
+            process.process.kill()
+            process.close(time.monotonic() + STOP_TIMEOUT_S)
+
+    def kill(self, host: str) -> None:
+        """Sends SIGKILL to the process that works for a host. Raises `ScenarioError` where none does any more."""
+        worker = self.workers.get(host)
+        if worker is None:
+            raise ScenarioError(f"{host} has no worker: it takes no part in the workload")
+        if worker.process.poll() is not None:
+            raise ScenarioError(f"the worker of {host} has ended already")
+        worker.killed = host
+        worker.process.kill()
+
+    def _processes(self) -> list[WorkerProcess]:
+        return list(dict.fromkeys(self.workers.values()))
 
     def close(self) -> None:
-        """Ends all workers."""
+        """Ends all workers; shared processes stay, and let go of these hosts."""
         deadline = time.monotonic() + STOP_TIMEOUT_S
-        for worker in self.workers.values():
+        leaving = [host for host, worker in self.workers.items() if worker.shared]
+        self.tell(dict.fromkeys(leaving, _LEAVE))
+        own = [worker for worker in self._processes() if not worker.shared]
+        for worker in own:
             # all together, so that they end side by side
             assert worker.process.stdin is not None
             with contextlib.suppress(BrokenPipeError):
                 worker.process.stdin.close()
-        for worker in self.workers.values():
+        if leaving:
+            answers = self.wait(leaving, "left", deadline, None, tolerant=True)
+            self.discard(answers.late)
+        for host in leaving:
+            if host in self.workers:
+                self.workers[host].hosts.remove(host)
+        for worker in own:
             worker.close(deadline)
         self.workers.clear()
+
+
+class SharedWorkers:
+    """Processes that work for many hosts each, as many as there are CPUs. A context: leaving it ends them.
+
+    They need no lab: started before one is deployed, they have imported what they need by the time it is up.
+    """
+
+    def __init__(self, count: int | None = None) -> None:
+        self._count = count or len(os.sched_getaffinity(0))
+        self._processes: list[WorkerProcess] = []
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Starts the processes that are missing, and waits for none of them."""
+        self._processes = [process for process in self._processes if process.process.poll() is None]
+        while len(self._processes) < self._count:
+            errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
+            try:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "testbed.worker", "--shared"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    bufsize=0,
+                    process_group=0,  # a terminal's Ctrl-C is ours to pass on
+                )
+            except BaseException:
+                errors.close()
+                raise
+            self._processes.append(WorkerProcess(None, process, errors))
+
+    def next(self) -> WorkerProcess:
+        """Returns the process with the fewest hosts."""
+        self.start()
+        return min(self._processes, key=lambda process: len(process.hosts))
+
+    def close(self) -> None:
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        for process in self._processes:
+            assert process.process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.process.stdin.close()
+        for process in self._processes:
+            process.close(deadline)
+        self._processes.clear()

@@ -9,7 +9,7 @@ Workers stay between runs, so that a run costs little beyond its traffic.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -25,7 +25,7 @@ from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.measured import put_together, settle_digests
 from testbed.scenario.run.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
-from testbed.scenario.run.workers import Answers, Event, WorkerFailed, Workers
+from testbed.scenario.run.workers import Answers, Event, SharedWorkers, WorkerFailed, Workers
 from testbed.scenario.transports.registry import transport_on
 from testbed.worker.program import Program
 from testbed.worker.program_json import encode_program
@@ -109,11 +109,27 @@ class WorkloadRunner:
     """
 
     def __init__(
-        self, lab: LiveLab, transport: Transport, hosts: Sequence[str] = (), *, interrupt: Interrupt | None = None
+        self,
+        lab: LiveLab,
+        transport: Transport,
+        hosts: Sequence[str] = (),
+        *,
+        interrupt: Interrupt | None = None,
+        shared: SharedWorkers | None = None,
+        alone: Collection[str] = (),
     ) -> None:
+        """`hosts` are those whose workers are started on entering. `shared` are processes for all hosts that can share
+        one, but those that are to be `alone`: their worker may be killed.
+        """
         self.transport = transport_on(lab, transport)
         self._lab = lab
-        self._workers = Workers(lab, transport=transport.kind.value, own_sysfs=self.transport.workers_own_sysfs)
+        self._workers = Workers(
+            lab,
+            transport=transport.kind.value,
+            own_sysfs=self.transport.workers_own_sysfs,
+            shared=shared if self.transport.shares_workers else None,
+            alone=alone,
+        )
         self._hosts = tuple(hosts)
         self._interrupt = interrupt
 
@@ -140,12 +156,7 @@ class WorkloadRunner:
 
     def kill(self, host: str) -> None:
         """Ends the worker of a host at once. Raises `ScenarioError` where it has none, or it has ended already."""
-        worker = self._workers.workers.get(host)
-        if worker is None:
-            raise ScenarioError(f"{host} has no worker: it takes no part in the workload")
-        if worker.process.poll() is not None:
-            raise ScenarioError(f"the worker of {host} has ended already")
-        worker.process.kill()
+        self._workers.kill(host)
 
     def plan_channels(self, workload: Workload, ranks: Sequence[PortPlan], *, seed: int) -> ChannelPlan:
         """The channels that `run` will use with this seed."""

@@ -76,6 +76,9 @@ class PlannedLab:
     def spawn(self, node: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[bytes]:
         _refuse()
 
+    def namespace_file(self, node: str) -> str | None:
+        _refuse()
+
     def counters(self) -> Mapping[tuple[str, str], PortCounters]:
         _refuse()
 

@@ -19,10 +19,12 @@ from testbed.collect.environment import collect_environment
 from testbed.errors import ScenarioError, TestbedError
 from testbed.model.scenario import Scenario, TopologyRef
 from testbed.results import EarlierSession, Environment, PointResult, Record
+from testbed.scenario.faults.agent_kill import AgentKill
 from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.point import PointOutcome, PointRunner, stamp
 from testbed.scenario.run.progress import Phase, Progress, ProgressListener, ignore_progress
+from testbed.scenario.run.workers import SharedWorkers
 from testbed.scenario.run.workload_runner import WorkloadRunner
 from testbed.scenario.sweep.approximations import approximations
 from testbed.scenario.sweep.as_run import scenario_as_run
@@ -66,6 +68,7 @@ def run_sweep(
     """
     sweep = _Sweep(scenario, points, previous, command)
     with Interrupt() as interrupt, Canary() as canary, _Runners() as runners:
+        runners.warm_up(points)
         for number, point in enumerate(points, start=1):
             if sweep.has(point):
                 continue
@@ -231,17 +234,29 @@ class _Runners(contextlib.AbstractContextManager["_Runners"]):
     """The processes that move data: those of one lab and one transport at a time, kept from run to run."""
 
     def __init__(self) -> None:
+        self._shared = SharedWorkers()
         self._stack = contextlib.ExitStack()
-        self._key: tuple[str, int, Any] | None = None
+        self._key: tuple[str, int, Any, tuple[str, ...]] | None = None
         self._current: WorkloadRunner | None = None
 
+    def warm_up(self, points: Sequence[Point]) -> None:
+        """Start the processes that many hosts share, where a point needs them: they import while the lab comes up."""
+        if any(not point.scenario.by_programs for point in points):
+            self._shared.start()
+
     def __call__(self, lab: LiveLab, scenario: Scenario) -> WorkloadRunner:
-        key = (lab.name, id(lab), scenario.transport)
+        # To be killed alone, a worker needs a process of its own.
+        alone = tuple(sorted(fault.target for fault in scenario.faults if fault.kind == AgentKill.kind))
+        key = (lab.name, id(lab), scenario.transport, alone)
         if self._current is None or key != self._key:
             self._stack.close()
-            self._current = self._stack.enter_context(WorkloadRunner(lab, scenario.transport))
+            runner = WorkloadRunner(lab, scenario.transport, shared=self._shared, alone=alone)
+            self._current = self._stack.enter_context(runner)
             self._key = key
         return self._current
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        try:
+            self._stack.close()
+        finally:
+            self._shared.close()

@@ -152,6 +152,11 @@ class LabTransport(ABC):
         """Return the channels of one run with this seed; `ranks[i]` is the NIC of rank i."""
         return plan_channels(workload, ranks, self.channel_rules, seed=seed)
 
+    @property
+    def shares_workers(self) -> bool:
+        """Tell whether one process can work for many hosts, by sockets that it opens in the network of each."""
+        return not self.workers_own_sysfs
+
     @cached_property
     def base_rtt_ns(self) -> int:
         """The longest round trip through the idle fabric, modelled."""

@@ -34,6 +34,10 @@ from testbed.worker.transports.uet import UetSettings
 from testbed.workload.oracles.serialisation import Framing
 
 CONTROL_DSCP = 48
+TICKS_PER_RTT = 50
+"""Workers look for what has come and is due so often in a base round trip: a wake-up for each packet buys nothing."""
+LEAST_TICK_NS = 500_000
+"""Below this, ticks save nothing: a wake-up takes tens of microseconds."""
 RTO_RTTS = 16
 """A packet may wait in its own NIC for 1.5 BDP, at each switch for one, and be trimmed and sent again: with less, an
 incast ends in time-outs that nothing was lost for."""
@@ -104,6 +108,12 @@ class Uet(LabTransport):
     def channel_rules(self) -> ChannelRules:
         return ChannelRules(destination_port=UDP_PORT, one_for_each_pair=True, keeps_port=self.single_path)
 
+    @property
+    def tick_ns(self) -> int:
+        """How long at least lies between two turns of a worker, in ns of lab time; 0 where a round trip is short."""
+        tick_ns = self.base_rtt_ns // TICKS_PER_RTT
+        return tick_ns if tick_ns >= LEAST_TICK_NS else 0
+
     @cached_property
     def pipeline_ns(self) -> int:
         if self.lab.model.qos is None:
@@ -161,6 +171,7 @@ class Uet(LabTransport):
             dscp=self.dscp,
             control_dscp=self._control_dscp(),
             delays_ns=delays,
+            tick_ns=self.tick_ns,
             job_id=job_id,
             security_key=key,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,10 @@ class Evidence:
     flow_starts_s: Sequence[float] | None = None
     """When each of the flows that ran for a time began, where those were to run together."""
     flow_lasted_s: Sequence[float] = ()
+    counters: Mapping[str, float] = field(default_factory=dict)
+    """What workers counted, all together."""
+    base_rtt_ns: int = 0
+    """Of the lab and the transport; 0 where it has no meaning."""
     ports: PortReading | None = None
     probes: ProbeReport | None = None
     events: Sequence[RunEvent] = field(default_factory=list)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from testbed.collect.canary import Lateness
 from testbed.collect.cpu import CpuUse, SoftnetCounts
@@ -57,6 +57,30 @@ def check_start_skew(starts_s: Sequence[float], lasted_s: Sequence[float]) -> li
             limit=MAX_START_SKEW,
             message=f"flows started within {spread:.2f} s of each other, {skew:.1%} of the measured time"
             f" (limit {MAX_START_SKEW:.0%})",
+        )
+    ]
+
+
+MAX_DELAY_EXCESS = 0.02
+"""The share of a base round trip by which packets may be held longer than their path's delay, on average."""
+
+
+def check_delays(counters: Mapping[str, float], base_rtt_ns: int) -> list[Check]:
+    """Judges how exactly endpoints held packets for the delay of their path; `counters` are those of all workers."""
+    handed = counters.get("delay_handed", 0)
+    if not handed:
+        return []
+    excess = counters.get("delay_excess_ns", 0) / handed / base_rtt_ns
+    lost = round(counters.get("delay_overruns", 0))
+    return [
+        Check(
+            name="path-delay",
+            title="Packets held for their path's delay",
+            value=excess,
+            limit=MAX_DELAY_EXCESS,
+            ok=abs(excess) <= MAX_DELAY_EXCESS and not lost,
+            message=f"packets were held {excess:+.2%} of a base round trip longer than their path's delay, on average"
+            f" (limit {MAX_DELAY_EXCESS:.0%})" + (f"; {lost} did not fit" if lost else ""),
         )
     ]
 

@@ -13,7 +13,7 @@ from testbed.scenario.faults.registry import lab_fault
 from testbed.scenario.probes.planning import is_single_path
 from testbed.scenario.trust.evidence import Evidence
 from testbed.scenario.trust.faults import check_faults
-from testbed.scenario.trust.machine import check_backlogs, check_lateness, check_machine, check_start_skew
+from testbed.scenario.trust.machine import check_backlogs, check_delays, check_lateness, check_machine, check_start_skew
 from testbed.scenario.trust.pauses import check_lossless, check_reaction
 from testbed.scenario.trust.ports import check_balance, check_rates
 from testbed.scenario.trust.probes import check_order, check_pace
@@ -24,6 +24,7 @@ TRUST_CHECKS: tuple[TrustCheck, ...] = (
     lambda run: check_machine(run.observation.cpu, run.polling),
     lambda run: check_lateness(run.lateness),
     lambda run: check_backlogs(*run.softnet),
+    lambda run: check_delays(run.counters, run.base_rtt_ns),
     lambda run: [] if run.flow_starts_s is None else check_start_skew(run.flow_starts_s, run.flow_lasted_s),
     lambda run: check_rates(run.observation, mtus_of(run), disturbed_ports(run)),
     lambda run: [] if run.ports is None else check_lossless(run.lab.plan, run.observation),

@@ -31,6 +31,8 @@ class UetSettings(Settings):
     control_dscp: int = 48
     delays_ns: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """By own address: what datagrams from a peer's address are held for."""
+    tick_ns: int = 0
+    """How often the worker looks for what has come and is due, at most; 0: at once."""
     job_id: int = 1
     security_key: str = ""
     """Of TSS, hexadecimal; "": none."""
@@ -58,6 +60,7 @@ def _decode(values: dict[str, Json]) -> UetSettings:
         dscp=read_whole(values["dscp"], "transport.dscp", 64),
         control_dscp=read_whole(values["control_dscp"], "transport.control_dscp", 64),
         delays_ns=delays,
+        tick_ns=read_whole(values["tick_ns"], "transport.tick_ns", _LONGEST_DELAY_NS),
         job_id=read_whole(values["job_id"], "transport.job_id", 1 << 24),
         security_key=read_text(values["security_key"], "transport.security_key"),
     )

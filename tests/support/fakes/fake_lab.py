@@ -117,6 +117,10 @@ class FakeLab:
         popen_kwargs.pop("own_sysfs", None)
         return subprocess.Popen(list(self._program(node, argv)), **popen_kwargs)
 
+    def namespace_file(self, node: str) -> str | None:
+        """None: there is no network to open sockets in."""
+        return None
+
     def counters(self) -> Mapping[tuple[str, str], PortCounters]:
         """The first reading of each pair is zero, the second has `sent`."""
         self._readings += 1

@@ -98,7 +98,7 @@ def drop(name: str) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "where"),
     [
-        (set_key("version", value=2), "version"),
+        (set_key("version", value=3), "version"),
         (drop("seed"), "program.seed"),
         (set_key("extra", value=1), "program.extra"),
         (set_key("seed", value=-1), "seed"),
