@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from testbed.compiled.finder import is_compiled
 from testbed.drivers.probing.machine import find_frr
 from testbed.drivers.probing.machine_probe import clock
 from testbed.errors import CapabilityError
@@ -32,6 +33,7 @@ def collect_environment(approximations: Sequence[str]) -> Environment:
         frr=_frr_version(),
         git_commit=_git_commit(Path(__file__).parents[2]),
         clock=clock(),
+        transports="compiled" if is_compiled() else "interpreted",
         approximations=list(approximations),
     )
 

@@ -55,13 +55,14 @@ def find_build() -> dict[str, str]:
     """Return the files of the build that fits the sources, by module name; none where there is no such build."""
     if is_pure():
         return {}
-    from testbed.compiled.modules import build_key, builds_directory
+    from testbed.compiled.modules import PACKAGED, build_key, builds_directory
 
+    key = build_key()
     try:
-        directory = builds_directory() / build_key()
-        return {file.name.removesuffix(".so"): str(file) for file in directory.iterdir() if file.suffix == ".so"}
+        files = list((PACKAGED / key).glob("*.so")) or list((builds_directory() / key).glob("*.so"))
     except (OSError, RuntimeError):  # no home, no cache
         return {}
+    return {file.name.removesuffix(".so"): str(file) for file in files}
 
 
 def install() -> None:

@@ -40,6 +40,8 @@ WAY_OF_BUILDING = "1"
 """To be changed whenever the builder makes something else of the same sources."""
 ROOT = Path(os.path.realpath(__file__)).parents[2]
 """The directory that `testbed` is in."""
+PACKAGED = ROOT / "testbed/compiled/built"
+"""Where a wheel has its build."""
 
 
 def compiled_sources() -> list[str]:

@@ -95,6 +95,8 @@ class Environment:
     git_commit: str | None
     clock: str = "wall"
     """"wall", or "virtual" where time is counted in instructions."""
+    transports: str = "interpreted"
+    """"compiled" to C, or "interpreted"."""
     approximations: list[str]
     """What this run does not reproduce of the fabric it models, one sentence each."""
 

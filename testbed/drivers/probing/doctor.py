@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed.compiled.build import missing
+from testbed.compiled.finder import is_compiled
 from testbed.drivers.probing.capabilities import Capabilities, probe_capabilities
 from testbed.drivers.probing.machine import FrrInstallation, find_frr, missing_capabilities
 from testbed.drivers.probing.machine_probe import kernel_version
@@ -99,6 +101,7 @@ def probe_machine(state_directory: Path | None = None, *, keep: bool = False, re
             _open_files(),
             _state(state),
             _memory(Path("/proc/meminfo")),
+            _transports(is_compiled(), missing()),
             *(program_feature(capabilities.programs[program.name]) for program in PROGRAMS),
         ),
         mechanisms=choose_mechanisms(capabilities, frr=installation, docker=docker),
@@ -329,6 +332,17 @@ def _state(directory: Path) -> Feature:
         if not writable or full
         else "",
         required=True,
+    )
+
+
+def _transports(compiled: bool, lacking: str) -> Feature:
+    remedy = "" if compiled else f"install {lacking}" if lacking else "python -m testbed.compiled"
+    return Feature(
+        name="transports",
+        status=Status.OK if compiled else Status.DEGRADED,
+        detail="compiled" if compiled else f"interpreted{': no ' + lacking if lacking else ''}",
+        needed_for="several times the packets a second from the same CPUs",
+        remedy=remedy,
     )
 
 

@@ -62,6 +62,7 @@ def machine(record: Record) -> list[Fact]:
         ("Machine", f"{environment.cpu_model or 'unknown CPU'}, {environment.cores} cores, {memory}"),
         ("System", f"{environment.distribution or 'unknown'}, kernel {environment.kernel}"),
         ("Clock", environment.clock),
+        ("Transports", environment.transports),
         ("testbed", environment.testbed + (f" ({environment.git_commit})" if environment.git_commit else "")),
         ("FRR", environment.frr or MISSING),
         ("iperf3", environment.iperf3 or MISSING),
