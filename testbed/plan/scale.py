@@ -85,7 +85,7 @@ def choose_scale(lab: Lab, machine: MachineProfile) -> ScaleChoice:
     A fabric too large for that keeps its slowest port instead: routing and probes share the ports, and nobody
     sends from a thousand NICs of a small machine at once. `fits` is then False.
     """
-    return judge_scale(lab, machine, min(_fitting(lab, machine), _largest(lab, machine)))
+    return judge_scale(lab, machine, min(_fitting(lab, machine), largest_k(lab, machine)))
 
 
 def judge_scale(lab: Lab, machine: MachineProfile, k: float) -> ScaleChoice:
@@ -107,7 +107,7 @@ def judge_scale(lab: Lab, machine: MachineProfile, k: float) -> ScaleChoice:
 
 def choose_packet_scale(lab: Lab, machine: MachineProfile, demand: PacketDemand) -> ScaleChoice:
     """The smallest k of one significant digit at which this machine carries the demand; bounded as `choose_scale`."""
-    k = min(_fitting_packets(lab, machine, demand), _largest(lab, machine))
+    k = min(_fitting_packets(lab, machine, demand), largest_k(lab, machine))
     return judge_packet_scale(lab, machine, demand, k)
 
 
@@ -127,8 +127,8 @@ def judge_packet_scale(lab: Lab, machine: MachineProfile, demand: PacketDemand, 
     return ScaleChoice(k=k, reason=reason, load=load, fits=fits, fitting_k=fitting)
 
 
-def _largest(lab: Lab, machine: MachineProfile) -> float:
-    """The k of the 1-2-5 series that leaves no port slower than it may be."""
+def largest_k(lab: Lab, machine: MachineProfile) -> float:
+    """Return the k of the 1-2-5 series that leaves no port slower than it may be."""
     slowest = min((link.rate.bps for link in lab.links), default=machine.slowest_port.bps)
     return round_down_125(slowest / machine.slowest_port.bps)
 

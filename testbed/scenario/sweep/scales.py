@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from testbed.deploy.records.state import StateDirectory
-from testbed.deploy.scale import ScaleResolution, resolve_scale
+from testbed.deploy.scale import ScaleResolution, machine_profile, resolve_scale
 from testbed.errors import ScenarioError
 from testbed.model import Lab
 from testbed.model.scenario import TopologyRef
 from testbed.plan import plan_lab
-from testbed.plan.scale import PacketDemand
+from testbed.plan.scale import PacketDemand, largest_k
 from testbed.scenario.sweep.packet_demand import packet_demand
 from testbed.scenario.sweep.points import Point, topology_key
+from testbed.scenario.sweep.scale_proof import SCALE_KEY
 from testbed.scenario.transports.registry import transport_class
 
 
@@ -32,6 +34,8 @@ class ScenarioScales:
         self._state = state
         self._measure = measure
         self._known: dict[str, ScaleResolution] = {}
+        self._demanded: dict[str, Sequence[PacketDemand | None]] = {}
+        """What is asked of the machine on each lab, by the key of its topology."""
 
     def __call__(self, topology: TopologyRef, lab: Lab) -> ScaleResolution:
         """Of the lab of a topology, `lab`. Raises `PlanError` where there can be no such lab."""
@@ -39,8 +43,13 @@ class ScenarioScales:
             self._resolve_all()
         key = topology_key(topology)
         if key not in self._known:  # of a point that was made later: its topology says which
-            self._known[key] = resolve_scale(lab, self._state, measure=self._measure)
+            demands = self._demanded.get(_without_scale(topology), (None,))
+            self._known[key] = resolve_scale(lab, self._state, measure=self._measure, demands=demands)
         return self._known[key]
+
+    def largest_k(self, lab: Lab) -> float:
+        """Return the time scale at which the slowest port of a lab is as slow as a port may be."""
+        return largest_k(lab, machine_profile(self._state, measure=self._measure))
 
     def _resolve_all(self) -> None:
         chosen: list[str] = []
@@ -48,7 +57,8 @@ class ScenarioScales:
             lab = self._labs[key]
             if lab.scale.time is None and not self._state.exists(lab.name):
                 chosen.append(key)
-            self._known[key] = resolve_scale(lab, self._state, measure=self._measure, demands=self._demands(key, lab))
+            self._demanded[key] = self._demands(key, lab)
+            self._known[key] = resolve_scale(lab, self._state, measure=self._measure, demands=self._demanded[key])
         if chosen:
             slowest = max((self._known[key] for key in chosen), key=lambda one: one.k)
             self._known.update(dict.fromkeys(chosen, slowest))
@@ -66,3 +76,9 @@ class ScenarioScales:
         if len(by_user) < len(scenarios) or not found:
             found.append(None)
         return list(dict.fromkeys(found))
+
+
+def _without_scale(topology: TopologyRef) -> str:
+    """Return the key of a topology whose time scale is set, as it was before that."""
+    rest = {key: value for key, value in topology.set.items() if key != SCALE_KEY}
+    return topology_key(replace(topology, set=rest))
