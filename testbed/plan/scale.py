@@ -21,9 +21,12 @@ USABLE_SHARE = 0.5
 SLOWEST_PORT = Rate(1_000_000)
 """The automatic scale makes no port slower."""
 ENDPOINT_HOPS = 8
-"""What a packet of a transport in user space costs its two ends and its acknowledgement, in switch hops. Where packets
-are so far apart that each wakes somebody, which is what labs are, 200 to 400 us of CPU were measured on a machine on
-which a hop costs 35 us; in bulk it is 15 to 25 us (`tests/bench/test_uet.py`)."""
+"""What a packet of a transport in user space is taken to cost its two ends and its acknowledgement, in switch hops,
+where that was not measured (`PacketDemand.endpoint_s`)."""
+BULK_SHARE = 0.5
+"""The share of its measured cost that a packet has while all senders begin. Cost is measured where packets are so far
+apart that each wakes somebody; where they crowd, a wake-up serves several. Interpreted, on two cores, 1,200 packets/s
+of UET took 420 to 530 us each, and 4,800 asked of the same machine 290 us."""
 BURST_SHARE = 2.0
 """How much of the machine may be asked for while all senders begin at once. What is late then waits a round trip or
 two in a sender; more, and congestion control sees this machine's queues instead of the fabric's."""
@@ -71,12 +74,14 @@ class PacketDemand:
     """This is what a workload asks of a transport in user space, in the time of the real fabric.
 
     `packets_per_s` is the mean over the time that an ideal fabric needs; `burst_packets_per_s` what all `senders` send
-    together at the rates of their NICs.
+    together at the rates of their NICs. `endpoint_s` is the CPU time that a packet costs its ends and its
+    acknowledgement (s), as measured of this very transport; None where it was not.
     """
 
     packets_per_s: float
     burst_packets_per_s: float
     senders: int
+    endpoint_s: float | None = None
 
 
 def choose_scale(lab: Lab, machine: MachineProfile) -> ScaleChoice:
@@ -118,13 +123,17 @@ def judge_packet_scale(lab: Lab, machine: MachineProfile, demand: PacketDemand, 
     fits = load <= machine.usable_share * (1 + 1e-9) and burst <= machine.burst_share * (1 + 1e-9)
     hops = _demand(lab)[2]
     reason = (
-        f"{demand.packets_per_s / k:,.0f} packets/s of a transport in user space over {hops} switch"
+        f"{demand.packets_per_s / k:,.0f} packets/s of a transport in user space{_of_cost(demand)} over {hops} switch"
         f" {'hop' if hops == 1 else 'hops'} use {load:.0%} of {machine.cores} cores, and {burst:.0%} while"
         f" {demand.senders} {'sender begins' if demand.senders == 1 else 'senders begin'}"
     )
     if not fits:
         reason += f"; k = {fitting:g} would stay within {machine.usable_share:.0%} and {machine.burst_share:.0%}"
     return ScaleChoice(k=k, reason=reason, load=load, fits=fits, fitting_k=fitting)
+
+
+def _of_cost(demand: PacketDemand) -> str:
+    return "" if demand.endpoint_s is None else f", {demand.endpoint_s * 1e6:.0f} us each,"
 
 
 def largest_k(lab: Lab, machine: MachineProfile) -> float:
@@ -143,8 +152,13 @@ def _packet_shares(lab: Lab, machine: MachineProfile, demand: PacketDemand) -> t
     _, _, hops, mtu = _demand(lab)
     if not mtu:
         return 0.0, 0.0
-    each = (hops + ENDPOINT_HOPS) * 8 * mtu / machine.capacity_bps(mtu)
-    return demand.packets_per_s * each, demand.burst_packets_per_s * each
+    hop = 8 * mtu / machine.capacity_bps(mtu)
+    if demand.endpoint_s is None:
+        paced = bulk = ENDPOINT_HOPS * hop
+    else:
+        paced = demand.endpoint_s / machine.cores
+        bulk = BULK_SHARE * paced
+    return demand.packets_per_s * (hops * hop + paced), demand.burst_packets_per_s * (hops * hop + bulk)
 
 
 def _fitting(lab: Lab, machine: MachineProfile) -> float:

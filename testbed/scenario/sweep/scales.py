@@ -17,6 +17,7 @@ from testbed.model import Lab
 from testbed.model.scenario import TopologyRef
 from testbed.plan import plan_lab
 from testbed.plan.scale import PacketDemand, largest_k
+from testbed.scenario.sweep.packet_cost import packet_cost
 from testbed.scenario.sweep.packet_demand import packet_demand
 from testbed.scenario.sweep.points import Point, topology_key
 from testbed.scenario.sweep.scale_proof import SCALE_KEY
@@ -72,7 +73,8 @@ class ScenarioScales:
             plan = plan_lab(lab, k=resolve_scale(lab, self._state, measure=self._measure).k)
             for scenario in by_user:
                 with contextlib.suppress(ScenarioError):  # who runs or foresees that point says what is wrong with it
-                    found.append(packet_demand(scenario, lab, plan))
+                    cost = packet_cost(scenario.transport, self._state, measure=self._measure)
+                    found.append(packet_demand(scenario, lab, plan, None if cost is None else cost.us / 1e6))
         if len(by_user) < len(scenarios) or not found:
             found.append(None)
         return list(dict.fromkeys(found))

@@ -80,6 +80,7 @@ def deploys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deploys:
     monkeypatch.setenv("TESTBED_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("TESTBED_RUN_DIR", str(tmp_path / "run"))
     monkeypatch.setattr("testbed.deploy.scale.machine_profile", lambda state, measure: REFERENCE)
+    monkeypatch.setattr("testbed.scenario.sweep.scales.packet_cost", lambda transport, state, measure: None)
     found = Deploys()
     monkeypatch.setattr("testbed.scenario.sweep.labs.deploy_lab", found.deploy)
     monkeypatch.setattr("testbed.scenario.sweep.labs.destroy_lab", found.destroy)

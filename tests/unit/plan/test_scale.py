@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from testbed.fabric import FabricParams, generate_fabric
@@ -121,6 +123,17 @@ def test_a_packet_costs_its_endpoints_and_its_hops() -> None:
     assert choice.load == pytest.approx(16 * LINE_RATE / 60_000 * (ENDPOINT_HOPS + 3) * 35e-6 / 2)
     assert not choice.fits and choice.fitting_k == 80_000
     assert "3,179 packets/s" in choice.reason and "k = 80000 would" in choice.reason
+
+
+def test_a_measured_cost_counts_in_full_in_the_mean_and_by_half_at_the_beginning() -> None:
+    lab = fabric(hosts=8, gpus=1, mtu=4500)
+    measured = replace(demand(16, 16), endpoint_s=500e-6)
+    choice = judge_packet_scale(lab, SHAPED, measured, 100_000)
+    assert choice.load == pytest.approx(16 * LINE_RATE / 100_000 * (500e-6 + 3 * 35e-6) / 2)
+    assert "packets/s of a transport in user space, 500 us each, over 3 switch hops" in choice.reason
+    crowd = replace(demand(1, 64), endpoint_s=500e-6)
+    burst = 64 * LINE_RATE * (250e-6 + 3 * 35e-6) / 2
+    assert choose_packet_scale(lab, SHAPED, crowd).k == round_up_digit(burst / 2.0)
 
 
 def test_the_packets_fit_and_at_the_next_smaller_digit_they_do_not() -> None:
