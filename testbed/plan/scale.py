@@ -11,13 +11,17 @@ A transport in user space costs more than the hops, and by the packet: `PacketDe
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor, log10
 
 from testbed.model import Lab, LinkKind, NodeKind
 from testbed.units import Rate
 
 USABLE_SHARE = 0.5
+SHARED_BUSY = 0.65
+"""The share of all CPUs that a lab and others are to use at most: the runner comes on top, and 90 % are trusted."""
+LEAST_SHARE = 0.1
+"""A lab may always use this share of the machine, however much others use."""
 SLOWEST_PORT = Rate(1_000_000)
 """The automatic scale makes no port slower."""
 ENDPOINT_HOPS = 8
@@ -52,6 +56,27 @@ class MachineProfile:
     def capacity_bps(self, mtu_bytes: int) -> float:
         """Hop-bits per second with packets of `mtu_bytes`."""
         return self.forwarding_bps * min(1.0, mtu_bytes / self.mtu_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineLoad:
+    """The shares of all CPUs (0..1) that others use: `busy` now, and `steal` for other machines in the last minute."""
+
+    busy: float = 0.0
+    steal: float = 0.0
+
+
+def beside(machine: MachineProfile, others: MachineLoad) -> MachineProfile:
+    """Return what may be asked of a machine that others use, too.
+
+    What is stolen is no longer there, and what others use is not used a second time: together they and a lab are to
+    keep no more than `SHARED_BUSY` of the CPUs busy. Some is always taken, or nothing could run.
+    """
+    share = min(machine.usable_share * (1 - others.steal), SHARED_BUSY - others.busy - others.steal)
+    share = max(LEAST_SHARE, share)
+    if share >= machine.usable_share:
+        return machine
+    return replace(machine, usable_share=share, burst_share=machine.burst_share * share / machine.usable_share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from testbed.collect.machine_load import keep_reading
 from testbed.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, deploy_lab, destroy_lab
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.state import StateDirectory
@@ -96,6 +97,8 @@ class ScenarioLabs:
             self.kept = self._lab.name if self._options.keep else ""
         else:
             self._remove()
+        if clock() != "virtual":
+            keep_reading(self._state)
 
     def _remove(self) -> None:
         lab, self._lab = self._lab, None

@@ -9,14 +9,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
+from testbed.collect.machine_load import watch_machine
 from testbed.deploy.records.state import StateDirectory
-from testbed.deploy.scale import ScaleResolution, machine_profile, resolve_scale
+from testbed.deploy.scale import NO_LOAD, ScaleResolution, machine_profile, resolve_scale
+from testbed.drivers.probing.machine_probe import clock
 from testbed.errors import ScenarioError
 from testbed.model import Lab
 from testbed.model.scenario import TopologyRef
 from testbed.plan import plan_lab
-from testbed.plan.scale import PacketDemand, largest_k
+from testbed.plan.scale import MachineLoad, PacketDemand, largest_k
 from testbed.scenario.sweep.packet_cost import packet_cost
 from testbed.scenario.sweep.packet_demand import packet_demand
 from testbed.scenario.sweep.points import Point, topology_key
@@ -45,7 +48,7 @@ class ScenarioScales:
         key = topology_key(topology)
         if key not in self._known:  # of a point that was made later: its topology says which
             demands = self._demanded.get(_without_scale(topology), (None,))
-            self._known[key] = resolve_scale(lab, self._state, measure=self._measure, demands=demands)
+            self._known[key] = self._resolve(lab, demands)
         return self._known[key]
 
     def largest_k(self, lab: Lab) -> float:
@@ -59,10 +62,18 @@ class ScenarioScales:
             if lab.scale.time is None and not self._state.exists(lab.name):
                 chosen.append(key)
             self._demanded[key] = self._demands(key, lab)
-            self._known[key] = resolve_scale(lab, self._state, measure=self._measure, demands=self._demanded[key])
+            self._known[key] = self._resolve(lab, self._demanded[key])
         if chosen:
             slowest = max((self._known[key] for key in chosen), key=lambda one: one.k)
             self._known.update(dict.fromkeys(chosen, slowest))
+
+    def _resolve(self, lab: Lab, demands: Sequence[PacketDemand | None]) -> ScaleResolution:
+        return resolve_scale(lab, self._state, measure=self._measure, demands=demands, others=self._others)
+
+    @cached_property
+    def _others(self) -> MachineLoad:
+        """What else uses the machine, watched once, before anything of ours runs. Virtual time has no others."""
+        return NO_LOAD if clock() == "virtual" else watch_machine(self._state, keep=self._measure)
 
     def _demands(self, key: str, lab: Lab) -> Sequence[PacketDemand | None]:
         scenarios = [point.scenario for point in self._points if topology_key(point.topology) == key]

@@ -9,8 +9,10 @@ import pytest
 from testbed.fabric import FabricParams, generate_fabric
 from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind
 from testbed.plan import (
+    MachineLoad,
     MachineProfile,
     PacketDemand,
+    beside,
     choose_packet_scale,
     choose_scale,
     judge_packet_scale,
@@ -154,3 +156,28 @@ def test_an_incast_is_bounded_by_its_beginning() -> None:
 def test_no_port_is_made_slower_than_a_megabit_for_packets_either() -> None:
     choice = choose_packet_scale(fabric(hosts=4, gpus=1, mtu=4500), SHAPED, demand(800, 800))
     assert choice.k == 200_000 and not choice.fits
+
+
+# --- beside others ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("busy", "steal", "share"),
+    [
+        (0.0, 0.0, 0.5),
+        (0.15, 0.0, 0.5),
+        (0.25, 0.0, 0.4),
+        (0.5, 0.0, 0.15),
+        (0.9, 0.0, 0.1),
+        (0.0, 0.1, 0.45),
+        (0.2, 0.1, 0.35),
+    ],
+)
+def test_what_others_use_is_left_to_them(busy: float, steal: float, share: float) -> None:
+    found = beside(SHAPED, MachineLoad(busy=busy, steal=steal))
+    assert found.usable_share == pytest.approx(share)
+    assert found.burst_share == pytest.approx(2.0 * share / 0.5)
+
+
+def test_a_machine_that_nobody_else_uses_stays_as_it_is() -> None:
+    assert beside(SHAPED, MachineLoad(busy=0.1)) is SHAPED
