@@ -18,9 +18,9 @@ from testbed.model import Lab, LinkKind, NodeKind
 from testbed.units import Rate
 
 USABLE_SHARE = 0.5
-SHARED_BUSY = 0.65
+SHARED_BUSY = 0.7
 """The share of all CPUs that a lab and others are to use at most: the runner comes on top, and 90 % are trusted."""
-LEAST_SHARE = 0.1
+LEAST_SHARE = 0.2
 """A lab may always use this share of the machine, however much others use."""
 SLOWEST_PORT = Rate(1_000_000)
 """The automatic scale makes no port slower."""

@@ -166,11 +166,11 @@ def test_no_port_is_made_slower_than_a_megabit_for_packets_either() -> None:
     [
         (0.0, 0.0, 0.5),
         (0.15, 0.0, 0.5),
-        (0.25, 0.0, 0.4),
-        (0.5, 0.0, 0.15),
-        (0.9, 0.0, 0.1),
+        (0.3, 0.0, 0.4),
+        (0.5, 0.0, 0.2),
+        (0.9, 0.0, 0.2),
         (0.0, 0.1, 0.45),
-        (0.2, 0.1, 0.35),
+        (0.2, 0.1, 0.4),
     ],
 )
 def test_what_others_use_is_left_to_them(busy: float, steal: float, share: float) -> None:
