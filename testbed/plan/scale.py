@@ -100,13 +100,15 @@ class PacketDemand:
 
     `packets_per_s` is the mean over the time that an ideal fabric needs; `burst_packets_per_s` what all `senders` send
     together at the rates of their NICs. `endpoint_s` is the CPU time that a packet costs its ends and its
-    acknowledgement (s), as measured of this very transport; None where it was not.
+    acknowledgement (s), as measured of this very transport; None where it was not. `ideal_s` is the time (s) that an
+    ideal fabric needs for all of it.
     """
 
     packets_per_s: float
     burst_packets_per_s: float
     senders: int
     endpoint_s: float | None = None
+    ideal_s: float = 0.0
 
 
 def choose_scale(lab: Lab, machine: MachineProfile) -> ScaleChoice:
@@ -207,6 +209,14 @@ def round_up_digit(value: float) -> float:
         return 1.0
     decade = 10.0 ** floor(log10(value))
     return ceil(value / decade * (1 - 1e-9)) * decade
+
+
+def round_down_digit(value: float) -> float:
+    """The last number of one significant digit that is not above `value`; at least 1."""
+    if value <= 1:
+        return 1.0
+    decade = 10.0 ** floor(log10(value))
+    return floor(value / decade * (1 + 1e-9)) * decade
 
 
 def round_down_125(value: float) -> float:

@@ -42,4 +42,5 @@ def packet_demand(scenario: Scenario, lab: Lab, plan: LabPlan, endpoint_s: float
         burst_packets_per_s=burst * plan.k,
         senders=len(frames),
         endpoint_s=endpoint_s,
+        ideal_s=took_s / plan.k,
     )

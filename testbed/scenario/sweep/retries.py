@@ -8,11 +8,12 @@ of an expectation) stay at one k, so the others of such a group are run again wi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from testbed.model.scenario import Expectation, TopologyRef
-from testbed.plan.scale import round_up_digit
+from testbed.plan.scale import round_down_digit, round_up_digit
 from testbed.results import EarlierTry, PointResult
 from testbed.scenario.sweep.points import Point
 from testbed.scenario.sweep.scale_proof import scaled_to
@@ -27,6 +28,8 @@ SATURATED_BUSY, SATURATED_FACTOR = 0.97, 2.5
 """Where every CPU was busy all the time, nobody knows how much was asked of them."""
 TARGET_BUSY = 0.65
 """The share of all CPUs that the next try is to keep busy; trust checks allow 90 %."""
+USABLE_LIMIT = 0.8
+"""The share of its time limit that a slower try may be expected to take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,13 +89,14 @@ def plan_retries(
         and len(results[point.name].earlier_tries) < point.scenario.repeat.retries
     }
     wanted = {name: results[name].lab.k * asked_factor(results[name]) for name in invalid if results[name].lab.k_auto}
-    k = round_up_digit(max(wanted.values())) if wanted else 0.0
     again = invalid | _with_partners(set(wanted), list(results.values()), expect)
+    k = round_up_digit(max(wanted.values())) if wanted else 0.0
+    k = min([k, *(_longest_k(point, results[point.name]) for point in points if point.name in again)])
     found = []
     for point in points:
         if point.name in again:
             result = results[point.name]
-            new = larger_k(point.topology, k) if k and result.lab.k_auto else None
+            new = larger_k(point.topology, k) if result.lab.k_auto and k > result.lab.k else None
             if point.name in invalid:
                 found.append(Retry(point=point, k=new, why=reasons_of(result)[0]))
             elif new is not None:
@@ -120,6 +124,15 @@ def tries_told(results: Sequence[PointResult]) -> list[str]:
                 f"{at}try {number} at k = {result.lab.k:g} counts: try {number - 1}{slower} did not, {last.reasons[0]}"
             )
     return said
+
+
+def _longest_k(point: Point, result: PointResult) -> float:
+    """Return the largest k at which a point's runs are expected to end in their time limit; infinite without one."""
+    workload = point.scenario.workload
+    longest_s = max((run.elapsed_s for run in result.runs if run.complete), default=0.0)
+    if workload.duration is not None or not longest_s:
+        return math.inf
+    return round_down_digit(result.lab.k * USABLE_LIMIT * workload.time_limit.seconds / longest_s)
 
 
 def _with_partners(names: set[str], results: Sequence[PointResult], expect: Sequence[Expectation]) -> set[str]:

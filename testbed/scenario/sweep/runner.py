@@ -28,7 +28,7 @@ from testbed.scenario.run.workload_runner import TimeLimitReached, WorkloadRunne
 from testbed.scenario.sweep.approximations import approximations
 from testbed.scenario.sweep.as_run import scenario_as_run
 from testbed.scenario.sweep.points import Point
-from testbed.scenario.sweep.retries import Retry, plan_retries, taking_over, tries_told
+from testbed.scenario.sweep.retries import Retry, plan_retries, reasons_of, taking_over, tries_told
 from testbed.scenario.sweep.verdict import decide_verdict, evaluate_expectations
 
 
@@ -143,6 +143,8 @@ class _Sweep:
         self._done: dict[str, PointResult] = {}
         self.retry: Retry | None = None
         """Why the point that is run now is run again; None in the first tries."""
+        self._given_up: dict[str, str] = {}
+        """The points whose further try took too long, and a sentence about it."""
         if previous is not None:
             self._take_over(previous)
 
@@ -175,7 +177,8 @@ class _Sweep:
         Where time is counted in instructions, a point that has no other k would do the very same again.
         """
         larger_k = labs.larger_k if isinstance(labs, RescalableLabs) else _keep_k
-        found = plan_retries(self._points, self._done, self.scenario.expect, larger_k)
+        open_points = [point for point in self._points if point.name not in self._given_up]
+        found = plan_retries(open_points, self._done, self.scenario.expect, larger_k)
         return [retry for retry in found if retry.k is not None] if clock() == "virtual" else found
 
     def add(self, point: Point, lab: LiveLab, outcome: PointOutcome, number: int) -> None:
@@ -185,6 +188,12 @@ class _Sweep:
                 self._done[point.name] = outcome.result
             if _may_run_again(point, outcome):
                 outcome.failure = None
+        elif isinstance(outcome.failure, TimeLimitReached):
+            outcome.failure = None
+            said = f"{self.retry.announcement}: this try met its time limit and does not count"
+            self._given_up[point.name] = said
+            if not reasons_of(self._done[point.name]):
+                self.incomplete = said  # it was run again for the comparison, which needs both at one k
         elif ended:  # of a try that did not end the one before it is kept
             self._done[point.name] = taking_over(outcome.result, self._done[point.name], self.retry.why)
         for sentence in approximations(lab, point.scenario):
@@ -208,7 +217,9 @@ class _Sweep:
             incomplete=incomplete,
             points=results,
             expectations=expectations,
-            verdict=decide_verdict(results, expectations, incomplete=incomplete, tries=tries_told(results)),
+            verdict=decide_verdict(
+                results, expectations, incomplete=incomplete, tries=[*tries_told(results), *self._given_up.values()]
+            ),
             command=list(self._command),
             wall_s=round(time.monotonic() - self._begin, 3),
             earlier=earlier,

@@ -26,6 +26,9 @@ from testbed.scenario.sweep.points import Point, topology_key
 from testbed.scenario.sweep.scale_proof import SCALE_KEY
 from testbed.scenario.transports.registry import transport_class
 
+USABLE_LIMIT = 0.6
+"""The share of its time limit that an ideal fabric may take: real ones take longer."""
+
 
 class ScenarioScales:
     """Of the labs of these points, by `topology_key`. `measure` as of `deploy.scale.machine_profile`."""
@@ -68,7 +71,17 @@ class ScenarioScales:
             self._known.update(dict.fromkeys(chosen, slowest))
 
     def _resolve(self, lab: Lab, demands: Sequence[PacketDemand | None]) -> ScaleResolution:
-        return resolve_scale(lab, self._state, measure=self._measure, demands=demands, others=self._others)
+        """Leaves room for others, unless the slower runs would then not end in their time limit."""
+        found = resolve_scale(lab, self._state, measure=self._measure, demands=demands, others=self._others)
+        ideal_s = max((demand.ideal_s for demand in demands if demand is not None), default=0.0)
+        limit_s = min(point.scenario.workload.time_limit.seconds for point in self._points)
+        if found.k * ideal_s <= USABLE_LIMIT * limit_s:
+            return found
+        alone = resolve_scale(lab, self._state, measure=self._measure, demands=demands)
+        if alone.k == found.k:
+            return found
+        reason = f"{alone.reason}; room for others would take the runs beyond their time limit"
+        return replace(alone, reason=reason, others=self._others)
 
     @cached_property
     def _others(self) -> MachineLoad:

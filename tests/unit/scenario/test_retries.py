@@ -21,6 +21,8 @@ from testbed.results import (
 )
 from testbed.scenario import Progress, run_sweep
 from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.run.point import PointOutcome, PointRunner
+from testbed.scenario.run.workload_runner import TimeLimitReached
 from testbed.scenario.sweep.points import Point, plan_points
 from testbed.scenario.sweep.retries import asked_factor, plan_retries, tries_told
 from testbed.spec.scenario.file import load_scenario_text
@@ -96,6 +98,20 @@ def test_points_that_are_compared_stay_at_one_k() -> None:
     values = [retry.point.values["transport.kind"] for retry in retries]
     assert values == ["tcp", "tcp"]
     assert retries[1].why == "it is compared with a point that is run at another k"
+
+
+def test_a_slower_try_must_end_in_its_time_limit() -> None:
+    points = points_of(SWEEP.replace("bytes: 1MB", "bytes: 1MB, time_limit: 10s"))
+    results = results_of(points, 0.99, 0.5, 0.5, 0.5)
+    name = points[0].name
+
+    def lasting(seconds: float) -> dict[str, PointResult]:
+        runs = [replace(run, elapsed_s=seconds) for run in results[name].runs]
+        return results | {name: replace(results[name], runs=runs)}
+
+    assert [retry.k for retry in plan_retries(points, lasting(2.0), (), any_k)] == [5000]
+    assert [retry.k for retry in plan_retries(points, lasting(5.0), (), any_k)] == [3000]
+    assert [retry.k for retry in plan_retries(points, lasting(9.0), (), any_k)] == [None]
 
 
 def test_a_k_of_the_file_stays() -> None:
@@ -202,6 +218,29 @@ def test_a_second_try_that_is_invalid_too_is_the_last(busy: Callable[..., None])
     assert labs.asked == [{}, {}]
     assert record.verdict.outcome is Outcome.INVALID
     assert tries_told(record.points)[0].startswith("try 2 at k = 4000 counts: try 1 did not, run 1")
+
+
+def test_a_try_that_meets_its_time_limit_leaves_the_one_before(
+    busy: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy(0.95, 0.5)
+    ran = PointRunner.run
+    tries: list[float] = []
+
+    def run(self: PointRunner) -> PointOutcome:
+        outcome = ran(self)
+        tries.append(self.lab.plan.k)
+        if len(tries) > 1:
+            outcome.failure = TimeLimitReached(60.0, {"h1": 3})
+        return outcome
+
+    monkeypatch.setattr(PointRunner, "run", run)
+    asked = timed_scenario()
+    record = run_sweep(asked, plan_points(asked), Labs())
+    assert tries == [4000, 6000]
+    assert record.verdict.outcome is Outcome.INVALID and not record.incomplete
+    assert "this try met its time limit" in record.verdict.reasons[-1]
+    assert (record.points[0].lab.k, record.points[0].earlier_tries) == (4000, [])
 
 
 def test_a_try_that_ends_early_leaves_the_one_before(busy: Callable[..., None]) -> None:

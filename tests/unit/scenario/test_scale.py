@@ -95,6 +95,17 @@ def test_labs_of_one_scenario_have_one_scale(tmp_path: Path) -> None:
     assert ks(alone) == [8000.0]
 
 
+def test_room_for_others_ends_where_the_time_limit_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = MachineLoad(busy=0.5)
+    monkeypatch.setattr("testbed.scenario.sweep.scales.watch_machine", lambda state, keep: load)
+    short = sweep_of(tmp_path, "kind: permutation, bytes: 8bdp")
+    assert ks(short) == [80_000.0]
+    long = sweep_of(tmp_path, "kind: permutation, bytes: 8MB, time_limit: 10s")
+    assert ks(long) == [40_000.0]
+    scales = ScenarioScales(long.points, long.labs, StateDirectory())
+    assert "beyond their time limit" in scales(long.points[0].topology, long.lab_of(long.points[0])).reason
+
+
 def test_a_scale_that_is_given_stays(tmp_path: Path) -> None:
     matrix = "matrix: {scale.time: [4000, 80000]}\n"
     assert ks(sweep_of(tmp_path, "kind: permutation, bytes: 8bdp", matrix)) == [4000.0, 80_000.0]
