@@ -20,6 +20,8 @@ from testbed.units import Rate
 USABLE_SHARE = 0.5
 SHARED_BUSY = 0.7
 """The share of all CPUs that a lab and others are to use at most: the runner comes on top, and 90 % are trusted."""
+UNDISTURBED = 0.97
+"""Others that leave so much of its share to a lab are nobody worth naming."""
 LEAST_SHARE = 0.2
 """A lab may always use this share of the machine, however much others use."""
 SLOWEST_PORT = Rate(1_000_000)
@@ -74,7 +76,7 @@ def beside(machine: MachineProfile, others: MachineLoad) -> MachineProfile:
     """
     share = min(machine.usable_share * (1 - others.steal), SHARED_BUSY - others.busy - others.steal)
     share = max(LEAST_SHARE, share)
-    if share >= machine.usable_share:
+    if share >= UNDISTURBED * machine.usable_share:
         return machine
     return replace(machine, usable_share=share, burst_share=machine.burst_share * share / machine.usable_share)
 
