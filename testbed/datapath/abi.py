@@ -40,6 +40,8 @@ class ClassFlag(enum.IntFlag):
     STRICT = 16
     MARK_BY_KERNEL = 1 << 16
     """A qdisc of the kernel marks, and our program only counts."""
+    COUNT_MARKS = 1 << 17
+    """Packets that may be marked are counted by the depth that decided."""
 
 
 MARK_AT_FLAGS: Mapping[MarkAt, int] = MappingProxyType(

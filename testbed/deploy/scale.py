@@ -16,8 +16,10 @@ from testbed.drivers.probing.machine_probe import clock
 from testbed.errors import LabNotFound
 from testbed.model import Lab
 from testbed.plan import (
+    MachineLoad,
     MachineProfile,
     PacketDemand,
+    beside,
     choose_packet_scale,
     choose_scale,
     judge_packet_scale,
@@ -33,17 +35,24 @@ VIRTUAL_SLOWEST_PORT = Rate(200_000)
 """What a lab may use in virtual time, and how slow its ports may become for that (see `in_virtual_time`)."""
 
 
+NO_LOAD = MachineLoad()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleResolution:
     """`k`, why, and a warning where it asks more of the machine than it has.
 
-    `slowest`: no larger k was to be chosen.
+    `slowest`: no larger k was to be chosen. `load` is the share of the CPUs that the traffic is expected to use, which
+    is a `bound` where nothing is known of it but that all NICs may send at once. `others` is what else used them.
     """
 
     k: float
     reason: str
     warning: str = ""
     slowest: bool = False
+    load: float = 0.0
+    bound: bool = True
+    others: MachineLoad = NO_LOAD
 
 
 def machine_profile(state: StateDirectory, *, measure: bool = True) -> MachineProfile:
@@ -87,21 +96,38 @@ def in_virtual_time(machine: MachineProfile) -> MachineProfile:
 
 
 def resolve_scale(
-    lab: Lab, state: StateDirectory, *, measure: bool = True, demands: Sequence[PacketDemand | None] = (None,)
+    lab: Lab,
+    state: StateDirectory,
+    *,
+    measure: bool = True,
+    demands: Sequence[PacketDemand | None] = (None,),
+    others: MachineLoad = NO_LOAD,
 ) -> ScaleResolution:
     """The k of a lab on this machine. A running lab keeps its k, so that deploying twice changes nothing.
 
     `measure` as of `machine_profile`. `demands` are of what is going to run on it, one after the other: packets of a
     transport in user space, or None for all NICs sending at once by the kernel. The one that asks for most decides.
+    `others` is what else uses the machine, for which room is left.
     """
     profile = machine_profile(state, measure=measure)
     if clock() == "virtual":
         profile = in_virtual_time(profile)
+    shared = beside(profile, others)
+    found = _resolve(lab, state, shared, demands)
+    crowd = "" if shared is profile else _of_others(others)
+    of_reference = "" if profile is not REFERENCE else " (of a reference machine: this one was not measured)"
+    return replace(found, reason=found.reason + crowd + of_reference, others=others)
+
+
+def _resolve(
+    lab: Lab, state: StateDirectory, profile: MachineProfile, demands: Sequence[PacketDemand | None]
+) -> ScaleResolution:
     if lab.scale.time is not None:
         return _given(lab, profile, demands, lab.scale.time, "fixed by the file", "this machine cannot carry")
     if (k := _deployed_k(lab, state)) is not None:
         if all(demand is None for demand in demands):
-            return ScaleResolution(k=k, reason="as deployed")  # by this very rule, or another machine's
+            # by this very rule, or another machine's
+            return ScaleResolution(k=k, reason="as deployed", load=_expected_load(lab, profile, demands, k)[0])
         return _given(lab, profile, demands, k, "as deployed", f"{lab.name} is deployed, and this machine cannot carry")
     choices = [
         choose_scale(lab, profile) if demand is None else choose_packet_scale(lab, profile, demand)
@@ -111,9 +137,25 @@ def resolve_scale(
     # that all NICs of a large fabric cannot send at once is known to who makes one; traffic that is going to run must
     crowded = [one for one, demand in zip(choices, demands, strict=True) if demand is not None and not one.fits]
     warning = f"this machine cannot carry k = {choice.k:g}: {crowded[0].reason}" if crowded else ""
+    load, bound = _expected_load(lab, profile, demands, choice.k)
     return ScaleResolution(
-        k=choice.k, reason=choice.reason + _of_reference(profile), warning=warning, slowest=bool(crowded)
+        k=choice.k, reason=choice.reason, warning=warning, slowest=bool(crowded), load=load, bound=bound
     )
+
+
+def _expected_load(
+    lab: Lab, profile: MachineProfile, demands: Sequence[PacketDemand | None], k: float
+) -> tuple[float, bool]:
+    """Return the largest share of the machine that what is going to run uses at `k`, and whether it is a bound."""
+    known = [judge_packet_scale(lab, profile, demand, k).load for demand in demands if demand is not None]
+    if len(known) == len(demands):
+        return max(known), False
+    return max([*known, judge_scale(lab, profile, k).load]), True
+
+
+def _of_others(others: MachineLoad) -> str:
+    stolen = f", and {others.steal:.0%} were stolen in the last minute" if others.steal >= 0.005 else ""
+    return f"; others keep {others.busy:.0%} of the CPUs busy now{stolen}, for which room is left"
 
 
 def _deployed_k(lab: Lab, state: StateDirectory) -> float | None:
@@ -134,8 +176,5 @@ def _given(
     ]
     worst = max(choices, key=lambda one: (not one.fits, one.fitting_k))
     warning = "" if worst.fits else f"{complaint} k = {k:g}: {worst.reason}"
-    return ScaleResolution(k=k, reason=f"{reason}: {worst.reason}{_of_reference(profile)}", warning=warning)
-
-
-def _of_reference(profile: MachineProfile) -> str:
-    return " (of a reference machine: this one was not measured)" if profile is REFERENCE else ""
+    load, bound = _expected_load(lab, profile, demands, k)
+    return ScaleResolution(k=k, reason=f"{reason}: {worst.reason}", warning=warning, load=load, bound=bound)

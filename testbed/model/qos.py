@@ -130,6 +130,8 @@ class QosProfile:
     buffer: Buffer = field(default_factory=Buffer)
     load_balancing: LoadBalancing = field(default_factory=LoadBalancing)
     trimming: bool = False
+    marks_account: bool = True
+    """Packets that may be marked are counted by the depth of their queue, for the marking curves of reports."""
     watchdog: Watchdog | None = None
     base_rtt: Duration | None = None
     """Base RTT of the bandwidth-delay product, real time; None: modelled from the topology's longest path."""

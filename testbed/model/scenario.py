@@ -141,6 +141,8 @@ class Repeat:
 
     runs: int = 1
     seed: int = 1
+    retries: int = 0
+    """How often a point is run once more whose runs are invalid because the machine did not keep up."""
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -31,9 +31,11 @@ from testbed.plan.operations import (
     VethEnd,
 )
 from testbed.plan.scale import (
+    MachineLoad,
     MachineProfile,
     PacketDemand,
     ScaleChoice,
+    beside,
     choose_packet_scale,
     choose_scale,
     judge_packet_scale,
@@ -57,6 +59,7 @@ __all__ = [
     "HostPlan",
     "InstallPort",
     "LabPlan",
+    "MachineLoad",
     "MachineProfile",
     "Neighbor",
     "Operation",
@@ -72,6 +75,7 @@ __all__ = [
     "StartRouting",
     "SwitchPlan",
     "VethEnd",
+    "beside",
     "choose_packet_scale",
     "choose_scale",
     "describe_operation",

@@ -292,6 +292,8 @@ class PortProfile:
     control_class: int
     trimmed_class: int
     trimming: bool
+    marks_account: bool = True
+    """Marks of its queues are counted by depth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

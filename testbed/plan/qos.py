@@ -397,6 +397,7 @@ def _profile(
         control_class=control,
         trimmed_class=max(strict, default=control),
         trimming=switch and profile.trimming,
+        marks_account=profile.marks_account,
     )
 
 

@@ -11,19 +11,28 @@ A transport in user space costs more than the hops, and by the packet: `PacketDe
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor, log10
 
 from testbed.model import Lab, LinkKind, NodeKind
 from testbed.units import Rate
 
 USABLE_SHARE = 0.5
+SHARED_BUSY = 0.7
+"""The share of all CPUs that a lab and others are to use at most: the runner comes on top, and 90 % are trusted."""
+UNDISTURBED = 0.97
+"""Others that leave so much of its share to a lab are nobody worth naming."""
+LEAST_SHARE = 0.2
+"""A lab may always use this share of the machine, however much others use."""
 SLOWEST_PORT = Rate(1_000_000)
 """The automatic scale makes no port slower."""
 ENDPOINT_HOPS = 8
-"""What a packet of a transport in user space costs its two ends and its acknowledgement, in switch hops. Where packets
-are so far apart that each wakes somebody, which is what labs are, 200 to 400 us of CPU were measured on a machine on
-which a hop costs 35 us; in bulk it is 15 to 25 us (`tests/bench/test_uet.py`)."""
+"""What a packet of a transport in user space is taken to cost its two ends and its acknowledgement, in switch hops,
+where that was not measured (`PacketDemand.endpoint_s`)."""
+BULK_SHARE = 0.5
+"""The share of its measured cost that a packet has while all senders begin. Cost is measured where packets are so far
+apart that each wakes somebody; where they crowd, a wake-up serves several. Interpreted, on two cores, 1,200 packets/s
+of UET took 420 to 530 us each, and 4,800 asked of the same machine 290 us."""
 BURST_SHARE = 2.0
 """How much of the machine may be asked for while all senders begin at once. What is late then waits a round trip or
 two in a sender; more, and congestion control sees this machine's queues instead of the fabric's."""
@@ -52,6 +61,27 @@ class MachineProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MachineLoad:
+    """The shares of all CPUs (0..1) that others use: `busy` now, and `steal` for other machines in the last minute."""
+
+    busy: float = 0.0
+    steal: float = 0.0
+
+
+def beside(machine: MachineProfile, others: MachineLoad) -> MachineProfile:
+    """Return what may be asked of a machine that others use, too.
+
+    What is stolen is no longer there, and what others use is not used a second time: together they and a lab are to
+    keep no more than `SHARED_BUSY` of the CPUs busy. Some is always taken, or nothing could run.
+    """
+    share = min(machine.usable_share * (1 - others.steal), SHARED_BUSY - others.busy - others.steal)
+    share = max(LEAST_SHARE, share)
+    if share >= UNDISTURBED * machine.usable_share:
+        return machine
+    return replace(machine, usable_share=share, burst_share=machine.burst_share * share / machine.usable_share)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleChoice:
     """A time scale and what it means for the machine.
 
@@ -71,12 +101,16 @@ class PacketDemand:
     """This is what a workload asks of a transport in user space, in the time of the real fabric.
 
     `packets_per_s` is the mean over the time that an ideal fabric needs; `burst_packets_per_s` what all `senders` send
-    together at the rates of their NICs.
+    together at the rates of their NICs. `endpoint_s` is the CPU time that a packet costs its ends and its
+    acknowledgement (s), as measured of this very transport; None where it was not. `ideal_s` is the time (s) that an
+    ideal fabric needs for all of it.
     """
 
     packets_per_s: float
     burst_packets_per_s: float
     senders: int
+    endpoint_s: float | None = None
+    ideal_s: float = 0.0
 
 
 def choose_scale(lab: Lab, machine: MachineProfile) -> ScaleChoice:
@@ -85,7 +119,7 @@ def choose_scale(lab: Lab, machine: MachineProfile) -> ScaleChoice:
     A fabric too large for that keeps its slowest port instead: routing and probes share the ports, and nobody
     sends from a thousand NICs of a small machine at once. `fits` is then False.
     """
-    return judge_scale(lab, machine, min(_fitting(lab, machine), _largest(lab, machine)))
+    return judge_scale(lab, machine, min(_fitting(lab, machine), largest_k(lab, machine)))
 
 
 def judge_scale(lab: Lab, machine: MachineProfile, k: float) -> ScaleChoice:
@@ -107,7 +141,7 @@ def judge_scale(lab: Lab, machine: MachineProfile, k: float) -> ScaleChoice:
 
 def choose_packet_scale(lab: Lab, machine: MachineProfile, demand: PacketDemand) -> ScaleChoice:
     """The smallest k of one significant digit at which this machine carries the demand; bounded as `choose_scale`."""
-    k = min(_fitting_packets(lab, machine, demand), _largest(lab, machine))
+    k = min(_fitting_packets(lab, machine, demand), largest_k(lab, machine))
     return judge_packet_scale(lab, machine, demand, k)
 
 
@@ -118,7 +152,7 @@ def judge_packet_scale(lab: Lab, machine: MachineProfile, demand: PacketDemand, 
     fits = load <= machine.usable_share * (1 + 1e-9) and burst <= machine.burst_share * (1 + 1e-9)
     hops = _demand(lab)[2]
     reason = (
-        f"{demand.packets_per_s / k:,.0f} packets/s of a transport in user space over {hops} switch"
+        f"{demand.packets_per_s / k:,.0f} packets/s of a transport in user space{_of_cost(demand)} over {hops} switch"
         f" {'hop' if hops == 1 else 'hops'} use {load:.0%} of {machine.cores} cores, and {burst:.0%} while"
         f" {demand.senders} {'sender begins' if demand.senders == 1 else 'senders begin'}"
     )
@@ -127,8 +161,12 @@ def judge_packet_scale(lab: Lab, machine: MachineProfile, demand: PacketDemand, 
     return ScaleChoice(k=k, reason=reason, load=load, fits=fits, fitting_k=fitting)
 
 
-def _largest(lab: Lab, machine: MachineProfile) -> float:
-    """The k of the 1-2-5 series that leaves no port slower than it may be."""
+def _of_cost(demand: PacketDemand) -> str:
+    return "" if demand.endpoint_s is None else f", {demand.endpoint_s * 1e6:.0f} us each,"
+
+
+def largest_k(lab: Lab, machine: MachineProfile) -> float:
+    """Return the k of the 1-2-5 series that leaves no port slower than it may be."""
     slowest = min((link.rate.bps for link in lab.links), default=machine.slowest_port.bps)
     return round_down_125(slowest / machine.slowest_port.bps)
 
@@ -143,8 +181,13 @@ def _packet_shares(lab: Lab, machine: MachineProfile, demand: PacketDemand) -> t
     _, _, hops, mtu = _demand(lab)
     if not mtu:
         return 0.0, 0.0
-    each = (hops + ENDPOINT_HOPS) * 8 * mtu / machine.capacity_bps(mtu)
-    return demand.packets_per_s * each, demand.burst_packets_per_s * each
+    hop = 8 * mtu / machine.capacity_bps(mtu)
+    if demand.endpoint_s is None:
+        paced = bulk = ENDPOINT_HOPS * hop
+    else:
+        paced = demand.endpoint_s / machine.cores
+        bulk = BULK_SHARE * paced
+    return demand.packets_per_s * (hops * hop + paced), demand.burst_packets_per_s * (hops * hop + bulk)
 
 
 def _fitting(lab: Lab, machine: MachineProfile) -> float:
@@ -168,6 +211,14 @@ def round_up_digit(value: float) -> float:
         return 1.0
     decade = 10.0 ** floor(log10(value))
     return ceil(value / decade * (1 - 1e-9)) * decade
+
+
+def round_down_digit(value: float) -> float:
+    """The last number of one significant digit that is not above `value`; at least 1."""
+    if value <= 1:
+        return 1.0
+    decade = 10.0 ** floor(log10(value))
+    return floor(value / decade * (1 + 1e-9)) * decade
 
 
 def round_down_125(value: float) -> float:

@@ -187,6 +187,16 @@ class PredictedMetric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierTry:
+    """A try of a point that does not count, because a later one was made; `reasons` say why it was."""
+
+    lab: LabSummary
+    runs: list[RunResult]
+    metrics: list[MetricSummary]
+    reasons: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PointResult:
     """One point of the matrix: a topology, a transport and a workload, run `repeat.runs` times.
 
@@ -204,6 +214,8 @@ class PointResult:
     predictions: list[PredictedMetric] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Approximations that this point's workload makes."""
+    earlier_tries: list[EarlierTry] = field(default_factory=list)
+    """The tries before the one that counts, in their order: everything else here is of the last one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

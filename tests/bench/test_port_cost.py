@@ -1,4 +1,4 @@
-"""What the full port set costs: CPU time of a forwarded packet over plain veths, and time at bring-up."""
+"""What the full port set costs: CPU time of a forwarded packet over plain and shaped veths, and time at bring-up."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from testbed.plan.operations import (
     Operation,
     SetSysctl,
     SetUp,
+    ShapePort,
     VethEnd,
 )
 from testbed.spec import load_topology_text
@@ -39,10 +40,13 @@ from testbed.spec import load_topology_text
 pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(900)]
 
 PUMP = Path(__file__).with_name("tcp_pump.py")
+HOP_TIMER = Path(__file__).with_name("hop_timer.py")
 HOPS = 4
 WARM_UP_S = 0.5
 MEASURE_S = 1.5
 ROUNDS = 7
+SENDS = 2000
+PACED_US = 500.0
 QOS = """
 name: cost
 scale: {time: 1}
@@ -64,8 +68,11 @@ topology:
 
 
 @contextmanager
-def chain(name: str, cpu: int, *, ports: bool) -> Iterator[NetnsKernel]:
-    """h - s1 - ... - z with static routes, all of it received on one CPU; `ports`: with the full port set."""
+def chain(name: str, cpu: int, *, ports: bool, shaped: bool = False, qos_text: str = QOS) -> Iterator[NetnsKernel]:
+    """h - s1 - ... - z with static routes, all of it received on one CPU; `ports`: with the full port set.
+
+    `shaped` ports have HTB at the same rate, and nothing else. `qos_text` is the topology whose QoS full ports have.
+    """
     nodes = ["h", *(f"s{number}" for number in range(1, HOPS + 1)), "z"]
     kernel = NetnsKernel(name)
     run = Path(f"/run/testbed-bench-{name}-{os.getpid()}")
@@ -73,12 +80,12 @@ def chain(name: str, cpu: int, *, ports: bool) -> Iterator[NetnsKernel]:
     try:
         identities = dict(kernel.create_nodes([CreateNode(node=node, cpu_slot=cpu) for node in nodes]))
         kernel.publish()
-        operations, installs = _chain_operations(nodes)
+        operations, installs = _chain_operations(nodes, qos_text)
         if ports:
-            qos = plan_lab(load_topology_text(QOS, file="cost"), k=1).qos
+            qos = plan_lab(load_topology_text(qos_text, file="cost"), k=1).qos
             assert qos is not None
             kernel.use_data_path(PortInstaller.load(pins.lab_directory(run), qos, installs))
-        kernel.apply([item for item in operations if ports or not isinstance(item, InstallPort)])
+        kernel.apply([one for item in operations if (one := _realised(item, ports=ports, shaped=shaped)) is not None])
         yield kernel
     finally:
         kernel.remove(identities)
@@ -89,12 +96,23 @@ def chain(name: str, cpu: int, *, ports: bool) -> Iterator[NetnsKernel]:
             run.rmdir()
 
 
-def _chain_operations(nodes: list[str]) -> tuple[list[Operation], list[InstallPort]]:
+def _realised(item: Operation, *, ports: bool, shaped: bool) -> Operation | None:
+    """What stands for an operation in this chain: a full port, a shaped one, or none."""
+    if ports or not isinstance(item, InstallPort):
+        return item
+    if not shaped:
+        return None
+    return ShapePort(
+        node=item.node, name=item.name, ifindex=item.ifindex, rate_bps=item.rate_bps, burst_bytes=item.burst_bytes
+    )
+
+
+def _chain_operations(nodes: list[str], qos_text: str) -> tuple[list[Operation], list[InstallPort]]:
     operations: list[Operation] = [SetSysctl(node=node, key="net/ipv4/ip_forward", value="1") for node in nodes[1:-1]]
     operations += [
         SetSysctl(node=node, key="net/ipv4/fib_multipath_hash_policy", value="1", optional=True) for node in nodes[1:-1]
     ]
-    qos = plan_lab(load_topology_text(QOS, file="cost"), k=1).qos
+    qos = plan_lab(load_topology_text(qos_text, file="cost"), k=1).qos
     assert qos is not None
     switch = next(index for index, item in enumerate(qos.profiles) if item.switch)
     host = next(index for index, item in enumerate(qos.profiles) if not item.switch)
@@ -167,6 +185,31 @@ def cpu_per_packet_us(kernel: NetnsKernel, name: str, cpu: int) -> float:
     return elapsed / packets * 1e6
 
 
+def send_us(name: str, cpu: int, gap_us: float) -> float:
+    """What sending a datagram through the whole chain takes, in us and as the median: one every `gap_us`, or in bulk.
+
+    The ports of all nodes receive on the sender's CPU, so the kernel forwards the datagram to its end before the
+    sender's system call returns. Data is of the lossless class, and may be marked.
+    """
+    argv = ["taskset", "-c", str(cpu), "ip", "netns", "exec", f"{name}-h", sys.executable, str(HOP_TIMER)]
+    words = [f"10.9.{HOPS}.2", "9001", str(26 << 2 | 2), str(gap_us), str(SENDS)]
+    done = subprocess.run([*argv, *words], check=True, capture_output=True, text=True, timeout=60)
+    return float(done.stdout)
+
+
+@contextmanager
+def draining(name: str) -> Iterator[None]:
+    """A socket at the end of the chain that takes what arrives."""
+    argv = ["ip", "netns", "exec", f"{name}-z", sys.executable, str(PUMP.with_name("udp_flow.py")), "sink", "9001"]
+    process = subprocess.Popen(argv, **PIPES)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
 def packet_hops(kernel: NetnsKernel) -> int:
     """Packets that the switches of a chain have received, in both directions."""
 
@@ -196,6 +239,33 @@ def test_cost_of_a_forwarded_packet() -> None:
     judge(
         Figure(what="TCP over plain veths, a packet and hop", measured=without, limit=10, unit="us"),
         Figure(what="the full port set on top, a packet and hop", measured=extra, limit=1.5, unit="us"),
+    )
+
+
+def test_cost_of_a_port_over_a_bare_shaped_hop() -> None:
+    """What classes, gates, eBPF and accounts add to HTB alone: in bulk, and where every packet finds caches cold."""
+    *_, cpu = sorted(os.sched_getaffinity(0))
+    slot = sorted(os.sched_getaffinity(0)).index(cpu)
+    uncounted = QOS.replace("qos:\n", "qos:\n  marks_account: false\n")
+    names = ("costshaped", "costports", "costnoacct")
+    took: dict[tuple[str, float], list[float]] = {(name, gap): [] for name in names for gap in (0.0, PACED_US)}
+    with ExitStack() as stack:
+        stack.enter_context(chain(names[0], slot, ports=False, shaped=True))
+        stack.enter_context(chain(names[1], slot, ports=True))
+        stack.enter_context(chain(names[2], slot, ports=True, qos_text=uncounted))
+        for name in names:
+            stack.enter_context(draining(name))
+        for _, (name, gap) in itertools.product(range(ROUNDS), took):
+            took[name, gap].append(send_us(name, cpu, gap) / HOPS)
+    print("us a packet and hop:", took)
+
+    def over(name: str, other: str, gap: float) -> float:
+        return statistics.median(a - b for a, b in zip(took[name, gap], took[other, gap], strict=True))
+
+    judge(
+        Figure(what="a port over a bare shaped hop, bulk", measured=over(*names[1::-1], 0.0), limit=1.5, unit="us"),
+        Figure(what="a port over a bare shaped hop, paced", measured=over(*names[1::-1], PACED_US), limit=4, unit="us"),
+        Figure(what="of it the account of marks, paced", measured=over(*names[1:], PACED_US), limit=0.5, unit="us"),
     )
 
 

@@ -30,7 +30,7 @@ from testbed.fabric.params import BfdParams, FabricParams, RoutingParams
 from testbed.model import Lab
 
 TIMEOUT_S = 90.0
-MEASURED = ("calibration.json", "capabilities.json", "pause-reaction.json")
+MEASURED = ("calibration.json", "packet-costs.json", "cpu-readings.json", "capabilities.json", "pause-reaction.json")
 """What the state directory keeps of this machine. Measured by the first lab that needs it, then handed on."""
 _numbers = itertools.count(1)
 

@@ -10,6 +10,8 @@ from typing import Any
 from testbed.cli.lab_choice import open_lab
 from testbed.cli.output import Format, emit_rows
 from testbed.deploy.live import RunningLab
+from testbed.deploy.packet_costs import PacketCosts
+from testbed.deploy.records.state import StateDirectory
 from testbed.errors import DriverError, TestbedError
 from testbed.model import Delay, DelayBy, Link
 from testbed.model.container import NETNS
@@ -207,6 +209,15 @@ def _scale(lab: RunningLab, _: NodeFilter, form: Format) -> None:
             "law": "lab time, not scaled",
         }
     )
+    rows += [
+        {
+            "quantity": f"CPU time of a data packet, {cost.transport}",
+            "fabric": "",
+            "lab": f"{cost.us:.0f} us",
+            "law": "measured on this machine",
+        }
+        for cost in PacketCosts(StateDirectory()).all()
+    ]
     emit_rows(rows, ["quantity", "fabric", "lab", "law"], form, title=f"{lab.name}: time scale k = {k:g}")
     _print_mechanism(lab, form)
 

@@ -126,6 +126,7 @@ def _profile_document(
         ],
         "control_class": names[profile.control_class],
         "trimming": profile.trimming,
+        "marks_account": profile.marks_account,
         "trimmed_class": names[profile.trimmed_class] if profile.trimming else None,
         "ports": [f"{port.node}:{port.name}" for port in ports],
     }

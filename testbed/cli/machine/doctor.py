@@ -20,9 +20,11 @@ def doctor(
 ) -> None:
     """Say what this machine has and lacks, which mechanism each feature will use, and how to get what is missing."""
     from testbed.cli.machine.doctor_report import print_machine
+    from testbed.deploy.packet_costs import PacketCosts
+    from testbed.deploy.records.state import StateDirectory
     from testbed.drivers.probing.doctor import probe_machine
 
     form = parse_format(format)
     report = probe_machine(keep=os.geteuid() == 0, refresh=refresh)
-    print_machine(report, form)
+    print_machine(report, form, PacketCosts(StateDirectory()).all())
     raise typer.Exit(0 if report.can_deploy else 1)

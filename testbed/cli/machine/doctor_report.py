@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.cli.output import Format, console, emit_rows
+from testbed.deploy.packet_costs import PacketCost
 from testbed.drivers.probing.doctor import MachineReport
 from testbed.drivers.probing.status import Status
 
@@ -28,13 +30,13 @@ _GROUPS = (
 _STYLES = {Status.OK: "green", Status.DEGRADED: "yellow", Status.MISSING: "red"}
 
 
-def print_machine(report: MachineReport, form: Format) -> None:
-    """Print what the machine has, what it lacks, and how to get what is missing."""
+def print_machine(report: MachineReport, form: Format, costs: Sequence[PacketCost] = ()) -> None:
+    """Print what the machine has, what it lacks, how to get what is missing, and what was measured of its speed."""
     if form is Format.TABLE:
-        _print(report)
+        _print(report, costs)
         return
     columns = ["feature", "status", "detail", "needed_for", "remedy"]
-    emit_rows(_rows(report), columns, form, json_document=report_document(report))
+    emit_rows(_rows(report), columns, form, json_document=report_document(report, costs))
 
 
 def _rows(report: MachineReport) -> list[dict[str, Any]]:
@@ -61,7 +63,7 @@ def _rows(report: MachineReport) -> list[dict[str, Any]]:
     return rows
 
 
-def report_document(report: MachineReport) -> dict[str, Any]:
+def report_document(report: MachineReport, costs: Sequence[PacketCost] = ()) -> dict[str, Any]:
     """Put the report into JSON data."""
     capabilities = report.capabilities
     return {
@@ -70,10 +72,11 @@ def report_document(report: MachineReport) -> dict[str, Any]:
         "features": [dataclasses.asdict(item) for item in report.features],
         "kernel": {} if capabilities is None else {name: why or "works" for name, why in capabilities.answers.items()},
         "libbpf": "" if capabilities is None else capabilities.libbpf,
+        "packet_costs": [dataclasses.asdict(cost) for cost in costs],
     }
 
 
-def _print(report: MachineReport) -> None:
+def _print(report: MachineReport, costs: Sequence[PacketCost]) -> None:
     screen = console()
     screen.width = min(screen.width, WIDTH) if os.isatty(1) else WIDTH
     verdict = "Labs can run on this machine." if report.can_deploy else "No lab can run on this machine yet."
@@ -99,6 +102,12 @@ def _print(report: MachineReport) -> None:
             without = " ".join(_word(name) for name, why in answers.items() if why)
             if without:
                 table.add_row("", "without", without)
+        screen.print(table)
+    if costs:
+        screen.print("\nCPU time of a data packet, as measured", style="bold")
+        table = _table()
+        for cost in costs:
+            table.add_row(cost.transport, f"{cost.us:.0f} us", "compiled" if cost.compiled else "interpreted")
         screen.print(table)
     remedies = [(item.name, item.remedy) for item in report.features if item.remedy and item.required]
     remedies += [(item.feature, item.remedy) for item in report.mechanisms if item.remedy]

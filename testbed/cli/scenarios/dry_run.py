@@ -10,6 +10,7 @@ from testbed.cli.scenarios.durations import duration
 from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.scale import ScaleResolution
 from testbed.scenario.sweep.foresight import estimate_s, foresee_sweep
+from testbed.scenario.sweep.likelihood import expect_busy
 from testbed.scenario.sweep.outlook import PointOutlook, deploy_estimate_s
 from testbed.scenario.sweep.points import topology_key
 from testbed.scenario.sweep.prepared import Sweep
@@ -34,6 +35,8 @@ def print_dry_run(sweeps: Sequence[Sweep], form: Format) -> None:
         for sweep, whys in zip(sweeps, explained, strict=True):
             for line in dict.fromkeys(_explanation(scale) for scale in whys.values()):
                 console().print(f"{sweep.scenario.name}: {line}", highlight=False, soft_wrap=True, markup=False)
+            for said in dict.fromkeys(expect_busy(scale).sentence for scale in whys.values()):
+                console().print(f"{sweep.scenario.name}: {said}", highlight=False, soft_wrap=True, markup=False)
         points = sum(len(ones) for _, ones in foreseen)
         labs = sum(len(sweep.labs) for sweep in sweeps)
         runs = sum(one.runs for _, ones in foreseen for one in ones)
@@ -105,6 +108,7 @@ def _document(sweep: Sweep, points: Sequence[PointOutlook], scales: Mapping[str,
                 "k": scales[key].k,
                 "k_reason": scales[key].reason,
                 "k_warning": scales[key].warning,
+                "expected": expect_busy(scales[key]).as_json(),
             }
             for key, lab in sweep.labs.items()
         ],

@@ -27,6 +27,7 @@ enum class_flags {
 	/* From bit 5 on those of testbed.model.markers.MarkAt, without the first. */
 	CLASS_MARK_AT_DEQUEUE = 1 << 5,  /* ECN by the queue that a packet leaves behind */
 	CLASS_MARK_BY_KERNEL = 1 << 16,  /* ECN by a qdisc of the kernel, which the packet meets next */
+	CLASS_COUNT_MARKS = 1 << 17,     /* packets that may be marked are counted by depth */
 };
 
 enum port_flags { PORT_SWITCH = 1, PORT_TRIM = 2 };

@@ -153,6 +153,7 @@ struct arrival {
 	__u32 bin; /* of the curve */
 	__u8 by_kernel;
 	__u8 hit; /* it is to be marked as it leaves */
+	__u8 counted; /* it has a place in the account of marks */
 };
 
 /* What port_enqueue noted travels with the packet to the other end of the link: skb->cb outlives a veth. So a packet
@@ -192,8 +193,10 @@ static __always_inline struct queue *arrive(struct __sk_buff *skb, struct arriva
 	arrival->queue = queued.queue;
 	arrival->bin = queued.bin - 1;
 	arrival->by_kernel = !!(class->flags & CLASS_MARK_BY_KERNEL);
+	arrival->counted = !!(class->flags & CLASS_COUNT_MARKS);
 	if (class->flags & CLASS_MARK_AT_DEQUEUE) {
-		arrival->bin = curve_bin(class, queue->bytes);
+		if (arrival->counted)
+			arrival->bin = curve_bin(class, queue->bytes);
 		arrival->hit = !arrival->by_kernel && is_hit(class, queue->bytes);
 	}
 	return queue;
@@ -209,7 +212,8 @@ static __always_inline int settle_mark(struct __sk_buff *skb, struct queue *queu
 		marked = set_ce(skb, queue, ecn, 1) || marked;
 	else if (marked && arrival->by_kernel)
 		queue->ce_packets++;
-	count_mark(arrival->queue, arrival->bin, marked);
+	if (arrival->counted)
+		count_mark(arrival->queue, arrival->bin, marked);
 	return marked;
 }
 
@@ -400,8 +404,15 @@ int port_enqueue(struct __sk_buff *skb)
 	if (settings->flags & CLASS_ECN && !congestion(skb, settings, queue, ecn, length, packets))
 		return TC_ACT_SHOT;
 
-	if (settings->flags & CLASS_ECN && ecn && ecn != ECN_CE)
-		bin = 1 + (settings->flags & CLASS_MARK_AT_DEQUEUE ? 0 : curve_bin(settings, queue->bytes));
+	/* The far end has something to do for a packet that is counted there, marked there, or by a qdisc on the way. */
+	if (settings->flags & CLASS_ECN && ecn && ecn != ECN_CE) {
+		if (settings->flags & CLASS_MARK_AT_DEQUEUE)
+			bin = 1;
+		else if (settings->flags & CLASS_COUNT_MARKS)
+			bin = 1 + curve_bin(settings, queue->bytes);
+		else if (settings->flags & CLASS_MARK_BY_KERNEL)
+			bin = 1;
+	}
 	queue->enqueued_packets += packets;
 	queue->enqueued_bytes += length;
 	if (ecn)

@@ -154,10 +154,10 @@ def _fill_profile(maps: LabMaps, index: int, profile: PortProfile) -> None:
     if profile.trimming:
         record["class_of_dscp"][TRIMMED_DSCP] = profile.trimmed_class
     for item in profile.classes:
-        _fill_class(record["classes"][item.priority], item)
+        _fill_class(record["classes"][item.priority], item, count_marks=profile.marks_account)
 
 
-def _fill_class(record: dict[str, int], item: ClassPlan) -> None:
+def _fill_class(record: dict[str, int], item: ClassPlan, *, count_marks: bool) -> None:
     flags = ClassFlag.PRESENT
     if item.lossless:
         flags |= ClassFlag.LOSSLESS
@@ -166,7 +166,7 @@ def _fill_class(record: dict[str, int], item: ClassPlan) -> None:
     if item.drop_non_ect:
         flags |= ClassFlag.DROP_NON_ECT
     if item.kmin_bytes is not None and item.kmax_bytes is not None:
-        flags |= ClassFlag.ECN
+        flags |= ClassFlag.ECN | (ClassFlag.COUNT_MARKS if count_marks else 0)
         record["kmin_bytes"] = min(item.kmin_bytes, _UNLIMITED)
         record["kmax_bytes"] = min(item.kmax_bytes, _UNLIMITED)
         record["pmax"] = round(item.pmax * _UNLIMITED)

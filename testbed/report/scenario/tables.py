@@ -64,6 +64,9 @@ def _point_json(point: PointResult) -> dict[str, Any]:
         "values": point.values,
         "k": point.lab.k,
         "runs": len(point.runs),
+        "earlier_tries": [
+            {"k": one.lab.k, "runs": len(one.runs), "reasons": one.reasons} for one in point.earlier_tries
+        ],
         "counters": total(channel for run in point.runs for channel in run.channels),
         "metrics": {metric.name: _metric_json(metric) for metric in point.metrics},
         "predictions": {

@@ -25,6 +25,11 @@ def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
             " pipeline latency and memory banks are not modelled."
         )
         classes = [item for profile in qos.profiles for item in profile.classes]
+        if any(not profile.marks_account for profile in qos.profiles):
+            found.append(
+                "ECN marks were not counted by queue depth (marks_account: false): the report has no marking curves"
+                " of such ports, and marking_error says nothing of them."
+            )
         for marker in KERNEL_MARKERS:
             if marked := sorted({item.name for item in classes if item.mark_by is marker.by}):
                 names = ", ".join(marked)

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from testbed.model import Bfd, LinkKind
-from testbed.model.scenario import Expectation, Fault, Probes, Scenario, TopologyRef
+from testbed.model.scenario import Expectation, Fault, Probes, Repeat, Scenario, TopologyRef
 from testbed.model.scenario import Parameter as Value
 from testbed.results import LabSummary, ScenarioAsRun
 from testbed.scenario.run.lab import LiveLab
@@ -24,7 +24,7 @@ def scenario_as_run(scenario: Scenario) -> ScenarioAsRun:
         topology=_topology(scenario.topology),
         transport=transport_as_run(scenario),
         workload=workload_as_run(scenario),
-        repeat={"runs": scenario.repeat.runs, "seed": scenario.repeat.seed},
+        repeat=_repeat(scenario.repeat),
         expect=[_expectation(item) for item in scenario.expect],
         overrides=list(scenario.overrides),
         source=PurePath(scenario.source).name,
@@ -33,6 +33,12 @@ def scenario_as_run(scenario: Scenario) -> ScenarioAsRun:
         probes=_probes(scenario.probes),
         description=scenario.description,
     )
+
+
+def _repeat(repeat: Repeat) -> dict[str, Any]:
+    """Return what is written of it; retries only where there may be any."""
+    written = {"runs": repeat.runs, "seed": repeat.seed}
+    return written | ({"retries": repeat.retries} if repeat.retries else {})
 
 
 def transport_as_run(scenario: Scenario) -> dict[str, Any]:

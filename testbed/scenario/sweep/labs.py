@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from testbed.collect.machine_load import keep_reading
 from testbed.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, deploy_lab, destroy_lab
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.state import StateDirectory
@@ -48,6 +49,8 @@ class ScenarioLabs:
         self._key = ""
         self._lab: RunningLab | None = None
         self._ours = False
+        self._found: set[str] = set()
+        """Names of labs that were up before us: their k stays."""
         self.kept = ""
         """Name of the lab that is still there after the end, "" for none."""
 
@@ -68,7 +71,21 @@ class ScenarioLabs:
         deploy_options = DeployOptions(k=scale.k, timeout_s=self._options.timeout_s)
         outcome = deploy_lab(model, self._state, deploy_options, self._options.notify)
         self._lab, self._key, self._ours = outcome.lab, key, outcome.changed
+        if not outcome.changed:
+            self._found.add(outcome.lab.name)
         return outcome.lab
+
+    def larger_k(self, topology: TopologyRef, k: float) -> float | None:
+        """Return `k`, or the largest that leaves no port of this lab too slow; None where its k cannot be changed.
+
+        A lab that was up before us stays as it is.
+        """
+        lab = self._load(topology)
+        if lab.scale.time is not None or lab.name in self._found:
+            return None
+        now = self._scales(topology, lab).k
+        most = min(k, self._scales.largest_k(lab))
+        return most if most > now else None
 
     def __enter__(self) -> Self:
         return self
@@ -80,6 +97,8 @@ class ScenarioLabs:
             self.kept = self._lab.name if self._options.keep else ""
         else:
             self._remove()
+        if clock() != "virtual":
+            keep_reading(self._state)
 
     def _remove(self) -> None:
         lab, self._lab = self._lab, None

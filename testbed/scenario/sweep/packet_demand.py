@@ -12,10 +12,11 @@ from testbed.scenario.transports.registry import transport_class, transport_on
 from testbed.workload.steps import Transfer
 
 
-def packet_demand(scenario: Scenario, lab: Lab, plan: LabPlan) -> PacketDemand | None:
+def packet_demand(scenario: Scenario, lab: Lab, plan: LabPlan, endpoint_s: float | None = None) -> PacketDemand | None:
     """Return the demand of the first run.
 
-    `plan` may be of any time scale. None: the kernel carries it, or it sends nothing.
+    `plan` may be of any time scale; `endpoint_s` is the measured cost of a packet, if it is known. None: the kernel
+    carries it, or it sends nothing.
 
     Raises `ScenarioError` where this lab cannot carry it.
     """
@@ -37,5 +38,9 @@ def packet_demand(scenario: Scenario, lab: Lab, plan: LabPlan) -> PacketDemand |
     packets = sum(frames[step.source].packets(step.size_bytes) for step in sent)
     burst = sum(nics[rank].rate_bps / 8 / (one.payload_bytes + one.overhead_bytes) for rank, one in frames.items())
     return PacketDemand(
-        packets_per_s=packets / took_s * plan.k, burst_packets_per_s=burst * plan.k, senders=len(frames)
+        packets_per_s=packets / took_s * plan.k,
+        burst_packets_per_s=burst * plan.k,
+        senders=len(frames),
+        endpoint_s=endpoint_s,
+        ideal_s=took_s / plan.k,
     )

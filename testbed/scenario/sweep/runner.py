@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from testbed.collect.canary import Canary
 from testbed.collect.environment import collect_environment
+from testbed.drivers.probing.machine_probe import clock
 from testbed.errors import ScenarioError, TestbedError
 from testbed.model.scenario import Scenario, TopologyRef
 from testbed.results import EarlierSession, Environment, PointResult, Record
@@ -25,10 +26,11 @@ from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.point import PointOutcome, PointRunner, stamp
 from testbed.scenario.run.progress import Phase, Progress, ProgressListener, ignore_progress
 from testbed.scenario.run.workers import SharedWorkers
-from testbed.scenario.run.workload_runner import WorkloadRunner
+from testbed.scenario.run.workload_runner import TimeLimitReached, WorkloadRunner
 from testbed.scenario.sweep.approximations import approximations
 from testbed.scenario.sweep.as_run import scenario_as_run
 from testbed.scenario.sweep.points import Point
+from testbed.scenario.sweep.retries import Retry, plan_retries, reasons_of, taking_over, tries_told
 from testbed.scenario.sweep.verdict import decide_verdict, evaluate_expectations
 
 
@@ -50,6 +52,15 @@ class LabFactory(Protocol):
         ...
 
 
+@runtime_checkable
+class RescalableLabs(Protocol):
+    """Labs that can be brought up once more at another time scale."""
+
+    def larger_k(self, topology: TopologyRef, k: float) -> float | None:
+        """Return the k that the lab may have where one of `k` is wanted; None where its k stays as it is."""
+        ...
+
+
 def run_sweep(
     scenario: Scenario,
     points: Sequence[Point],
@@ -62,6 +73,9 @@ def run_sweep(
 ) -> Record:
     """Run every point and judge the whole. `command` is what repeats it, for the report.
 
+    Points that came out invalid are run once more where the scenario's `repeat.retries` say so, after all others: at a
+    larger time scale where that was chosen and `labs` are `RescalableLabs`.
+
     `previous`: points that it has whole are taken over instead of run. `on_partial` gets a record after every point
     but the last. An interrupt returns a record whose `incomplete` says so. Raises `ScenarioStopped` (with the record)
     when a run fails or a lab breaks, and `ScenarioError` when a lab cannot carry its workload at all.
@@ -69,10 +83,9 @@ def run_sweep(
     sweep = _Sweep(scenario, points, previous, command)
     with Interrupt() as interrupt, Canary() as canary, _Runners() as runners:
         runners.warm_up(points)
-        for number, point in enumerate(points, start=1):
-            if sweep.has(point):
-                continue
-            on_progress(_lab_step(point, number, len(points)))
+
+        def run_point(point: Point, number: int, message: str) -> None:
+            on_progress(_lab_step(message, number, len(points)))
             lab = labs(point.scenario.topology)
             runner = PointRunner(
                 point=point,
@@ -80,12 +93,14 @@ def run_sweep(
                 interrupt=interrupt,
                 workload_runners=runners,
                 canary=canary,
-                on_progress=lambda event, number=number: on_progress(  # type: ignore[misc]
-                    replace(event, point=number, points=len(points))
-                ),
+                on_progress=lambda event: on_progress(replace(event, point=number, points=len(points))),
             )
-            outcome = runner.run()
-            sweep.add(point, lab, outcome, number)
+            sweep.add(point, lab, runner.run(), number)
+
+        for number, point in enumerate(points, start=1):
+            if sweep.has(point):
+                continue
+            run_point(point, number, point.name)
             if sweep.incomplete:
                 break
             if number < len(points):
@@ -93,6 +108,19 @@ def run_sweep(
             if interrupt.requested and number < len(points):
                 sweep.incomplete = f"interrupted after point {number} of {len(points)}"
                 break
+        while not sweep.incomplete and (again := sweep.to_retry(labs)):
+            on_partial(sweep.record("points of it are run again"))
+            for retry in again:
+                sweep.retry = retry
+                number = retry.point.index
+                try:
+                    run_point(retry.again, number, retry.announcement)
+                except TestbedError as error:  # the lab could not be brought up once more
+                    sweep.failure, sweep.incomplete = error, error.message
+                if interrupt.requested and not sweep.incomplete:
+                    sweep.incomplete = "interrupted before all invalid points were run again"
+                if sweep.incomplete:
+                    break
     record = sweep.record(sweep.incomplete)
     if sweep.failure is not None:
         raise ScenarioStopped(sweep.failure, record) from sweep.failure
@@ -116,6 +144,10 @@ class _Sweep:
         self._earlier: list[EarlierSession] = []
         self._approximations: list[str] = []
         self._done: dict[str, PointResult] = {}
+        self.retry: Retry | None = None
+        """Why the point that is run now is run again; None in the first tries."""
+        self._given_up: dict[str, str] = {}
+        """The points whose further try took too long, and a sentence about it."""
         if previous is not None:
             self._take_over(previous)
 
@@ -142,9 +174,31 @@ class _Sweep:
     def has(self, point: Point) -> bool:
         return point.name in self._done
 
+    def to_retry(self, labs: LabFactory) -> list[Retry]:
+        """Return the points that are to be run again, after all have been run.
+
+        Where time is counted in instructions, a point that has no other k would do the very same again.
+        """
+        larger_k = labs.larger_k if isinstance(labs, RescalableLabs) else _keep_k
+        open_points = [point for point in self._points if point.name not in self._given_up]
+        found = plan_retries(open_points, self._done, self.scenario.expect, larger_k)
+        return [retry for retry in found if retry.k is not None] if clock() == "virtual" else found
+
     def add(self, point: Point, lab: LiveLab, outcome: PointOutcome, number: int) -> None:
-        if outcome.result.runs:
-            self._done[point.name] = outcome.result
+        ended = outcome.failure is None and not outcome.interrupted
+        if self.retry is None:
+            if outcome.result.runs:
+                self._done[point.name] = outcome.result
+            if _may_run_again(point, outcome):
+                outcome.failure = None
+        elif isinstance(outcome.failure, TimeLimitReached):
+            outcome.failure = None
+            said = f"{self.retry.announcement}: this try met its time limit and does not count"
+            self._given_up[point.name] = said
+            if not reasons_of(self._done[point.name]):
+                self.incomplete = said  # it was run again for the comparison, which needs both at one k
+        elif ended:  # of a try that did not end the one before it is kept
+            self._done[point.name] = taking_over(outcome.result, self._done[point.name], self.retry.why)
         for sentence in approximations(lab, point.scenario):
             if sentence not in self._approximations:
                 self._approximations.append(sentence)
@@ -166,7 +220,9 @@ class _Sweep:
             incomplete=incomplete,
             points=results,
             expectations=expectations,
-            verdict=decide_verdict(results, expectations, incomplete=incomplete),
+            verdict=decide_verdict(
+                results, expectations, incomplete=incomplete, tries=[*tries_told(results), *self._given_up.values()]
+            ),
             command=list(self._command),
             wall_s=round(time.monotonic() - self._begin, 3),
             earlier=earlier,
@@ -198,13 +254,26 @@ def _sessions_of(previous: Record, kept: Container[str]) -> list[EarlierSession]
     return [session for session in sessions if session.points]
 
 
+def _keep_k(topology: TopologyRef, k: float) -> float | None:
+    """The answer of labs whose time scale stays as it is."""
+    return None
+
+
+def _may_run_again(point: Point, outcome: PointOutcome) -> bool:
+    """Tell whether a run that reached its time limit did so on a machine that did not keep up, and may be repeated."""
+    runs = outcome.result.runs
+    overrun = any(not check.ok for run in runs for check in run.checks)
+    return isinstance(outcome.failure, TimeLimitReached) and overrun and point.scenario.repeat.retries > 0
+
+
 def _identity(scenario: Any) -> tuple[Any, ...]:
+    """Return what must be the same for two sessions to be one run; how often it is retried is no part of it."""
     return (
         scenario.name,
         scenario.topology,
         scenario.transport,
         scenario.workload,
-        scenario.repeat,
+        {key: value for key, value in scenario.repeat.items() if key != "retries"},
         scenario.matrix,
         scenario.faults,
         scenario.probes,
@@ -226,8 +295,8 @@ def comparability(scenario: Scenario, points: Sequence[PointResult], environment
     }
 
 
-def _lab_step(point: Point, number: int, points: int) -> Progress:
-    return Progress(phase=Phase.LAB, run=0, runs=0, done=0, total=0, point=number, points=points, message=point.name)
+def _lab_step(message: str, number: int, points: int) -> Progress:
+    return Progress(phase=Phase.LAB, run=0, runs=0, done=0, total=0, point=number, points=points, message=message)
 
 
 class _Runners(contextlib.AbstractContextManager["_Runners"]):

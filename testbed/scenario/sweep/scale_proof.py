@@ -39,7 +39,7 @@ def at_twice_the_scale(points: Sequence[Point], record: Record) -> tuple[Point, 
     """The points that the record has, each with twice the k that it ran at."""
     k = {result.name: result.lab.k for result in record.points}
     return tuple(
-        replace(point, scenario=_scaled(point.scenario, 2 * float(k[point.name])))
+        replace(point, scenario=scaled_to(point.scenario, 2 * float(k[point.name])))
         for point in points
         if point.name in k
     )
@@ -74,7 +74,8 @@ def with_proof(record: Record, proof: list[ScaleComparison]) -> Record:
     return replace(record, scale_proof=proof, verdict=verdict)
 
 
-def _scaled(scenario: Scenario, k: float) -> Scenario:
+def scaled_to(scenario: Scenario, k: float) -> Scenario:
+    """Return the scenario on the same topology at another time scale."""
     topology = replace(scenario.topology, set={**scenario.topology.set, SCALE_KEY: k})
     return replace(scenario, topology=topology)
 

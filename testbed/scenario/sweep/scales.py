@@ -8,17 +8,26 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 
+from testbed.collect.machine_load import watch_machine
 from testbed.deploy.records.state import StateDirectory
-from testbed.deploy.scale import ScaleResolution, resolve_scale
+from testbed.deploy.scale import NO_LOAD, ScaleResolution, machine_profile, resolve_scale
+from testbed.drivers.probing.machine_probe import clock
 from testbed.errors import ScenarioError
 from testbed.model import Lab
 from testbed.model.scenario import TopologyRef
 from testbed.plan import plan_lab
-from testbed.plan.scale import PacketDemand
+from testbed.plan.scale import MachineLoad, PacketDemand, largest_k
+from testbed.scenario.sweep.packet_cost import packet_cost
 from testbed.scenario.sweep.packet_demand import packet_demand
 from testbed.scenario.sweep.points import Point, topology_key
+from testbed.scenario.sweep.scale_proof import SCALE_KEY
 from testbed.scenario.transports.registry import transport_class
+
+USABLE_LIMIT = 0.6
+"""The share of its time limit that an ideal fabric may take: real ones take longer."""
 
 
 class ScenarioScales:
@@ -32,6 +41,8 @@ class ScenarioScales:
         self._state = state
         self._measure = measure
         self._known: dict[str, ScaleResolution] = {}
+        self._demanded: dict[str, Sequence[PacketDemand | None]] = {}
+        """What is asked of the machine on each lab, by the key of its topology."""
 
     def __call__(self, topology: TopologyRef, lab: Lab) -> ScaleResolution:
         """Of the lab of a topology, `lab`. Raises `PlanError` where there can be no such lab."""
@@ -39,8 +50,13 @@ class ScenarioScales:
             self._resolve_all()
         key = topology_key(topology)
         if key not in self._known:  # of a point that was made later: its topology says which
-            self._known[key] = resolve_scale(lab, self._state, measure=self._measure)
+            demands = self._demanded.get(_without_scale(topology), (None,))
+            self._known[key] = self._resolve(lab, demands)
         return self._known[key]
+
+    def largest_k(self, lab: Lab) -> float:
+        """Return the time scale at which the slowest port of a lab is as slow as a port may be."""
+        return largest_k(lab, machine_profile(self._state, measure=self._measure))
 
     def _resolve_all(self) -> None:
         chosen: list[str] = []
@@ -48,10 +64,29 @@ class ScenarioScales:
             lab = self._labs[key]
             if lab.scale.time is None and not self._state.exists(lab.name):
                 chosen.append(key)
-            self._known[key] = resolve_scale(lab, self._state, measure=self._measure, demands=self._demands(key, lab))
+            self._demanded[key] = self._demands(key, lab)
+            self._known[key] = self._resolve(lab, self._demanded[key])
         if chosen:
             slowest = max((self._known[key] for key in chosen), key=lambda one: one.k)
             self._known.update(dict.fromkeys(chosen, slowest))
+
+    def _resolve(self, lab: Lab, demands: Sequence[PacketDemand | None]) -> ScaleResolution:
+        """Leaves room for others, unless the slower runs would then not end in their time limit."""
+        found = resolve_scale(lab, self._state, measure=self._measure, demands=demands, others=self._others)
+        ideal_s = max((demand.ideal_s for demand in demands if demand is not None), default=0.0)
+        limit_s = min(point.scenario.workload.time_limit.seconds for point in self._points)
+        if found.k * ideal_s <= USABLE_LIMIT * limit_s:
+            return found
+        alone = resolve_scale(lab, self._state, measure=self._measure, demands=demands)
+        if alone.k == found.k:
+            return found
+        reason = f"{alone.reason}; room for others would take the runs beyond their time limit"
+        return replace(alone, reason=reason, others=self._others)
+
+    @cached_property
+    def _others(self) -> MachineLoad:
+        """What else uses the machine, watched once, before anything of ours runs. Virtual time has no others."""
+        return NO_LOAD if clock() == "virtual" else watch_machine(self._state, keep=self._measure)
 
     def _demands(self, key: str, lab: Lab) -> Sequence[PacketDemand | None]:
         scenarios = [point.scenario for point in self._points if topology_key(point.topology) == key]
@@ -62,7 +97,14 @@ class ScenarioScales:
             plan = plan_lab(lab, k=resolve_scale(lab, self._state, measure=self._measure).k)
             for scenario in by_user:
                 with contextlib.suppress(ScenarioError):  # who runs or foresees that point says what is wrong with it
-                    found.append(packet_demand(scenario, lab, plan))
+                    cost = packet_cost(scenario.transport, self._state, measure=self._measure)
+                    found.append(packet_demand(scenario, lab, plan, None if cost is None else cost.us / 1e6))
         if len(by_user) < len(scenarios) or not found:
             found.append(None)
         return list(dict.fromkeys(found))
+
+
+def _without_scale(topology: TopologyRef) -> str:
+    """Return the key of a topology whose time scale is set, as it was before that."""
+    rest = {key: value for key, value in topology.set.items() if key != SCALE_KEY}
+    return topology_key(replace(topology, set=rest))

@@ -30,7 +30,7 @@ def matches(values: Mapping[str, object], where: Mapping[str, Scalar]) -> bool:
     )
 
 
-def _other_point(point: PointResult, over: Mapping[str, Scalar], points: Sequence[PointResult]) -> PointResult | None:
+def other_point(point: PointResult, over: Mapping[str, Scalar], points: Sequence[PointResult]) -> PointResult | None:
     """The point that equals `point` but for the values of `over`."""
     changed = {key for key in point.values if any(names_key(one, key) for one in over)}
     rest = {key: value for key, value in point.values.items() if key not in changed}
@@ -52,7 +52,7 @@ def _evaluate(expectation: Expectation, point: PointResult, points: Sequence[Poi
     measured = _median(point, expectation.metric)
     name = expectation.metric
     if expectation.over:
-        below = _median(_other_point(point, expectation.over, points), expectation.metric)
+        below = _median(other_point(point, expectation.over, points), expectation.metric)
         measured = None if measured is None or not below else measured / below
         name = f"{name} over that of {_words(expectation.over)}"
     missing = measured is None
@@ -81,9 +81,16 @@ def _evaluate(expectation: Expectation, point: PointResult, points: Sequence[Poi
 
 
 def decide_verdict(
-    points: Sequence[PointResult], expectations: Sequence[ExpectationResult], *, incomplete: str
+    points: Sequence[PointResult],
+    expectations: Sequence[ExpectationResult],
+    *,
+    incomplete: str,
+    tries: Sequence[str] = (),
 ) -> Verdict:
-    """Invalid beats fail: an expectation missed on an overrun machine says nothing."""
+    """Invalid beats fail: an expectation missed on an overrun machine says nothing.
+
+    `tries` says of which points a later try counts; it stands behind the reasons.
+    """
     doubts = [f"it did not run to its end: {incomplete}"] if incomplete else []
     for point in points:
         at = f"{point.name}, " if point.name else ""
@@ -92,12 +99,12 @@ def decide_verdict(
         ]
     doubts += [f"{_place(item)} could not be measured" for item in expectations if item.outcome is Outcome.INVALID]
     if doubts:
-        return Verdict(outcome=Outcome.INVALID, reasons=doubts)
+        return Verdict(outcome=Outcome.INVALID, reasons=[*doubts, *tries])
     missed = [_miss(item) for item in expectations if item.outcome is Outcome.FAIL]
     if missed:
-        return Verdict(outcome=Outcome.FAIL, reasons=missed)
+        return Verdict(outcome=Outcome.FAIL, reasons=[*missed, *tries])
     met = f"{len(expectations)} of {len(expectations)} expectations met" if expectations else "nothing was expected"
-    return Verdict(outcome=Outcome.PASS, reasons=[f"{met}, and the machine kept up"])
+    return Verdict(outcome=Outcome.PASS, reasons=[f"{met}, and the machine kept up", *tries])
 
 
 def _place(item: ExpectationResult) -> str:

@@ -38,7 +38,7 @@ CUSTOM = "custom"
 """The preset of a file that names none."""
 BEST_EFFORT = "best-effort"
 _SECTIONS = ("buffer", "load_balancing")
-_PLAIN = ("trimming", "watchdog", "base_rtt")
+_PLAIN = ("trimming", "marks_account", "watchdog", "base_rtt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +132,7 @@ class Draft:
             ),
             load_balancing=balancing,
             trimming=self._get("trimming", False),
+            marks_account=self._get("marks_account", True),
             watchdog=Watchdog(
                 detect=self._get("detect", Watchdog().detect), restore=self._get("restore", Watchdog().restore)
             )
@@ -459,6 +460,6 @@ def _profile_keys(profile: QosProfile) -> Iterator[tuple[str, Any]]:
     yield from (("shared", profile.buffer.shared_bytes), ("alpha", profile.buffer.alpha))
     yield from (("mode", balancing.mode), ("gap", balancing.gap), ("hash", balancing.hash))
     yield from (("polarised", balancing.polarised), ("trimming", profile.trimming), ("base_rtt", profile.base_rtt))
-    yield "watchdog", watchdog is not None
+    yield from (("marks_account", profile.marks_account), ("watchdog", watchdog is not None))
     if watchdog is not None:
         yield from (("detect", watchdog.detect), ("restore", watchdog.restore))

@@ -177,6 +177,10 @@ class QosSettings(SpecModel):
     trimming: Written[Flag] = Field(
         default=None, description="Says whether packets of a full queue are cut instead of dropped."
     )
+    marks_account: Written[Flag] = Field(
+        default=None,
+        description="Says whether ECN marks are counted by queue depth, which costs less than 0.1 us a packet.",
+    )
     watchdog: Written[Annotated[WatchdogSpec | Literal[False], OrWord(WatchdogSpec, False, "detect and restore")]] = (
         Field(default=None, description="Describes the PFC watchdog, or is false.")
     )

@@ -193,7 +193,7 @@ class _Resolver:
             transport=transport,
             workload=workload,
             faults=tuple(faults),
-            repeat=Repeat(runs=spec.repeat.runs, seed=spec.repeat.seed),
+            repeat=Repeat(runs=spec.repeat.runs, seed=spec.repeat.seed, retries=spec.repeat.retries),
             probes=resolve_probes(spec.probes),
             expect=tuple(expect),
             overrides=self.overrides,

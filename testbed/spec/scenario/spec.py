@@ -23,6 +23,7 @@ from testbed.spec.yaml.paths import parse_path, quote
 from testbed.workload.metrics import CATALOGUE
 
 MAX_RUNS = 1000
+MAX_RETRIES = 5
 _WORD = r"^.+$"
 
 
@@ -73,6 +74,10 @@ class RepeatSpec(SpecModel):
         default=1, description="Says how often a point runs, each time with the next seed."
     )
     seed: Annotated[int, Whole(0, 2**31 - 1)] = Field(default=1, description="Gives the seed of the first run.")
+    retries: Annotated[int, Whole(0, MAX_RETRIES)] = Field(
+        default=0,
+        description="Says how often a point that came out invalid runs again, at a larger k where k is chosen.",
+    )
 
 
 class ExpectationSpec(SpecModel):

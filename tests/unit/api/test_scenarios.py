@@ -17,7 +17,7 @@ from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.scale import REFERENCE
 from testbed.errors import ScenarioError, SpecError
 from testbed.model import Lab as LabModel
-from testbed.plan import plan_lab
+from testbed.plan import MachineLoad, plan_lab
 from testbed.results import RECORD_FILE, REPORT_FILE, load_record
 from testbed.scenario import Phase, Progress, ScenarioStopped
 from testbed.scenario.sweep.labs import LabOptions
@@ -80,6 +80,9 @@ def deploys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deploys:
     monkeypatch.setenv("TESTBED_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("TESTBED_RUN_DIR", str(tmp_path / "run"))
     monkeypatch.setattr("testbed.deploy.scale.machine_profile", lambda state, measure: REFERENCE)
+    monkeypatch.setattr("testbed.scenario.sweep.scales.packet_cost", lambda transport, state, measure: None)
+    monkeypatch.setattr("testbed.scenario.sweep.scales.watch_machine", lambda state, keep: MachineLoad())
+    monkeypatch.setattr("testbed.scenario.sweep.labs.keep_reading", lambda state: None)
     found = Deploys()
     monkeypatch.setattr("testbed.scenario.sweep.labs.deploy_lab", found.deploy)
     monkeypatch.setattr("testbed.scenario.sweep.labs.destroy_lab", found.destroy)

@@ -12,7 +12,7 @@ from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.scale import REFERENCE, ScaleResolution, resolve_scale
 from testbed.fabric import FabricParams, generate_fabric
 from testbed.model import Lab, Scale
-from testbed.plan import MachineProfile, PacketDemand
+from testbed.plan import MachineLoad, MachineProfile, PacketDemand
 
 MACHINE = MachineProfile(cores=2, forwarding_bps=2 * 36_000 / 35e-6, mtu_bytes=4500)
 ALL_SEND = PacketDemand(packets_per_s=8 * 12e6, burst_packets_per_s=8 * 12e6, senders=8)
@@ -62,7 +62,8 @@ def test_a_running_lab_keeps_its_k_and_traffic_that_does_not_fit_is_warned_about
 
     monkeypatch.setattr(StateDirectory, "exists", lambda self, name: True)
     monkeypatch.setattr(StateDirectory, "read", lambda self, name: Running)
-    assert resolve(lab(), tmp_path) == ScaleResolution(k=5000.0, reason="as deployed")
+    kept = resolve(lab(), tmp_path)
+    assert (kept.k, kept.reason, kept.warning, kept.bound) == (5000.0, "as deployed", "", True)
     found = resolve(lab(), tmp_path, ALL_SEND)
     assert found.k == 5000 and "x is deployed, and this machine cannot carry k = 5000" in found.warning
 
@@ -77,6 +78,16 @@ def test_what_fits_at_no_k_is_told_and_may_be_tried(tmp_path: Path) -> None:
 def test_figures_of_the_reference_machine_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scale, "machine_profile", lambda state, measure: REFERENCE)
     assert "this one was not measured" in resolve(lab(), tmp_path).reason
+
+
+def test_room_is_left_for_others(tmp_path: Path) -> None:
+    state = StateDirectory(state=tmp_path, run=tmp_path)
+    alone = resolve_scale(lab(), state, demands=[ALL_SEND])
+    beside = resolve_scale(lab(), state, demands=[ALL_SEND], others=MachineLoad(busy=0.4, steal=0.02))
+    assert (alone.k, beside.k) == (40_000, 70_000)
+    assert alone.load * 40 == pytest.approx(beside.load * 70)
+    assert "others keep 40% of the CPUs busy now, and 2% were stolen in the last minute" in beside.reason
+    assert "others" not in alone.reason
 
 
 class TestVirtualTime:

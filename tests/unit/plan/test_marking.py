@@ -80,6 +80,24 @@ def test_the_program_leaves_the_mark_to_a_qdisc_alone_and_nics_have_neither(by: 
         assert bool(flags & ClassFlag.MARK_BY_KERNEL) is (profile.switch and by is not MarkBy.EBPF)
 
 
+@pytest.mark.parametrize("written", ["", "marks_account: true", "marks_account: false"])
+def test_marks_are_counted_by_depth_unless_the_file_says_no(written: str) -> None:
+    lab = lab_marked("ebpf")
+    if written:
+        assert lab.qos is not None
+        profiles = tuple(replace(one, marks_account=written.endswith("true")) for one in lab.qos.profiles)
+        lab = replace(lab, qos=replace(lab.qos, profiles=profiles))
+    plan = plan_lab(lab, k=1000)
+    assert plan.qos is not None
+    installs = [item for item in plan.operations if isinstance(item, InstallPort)]
+    maps = maps_in_memory(len(installs), profiles=len(plan.qos.profiles), buffers=len(plan.qos.buffers))
+    fill_maps(maps, plan.qos, installs)
+    counted = (maps.profiles["classes"]["flags"] & ClassFlag.COUNT_MARKS) != 0
+    marked = (maps.profiles["classes"]["flags"] & ClassFlag.ECN) != 0
+    assert marked.any()
+    assert (counted == (marked & (not written.endswith("false")))).all()
+
+
 def marked_class(by: MarkBy) -> tuple[InstallPort, ClassPlan]:
     """A port of a switch, and its class that `by` marks."""
     plan = plan_lab(lab_marked(by), k=1000)

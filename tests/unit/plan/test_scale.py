@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from testbed.fabric import FabricParams, generate_fabric
 from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind
 from testbed.plan import (
+    MachineLoad,
     MachineProfile,
     PacketDemand,
+    beside,
     choose_packet_scale,
     choose_scale,
     judge_packet_scale,
@@ -123,6 +127,17 @@ def test_a_packet_costs_its_endpoints_and_its_hops() -> None:
     assert "3,179 packets/s" in choice.reason and "k = 80000 would" in choice.reason
 
 
+def test_a_measured_cost_counts_in_full_in_the_mean_and_by_half_at_the_beginning() -> None:
+    lab = fabric(hosts=8, gpus=1, mtu=4500)
+    measured = replace(demand(16, 16), endpoint_s=500e-6)
+    choice = judge_packet_scale(lab, SHAPED, measured, 100_000)
+    assert choice.load == pytest.approx(16 * LINE_RATE / 100_000 * (500e-6 + 3 * 35e-6) / 2)
+    assert "packets/s of a transport in user space, 500 us each, over 3 switch hops" in choice.reason
+    crowd = replace(demand(1, 64), endpoint_s=500e-6)
+    burst = 64 * LINE_RATE * (250e-6 + 3 * 35e-6) / 2
+    assert choose_packet_scale(lab, SHAPED, crowd).k == round_up_digit(burst / 2.0)
+
+
 def test_the_packets_fit_and_at_the_next_smaller_digit_they_do_not() -> None:
     lab = fabric(hosts=4, gpus=1, mtu=4500)
     choice = choose_packet_scale(lab, SHAPED, demand(8, 8))
@@ -141,3 +156,28 @@ def test_an_incast_is_bounded_by_its_beginning() -> None:
 def test_no_port_is_made_slower_than_a_megabit_for_packets_either() -> None:
     choice = choose_packet_scale(fabric(hosts=4, gpus=1, mtu=4500), SHAPED, demand(800, 800))
     assert choice.k == 200_000 and not choice.fits
+
+
+# --- beside others ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("busy", "steal", "share"),
+    [
+        (0.0, 0.0, 0.5),
+        (0.15, 0.0, 0.5),
+        (0.3, 0.0, 0.4),
+        (0.5, 0.0, 0.2),
+        (0.9, 0.0, 0.2),
+        (0.0, 0.1, 0.45),
+        (0.2, 0.1, 0.4),
+    ],
+)
+def test_what_others_use_is_left_to_them(busy: float, steal: float, share: float) -> None:
+    found = beside(SHAPED, MachineLoad(busy=busy, steal=steal))
+    assert found.usable_share == pytest.approx(share)
+    assert found.burst_share == pytest.approx(2.0 * share / 0.5)
+
+
+def test_a_machine_that_nobody_else_uses_stays_as_it_is() -> None:
+    assert beside(SHAPED, MachineLoad(busy=0.1)) is SHAPED

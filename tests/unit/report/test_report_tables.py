@@ -20,7 +20,7 @@ from testbed.report.scenario.nccl_table import collective_rows
 from testbed.report.scenario.senders import senders_of, total_rate
 from testbed.report.scenario.tables import junit_xml, metrics_csv, summary_json, transfers_csv
 from testbed.report.scenario.trust import trust_rows
-from testbed.results import Outcome, Record, load_record
+from testbed.results import EarlierTry, Outcome, Record, load_record
 
 RECORDS = Path(__file__).parents[2] / "data" / "records"
 
@@ -199,3 +199,16 @@ def test_a_burst_between_two_samples_is_no_rate() -> None:
     samples = dataclasses.replace(channel.samples, at_s=at_s, acked_bytes=acked)
     (sender,) = senders_of(dataclasses.replace(run, channels=[dataclasses.replace(channel, samples=samples)]))
     assert max(rate for _, rate in sender.rate) < 100e6
+
+
+def test_tries_that_do_not_count_are_in_the_summary() -> None:
+    record = load("permutation")
+    point = record.points[0]
+    earlier = EarlierTry(
+        lab=dataclasses.replace(point.lab, k=500.0), runs=point.runs, metrics=[], reasons=["run 1: too busy"]
+    )
+    retried = dataclasses.replace(
+        record, points=[dataclasses.replace(point, earlier_tries=[earlier]), *record.points[1:]]
+    )
+    found = summary_json(retried)["points"]
+    assert found[0]["earlier_tries"] == [{"k": 500.0, "runs": len(point.runs), "reasons": ["run 1: too busy"]}]

@@ -13,7 +13,7 @@ from testbed.cli.scenarios.named_files import read_sweeps
 from testbed.deploy import scale
 from testbed.deploy.records.state import StateDirectory
 from testbed.model.scenario import TopologyRef
-from testbed.plan import MachineProfile, PacketDemand, plan_lab
+from testbed.plan import MachineLoad, MachineProfile, PacketDemand, plan_lab
 from testbed.scenario.sweep.packet_demand import packet_demand
 from testbed.scenario.sweep.prepared import Sweep
 from testbed.scenario.sweep.scales import ScenarioScales
@@ -27,6 +27,8 @@ LINE_RATE = 400e9 / 8 / (4096 + 98)
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scale, "machine_profile", lambda state, measure: MACHINE)
+    monkeypatch.setattr("testbed.scenario.sweep.scales.packet_cost", lambda transport, state, measure: None)
+    monkeypatch.setattr("testbed.scenario.sweep.scales.watch_machine", lambda state, keep: MachineLoad())
     monkeypatch.setenv("TESTBED_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("TESTBED_RUN_DIR", str(tmp_path / "run"))
 
@@ -93,6 +95,17 @@ def test_labs_of_one_scenario_have_one_scale(tmp_path: Path) -> None:
     assert ks(alone) == [8000.0]
 
 
+def test_room_for_others_ends_where_the_time_limit_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = MachineLoad(busy=0.5)
+    monkeypatch.setattr("testbed.scenario.sweep.scales.watch_machine", lambda state, keep: load)
+    short = sweep_of(tmp_path, "kind: permutation, bytes: 8bdp")
+    assert ks(short) == [80_000.0]
+    long = sweep_of(tmp_path, "kind: permutation, bytes: 8MB, time_limit: 10s")
+    assert ks(long) == [40_000.0]
+    scales = ScenarioScales(long.points, long.labs, StateDirectory())
+    assert "beyond their time limit" in scales(long.points[0].topology, long.lab_of(long.points[0])).reason
+
+
 def test_a_scale_that_is_given_stays(tmp_path: Path) -> None:
     matrix = "matrix: {scale.time: [4000, 80000]}\n"
     assert ks(sweep_of(tmp_path, "kind: permutation, bytes: 8bdp", matrix)) == [4000.0, 80_000.0]
@@ -112,7 +125,9 @@ def test_a_dry_run_says_why_and_what_would_do(tmp_path: Path, capsys: pytest.Cap
     said = capsys.readouterr().out
     assert "x: k = 8000: 1,4" in said and "while 8 senders begin" in said
     print_dry_run([sweep], Format.JSON)
+    assert "the traffic, 15% the runner, 0% others now), and 90% are allowed, so a run is likely to be valid" in said
     (lab,) = json.loads(capsys.readouterr().out)[0]["labs"]
+    assert lab["expected"]["valid"] == "likely" and 0 < lab["expected"]["traffic"] < lab["expected"]["busy"] < 0.75
     assert lab["k"] == 8000 and "packets/s" in lab["k_reason"] and lab["k_warning"] == ""
     print_dry_run([sweep_of(tmp_path, workload, settings="fabric.segments: 1, scale.time: 2000")], Format.TABLE)
     said = capsys.readouterr().out

@@ -121,6 +121,7 @@ def test_every_key_of_a_class_and_of_the_section() -> None:
   buffer: {shared: 1.5GB, alpha: 8}
   load_balancing: {mode: flowlet, gap: 20us, hash: ebpf, polarised: true}
   trimming: true
+  marks_account: false
   watchdog: {restore: 1s}
   base_rtt: 12us
 """
@@ -140,6 +141,7 @@ def test_every_key_of_a_class_and_of_the_section() -> None:
         mode=BalancingMode.FLOWLET, gap=Duration(20_000), hash=HashEngine.EBPF, polarised=True
     )
     assert found.trimming
+    assert not found.marks_account
     assert found.watchdog == Watchdog(detect=Duration(200_000_000), restore=Duration(1_000_000_000))
     assert found.base_rtt == Duration(12_000)
 
