@@ -159,7 +159,7 @@ class Uet(LabTransport):
             config={} if own is None else self._config(own),
             mode=self.mode.name,
             dscp=self.dscp,
-            control_dscp=self._control_dscp(),
+            control_dscp=self.control_dscp,
             delays_ns=delays,
             job_id=job_id,
             security_key=key,
@@ -183,7 +183,8 @@ class Uet(LabTransport):
             config["paths"] = self.transport.paths
         return config | given
 
-    def _control_dscp(self) -> int:
+    @property
+    def control_dscp(self) -> int:
         """DSCP of acknowledgements and the like."""
         profile = self.profile
         if profile is None:

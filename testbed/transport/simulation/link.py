@@ -105,13 +105,23 @@ class Line:
             events.schedule(free + self.delay_ns + late, self._sink, copy)
         return free
 
+    @property
+    def lost_frames(self) -> int:
+        """Frames that impairments have lost so far."""
+        return sum(impairer.lost for impairer in self._impairers)
+
+    @property
+    def lost_bytes(self) -> int:
+        """Bytes of those on the wire."""
+        return sum(impairer.lost_bytes for impairer in self._impairers)
+
     def statistics(self) -> LineStatistics:
         past = self._impairers
         return LineStatistics(
             frames=self.frames,
             bytes=self.bytes,
             blackholed=self.blackholed,
-            lost=sum(impairer.lost for impairer in past),
+            lost=self.lost_frames,
             duplicated=sum(impairer.duplicated for impairer in past),
             corrupted=sum(impairer.corrupted for impairer in past),
             reordered=sum(impairer.reordered for impairer in past),
