@@ -3,6 +3,8 @@
 from testbed.results.listing import BROKEN, Listed, list_results
 from testbed.results.record import (
     SCHEMA,
+    SIMULATED_CLOCK,
+    Backend,
     Check,
     EarlierSession,
     Environment,
@@ -31,6 +33,7 @@ from testbed.results.samples import (
     Series,
     Transfers,
 )
+from testbed.results.session import SESSION_FILE
 from testbed.results.store import (
     RECORD_FILE,
     REPORT_FILE,
@@ -47,6 +50,9 @@ __all__ = [
     "RECORD_FILE",
     "REPORT_FILE",
     "SCHEMA",
+    "SESSION_FILE",
+    "SIMULATED_CLOCK",
+    "Backend",
     "Channel",
     "ChannelSamples",
     "Check",

@@ -18,7 +18,7 @@ from testbed.collect.canary import Canary
 from testbed.collect.environment import collect_environment
 from testbed.errors import ScenarioError, TestbedError
 from testbed.model.scenario import Scenario, TopologyRef
-from testbed.results import EarlierSession, Environment, PointResult, Record
+from testbed.results import SIMULATED_CLOCK, Backend, EarlierSession, Environment, PointResult, Record
 from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.point import PointOutcome, PointRunner, stamp
@@ -64,7 +64,7 @@ def run_sweep(
     but the last. An interrupt returns a record whose `incomplete` says so. Raises `ScenarioStopped` (with the record)
     when a run fails or a lab breaks, and `ScenarioError` when a lab cannot carry its workload at all.
     """
-    sweep = _Sweep(scenario, points, previous, command)
+    sweep = SweepSoFar(scenario, points, previous, command)
     with Interrupt() as interrupt, Canary() as canary, _Runners() as runners:
         for number, point in enumerate(points, start=1):
             if sweep.has(point):
@@ -82,7 +82,7 @@ def run_sweep(
                 ),
             )
             outcome = runner.run()
-            sweep.add(point, lab, outcome, number)
+            sweep.add(point, outcome, number, approximations(lab, point.scenario))
             if sweep.incomplete:
                 break
             if number < len(points):
@@ -96,13 +96,23 @@ def run_sweep(
     return record
 
 
-class _Sweep:
-    """This is what has been measured so far."""
+class SweepSoFar:
+    """This is what has been measured so far. `command` and `previous` as of `run_sweep`.
+
+    A record of the simulator has the time of its own clock, which begins in 1970: `started` and `finished` are the
+    machine's all the same, and are written beside it (`results.session`).
+    """
 
     def __init__(
-        self, scenario: Scenario, points: Sequence[Point], previous: Record | None, command: Sequence[str]
+        self,
+        scenario: Scenario,
+        points: Sequence[Point],
+        previous: Record | None,
+        command: Sequence[str],
+        backend: Backend = Backend.EMULATION,
     ) -> None:
         self.scenario = scenario
+        self._backend = backend
         self.incomplete = ""
         self.failure: TestbedError | None = None
         self._points = points
@@ -122,7 +132,12 @@ class _Sweep:
                 "the results to go on with are those of another scenario or of other parameters",
                 hint="run it anew, or with the file and the --set of the first time",
             )
-        self._environment = collect_environment([])
+        self._environment = self._collect()
+        if self._environment.backend != previous.environment.backend:
+            raise ScenarioError(
+                f"the results to go on with are those of an {previous.environment.backend}",
+                hint=f"--backend {previous.environment.backend}, or run it anew",
+            )
         if self._environment.clock != previous.environment.clock:
             raise ScenarioError(
                 f"the results to go on with were measured by the {previous.environment.clock} clock, "
@@ -139,10 +154,17 @@ class _Sweep:
     def has(self, point: Point) -> bool:
         return point.name in self._done
 
-    def add(self, point: Point, lab: LiveLab, outcome: PointOutcome, number: int) -> None:
+    def _collect(self) -> Environment:
+        environment = collect_environment([])
+        if self._backend is Backend.EMULATION:
+            return environment
+        return replace(environment, backend=self._backend, clock=SIMULATED_CLOCK)
+
+    def add(self, point: Point, outcome: PointOutcome, number: int, approximations: Sequence[str]) -> None:
+        """Take in what came of a point, and what it does not reproduce of the fabric it models."""
         if outcome.result.runs:
             self._done[point.name] = outcome.result
-        for sentence in approximations(lab, point.scenario):
+        for sentence in approximations:
             if sentence not in self._approximations:
                 self._approximations.append(sentence)
         at = f" of point {number} ({point.name})" if point.name else ""
@@ -176,7 +198,7 @@ class _Sweep:
         One that has measured nothing so far is none.
         """
         if self._environment is None:
-            self._environment = collect_environment([])
+            self._environment = self._collect()
         taken = {name for session in self._earlier for name in session.points}
         if self._earlier and taken.issuperset(self._done):
             return self._earlier[-1].environment, self._earlier[:-1]
