@@ -50,6 +50,10 @@ class SimulatedRun:
     unaccounted: int = 0
     """Datagrams that were sent and are neither delivered, nor on their way, nor counted as lost."""
     sent: int = 0
+    hops: int = 0
+    """Packets that were put on a line, anywhere."""
+    seconds: float = 0.0
+    """Of this machine's time, while the clock ran."""
     interrupted: bool = False
     failure: TestbedError | None = None
 
@@ -98,6 +102,7 @@ class _Execution:
         self._interrupted = False
         self._failed: SimulatedProgram | None = None
         self._bytes = 0
+        self._seconds = 0.0
 
     def run(self) -> SimulatedRun:
         plans = self._compile()
@@ -174,8 +179,10 @@ class _Execution:
             sampler.begin()
         for program in self._programs.values():
             program.begin()
+        begin = time.perf_counter()
         try:
             fabric.network.run(until=self._limit_ns, stop=self._is_over)
+            self._seconds = time.perf_counter() - begin
         except SimulationError as error:
             return ScenarioError(f"the simulation cannot go on: {error}")
         if sampler is not None:
@@ -224,6 +231,7 @@ class _Execution:
         observation, qos = run.observation, self._lab.plan.qos
         observation.sent = count_ports(fabric, with_drops=qos is None)
         network = fabric.network
+        run.hops, run.seconds = network.hops, self._seconds
         run.sent = sum(nic.sent for nic in network.nics.values())
         run.unaccounted = run.sent - network.accounted()
         if qos is None or observation.table is None:

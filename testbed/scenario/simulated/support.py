@@ -6,9 +6,9 @@ from testbed.errors import ScenarioError
 from testbed.model import Lab
 from testbed.model.markers import MARKERS
 from testbed.model.scenario import Scenario
-from testbed.model.transports import TransportKind
 from testbed.scenario.sweep.points import Point
 from testbed.scenario.sweep.prepared import Sweep
+from testbed.scenario.transports.registry import transport_class
 
 INSTEAD = "leave --backend out: emulation can"
 
@@ -22,7 +22,7 @@ def check_supported(sweep: Sweep) -> None:
 
 def _check_scenario(point: Point) -> None:
     scenario: Scenario = point.scenario
-    if scenario.transport.kind is not TransportKind.UET:
+    if not transport_class(scenario.transport.kind).can_be_simulated:
         hint = "transport: {kind: uet}, or " if not point.values else "--only kind=uet where the matrix has it, or "
         raise _refusal(
             point, f"--backend simulation carries UET alone, and not {scenario.transport.kind}", hint=hint + INSTEAD

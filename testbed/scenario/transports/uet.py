@@ -54,6 +54,7 @@ class Uet(LabTransport):
     """Options are those of `UetConfig` that the lab does not set, `mode` and `tss`."""
 
     in_user_space: ClassVar[bool] = True
+    can_be_simulated: ClassVar[bool] = True
 
     def __init__(self, lab: LiveLab, transport: Transport) -> None:
         self._runs = 0
