@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from testbed.transport.datagram import Priority
 
 if TYPE_CHECKING:
     from testbed.transport.simulation.fabric.switch import HeldAccount
 
-WIRE_OVERHEAD_BYTES = 8 + 20 + 14 + 24
+WIRE_OVERHEAD_BYTES: Final = 8 + 20 + 14 + 24
 """UDP, IPv4 and Ethernet headers, then FCS (4), preamble (8) and gap (12). Queues count the same bytes as
 the wire.
 

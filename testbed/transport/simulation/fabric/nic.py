@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from testbed.transport.datagram import Incoming
 from testbed.transport.simulation.errors import ContractError
 from testbed.transport.simulation.events import Events
 from testbed.transport.simulation.fabric.port import OutputPort
-from testbed.transport.simulation.fabric.settings import PacketKind
 from testbed.transport.simulation.fabric.switch import Arrivals
 from testbed.transport.simulation.frame import Frame
 from testbed.transport.simulation.host import Endpoint, Host
 
-AHEAD_PACKETS = 8
+AHEAD_PACKETS: Final = 8
 """Packets that wait in a NIC whose class is paused, before its endpoint is asked for no more."""
-CONTROL = int(PacketKind.CONTROL)
 
 
 def ignore_endings() -> None:

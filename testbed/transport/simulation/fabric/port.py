@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from testbed.transport.simulation.events import Events
+from testbed.transport.simulation.events import Events, Handler
 from testbed.transport.simulation.fabric.settings import (
-    PRIORITIES,
     ClassSettings,
     FabricPortSettings,
-    PacketKind,
 )
 from testbed.transport.simulation.frame import WIRE_OVERHEAD_BYTES, Frame
 from testbed.transport.simulation.link import Line
@@ -24,9 +22,13 @@ if TYPE_CHECKING:
     from testbed.transport.simulation.fabric.nic import NicHost
     from testbed.transport.simulation.fabric.switch import HeldAccount, InputPort, SharedBuffer
 
-CONTROL = int(PacketKind.CONTROL)
-TRIMMED = int(PacketKind.TRIMMED)
-ADMIT, DROP_TAIL, DROP_BUFFER, DROP_HEADROOM = 0, 1, 2, 3
+CONTROL: Final = 2
+TRIMMED: Final = 3
+"""Of `PacketKind`, as numbers that a compiler knows."""
+ADMIT: Final = 0
+DROP_TAIL: Final = 1
+DROP_BUFFER: Final = 2
+DROP_HEADROOM: Final = 3
 
 
 class ClassQueue:
@@ -129,6 +131,7 @@ class OutputPort:
         "_bins_to_kmax",
         "_by_kind",
         "_curve_bins",
+        "_drain_handler",
         "_events",
         "_random",
         "_strict",
@@ -180,6 +183,8 @@ class OutputPort:
         self._curve_bins = settings.curve_bins
         self._bins_to_kmax = settings.bins_to_kmax
         self._events = events
+        self._drain_handler: Handler = self.drain
+        """Bound once: a bound method is an object that would be made for every event."""
         self._random = random
 
     def queue_of(self, priority: int) -> ClassQueue:
@@ -245,7 +250,7 @@ class OutputPort:
             account.charge(now, size)
         if not self.draining and not queue.paused:
             self.draining = True
-            self._events.schedule(self.free, self.drain)
+            self._events.schedule(self.free, self._drain_handler)
 
     def _admission(self, queue: ClassQueue, size: int, margin: int, account: HeldAccount | None) -> int:
         """Decide whether a packet may wait. `margin` are bytes that must stay free beyond it."""
@@ -325,9 +330,6 @@ class OutputPort:
             frame.account = None
             account.discharge(now, size)
         self._send(now, queue, frame, size)
-        if self.waiting and not self.draining:
-            self.draining = True
-            self._events.schedule(self.free, self.drain)
 
     def _send(self, now: int, queue: ClassQueue, frame: Frame, size: int) -> None:
         queue.out_packets += 1
@@ -337,7 +339,7 @@ class OutputPort:
         self.free = self.line.send(now, frame)
         self.draining = self.waiting > 0 or self.host is not None
         if self.draining:
-            self._events.schedule(self.free, self.drain)
+            self._events.schedule(self.free, self._drain_handler)
 
     def _mark_departure(self, queue: ClassQueue, frame: Frame) -> None:
         """Mark a packet as it goes, by what stays behind it."""
@@ -386,12 +388,9 @@ class OutputPort:
         queue.paused_ns += now - queue.paused_since
         if not self.draining:
             self.draining = True
-            self._events.schedule(self.free, self.drain)
+            self._events.schedule(self.free, self._drain_handler)
 
     def paused_ns(self, priority: int, now: int) -> int:
         """How long a priority has been paused, with a pause that lasts."""
         queue = self.queue_of(priority)
         return queue.paused_ns + (now - queue.paused_since if queue.paused else 0)
-
-
-__all__ = ["PRIORITIES", "ClassQueue", "OutputPort"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from testbed.transport.simulation.errors import ConfigurationError
 
-PRIORITIES = 8
+PRIORITIES: Final = 8
 """Of IEEE 802.1Q."""
-UNLIMITED = 1 << 62
+UNLIMITED: Final = 1 << 61
 
 
 class PacketKind(IntEnum):

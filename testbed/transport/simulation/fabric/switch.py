@@ -8,27 +8,29 @@ from __future__ import annotations
 
 import sys
 from random import Random
+from typing import Final
 
 from testbed.transport.simulation.errors import ConfigurationError
-from testbed.transport.simulation.events import Events
+from testbed.transport.simulation.events import Events, Handler
 from testbed.transport.simulation.fabric.port import OutputPort
 from testbed.transport.simulation.fabric.settings import (
     PRIORITIES,
-    Balancing,
     ClassSettings,
     FabricPortSettings,
     SwitchSettings,
 )
 from testbed.transport.simulation.frame import Frame
 
-WORD = (1 << 64) - 1
-HALF = (1 << 32) - 1
-UDP = 17
-SPRAY_STEP = 0x9E3779B1
+WORD: Final = (1 << 64) - 1
+HALF: Final = (1 << 32) - 1
+UDP: Final = 17
+SPRAY_STEP: Final = 0x9E3779B1
 """Multiples of the golden ratio fill any number of equal paths evenly."""
-REMEMBERED = 1 << 20
+REMEMBERED: Final = 1 << 20
 """Flows whose hash a switch keeps."""
-FLOW, FLOWLET, SPRAY = int(Balancing.FLOW), int(Balancing.FLOWLET), int(Balancing.SPRAY)
+FLOWLET: Final = 1
+SPRAY: Final = 2
+"""Of `Balancing`, as numbers that a compiler knows."""
 
 
 def mix(value: int) -> int:
@@ -66,6 +68,8 @@ class HeldAccount:
     __slots__ = (
         "_delay_ns",
         "_events",
+        "_pause_handler",
+        "_resume_handler",
         "_upstream",
         "bytes",
         "hold_bytes",
@@ -89,6 +93,8 @@ class HeldAccount:
         self.xoff_sent = 0
         self.xon_sent = 0
         self._events = events
+        self._pause_handler: Handler = self._pause
+        self._resume_handler: Handler = self._resume
         self._upstream: OutputPort | None = None
         self._delay_ns = 0
 
@@ -106,7 +112,7 @@ class HeldAccount:
             self.xoff = True
             self.xoff_sent += 1
             if self._upstream is not None:
-                self._events.schedule(now + self._delay_ns, self._pause)
+                self._events.schedule(now + self._delay_ns, self._pause_handler)
 
     def discharge(self, now: int, size: int) -> None:
         """A packet has left the switch."""
@@ -115,7 +121,7 @@ class HeldAccount:
             self.xoff = False
             self.xon_sent += 1
             if self._upstream is not None:
-                self._events.schedule(now + self._delay_ns, self._resume)
+                self._events.schedule(now + self._delay_ns, self._resume_handler)
 
     def _pause(self, now: int, _: object) -> None:
         if self._upstream is not None:
