@@ -24,7 +24,10 @@ app = typer.Typer()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCommand:
-    """How `run` runs scenarios and shows them. `resume` is a directory of results to go on with; `simulated`: no lab."""
+    """How `run` runs scenarios and shows them.
+
+    `resume` is a directory of results to go on with; `simulated`: on the simulator, without a lab.
+    """
 
     form: "Format"
     keep: bool = False
@@ -60,7 +63,8 @@ def run(
         bool, typer.Option("--prove-scale", help="Repeat at twice the time scale: shares and ratios must agree.")
     ] = False,
     backend: Annotated[
-        str, typer.Option("--backend", help="emulation (a lab of this machine's kernel) or simulation (no root, k = 1).")
+        str,
+        typer.Option("--backend", help="emulation (a lab of this machine's kernel) or simulation (no root, k = 1)."),
     ] = "emulation",
     results: Annotated[
         Path | None, typer.Option("-o", "--results", help="Directory of results; default results/.")

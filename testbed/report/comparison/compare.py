@@ -128,7 +128,9 @@ def compare_records(
     changes = _changes(pairs, wanted, alpha, min_change, in_real_units=across)
     notes = [*doubts, *_notes(changes, alpha)]
     if across:
-        backends = [f"{name} is {_WORDS[one.environment.backend]}" for name, one in zip(names, (base, other), strict=True)]
+        backends = [
+            f"{name} is {_WORDS[one.environment.backend]}" for name, one in zip(names, (base, other), strict=True)
+        ]
         notes.append(f"{' and '.join(backends)}: times and rates are those of the real fabric")
     return Comparison(
         base=names[0],

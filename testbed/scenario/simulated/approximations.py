@@ -14,8 +14,8 @@ def simulated_approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
     found = [
         "Simulated at k = 1: packets, queues and links are events of a program; nothing of this machine's kernel, and"
         " none of its routing daemons, takes part.",
-        f"A datagram costs a port its payload and {OVERHEAD_BYTES} bytes of headers, as in an emulated lab: no preamble,"
-        " checksum and gap.",
+        f"A datagram costs a port its payload and {OVERHEAD_BYTES} bytes of headers, as in an emulated lab: no"
+        " preamble, checksum and gap.",
         "Routes are those that BGP is planned to have converged to, and never change.",
     ]
     qos = lab.plan.qos
@@ -25,7 +25,8 @@ def simulated_approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
         found.append("An ASIC's cells, pipeline latency and memory banks are not modelled.")
         if any(item.lossless for profile in qos.profiles for item in profile.classes):
             found.append(
-                f"Pauses overtake all that waits, and are obeyed {PAUSE_REACTION_NS / 1e3:g} us after they have arrived."
+                "Pauses overtake all that waits, and are obeyed"
+                f" {PAUSE_REACTION_NS / 1e3:g} us after they have arrived."
             )
         if any(buffer.watchdog_detect_ns for buffer in qos.buffers):
             found.append("The PFC watchdog does not act: a deadlock of pauses ends the run.")

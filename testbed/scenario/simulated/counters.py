@@ -70,9 +70,7 @@ def count_ports(fabric: SimulatedFabric, *, with_drops: bool) -> dict[tuple[str,
     for name, port in fabric.network.outputs.items():
         node, _, interface = name.partition(":")
         dropped = sum(sum(queue.drops_packets) for queue in port.queues) if with_drops else 0
-        found[node, interface] = PortCounters(
-            tx_bytes=port.line.bytes, tx_packets=port.line.frames, tx_dropped=dropped
-        )
+        found[node, interface] = PortCounters(tx_bytes=port.line.bytes, tx_packets=port.line.frames, tx_dropped=dropped)
     return found
 
 
@@ -90,10 +88,10 @@ def _count_arrivals(maps: LabMaps, number: int, name: str, port: OutputPort, fab
     entered = network.inputs.get(name)
     arrivals = network.nic_behind(name).arrivals if entered is None else entered.arrivals
     ingress = maps.by_port("ingress")[number]
-    if arrivals is not None:
-        ingress["in_packets"] = arrivals.packets
-        ingress["in_bytes"] = arrivals.bytes
-        ingress["ce_packets"] = arrivals.ce_packets
+    for priority, counted in arrivals.by_priority.items() if arrivals is not None else ():
+        ingress["in_packets"][priority] = counted.packets
+        ingress["in_bytes"][priority] = counted.bytes
+        ingress["ce_packets"][priority] = counted.ce_packets
     ingress["lost_packets"][port.queues[0].priority] = port.line.lost_frames
     ingress["lost_bytes"][port.queues[0].priority] = port.line.lost_bytes
     for account in () if entered is None else entered.accounts:

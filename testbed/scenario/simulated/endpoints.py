@@ -22,7 +22,6 @@ from testbed.worker.worker import Event, ProgramRun
 if TYPE_CHECKING:
     from collections import deque
 
-    from testbed.transport.uet.security.tss import SecureDomain
     from testbed.worker.buffers import CollectiveBuffers
 
 

@@ -35,7 +35,9 @@ def _check_scenario(point: Point) -> None:
         )
     if scenario.faults:
         kinds = ", ".join(sorted({fault.kind for fault in scenario.faults}))
-        raise _refusal(point, f"--backend simulation knows no faults so far, and this scenario has {kinds}", hint=INSTEAD)
+        raise _refusal(
+            point, f"--backend simulation knows no faults so far, and this scenario has {kinds}", hint=INSTEAD
+        )
 
 
 def _check_lab(lab: Lab, point: Point) -> None:

@@ -185,7 +185,7 @@ class SweepSoFar:
             incomplete=incomplete,
             points=results,
             expectations=expectations,
-            verdict=decide_verdict(results, expectations, incomplete=incomplete),
+            verdict=decide_verdict(results, expectations, incomplete=incomplete, backend=self._backend),
             command=list(self._command),
             wall_s=round(time.monotonic() - self._begin, 3),
             earlier=earlier,

@@ -1,9 +1,9 @@
 """The clock of a simulation: what happens next, in order of time, then in order of being scheduled.
 
 An event is a plain tuple, since there are about two of them per packet and hop. Events are kept in buckets of
-`1 << BUCKET_SHIFT` ns, which are sorted as their time comes: a large network has tens of thousands of events ahead of it,
-and a heap of all of them would compare a dozen tuples for each. The sequence number both breaks ties, which makes a run
-repeatable, and keeps the comparison of tuples away from handlers.
+`1 << BUCKET_SHIFT` ns, which are sorted as their time comes: a large network has tens of thousands of events ahead of
+it, and a heap of all of them would compare a dozen tuples for each. The sequence number both breaks ties, which makes a
+run repeatable, and keeps the comparison of tuples away from handlers.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ class Events:
 
     def schedule(self, when: int, handler: Handler, argument: Any = None) -> None:
         """`handler(when, argument)` at `when` ns, or now if that has passed."""
-        if when < self.now:
-            when = self.now
+        when = max(when, self.now)
         self.sequence = sequence = self.sequence + 1
         key = when >> BUCKET_SHIFT
         if key <= self._key:

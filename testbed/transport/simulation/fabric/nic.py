@@ -14,6 +14,7 @@ from testbed.transport.simulation.fabric.switch import Arrivals
 from testbed.transport.simulation.frame import Frame
 from testbed.transport.simulation.host import Endpoint, Host
 
+new_tuple: Final[Callable[..., Any]] = tuple.__new__
 AHEAD_PACKETS: Final = 8
 """Packets that wait in a NIC whose class is paused, before its endpoint is asked for no more."""
 
@@ -55,8 +56,9 @@ class NicHost(Host):
         self.delivered += 1
         self.delivered_bytes += len(data)
         length = frame.length if frame.trimmed else 0
-        incoming = Incoming(
-            self.addresses[frame.source], frame.entropy, data, frame.ce, length, frame.last_hop
+        # The constructor of a named tuple is a function of Python's; tuple's own takes a third of its time.
+        incoming: Incoming = new_tuple(
+            Incoming, (self.addresses[frame.source], frame.entropy, data, frame.ce, length, frame.last_hop)
         )
         self.endpoint.receive((incoming,), now)
         self._continue(now)

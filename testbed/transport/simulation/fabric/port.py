@@ -232,8 +232,7 @@ class OutputPort:
         if ect:
             queue.ect_packets += 1
         held = queue.bytes + size
-        if held > queue.max_bytes:
-            queue.max_bytes = held
+        queue.max_bytes = max(queue.max_bytes, held)
         if not self.draining and not self.waiting and now >= self.free and not queue.paused:
             self._send(now, queue, frame, size)
             return
@@ -243,8 +242,7 @@ class OutputPort:
         buffer = self.buffer
         if buffer is not None:
             buffer.used_bytes += size
-            if buffer.used_bytes > buffer.max_bytes:
-                buffer.max_bytes = buffer.used_bytes
+            buffer.max_bytes = max(buffer.max_bytes, buffer.used_bytes)
         frame.account = account
         if account is not None:
             account.charge(now, size)
@@ -322,6 +320,11 @@ class OutputPort:
         size = frame.wire_bytes
         self.waiting -= 1
         queue.bytes -= size
+        if not queue.strict:
+            queue.deficit -= size
+            if queue.deficit < 0:
+                queue.deficit += queue.quantum_bytes
+                self._next_turn()
         buffer = self.buffer
         if buffer is not None:
             buffer.used_bytes -= size
@@ -354,20 +357,19 @@ class OutputPort:
     def _next_queue(self) -> ClassQueue | None:
         """Return whose turn it is: strict classes by their priority, then the others by deficit (Shreedhar 1996)."""
         for queue in self._strict:
-            if queue.frames and not queue.paused:
+            if queue.bytes and not queue.paused:
                 return queue
         weighted = self._weighted
-        count = len(weighted)
-        for _ in range(count):
+        for _ in range(len(weighted)):
             queue = weighted[self._turn]
-            if queue.frames and not queue.paused:
-                queue.deficit -= queue.frames[0].wire_bytes
-                if queue.deficit < 0:
-                    queue.deficit += queue.quantum_bytes
-                    self._turn = (self._turn + 1) % count
+            if queue.bytes and not queue.paused:
                 return queue
-            self._turn = (self._turn + 1) % count
+            self._next_turn()
         return None
+
+    def _next_turn(self) -> None:
+        turn = self._turn + 1
+        self._turn = turn if turn < len(self._weighted) else 0
 
     # --- pauses ------------------------------------------------------------------------------------------
 

@@ -106,8 +106,7 @@ class HeldAccount:
     def charge(self, now: int, size: int) -> None:
         """A packet waits in the switch."""
         self.bytes = held = self.bytes + size
-        if held > self.max_bytes:
-            self.max_bytes = held
+        self.max_bytes = max(self.max_bytes, held)
         if self.xoff_bytes and held > self.xoff_bytes and not self.xoff:
             self.xoff = True
             self.xoff_sent += 1
@@ -132,23 +131,32 @@ class HeldAccount:
             self._upstream.resume(now, self.priority)
 
 
+class ArrivalCount:
+    """Packets of one priority that came in at a port."""
+
+    __slots__ = ("bytes", "ce_packets", "packets")
+
+    def __init__(self) -> None:
+        self.packets = 0
+        self.bytes = 0
+        self.ce_packets = 0
+
+
 class Arrivals:
     """What came in at a port, by priority."""
 
-    __slots__ = ("_priority_of", "bytes", "ce_packets", "packets")
+    __slots__ = ("_of_kind", "by_priority")
 
     def __init__(self, settings: FabricPortSettings) -> None:
-        self._priority_of = settings.priority_of
-        self.packets = [0] * PRIORITIES
-        self.bytes = [0] * PRIORITIES
-        self.ce_packets = [0] * PRIORITIES
+        self.by_priority = {item.priority: ArrivalCount() for item in settings.classes}
+        self._of_kind = tuple(self.by_priority[priority] for priority in settings.priority_of)
 
     def count(self, frame: Frame) -> None:
-        priority = self._priority_of[frame.kind]
-        self.packets[priority] += 1
-        self.bytes[priority] += frame.wire_bytes
+        counted = self._of_kind[frame.kind]
+        counted.packets += 1
+        counted.bytes += frame.wire_bytes
         if frame.ce:
-            self.ce_packets[priority] += 1
+            counted.ce_packets += 1
 
 
 class FabricSwitch:

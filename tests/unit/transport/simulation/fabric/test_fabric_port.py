@@ -157,7 +157,9 @@ def test_what_would_be_refused_is_cut_and_goes_on_in_the_class_of_trimmed_packet
     bench = Bench(replace(with_data(limit_bytes=2 * WIRE), trimming=True))
     frames = bench.offer(count=5)
     left = bench.drain()
-    assert left == [frames[0], frames[3], frames[4], frames[1], frames[2]], "cut packets overtake: their class is strict"
+    assert left == [frames[0], frames[3], frames[4], frames[1], frames[2]], (
+        "cut packets overtake: their class is strict"
+    )
     assert [frame.wire_bytes for frame in left] == [WIRE, 36 + OVERHEAD, 36 + OVERHEAD, WIRE, WIRE]
     assert frames[3].trimmed and frames[3].length == WIRE - OVERHEAD and len(frames[3].data) == 36
     queue = bench.port.queue_of(DATA)
