@@ -9,7 +9,6 @@ from testbed.results import Backend, ExpectationResult, Outcome, PointResult, Ve
 from testbed.scenario.sweep.points import names_key, same_value
 from testbed.workload.metrics import CATALOGUE, MetricUnit
 
-
 _TRUSTED = {
     Backend.EMULATION: "the machine kept up",
     Backend.SIMULATION: "every packet is accounted for",
