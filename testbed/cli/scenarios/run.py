@@ -78,7 +78,7 @@ def run(
     from testbed.cli.scenarios.named_files import read_sweeps
 
     form = parse_format(format)
-    simulated = _is_simulation(backend, keep=keep, prove_scale=prove_scale)
+    simulated = _is_simulation(backend, keep=keep, prove_scale=prove_scale, dry_run=dry_run)
     sweeps = read_sweeps(files, set or [], seed=seed, repeat=repeat, only=only or [])
     if simulated:
         from testbed.scenario.simulated.support import check_supported
@@ -104,7 +104,7 @@ def run(
     raise typer.Exit(run_all(sweeps, command))
 
 
-def _is_simulation(backend: str, *, keep: bool, prove_scale: bool) -> bool:
+def _is_simulation(backend: str, *, keep: bool, prove_scale: bool, dry_run: bool) -> bool:
     """Tell whether no lab is to be deployed. Raises `TestbedError` for what is no backend, or asks for a lab."""
     from testbed.names import nearest
     from testbed.results import Backend
@@ -116,9 +116,12 @@ def _is_simulation(backend: str, *, keep: bool, prove_scale: bool) -> bool:
         raise TestbedError(f"there is no backend {backend!r}", hint=hint)
     if backend != Backend.SIMULATION:
         return False
-    if keep or prove_scale:
-        what = "--keep: a simulation has no lab" if keep else "--prove-scale: a simulation has no time scale"
-        raise TestbedError(what, hint="leave it out, or --backend simulation")
+    if keep:
+        raise TestbedError("--keep: a simulation has no lab", hint="leave it out")
+    if prove_scale:
+        raise TestbedError("--prove-scale: a simulation has no time scale", hint="leave it out")
+    if dry_run:
+        raise TestbedError("--dry-run: a simulation touches nothing", hint="`testbed validate` checks the scenario")
     return True
 
 

@@ -13,6 +13,8 @@ from testbed.collect.port_table import tabulate_ports
 from testbed.collect.reconcile import PATIENCE_NS, Reconciliation, reconcile
 from testbed.collect.telemetry import take_snapshot
 from testbed.errors import ScenarioError, TestbedError
+from testbed.model.scenario import Fault
+from testbed.results import RunEvent
 from testbed.scenario.ideals.point_ideals import SCALE_UP_BPS
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.measured import Measured, put_together, settle_digests
@@ -24,6 +26,7 @@ from testbed.scenario.run.workload_runner import TimeLimitReached
 from testbed.scenario.simulated.counters import count_fabric, count_ports, empty_maps
 from testbed.scenario.simulated.endpoints import SimulatedProgram, Site, simulated_key
 from testbed.scenario.simulated.fabric import Marking, SimulatedFabric, build_fabric
+from testbed.scenario.simulated.faults import do_faults
 from testbed.scenario.simulated.lab import TIME_SCALE
 from testbed.scenario.simulated.sampling import QueueSampler
 from testbed.scenario.transports.uet import Uet
@@ -47,6 +50,8 @@ class SimulatedRun:
 
     measured: Measured
     observation: Observation = field(default_factory=Observation)
+    events: list[RunEvent] = field(default_factory=list)
+    """Of faults."""
     balance: Reconciliation | None = None
     """Of the counters of all ports; None without `qos:`."""
     unaccounted: int = 0
@@ -61,14 +66,20 @@ class SimulatedRun:
 
 
 def execute(
-    lab: LiveLab, transport: Uet, traffic: RunTraffic, *, limit_s: float, on_progress: Callable[[float], bool]
+    lab: LiveLab,
+    transport: Uet,
+    traffic: RunTraffic,
+    *,
+    limit_s: float,
+    on_progress: Callable[[float], bool],
+    faults: tuple[Fault, ...] = (),
 ) -> SimulatedRun:
     """Run the traffic of one run. `on_progress` gets the share of bytes that have arrived, and returns whether to stop.
 
     `limit_s` is in simulated time. What goes wrong with the traffic is told by the result. Raises `ScenarioError` for
     a workload that does not fit the ranks.
     """
-    return _Execution(lab, transport, traffic, limit_s, on_progress).run()
+    return _Execution(lab, transport, traffic, limit_s, on_progress).run(faults)
 
 
 class _Execution:
@@ -106,12 +117,13 @@ class _Execution:
         self._bytes = 0
         self._seconds = 0.0
 
-    def run(self) -> SimulatedRun:
+    def run(self, faults: tuple[Fault, ...]) -> SimulatedRun:
         plans = self._compile()
         for host, plan in plans.items():
             program = self._programs[host] = SimulatedProgram(plan, self._site, self._on_end)
             program.prepare()
         fabric = self._build()
+        events = do_faults(faults, fabric, self._lab.plan)
         observation = Observation(cpu=None)
         sampler = self._sampler(fabric, observation)
         failure = self._failure() or self._move(fabric, sampler)
@@ -122,6 +134,7 @@ class _Execution:
         run = SimulatedRun(
             measured=put_together(self._placement, reports, self._checked, self._transport.ideals()),
             observation=observation,
+            events=events,
             interrupted=self._interrupted,
             failure=failure,
         )

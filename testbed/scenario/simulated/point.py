@@ -55,11 +55,12 @@ class SimulatedPoint:
         transport = transport_on(self.lab, scenario.transport)
         assert isinstance(transport, Uet)
         limit_s = scenario.workload.time_limit.seconds
-        done = execute(self.lab, transport, traffic, limit_s=limit_s, on_progress=on_progress)
+        done = execute(self.lab, transport, traffic, limit_s=limit_s, on_progress=on_progress, faults=scenario.faults)
         measured = MeasuredTraffic(
             transfers=done.measured.transfers,
             channels=list(done.measured.channels),
             collectives=list(done.measured.collectives),
+            events=done.events,
             observation=done.observation,
             counters=done.measured.counters,
         )

@@ -6,11 +6,10 @@ from testbed.errors import ScenarioError
 from testbed.model import Lab
 from testbed.model.markers import MARKERS
 from testbed.model.scenario import Scenario
+from testbed.scenario.simulated.faults import INSTEAD, check_fault
 from testbed.scenario.sweep.points import Point
 from testbed.scenario.sweep.prepared import Sweep
 from testbed.scenario.transports.registry import transport_class
-
-INSTEAD = "leave --backend out: emulation can"
 
 
 def check_supported(sweep: Sweep) -> None:
@@ -33,11 +32,8 @@ def _check_scenario(point: Point) -> None:
             "--backend simulation runs workloads of a given size, and this one sends for a given time",
             hint="workload.bytes instead of workload.duration",
         )
-    if scenario.faults:
-        kinds = ", ".join(sorted({fault.kind for fault in scenario.faults}))
-        raise _refusal(
-            point, f"--backend simulation knows no faults so far, and this scenario has {kinds}", hint=INSTEAD
-        )
+    for fault in scenario.faults:
+        check_fault(fault)
 
 
 def _check_lab(lab: Lab, point: Point) -> None:

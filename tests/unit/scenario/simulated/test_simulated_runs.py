@@ -131,11 +131,17 @@ FAULT = f"faults: [{{at: 1ms, link: '{HOST_LINK}', down: true}}]"
     ("old", "new", "message"),
     [
         ("kind: uet, cc: nscc", "kind: tcp", "carries UET alone, and not tcp"),
-        ("repeat:", f"{FAULT}\nrepeat:", "knows no faults so far, and this scenario has link-down"),
+        ("repeat:", f"{FAULT}\nrepeat:", "knows the fault link-set alone, and this scenario has link-down"),
         (
             "spines: 2,",
             "spines: 2, uplink: {delay: {value: 1us, jitter: 100ns}},",
             "constant delay, and that of .* varies",
+        ),
+        ("repeat:", f"{FAULT.replace('down: true', 'set: {rate: 50%}')}\nrepeat:", "that of .* is timed"),
+        (
+            "repeat:",
+            f"{FAULT.replace('down: true', 'set: {jitter: 1us}').replace('1ms', '0s')}\nrepeat:",
+            "is to vary",
         ),
         (
             "base_rtt: 12us",
@@ -150,6 +156,22 @@ def test_what_cannot_be_simulated_is_refused_before_anything_runs(old: str, new:
     with pytest.raises(ScenarioError, match=message) as caught:
         run_simulated(sweep, RecordOptions(), seen.append)
     assert caught.value.hint and not seen
+
+
+@pytest.mark.parametrize(
+    ("settings", "least", "most"),
+    [("rate: 25%", 1.5, 9.0), ("rate: 100G", 1.5, 9.0), ("delay: 40us", 1.2, 9.0), ("loss: 0.05", 1.01, 50.0)],
+)
+def test_a_link_can_be_another_one_for_a_whole_run(settings: str, least: float, most: float) -> None:
+    fault = f"faults: [{{at: 0s, link: '{HOST_LINK}', set: {{{settings}, both: true}}}}]"
+    text = SMALL.replace("max: 2", "max: 99").replace("cc: nscc", "cc: nscc, paths: oblivious")
+    fine, broken = run(text), run(text.replace("repeat:", f"{fault}\nrepeat:"))
+    assert broken.verdict.outcome is Outcome.PASS, broken.verdict.reasons
+    one = broken.points[0].runs[0]
+    assert [(event.kind, event.target) for event in one.events] == [("link-set", HOST_LINK)]
+    assert all(check.ok for check in one.checks)
+    before, after = fine.points[0].runs[0].metrics["tail_fct"], one.metrics["tail_fct"]
+    assert before is not None and after is not None and least < after / before < most
 
 
 def test_prove_scale_has_nothing_to_prove() -> None:
