@@ -11,7 +11,11 @@ from collections.abc import Sequence
 import pytest
 from figures import Figure, judge
 
-from testbed.scenario.simulated.execution import without_collector
+from testbed.api.sweeps import read_sweep
+from testbed.scenario.simulated.execution import execute, without_collector
+from testbed.scenario.simulated.point import SimulatedPoint
+from testbed.scenario.transports.registry import transport_on
+from testbed.scenario.transports.uet import Uet
 from testbed.transport.datagram import Incoming, Outgoing, Priority
 from testbed.transport.simulation import LinkSettings, events
 from testbed.transport.simulation.fabric import (
@@ -27,6 +31,8 @@ pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
 COMPILED = not str(events.__file__).endswith(".py")
 LEAST_HOPS_PER_S = 400_000 if COMPILED else 100_000
 """Compiled, as promised; interpreted, a third of what was measured on one core of 2026."""
+LEAST_UET_HOPS_PER_S = 100_000 if COMPILED else 25_000
+"""With the protocol at both ends, its acknowledgements and the account of the run: half of what was measured."""
 LEAVES, HOSTS, SPINES = 4, 8, 8
 PACKETS = 2_000
 LONGEST_S, MOST_BYTES = 600.0, 4 << 30
@@ -103,6 +109,30 @@ def test_packets_on_lines_per_second_of_a_core() -> None:
             what=f"Simulation: packet-hops/s of one core, {kind}",
             measured=network.hops / took,
             limit=LEAST_HOPS_PER_S,
+            unit="/s",
+            at_least=True,
+        )
+    )
+
+
+def test_the_same_with_uet_at_both_ends() -> None:
+    text = (
+        BIG.replace("segments: 32", "segments: 4").replace("hosts: 32", "hosts: 8").replace("spines: 32", "spines: 8")
+    )
+    sweep = read_sweep(text)
+    [point] = sweep.points
+    simulated = SimulatedPoint(point, sweep.lab_of(point))
+    transport = transport_on(simulated.lab, point.scenario.transport)
+    assert isinstance(transport, Uet)
+    begin = time.process_time()
+    run = execute(simulated.lab, transport, simulated.traffic[0], limit_s=60, on_progress=lambda share: False)
+    took = time.process_time() - begin
+    assert run.failure is None and not run.unaccounted and run.hops > 4 * 32 * 480
+    judge(
+        Figure(
+            what=f"Simulation: packet-hops/s with UET endpoints, {'compiled' if COMPILED else 'interpreted'}",
+            measured=run.hops / took,
+            limit=LEAST_UET_HOPS_PER_S,
             unit="/s",
             at_least=True,
         )
