@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from testbed.errors import PlanError, ScenarioError, WorkloadError
 from testbed.results import RECORD_FILE, Backend, Record, RunResult, write_record
 from testbed.scenario.run.interrupt import Interrupt
@@ -144,4 +142,4 @@ class _SimulatedSweep:
 
     def _write(self, record: Record) -> None:
         if self._options.directory is not None:
-            write_record(replace(record), self._options.directory / RECORD_FILE)
+            write_record(record, self._options.directory / RECORD_FILE)

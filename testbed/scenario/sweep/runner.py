@@ -135,7 +135,7 @@ class SweepSoFar:
         self._environment = self._collect()
         if self._environment.backend != previous.environment.backend:
             raise ScenarioError(
-                f"the results to go on with are those of an {previous.environment.backend}",
+                f"the results to go on with are of another backend: {previous.environment.backend}",
                 hint=f"--backend {previous.environment.backend}, or run it anew",
             )
         if self._environment.clock != previous.environment.clock:

@@ -219,7 +219,7 @@ def test_a_resumed_sweep_runs_only_what_is_left() -> None:
     assert [point.name for point in resumed.points] == [point.name for point in whole.points]
     assert [point.runs for point in resumed.points] == [point.runs for point in whole.points]
     emulated = replace(half, environment=replace(half.environment, backend=Backend.EMULATION))
-    with pytest.raises(ScenarioError, match="those of an emulation"):
+    with pytest.raises(ScenarioError, match="another backend: emulation"):
         run_simulated(sweep, RecordOptions(previous=emulated), processes=1)
 
 
