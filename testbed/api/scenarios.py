@@ -12,8 +12,10 @@ from testbed.deploy.live import RunningLab
 from testbed.deploy.records.state import StateDirectory
 from testbed.errors import ScenarioError
 from testbed.names import nearest
-from testbed.results import MetricSummary, Outcome, Record, load_record, make_results_directory
+from testbed.results import Backend, MetricSummary, Outcome, Record, load_record, make_results_directory
 from testbed.scenario.run.progress import ProgressListener, ignore_progress
+from testbed.scenario.simulated.support import check_supported
+from testbed.scenario.simulated.sweep import run_simulated
 from testbed.scenario.sweep.labs import LabOptions
 from testbed.scenario.sweep.prepared import Sweep
 from testbed.scenario.sweep.recorded import RecordOptions, run_on_own_labs, run_recorded
@@ -25,13 +27,15 @@ from testbed.scenario.sweep.scale_proof import check_provable
 class RunOptions:
     """How `run_scenario` runs a scenario, beyond what is run.
 
-    `labs` says how labs are brought up, and whether the last one stays. `resume` is a results directory of the same
+    `labs` says how labs are brought up, and whether the last one stays. `backend`: on the simulator no lab is deployed,
+    and no privilege is needed. `resume` is a results directory of the same
     scenario, or its record, to go on with. `prove_scale` repeats everything at twice the time scale: shares and ratios
     must agree. `report` writes the HTML page and its files beside the record. `state` is where deployed labs are
     recorded; None is the directory that the command line uses, too.
     """
 
     labs: LabOptions = field(default_factory=LabOptions)
+    backend: Backend = Backend.EMULATION
     resume: Path | None = None
     prove_scale: bool = False
     report: bool = False
@@ -94,13 +98,18 @@ def run_scenario(
     chosen = options or RunOptions()
     if chosen.prove_scale:
         check_provable(sweep.scenario)
+    if chosen.backend is Backend.SIMULATION:
+        check_supported(sweep)
     record_options = RecordOptions(
         directory=_directory(sweep, results, chosen.resume),
         previous=None if chosen.resume is None else load_record(chosen.resume),
         prove_scale=chosen.prove_scale,
     )
-    state = chosen.state or StateDirectory()
-    outcome = run_on_own_labs(sweep, state, chosen.labs, record_options, on_progress)
+    if chosen.backend is Backend.SIMULATION:
+        outcome = run_simulated(sweep, record_options, on_progress)
+    else:
+        state = chosen.state or StateDirectory()
+        outcome = run_on_own_labs(sweep, state, chosen.labs, record_options, on_progress)
     report = _write_report(outcome.record, record_options.directory if chosen.report else None)
     if outcome.failure is not None:
         raise outcome.failure

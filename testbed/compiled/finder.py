@@ -16,7 +16,7 @@ PURE = "TESTBED_PURE"
 """The environment variable that, set to anything but nothing and 0, has all modules interpreted."""
 GROUP = "testbed_compiled__mypyc"
 """The library that all modules of a build are in; each has a file of its own that takes it from there."""
-_PREFIXES = ("testbed.transport.", "testbed.agent.", "testbed.worker.")
+_PREFIXES = ("testbed.transport.", "testbed.agent.", "testbed.worker.", "testbed.scenario.simulated.")
 
 
 class CompiledFinder:

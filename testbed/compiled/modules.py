@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-PACKAGES = ("testbed/transport", "testbed/agent", "testbed/worker")
+PACKAGES = ("testbed/transport", "testbed/agent", "testbed/worker", "testbed/scenario/simulated")
 """Of these directories every module is compiled, but those in `INTERPRETED`."""
 INTERPRETED = (
     "testbed/agent/completions.py",
@@ -20,6 +20,16 @@ INTERPRETED = (
     "testbed/agent/options.py",
     "testbed/transport/uet/atomics.py",
     "testbed/transport/uet/packets/codes.py",
+    "testbed/scenario/simulated/approximations.py",
+    "testbed/scenario/simulated/counters.py",
+    "testbed/scenario/simulated/fabric.py",
+    "testbed/scenario/simulated/lab.py",
+    "testbed/scenario/simulated/point.py",
+    "testbed/scenario/simulated/processes.py",
+    "testbed/scenario/simulated/support.py",
+    "testbed/scenario/simulated/sweep.py",
+    "testbed/scenario/simulated/execution.py",
+    "testbed/scenario/simulated/sampling.py",
     "testbed/worker/buffers.py",
     "testbed/worker/copies.py",
     "testbed/worker/errors.py",

@@ -3,6 +3,8 @@
 from testbed.results.listing import BROKEN, Listed, list_results
 from testbed.results.record import (
     SCHEMA,
+    SIMULATED_CLOCK,
+    Backend,
     Check,
     EarlierSession,
     EarlierTry,
@@ -32,6 +34,7 @@ from testbed.results.samples import (
     Series,
     Transfers,
 )
+from testbed.results.session import SESSION_FILE
 from testbed.results.store import (
     RECORD_FILE,
     REPORT_FILE,
@@ -48,6 +51,9 @@ __all__ = [
     "RECORD_FILE",
     "REPORT_FILE",
     "SCHEMA",
+    "SESSION_FILE",
+    "SIMULATED_CLOCK",
+    "Backend",
     "Channel",
     "ChannelSamples",
     "Check",

@@ -40,6 +40,18 @@ class Outcome(StrEnum):
         return {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INVALID: 2}[self]
 
 
+class Backend(StrEnum):
+    """What a scenario was run on."""
+
+    EMULATION = "emulation"
+    """A lab of this machine's kernel, at a time scale."""
+    SIMULATION = "simulation"
+    """The discrete-event network of `transport.simulation`, at the real fabric's time."""
+
+
+SIMULATED_CLOCK = "simulated"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioAsRun:
     """The scenario with every override applied, in the keys of the scenario file."""
@@ -94,9 +106,11 @@ class Environment:
     frr: str | None
     git_commit: str | None
     clock: str = "wall"
-    """"wall", or "virtual" where time is counted in instructions."""
+    """"wall", "virtual" where time is counted in instructions, or "simulated"."""
     transports: str = "interpreted"
     """"compiled" to C, or "interpreted"."""
+    backend: Backend = Backend.EMULATION
+    """Records that do not say so are of the only backend that there was."""
     approximations: list[str]
     """What this run does not reproduce of the fabric it models, one sentence each."""
 
@@ -269,9 +283,9 @@ class Record:
     expectations: list[ExpectationResult]
     verdict: Verdict
     command: list[str]
-    """The command line that repeats this."""
+    """The command line that repeats this; in a file without the directory of results (`results.session`)."""
     wall_s: Number | None = None
-    """Wall-clock time of the whole, set-up included."""
+    """Wall-clock time of the whole, set-up included; kept beside the file."""
     scale_proof: list[ScaleComparison] = field(default_factory=list)
     """What `run --prove-scale` found; empty where it was not asked for."""
     earlier: list[EarlierSession] = field(default_factory=list)

@@ -19,6 +19,7 @@ from testbed.errors import RecordError
 from testbed.files import write_atomically
 from testbed.results.older import modernise
 from testbed.results.record import SCHEMA, Record
+from testbed.results.session import encode_session, session_path, with_session, without_session
 
 RECORD_FILE = "record.json"
 REPORT_FILE = "report.html"
@@ -57,9 +58,12 @@ def decode_record(content: bytes, *, name: str = "record") -> Record:
 def write_record(record: Record, path: Path) -> None:
     """Write `path` atomically: a reader sees the old file or the new one, also after a power cut.
 
+    How long it took, and where the command line sent it, is written beside it (`results.session`).
+
     Raises `RecordError` when the disk does not take it; then `path` is as it was.
     """
-    write_result(encode_record(record), path)
+    write_result(encode_record(without_session(record)), path)
+    write_result(encode_session(record), session_path(path))
 
 
 def load_record(path: Path) -> Record:
@@ -71,7 +75,7 @@ def load_record(path: Path) -> Record:
         content = file.read_bytes()
     except OSError as error:
         raise RecordError(f"cannot read {file}: {error.strerror}") from error
-    return decode_record(content, name=str(file))
+    return with_session(decode_record(content, name=str(file)), session_path(file))
 
 
 def write_result(content: bytes, path: Path) -> None:

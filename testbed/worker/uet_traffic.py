@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 MOST_POSTED = 8192
 """Receives of an endpoint that are posted ahead; later ones follow as these end."""
-_RESOURCE_INDEX = 1
+RESOURCE_INDEX = 1
 _SDI = 1
 _HEADER_BYTES = 56
 """Of a full packet, in the estimate of what has arrived."""
 
 
 @dataclass(slots=True)
-class _Nic:
+class NicEndpoint:
     """A fabric endpoint, and the receives that are yet to be posted."""
 
     fep: Fep
@@ -64,20 +64,16 @@ class UetTraffic:
         buffers: CollectiveBuffers | None,
         listener: Listener,
     ) -> None:
-        if not isinstance(loop, Loop):
-            raise TrafficError("this worker was started for another transport: its loop does not know datagrams")
         self._program = program
         self._settings = settings
         self._buffers = buffers
         self._listener = listener
-        self._loop = loop
-        self._agent = Agent(seed=_agent_seed(program), loop=loop)
-        loop.set_tick(settings.tick_ns)
+        self._attach(loop)
         self._addresses = {endpoint.rank: endpoint.address for endpoint in program.endpoints}
         self._outgoing = [channel for channel in program.channels if channel.source in program.own]
         self._incoming = [channel for channel in program.channels if channel.destination in program.own]
         self._names = {endpoint.rank: str(endpoint) for endpoint in program.endpoints}
-        self._nics: dict[str, _Nic] = {}
+        self._nics: dict[str, NicEndpoint] = {}
         self._sent_bytes: Counter[int] = Counter()
         self._rooms: dict[int, memoryview] = {}
         """Where transfers arrive that are to be added, by step."""
@@ -89,6 +85,26 @@ class UetTraffic:
             self._mode = Mode[self._settings.mode]
         except KeyError:
             raise TrafficError(f"UET has no mode {self._settings.mode!r}") from None
+
+    # --- what it stands on -------------------------------------------------------------------------------
+
+    def _attach(self, loop: WatchingLoop) -> None:
+        """Take what drives the endpoints: sockets and their loop, on this machine's clock."""
+        if not isinstance(loop, Loop):
+            raise TrafficError("this worker was started for another transport: its loop does not know datagrams")
+        self._loop = loop
+        self._agent = Agent(seed=_agent_seed(self._program), loop=loop)
+        loop.set_tick(self._settings.tick_ns)
+
+    def _now(self) -> int:
+        return time.monotonic_ns()
+
+    def _touch(self, nic: NicEndpoint) -> None:
+        """An endpoint has been given work."""
+        self._loop.touch(nic.fep)
+
+    def _received_bytes(self, nic: NicEndpoint) -> int:
+        return self._agent.sockets(nic.fep.address).counters.received_bytes
 
     # --- setting up --------------------------------------------------------------------------------------
 
@@ -110,7 +126,7 @@ class UetTraffic:
             for _ in range(min(MOST_POSTED, len(nic.to_post))):
                 self._post(nic)
 
-    def _open(self, address: str, source_port: int, to_post: deque[Step]) -> _Nic:
+    def _open(self, address: str, source_port: int, to_post: deque[Step]) -> NicEndpoint:
         settings = self._settings
         marking = Marking(data=settings.dscp, retransmission=settings.dscp, control=settings.control_dscp)
         entropies = {"entropies": (source_port,)} if source_port else {}
@@ -123,26 +139,32 @@ class UetTraffic:
                 paced=True,
                 security=self._security(),
             )
-            endpoint = fep.endpoint(job_id=settings.job_id, resource_index=_RESOURCE_INDEX)
+            endpoint = fep.endpoint(job_id=settings.job_id, resource_index=RESOURCE_INDEX)
         except (OSError, ValueError, TypeError, UsageError, ImportError) as error:
             raise TrafficError(f"cannot open a fabric endpoint at {address}: {error}") from error
-        return _Nic(fep, endpoint, to_post)
+        return NicEndpoint(fep, endpoint, to_post)
 
     def _security(self) -> SecureDomain | None:
         if not self._settings.security_key:
             return None
         from testbed.transport.uet.security.key_derivation import load_key
-        from testbed.transport.uet.security.tss import SecureDomain, SecurityMode, first_counter
+        from testbed.transport.uet.security.tss import SecureDomain, SecurityMode
         from testbed.transport.uet.security.tss_header import Tsc
 
         key = load_key(self._settings.security_key)
-        first_tsc = Tsc(counter=first_counter(time.time_ns()))
+        first_tsc = Tsc(counter=self._first_counter())
         return SecureDomain(_SDI, key, first_tsc=first_tsc, mode=SecurityMode.CLUSTER)
+
+    def _first_counter(self) -> int:
+        """Of TSS: above those of every earlier life of the endpoint."""
+        from testbed.transport.uet.security.tss import first_counter
+
+        return first_counter(time.time_ns())
 
     def connect(self) -> None:
         """Do nothing: a context is there with its first packet."""
 
-    def _post(self, nic: _Nic) -> None:
+    def _post(self, nic: NicEndpoint) -> None:
         step = nic.to_post.popleft()
         if step.piece is None:
             room = self._shared[: step.size_bytes]
@@ -151,7 +173,7 @@ class UetTraffic:
         else:
             assert self._buffers is not None
             room = self._buffers.landing(step)
-        nic.endpoint.trecv(room, step.number, time.monotonic_ns(), context=step)
+        nic.endpoint.trecv(room, step.number, self._now(), context=step)
 
     # --- moving ------------------------------------------------------------------------------------------
 
@@ -163,14 +185,14 @@ class UetTraffic:
         else:
             assert self._buffers is not None
             data = self._buffers.outgoing(step)
-        to = FepAddress(self._addresses[step.destination], 0, _RESOURCE_INDEX, self._settings.job_id)
+        to = FepAddress(self._addresses[step.destination], 0, RESOURCE_INDEX, self._settings.job_id)
         try:
             message = TaggedMessage(data, step.number)
-            nic.endpoint.tsend(to, message, time.monotonic_ns(), mode=self._mode, context=step)
+            nic.endpoint.tsend(to, message, self._now(), mode=self._mode, context=step)
         except UsageError as error:
             raise TrafficError(f"{self._what(step)}: {error}") from error
         self._sent_bytes[step.channel] += step.size_bytes
-        self._loop.touch(nic.fep)
+        self._touch(nic)
 
     def turn(self, now: int) -> None:
         for nic in self._nics.values():
@@ -181,7 +203,7 @@ class UetTraffic:
             while completions:
                 self._ended(nic, completions.popleft())
 
-    def _ended(self, nic: _Nic, operation: Operation) -> None:
+    def _ended(self, nic: NicEndpoint, operation: Operation) -> None:
         step = operation.context
         assert isinstance(step, Step)
         if not operation.ok:
@@ -199,16 +221,16 @@ class UetTraffic:
                 self._buffers.deliver(step, room)
             if nic.to_post:
                 self._post(nic)
-                self._loop.touch(nic.fep)
+                self._touch(nic)
             self._listener.on_arrived(step, operation.finished_ns)
 
     def _what(self, step: Step) -> str:
         assert step.destination is not None
         return f"step {step.number} from {self._names[step.source]} to {self._names[step.destination]}"
 
-    def _estimate_progress(self, nic: _Nic) -> None:
+    def _estimate_progress(self, nic: NicEndpoint) -> None:
         """Messages are told when they are whole; meanwhile, datagrams tell about how much of them is there."""
-        received = self._agent.sockets(nic.fep.address).counters.received_bytes
+        received = self._received_bytes(nic)
         payload = nic.fep.payload_bytes
         self._listener.on_bytes((received - nic.seen_bytes) * payload // (payload + _HEADER_BYTES))
         nic.seen_bytes = received
@@ -270,7 +292,7 @@ class UetTraffic:
     def _counted(self, here: int, there: int, *, initiator: bool) -> dict[str, int]:
         """Return what the FEP of a rank has counted of another rank's, in a record's way of writing names."""
         peers = self._nics[self._addresses[here]].fep.peers
-        return _named(peers.of(self._addresses[there], initiator=initiator))
+        return named(peers.of(self._addresses[there], initiator=initiator))
 
     def counters(self) -> Mapping[str, int]:
         """Return those of the FEPs by their names, and `socket_overflows`: datagrams that this process was too slow
@@ -279,7 +301,7 @@ class UetTraffic:
         total: Counter[str] = Counter()
         for nic in self._nics.values():
             nic.fep.peers.settle()
-            total.update(_named(nic.fep.counters))
+            total.update(named(nic.fep.counters))
             group = self._agent.sockets(nic.fep.address)
             total.update(
                 {
@@ -316,7 +338,7 @@ def _resent(pdc: Pdc) -> int:
     return max(0, pdc.sender.congestion.sends - ((pdc.sender.window.next_psn - pdc.start_psn) & 0xFFFF_FFFF))
 
 
-def _named(counters: Mapping[str, int]) -> dict[str, int]:
+def named(counters: Mapping[str, int]) -> dict[str, int]:
     return {name.replace("-", "_"): count for name, count in counters.items() if count}
 
 

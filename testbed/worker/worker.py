@@ -45,7 +45,7 @@ class Worker:
     def __init__(self, loop: WatchingLoop, tell: Callable[[Event], None]) -> None:
         self.loop = loop
         self._tell = tell
-        self._run: _Run | None = None
+        self._run: ProgramRun | None = None
 
     @property
     def buffers(self) -> CollectiveBuffers | None:
@@ -69,7 +69,7 @@ class Worker:
         match command.get("do"):
             case "prepare" if run is None:
                 program = decode_program(command.get("program"))
-                self._run = _Run(program, self.loop, self._tell)
+                self._run = ProgramRun(program, self.loop, self._tell)
                 self._run.prepare()
             case "connect" if run is not None:
                 run.connect()
@@ -107,13 +107,20 @@ class Worker:
             self._run = None
 
 
-class _Run:
+class ProgramRun:
     """One program, from its preparation to its release."""
 
-    def __init__(self, program: Program, loop: WatchingLoop, tell: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        loop: WatchingLoop,
+        tell: Callable[[Event], None],
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
         self._program = program
         self._loop = loop
         self._tell = tell
+        self._clock_ns = clock_ns
         self._schedule = Schedule(program.steps, program.own)
         self._inside = InsideCopies(program.inside_bps, self._deliver)
         self._curves = Curves(program.sample_ns)
@@ -171,7 +178,7 @@ class _Run:
         self._over = True
         self._running = False
         if self._traffic is not None and self._begin_ns:
-            self._take_sample(time.monotonic_ns())
+            self._take_sample(self._clock_ns())
         if self._traffic is not None:
             self._traffic.halt()
         ends = [] if self._traffic is None else self._traffic.ends()
@@ -223,7 +230,7 @@ class _Run:
         traffic = self._traffic
         if traffic is None or self._over:
             return
-        now = time.monotonic_ns()
+        now = self._clock_ns()
         try:
             traffic.turn(now)
             if self._announce_ready and traffic.ready:

@@ -24,7 +24,10 @@ app = typer.Typer()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCommand:
-    """How `run` runs scenarios and shows them. `resume` is a directory of results to go on with."""
+    """How `run` runs scenarios and shows them.
+
+    `resume` is a directory of results to go on with; `simulated`: on the simulator, without a lab.
+    """
 
     form: "Format"
     keep: bool = False
@@ -34,6 +37,7 @@ class RunCommand:
     report: bool = True
     timeout_s: float = 120.0
     quiet: bool = False
+    simulated: bool = False
 
 
 @app.command(rich_help_panel=SCENARIOS_AND_RESULTS)
@@ -58,6 +62,10 @@ def run(
     prove_scale: Annotated[
         bool, typer.Option("--prove-scale", help="Repeat at twice the time scale: shares and ratios must agree.")
     ] = False,
+    backend: Annotated[
+        str,
+        typer.Option("--backend", help="emulation (a lab of this machine's kernel) or simulation (no root, k = 1)."),
+    ] = "emulation",
     results: Annotated[
         Path | None, typer.Option("-o", "--results", help="Directory of results; default results/.")
     ] = None,
@@ -70,7 +78,13 @@ def run(
     from testbed.cli.scenarios.named_files import read_sweeps
 
     form = parse_format(format)
+    simulated = _is_simulation(backend, keep=keep, prove_scale=prove_scale, dry_run=dry_run)
     sweeps = read_sweeps(files, set or [], seed=seed, repeat=repeat, only=only or [])
+    if simulated:
+        from testbed.scenario.simulated.support import check_supported
+
+        for sweep in sweeps:
+            check_supported(sweep)
     if dry_run:
         from testbed.cli.scenarios.dry_run import print_dry_run
 
@@ -85,8 +99,30 @@ def run(
         timeout_s=timeout,
         form=form,
         quiet=quiet,
+        simulated=simulated,
     )
     raise typer.Exit(run_all(sweeps, command))
+
+
+def _is_simulation(backend: str, *, keep: bool, prove_scale: bool, dry_run: bool) -> bool:
+    """Tell whether no lab is to be deployed. Raises `TestbedError` for what is no backend, or asks for a lab."""
+    from testbed.names import nearest
+    from testbed.results import Backend
+
+    known = [one.value for one in Backend]
+    if backend not in known:
+        guess = nearest(backend, known)
+        hint = f"did you mean {guess}?" if guess else f"one of {', '.join(known)}"
+        raise TestbedError(f"there is no backend {backend!r}", hint=hint)
+    if backend != Backend.SIMULATION:
+        return False
+    if keep:
+        raise TestbedError("--keep: a simulation has no lab", hint="leave it out")
+    if prove_scale:
+        raise TestbedError("--prove-scale: a simulation has no time scale", hint="leave it out")
+    if dry_run:
+        raise TestbedError("--dry-run: a simulation touches nothing", hint="`testbed validate` checks the scenario")
+    return True
 
 
 def run_all(sweeps: "Sequence[Sweep]", command: RunCommand) -> int:
@@ -117,13 +153,14 @@ def _run_one(sweep: "Sweep", command: RunCommand) -> "SweepOutcome":
 
     record_options = _record_options(sweep, command)
     with StepDisplay(quiet=command.quiet) as display:
-        outcome = run_on_own_labs(
-            sweep,
-            StateDirectory(),
-            LabOptions(timeout_s=command.timeout_s, keep=command.keep, notify=display, warn=_warn),
-            record_options,
-            SweepSteps(runs=sweep.runs, show=display),
-        )
+        steps = SweepSteps(runs=sweep.runs, show=display)
+        if command.simulated:
+            from testbed.scenario.simulated.sweep import run_simulated
+
+            outcome = run_simulated(sweep, record_options, steps)
+        else:
+            lab_options = LabOptions(timeout_s=command.timeout_s, keep=command.keep, notify=display, warn=_warn)
+            outcome = run_on_own_labs(sweep, StateDirectory(), lab_options, record_options, steps)
     assert record_options.directory is not None
     _show(outcome, record_options.directory, command)
     if outcome.failure is not None:

@@ -15,14 +15,19 @@ from typing import Any
 
 from testbed.errors import RecordError
 from testbed.report.comparison.significance import holm, least_p, rank_sum_p, runs_needed
-from testbed.results import Outcome, PointResult, Record
-from testbed.workload.metrics import CATALOGUE, Better
+from testbed.results import Backend, Outcome, PointResult, Record
+from testbed.workload.metrics import CATALOGUE, Better, MetricUnit
 
 ALPHA = 0.05
 MIN_CHANGE = 0.01
 """Relative differences below it are none, however sure they are."""
+OF_BACKEND = frozenset({"clock", "k", "lab.k", "lab.nic_bps"})
+"""Keys that differ between an emulation and a simulation of the same, which are comparable nevertheless."""
 ALL = "all"
 """In place of metrics' names: judge every one that has a better and a worse."""
+
+
+_WORDS = {Backend.EMULATION: "emulated", Backend.SIMULATION: "simulated"}
 
 
 class Change(StrEnum):
@@ -119,8 +124,14 @@ def compare_records(
     if not pairs:
         raise RecordError(f"{names[0]} and {names[1]} have no point in common", hint=_points_hint(base, other))
     wanted = _judged(base, other, metrics)
-    changes = _changes(pairs, wanted, alpha, min_change)
+    across = across_backends(base, other)
+    changes = _changes(pairs, wanted, alpha, min_change, in_real_units=across)
     notes = [*doubts, *_notes(changes, alpha)]
+    if across:
+        backends = [
+            f"{name} is {_WORDS[one.environment.backend]}" for name, one in zip(names, (base, other), strict=True)
+        ]
+        notes.append(f"{' and '.join(backends)}: times and rates are those of the real fabric")
     return Comparison(
         base=names[0],
         other=names[1],
@@ -138,7 +149,14 @@ def differences(base: Record, other: Record) -> dict[str, tuple[Any, Any]]:
         a, b = _leaves(base.comparability), _leaves(other.comparability)
     else:
         a, b = _leaves(_derived(base)), _leaves(_derived(other))
-    return {key: (a.get(key), b.get(key)) for key in dict.fromkeys([*a, *b]) if a.get(key) != b.get(key)}
+    passed = OF_BACKEND if across_backends(base, other) else frozenset()
+    keys = [key for key in dict.fromkeys([*a, *b]) if key not in passed]
+    return {key: (a.get(key), b.get(key)) for key in keys if a.get(key) != b.get(key)}
+
+
+def across_backends(base: Record, other: Record) -> bool:
+    """Tell whether one was emulated and the other simulated: then times and rates are compared in real ones."""
+    return base.environment.backend is not other.environment.backend
 
 
 def _derived(record: Record) -> dict[str, Any]:
@@ -212,13 +230,20 @@ def _judged(base: Record, other: Record, metrics: Sequence[str]) -> frozenset[st
 
 
 def _changes(
-    pairs: Sequence[tuple[PointResult, PointResult]], wanted: frozenset[str], alpha: float, min_change: float
+    pairs: Sequence[tuple[PointResult, PointResult]],
+    wanted: frozenset[str],
+    alpha: float,
+    min_change: float,
+    *,
+    in_real_units: bool,
 ) -> list[MetricChange]:
     found = []
     for ours, theirs in pairs:
         known = {metric.name: metric for metric in (*theirs.metrics, *ours.metrics)}
         for name, metric in known.items():
             base, other = _values(ours, name), _values(theirs, name)
+            if in_real_units:
+                base, other = _real(base, metric.unit, ours), _real(other, metric.unit, theirs)
             if base and other:
                 found.append((ours.name, metric, base, other, rank_sum_p(base, other)))
     judged = [index for index, (_, metric, _, _, _) in enumerate(found) if metric.name in wanted]
@@ -283,6 +308,13 @@ def _notes(changes: Sequence[MetricChange], alpha: float) -> list[str]:
 
 def _values(point: PointResult, metric: str) -> list[float]:
     return [value for run in point.runs if run.complete and (value := run.metrics.get(metric)) is not None]
+
+
+def _real(values: Sequence[float], unit: str, point: PointResult) -> list[float]:
+    """The values of a metric in the real fabric's time: the lab's is k times as long."""
+    k = float(point.lab.k)
+    factor = {MetricUnit.SECONDS.value: 1 / k, MetricUnit.BITS_PER_S.value: k, MetricUnit.BYTES_PER_S.value: k}
+    return [value * factor.get(unit, 1.0) for value in values]
 
 
 def _relative(base: Sequence[float], other: Sequence[float]) -> float | None:

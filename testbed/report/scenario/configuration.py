@@ -61,6 +61,7 @@ def machine(record: Record) -> list[Fact]:
     return [
         ("Machine", f"{environment.cpu_model or 'unknown CPU'}, {environment.cores} cores, {memory}"),
         ("System", f"{environment.distribution or 'unknown'}, kernel {environment.kernel}"),
+        ("Backend", environment.backend.value),
         ("Clock", environment.clock),
         ("Transports", environment.transports),
         ("testbed", environment.testbed + (f" ({environment.git_commit})" if environment.git_commit else "")),

@@ -81,7 +81,6 @@ def compute_metrics(run: RunData) -> dict[str, float | None]:
 
 def samples_of(run: RunData) -> RunSamples:
     """Collects every kind of sample that the run has."""
-    cpu = run.observation.cpu
     return RunSamples(
         *_of_transfers(run),
         *_of_channels(run),
@@ -89,8 +88,14 @@ def samples_of(run: RunData) -> RunSamples:
         *_of_uplinks(run),
         *_of_queues(run),
         *_of_faults(run),
-        CpuShares(busy=cpu.busy, steal=cpu.steal),
+        *_of_machine(run),
     )
+
+
+def _of_machine(run: RunData) -> Iterator[object]:
+    cpu = run.observation.cpu
+    if cpu is not None:
+        yield CpuShares(busy=cpu.busy, steal=cpu.steal)
 
 
 def first_fault_s(events: Sequence[RunEvent]) -> float | None:

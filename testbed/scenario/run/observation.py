@@ -40,7 +40,8 @@ class Observation:
     begin_ns: int = 0
     """When the watch began, by CLOCK_MONOTONIC."""
     elapsed_s: float = 0.0
-    cpu: CpuUse = field(default_factory=lambda: CpuUse(busy=0.0, steal=0.0, softirq=0.0))
+    cpu: CpuUse | None = field(default_factory=lambda: CpuUse(busy=0.0, steal=0.0, softirq=0.0))
+    """None where the machine's time is not the lab's."""
     sent: Mapping[tuple[str, str], PortCounters] = field(default_factory=dict)
     """What each port has sent and dropped meanwhile."""
     growth: Snapshot | None = None

@@ -4,42 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from testbed.collect.canary import Canary, Lateness
 from testbed.collect.cpu import SoftnetCounts, read_softnet
-from testbed.collect.probe_ledger import ProbeReport
 from testbed.collect.probe_traffic import THRESHOLD_S, ProbeTraffic
 from testbed.deploy.live import RunningLab
 from testbed.deploy.watch.rtt import RttReport, measure_rtt
 from testbed.errors import DriverError, ScenarioError, TestbedError
 from testbed.model.scenario import Scenario
-from testbed.results import (
-    Channel,
-    CollectiveResult,
-    PointResult,
-    PredictedMetric,
-    RunEvent,
-    RunResult,
-    Transfers,
-)
+from testbed.results import PointResult, RunResult
 from testbed.scenario.faults.outcome import FaultOutcome, LabLeftChanged
 from testbed.scenario.faults.timeline import FaultTimeline
-from testbed.scenario.ideals.point_ideals import PointIdeals, summarise
-from testbed.scenario.ideals.predictions import Carried, predict_point
-from testbed.scenario.probes.findings import probe_findings
+from testbed.scenario.ideals.point_ideals import PointIdeals
 from testbed.scenario.probes.planning import QUEUED_RTTS, plan_probes
+from testbed.scenario.run.assembled import MeasuredTraffic, RunIdentity, assemble_point, assemble_run
 from testbed.scenario.run.flow_processes import FlowFailed, FlowWatch, TimedResult
 from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
-from testbed.scenario.run.measures import RunData, compute_metrics
-from testbed.scenario.run.observation import Observation, observe
+from testbed.scenario.run.observation import observe
 from testbed.scenario.run.progress import Phase, Progress, ProgressListener
 from testbed.scenario.run.traffic import RunTraffic, make_traffic
 from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
-from testbed.scenario.sweep.as_run import lab_summary, transport_as_run, workload_as_run
 from testbed.scenario.sweep.points import Point
 from testbed.scenario.transports.registry import transport_on
 from testbed.scenario.trust.evidence import Evidence, PortReading, read_ports
@@ -52,22 +40,14 @@ IDLE_PROBES = 10
 
 
 @dataclass(slots=True)
-class _Measured:
-    """This is what the traffic of one run left behind, whether workers or pairs of programs moved it."""
+class _Measured(MeasuredTraffic):
+    """The same with what the machine tells of itself, whether workers or pairs of programs moved it."""
 
-    transfers: Transfers = field(default_factory=Transfers)
-    channels: list[Channel] = field(default_factory=list)
-    collectives: list[CollectiveResult] = field(default_factory=list)
-    events: list[RunEvent] = field(default_factory=list)
-    observation: Observation = field(default_factory=Observation)
     ports: PortReading | None = None
     faults: FaultOutcome | None = None
     flow_starts_s: list[float] | None = None
     lateness: Lateness | None = None
     softnet: tuple[SoftnetCounts, SoftnetCounts] = (SoftnetCounts(dropped=0, squeezed=0),) * 2
-    counters: dict[str, float] = field(default_factory=dict)
-    probes: ProbeReport | None = None
-    window_s: float = 0.05
     polling_s: float = 0.0
     """CPU time of programs that wait for work without sleeping, and give way to all others."""
     interrupted: bool = False
@@ -124,19 +104,8 @@ class PointRunner:
             after = self._idle_rtt()
             assert after is not None
             runs[-1] = replace(runs[-1], checks=[*runs[-1].checks, *check_idle_rtt(idle, after)])
-        predictions = self._predict(traffic, runs, ideals)
         return PointOutcome(
-            result=PointResult(
-                name=self.point.name,
-                values=dict(self.point.values),
-                lab=lab_summary(self.lab),
-                transport=transport_as_run(self.scenario),
-                workload=workload_as_run(self.scenario),
-                runs=runs,
-                metrics=summarise(runs, ideals),
-                predictions=predictions,
-                notes=sorted({note for one in traffic for note in one.workload.notes}),
-            ),
+            result=assemble_point(self.point, self.lab, traffic, runs, ideals),
             failure=failure,
             interrupted=interrupted,
         )
@@ -146,23 +115,6 @@ class PointRunner:
         if not isinstance(self.lab, RunningLab):
             return None
         return measure_rtt(self.lab, probes=IDLE_PROBES)
-
-    def _predict(
-        self, traffic: Sequence[RunTraffic], runs: Sequence[RunResult], ideals: PointIdeals
-    ) -> list[PredictedMetric]:
-        done = [
-            Carried(
-                workload=one.workload,
-                placement=one.placement,
-                channels=run.channels,
-                channel_of={
-                    number: run.channels[index]
-                    for number, index in zip(run.transfers.number, run.transfers.channel, strict=True)
-                },
-            )
-            for one, run in zip(traffic, runs, strict=False)
-        ]
-        return predict_point(self.scenario, self.lab, done, framing=ideals.framing, base_rtt_s=ideals.base_rtt_s / 2)
 
     def _measure(
         self, index: int, traffic: RunTraffic, ideals: PointIdeals
@@ -176,46 +128,13 @@ class PointRunner:
                 self._run_workers(index, traffic, ideals, measured)
         except (FlowFailed, DriverError, LabLeftChanged) as error:
             measured.failure = error
-        observation = measured.observation
-        if not measured.channels and not measured.transfers.number:
+        if not measured.anything:
             return None, measured.failure, measured.interrupted
-        ports = observation.loads(self.lab, ideals.tiers)
-        probed = probe_findings(measured.probes, measured.events, observation.elapsed_s)
-        metrics = compute_metrics(
-            RunData(
-                transfers=measured.transfers,
-                channels=measured.channels,
-                collectives=measured.collectives,
-                ports=ports,
-                events=measured.events,
-                observation=observation,
-                nic_bps=ideals.nic_bps,
-                window_s=measured.window_s,
-                probes=measured.probes,
-                pattern_ideal_s=ideals.pattern_ideal_s(traffic),
-                roofline_s=ideals.roofline_s(traffic),
-                fabric_bytes=sum(step.size_bytes for step in traffic.workload.transfers if not step.scale_up),
-            )
+        identity = RunIdentity(
+            index=index, started=stamp(started), complete=measured.failure is None and not measured.interrupted
         )
-        complete = measured.failure is None and not measured.interrupted
-        result = RunResult(
-            index=index,
-            seed=traffic.seed,
-            started=stamp(started),
-            elapsed_s=observation.elapsed_s,
-            metrics=metrics,
-            checks=judge_run(self._evidence(measured)),
-            complete=complete,
-            transfers=measured.transfers,
-            channels=measured.channels,
-            collectives=measured.collectives,
-            ports=ports,
-            events=measured.events,
-            series=[*observation.series(), *probed.series],
-            distributions=probed.distributions,
-            marking=observation.marking,
-            counters=measured.counters | probed.counters,
-        )
+        checks = judge_run(self._evidence(measured))
+        result = assemble_run(identity, traffic, measured, self.lab, ideals, checks)
         return result, measured.failure, measured.interrupted
 
     def _run_timed(self, index: int, traffic: RunTraffic, ideals: PointIdeals, measured: _Measured) -> None:

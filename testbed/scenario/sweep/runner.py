@@ -19,7 +19,7 @@ from testbed.collect.environment import collect_environment
 from testbed.drivers.probing.machine_probe import clock
 from testbed.errors import ScenarioError, TestbedError
 from testbed.model.scenario import Scenario, TopologyRef
-from testbed.results import EarlierSession, Environment, PointResult, Record
+from testbed.results import SIMULATED_CLOCK, Backend, EarlierSession, Environment, PointResult, Record
 from testbed.scenario.faults.agent_kill import AgentKill
 from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
@@ -80,7 +80,7 @@ def run_sweep(
     but the last. An interrupt returns a record whose `incomplete` says so. Raises `ScenarioStopped` (with the record)
     when a run fails or a lab breaks, and `ScenarioError` when a lab cannot carry its workload at all.
     """
-    sweep = _Sweep(scenario, points, previous, command)
+    sweep = SweepSoFar(scenario, points, previous, command)
     with Interrupt() as interrupt, Canary() as canary, _Runners() as runners:
         runners.warm_up(points)
 
@@ -95,7 +95,7 @@ def run_sweep(
                 canary=canary,
                 on_progress=lambda event: on_progress(replace(event, point=number, points=len(points))),
             )
-            sweep.add(point, lab, runner.run(), number)
+            sweep.add(point, runner.run(), number, approximations(lab, point.scenario))
 
         for number, point in enumerate(points, start=1):
             if sweep.has(point):
@@ -127,13 +127,23 @@ def run_sweep(
     return record
 
 
-class _Sweep:
-    """This is what has been measured so far."""
+class SweepSoFar:
+    """This is what has been measured so far. `command` and `previous` as of `run_sweep`.
+
+    A record of the simulator has the time of its own clock, which begins in 1970: `started` and `finished` are the
+    machine's all the same, and are written beside it (`results.session`).
+    """
 
     def __init__(
-        self, scenario: Scenario, points: Sequence[Point], previous: Record | None, command: Sequence[str]
+        self,
+        scenario: Scenario,
+        points: Sequence[Point],
+        previous: Record | None,
+        command: Sequence[str],
+        backend: Backend = Backend.EMULATION,
     ) -> None:
         self.scenario = scenario
+        self._backend = backend
         self.incomplete = ""
         self.failure: TestbedError | None = None
         self._points = points
@@ -157,7 +167,12 @@ class _Sweep:
                 "the results to go on with are those of another scenario or of other parameters",
                 hint="run it anew, or with the file and the --set of the first time",
             )
-        self._environment = collect_environment([])
+        self._environment = self._collect()
+        if self._environment.backend != previous.environment.backend:
+            raise ScenarioError(
+                f"the results to go on with are of another backend: {previous.environment.backend}",
+                hint=f"--backend {previous.environment.backend}, or run it anew",
+            )
         if self._environment.clock != previous.environment.clock:
             raise ScenarioError(
                 f"the results to go on with were measured by the {previous.environment.clock} clock, "
@@ -174,6 +189,12 @@ class _Sweep:
     def has(self, point: Point) -> bool:
         return point.name in self._done
 
+    def _collect(self) -> Environment:
+        environment = collect_environment([])
+        if self._backend is Backend.EMULATION:
+            return environment
+        return replace(environment, backend=self._backend, clock=SIMULATED_CLOCK)
+
     def to_retry(self, labs: LabFactory) -> list[Retry]:
         """Return the points that are to be run again, after all have been run.
 
@@ -184,7 +205,8 @@ class _Sweep:
         found = plan_retries(open_points, self._done, self.scenario.expect, larger_k)
         return [retry for retry in found if retry.k is not None] if clock() == "virtual" else found
 
-    def add(self, point: Point, lab: LiveLab, outcome: PointOutcome, number: int) -> None:
+    def add(self, point: Point, outcome: PointOutcome, number: int, approximations: Sequence[str]) -> None:
+        """Take in what came of a point, and what it does not reproduce of the fabric it models."""
         ended = outcome.failure is None and not outcome.interrupted
         if self.retry is None:
             if outcome.result.runs:
@@ -199,7 +221,7 @@ class _Sweep:
                 self.incomplete = said  # it was run again for the comparison, which needs both at one k
         elif ended:  # of a try that did not end the one before it is kept
             self._done[point.name] = taking_over(outcome.result, self._done[point.name], self.retry.why)
-        for sentence in approximations(lab, point.scenario):
+        for sentence in approximations:
             if sentence not in self._approximations:
                 self._approximations.append(sentence)
         at = f" of point {number} ({point.name})" if point.name else ""
@@ -221,7 +243,11 @@ class _Sweep:
             points=results,
             expectations=expectations,
             verdict=decide_verdict(
-                results, expectations, incomplete=incomplete, tries=[*tries_told(results), *self._given_up.values()]
+                results,
+                expectations,
+                incomplete=incomplete,
+                tries=[*tries_told(results), *self._given_up.values()],
+                backend=self._backend,
             ),
             command=list(self._command),
             wall_s=round(time.monotonic() - self._begin, 3),
@@ -235,7 +261,7 @@ class _Sweep:
         One that has measured nothing so far is none.
         """
         if self._environment is None:
-            self._environment = collect_environment([])
+            self._environment = self._collect()
         taken = {name for session in self._earlier for name in session.points}
         if self._earlier and taken.issuperset(self._done):
             return self._earlier[-1].environment, self._earlier[:-1]

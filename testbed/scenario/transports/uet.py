@@ -58,6 +58,7 @@ class Uet(LabTransport):
     """Options are those of `UetConfig` that the lab does not set, `mode` and `tss`."""
 
     in_user_space: ClassVar[bool] = True
+    can_be_simulated: ClassVar[bool] = True
 
     def __init__(self, lab: LiveLab, transport: Transport) -> None:
         self._runs = 0
@@ -169,7 +170,7 @@ class Uet(LabTransport):
             config={} if own is None else self._config(own),
             mode=self.mode.name,
             dscp=self.dscp,
-            control_dscp=self._control_dscp(),
+            control_dscp=self.control_dscp,
             delays_ns=delays,
             tick_ns=self.tick_ns,
             job_id=job_id,
@@ -194,7 +195,8 @@ class Uet(LabTransport):
             config["paths"] = self.transport.paths
         return config | given
 
-    def _control_dscp(self) -> int:
+    @property
+    def control_dscp(self) -> int:
         """DSCP of acknowledgements and the like."""
         profile = self.profile
         if profile is None:

@@ -47,13 +47,14 @@ class Impairments:
 class Impairer:
     """The impairments of one line, with its own random numbers and its counts."""
 
-    __slots__ = ("_passed", "_random", "_settings", "corrupted", "duplicated", "lost", "reordered")
+    __slots__ = ("_passed", "_random", "_settings", "corrupted", "duplicated", "lost", "lost_bytes", "reordered")
 
     def __init__(self, settings: Impairments, random: Random) -> None:
         self._settings = settings
         self._random = random
         self._passed = 0
         self.lost = 0
+        self.lost_bytes = 0
         self.duplicated = 0
         self.corrupted = 0
         self.reordered = 0
@@ -65,6 +66,7 @@ class Impairer:
             return [(0, frame)]
         if self._is_lost(frame):
             self.lost += 1
+            self.lost_bytes += frame.wire_bytes
             return []
         copies = [frame]
         if settings.duplicate and self._random.random() < settings.duplicate:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 from testbed.transport.datagram import Priority
 
-WIRE_OVERHEAD_BYTES = 8 + 20 + 14 + 24
+if TYPE_CHECKING:
+    from testbed.transport.simulation.fabric.switch import HeldAccount
+
+WIRE_OVERHEAD_BYTES: Final = 8 + 20 + 14 + 24
 """UDP, IPv4 and Ethernet headers, then FCS (4), preamble (8) and gap (12). Queues count the same bytes as
 the wire.
 
@@ -21,11 +26,14 @@ class Frame:
     """One datagram from its sender's NIC to its receiver; changed in place as switches mark and trim it."""
 
     __slots__ = (
+        "account",
         "ce",
+        "curve_bin",
         "data",
         "destination",
         "entropy",
         "flow",
+        "kind",
         "last_hop",
         "length",
         "priority",
@@ -51,6 +59,12 @@ class Frame:
         self.trimmed = False
         self.last_hop = False
         """It was trimmed by the last switch."""
+        self.kind = priority
+        """A `fabric.PacketKind`: its class, where ports have classes."""
+        self.curve_bin = -1
+        """Where in the marking curve it met its queue, as long as it is yet to be marked."""
+        self.account: HeldAccount | None = None
+        """Of the input port that brought it, as long as it waits in a switch."""
 
     def trim(self, payload_bytes: int, last_hop: bool) -> None:
         """Cut the UDP payload; the UDP length stays as it was (UE Specification 1.0, section 4.1)."""
@@ -65,6 +79,8 @@ class Frame:
         other.ce = self.ce
         other.trimmed = self.trimmed
         other.last_hop = self.last_hop
+        other.kind = self.kind
+        other.wire_bytes = self.wire_bytes
         return other
 
     def __repr__(self) -> str:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heappush
-from typing import Protocol
+from typing import Final, Protocol
 
 from testbed.transport.datagram import Incoming, Outgoing
 from testbed.transport.simulation.errors import ContractError, Livelock
-from testbed.transport.simulation.events import Events
+from testbed.transport.simulation.events import Events, Handler
 from testbed.transport.simulation.frame import Frame
 from testbed.transport.simulation.link import Line
 
-MAX_TIMERS_AT_ONCE = 1000
+MAX_TIMERS_AT_ONCE: Final = 1000
 """Timers of one endpoint without time passing, before that counts as a livelock."""
 
 
@@ -43,10 +42,13 @@ class Host:
     __slots__ = (
         "_armed",
         "_events",
+        "_free_handler",
         "_numbers",
         "_pulling",
+        "_timer_handler",
         "_timers_at",
         "_timers_now",
+        "_wake_handler",
         "_waking",
         "address",
         "addresses",
@@ -91,6 +93,10 @@ class Host:
         """Time of the timer event that counts; others in the heap are out of date."""
         self._timers_at = -1
         self._timers_now = 0
+        # Bound once: a bound method is an object that would be made for every event.
+        self._free_handler: Handler = self._on_free
+        self._timer_handler: Handler = self._on_timer
+        self._wake_handler: Handler = self._on_wake
 
     def arrive(self, now: int, frame: Frame) -> None:
         """A frame has come in whole."""
@@ -115,7 +121,7 @@ class Host:
         """Ask the endpoint for datagrams and its timer, in an event of its own: the endpoint itself may call this."""
         if not self._waking:
             self._waking = True
-            self._events.schedule(self._events.now, self._on_wake)
+            self._events.schedule(self._events.now, self._wake_handler)
 
     def kill(self) -> None:
         """The endpoint is called no more; what arrives is refused, what has been sent goes on."""
@@ -161,9 +167,7 @@ class Host:
         else:
             free = self.line.send(now, frame)
         self._pulling = True
-        events = self._events
-        events.sequence = sequence = events.sequence + 1
-        heappush(events.heap, (free, sequence, self._on_free, None))
+        self._events.schedule(free, self._free_handler)
 
     def _arm(self, now: int) -> None:
         due = self.endpoint.next_timer()
@@ -173,7 +177,7 @@ class Host:
         armed = self._armed
         if armed is None or due < armed:
             self._armed = due
-            self._events.schedule(due, self._on_timer, due)
+            self._events.schedule(due, self._timer_handler, due)
 
     def _on_free(self, now: int, _: object) -> None:
         self._pulling = False

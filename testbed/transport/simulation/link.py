@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from heapq import heappush
 from random import Random
+from typing import Final
 
 from testbed.transport.simulation.errors import ConfigurationError
 from testbed.transport.simulation.events import Events, Handler
 from testbed.transport.simulation.faults import Impairer, Impairments
 from testbed.transport.simulation.frame import Frame
 
-BIT_NS_PER_BYTE = 8 * 10**9
+BIT_NS_PER_BYTE: Final = 8_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +98,21 @@ class Line:
             return free
         events = self._events
         if self.impairer is None:
-            events.sequence = sequence = events.sequence + 1
-            heappush(events.heap, (free + self.delay_ns, sequence, self._sink, frame))
+            events.schedule(free + self.delay_ns, self._sink, frame)
             return free
         for late, copy in self.impairer.impair(frame):
             events.schedule(free + self.delay_ns + late, self._sink, copy)
         return free
+
+    @property
+    def lost_frames(self) -> int:
+        """Frames that impairments have lost so far."""
+        return sum(impairer.lost for impairer in self._impairers)
+
+    @property
+    def lost_bytes(self) -> int:
+        """Bytes of those on the wire."""
+        return sum(impairer.lost_bytes for impairer in self._impairers)
 
     def statistics(self) -> LineStatistics:
         past = self._impairers
@@ -111,7 +120,7 @@ class Line:
             frames=self.frames,
             bytes=self.bytes,
             blackholed=self.blackholed,
-            lost=sum(impairer.lost for impairer in past),
+            lost=self.lost_frames,
             duplicated=sum(impairer.duplicated for impairer in past),
             corrupted=sum(impairer.corrupted for impairer in past),
             reordered=sum(impairer.reordered for impairer in past),

@@ -238,7 +238,7 @@ class Network:
 
     def in_flight(self) -> int:
         """Frames on lines and in queues."""
-        on_lines = sum(1 for event in self.events.heap if isinstance(event[3], Frame))
+        on_lines = sum(1 for event in self.events.pending() if isinstance(event[3], Frame))
         return on_lines + sum(port.queued_frames for port in self.ports.values())
 
     def port_statistics(self) -> Mapping[str, PortStatistics]:

@@ -12,7 +12,7 @@ from random import Random
 
 from testbed.transport.datagram import Priority
 from testbed.transport.simulation.errors import ConfigurationError
-from testbed.transport.simulation.events import Events
+from testbed.transport.simulation.events import Events, Handler
 from testbed.transport.simulation.frame import Frame
 from testbed.transport.simulation.link import Line
 
@@ -135,6 +135,7 @@ class Port:
     __slots__ = (
         "_balance",
         "_changed",
+        "_drain_handler",
         "_draining",
         "_events",
         "_free",
@@ -188,6 +189,7 @@ class Port:
         self._changed = 0
         """When the queue last changed: the integral is complete up to there."""
         self._events = events
+        self._drain_handler: Handler = self._drain
         self._random = random
 
     @property
@@ -206,7 +208,7 @@ class Port:
                 return
             if self._admit(now, frame):
                 self._draining = True
-                self._events.schedule(self._free, self._drain)
+                self._events.schedule(self._free, self._drain_handler)
             return
         self._admit(now, frame)
 
@@ -283,7 +285,7 @@ class Port:
                     self.marked += 1
         self._free = free = self.line.send(now, frame)
         if low or medium or self._high:
-            self._events.schedule(free, self._drain)
+            self._events.schedule(free, self._drain_handler)
         else:
             self._draining = False
 

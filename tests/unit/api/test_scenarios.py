@@ -18,10 +18,12 @@ from testbed.deploy.scale import REFERENCE
 from testbed.errors import ScenarioError, SpecError
 from testbed.model import Lab as LabModel
 from testbed.plan import MachineLoad, plan_lab
-from testbed.results import RECORD_FILE, REPORT_FILE, load_record
+from testbed.results import RECORD_FILE, REPORT_FILE, Backend, Outcome, load_record
 from testbed.scenario import Phase, Progress, ScenarioStopped
 from testbed.scenario.sweep.labs import LabOptions
 from testbed.spec import load_topology_text
+
+ROOT = Path(__file__).parents[3]
 
 DATA = Path(__file__).parents[2] / "data" / "iperf3"
 LISTENING = ("printf", "Server listening on 5201 (test #1)\\n")
@@ -191,3 +193,17 @@ def test_a_run_that_fails_on_a_lab_that_is_up(deploys: Deploys, tmp_path: Path) 
         lab.run(SCENARIO, results=tmp_path / "out", report=True)
     [directory] = (tmp_path / "out").iterdir()
     assert (directory / REPORT_FILE).is_file() and load_record(directory).incomplete
+
+
+def test_the_simulator_needs_no_lab_and_gives_the_same_kind_of_result(tmp_path: Path) -> None:
+    text = f"""
+name: simulated
+topology: {{file: {ROOT}/topologies/rail-qos.yml}}
+transport: {{kind: uet}}
+workload: {{kind: permutation, bytes: 100kB, ranks: {{rails: [1], count: 4}}}}
+"""
+    result = testbed.run_scenario(text, results=tmp_path, options=RunOptions(backend=Backend.SIMULATION, report=True))
+    assert result.outcome is Outcome.PASS and result.kept == ""
+    assert result.record.environment.backend is Backend.SIMULATION
+    assert result.metric("jct").median is not None
+    assert result.report is not None and result.report.is_file()

@@ -14,7 +14,7 @@ from testbed.cli.output import Format
 from testbed.cli.scenarios.dry_run import foresee, print_dry_run
 from testbed.cli.scenarios.durations import duration
 from testbed.cli.scenarios.named_files import read_sweeps
-from testbed.cli.scenarios.run import RunCommand, run_all
+from testbed.cli.scenarios.run import RunCommand, run, run_all
 from testbed.cli.scenarios.run_progress import SweepSteps
 from testbed.cli.scenarios.workloads import workloads
 from testbed.deploy.steps import StepEvent
@@ -175,3 +175,41 @@ def test_progress_tells_how_long_the_rest_takes() -> None:
 
 def test_durations_for_people() -> None:
     assert [duration(seconds) for seconds in (0.4, 59.6, 119, 180)] == ["0 s", "60 s", "119 s", "3 min"]
+
+
+def test_a_simulation_leaves_a_record_and_a_report_without_any_lab(
+    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweeps = read_sweeps([sweep], repeat=1, only=["algorithm=ring"])
+    command = RunCommand(form=Format.JSON, results=tmp_path / "results", quiet=True, simulated=True)
+    assert run_all(sweeps, command) in (0, 1), "some expectation may be missed; the record is to be trusted"
+    said = json.loads(capsys.readouterr().out)
+    directory = Path(said["directory"])
+    assert {path.name for path in directory.iterdir()} >= {"record.json", "session.json", "report.html"}
+    assert "simulation" in (directory / "report.html").read_text()
+    assert not (tmp_path / "state").exists() and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backend": "simulatoin"}, "did you mean simulation"),
+        ({"backend": "simulation", "keep": True}, "--keep: a simulation has no lab"),
+        ({"backend": "simulation", "prove_scale": True}, "--prove-scale: a simulation has no time scale"),
+        ({"backend": "simulation", "dry_run": True}, "--dry-run: a simulation touches nothing"),
+    ],
+)
+def test_what_a_simulation_has_no_use_for_is_refused(sweep: Path, options: dict[str, object], message: str) -> None:
+    with pytest.raises(TestbedError) as caught:
+        run([sweep], **options)  # type: ignore[arg-type]
+    assert message in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_all_scenarios_are_looked_at_before_the_first_is_simulated(
+    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.yml"
+    other.write_text(SWEEP.replace("kind: uet", "kind: tcp"))
+    with pytest.raises(TestbedError, match="carries UET alone"):
+        run([sweep, other], backend="simulation", results=tmp_path / "results")
+    assert not (tmp_path / "results").exists() and not capsys.readouterr().out

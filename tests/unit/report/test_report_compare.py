@@ -19,7 +19,7 @@ from testbed.errors import RecordError
 from testbed.report.comparison import Change, Comparison, compare_records, print_comparison, render_comparison
 from testbed.report.comparison.present import comparison_json
 from testbed.report.comparison.significance import holm, least_p, rank_sum_p, runs_needed
-from testbed.results import Outcome, Record, Verdict, load_record
+from testbed.results import Backend, Outcome, PointResult, Record, Verdict, load_record
 
 RECORDS = Path(__file__).parents[2] / "data" / "records"
 
@@ -214,3 +214,42 @@ def test_shown_on_a_terminal_as_json_and_as_a_page(base: Record) -> None:
     page = render_comparison([comparison])
     assert "a&lt;b" in page and "c&amp;d" in page and "<script" not in page
     assert page.count("<figure>") == 2
+
+
+def simulated(record: Record) -> Record:
+    """The same, as if it had been simulated: at k = 1, k times as fast."""
+    k = float(record.points[0].lab.k)
+
+    def real(point: PointResult) -> PointResult:
+        runs = []
+        for one in point.runs:
+            metrics = dict(one.metrics)
+            for metric in point.metrics:
+                factor = {"s": 1 / k, "bit/s": k, "byte/s": k}.get(metric.unit, 1.0)
+                value = metrics.get(metric.name)
+                metrics[metric.name] = None if value is None else value * factor
+            runs.append(dataclasses.replace(one, metrics=metrics))
+        return dataclasses.replace(point, lab=dataclasses.replace(point.lab, k=1.0), runs=runs)
+
+    return dataclasses.replace(
+        record,
+        environment=dataclasses.replace(record.environment, backend=Backend.SIMULATION, clock="simulated"),
+        points=[real(point) for point in record.points],
+        comparability={**record.comparability, "clock": "simulated", "k": [1.0]},
+    )
+
+
+def test_an_emulation_and_a_simulation_stand_side_by_side_in_real_units(base: Record) -> None:
+    both = compare_records(base, simulated(base), names=("lab", "model"), metrics=["all"])
+    assert both.differing == {}
+    assert any("lab is emulated and model is simulated" in note for note in both.notes)
+    of_time = [change for change in both.changes if change.unit in ("s", "bit/s")]
+    assert of_time and all(change.relative == pytest.approx(0, abs=1e-9) for change in of_time if change.relative)
+    assert of_time[0].base_median is not None and of_time[0].base_median > 0
+
+
+def test_two_simulations_are_still_held_to_be_of_the_same(base: Record) -> None:
+    one = simulated(base)
+    other = dataclasses.replace(one, comparability={**one.comparability, "transport": {"kind": "other"}})
+    with pytest.raises(RecordError, match="not comparable"):
+        compare_records(one, other)

@@ -91,7 +91,7 @@ def test_round_trip_through_a_file(record: Record, tmp_path: Path) -> None:
     write_record(record, tmp_path / "record.json")
     assert load_record(tmp_path / "record.json") == record
     assert load_record(tmp_path) == record, "a results directory is as good as the file in it"
-    assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["record.json", "session.json"]
     assert (tmp_path / "record.json").stat().st_mode & 0o777 == 0o644
 
 

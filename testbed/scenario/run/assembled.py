@@ -1,0 +1,140 @@
+"""From what the traffic of one run left behind to the run, and to the point, as records keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from testbed.collect.probe_ledger import ProbeReport
+from testbed.results import (
+    Channel,
+    Check,
+    CollectiveResult,
+    PointResult,
+    PredictedMetric,
+    RunEvent,
+    RunResult,
+    Transfers,
+)
+from testbed.scenario.ideals.point_ideals import PointIdeals, summarise
+from testbed.scenario.ideals.predictions import Carried, predict_point
+from testbed.scenario.probes.findings import probe_findings
+from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.run.measures import RunData, compute_metrics
+from testbed.scenario.run.observation import Observation
+from testbed.scenario.run.traffic import RunTraffic
+from testbed.scenario.sweep.as_run import lab_summary, transport_as_run, workload_as_run
+
+if TYPE_CHECKING:
+    from testbed.scenario.sweep.points import Point
+
+
+@dataclass(slots=True)
+class MeasuredTraffic:
+    """This is what the traffic of one run left behind, whatever moved it. Without any, nothing was measured."""
+
+    transfers: Transfers = field(default_factory=Transfers)
+    channels: list[Channel] = field(default_factory=list)
+    collectives: list[CollectiveResult] = field(default_factory=list)
+    events: list[RunEvent] = field(default_factory=list)
+    observation: Observation = field(default_factory=Observation)
+    counters: dict[str, float] = field(default_factory=dict)
+    probes: ProbeReport | None = None
+    window_s: float = 0.05
+
+    @property
+    def anything(self) -> bool:
+        return bool(self.channels or self.transfers.number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunIdentity:
+    """Which run of a point it is, when it began (as records write it), and whether it came to its end."""
+
+    index: int
+    started: str
+    complete: bool
+
+
+def assemble_run(
+    identity: RunIdentity,
+    traffic: RunTraffic,
+    measured: MeasuredTraffic,
+    lab: LiveLab,
+    ideals: PointIdeals,
+    checks: Sequence[Check],
+) -> RunResult:
+    """Compute the metrics of a run, and put it together."""
+    observation = measured.observation
+    ports = observation.loads(lab, ideals.tiers)
+    probed = probe_findings(measured.probes, measured.events, observation.elapsed_s)
+    metrics = compute_metrics(
+        RunData(
+            transfers=measured.transfers,
+            channels=measured.channels,
+            collectives=measured.collectives,
+            ports=ports,
+            events=measured.events,
+            observation=observation,
+            nic_bps=ideals.nic_bps,
+            window_s=measured.window_s,
+            probes=measured.probes,
+            pattern_ideal_s=ideals.pattern_ideal_s(traffic),
+            roofline_s=ideals.roofline_s(traffic),
+            fabric_bytes=sum(step.size_bytes for step in traffic.workload.transfers if not step.scale_up),
+        )
+    )
+    return RunResult(
+        index=identity.index,
+        seed=traffic.seed,
+        started=identity.started,
+        elapsed_s=observation.elapsed_s,
+        metrics=metrics,
+        checks=list(checks),
+        complete=identity.complete,
+        transfers=measured.transfers,
+        channels=measured.channels,
+        collectives=measured.collectives,
+        ports=ports,
+        events=measured.events,
+        series=[*observation.series(), *probed.series],
+        distributions=probed.distributions,
+        marking=observation.marking,
+        counters=measured.counters | probed.counters,
+    )
+
+
+def assemble_point(
+    point: Point, lab: LiveLab, traffic: Sequence[RunTraffic], runs: Sequence[RunResult], ideals: PointIdeals
+) -> PointResult:
+    """Summarise the runs of a point, those that there are, beside what oracles say of them."""
+    return PointResult(
+        name=point.name,
+        values=dict(point.values),
+        lab=lab_summary(lab),
+        transport=transport_as_run(point.scenario),
+        workload=workload_as_run(point.scenario),
+        runs=list(runs),
+        metrics=summarise(runs, ideals),
+        predictions=_predict(point, lab, traffic, runs, ideals),
+        notes=sorted({note for one in traffic for note in one.workload.notes}),
+    )
+
+
+def _predict(
+    point: Point, lab: LiveLab, traffic: Sequence[RunTraffic], runs: Sequence[RunResult], ideals: PointIdeals
+) -> list[PredictedMetric]:
+    done = [
+        Carried(
+            workload=one.workload,
+            placement=one.placement,
+            channels=run.channels,
+            channel_of={
+                number: run.channels[index]
+                for number, index in zip(run.transfers.number, run.transfers.channel, strict=True)
+            },
+        )
+        for one, run in zip(traffic, runs, strict=False)
+    ]
+    return predict_point(point.scenario, lab, done, framing=ideals.framing, base_rtt_s=ideals.base_rtt_s / 2)

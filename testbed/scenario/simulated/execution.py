@@ -1,0 +1,286 @@
+"""One run on the simulator: programs compiled as for an emulated lab, endpoints made, the clock run to the end."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from testbed.collect.marking import marking_curves, read_marks
+from testbed.collect.port_table import tabulate_ports
+from testbed.collect.reconcile import PATIENCE_NS, Reconciliation, reconcile
+from testbed.collect.telemetry import take_snapshot
+from testbed.errors import ScenarioError, TestbedError
+from testbed.model.scenario import Fault
+from testbed.results import RunEvent
+from testbed.scenario.ideals.point_ideals import SCALE_UP_BPS
+from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.run.measured import Measured, put_together, settle_digests
+from testbed.scenario.run.observation import Observation
+from testbed.scenario.run.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
+from testbed.scenario.run.traffic import RunTraffic
+from testbed.scenario.run.workers import Event, WorkerFailed
+from testbed.scenario.run.workload_runner import TimeLimitReached
+from testbed.scenario.simulated.counters import count_fabric, count_ports, empty_maps
+from testbed.scenario.simulated.endpoints import SimulatedProgram, Site, simulated_key
+from testbed.scenario.simulated.fabric import Marking, SimulatedFabric, build_fabric
+from testbed.scenario.simulated.faults import do_faults
+from testbed.scenario.simulated.lab import TIME_SCALE
+from testbed.scenario.simulated.sampling import QueueSampler
+from testbed.scenario.transports.uet import Uet
+from testbed.transport.simulation.errors import SimulationError
+from testbed.worker.program import Program
+
+SAMPLES_PER_RTT = 4
+"""Of each channel's state, in a base round trip: as many as an emulated lab has at its usual scale."""
+QUEUE_SAMPLES_PER_RTT = 8
+SETTLE_RTTS = 4
+"""How long the last acknowledgements may still be on their way when all is done."""
+ASKED_EVERY = 4_096
+"""After so many actions of endpoints, whoever watches is told how far the run is, and may end it."""
+TOLD_EVERY_S = 0.2
+JOB_ID = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class SimulatedRun:
+    """This is what one run has left behind. `interrupted`: whoever watched has ended it."""
+
+    measured: Measured
+    observation: Observation = field(default_factory=Observation)
+    events: list[RunEvent] = field(default_factory=list)
+    """Of faults."""
+    balance: Reconciliation | None = None
+    """Of the counters of all ports; None without `qos:`."""
+    unaccounted: int = 0
+    """Datagrams that were sent and are neither delivered, nor on their way, nor counted as lost."""
+    sent: int = 0
+    hops: int = 0
+    """Packets that were put on a line, anywhere."""
+    seconds: float = 0.0
+    """Of this machine's time, while the clock ran."""
+    interrupted: bool = False
+    failure: TestbedError | None = None
+
+
+def execute(
+    lab: LiveLab,
+    transport: Uet,
+    traffic: RunTraffic,
+    *,
+    limit_s: float,
+    on_progress: Callable[[float], bool],
+    faults: tuple[Fault, ...] = (),
+) -> SimulatedRun:
+    """Run the traffic of one run. `on_progress` gets the share of bytes that have arrived, and returns whether to stop.
+
+    `limit_s` is in simulated time. What goes wrong with the traffic is told by the result. Raises `ScenarioError` for
+    a workload that does not fit the ranks.
+    """
+    return _Execution(lab, transport, traffic, limit_s, on_progress).run(faults)
+
+
+class _Execution:
+    """One run, step by step."""
+
+    def __init__(
+        self,
+        lab: LiveLab,
+        transport: Uet,
+        traffic: RunTraffic,
+        limit_s: float,
+        on_progress: Callable[[float], bool],
+    ) -> None:
+        self._lab = lab
+        self._transport = transport
+        self._traffic = traffic
+        self._limit_ns = round(limit_s * 1e9)
+        self._on_progress = on_progress
+        nics = traffic.placement.nics
+        self._placement = PlacedWorkload(
+            workload=traffic.workload,
+            ranks=nics,
+            channels=transport.plan_channels(traffic.workload, nics, seed=traffic.seed),
+            k=TIME_SCALE,
+            seed=traffic.seed,
+        )
+        self._checked = choose_checked(traffic.workload, DATA_LIMIT_BYTES)
+        self._site = Site(traffic.seed)
+        self._programs: dict[str, SimulatedProgram] = {}
+        self._going = 0
+        self._asked = 0
+        self._told_at = time.monotonic()
+        self._interrupted = False
+        self._failed: SimulatedProgram | None = None
+        self._bytes = 0
+        self._seconds = 0.0
+
+    def run(self, faults: tuple[Fault, ...]) -> SimulatedRun:
+        plans = self._compile()
+        for host, plan in plans.items():
+            program = self._programs[host] = SimulatedProgram(plan, self._site, self._on_end)
+            program.prepare()
+        fabric = self._build()
+        events = do_faults(faults, fabric, self._lab.plan)
+        observation = Observation(cpu=None)
+        sampler = self._sampler(fabric, observation)
+        failure = self._failure() or self._move(fabric, sampler)
+        observation.elapsed_s = fabric.network.now / 1e9
+        reports = self._report()
+        if failure is None and not self._interrupted:
+            self._settle(fabric)
+        run = SimulatedRun(
+            measured=put_together(self._placement, reports, self._checked, self._transport.ideals()),
+            observation=observation,
+            events=events,
+            interrupted=self._interrupted,
+            failure=failure,
+        )
+        self._observe(fabric, sampler, run)
+        if failure is None and not self._interrupted and self._going:
+            left = {host: count for host, count in run.measured.steps_left.items() if count}
+            run.failure = TimeLimitReached(self._limit_ns / 1e9, left)
+        return run
+
+    # --- setting up --------------------------------------------------------------------------------------
+
+    def _compile(self) -> dict[str, Program]:
+        transport, placement = self._transport, self._placement
+        key = simulated_key(placement.seed) if transport.secured else ""
+        plans = compile_programs(
+            placement,
+            lambda host: transport.host_settings(host, placement.ranks, placement.channels, job_id=JOB_ID, key=key),
+            checked=self._checked,
+            inside_bps=round(SCALE_UP_BPS / TIME_SCALE),
+            sample_ns=max(1, transport.base_rtt_ns // SAMPLES_PER_RTT),
+        )
+        self._going = len(plans)
+        self._bytes = sum(
+            step.size_bytes
+            for plan in plans.values()
+            for step in plan.steps
+            if step.channel is not None and step.destination in plan.own
+        )
+        return plans
+
+    def _build(self) -> SimulatedFabric:
+        transport = self._transport
+        fabric = build_fabric(
+            self._lab,
+            list(self._site.feps.values()),
+            Marking(data=transport.dscp, control=transport.control_dscp),
+            pipeline_ns=transport.pipeline_ns,
+            seed=self._traffic.seed,
+        )
+        self._site.network = fabric.network
+        for program in self._programs.values():
+            for address, nic in program.nics.items():
+                host = fabric.network.nics[address]
+                host.completions, host.on_completions = nic.endpoint.completions, program.act
+        return fabric
+
+    def _sampler(self, fabric: SimulatedFabric, observation: Observation) -> QueueSampler | None:
+        if self._lab.plan.qos is None:
+            return None
+        observation.table = tabulate_ports(self._lab.plan)
+        return QueueSampler(fabric, observation.table, self._transport.base_rtt_ns // QUEUE_SAMPLES_PER_RTT)
+
+    # --- moving ------------------------------------------------------------------------------------------
+
+    def _move(self, fabric: SimulatedFabric, sampler: QueueSampler | None) -> TestbedError | None:
+        if sampler is not None:
+            sampler.begin()
+        for program in self._programs.values():
+            program.begin()
+        begin = time.perf_counter()
+        try:
+            with without_collector():
+                fabric.network.run(until=self._limit_ns, stop=self._is_over)
+            self._seconds = time.perf_counter() - begin
+        except SimulationError as error:
+            return ScenarioError(f"the simulation cannot go on: {error}")
+        if sampler is not None:
+            sampler.end()
+        return self._failure()
+
+    def _failure(self) -> TestbedError | None:
+        if self._failed is None:
+            return None
+        host = next(name for name, program in self._programs.items() if program is self._failed)
+        return WorkerFailed(host, self._failed.failure)
+
+    def _on_end(self, program: SimulatedProgram) -> None:
+        self._going -= 1
+        if program.failure and self._failed is None:
+            self._failed = program
+
+    def _is_over(self) -> bool:
+        if not self._going or self._failed is not None:
+            return True
+        self._asked += 1
+        if not self._asked % ASKED_EVERY and time.monotonic() - self._told_at >= TOLD_EVERY_S:
+            self._told_at = time.monotonic()
+            arrived = sum(program.arrived_bytes for program in self._programs.values())
+            self._interrupted = self._on_progress(min(1.0, arrived / self._bytes) if self._bytes else 1.0)
+        return self._interrupted
+
+    def _settle(self, fabric: SimulatedFabric) -> None:
+        """Let the last acknowledgements arrive, so that nothing is on its way when counters are read."""
+        network = fabric.network
+        deadline = network.now + SETTLE_RTTS * self._transport.base_rtt_ns
+        step = max(1, self._transport.base_rtt_ns // SAMPLES_PER_RTT)
+        while network.in_flight() and network.now < deadline:
+            network.run(until=network.now + step)
+
+    # --- what is known -----------------------------------------------------------------------------------
+
+    def _report(self) -> dict[str, Event]:
+        reports = {host: program.stop() for host, program in self._programs.items()}
+        for host, pairs in settle_digests(reports).items():
+            reports[host]["wrong"] += self._programs[host].count(pairs)
+        return reports
+
+    def _observe(self, fabric: SimulatedFabric, sampler: QueueSampler | None, run: SimulatedRun) -> None:
+        """Read all counters, as they are after the last acknowledgement."""
+        observation, qos = run.observation, self._lab.plan.qos
+        observation.sent = count_ports(fabric, with_drops=qos is None)
+        network = fabric.network
+        run.hops, run.seconds = network.hops, self._seconds
+        run.sent = sum(nic.sent for nic in network.nics.values())
+        run.unaccounted = run.sent - network.accounted()
+        if qos is None or observation.table is None:
+            return
+        none, maps = empty_maps(self._lab), count_fabric(fabric, self._lab)
+        before, after = take_snapshot(none, now_ns=0), take_snapshot(maps, now_ns=network.now)
+        observation.growth = after.since(before)
+        observation.samples = None if sampler is None else sampler.samples()
+        observation.marking = marking_curves(qos, observation.table, read_marks(none), read_marks(maps))
+        run.balance = reconcile(maps, observation.table, clock_ns=_StandingClock(), rest=lambda seconds: None)
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Keep Python from looking for garbage in circles, which takes a third of the time of a run that makes hardly any.
+
+    What packets and events leave is freed at once; circles wait until the run is over.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+class _StandingClock:
+    """Time for whoever reads counters that no longer change: after one look, all patience is over."""
+
+    def __init__(self) -> None:
+        self._now = 0
+
+    def __call__(self) -> int:
+        self._now += PATIENCE_NS
+        return self._now

@@ -1,0 +1,58 @@
+"""What the simulator can run of a scenario. Everything else is refused before anything runs."""
+
+from __future__ import annotations
+
+from testbed.errors import ScenarioError
+from testbed.model import Lab
+from testbed.model.markers import MARKERS
+from testbed.model.scenario import Scenario
+from testbed.scenario.simulated.faults import INSTEAD, check_fault
+from testbed.scenario.sweep.points import Point
+from testbed.scenario.sweep.prepared import Sweep
+from testbed.scenario.transports.registry import transport_class
+
+
+def check_supported(sweep: Sweep) -> None:
+    """Raise `ScenarioError` for the first thing of these points that cannot be simulated."""
+    for point in sweep.points:
+        _check_scenario(point)
+        _check_lab(sweep.lab_of(point), point)
+
+
+def _check_scenario(point: Point) -> None:
+    scenario: Scenario = point.scenario
+    if not transport_class(scenario.transport.kind).can_be_simulated:
+        hint = "transport: {kind: uet}, or " if not point.values else "--only kind=uet where the matrix has it, or "
+        raise _refusal(
+            point, f"--backend simulation carries UET alone, and not {scenario.transport.kind}", hint=hint + INSTEAD
+        )
+    if scenario.by_programs:
+        raise _refusal(
+            point,
+            "--backend simulation runs workloads of a given size, and this one sends for a given time",
+            hint="workload.bytes instead of workload.duration",
+        )
+    for fault in scenario.faults:
+        check_fault(fault)
+
+
+def _check_lab(lab: Lab, point: Point) -> None:
+    jittery = next((link for link in lab.links if link.delay is not None and link.delay.jitter.ns), None)
+    if jittery is not None:
+        raise _refusal(
+            point,
+            f"--backend simulation has links of a constant delay, and that of {jittery.a} to {jittery.b} varies",
+            hint="delay without jitter",
+        )
+    for profile in lab.qos.profiles if lab.qos is not None else ():
+        for item in profile.classes:
+            if item.ecn is not None and MARKERS[item.ecn.by].qdisc:
+                raise _refusal(
+                    point,
+                    f"--backend simulation marks by the curve of class {item.name}, and not by a qdisc of the kernel",
+                    hint="ecn: {by: ebpf}",
+                )
+
+
+def _refusal(point: Point, message: str, *, hint: str) -> ScenarioError:
+    return ScenarioError(f"{message} ({point.name})" if point.name else message, hint=hint)

@@ -1,0 +1,189 @@
+"""How fast the simulator is: packets put on lines per second of one core, and a permutation of 1,024 hosts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+import pytest
+from figures import Figure, judge
+
+from testbed.api.sweeps import read_sweep
+from testbed.scenario.simulated.execution import execute, without_collector
+from testbed.scenario.simulated.point import SimulatedPoint
+from testbed.scenario.transports.registry import transport_on
+from testbed.scenario.transports.uet import Uet
+from testbed.transport.datagram import Incoming, Outgoing, Priority
+from testbed.transport.simulation import LinkSettings, events
+from testbed.transport.simulation.fabric import (
+    Balancing,
+    ClassSettings,
+    FabricNetwork,
+    FabricPortSettings,
+    SwitchSettings,
+)
+
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
+
+COMPILED = not str(events.__file__).endswith(".py")
+LEAST_HOPS_PER_S = 400_000 if COMPILED else 100_000
+"""Compiled, as promised; interpreted, a third of what was measured on one core of 2026."""
+LEAST_UET_HOPS_PER_S = 100_000 if COMPILED else 25_000
+"""With the protocol at both ends, its acknowledgements and the account of the run: half of what was measured."""
+LEAVES, HOSTS, SPINES = 4, 8, 8
+PACKETS = 2_000
+LONGEST_S, MOST_BYTES = 600.0, 4 << 30
+LINK = LinkSettings(rate_bps=400 * 10**9, delay_ns=500)
+PORT = FabricPortSettings(
+    classes=(
+        ClassSettings(priority=0, quantum_bytes=4_200),
+        ClassSettings(priority=3, quantum_bytes=8_400, kmin_bytes=120_000, kmax_bytes=480_000, limit_bytes=600_000),
+        ClassSettings(priority=6, strict=True),
+    ),
+    priority_of=(3, 3, 6, 6),
+    trimming=True,
+)
+
+
+class Talker:
+    """An endpoint that costs as little as one can: all that is measured is the network."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.left = PACKETS
+        self.datagram: list[Outgoing] = []
+        self.got = 0
+
+    def receive(self, datagrams: Sequence[Incoming], now: int) -> None:
+        self.got += len(datagrams)
+
+    def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
+        if not self.left:
+            return []
+        self.left -= 1
+        return self.datagram
+
+    def next_timer(self) -> int | None:
+        return None
+
+    def handle_timer(self, now: int) -> None: ...
+
+
+def permutation() -> tuple[FabricNetwork, list[Talker]]:
+    """Every host sends to one under the next leaf, over switches that spray."""
+    talkers = [Talker(f"10.0.{leaf}.{host}") for leaf in range(LEAVES) for host in range(1, HOSTS + 1)]
+    network = FabricNetwork(talkers, seed=1, overhead_bytes=42)
+    leaves, spines = [f"leaf{number}" for number in range(LEAVES)], [f"spine{number}" for number in range(SPINES)]
+    for name in (*leaves, *spines):
+        network.add_fabric_switch(name, SwitchSettings(balancing=Balancing.SPRAY, buffer_bytes=64_000_000))
+    for one, other in [(leaf, spine) for leaf in leaves for spine in spines]:
+        network.connect(f"{one} {other}", one, other, LINK, out=PORT, into=PORT)
+        network.connect(f"{other} {one}", other, one, LINK, out=PORT, into=PORT)
+    for number, talker in enumerate(talkers):
+        address, home = talker.address, leaves[number // HOSTS]
+        network.connect(f"{address} up", address, home, LINK, out=PORT, into=PORT)
+        network.connect(f"{address} down", home, address, LINK, out=PORT, into=PORT)
+        for leaf in leaves:
+            network.route(leaf, address, [f"{address} down"] if leaf == home else [f"{leaf} {one}" for one in spines])
+        for spine in spines:
+            network.route(spine, address, [f"{spine} {home}"])
+        remote = talkers[(number + HOSTS) % len(talkers)].address
+        talker.datagram = [Outgoing(remote, 50_000, Priority.DATA, bytes(56), bytes(4096))]
+    return network, talkers
+
+
+def test_packets_on_lines_per_second_of_a_core() -> None:
+    network, talkers = permutation()
+    begin = time.process_time()
+    with without_collector():
+        network.run()
+    took = time.process_time() - begin
+    assert sum(talker.got for talker in talkers) == len(talkers) * PACKETS
+    assert network.hops == 4 * len(talkers) * PACKETS
+    kind = "compiled" if COMPILED else "interpreted"
+    judge(
+        Figure(
+            what=f"Simulation: packet-hops/s of one core, {kind}",
+            measured=network.hops / took,
+            limit=LEAST_HOPS_PER_S,
+            unit="/s",
+            at_least=True,
+        )
+    )
+
+
+def test_the_same_with_uet_at_both_ends() -> None:
+    text = (
+        BIG.replace("segments: 32", "segments: 4").replace("hosts: 32", "hosts: 8").replace("spines: 32", "spines: 8")
+    )
+    sweep = read_sweep(text)
+    [point] = sweep.points
+    simulated = SimulatedPoint(point, sweep.lab_of(point))
+    transport = transport_on(simulated.lab, point.scenario.transport)
+    assert isinstance(transport, Uet)
+    begin = time.process_time()
+    run = execute(simulated.lab, transport, simulated.traffic[0], limit_s=60, on_progress=lambda share: False)
+    took = time.process_time() - begin
+    assert run.failure is None and not run.unaccounted and run.hops > 4 * 32 * 480
+    judge(
+        Figure(
+            what=f"Simulation: packet-hops/s with UET endpoints, {'compiled' if COMPILED else 'interpreted'}",
+            measured=run.hops / took,
+            limit=LEAST_UET_HOPS_PER_S,
+            unit="/s",
+            at_least=True,
+        )
+    )
+
+
+BIG = """
+name: big
+topology:
+  inline:
+    name: big
+    scale: {time: auto}
+    fabric:
+      design: rail-optimized
+      segments: 32
+      hosts: 32
+      gpus: 1
+      nic: {per: gpu, ports: 1, rate: 400G}
+      rails: {per_switch: 1}
+      spines: 32
+      uplink: {rate: 400G, count: 1}
+    qos: {preset: uec, base_rtt: 12us, load_balancing: {mode: spray}}
+transport: {kind: uet, cc: nscc}
+workload: {kind: permutation, bytes: 2MB}
+repeat: {runs: 1, seed: 1}
+"""
+RUN_BIG = """
+import json, resource, sys, time
+from testbed.api.sweeps import read_sweep
+from testbed.scenario.simulated.sweep import run_simulated
+from testbed.scenario.sweep.recorded import RecordOptions
+begin = time.monotonic()
+record = run_simulated(read_sweep(sys.argv[1]), RecordOptions()).record
+run = record.points[0].runs[0]
+print(json.dumps({
+    "took_s": time.monotonic() - begin,
+    "bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    "broken": [check.message for check in run.checks if not check.ok],
+    "transfers": len(run.transfers.end_s),
+    "open": sum(end is None for end in run.transfers.end_s),
+}))
+"""
+
+
+def test_a_permutation_of_1024_hosts_over_two_tiers() -> None:
+    argv = [sys.executable, "-c", RUN_BIG, BIG]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=1700, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["transfers"], found["open"], found["broken"]) == (1024, 0, [])
+    judge(
+        Figure(what="Simulation: 1,024 hosts, 2 MB each", measured=found["took_s"], limit=LONGEST_S, unit="s"),
+        Figure(what="Simulation: memory of 1,024 hosts", measured=found["bytes"], limit=MOST_BYTES, unit="B"),
+    )

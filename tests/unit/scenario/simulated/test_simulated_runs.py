@@ -1,0 +1,276 @@
+"""Scenarios on the simulator, from the file to the record."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from testbed.api.sweeps import read_sweep
+from testbed.errors import ScenarioError, TestbedError
+from testbed.results import RECORD_FILE, SESSION_FILE, Backend, Outcome, Record, load_record
+from testbed.scenario.run.interrupt import Interrupt
+from testbed.scenario.run.progress import Phase, Progress
+from testbed.scenario.simulated.point import RunOutcome, SimulatedPoint, check_datagrams
+from testbed.scenario.simulated.processes import Job, run_jobs
+from testbed.scenario.simulated.sweep import run_simulated
+from testbed.scenario.sweep.prepared import Sweep
+from testbed.scenario.sweep.recorded import RecordOptions
+
+SCENARIOS = Path(__file__).parents[4] / "scenarios"
+SMALL = """
+name: small
+topology:
+  inline:
+    name: small
+    scale: {time: auto}
+    fabric: {design: rail-optimized, segments: 2, hosts: 2, gpus: 1, spines: 2, nic: {per: gpu, rate: 400G}}
+    qos: {preset: uec, base_rtt: 12us}
+transport: {kind: uet, cc: nscc}
+workload: {kind: permutation, scope: inter-leaf, bytes: 1bdp}
+repeat: {runs: 2, seed: 3}
+expect:
+  - {metric: tail_fct_ratio, max: 2, source: "ideal serialisation + base RTT"}
+"""
+LOSSLESS = SMALL.replace("kind: uet, cc: nscc", "kind: uet, cc: none, traffic_class: rdma").replace(
+    "preset: uec", "preset: dcqcn"
+)
+
+
+def run(text: str | Path, directory: Path | None = None, *, processes: int = 1, **overrides: object) -> Record:
+    sweep = read_sweep(text, overrides)
+    outcome = run_simulated(sweep, RecordOptions(directory=directory), processes=processes)
+    assert outcome.failure is None
+    return outcome.record
+
+
+def test_a_scenario_comes_to_a_verdict_without_a_lab() -> None:
+    record = run(SMALL)
+    assert record.verdict.outcome is Outcome.PASS, record.verdict
+    assert record.environment.backend is Backend.SIMULATION and record.environment.clock == "simulated"
+    [point] = record.points
+    assert point.lab.k == 1 and point.lab.nic_bps == 400_000_000_000
+    assert [one.seed for one in point.runs] == [3, 4]
+    for one in point.runs:
+        assert {check.name for check in one.checks} == {"datagrams", "reconcile"} and all(c.ok for c in one.checks)
+        assert one.metrics["drops"] == 0 and one.metrics["fct_slowdown_p50"] is not None
+        assert 1 < one.metrics["fct_slowdown_p50"] < 2
+        assert all(0 < (end or 0) < 1e-3 for end in one.transfers.end_s), "real time: microseconds"
+        assert one.series and one.ports
+    assert "cpu_busy" not in point.runs[0].metrics, "the machine's CPU says nothing here"
+
+
+def test_the_same_seed_gives_the_same_bytes_whatever_is_said_beside(tmp_path: Path) -> None:
+    files = []
+    for number, processes in enumerate((1, 2)):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        options = RecordOptions(directory=directory, command=("testbed", "run", "small.yml", "-o", str(directory)))
+        run_simulated(read_sweep(SMALL), options, processes=processes)
+        files.append((directory / RECORD_FILE).read_bytes())
+        loaded = load_record(directory)
+        assert loaded.wall_s is not None and loaded.command[-1] == str(directory)
+        assert loaded.started[:4] != "1970" and (directory / SESSION_FILE).is_file()
+    assert files[0] == files[1]
+    assert str(tmp_path).encode() not in files[0] and b'"wall_s": null' in files[0]
+
+
+def test_another_seed_gives_other_bytes() -> None:
+    one, other = run(SMALL), run(SMALL, **{"repeat.seed": 50})
+    assert one.points[0].runs[0].transfers.end_s != other.points[0].runs[0].transfers.end_s
+
+
+def test_collectives_carry_their_data_and_it_is_checked_to_the_bit() -> None:
+    text = SMALL.replace("kind: permutation, scope: inter-leaf, bytes: 1bdp", "kind: all-reduce, bytes: 200kB")
+    record = run(text.replace("tail_fct_ratio, max: 2", "wrong, max: 0"))
+    assert record.verdict.outcome is Outcome.PASS
+    assert record.points[0].runs[0].metrics["wrong"] == 0
+
+
+def test_lossless_classes_pause_and_lose_nothing() -> None:
+    text = LOSSLESS.replace(
+        "kind: permutation, scope: inter-leaf, bytes: 1bdp", "kind: incast, senders: 3, bytes: 4bdp"
+    )
+    record = run(text.replace("max: 2", "max: 9"))
+    checks = {check.name: check.ok for check in record.points[0].runs[0].checks}
+    assert checks == {"datagrams": True, "lossless": True, "reconcile": True}
+    metrics = record.points[0].runs[0].metrics
+    assert metrics["pause_frames"] and metrics["pause_time"] and metrics["drops"] == 0
+
+
+def test_without_qos_there_are_plain_queues() -> None:
+    text = SMALL.replace("    qos: {preset: uec, base_rtt: 12us}\n", "").replace("1bdp", "500kB")
+    record = run(text)
+    assert record.verdict.outcome is Outcome.PASS
+    assert {check.name for check in record.points[0].runs[0].checks} == {"datagrams"}
+    assert any("plain tail-drop" in sentence for sentence in record.environment.approximations)
+
+
+@pytest.mark.parametrize("secured", [False, True])
+def test_transport_security_is_the_same_from_run_to_run(secured: bool) -> None:
+    text = SMALL.replace("cc: nscc", f"cc: nscc, tss: {str(secured).lower()}").replace("runs: 2", "runs: 1")
+    one, other = run(text), run(text)
+    assert one.points[0].runs == other.points[0].runs
+    assert one.verdict.outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize("name", ["incast-trimming", "rail-alignment", "moe-all-to-all", "rail-only-hierarchy"])
+def test_shipped_scenarios_keep_to_their_bands(name: str) -> None:
+    record = run(SCENARIOS / f"{name}.yml")
+    assert record.verdict.outcome is Outcome.PASS, record.verdict.reasons
+
+
+HOST_LINK = "p1-s1-rail1:uplink1"
+FAULT = f"faults: [{{at: 1ms, link: '{HOST_LINK}', down: true}}]"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("kind: uet, cc: nscc", "kind: tcp", "carries UET alone, and not tcp"),
+        ("repeat:", f"{FAULT}\nrepeat:", "knows the fault link-set alone, and this scenario has link-down"),
+        (
+            "spines: 2,",
+            "spines: 2, uplink: {delay: {value: 1us, jitter: 100ns}},",
+            "constant delay, and that of .* varies",
+        ),
+        ("repeat:", f"{FAULT.replace('down: true', 'set: {rate: 50%}')}\nrepeat:", "that of .* is timed"),
+        (
+            "repeat:",
+            f"{FAULT.replace('down: true', 'set: {jitter: 1us}').replace('1ms', '0s')}\nrepeat:",
+            "is to vary",
+        ),
+        (
+            "base_rtt: 12us",
+            "base_rtt: 12us, classes: {rdma: {ecn: {by: kernel, mark_at: enqueue}}}",
+            "not by a qdisc of the kernel",
+        ),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused_before_anything_runs(old: str, new: str, message: str) -> None:
+    sweep = read_sweep(SMALL.replace(old, new))
+    seen: list[Progress] = []
+    with pytest.raises(ScenarioError, match=message) as caught:
+        run_simulated(sweep, RecordOptions(), seen.append)
+    assert caught.value.hint and not seen
+
+
+@pytest.mark.parametrize(
+    ("settings", "least", "most"),
+    [("rate: 25%", 1.5, 9.0), ("rate: 100G", 1.5, 9.0), ("delay: 40us", 1.2, 9.0), ("loss: 0.05", 1.01, 50.0)],
+)
+def test_a_link_can_be_another_one_for_a_whole_run(settings: str, least: float, most: float) -> None:
+    fault = f"faults: [{{at: 0s, link: '{HOST_LINK}', set: {{{settings}, both: true}}}}]"
+    text = SMALL.replace("max: 2", "max: 99").replace("cc: nscc", "cc: nscc, paths: oblivious")
+    fine, broken = run(text), run(text.replace("repeat:", f"{fault}\nrepeat:"))
+    assert broken.verdict.outcome is Outcome.PASS, broken.verdict.reasons
+    one = broken.points[0].runs[0]
+    assert [(event.kind, event.target) for event in one.events] == [("link-set", HOST_LINK)]
+    assert all(check.ok for check in one.checks)
+    before, after = fine.points[0].runs[0].metrics["tail_fct"], one.metrics["tail_fct"]
+    assert before is not None and after is not None and least < after / before < most
+
+
+def test_prove_scale_has_nothing_to_prove() -> None:
+    with pytest.raises(ScenarioError, match="no time scale"):
+        run_simulated(read_sweep(SMALL), RecordOptions(prove_scale=True))
+
+
+def test_progress_is_told_of_every_run_from_every_process() -> None:
+    seen: list[Progress] = []
+    run_simulated(read_sweep(SMALL), RecordOptions(), seen.append, processes=2)
+    assert sorted(event.run for event in seen if event.phase is Phase.RUN) == [1, 2]
+
+
+def test_a_time_limit_ends_a_run_and_the_record_says_so() -> None:
+    sweep = read_sweep(SMALL)
+    [point] = sweep.points
+    workload = replace(point.scenario.workload, time_limit=type(point.scenario.workload.time_limit)(20_000))
+    point = replace(point, scenario=replace(point.scenario, workload=workload))
+    outcome = SimulatedPoint(point, sweep.lab_of(point)).run(1, lambda share: False)
+    assert outcome.failure is not None and "time limit" in outcome.failure.message
+    assert outcome.result is not None and not outcome.result.complete
+
+
+def test_an_interrupt_keeps_what_was_measured() -> None:
+    def on_progress(event: Progress) -> None:
+        if event.phase is Phase.RUN:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    outcome = run_simulated(read_sweep(SMALL), RecordOptions(), on_progress, processes=1)
+    assert outcome.record.incomplete == "interrupted after 1 of 2 runs"
+    assert len(outcome.record.points[0].runs) == 1
+    assert outcome.record.verdict.outcome is Outcome.INVALID
+
+
+def test_a_resumed_sweep_runs_only_what_is_left() -> None:
+    text = SMALL.replace(
+        "repeat: {runs: 2, seed: 3}", "repeat: {runs: 1, seed: 3}\nmatrix: {transport.paths: [oblivious, reps]}"
+    )
+    sweep = read_sweep(text)
+    whole = run_simulated(sweep, RecordOptions(), processes=1).record
+    half = replace(whole, points=whole.points[:1], incomplete="interrupted")
+    seen: list[Progress] = []
+    resumed = run_simulated(sweep, RecordOptions(previous=half), seen.append, processes=1).record
+    assert {event.point for event in seen} == {2}
+    assert [point.name for point in resumed.points] == [point.name for point in whole.points]
+    assert [point.runs for point in resumed.points] == [point.runs for point in whole.points]
+    emulated = replace(half, environment=replace(half.environment, backend=Backend.EMULATION))
+    with pytest.raises(ScenarioError, match="another backend: emulation"):
+        run_simulated(sweep, RecordOptions(previous=emulated), processes=1)
+
+
+class Dying(SimulatedPoint):
+    """A point whose runs end as `how` says."""
+
+    how = ""
+
+    def run(self, index: int, on_progress: object) -> RunOutcome:
+        if self.how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.how == "raises":
+            raise TestbedError("it broke", hint="mend it")
+        return RunOutcome(result=None, failure=TestbedError("no traffic", hint="none"))
+
+
+def dying(sweep: Sweep, how: str) -> Dying:
+    point = Dying(sweep.points[0], sweep.lab_of(sweep.points[0]))
+    point.how = how
+    return point
+
+
+@pytest.mark.parametrize(("how", "message"), [("killed", "ended without a word"), ("raises", "it broke")])
+def test_a_process_that_ends_early_is_told(how: str, message: str) -> None:
+    point = dying(read_sweep(SMALL), how)
+    jobs = [Job(point=1, run=run) for run in (1, 2)]
+    with Interrupt() as interrupt, pytest.raises(ScenarioError, match=message):
+        run_jobs(
+            jobs,
+            lambda _: point,
+            interrupt,
+            processes=2,
+            on_share=lambda job, share: None,
+            on_done=lambda job, out: True,
+        )
+
+
+def test_after_a_failure_nothing_else_begins() -> None:
+    point = dying(read_sweep(SMALL), "fails")
+    done: list[Job] = []
+
+    def on_done(job: Job, outcome: RunOutcome) -> bool:
+        done.append(job)
+        return outcome.failure is None
+
+    jobs = [Job(point=1, run=run) for run in range(1, 9)]
+    with Interrupt() as interrupt:
+        run_jobs(jobs, lambda _: point, interrupt, processes=2, on_share=lambda job, share: None, on_done=on_done)
+    assert 1 <= len(done) <= 3
+
+
+def test_a_datagram_that_is_not_accounted_for_breaks_trust() -> None:
+    assert check_datagrams(10, 0).ok
+    assert not check_datagrams(10, 1).ok and not check_datagrams(10, -1).ok
