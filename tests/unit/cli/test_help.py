@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from testbed.cli.app import VERBS, app
 from testbed.cli.panels import PANELS
 
-LIGHT = {"testbed", "testbed.errors", "testbed.version"}
+LIGHT = {"testbed", "testbed.compiled", "testbed.compiled.finder", "testbed.errors", "testbed.version"}
 """What the modules of verbs may import of this project, beside each other."""
 
 

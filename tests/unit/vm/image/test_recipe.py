@@ -98,4 +98,5 @@ def test_an_image_has_all_that_lab_would_install() -> None:
     assert {"frr", "clang", "python3-venv"} <= wanted
     with (CHECKOUT / "images" / "versions.toml").open("rb") as file:
         packages = tomllib.load(file)["vm"]["packages"]
-    assert wanted - set(packages) == set()
+    only_where_nothing_is_set_up = {"python3-dev"}
+    assert wanted - only_where_nothing_is_set_up - set(packages) == set()
