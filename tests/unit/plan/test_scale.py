@@ -131,10 +131,12 @@ def test_a_measured_cost_counts_in_full_in_the_mean_and_by_half_at_the_beginning
     lab = fabric(hosts=8, gpus=1, mtu=4500)
     measured = replace(demand(16, 16), endpoint_s=500e-6)
     choice = judge_packet_scale(lab, SHAPED, measured, 100_000)
-    assert choice.load == pytest.approx(16 * LINE_RATE / 100_000 * (500e-6 + 3 * 35e-6) / 2)
+    assert choice.load == pytest.approx(16 * LINE_RATE / 100_000 * (500e-6 + 35e-6) / 2), (
+        "a switch is a third of the calibrated hop"
+    )
     assert "packets/s of a transport in user space, 500 us each, over 3 switch hops" in choice.reason
     crowd = replace(demand(1, 64), endpoint_s=500e-6)
-    burst = 64 * LINE_RATE * (250e-6 + 3 * 35e-6) / 2
+    burst = 64 * LINE_RATE * (250e-6 + 35e-6) / 2
     assert choose_packet_scale(lab, SHAPED, crowd).k == round_up_digit(burst / 2.0)
 
 
