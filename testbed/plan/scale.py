@@ -30,8 +30,8 @@ ENDPOINT_HOPS = 8
 """What a packet of a transport in user space is taken to cost its two ends and its acknowledgement, in switch hops,
 where that was not measured (`PacketDemand.endpoint_s`)."""
 SWITCH_SHARE = 1 / 3
-"""The share of the calibrated cost of a hop that a switch has: the rest is that of iperf3, which makes the packets there,
-and of the wake-ups of its ends, which the measured cost of a transport has in it. With it the load that 16 NICs put on
+"""The share of the calibrated cost of a hop that a switch has: the rest is that of iperf3, which makes the packets
+there, and of the wake-ups of its ends, which the measured cost of a transport has in it. With it the load that 16 NICs put on
 two cores was foreseen within a tenth at k = 15,000 to 60,000 (permutation, sprayed)."""
 BULK_SHARE = 0.5
 """The share of its measured cost that a packet has while all senders begin. Cost is measured where packets are so far

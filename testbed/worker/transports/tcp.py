@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from testbed.agent import namespace
 from testbed.worker.curves import MOST_CHANNELS, ChannelState
 from testbed.worker.errors import TrafficError
 from testbed.worker.json_values import Json, read_text, read_whole
@@ -46,10 +47,12 @@ class TcpTraffic(StreamTraffic[socket.socket]):
         self, program: Program, loop: WatchingLoop, buffers: CollectiveBuffers | None, listener: Listener
     ) -> None:
         assert isinstance(program.transport, TcpSettings)
+        self._namespace = namespace.entered()
         self._settings = program.transport
         super().__init__(program, loop, buffers, listener)
 
     def _socket(self, what: str) -> socket.socket:
+        namespace.enter(self._namespace)  # connections follow one another, between turns for other hosts
         item = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
