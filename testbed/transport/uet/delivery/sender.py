@@ -337,6 +337,9 @@ class Sender:
             self._found(acked)
             acked.state = _DONE
             self._done(acked, NextHeader.NONE, b"", now)
+        if probe and window.outstanding:
+            # It overtook what waits in the fabric's queues: that still has nobody who asks for an acknowledgement.
+            self._unasked = True
         if ack.sack_bitmap:
             self._take_sack(psn_add(cack, ack.sack_psn_offset), ack.sack_bitmap, now)
             if self._pdc.config.loss_inference and not self._pdc.config.trimming:
