@@ -337,8 +337,9 @@ class Sender:
             self._found(acked)
             acked.state = _DONE
             self._done(acked, NextHeader.NONE, b"", now)
-        if probe and window.outstanding:
-            # It overtook what waits in the fabric's queues: that still has nobody who asks for an acknowledgement.
+        if probe and window.outstanding and not self._pdc.config.trimming and not self.congestion.rccc_enabled:
+            # It overtook what waits in the fabric's queues: that still has nobody who asks for an acknowledgement. Where
+            # queues are trimmed they are short, and where credits are granted the answer brings some.
             self._unasked = True
         if ack.sack_bitmap:
             self._take_sack(psn_add(cack, ack.sack_psn_offset), ack.sack_bitmap, now)
