@@ -23,7 +23,8 @@ METRICS = {"incast-trimming": "tail_fct_ratio", "non-blocking-pod": "tail_fct_ra
 TRIES = 3
 """Of an emulation that is invalid, on a machine that others use."""
 
-pytestmark = [pytest.mark.scenarios, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.scenarios, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(900)]
+pytestmark.append(pytest.mark.may_skip)  # a machine that others use may have no valid run to compare with
 
 
 def run(name: str, backend: Backend, results: Path) -> Record:
