@@ -31,8 +31,8 @@ ENDPOINT_HOPS = 8
 where that was not measured (`PacketDemand.endpoint_s`)."""
 SWITCH_SHARE = 1 / 3
 """The share of the calibrated cost of a hop that a switch has: the rest is that of iperf3, which makes the packets
-there, and of the wake-ups of its ends, which the measured cost of a transport has in it. With it the load that 16 NICs put on
-two cores was foreseen within a tenth at k = 15,000 to 60,000 (permutation, sprayed)."""
+there, and of the wake-ups of its ends, which the measured cost of a transport has in it. So the load that 16 NICs put
+on two cores was foreseen within a tenth at k = 15,000 to 60,000 (permutation, sprayed)."""
 BULK_SHARE = 0.5
 """The share of its measured cost that a packet has while all senders begin. Cost is measured where packets are so far
 apart that each wakes somebody; where they crowd, a wake-up serves several. Interpreted, on two cores, 1,200 packets/s

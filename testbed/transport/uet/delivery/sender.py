@@ -301,6 +301,16 @@ class Sender:
             bool(ack.flags & _ACK_PROBE) or window.was_sent((cack + ack.ack_psn_offset) & 0xFFFF_FFFF)
         )
 
+    def _on_probe_answer(self, number: int, now: int) -> None:
+        elapsed = self.probing.answered(number, now)
+        if elapsed >= 0:
+            self.congestion.on_probe_ack(now, elapsed)
+            self._probing = None
+        if not self._pdc.config.trimming and not self.congestion.rccc_enabled:
+            # It may have overtaken what waits in the fabric's queues, and nobody asks for an acknowledgement of that:
+            # another probe does, if there is no room then. Trimmed queues are short, and credits bring answers.
+            self._unasked = True
+
     def on_ack(self, ack: Ack, entropy: int, response: bytes | memoryview, now: int) -> bool:
         """Take an ACK that came with `entropy` and an SES response. False if it speaks of what was never sent."""
         if not self.believes(ack):
@@ -314,10 +324,7 @@ class Sender:
         packet = window.get(trigger)
         acked_bytes = 0
         if probe:
-            elapsed = self.probing.answered(ack.probe_opaque, now)
-            if elapsed >= 0:
-                self.congestion.on_probe_ack(now, elapsed)
-                self._probing = None
+            self._on_probe_answer(ack.probe_opaque, now)
         elif packet is not None and packet.state != _DONE:
             service = 0
             if isinstance(ack.cc_state, NsccState):
@@ -337,10 +344,6 @@ class Sender:
             self._found(acked)
             acked.state = _DONE
             self._done(acked, NextHeader.NONE, b"", now)
-        if probe and window.outstanding and not self._pdc.config.trimming and not self.congestion.rccc_enabled:
-            # It overtook what waits in the fabric's queues: that still has nobody who asks for an acknowledgement. Where
-            # queues are trimmed they are short, and where credits are granted the answer brings some.
-            self._unasked = True
         if ack.sack_bitmap:
             self._take_sack(psn_add(cack, ack.sack_psn_offset), ack.sack_bitmap, now)
             if self._pdc.config.loss_inference and not self._pdc.config.trimming:
