@@ -25,6 +25,11 @@ SCRIPT_TOOLS = (
     *("find", "sort", "mktemp", "tee", "sed", "timeout", "sh", "iperf3", "ip", "tcpdump", "ps"),
 )
 
+TESTED_TWICE = (
+    "tests/unit/transport tests/unit/agent tests/unit/worker tests/property/uet tests/property/worker tests/fuzz"
+)
+"""What is tested compiled and interpreted."""
+
 
 def program(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +119,7 @@ def test_a_changed_pyproject_installs_again(copy: Path) -> None:
     done = run(copy, "list", RECORD=str(copy / "record"))
     assert done.returncode == 0, done.stderr
     assert "installing Python packages" in done.stderr
-    assert (copy / "record").read_text().rstrip().endswith(f"-e {copy}")
+    assert (copy / "record").read_text().rstrip().endswith(f"-e {copy}[compiled]")
     assert run(copy, "list").stderr == ""
 
 
@@ -220,7 +225,8 @@ def test_tests_without_root_are_those_that_need_none(open_copy: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stdout.splitlines() if line.startswith("args:")] == [
         "args: -m pytest --color=no -m not (docker or vm or labvm or soak or bench or scenarios or netns or frr)"
-        f" -n {os.cpu_count()} --dist loadfile"
+        f" -n {os.cpu_count()} --dist loadfile{once_more}"
+        for once_more in ("", f" {TESTED_TWICE}")
     ]
     for check in ("ruff: ok", "ruff format: ok", "mypy: ok", "lint-imports: ok"):
         assert check in done.stderr
@@ -228,7 +234,7 @@ def test_tests_without_root_are_those_that_need_none(open_copy: Path) -> None:
     assert (
         "vm, docker, soak, scenarios, bench: sudo ./lab test --all; labvm: sudo ./lab test --everything" in done.stdout
     )
-    assert done.stdout.splitlines()[-1] == "41 passed, 0 failed, 2 skipped"
+    assert done.stdout.splitlines()[-1] == "82 passed, 0 failed, 4 skipped"
 
 
 def test_tests_without_root_ask_for_no_packages(open_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,7 +365,7 @@ def test_docs_need_no_root(copy: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="without root there are fewer tiers")
 class TestOfTests:
-    def test_checks_then_two_tiers(self, copy: Path) -> None:
+    def test_checks_then_three_tiers(self, copy: Path) -> None:
         pytest_that_says(copy, "===== 41 passed, 2 skipped in 3.21s =====", 0)
         done = run(copy, "test")
         assert done.returncode == 0, done.stderr
@@ -369,9 +375,10 @@ class TestOfTests:
             "args: -m pytest --color=no -m (netns or frr) and not (docker or vm or labvm or soak or bench or scenarios)"
             in done.stdout
         )
+        assert f"--dist loadfile {TESTED_TWICE}\n" in done.stdout
         for check in ("ruff: ok", "ruff format: ok", "mypy: ok", "lint-imports: ok", "docs: ok"):
             assert check in done.stderr
-        assert done.stdout.splitlines()[-1] == "82 passed, 0 failed, 4 skipped"
+        assert done.stdout.splitlines()[-1] == "123 passed, 0 failed, 6 skipped"
 
     def test_arguments_go_to_pytest_and_leave_the_checks_out(self, copy: Path) -> None:
         pytest_that_says(copy, "1 passed in 0.01s", 0)
@@ -382,13 +389,13 @@ class TestOfTests:
     def test_failures_and_errors_are_counted_and_decide(self, copy: Path) -> None:
         pytest_that_says(copy, "=== 3 failed, 40 passed, 1 error in 63.21s (0:01:03) ===", 1)
         done = run(copy, "test")
-        assert done.stdout.splitlines()[-1] == "80 passed, 8 failed, 0 skipped"
+        assert done.stdout.splitlines()[-1] == "120 passed, 12 failed, 0 skipped"
         assert done.returncode == 1
 
     def test_a_crash_of_pytest_is_a_failure(self, copy: Path) -> None:
         pytest_that_says(copy, "INTERNALERROR", 3)
         done = run(copy, "test")
-        assert done.stdout.splitlines()[-1] == "0 passed, 2 failed, 0 skipped"
+        assert done.stdout.splitlines()[-1] == "0 passed, 3 failed, 0 skipped"
         assert done.returncode == 3
 
     def test_a_check_that_fails_is_shown_and_counted(self, copy: Path) -> None:
@@ -396,7 +403,7 @@ class TestOfTests:
         program(copy / ".venv/bin/mypy", '#!/bin/sh\necho "x.py:1: error: no"; exit 1\n')
         done = run(copy, "test")
         assert "x.py:1: error: no" in done.stderr
-        assert done.stdout.splitlines()[-1] == "2 passed, 1 failed, 0 skipped"
+        assert done.stdout.splitlines()[-1] == "3 passed, 1 failed, 0 skipped"
         assert done.returncode == 1
 
     @pytest.mark.parametrize(("option", "more"), [("--all", []), ("--everything", ["labvm"])])

@@ -307,8 +307,7 @@ class Sender:
             self.congestion.on_probe_ack(now, elapsed)
             self._probing = None
         if not self._pdc.config.trimming and not self.congestion.rccc_enabled:
-            # It may have overtaken what waits in the fabric's queues, and nobody asks for an acknowledgement of that:
-            # another probe does, if there is no room then. Trimmed queues are short, and credits bring answers.
+            # What waits in queues may have been overtaken, and needs another. Trimmed queues are short; credits answer.
             self._unasked = True
 
     def on_ack(self, ack: Ack, entropy: int, response: bytes | memoryview, now: int) -> bool:
