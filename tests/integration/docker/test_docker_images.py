@@ -34,7 +34,7 @@ topology:
 def checkout(tmp_path: Path) -> Path:
     """A copy of what images are made from."""
     shutil.copytree(ROOT / "images", tmp_path / "images", ignore=shutil.ignore_patterns("vm", "wireshark"))
-    for name in ("agent", "transport", "worker", "workload"):
+    for name in ("agent", "compiled", "transport", "worker", "workload"):
         shutil.copytree(ROOT / "testbed" / name, tmp_path / "testbed" / name)
     for name in ("__init__.py", "version.py", "errors.py", "names.py", "units.py"):
         shutil.copy(ROOT / "testbed" / name, tmp_path / "testbed" / name)
