@@ -301,15 +301,6 @@ class Sender:
             bool(ack.flags & _ACK_PROBE) or window.was_sent((cack + ack.ack_psn_offset) & 0xFFFF_FFFF)
         )
 
-    def _on_probe_answer(self, number: int, now: int) -> None:
-        elapsed = self.probing.answered(number, now)
-        if elapsed >= 0:
-            self.congestion.on_probe_ack(now, elapsed)
-            self._probing = None
-        if not self._pdc.config.trimming and not self.congestion.rccc_enabled:
-            # What waits in queues may have been overtaken, and needs another. Trimmed queues are short; credits answer.
-            self._unasked = True
-
     def on_ack(self, ack: Ack, entropy: int, response: bytes | memoryview, now: int) -> bool:
         """Take an ACK that came with `entropy` and an SES response. False if it speaks of what was never sent."""
         if not self.believes(ack):
@@ -323,7 +314,10 @@ class Sender:
         packet = window.get(trigger)
         acked_bytes = 0
         if probe:
-            self._on_probe_answer(ack.probe_opaque, now)
+            elapsed = self.probing.answered(ack.probe_opaque, now)
+            if elapsed >= 0:
+                self.congestion.on_probe_ack(now, elapsed)
+                self._probing = None
         elif packet is not None and packet.state != _DONE:
             service = 0
             if isinstance(ack.cc_state, NsccState):
