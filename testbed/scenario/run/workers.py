@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import IO, Any, Self
 
 from testbed.errors import ScenarioError, TestbedError
@@ -217,22 +218,8 @@ class Workers:
         return process
 
     def _spawn(self, host: str) -> WorkerProcess:
-        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
-        try:
-            process = self._lab.spawn(
-                host,
-                [sys.executable, "-m", "testbed.worker", *self._arguments],
-                **({"own_sysfs": True} if self._own_sysfs else {}),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                bufsize=0,
-                process_group=0,  # a terminal's Ctrl-C is ours to pass on
-            )
-        except BaseException:
-            errors.close()
-            raise
-        return WorkerProcess(host, process, errors)
+        options: dict[str, Any] = {"own_sysfs": True} if self._own_sysfs else {}
+        return _started(host, partial(self._lab.spawn, host, **options), self._arguments)
 
     def tell(self, commands: Mapping[str, Mapping[str, Any]]) -> None:
         """Tells workers what to do, by host; one that has died meanwhile is found by `wait`."""
@@ -386,6 +373,26 @@ class Workers:
         self.workers.clear()
 
 
+def _started(
+    host: str | None, spawn: Callable[..., subprocess.Popen[bytes]], arguments: Sequence[str]
+) -> WorkerProcess:
+    """Starts a process of workers by `spawn`, which takes what `subprocess.Popen` takes. It waits for nothing."""
+    errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
+    try:
+        process = spawn(
+            [sys.executable, "-m", "testbed.worker", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            bufsize=0,
+            process_group=0,  # a terminal's Ctrl-C is ours to pass on
+        )
+    except BaseException:
+        errors.close()
+        raise
+    return WorkerProcess(host, process, errors)
+
+
 class SharedWorkers:
     """Processes that work for many hosts each, as many as there are CPUs. A context: leaving it ends them.
 
@@ -407,20 +414,7 @@ class SharedWorkers:
         """Starts the processes that are missing, and waits for none of them."""
         self._processes = [process for process in self._processes if process.process.poll() is None]
         while len(self._processes) < self._count:
-            errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
-            try:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "testbed.worker", "--shared"],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=errors,
-                    bufsize=0,
-                    process_group=0,  # a terminal's Ctrl-C is ours to pass on
-                )
-            except BaseException:
-                errors.close()
-                raise
-            self._processes.append(WorkerProcess(None, process, errors))
+            self._processes.append(_started(None, subprocess.Popen, ["--shared"]))
 
     def next(self) -> WorkerProcess:
         """Returns the process with the fewest hosts."""
