@@ -7,6 +7,7 @@ which is what a machine that reorders packets would reorder.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -38,6 +39,11 @@ MOST_ORDERED = 16
 """How many streams there are at most where order alone is watched."""
 MOST_OF_NIC = 0.005
 """The share of a NIC's rate that its probes may take; their rate is lowered to that."""
+MOST_OF_BYTES = 0.01
+"""What probes of order may add to the bytes of traffic that comes as its sources please, however little that is: the
+loads of links are a result."""
+LEAST_TRAINS = 2
+"""So many trains of a stream are sent in any case."""
 QUEUED_RTTS = 8
 """Base round trips that a packet may spend in queues: 1.5 BDP in its NIC, one at each switch, and pauses."""
 SOURCE_PORTS = (32_000, 32_768)
@@ -71,6 +77,8 @@ def plan_probes(scenario: Scenario, lab: LiveLab, traffic: RunTraffic, *, cpus: 
     chosen = _evenly(pairs, max(1, most // ports))
     flows = _flows(chosen, ports, random.Random(f"probes {traffic.seed}"))
     usual = min(RATE_PPS if timed else ORDERED_PPS, _bearable_pps(flows), MOST_PPS_OF_CPU * cpus / len(flows))
+    if not timed:
+        usual = min(usual, _modest_pps(traffic, lab.plan.k, len(flows)))
     return ProbePlan(flows=flows, rate_pps=wanted.rate_pps or usual, train=1 if timed else TRAIN)
 
 
@@ -108,6 +116,16 @@ def _flows(pairs: Iterable[tuple[PortPlan, PortPlan]], ports: int, rng: random.R
             drawn[least + draw_below(rng, end - least)] = None
         flows += [ProbeFlow(source=source, destination=destination, source_port=port) for port in drawn]
     return tuple(flows)
+
+
+def _modest_pps(traffic: RunTraffic, k: float, streams: int) -> float:
+    """The rate of a stream at which all add little to the bytes of an open loop, in lab time; elsewhere any."""
+    sent = [step for step, _, _ in traffic.placement.over_fabric(traffic.workload)]
+    lasts_s = max((step.start_ns for step in sent), default=0) * k / 1e9
+    if not lasts_s:
+        return math.inf
+    probes = MOST_OF_BYTES * sum(step.size_bytes for step in sent) / FRAME_BYTES / streams
+    return max(probes, LEAST_TRAINS * TRAIN) / lasts_s
 
 
 def _bearable_pps(flows: Sequence[ProbeFlow]) -> float:
