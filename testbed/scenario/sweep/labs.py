@@ -88,6 +88,7 @@ class ScenarioLabs:
         return most if most > now else None
 
     def __enter__(self) -> Self:
+        self._scales.watch_others()
         return self
 
     def __exit__(

@@ -54,6 +54,11 @@ class ScenarioScales:
             self._known[key] = self._resolve(lab, demands)
         return self._known[key]
 
+    def watch_others(self) -> None:
+        """Watch now what else uses the machine, if it has to be known: later it is our own processes that start."""
+        if any(lab.scale.time is None for lab in self._labs.values()):
+            _ = self._others
+
     def largest_k(self, lab: Lab) -> float:
         """Return the time scale at which the slowest port of a lab is as slow as a port may be."""
         return largest_k(lab, machine_profile(self._state, measure=self._measure))
