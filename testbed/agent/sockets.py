@@ -1,8 +1,10 @@
 """The sockets of one fabric end point (FEP): an IP address, UDP port 4793, and a source port for each entropy value.
 
-One socket receives. For sending there is a socket for each entropy value, since the value is the UDP source port (UE
-Specification 1.0, figure 1-2); they come to be when they are needed and the one unused for longest goes when there are
-too many. Runs of datagrams of one flow leave in one system call: UDP_SEGMENT, else sendmmsg(2).
+One socket receives. The entropy value of what is sent is its UDP source port (UE Specification 1.0, figure 1-2). A raw
+socket sends from all of them, many datagrams in one system call, where the compiled mover is there, over IPv4, and this
+process may (CAP_NET_RAW). Elsewhere there is a socket for each value: they come to be when they are needed, and the one
+unused for longest goes when there are too many. Runs of datagrams of one flow leave as one message: UDP_SEGMENT, else
+sendmmsg(2).
 """
 
 from __future__ import annotations
@@ -22,11 +24,21 @@ from testbed.agent.trimmed import TrimmedReceiver
 from testbed.transport.datagram import Incoming, Outgoing, Priority
 from testbed.transport.uet.packets.codes import UDP_PORT
 
+try:
+    from testbed.agent import mover
+except ImportError:  # interpreted
+    HAS_MOVER = False
+else:
+    mover.start(Incoming)
+    HAS_MOVER = True
+
 ECT_0 = 2
 """ECN codepoint "ECN-capable transport" (RFC 3168)."""
 MOST_SEGMENTS = 64
 """UDP_MAX_SEGMENTS of Linux up to 6.8; later 128."""
 LONGEST_MESSAGE = 0xFFFF - 20 - 8
+RAW_MESSAGES = 64
+"""Datagrams that a raw socket is given at a time."""
 RETRY_NS = 100_000
 """After ENOBUFS or ENOMEM, of whose end nothing tells."""
 _SEGMENT_SIZE = struct.Struct("@H")
@@ -71,11 +83,15 @@ class SocketConfig:
     gro: bool = True
     mmsg: bool = True
     """Use sendmmsg(2) where UDP_SEGMENT is not used."""
+    raw: bool = True
+    """Send by a raw socket what leaves in no runs, if this process may and the mover is there."""
     trimmed: bool = True
     """Receive trimmed packets, if this process may (CAP_NET_RAW)."""
     receive_buffer_bytes: int = 1 << 23
     send_buffer_bytes: int = 1 << 16
     """Of each entropy value; Linux doubles it. Little, since what waits here is beyond congestion control."""
+    raw_buffer_bytes: int = 1 << 18
+    """Of all entropy values together, where a raw socket sends."""
     entropy_sockets: int = 512
     """Sending sockets that are kept open."""
     receive_messages: int = 32
@@ -128,13 +144,18 @@ class SocketGroup:
         "_head",
         "_limit",
         "_namespace",
+        "_packed_address",
+        "_packed_tos",
         "_peers",
         "_queue",
+        "_raw",
+        "_raw_fd",
         "_receiver",
         "_ring",
         "_senders",
         "_tos",
         "_trimmed",
+        "_unanswerable",
         "address",
         "blocked_fd",
         "counters",
@@ -150,6 +171,8 @@ class SocketGroup:
         self.address = str(parsed)
         self._config = config = config or SocketConfig()
         self._tos = tuple(config.marking.tos(priority) for priority in Priority)
+        self._packed_tos = bytes(self._tos)
+        self._packed_address = parsed.packed
         self.counters = SocketCounters()
         self.blocked_fd = -1
         """The descriptor that sending waits for to become writable; -1 if none."""
@@ -177,10 +200,32 @@ class SocketGroup:
         if config.mmsg:
             self._batch = SendBatch()
         self._limit = config.receive_messages
-        self._ring = ReceiveRing(self._receiver.fileno(), ipv6=parsed.version == 6, slots=config.receive_messages)
+        self._unanswerable = 0
+        self._ring: ReceiveRing | None = None
+        if not HAS_MOVER:
+            self._ring = ReceiveRing(self._receiver.fileno(), ipv6=parsed.version == 6, slots=config.receive_messages)
+        self._raw = self._open_raw() if HAS_MOVER and config.raw and parsed.version == 4 else None
+        self._raw_fd = -1 if self._raw is None else self._raw.fileno()
         self._trimmed = self._open_trimmed() if config.trimmed else None
         self.receivers = (self._receiver.fileno(), *((self._trimmed.fileno(),) if self._trimmed else ()))
         """Descriptors to be watched, and to be handed to `receive` when they are readable."""
+
+    def _open_raw(self) -> socket.socket | None:
+        try:
+            item = options.open_socket(self.address, socket.SOCK_RAW, self._config.interface, socket.IPPROTO_RAW)
+        except PermissionError:
+            return None
+        except OSError:
+            self._receiver.close()
+            raise
+        try:
+            item.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._config.raw_buffer_bytes)
+            item.bind((self.address, 0))  # routes may depend on where packets come from
+        except OSError:
+            item.close()
+            self._receiver.close()
+            raise
+        return item
 
     def _open_trimmed(self) -> TrimmedReceiver | None:
         config = self._config
@@ -195,6 +240,8 @@ class SocketGroup:
             return None
         except OSError:
             self._receiver.close()
+            if self._raw is not None:
+                self._raw.close()
             raise
 
     @property
@@ -220,7 +267,7 @@ class SocketGroup:
     @property
     def unanswerable(self) -> int:
         """Datagrams that were ignored because they came from source port 0."""
-        return self._ring.unanswerable
+        return self._unanswerable if self._ring is None else self._ring.unanswerable
 
     @property
     def overflows(self) -> int:
@@ -243,15 +290,20 @@ class SocketGroup:
             counters.trimmed += len(found)
             return found
         ring = self._ring
-        found = ring.receive(self._limit)
+        if ring is None:
+            found, messages, size, unanswerable, error = mover.receive(fd, self._limit)
+            self._unanswerable += unanswerable
+        else:
+            found = ring.receive(self._limit)
+            messages, size, error = ring.messages, ring.received_bytes, ring.error
         if not found:
-            if ring.error:
-                counters.errors[ring.error] = counters.errors.get(ring.error, 0) + 1
+            if error:
+                counters.errors[error] = counters.errors.get(error, 0) + 1
             return found
         counters.received += len(found)
-        counters.received_bytes += ring.received_bytes
-        joined = len(found) // ring.messages or 1
-        self._limit = max(1, min(ring.slots, self._config.receive_datagrams // joined))
+        counters.received_bytes += size
+        joined = len(found) // messages or 1
+        self._limit = max(1, min(self._config.receive_messages, self._config.receive_datagrams // joined))
         return found
 
     # --- sending --------------------------------------------------------------------------------------
@@ -286,6 +338,8 @@ class SocketGroup:
         stop = start + 1
         if stop < len(queue) and queue[stop].entropy == first.entropy:
             stop = self._end_of_run(start, size)
+        if self._raw_fd >= 0 and (stop - start == 1 or self._gso_segments <= 1):
+            return self._send_raw()
         sender: _Sender | None = None
         try:
             peer, name = self._peers.get(first.remote) or self._remember_peer(first.remote)
@@ -315,6 +369,31 @@ class SocketGroup:
         if sent > 1:  # the last may be shorter
             last = queue[start + sent - 1]
             size = (sent - 1) * size + len(last.header) + len(last.payload)
+        counters.sent_bytes += size
+        self._head = start + sent
+        return True
+
+    def _send_raw(self) -> bool:
+        """Do as `_send_run` by the raw socket, up to the next run that leaves as one message."""
+        queue = self._queue
+        start = self._head
+        stop = min(start + RAW_MESSAGES, len(queue))
+        if self._gso_segments > 1:
+            for index in range(start + 1, stop - 1):
+                if queue[index].entropy == queue[index + 1].entropy:
+                    stop = index
+                    break
+        port = self._config.port
+        try:
+            sent, size = mover.send(self._raw_fd, self._packed_address, port, self._packed_tos, queue, start, stop)
+        except BlockingIOError:
+            self.blocked_fd = self._raw_fd
+            return False
+        except OSError as error:
+            return self._failed(error.errno or errno.EINVAL)
+        counters = self.counters
+        counters.send_calls += 1
+        counters.sent += sent
         counters.sent_bytes += size
         self._head = start + sent
         return True
@@ -418,5 +497,7 @@ class SocketGroup:
         while self._senders:
             self._close_oldest()
         self._receiver.close()
+        if self._raw is not None:
+            self._raw.close()
         if self._trimmed is not None:
             self._trimmed.close()

@@ -87,8 +87,9 @@ class DelayLine:
                 continue
             found = self._lane_of.get(item.remote)
             delay, lane = self._find_lane(item.remote) if found is None else found
-            copy = Incoming(item.remote, item.entropy, bytes(item.data), item.ce, item.length, item.last_hop)
-            lane.append((now + delay, self._arrivals, copy))
+            if not isinstance(item.data, bytes):  # it may be gone when it is due
+                item = Incoming(item.remote, item.entropy, bytes(item.data), item.ce, item.length, item.last_hop)
+            lane.append((now + delay, self._arrivals, item))
             self._arrivals += 1
             self._held += 1
 

@@ -46,6 +46,8 @@ INTERPRETED = (
 )
 """They are not in the way of a packet (coroutines, command lines, set-up), or gain nothing (tables, ctypes); atomics
 are numbers of any type, where a compiled comparison rounds."""
+NATIVE = ("testbed/agent/mover.c",)
+"""Modules in C, which are there in a build alone."""
 WAY_OF_BUILDING = "1"
 """To be changed whenever the builder makes something else of the same sources."""
 ROOT = Path(os.path.realpath(__file__)).parents[2]
@@ -70,13 +72,13 @@ def compiled_sources() -> list[str]:
 
 def module_name(source: str) -> str:
     """The name of the module that a source file is: `testbed/agent/loop.py` is `testbed.agent.loop`."""
-    return source.removesuffix(".py").replace("/", ".")
+    return source.rpartition(".")[0].replace("/", ".")
 
 
 def build_key() -> str:
     """The key of the build that fits the sources as they are, and this interpreter: 24 hexadecimal digits."""
     digest = hashlib.sha256(f"{WAY_OF_BUILDING} {sys.implementation.cache_tag} {sys.version}".encode())
-    for source in compiled_sources():
+    for source in (*compiled_sources(), *NATIVE):
         digest.update(source.encode() + b"\0" + (ROOT / source).read_bytes())
     return digest.hexdigest()[:24]
 

@@ -31,7 +31,8 @@ from testbed.workload.steps import Transfer, Workload
 
 HOSTS = 8
 LINK_RATE = Rate.parse("400G")
-LINK_DELAY = Duration.parse("500ns")
+LINK_DELAY = Duration.parse("3us")
+"""Both ways through one switch these are 12 us, the base RTT of a pod: that decides how many turns are taken."""
 MTU_BYTES = 4500
 K = 20_000.0
 """A NIC then sends 20 Mbit/s: a full packet every 1.7 ms, and all together 4,800 of them a second."""

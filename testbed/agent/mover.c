@@ -1,0 +1,418 @@
+/* Moves datagrams between a list of Python's tuples and the kernel, many for one system call.
+ *
+ * It knows nothing of any transport: `Outgoing` and `Incoming` of testbed.transport.datagram go in and come out. It is
+ * built with the compiled modules; without it the sockets module does the same, a system call and a socket for each
+ * entropy value. Sources: ip(7), raw(7), udp(7), RFC 768 (checksum), RFC 791. */
+
+#define PY_SSIZE_T_CLEAN
+#define _GNU_SOURCE
+#include <Python.h>
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define MOST_SENT 64
+#define MOST_RECEIVED 64
+#define MESSAGE_BYTES (1 << 16) /* the longest datagram, and the longest run that UDP_GRO hands over as one */
+#define HEADER_BYTES 28         /* IPv4 without options, and UDP */
+#define LONGEST_PAYLOAD (0xFFFF - HEADER_BYTES)
+#define REMEMBERED 1024 /* addresses whose text is kept, by a hash of theirs */
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+
+enum outgoing { REMOTE, ENTROPY, PRIORITY, HEADER, PAYLOAD, OUTGOING_FIELDS };
+enum incoming { IN_REMOTE, IN_ENTROPY, IN_DATA, IN_CE, IN_LENGTH, IN_LAST_HOP, INCOMING_FIELDS };
+
+static PyTypeObject *incoming_type; /* set once, by `start` */
+static PyObject *zero;
+static unsigned char *room; /* of received messages; under the interpreter's lock, as all here */
+
+static struct {
+	unsigned char address[16];
+	sa_family_t family;
+	PyObject *text;
+} known[REMEMBERED];
+
+/* --- sending ------------------------------------------------------------------------------------------------------ */
+
+static uint16_t half_word(unsigned char byte, int second)
+{
+	unsigned char bytes[2] = {second ? 0 : byte, second ? byte : 0};
+	uint16_t word;
+
+	memcpy(&word, bytes, 2);
+	return word;
+}
+
+/* The sum of 16-bit words in the order of memory; `odd`: the first byte is the second one of a word. */
+static uint64_t add_bytes(uint64_t sum, const unsigned char *data, Py_ssize_t length, int odd)
+{
+	if (odd && length) {
+		sum += half_word(*data++, 1);
+		length--;
+	}
+	for (; length >= 4; length -= 4, data += 4) {
+		uint32_t word;
+		memcpy(&word, data, 4);
+		sum += word;
+	}
+	if (length >= 2) {
+		uint16_t word;
+		memcpy(&word, data, 2);
+		sum += word;
+		data += 2;
+		length -= 2;
+	}
+	return length ? sum + half_word(*data, 0) : sum;
+}
+
+static uint16_t folded(uint64_t sum)
+{
+	while (sum >> 16)
+		sum = (sum & 0xFFFF) + (sum >> 16);
+	return (uint16_t)~sum;
+}
+
+static void put_16(unsigned char *at, unsigned value)
+{
+	at[0] = value >> 8;
+	at[1] = value & 0xFF;
+}
+
+/* The IP header that comes without a checksum gets it from the kernel, and an identification too (raw(7)). */
+static void write_headers(unsigned char *at, unsigned char tos, const unsigned char *source, const struct in_addr *to,
+			  unsigned entropy, unsigned port, const Py_buffer *header, const Py_buffer *payload)
+{
+	unsigned length = (unsigned)(header->len + payload->len);
+	uint64_t sum;
+	uint16_t checksum;
+
+	memset(at, 0, HEADER_BYTES);
+	at[0] = 0x45;
+	at[1] = tos;
+	put_16(at + 2, HEADER_BYTES + length);
+	at[6] = 0x40; /* never fragmented */
+	at[8] = 64;
+	at[9] = IPPROTO_UDP;
+	memcpy(at + 12, source, 4);
+	memcpy(at + 16, to, 4);
+	put_16(at + 20, entropy);
+	put_16(at + 22, port);
+	put_16(at + 24, 8 + length);
+	sum = add_bytes(htons(IPPROTO_UDP) + htons((uint16_t)(8 + length)), at + 12, 8, 0);
+	sum = add_bytes(sum, at + 20, 8, 0);
+	sum = add_bytes(sum, header->buf, header->len, 0);
+	sum = add_bytes(sum, payload->buf, payload->len, header->len & 1);
+	checksum = folded(sum);
+	if (!checksum)
+		checksum = 0xFFFF;
+	memcpy(at + 26, &checksum, 2);
+}
+
+static int fails(int reason)
+{
+	errno = reason;
+	PyErr_SetFromErrno(PyExc_OSError);
+	return -1;
+}
+
+/* Of the datagrams that are written for one call. */
+struct batch {
+	struct mmsghdr messages[MOST_SENT];
+	struct iovec parts[MOST_SENT][3];
+	struct sockaddr_in names[MOST_SENT];
+	unsigned char headers[MOST_SENT][HEADER_BYTES];
+	Py_buffer views[MOST_SENT][2];
+	int count;
+};
+
+static int add_datagram(struct batch *batch, PyObject *item, const unsigned char *source, unsigned port,
+			const unsigned char *tos, Py_ssize_t priorities)
+{
+	int at = batch->count;
+	Py_buffer *header = &batch->views[at][0], *payload = &batch->views[at][1];
+	struct sockaddr_in *name = &batch->names[at];
+	const char *remote;
+	long entropy, priority;
+
+	if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != OUTGOING_FIELDS) {
+		PyErr_SetString(PyExc_TypeError, "no datagram to be sent");
+		return -1;
+	}
+	remote = PyUnicode_AsUTF8(PyTuple_GET_ITEM(item, REMOTE));
+	entropy = PyLong_AsLong(PyTuple_GET_ITEM(item, ENTROPY));
+	priority = PyLong_AsLong(PyTuple_GET_ITEM(item, PRIORITY));
+	if (PyErr_Occurred())
+		return -1;
+	if (entropy < 1 || entropy > 0xFFFF)
+		return fails(EADDRNOTAVAIL);
+	if (priority < 0 || priority >= priorities)
+		return fails(EINVAL);
+	memset(name, 0, sizeof(*name));
+	name->sin_family = AF_INET;
+	if (inet_pton(AF_INET, remote, &name->sin_addr) != 1)
+		return fails(EINVAL);
+	if (PyObject_GetBuffer(PyTuple_GET_ITEM(item, HEADER), header, PyBUF_SIMPLE))
+		return -1;
+	if (PyObject_GetBuffer(PyTuple_GET_ITEM(item, PAYLOAD), payload, PyBUF_SIMPLE)) {
+		PyBuffer_Release(header);
+		return -1;
+	}
+	if (header->len + payload->len > LONGEST_PAYLOAD) {
+		PyBuffer_Release(header);
+		PyBuffer_Release(payload);
+		return fails(EMSGSIZE);
+	}
+	write_headers(batch->headers[at], tos[priority], source, &name->sin_addr, (unsigned)entropy, port, header,
+		      payload);
+	batch->parts[at][0] = (struct iovec){batch->headers[at], HEADER_BYTES};
+	batch->parts[at][1] = (struct iovec){header->buf, (size_t)header->len};
+	batch->parts[at][2] = (struct iovec){payload->buf, (size_t)payload->len};
+	memset(&batch->messages[at], 0, sizeof(batch->messages[at]));
+	batch->messages[at].msg_hdr.msg_name = name;
+	batch->messages[at].msg_hdr.msg_namelen = sizeof(*name);
+	batch->messages[at].msg_hdr.msg_iov = batch->parts[at];
+	batch->messages[at].msg_hdr.msg_iovlen = 3;
+	batch->count++;
+	return 0;
+}
+
+PyDoc_STRVAR(send_doc, "send(fd, source, port, tos, datagrams, start, stop)\n--\n\n"
+		       "Send datagrams[start:stop] from the IPv4 address `source` by a raw socket, as many as find room.\n\n"
+		       "`tos`: the TOS byte by priority. Returns how many were sent and the bytes of their UDP payload.\n"
+		       "Raises OSError where the first cannot be sent.");
+
+static PyObject *mover_send(PyObject *module, PyObject *arguments)
+{
+	static struct batch batch;
+	int fd, sent;
+	unsigned short port;
+	Py_buffer source, tos;
+	PyObject *datagrams, *result = NULL;
+	Py_ssize_t start, stop, index, bytes = 0;
+
+	if (!PyArg_ParseTuple(arguments, "iy*Hy*O!nn", &fd, &source, &port, &tos, &PyList_Type, &datagrams, &start,
+			      &stop))
+		return NULL;
+	batch.count = 0;
+	if (source.len != 4 || start < 0 || stop > PyList_GET_SIZE(datagrams) || start >= stop) {
+		PyErr_SetString(PyExc_ValueError, "no IPv4 address, or no such datagrams");
+		goto end;
+	}
+	for (index = start; index < stop && batch.count < MOST_SENT; index++)
+		if (add_datagram(&batch, PyList_GET_ITEM(datagrams, index), source.buf, port, tos.buf, tos.len)) {
+			if (index == start || !PyErr_ExceptionMatches(PyExc_OSError))
+				goto end;
+			PyErr_Clear(); /* it is the first of the next call */
+			break;
+		}
+	sent = sendmmsg(fd, batch.messages, (unsigned)batch.count, MSG_DONTWAIT);
+	if (sent < 0) {
+		PyErr_SetFromErrno(PyExc_OSError);
+		goto end;
+	}
+	for (index = 0; index < sent; index++)
+		bytes += batch.views[index][0].len + batch.views[index][1].len;
+	result = Py_BuildValue("in", sent, bytes);
+end:
+	while (batch.count--) {
+		PyBuffer_Release(&batch.views[batch.count][0]);
+		PyBuffer_Release(&batch.views[batch.count][1]);
+	}
+	PyBuffer_Release(&source);
+	PyBuffer_Release(&tos);
+	return result;
+}
+
+/* --- receiving ---------------------------------------------------------------------------------------------------- */
+
+static PyObject *text_of(const struct sockaddr_storage *name)
+{
+	unsigned char address[16] = {0};
+	char text[INET6_ADDRSTRLEN];
+	unsigned hash = 0;
+	int size = name->ss_family == AF_INET6 ? 16 : 4, index;
+
+	if (size == 16)
+		memcpy(address, &((const struct sockaddr_in6 *)name)->sin6_addr, 16);
+	else
+		memcpy(address, &((const struct sockaddr_in *)name)->sin_addr, 4);
+	for (index = 0; index < size; index++)
+		hash = hash * 31 + address[index];
+	hash %= REMEMBERED;
+	if (!known[hash].text || known[hash].family != name->ss_family || memcmp(known[hash].address, address, 16)) {
+		PyObject *made;
+
+		if (!inet_ntop(name->ss_family, address, text, sizeof(text)))
+			return PyErr_SetFromErrno(PyExc_OSError);
+		made = PyUnicode_FromString(text);
+		if (!made)
+			return NULL;
+		Py_XSETREF(known[hash].text, made);
+		known[hash].family = name->ss_family;
+		memcpy(known[hash].address, address, 16);
+	}
+	return Py_NewRef(known[hash].text);
+}
+
+static unsigned port_of(const struct sockaddr_storage *name)
+{
+	return ntohs(name->ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)name)->sin6_port
+						 : ((const struct sockaddr_in *)name)->sin_port);
+}
+
+/* The TOS byte or traffic class of a message, and the bytes of one datagram where UDP_GRO joined several; 0: none. */
+static void read_control(struct msghdr *header, int *tos, int *segment)
+{
+	struct cmsghdr *item;
+
+	*tos = *segment = 0;
+	for (item = CMSG_FIRSTHDR(header); item; item = CMSG_NXTHDR(header, item)) {
+		int value = 0;
+		size_t size = item->cmsg_len - CMSG_LEN(0);
+
+		memcpy(&value, CMSG_DATA(item), size < sizeof(value) ? size : sizeof(value));
+		if (item->cmsg_level == IPPROTO_UDP && item->cmsg_type == UDP_GRO)
+			*segment = value;
+		else if ((item->cmsg_level == IPPROTO_IP && item->cmsg_type == IP_TOS) ||
+			 (item->cmsg_level == IPPROTO_IPV6 && item->cmsg_type == IPV6_TCLASS))
+			*tos = value & 0xFF;
+	}
+}
+
+static int append_datagram(PyObject *found, PyObject *remote, PyObject *port, const unsigned char *data, size_t size,
+			   int ce)
+{
+	PyObject *content = PyBytes_FromStringAndSize((const char *)data, (Py_ssize_t)size), *item;
+	int failed;
+
+	if (!content)
+		return -1;
+	item = incoming_type->tp_alloc(incoming_type, INCOMING_FIELDS);
+	if (!item) {
+		Py_DECREF(content);
+		return -1;
+	}
+	PyTuple_SET_ITEM(item, IN_REMOTE, Py_NewRef(remote));
+	PyTuple_SET_ITEM(item, IN_ENTROPY, Py_NewRef(port));
+	PyTuple_SET_ITEM(item, IN_DATA, content);
+	PyTuple_SET_ITEM(item, IN_CE, Py_NewRef(ce ? Py_True : Py_False));
+	PyTuple_SET_ITEM(item, IN_LENGTH, Py_NewRef(zero));
+	PyTuple_SET_ITEM(item, IN_LAST_HOP, Py_NewRef(Py_False));
+	failed = PyList_Append(found, item);
+	Py_DECREF(item);
+	return failed;
+}
+
+static int append_message(PyObject *found, struct msghdr *header, const unsigned char *data, size_t length)
+{
+	PyObject *remote = text_of(header->msg_name), *port = PyLong_FromLong((long)port_of(header->msg_name));
+	int tos, segment, failed = !remote || !port;
+	size_t at = 0;
+
+	read_control(header, &tos, &segment);
+	do {
+		size_t size = segment > 0 && (size_t)segment < length - at ? (size_t)segment : length - at;
+
+		if (!failed)
+			failed = append_datagram(found, remote, port, data + at, size, (tos & 3) == 3);
+		at += size;
+	} while (!failed && at < length);
+	Py_XDECREF(remote);
+	Py_XDECREF(port);
+	return failed ? -1 : 0;
+}
+
+PyDoc_STRVAR(receive_doc, "receive(fd, limit)\n--\n\n"
+			  "Receive up to `limit` messages of a UDP socket, without waiting.\n\n"
+			  "Returns their datagrams in the order in which they arrived, how many messages and bytes these were,\n"
+			  "how many came from port 0 and were left out, and errno (0: all went well, or nothing was there).");
+
+static PyObject *mover_receive(PyObject *module, PyObject *arguments)
+{
+	static struct mmsghdr messages[MOST_RECEIVED];
+	static struct iovec parts[MOST_RECEIVED];
+	static struct sockaddr_storage names[MOST_RECEIVED];
+	static char controls[MOST_RECEIVED][64] __attribute__((aligned(8)));
+	int fd, limit, count, index, unanswerable = 0, reason = 0;
+	Py_ssize_t bytes = 0;
+	PyObject *found;
+
+	if (!incoming_type) {
+		PyErr_SetString(PyExc_RuntimeError, "start comes first");
+		return NULL;
+	}
+	if (!PyArg_ParseTuple(arguments, "ii", &fd, &limit))
+		return NULL;
+	if (limit > MOST_RECEIVED)
+		limit = MOST_RECEIVED;
+	for (index = 0; index < limit; index++) {
+		parts[index] = (struct iovec){room + (size_t)index * MESSAGE_BYTES, MESSAGE_BYTES};
+		messages[index].msg_hdr = (struct msghdr){.msg_name = &names[index],
+							  .msg_namelen = sizeof(names[index]),
+							  .msg_iov = &parts[index],
+							  .msg_iovlen = 1,
+							  .msg_control = controls[index],
+							  .msg_controllen = sizeof(controls[index])};
+	}
+	count = recvmmsg(fd, messages, (unsigned)limit, MSG_DONTWAIT, NULL);
+	if (count < 0) {
+		reason = errno == EAGAIN || errno == EINTR ? 0 : errno;
+		count = 0;
+	}
+	found = PyList_New(0);
+	if (!found)
+		return NULL;
+	for (index = 0; index < count; index++) {
+		if (!port_of(&names[index])) {
+			unanswerable++;
+			continue;
+		}
+		bytes += messages[index].msg_len;
+		if (append_message(found, &messages[index].msg_hdr, parts[index].iov_base, messages[index].msg_len)) {
+			Py_DECREF(found);
+			return NULL;
+		}
+	}
+	return Py_BuildValue("Ninii", found, count, bytes, unanswerable, reason);
+}
+
+/* --- the module --------------------------------------------------------------------------------------------------- */
+
+PyDoc_STRVAR(start_doc, "start(incoming)\n--\n\nSay which named tuple received datagrams are. To be called once.");
+
+static PyObject *mover_start(PyObject *module, PyObject *type)
+{
+	if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, &PyTuple_Type)) {
+		PyErr_SetString(PyExc_TypeError, "no named tuple");
+		return NULL;
+	}
+	if (!room && !(room = PyMem_RawMalloc((size_t)MOST_RECEIVED * MESSAGE_BYTES)))
+		return PyErr_NoMemory();
+	if (!zero)
+		zero = PyLong_FromLong(0);
+	incoming_type = (PyTypeObject *)Py_NewRef(type);
+	Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+	{"send", mover_send, METH_VARARGS, send_doc},
+	{"receive", mover_receive, METH_VARARGS, receive_doc},
+	{"start", mover_start, METH_O, start_doc},
+	{NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+	PyModuleDef_HEAD_INIT, "testbed.agent.mover", "Many datagrams for one system call.", -1, methods,
+	NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit_mover(void)
+{
+	return PyModule_Create(&definition);
+}
