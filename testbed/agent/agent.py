@@ -66,8 +66,9 @@ class Agent:
         Raises `OSError` if the address is not ours or its port is taken, `ValueError` if it is none, or a delay wrong.
         """
         delay = DelayLine(delay_ns) if delay_ns else None
+        sockets = replace(sockets or SocketConfig(), stamps=delay is not None)
         if paced:  # no run is long, so that none is worth a socket of its own
-            sockets = replace(sockets or SocketConfig(), gso_segments=1)
+            sockets = replace(sockets, gso_segments=1)
         group = SocketGroup(address, sockets)
         if config.trimming and not group.sees_trimmed:
             config = replace(config, trimming=False)

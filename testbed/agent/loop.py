@@ -21,6 +21,8 @@ PULL = 64
 """Datagrams asked of an endpoint at a time."""
 PULLS_PER_TURN = 2
 """After so many the other endpoints and descriptors have their turn: what they wait is what acknowledgements wait."""
+MOST_TICKS = 4
+"""Where turns take longer than ticks, what has arrived is taken to have waited for half of so many at most."""
 _MOST_EVENTS = 64
 _WOKEN = select.EPOLLIN | select.EPOLLERR | select.EPOLLHUP
 
@@ -50,6 +52,7 @@ class DatagramSockets(Protocol):
     """The sockets of an endpoint's address, as `testbed.agent.sockets.SocketGroup` has them."""
 
     receivers: tuple[int, ...]
+    arrivals: list[int]
     blocked_fd: int
     retry_at: int
 
@@ -100,8 +103,8 @@ class Loop:
         self._stopping = False
         self._tick_ns = 0
         self._turned_at = 0
-        self._slept_ns = 0
-        """How long the present turn was put off: what arrived then waited for half of it, on average."""
+        self._period_ns = 0
+        """Time from the last turn to the present one, where it did not wait for events; else 0."""
         self._ports: list[_Port] = []
         self._readers: dict[int, _Port] = {}
         self._writers: dict[int, _Port] = {}
@@ -160,8 +163,9 @@ class Loop:
     def set_tick(self, tick_ns: int) -> None:
         """Take no more than one turn in `tick_ns`, so that one wake-up serves all that has come; 0: any number.
 
-        A turn that was put off takes what is due within half a tick, and what arrived while it waited as having
-        arrived half of the wait earlier: on average nothing is late, and no packet by more than a tick.
+        What has arrived, where the kernel does not say when, counts as having arrived half of the time since the last
+        turn earlier. What is due waits for the next turn: handing it out as much too early would keep the mean and
+        make round trips shorter than the shortest one there is, which congestion control takes for queues elsewhere.
         """
         self._tick_ns = tick_ns
 
@@ -232,7 +236,7 @@ class Loop:
             events = self._epoll.poll(0, _MOST_EVENTS)
         else:
             events = self._wait(now, deadline)
-            self._slept_ns = 0
+            self._period_ns = 0
             self._turned_at = time.monotonic_ns()
         for fd, mask in events:
             self._dispatch(fd, mask)
@@ -244,15 +248,15 @@ class Loop:
         if wait_ns > 0:
             time.sleep(wait_ns / 1e9)
             now = time.monotonic_ns()
-        self._slept_ns = now - self._turned_at if wait_ns > 0 else 0
+        self._period_ns = min(now - self._turned_at, MOST_TICKS * self._tick_ns)
         self._turned_at = now
         return now
 
     def serve(self) -> bool:
         """The second half of `run_once`: endpoints send, and do what is due. Whether one had to be asked."""
-        now = time.monotonic_ns()
         served = False
         for port in self._ports:
+            now = time.monotonic_ns()
             if port.touched or port.more or (port.wake_at is not None and port.wake_at <= now):
                 self._serve(port, now)
                 served = True
@@ -282,7 +286,7 @@ class Loop:
                 if port.delay is None:
                     port.endpoint.receive(datagrams, time.monotonic_ns())
                 else:
-                    port.delay.hold(datagrams, time.monotonic_ns() - self._slept_ns // 2)
+                    port.delay.hold(datagrams, time.monotonic_ns() - self._period_ns // 2, port.sockets.arrivals)
         if fd in self._writers:
             if mask & ~select.EPOLLIN:
                 port = self._writers[fd]
@@ -308,7 +312,7 @@ class Loop:
         endpoint = port.endpoint
         sockets = port.sockets
         if port.delay is not None:
-            due = port.delay.take(now, self._tick_ns // 2 if self._slept_ns else 0)
+            due = port.delay.take(now)
             if due:
                 endpoint.receive(due, now)
         if port.wake_at is not None and port.wake_at <= now:  # as of the last turn: what was set since is seen below

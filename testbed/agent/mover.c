@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #define MOST_SENT 64
 #define MOST_RECEIVED 64
@@ -21,6 +22,9 @@
 #define HEADER_BYTES 28         /* IPv4 without options, and UDP */
 #define LONGEST_PAYLOAD (0xFFFF - HEADER_BYTES)
 #define REMEMBERED 1024 /* addresses whose text is kept, by a hash of theirs */
+#ifndef SCM_TIMESTAMPNS
+#define SCM_TIMESTAMPNS SO_TIMESTAMPNS
+#endif
 #ifndef UDP_GRO
 #define UDP_GRO 104
 #endif
@@ -266,16 +270,38 @@ static unsigned port_of(const struct sockaddr_storage *name)
 						 : ((const struct sockaddr_in *)name)->sin_port);
 }
 
-/* The TOS byte or traffic class of a message, and the bytes of one datagram where UDP_GRO joined several; 0: none. */
-static void read_control(struct msghdr *header, int *tos, int *segment)
+static int64_t ns_of(const struct timespec *at)
+{
+	return (int64_t)at->tv_sec * 1000000000 + at->tv_nsec;
+}
+
+static int64_t clock_ns(clockid_t which)
+{
+	struct timespec at;
+
+	clock_gettime(which, &at);
+	return ns_of(&at);
+}
+
+/* What a message's control data say: the TOS byte or traffic class, the bytes of one datagram where UDP_GRO joined
+ * several, and when it arrived, ns of CLOCK_REALTIME; 0: they do not. */
+static void read_control(struct msghdr *header, int *tos, int *segment, int64_t *stamp)
 {
 	struct cmsghdr *item;
 
 	*tos = *segment = 0;
+	*stamp = 0;
 	for (item = CMSG_FIRSTHDR(header); item; item = CMSG_NXTHDR(header, item)) {
 		int value = 0;
 		size_t size = item->cmsg_len - CMSG_LEN(0);
 
+		if (item->cmsg_level == SOL_SOCKET && item->cmsg_type == SCM_TIMESTAMPNS) {
+			struct timespec at;
+
+			memcpy(&at, CMSG_DATA(item), sizeof(at));
+			*stamp = ns_of(&at);
+			continue;
+		}
 		memcpy(&value, CMSG_DATA(item), size < sizeof(value) ? size : sizeof(value));
 		if (item->cmsg_level == IPPROTO_UDP && item->cmsg_type == UDP_GRO)
 			*segment = value;
@@ -309,39 +335,46 @@ static int append_datagram(PyObject *found, PyObject *remote, PyObject *port, co
 	return failed;
 }
 
-static int append_message(PyObject *found, struct msghdr *header, const unsigned char *data, size_t length)
+static int append_message(PyObject *found, PyObject *arrivals, struct msghdr *header, const unsigned char *data,
+			  size_t length, int64_t ahead)
 {
-	PyObject *remote = text_of(header->msg_name), *port = PyLong_FromLong((long)port_of(header->msg_name));
-	int tos, segment, failed = !remote || !port;
+	PyObject *remote = text_of(header->msg_name), *port = PyLong_FromLong((long)port_of(header->msg_name)), *arrived;
+	int tos, segment, failed;
+	int64_t stamp;
 	size_t at = 0;
 
-	read_control(header, &tos, &segment);
+	read_control(header, &tos, &segment, &stamp);
+	arrived = PyLong_FromLongLong(stamp ? stamp - ahead : 0);
+	failed = !remote || !port || !arrived;
 	do {
 		size_t size = segment > 0 && (size_t)segment < length - at ? (size_t)segment : length - at;
 
-		if (!failed)
-			failed = append_datagram(found, remote, port, data + at, size, (tos & 3) == 3);
+		failed = failed || append_datagram(found, remote, port, data + at, size, (tos & 3) == 3) ||
+			 (stamp && PyList_Append(arrivals, arrived));
 		at += size;
 	} while (!failed && at < length);
 	Py_XDECREF(remote);
 	Py_XDECREF(port);
+	Py_XDECREF(arrived);
 	return failed ? -1 : 0;
 }
 
 PyDoc_STRVAR(receive_doc, "receive(fd, limit)\n--\n\n"
 			  "Receive up to `limit` messages of a UDP socket, without waiting.\n\n"
-			  "Returns their datagrams in the order in which they arrived, how many messages and bytes these were,\n"
-			  "how many came from port 0 and were left out, and errno (0: all went well, or nothing was there).");
+			  "Returns their datagrams in the order in which they arrived, when each did (ns of CLOCK_MONOTONIC;\n"
+			  "an empty list where the socket has no SO_TIMESTAMPNS), how many messages and bytes these were, how\n"
+			  "many came from port 0 and were left out, and errno (0: all went well, or nothing was there).");
 
 static PyObject *mover_receive(PyObject *module, PyObject *arguments)
 {
 	static struct mmsghdr messages[MOST_RECEIVED];
 	static struct iovec parts[MOST_RECEIVED];
 	static struct sockaddr_storage names[MOST_RECEIVED];
-	static char controls[MOST_RECEIVED][64] __attribute__((aligned(8)));
+	static char controls[MOST_RECEIVED][128] __attribute__((aligned(8)));
 	int fd, limit, count, index, unanswerable = 0, reason = 0;
 	Py_ssize_t bytes = 0;
-	PyObject *found;
+	int64_t ahead;
+	PyObject *found, *arrivals;
 
 	if (!incoming_type) {
 		PyErr_SetString(PyExc_RuntimeError, "start comes first");
@@ -365,21 +398,26 @@ static PyObject *mover_receive(PyObject *module, PyObject *arguments)
 		reason = errno == EAGAIN || errno == EINTR ? 0 : errno;
 		count = 0;
 	}
+	ahead = count ? clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_MONOTONIC) : 0;
 	found = PyList_New(0);
-	if (!found)
-		return NULL;
+	arrivals = PyList_New(0);
+	if (!found || !arrivals)
+		goto failed;
 	for (index = 0; index < count; index++) {
 		if (!port_of(&names[index])) {
 			unanswerable++;
 			continue;
 		}
 		bytes += messages[index].msg_len;
-		if (append_message(found, &messages[index].msg_hdr, parts[index].iov_base, messages[index].msg_len)) {
-			Py_DECREF(found);
-			return NULL;
-		}
+		if (append_message(found, arrivals, &messages[index].msg_hdr, parts[index].iov_base,
+				   messages[index].msg_len, ahead))
+			goto failed;
 	}
-	return Py_BuildValue("Ninii", found, count, bytes, unanswerable, reason);
+	return Py_BuildValue("NNinii", found, arrivals, count, bytes, unanswerable, reason);
+failed:
+	Py_XDECREF(found);
+	Py_XDECREF(arrivals);
+	return NULL;
 }
 
 /* --- the module --------------------------------------------------------------------------------------------------- */

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 SO_ATTACH_FILTER = 26
 SO_RCVBUFFORCE = 33
+SO_TIMESTAMPNS = 35
 SO_MEMINFO = 55
 _MEMINFO = struct.Struct("=9I")
 _MEMINFO_DROPS = 8

@@ -94,6 +94,8 @@ class SocketConfig:
     """Of all entropy values together, where a raw socket sends."""
     entropy_sockets: int = 512
     """Sending sockets that are kept open."""
+    stamps: bool = False
+    """Have the kernel say when datagrams arrive, where the mover can read that."""
     receive_messages: int = 32
     receive_datagrams: int = 128
     """Datagrams of one `receive`: about as many, since nobody knows how many UDP_GRO will join next time."""
@@ -157,6 +159,7 @@ class SocketGroup:
         "_trimmed",
         "_unanswerable",
         "address",
+        "arrivals",
         "blocked_fd",
         "counters",
         "gro",
@@ -178,6 +181,8 @@ class SocketGroup:
         """The descriptor that sending waits for to become writable; -1 if none."""
         self.retry_at = 0
         """When to try again (ns of `time.monotonic_ns`) where no descriptor tells; 0 if there is no need."""
+        self.arrivals: list[int] = []
+        """When each datagram of the last `receive` arrived (ns of `time.monotonic_ns`); empty where nobody knows."""
         self._queue: list[Outgoing] = []
         self._head = 0
         self._senders: OrderedDict[int, _Sender] = OrderedDict()
@@ -188,6 +193,8 @@ class SocketGroup:
         try:
             options.set_receive_buffer(self._receiver, config.receive_buffer_bytes)
             options.receive_tos(self._receiver)
+            if HAS_MOVER and config.stamps:
+                self._receiver.setsockopt(socket.SOL_SOCKET, options.SO_TIMESTAMPNS, 1)
             options.never_fragment(self._receiver)
             self.gro = config.gro and options.enable_gro(self._receiver)
             """Whether the kernel may hand over several datagrams as one message."""
@@ -286,12 +293,13 @@ class SocketGroup:
         counters = self.counters
         counters.receive_calls += 1
         if fd != self.receivers[0] and self._trimmed is not None:
+            self.arrivals = []
             found = self._trimmed.receive()
             counters.trimmed += len(found)
             return found
         ring = self._ring
         if ring is None:
-            found, messages, size, unanswerable, error = mover.receive(fd, self._limit)
+            found, self.arrivals, messages, size, unanswerable, error = mover.receive(fd, self._limit)
             self._unanswerable += unanswerable
         else:
             found = ring.receive(self._limit)

@@ -57,7 +57,7 @@ class DelayLine:
         self.handed = 0
         """Datagrams handed out."""
         self.excess_ns = 0
-        """How much longer than their delay they were held, all together; less where they were handed out early."""
+        """How much longer than their delay they were held, all together."""
         self.latest_ns = 0
         """How late the latest datagram was handed out, behind its due time."""
 
@@ -79,17 +79,18 @@ class DelayLine:
         found = self._lane_of[remote] = (delay, self._lanes.setdefault(delay, deque()))
         return found
 
-    def hold(self, datagrams: Sequence[Incoming], now: int) -> None:
-        """Take in what has arrived at `now`, a time that never runs backwards."""
-        for item in datagrams:
+    def hold(self, datagrams: Sequence[Incoming], now: int, arrivals: Sequence[int] = ()) -> None:
+        """Take in what has arrived at `now`, or each at its time in `arrivals`: times that never run backwards."""
+        for index, item in enumerate(datagrams):
             if self._held >= self._capacity:
                 self.overruns += 1
                 continue
             found = self._lane_of.get(item.remote)
             delay, lane = self._find_lane(item.remote) if found is None else found
+            kept = item
             if not isinstance(item.data, bytes):  # it may be gone when it is due
-                item = Incoming(item.remote, item.entropy, bytes(item.data), item.ce, item.length, item.last_hop)
-            lane.append((now + delay, self._arrivals, item))
+                kept = Incoming(item.remote, item.entropy, bytes(item.data), item.ce, item.length, item.last_hop)
+            lane.append(((arrivals[index] if arrivals else now) + delay, self._arrivals, kept))
             self._arrivals += 1
             self._held += 1
 
@@ -97,15 +98,14 @@ class DelayLine:
         """Return when the next datagram is due, in ns; None if none is held."""
         return min((lane[0][0] for lane in self._lanes.values() if lane), default=None)
 
-    def take(self, now: int, early_ns: int = 0) -> list[Incoming]:
-        """Return what is due at `now`, or up to `early_ns` later."""
-        until = now + early_ns
+    def take(self, now: int) -> list[Incoming]:
+        """Return what is due at `now`."""
         due: list[tuple[int, int, Incoming]] = []
         lanes = 0
         for lane in self._lanes.values():
-            if lane and lane[0][0] <= until:
+            if lane and lane[0][0] <= now:
                 lanes += 1
-                while lane and lane[0][0] <= until:
+                while lane and lane[0][0] <= now:
                     due.append(lane.popleft())
         if not due:
             return []

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import errno
 import socket
+import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 from agent_io_fakes import EV, ScriptedSocket, datagram, free_port, own_address
 
-from testbed.agent import Marking, SocketConfig, SocketGroup, options
+from testbed.agent import Marking, SocketConfig, SocketGroup, options, sockets
 from testbed.transport.datagram import Incoming, Outgoing, Priority
 from testbed.transport.uet.packets.codes import UDP_PORT
 
+SKEW_NS = 10_000_000
+"""Between two clocks that are read one after the other, on a machine that has other things to do."""
+UDP = SocketConfig(raw=False)
 WAYS = {
-    "gso and gro": SocketConfig(),
-    "gso alone": SocketConfig(gro=False),
-    "sendmmsg": SocketConfig(gso_segments=1, gro=False),
-    "one by one": SocketConfig(gso_segments=1, gro=False, mmsg=False),
+    "gso and gro": UDP,
+    "gso alone": SocketConfig(raw=False, gro=False),
+    "sendmmsg": SocketConfig(raw=False, gso_segments=1, gro=False),
+    "one by one": SocketConfig(raw=False, gso_segments=1, gro=False, mmsg=False),
+    "raw": SocketConfig(gso_segments=1),
+    "raw and gso": SocketConfig(),
 }
+"""Without the compiled mover there are no raw sockets: the last two are then others of these."""
 Opener = Callable[..., SocketGroup]
 
 
@@ -89,7 +97,7 @@ def test_ipv6_works_alike(open_group: Opener, way: str) -> None:
 
 
 def test_a_message_takes_as_many_datagrams_as_fit_into_it(open_group: Opener) -> None:
-    sender, receiver = open_group(), open_group()
+    sender, receiver = open_group(UDP), open_group()
     assert sender.gso
     for size, count, calls in ((1000, 64, 1), (1000, 65, 2), (4160, 15, 1), (4160, 16, 2), (40_000, 2, 2)):
         before = sender.counters.send_calls
@@ -99,7 +107,7 @@ def test_a_message_takes_as_many_datagrams_as_fit_into_it(open_group: Opener) ->
 
 
 def test_a_run_ends_where_flow_priority_or_length_changes(open_group: Opener) -> None:
-    sender, receiver, other = open_group(), open_group(), open_group()
+    sender, receiver, other = open_group(UDP), open_group(), open_group()
     to, away = receiver.address, other.address
     retransmission = Priority.RETRANSMISSION
     for tail, calls in (
@@ -170,30 +178,82 @@ def test_a_receive_brings_about_as_many_datagrams_as_configured(open_group: Open
 def test_what_cannot_be_sent_is_counted_and_the_rest_goes(open_group: Opener, way: str) -> None:
     sender, receiver = open_group(WAYS[way]), open_group()
     good = receiver.address
+    sender.send(
+        [
+            datagram(good, 1),
+            datagram("localhost", 0),
+            datagram("::1", 0),
+            datagram(good, 2),
+            datagram(good, 0, entropy=0),
+            datagram(good, 0, entropy=65_536),
+            datagram(good, 3),
+            datagram(good, 0, size=65_508),
+            datagram(good, 4),
+            datagram("255.255.255.255", 0),
+            datagram(good, 5),
+        ]
+    )
+    assert numbers(received(receiver)) == [1, 2, 3, 4, 5]
+    counters = sender.counters
+    assert (counters.sent, counters.dropped, sum(counters.errors.values())) == (5, 6, 6)
+    assert {errno.EMSGSIZE, errno.EADDRNOTAVAIL} <= counters.errors.keys()
+    assert not sender.blocked
+
+
+def test_an_entropy_value_that_is_anothers_port_is_none_for_a_udp_socket(open_group: Opener) -> None:
+    sender, receiver = open_group(UDP), open_group()
     taken = free_port(sender.address)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind((sender.address, taken))
-        sender.send(
-            [
-                datagram(good, 1),
-                datagram("localhost", 0),
-                datagram("::1", 0),
-                datagram(good, 2),
-                datagram(good, 0, entropy=0),
-                datagram(good, 0, entropy=65_536),
-                datagram(good, 0, entropy=taken),
-                datagram(good, 3),
-                datagram(good, 0, size=65_508),
-                datagram(good, 4),
-                datagram("255.255.255.255", 0),
-                datagram(good, 5),
-            ]
-        )
-    assert numbers(received(receiver)) == [1, 2, 3, 4, 5]
-    counters = sender.counters
-    assert (counters.sent, counters.dropped, sum(counters.errors.values())) == (5, 7, 7)
-    assert {errno.EADDRINUSE, errno.EMSGSIZE, errno.EADDRNOTAVAIL} <= counters.errors.keys()
-    assert not sender.blocked
+        sender.send([datagram(receiver.address, 0, entropy=taken), datagram(receiver.address, 1)])
+    assert numbers(received(receiver)) == [1]
+    assert sender.counters.errors == {errno.EADDRINUSE: 1}
+
+
+@pytest.mark.skipif(not sockets.HAS_MOVER, reason="the mover is there in a build alone")
+def test_what_a_raw_socket_sends_has_right_headers(open_group: Opener) -> None:
+    sender = open_group(SocketConfig(port=free_port(own_address()), marking=Marking(data=10)))
+    to = own_address()
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP) as raw:
+        raw.bind((to, 0))
+        raw.settimeout(5)
+        for size in (4, 5, 13, 1000, 1001, 65_507):
+            header, payload = b"odd" if size > 4 else b"", bytes(range(256)) * 256
+            payload = payload[: size - len(header)]
+            sender.send([Outgoing(to, EV + size % 7, Priority.DATA, header, payload)])
+            packet = raw.recv(1 << 17)
+            assert (packet[0], packet[1], packet[6:10]) == (0x45, 10 << 2 | 2, bytes((0x40, 0, 64, 17)))
+            assert packet[12:20] == socket.inet_aton(sender.address) + socket.inet_aton(to)
+            assert packet[20:22] == (EV + size % 7).to_bytes(2)
+            assert packet[24:26] == (8 + size).to_bytes(2)
+            assert packet[28:] == header + payload
+            pseudo = packet[12:20] + bytes((0, 17)) + packet[24:26]
+            assert packet[26:28] != bytes(2)  # nothing but 0 says that there is none
+            assert ones_complement_sum(pseudo + packet[20:]) == 0xFFFF  # RFC 768
+
+
+def ones_complement_sum(data: bytes) -> int:
+    total = sum(struct.unpack(f"!{(len(data) + 1) // 2}H", data + bytes(len(data) & 1)))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+@pytest.mark.skipif(not sockets.HAS_MOVER, reason="the mover is there in a build alone")
+def test_the_kernel_says_when_datagrams_arrived(open_group: Opener) -> None:
+    sender, receiver = open_group(), open_group(SocketConfig(stamps=True))
+    before = time.monotonic_ns()
+    for number in range(3):
+        sender.send([datagram(receiver.address, number)])
+    between = time.monotonic_ns()
+    time.sleep(0.05)
+    assert len(receiver.receive(receiver.receivers[0])) == 3
+    assert len(receiver.arrivals) == 3
+    assert before - SKEW_NS <= receiver.arrivals[0] <= receiver.arrivals[2] <= between + SKEW_NS
+    other = open_group()
+    sender.send([datagram(other.address)])
+    assert len(other.receive(other.receivers[0])) == 1
+    assert other.arrivals == []
 
 
 def test_the_entropy_value_may_be_the_port_that_is_received_on(open_group: Opener) -> None:
@@ -206,7 +266,7 @@ def test_the_entropy_value_may_be_the_port_that_is_received_on(open_group: Opene
 
 
 def test_the_entropy_socket_unused_for_longest_is_closed(open_group: Opener) -> None:
-    sender, receiver = open_group(SocketConfig(entropy_sockets=2)), open_group()
+    sender, receiver = open_group(SocketConfig(raw=False, entropy_sockets=2)), open_group()
     for entropy in (EV, EV + 1, EV, EV + 2):
         sender.send([datagram(receiver.address, entropy=entropy)])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
@@ -241,8 +301,8 @@ def test_what_the_kernel_drops_for_want_of_room_is_known(open_group: Opener) -> 
 def script(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What the next sends fail with."""
 
-    def open_scripted(address: str, kind: int, interface: str) -> socket.socket:
-        return ScriptedSocket(socket.AF_INET, kind | socket.SOCK_NONBLOCK, socket.IPPROTO_UDP)
+    def open_scripted(address: str, kind: int, interface: str, protocol: int = socket.IPPROTO_UDP) -> socket.socket:
+        return ScriptedSocket(socket.AF_INET, kind | socket.SOCK_NONBLOCK, protocol)
 
     values: list[int] = []
     monkeypatch.setattr(options, "open_socket", open_scripted)
@@ -252,7 +312,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("way", ["gso and gro", "one by one"])
 def test_without_room_datagrams_wait_in_order(open_group: Opener, script: list[int], way: str) -> None:
-    sender, receiver = open_group(WAYS[way]), open_group()
+    sender, receiver = open_group(WAYS[way]), open_group(UDP)
     script += [0, errno.EAGAIN, errno.EAGAIN]
     sender.send([datagram(receiver.address, number, entropy=EV + number) for number in range(3)])
     assert (sender.blocked, sender.waiting, sender.retry_at) == (True, 2, 0)
@@ -269,7 +329,7 @@ def test_without_room_datagrams_wait_in_order(open_group: Opener, script: list[i
 
 
 def test_where_no_descriptor_tells_of_room_a_time_does(open_group: Opener, script: list[int]) -> None:
-    sender, receiver = open_group(), open_group()
+    sender, receiver = open_group(UDP), open_group(UDP)
     script.append(errno.ENOBUFS)
     sender.send([datagram(receiver.address, number) for number in range(5)])
     assert (sender.blocked, sender.blocked_fd) == (True, -1)
@@ -280,7 +340,7 @@ def test_where_no_descriptor_tells_of_room_a_time_does(open_group: Opener, scrip
 
 
 def test_an_interface_without_checksums_makes_do_without_gso(open_group: Opener, script: list[int]) -> None:
-    sender, receiver = open_group(), open_group()
+    sender, receiver = open_group(UDP), open_group(UDP)
     script.append(errno.EIO)
     sender.send([datagram(receiver.address, number) for number in range(30)])
     assert not sender.gso
@@ -288,7 +348,7 @@ def test_an_interface_without_checksums_makes_do_without_gso(open_group: Opener,
 
 
 def test_a_run_that_is_too_long_for_the_interface_goes_one_by_one(open_group: Opener, script: list[int]) -> None:
-    sender, receiver = open_group(), open_group()
+    sender, receiver = open_group(UDP), open_group(UDP)
     script += [errno.EINVAL, errno.EMSGSIZE, errno.EINVAL, errno.EMSGSIZE]
     sender.send([datagram(receiver.address, number) for number in range(5)])
     assert sender.gso
@@ -297,7 +357,7 @@ def test_a_run_that_is_too_long_for_the_interface_goes_one_by_one(open_group: Op
 
 
 def test_refusals_of_the_network_are_counted_only(open_group: Opener, script: list[int]) -> None:
-    sender, receiver = open_group(), open_group()
+    sender, receiver = open_group(UDP), open_group(UDP)
     script += [errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.EPERM]
     sender.send([datagram(receiver.address, number) for number in range(5)])
     assert numbers(received(receiver)) == [3, 4]
