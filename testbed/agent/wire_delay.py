@@ -96,7 +96,13 @@ class DelayLine:
 
     def next_due(self) -> int | None:
         """Return when the next datagram is due, in ns; None if none is held."""
-        return min((lane[0][0] for lane in self._lanes.values() if lane), default=None)
+        earliest: int | None = None
+        for lane in self._lanes.values():  # no generator: it is asked in every turn
+            if lane:
+                due_at = lane[0][0]
+                if earliest is None or due_at < earliest:
+                    earliest = due_at
+        return earliest
 
     def take(self, now: int) -> list[Incoming]:
         """Return what is due at `now`."""

@@ -35,6 +35,10 @@ _SWITCH = (
     ("net/ipv4/icmp_ratelimit", "0"),  # traceroute and path MTU checks see every hop
 )
 
+_BRIDGED_FRAMES = ("net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables")
+"""Where br_netfilter is loaded, as by docker, the machine's packet filter takes part in each frame that a bridge
+forwards: a switch does not look into them."""
+
 _KERNEL_HASH = (
     # Five-tuple hashing that ignores the sender's socket hash, which survives veth (policy 1 does not).
     ("net/ipv4/fib_multipath_hash_policy", "3"),
@@ -81,6 +85,7 @@ def switch_sysctls(node: str, *, forward: bool, balancing: LoadBalancing | None 
         # First: changing ip_forward resets other IPv4 settings to the defaults of a router or a host (ip-sysctl.rst).
         SetSysctl(node=node, key="net/ipv4/ip_forward", value="1" if forward else "0"),
         *(SetSysctl(node=node, key=key, value=value) for key, value in _SWITCH),
+        *(SetSysctl(node=node, key=key, value="0", optional=True) for key in _BRIDGED_FRAMES),
         *hashing,
         SetSysctl(node=node, key=key, value=value),
     )

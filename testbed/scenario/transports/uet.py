@@ -34,6 +34,7 @@ from testbed.worker.transports.uet import UetSettings
 from testbed.workload.oracles.serialisation import Framing
 
 CONTROL_DSCP = 48
+
 TICKS_PER_RTT = 100
 """Workers look for what has come and is due so often in a base round trip: a wake-up for each packet buys nothing. What
 is due waits for half of that on average, 0.5 % of a base round trip."""
