@@ -37,6 +37,9 @@ BULK_SHARE = 0.5
 """The share of its measured cost that a packet has while all senders begin. Cost is measured where packets are so far
 apart that each wakes somebody; where they crowd, a wake-up serves several. Interpreted, on two cores, 1,200 packets/s
 of UET took 420 to 530 us each, and 4,800 asked of the same machine 290 us."""
+LEAST_BASE_RTT_S = 0.03
+"""A lab whose endpoints hold packets for their paths' delay has no shorter base round trip: of less, the 0.6 ms by
+which a worker with several packets to handle is late would be more than the 2 % that is trusted."""
 BURST_SHARE = 2.0
 """How much of the machine may be asked for while all senders begin at once. What is late then waits a round trip or
 two in a sender; more, and congestion control sees this machine's queues instead of the fabric's."""
@@ -107,7 +110,7 @@ class PacketDemand:
     `packets_per_s` is the mean over the time that an ideal fabric needs; `burst_packets_per_s` what all `senders` send
     together at the rates of their NICs. `endpoint_s` is the CPU time that a packet costs its ends and its
     acknowledgement (s), as measured of this very transport; None where it was not. `ideal_s` is the time (s) that an
-    ideal fabric needs for all of it.
+    ideal fabric needs for all of it, `base_rtt_s` its base round trip (s) where endpoints make up for paths' delays.
     """
 
     packets_per_s: float
@@ -115,6 +118,7 @@ class PacketDemand:
     senders: int
     endpoint_s: float | None = None
     ideal_s: float = 0.0
+    base_rtt_s: float = 0.0
 
 
 def choose_scale(lab: Lab, machine: MachineProfile) -> ScaleChoice:
@@ -177,7 +181,8 @@ def largest_k(lab: Lab, machine: MachineProfile) -> float:
 
 def _fitting_packets(lab: Lab, machine: MachineProfile, demand: PacketDemand) -> float:
     load, burst = _packet_shares(lab, machine, demand)
-    return round_up_digit(max(load / machine.usable_share, burst / machine.burst_share))
+    lateness = LEAST_BASE_RTT_S / demand.base_rtt_s if demand.base_rtt_s else 0.0
+    return round_up_digit(max(load / machine.usable_share, burst / machine.burst_share, lateness))
 
 
 def _packet_shares(lab: Lab, machine: MachineProfile, demand: PacketDemand) -> tuple[float, float]:

@@ -33,7 +33,8 @@ def packet_demand(scenario: Scenario, lab: Lab, plan: LabPlan, endpoint_s: float
     took_s = ideal_s(scenario, planned, traffic)
     if not sent or not took_s:
         return None
-    framing = transport_on(planned, scenario.transport).framing
+    transport = transport_on(planned, scenario.transport)
+    framing = transport.framing
     frames = {rank: framing(nics[rank]) for rank in {step.source for step in sent}}
     packets = sum(frames[step.source].packets(step.size_bytes) for step in sent)
     burst = sum(nics[rank].rate_bps / 8 / (one.payload_bytes + one.overhead_bytes) for rank, one in frames.items())
@@ -43,4 +44,5 @@ def packet_demand(scenario: Scenario, lab: Lab, plan: LabPlan, endpoint_s: float
         senders=len(frames),
         endpoint_s=endpoint_s,
         ideal_s=took_s / plan.k,
+        base_rtt_s=transport.base_rtt_ns / plan.k / 1e9,
     )

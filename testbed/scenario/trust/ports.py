@@ -90,15 +90,14 @@ def _deviation(
     rate_bps: float,
     least_bytes: float,
 ) -> float | None:
-    """The share by which a port missed its rate, over all windows in which something always waited; None for few."""
-    waits = backlog >= least_bytes
+    """The share by which a port missed its rate, over all windows in which something always waited; None for few.
+
+    Between two samples something waited if the first one saw at least what the port sends until the second.
+    """
     carried = lasted = 0.0
     windows = begin = 0
     for index in range(1, len(times)):
-        if not waits[index]:
-            begin = index
-            continue
-        if not waits[begin]:
+        if backlog[index - 1] < max(least_bytes, rate_bps / 8 * (times[index] - times[index - 1])):
             begin = index
             continue
         if times[index] - times[begin] >= WINDOW_S:

@@ -166,8 +166,8 @@ def test_bfdd_runs_only_where_bfd_does() -> None:
 
 
 def test_the_hash_seed_is_optional_and_differs_between_switches() -> None:
-    seeds = [op for op in plan_lab(small(), k=1000).operations if isinstance(op, SetSysctl) and op.optional]
-    assert {op.key for op in seeds} == {"net/ipv4/fib_multipath_hash_seed"}
+    seeds = [op for op in plan_lab(small(), k=1000).operations if isinstance(op, SetSysctl) and "_hash_seed" in op.key]
+    assert all(op.optional for op in seeds)
     assert len({op.value for op in seeds}) == len(seeds) == 4
 
 

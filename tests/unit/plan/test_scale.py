@@ -155,6 +155,13 @@ def test_an_incast_is_bounded_by_its_beginning() -> None:
     assert incast.load < 0.25, "the mean would let it be twice as fast"
 
 
+def test_endpoints_that_hold_packets_have_a_round_trip_that_they_can_keep() -> None:
+    lab = fabric(hosts=2, gpus=1, mtu=4500)
+    light = replace(demand(0.01, 1), endpoint_s=50e-6)
+    assert choose_packet_scale(lab, SHAPED, light).k < 2500
+    assert choose_packet_scale(lab, SHAPED, replace(light, base_rtt_s=12e-6)).k == 3000, "30 ms are 2,500 times 12 us"
+
+
 def test_no_port_is_made_slower_than_a_megabit_for_packets_either() -> None:
     choice = choose_packet_scale(fabric(hosts=4, gpus=1, mtu=4500), SHAPED, demand(800, 800))
     assert choice.k == 200_000 and not choice.fits

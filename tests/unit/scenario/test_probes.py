@@ -98,6 +98,18 @@ def test_without_a_fault_short_trains_watch_the_order() -> None:
     assert len(found.flows) == 4
 
 
+def test_probes_of_order_add_little_to_what_comes_as_it_pleases() -> None:
+    parameters: dict[str, Scalar] = {"sizes": "FbHdp", "load": 0.02, "span": Duration.parse("1ms")}
+    light = replace(scenario(), workload=Workload(kind="mice", parameters=parameters))
+    on = lab(plan=replace(PLAN, k=50_000.0))
+    found = certain(light, on)
+    workload = make_traffic(light, on, seed=1).workload
+    lasts_s = max(step.start_ns for step in workload.transfers) * on.plan.k / 1e9
+    sent = sum(step.size_bytes for step in workload.transfers)
+    assert found.train == TRAIN and found.rate_pps < ORDERED_PPS
+    assert found.rate_pps * lasts_s * len(found.flows) * FRAME_BYTES <= 0.01 * sent * (1 + 1e-9)
+
+
 def test_none_are_sent_where_they_are_off_or_would_tell_nothing() -> None:
     assert planned(scenario(SILENT, enabled=False)) is None
     assert planned(scenario(), sprayed()) is None

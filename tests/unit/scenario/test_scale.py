@@ -106,6 +106,19 @@ def test_room_for_others_ends_where_the_time_limit_would(tmp_path: Path, monkeyp
     assert "beyond their time limit" in scales(long.points[0].topology, long.lab_of(long.points[0])).reason
 
 
+def test_others_are_watched_before_anything_of_ours_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = [MachineLoad(), MachineLoad(busy=0.5)]  # the second is what our own processes would be taken for
+    monkeypatch.setattr("testbed.scenario.sweep.scales.watch_machine", lambda state, keep: loads.pop(0))
+    sweep = sweep_of(tmp_path, "kind: permutation, bytes: 8bdp")
+    scales = ScenarioScales(sweep.points, sweep.labs, StateDirectory())
+    scales.watch_others()
+    assert len(loads) == 1
+    assert scales(sweep.points[0].topology, sweep.lab_of(sweep.points[0])).k == 40_000
+    given = sweep_of(tmp_path, "kind: permutation, bytes: 8bdp", "matrix: {scale.time: [4000, 80000]}\n")
+    ScenarioScales(given.points, given.labs, StateDirectory()).watch_others()
+    assert len(loads) == 1, "a scale that is given asks for nothing"
+
+
 def test_a_scale_that_is_given_stays(tmp_path: Path) -> None:
     matrix = "matrix: {scale.time: [4000, 80000]}\n"
     assert ks(sweep_of(tmp_path, "kind: permutation, bytes: 8bdp", matrix)) == [4000.0, 80_000.0]

@@ -25,19 +25,24 @@ def sent_at(share: float) -> np.ndarray:
 
 @pytest.mark.parametrize("share", [1.0, 0.9, 1.1])
 def test_a_port_with_a_backlog_is_judged_by_its_rate(share: float) -> None:
-    backlog = np.full_like(TIMES, 10_000.0)
+    backlog = np.full_like(TIMES, 20_000.0)
     assert _deviation(TIMES, backlog, sent_at(share), RATE_BPS, 3_000) == pytest.approx(share - 1)
 
 
 def test_windows_without_a_backlog_do_not_count() -> None:
-    backlog = np.where(TIMES < 1.0, 10_000.0, 0.0)
+    backlog = np.where(TIMES < 1.0, 20_000.0, 0.0)
     sent = np.where(TIMES < 1.0, sent_at(1.0), sent_at(1.0)[100])
     assert _deviation(TIMES, backlog, sent, RATE_BPS, 3_000) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_backlog_that_comes_and_goes_says_nothing() -> None:
-    backlog = np.where((TIMES * 100).round() % 5 == 0, 0.0, 10_000.0)
+    backlog = np.where((TIMES * 100).round() % 5 == 0, 0.0, 20_000.0)
     assert _deviation(TIMES, backlog, sent_at(0.5), RATE_BPS, 3_000) is None
+
+
+def test_a_backlog_that_may_have_gone_between_two_samples_says_nothing() -> None:
+    backlog = np.full_like(TIMES, 9_000.0)  # 10 kB leave until the next sample
+    assert _deviation(TIMES, backlog, sent_at(0.8), RATE_BPS, 3_000) is None
 
 
 def test_late_wake_ups() -> None:
