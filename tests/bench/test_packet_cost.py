@@ -1,0 +1,85 @@
+"""What a data packet over UET costs this machine, and how soon 16 workers are ready.
+
+"All in" is all that the machine does while 16 NICs send over three switches: both ends, acknowledgements, every port,
+the runner's readings. Where it is idle otherwise most of it is the kernel's work, a timer and a wake-up at each port.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from figures import FIGURES, Figure, judge
+
+from testbed.api import Lab
+from testbed.collect.cpu import CpuTimes, read_cpu_times
+from testbed.compiled.finder import is_compiled
+from testbed.deploy.live import RunningLab
+from testbed.deploy.records.state import StateDirectory
+from testbed.model.scenario import Transport, TransportKind
+from testbed.scenario.run.workers import SharedWorkers
+from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
+from testbed.scenario.sweep.packet_cost import measure_packet_us
+from testbed.workload.steps import Transfer, Workload
+
+pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(300)]
+
+TOPOLOGY = """
+name: uetpackets
+scale: {{time: {k}}}
+fabric:
+  {{design: rail-optimized, segments: 4, hosts: 4, gpus: 1, nic: {{per: gpu, rate: 400G}}, spines: 4,
+    uplink: {{rate: 400G, count: 1}}, routing: {{bfd: "off"}}}}
+qos: {{preset: uec, load_balancing: {{mode: flow}}, base_rtt: 12us}}
+"""
+BYTES = 8_000_000
+"""Some 1,960 packets of each NIC."""
+UET = Transport(kind=TransportKind.UET)
+
+
+def test_the_workers_share() -> None:
+    most = 80 if is_compiled() else 500
+    judge(
+        Figure(
+            what="UET: CPU of the workers for a data packet, one switch",
+            measured=measure_packet_us(UET, StateDirectory()),
+            limit=most,
+            unit="us",
+        )
+    )
+
+
+@pytest.mark.parametrize("k", [70_000, 20_000])
+def test_all_in(tmp_path: Path, k: int) -> None:
+    with SharedWorkers() as shared, Lab.deploy(TOPOLOGY.format(k=k), directory=tmp_path) as deployed:
+        lab = RunningLab.open(deployed.name, StateDirectory())
+        nics = [host.nics[0] for host in lab.plan.hosts]
+        steps = tuple(
+            Transfer(number=rank, source=rank, destination=(rank + 4) % len(nics), size_bytes=BYTES)
+            for rank in range(len(nics))
+        )
+        begun = time.monotonic()
+        with WorkloadRunner(lab, UET, hosts=[host.node for host in lab.plan.hosts], shared=shared) as runner:
+            ready_s = time.monotonic() - begun
+            read: list[CpuTimes] = []
+
+            @contextlib.contextmanager
+            def around() -> Iterator[None]:
+                read.append(read_cpu_times())
+                yield
+                read.append(read_cpu_times())
+
+            workload = Workload(name="permutation", steps=steps, ranks=len(nics))
+            result = runner.run(workload, nics, WorkloadRunOptions(limit_s=120.0, around=around))
+    assert result.failure is None
+    packets = sum(channel.packets or 0 for channel in result.channels)
+    busy = (read[1].total - read[0].total) - (read[1].idle - read[0].idle)
+    each_us = busy / os.sysconf("SC_CLK_TCK") / packets * 1e6
+    FIGURES.append(
+        Figure(what=f"UET: all in, a data packet over three switches, k = {k:,}", measured=each_us, limit=80, unit="us")
+    )
+    judge(Figure(what=f"16 workers ready, from the lab's being up, k = {k:,}", measured=ready_s, limit=0.3, unit="s"))
