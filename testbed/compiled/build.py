@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.compiled.finder import GROUP
-from testbed.compiled.modules import NATIVE, ROOT, build_key, builds_directory, compiled_sources, module_name
+from testbed.compiled.modules import ROOT, build_key, builds_directory, compiled_sources, module_name, native_sources
 
 KEPT_BUILDS = 4
 """Of the builds in the cache, so many are kept: those used last."""
@@ -119,7 +119,9 @@ def _compile(sources: Sequence[str], scratch: Path, say: Callable[[str], None]) 
         ]
         for extension in extensions
     }
-    libraries |= {module_name(source): [(str(ROOT / source), f"{scratch}/{Path(source).stem}.o")] for source in NATIVE}
+    for source in native_sources():
+        name = module_name(source)
+        libraries[name] = [(str(ROOT / source), f"{scratch}/{name}.o")]
     units = [unit for library in libraries.values() for unit in library]
     include = [f"-I{item}" for item in (*extensions[0].include_dirs, sysconfig.get_paths()["include"])]
     compiler = _compiler()

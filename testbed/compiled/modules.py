@@ -46,8 +46,6 @@ INTERPRETED = (
 )
 """They are not in the way of a packet (coroutines, command lines, set-up), or gain nothing (tables, ctypes); atomics
 are numbers of any type, where a compiled comparison rounds."""
-NATIVE = ("testbed/agent/mover.c",)
-"""Modules in C, which are there in a build alone."""
 WAY_OF_BUILDING = "1"
 """To be changed whenever the builder makes something else of the same sources."""
 ROOT = Path(os.path.realpath(__file__)).parents[2]
@@ -57,16 +55,22 @@ PACKAGED = ROOT / "testbed/compiled/built"
 
 
 def compiled_sources() -> list[str]:
-    """The files that are compiled, relative to `ROOT`, in order."""
+    """The files that mypyc translates, relative to `ROOT`, in order."""
+    found = _sources(".py")
+    return [path for path in found if not path.startswith(INTERPRETED) and not Path(path).name.startswith("__")]
+
+
+def native_sources() -> list[str]:
+    """The modules in C, which are there in a build alone, relative to `ROOT`, in order."""
+    return _sources(".c")
+
+
+def _sources(ending: str) -> list[str]:
     found: list[str] = []
     for package in PACKAGES:
-        for directory, directories, files in os.walk(ROOT / package):
-            directories.sort()
+        for directory, _, files in os.walk(ROOT / package):
             inside = os.path.relpath(directory, ROOT)
-            for name in sorted(files):
-                path = f"{inside}/{name}"
-                if name.endswith(".py") and not name.startswith("__") and not path.startswith(INTERPRETED):
-                    found.append(path)
+            found += [f"{inside}/{name}" for name in files if name.endswith(ending)]
     return sorted(found)
 
 
@@ -78,7 +82,7 @@ def module_name(source: str) -> str:
 def build_key() -> str:
     """The key of the build that fits the sources as they are, and this interpreter: 24 hexadecimal digits."""
     digest = hashlib.sha256(f"{WAY_OF_BUILDING} {sys.implementation.cache_tag} {sys.version}".encode())
-    for source in (*compiled_sources(), *NATIVE):
+    for source in (*compiled_sources(), *native_sources()):
         digest.update(source.encode() + b"\0" + (ROOT / source).read_bytes())
     return digest.hexdigest()[:24]
 
