@@ -10,6 +10,7 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Sequence
 from random import Random
+from typing import Final
 
 from testbed.transport.datagram import Incoming, Outgoing
 from testbed.transport.uet.addressing import FepAddress
@@ -45,12 +46,12 @@ from testbed.transport.uet.semantics.target import TargetSemantics
 from testbed.transport.uet.semantics.transfers import PdcTransfers, check_response
 from testbed.transport.uet.trace import Trace
 
-_CP_SYN = int(ControlFlag.SYN)
-_NACK_RUDI = int(NackFlag.RUDI)
-_REQ_SYN = int(RequestFlag.SYN)
-_MOST_CONTROL = 1 << 14
+_CP_SYN: Final = int(ControlFlag.SYN)
+_NACK_RUDI: Final = int(NackFlag.RUDI)
+_REQ_SYN: Final = int(RequestFlag.SYN)
+_MOST_CONTROL: Final = 1 << 14
 """Acknowledgements and the like that wait to be sent; who makes us want to send more loses them."""
-_BURST = 16
+_BURST: Final = 16
 """Packets of one PDC before the next one's turn."""
 
 

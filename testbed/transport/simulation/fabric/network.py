@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ipaddress import IPv4Address
 from random import Random
+from typing import Final
 
 from testbed.transport.simulation.errors import ConfigurationError
-from testbed.transport.simulation.events import Handler
+from testbed.transport.simulation.events import Actor
 from testbed.transport.simulation.fabric.nic import NicHost
 from testbed.transport.simulation.fabric.port import OutputPort
 from testbed.transport.simulation.fabric.settings import FabricPortSettings, SwitchSettings
@@ -17,7 +18,7 @@ from testbed.transport.simulation.host import Endpoint
 from testbed.transport.simulation.link import Line, LinkSettings
 from testbed.transport.simulation.network import Network
 
-UET_PORT = 4793
+UET_PORT: Final = 4793
 """The UDP port that endpoints listen on (UE Specification 1.0, section 3.5.3), which switches hash."""
 
 
@@ -108,16 +109,16 @@ class FabricNetwork(Network):
         ports = tuple(self.outputs[name] for name in lines)
         self.fabric_switches[switch].routes[self.nics[destination].number] = ports
 
-    def _input(self, name: str, target: str, settings: FabricPortSettings) -> Handler:
+    def _input(self, name: str, target: str, settings: FabricPortSettings) -> Actor:
         nic = self.nics.get(target)
         if nic is not None:
             nic.arrivals = Arrivals(settings)
             self._nic_behind[name] = nic
-            return nic.arrive
+            return nic
         if target not in self.fabric_switches:
             raise ConfigurationError(f"there is no node {target}")
         found = self.inputs[name] = InputPort(name, self.fabric_switches[target], settings, self.events)
-        return found.arrive
+        return found
 
     # --- looking -----------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from testbed.transport.datagram import Incoming
 from testbed.transport.simulation.errors import ContractError
@@ -13,6 +13,9 @@ from testbed.transport.simulation.fabric.port import OutputPort
 from testbed.transport.simulation.fabric.switch import Arrivals
 from testbed.transport.simulation.frame import Frame
 from testbed.transport.simulation.host import Endpoint, Host
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 new_tuple: Final[Callable[..., Any]] = tuple.__new__
 AHEAD_PACKETS: Final = 8
@@ -44,8 +47,9 @@ class NicHost(Host):
         self.completions: deque[Any] = deque()
         self.on_completions: Callable[[], None] = ignore_endings
 
-    def arrive(self, now: int, frame: Frame) -> None:
+    def act(self, now: i64, frame: Frame | None) -> None:
         """A frame has come in whole."""
+        assert frame is not None
         arrivals = self.arrivals
         if arrivals is not None:
             arrivals.count(frame)
@@ -63,7 +67,7 @@ class NicHost(Host):
         self.endpoint.receive((incoming,), now)
         self._continue(now)
 
-    def ask(self, now: int) -> None:
+    def ask(self, now: i64) -> None:
         """The line is free."""
         if self.alive:
             self._pull(now)
@@ -72,7 +76,7 @@ class NicHost(Host):
             if self.completions:
                 self.on_completions()
 
-    def _continue(self, now: int) -> None:
+    def _continue(self, now: i64) -> None:
         self._events.acted = True
         self.last_active = now
         self._pull(now)
@@ -80,7 +84,7 @@ class NicHost(Host):
         if self.completions:
             self.on_completions()
 
-    def _pull(self, now: int) -> None:
+    def _pull(self, now: i64) -> None:
         port = self.port
         assert port is not None
         endpoint = self.endpoint

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from testbed.transport.datagram import Outgoing, Priority
 from testbed.transport.uet.congestion.context import CongestionContext
@@ -38,37 +38,37 @@ from testbed.transport.uet.trace import Trace
 if TYPE_CHECKING:
     from testbed.transport.uet.delivery.pdc import Pdc
 
-_ACK_MARKED = int(AckFlag.MARKED)
-_ACK_PROBE = int(AckFlag.PROBE)
-_ACK_REQ_CLEAR = int(AckFlag.REQ_CLEAR)
-_ACK_RETX = int(AckFlag.RETX)
-_CP_AR = int(ControlFlag.AR)
-_CP_RETX = int(ControlFlag.RETX)
-_CP_SYN = int(ControlFlag.SYN)
-_NACK_MARKED = int(NackFlag.MARKED)
-_NACK_RETX = int(NackFlag.RETX)
-_REQ_AR = int(RequestFlag.AR)
-_REQ_SYN = int(RequestFlag.SYN)
-_DATA = Priority.DATA
-_RETRANSMISSION = Priority.RETRANSMISSION
-_new = tuple.__new__  # a named tuple in half the time that its own constructor takes
-_HEADER = Struct("!HhIHH")
-_CC_STATE = Struct("!I")
-_CONTROL = Struct("!HHIHHI")
-_RETX_AR = int(RequestFlag.RETX | RequestFlag.AR)
-_SYN_RANGE = 0xFFF
+_ACK_MARKED: Final = int(AckFlag.MARKED)
+_ACK_PROBE: Final = int(AckFlag.PROBE)
+_ACK_REQ_CLEAR: Final = int(AckFlag.REQ_CLEAR)
+_ACK_RETX: Final = int(AckFlag.RETX)
+_CP_AR: Final = int(ControlFlag.AR)
+_CP_RETX: Final = int(ControlFlag.RETX)
+_CP_SYN: Final = int(ControlFlag.SYN)
+_NACK_MARKED: Final = int(NackFlag.MARKED)
+_NACK_RETX: Final = int(NackFlag.RETX)
+_REQ_AR: Final = int(RequestFlag.AR)
+_REQ_SYN: Final = int(RequestFlag.SYN)
+_DATA: Final = Priority.DATA
+_RETRANSMISSION: Final = Priority.RETRANSMISSION
+_new: Final = tuple.__new__  # a named tuple in half the time that its own constructor takes
+_HEADER: Final = Struct("!HhIHH")
+_CC_STATE: Final = Struct("!I")
+_CONTROL: Final = Struct("!HHIHHI")
+_RETX_AR: Final = int(RequestFlag.RETX | RequestFlag.AR)
+_SYN_RANGE: Final = 0xFFF
 """`psn_offset` of a SYN has 12 bits."""
-_RCVD_BYTES_MASK = 0xFF_FFFF
-_RCVD_BYTES_UNIT = 256
-_SERVICE_UNIT_NS = 128
-_SHORT_BYTES = NOMINAL_HEADER_BYTES + 1024
+_RCVD_BYTES_MASK: Final = 0xFF_FFFF
+_RCVD_BYTES_UNIT: Final = 256
+_SERVICE_UNIT_NS: Final = 128
+_SHORT_BYTES: Final = NOMINAL_HEADER_BYTES + 1024
 """Nominal size of a message that counts as short: it takes the time of a few acknowledgements."""
-_NACKED = {code: f"nacked-{code.name.lower().replace('_', '-')}" for code in NackCode}
-_IN_FLIGHT = PacketState.IN_FLIGHT
-_LOST = PacketState.LOST
-_WAITING = PacketState.WAITING
-_SACKED = PacketState.SACKED
-_DONE = PacketState.DONE
+_NACKED: Final = {code: f"nacked-{code.name.lower().replace('_', '-')}" for code in NackCode}
+_IN_FLIGHT: Final = PacketState.IN_FLIGHT
+_LOST: Final = PacketState.LOST
+_WAITING: Final = PacketState.WAITING
+_SACKED: Final = PacketState.SACKED
+_DONE: Final = PacketState.DONE
 
 
 class Sender:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from testbed.transport.uet.packets.codes import NOMINAL_OVERHEAD_BYTES, UDP_HEADER_BYTES, ControlType, NextHeader
 from testbed.transport.uet.packets.psn import psn_add, psn_distance
 
-NOMINAL_HEADER_BYTES = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES + 16 + 44
+NOMINAL_HEADER_BYTES: Final = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES + 16 + 44
 """Of a packet that is yet to be made, in what is asked for it: PDS header with credit_target, standard SES header."""
 
 

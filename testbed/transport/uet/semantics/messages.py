@@ -7,7 +7,7 @@ and messages do not interleave on it.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from testbed.transport.uet.atomics import COMPARE_OPCODES, Amo
 from testbed.transport.uet.delivery.window import NOMINAL_HEADER_BYTES, SendWindow, TxPacket
@@ -18,10 +18,10 @@ from testbed.transport.uet.semantics.operations import Operation
 if TYPE_CHECKING:
     from testbed.transport.uet.semantics.transfers import PdcTransfers
 
-_SES_REL = int(RequestBit.REL)
-_STANDARD = Struct("!BBHIHHQIQQI")
-_MEDIUM = Struct("!BBHIHHQIQ")
-_ATOMIC = Struct("!BBBB")
+_SES_REL: Final = int(RequestBit.REL)
+_STANDARD: Final = Struct("!BBHIHHQIQQI")
+_MEDIUM: Final = Struct("!BBHIHHQIQ")
+_ATOMIC: Final = Struct("!BBBB")
 _SOM, _EOM, _HD = int(RequestBit.SOM), int(RequestBit.EOM), int(RequestBit.HD)
 _STD, _MED = NextHeader.REQUEST_STD, NextHeader.REQUEST_MEDIUM
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from ipaddress import ip_address
+from typing import Final
 
 from testbed.transport.datagram import Incoming, Outgoing, Priority
 from testbed.transport.uet.addressing import FepAddress
@@ -48,17 +49,17 @@ from testbed.transport.uet.semantics.partial import PartialMessages
 from testbed.transport.uet.semantics.rudi import RudiChannel
 from testbed.transport.uet.semantics.transfers import PdcTransfers
 
-_SES_EOM = int(RequestBit.EOM)
-_SES_HD = int(RequestBit.HD)
-_SES_SOM = int(RequestBit.SOM)
-_UNTAGGED = frozenset({Opcode.SEND, Opcode.RENDEZVOUS_SEND, Opcode.DEFERRABLE_SEND})
-_TAGGED = frozenset({Opcode.TAGGED_SEND, Opcode.RENDEZVOUS_TSEND, Opcode.DEFERRABLE_TSEND})
-_SENDS = _UNTAGGED | _TAGGED
-_RESPONSE_HEADER = NextHeader.RESPONSE
-_DEFAULT_RESPONSE = int(ResponseList.EXPECTED) << 6 | int(ResponseOpcode.DEFAULT_RESPONSE)
-_OK = int(ReturnCode.OK)
-_new = tuple.__new__  # a named tuple in half the time that its own constructor takes
-_NOTHING = Answer(NextHeader.NONE, b"")
+_SES_EOM: Final = int(RequestBit.EOM)
+_SES_HD: Final = int(RequestBit.HD)
+_SES_SOM: Final = int(RequestBit.SOM)
+_UNTAGGED: Final = frozenset({Opcode.SEND, Opcode.RENDEZVOUS_SEND, Opcode.DEFERRABLE_SEND})
+_TAGGED: Final = frozenset({Opcode.TAGGED_SEND, Opcode.RENDEZVOUS_TSEND, Opcode.DEFERRABLE_TSEND})
+_SENDS: Final = _UNTAGGED | _TAGGED
+_RESPONSE_HEADER: Final = NextHeader.RESPONSE
+_DEFAULT_RESPONSE: Final = int(ResponseList.EXPECTED) << 6 | int(ResponseOpcode.DEFAULT_RESPONSE)
+_OK: Final = int(ReturnCode.OK)
+_new: Final = tuple.__new__  # a named tuple in half the time that its own constructor takes
+_NOTHING: Final = Answer(NextHeader.NONE, b"")
 
 
 @lru_cache(maxsize=4096)
