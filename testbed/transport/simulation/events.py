@@ -1,8 +1,8 @@
 """The clock of a simulation: what happens next, in order of time, then in order of being scheduled.
 
-There are about two events per packet and hop, so an event is nothing but an entry in a list: which object acts, and
-with which frame. Times near enough have a list for each ns (a timing wheel: Varghese and Lauck, 1987); what is due
-later waits in a heap until its time comes near.
+There are about two events per packet and hop, so an event is no more than which object acts, and with which frame.
+Times near enough have a list of events for each ns (a timing wheel: Varghese and Lauck, 1987); what is due later waits
+in a heap until its time comes near.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from enum import Enum
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -26,8 +26,6 @@ SPAN_NS: Final = 1 << SPAN_SHIFT
 """Nanoseconds whose lists are made together."""
 SPANS: Final = 1024
 """So many spans lie within reach of the wheel: 65 us."""
-Moment = list[Any]
-"""What happens at one ns, in the order in which it was scheduled: who acts, with which frame (or None), who is next."""
 
 
 class Actor:
@@ -53,6 +51,17 @@ class Call(Actor):
         self._handler(now, self._argument if frame is None else frame)
 
 
+class Event:
+    """Who acts, with which frame; and which event follows at the same ns."""
+
+    __slots__ = ("actor", "frame", "next")
+
+    def __init__(self, actor: Actor, frame: Frame | None) -> None:
+        self.actor = actor
+        self.frame = frame
+        self.next: Event | None = None
+
+
 class Ended(Enum):
     """Why a run returned."""
 
@@ -65,14 +74,15 @@ class Events:
     """What is scheduled, and the time of the event in hand."""
 
     __slots__ = (
+        "_coming",
         "_far",
-        "_index",
         "_keys",
-        "_moment",
         "_place",
         "_sequence",
         "_span",
         "_span_key",
+        "_spare",
+        "_tail",
         "_wheel",
         "acted",
         "handled",
@@ -85,19 +95,23 @@ class Events:
         """Events so far."""
         self.acted = False
         """An endpoint or an application has acted since this was last cleared, so that `stop` may have become true."""
-        self._wheel: list[list[Moment | None] | None] = [None] * SPANS
+        self._wheel: list[list[Event | None] | None] = [None] * SPANS
         self._keys: list[int] = []
         """Of the spans on the wheel, as a heap."""
         self._far: list[tuple[int, int, Actor, Frame | None]] = []
         """What is out of the wheel's reach, as a heap."""
         self._sequence = 0
-        self._span: list[Moment | None] = [None] * SPAN_NS
-        """The span in hand; what lies before `_place` is over."""
+        self._span: list[Event | None] = [None] * SPAN_NS
+        """The span in hand; what lies before `_place` is over. As on the wheel there is the last event of each ns, which
+        the first one follows."""
         self._span_key: i64 = -1
         self._place: i64 = SPAN_NS - 1
-        self._moment: Moment = []
-        """The ns in hand; what lies before `_index` is over."""
-        self._index: i64 = 0
+        self._coming: Event | None = None
+        """What is next in the ns in hand, which is at `_place`."""
+        self._tail: Event | None = None
+        """The last event of the ns in hand."""
+        self._spare: Event | None = None
+        """Events that are over, to be used again."""
 
     def schedule(self, when: int, handler: Handler, argument: Any = None) -> None:
         """`handler(when, argument)` at `when` ns, or now if that has passed."""
@@ -107,33 +121,54 @@ class Events:
         """`actor` acts at `when` ns, or now if that has passed."""
         when = max(when, self.now)
         key = when >> SPAN_SHIFT
+        place = when & (SPAN_NS - 1)
         ahead = key - self._span_key
-        if ahead <= 0:
-            span = self._span
-        elif ahead < SPANS:
+        if ahead >= SPANS:
+            self._sequence += 1
+            heappush(self._far, (when, self._sequence, actor, frame))
+            return
+        event = self._spare
+        if event is None:
+            event = Event(actor, frame)
+        else:
+            self._spare = event.next
+            event.actor = actor
+            event.frame = frame
+        if ahead > 0:
             found = self._wheel[key & (SPANS - 1)]
             if found is None:
                 found = self._wheel[key & (SPANS - 1)] = [None] * SPAN_NS
                 heappush(self._keys, key)
             span = found
-        else:
-            self._sequence += 1
-            heappush(self._far, (when, self._sequence, actor, frame))
+        elif place == self._place:
+            event.next = None
+            if self._coming is None or self._tail is None:
+                self._coming = event
+            else:
+                self._tail.next = event
+            self._tail = event
             return
-        place = when & (SPAN_NS - 1)
-        moment = span[place]
-        if moment is None:
-            span[place] = [actor, frame]
         else:
-            moment.append(actor)
-            moment.append(frame)
+            span = self._span
+        tail = span[place]
+        if tail is None:
+            event.next = event
+        else:
+            event.next = tail.next
+            tail.next = event
+        span[place] = event
 
     def pending(self) -> Iterator[tuple[Actor, Frame | None]]:
         """What is scheduled and has not happened, in no order: who acts, and with which frame."""
-        left = [self._span[self._place + 1 :], *self._wheel]
-        moments = [moment for span in left if span is not None for moment in span if moment is not None]
-        for moment in (self._moment[self._index :], *moments):
-            yield from zip(moment[::2], moment[1::2], strict=True)
+        event = self._coming
+        while event is not None:
+            yield event.actor, event.frame
+            event = event.next
+        for tail in [tail for span in (self._span, *self._wheel) if span is not None for tail in span]:
+            event = tail
+            while event is not None:
+                yield event.actor, event.frame
+                event = None if event.next is tail else event.next
         for _, _, actor, frame in self._far:
             yield actor, frame
 
@@ -150,16 +185,19 @@ class Events:
         self.acted = False
         try:
             while True:
-                moment = self._moment
-                index = self._index
-                if index >= len(moment):
+                event = self._coming
+                if event is None:
                     ended = self._next_moment(limit)
                     if ended is not None:
                         return ended
                     continue
-                self._index = index + 2
+                self._coming = event.next
                 handled += 1
-                cast(Actor, moment[index]).act(self.now, cast("Frame | None", moment[index + 1]))
+                frame = event.frame
+                event.frame = None
+                event.next = self._spare
+                self._spare = event
+                event.actor.act(self.now, frame)
                 if self.acted:
                     self.acted = False
                     if stop is not None and stop():
@@ -176,16 +214,16 @@ class Events:
             span = self._span
             place = self._place + 1
             while place < SPAN_NS:
-                moment = span[place]
-                if moment is not None:
+                tail = span[place]
+                if tail is not None:
                     when = (self._span_key << SPAN_SHIFT) + place
                     if when > limit:
                         return self._out_of_time(limit)
-                    if self._place >= 0:
-                        span[self._place] = None
+                    span[place] = None
                     self._place = place
-                    self._moment = moment
-                    self._index = 0
+                    self._coming = tail.next
+                    tail.next = None
+                    self._tail = tail
                     self.now = when
                     return None
                 place += 1

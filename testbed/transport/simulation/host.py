@@ -200,8 +200,11 @@ class Host(Actor):
         self._pulling = True
         self._events.put(free, self, None)
 
+    def _next_timer(self) -> int | None:
+        return self.endpoint.next_timer()
+
     def _arm(self, now: i64) -> None:
-        timer = self.endpoint.next_timer()
+        timer = self._next_timer()
         if timer is None:
             return
         due: i64 = timer

@@ -24,7 +24,7 @@ UET_PORT: Final = 4793
 
 class FabricNetwork(Network):
     """Hosts have IPv4 addresses, one for each NIC. `overhead_bytes` is what a datagram costs on the wire beside its
-    payload.
+    payload; `host` is what NICs are made of.
     """
 
     def __init__(
@@ -34,6 +34,7 @@ class FabricNetwork(Network):
         seed: int = 0,
         overhead_bytes: int = WIRE_OVERHEAD_BYTES,
         destination_port: int = UET_PORT,
+        host: type[NicHost] = NicHost,
     ) -> None:
         super().__init__((), seed=seed)
         self.overhead_bytes = overhead_bytes
@@ -51,7 +52,7 @@ class FabricNetwork(Network):
         self.nics: dict[str, NicHost] = {}
         self._nic_behind: dict[str, NicHost] = {}
         for number, endpoint in enumerate(endpoints):
-            nic = NicHost(number, endpoint, self.events, numbers, addresses, overhead_bytes)
+            nic = host(number, endpoint, self.events, numbers, addresses, overhead_bytes)
             self.hosts[endpoint.address] = self.nics[endpoint.address] = nic
 
     # --- building ----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from testbed.transport.datagram import Incoming
+from testbed.transport.datagram import Incoming, Outgoing
 from testbed.transport.simulation.errors import ContractError
 from testbed.transport.simulation.events import Events
 from testbed.transport.simulation.fabric.port import OutputPort
@@ -41,7 +41,7 @@ class NicHost(Host):
         overhead_bytes: int,
     ) -> None:
         super().__init__(number, endpoint, events, numbers, addresses)
-        self.overhead_bytes = overhead_bytes
+        self.overhead_bytes: i64 = overhead_bytes
         self.port: OutputPort | None = None
         self.arrivals: Arrivals | None = None
         self.completions: deque[Any] = deque()
@@ -64,7 +64,7 @@ class NicHost(Host):
         incoming: Incoming = new_tuple(
             Incoming, (self.addresses[frame.source], frame.entropy, data, frame.ce, length, frame.last_hop)
         )
-        self.endpoint.receive((incoming,), now)
+        self._receive(incoming, now)
         self._continue(now)
 
     def ask(self, now: i64) -> None:
@@ -84,12 +84,17 @@ class NicHost(Host):
         if self.completions:
             self.on_completions()
 
+    def _receive(self, incoming: Incoming, now: int) -> None:
+        self.endpoint.receive((incoming,), now)
+
+    def _transmit(self, now: int) -> list[Outgoing]:
+        return self.endpoint.transmit(now, 1)
+
     def _pull(self, now: i64) -> None:
         port = self.port
         assert port is not None
-        endpoint = self.endpoint
         while not port.draining and port.free <= now and port.waiting < AHEAD_PACKETS:
-            batch = endpoint.transmit(now, 1)
+            batch = self._transmit(now)
             if not batch:
                 return
             if len(batch) > 1:
@@ -101,6 +106,6 @@ class NicHost(Host):
             if destination < 0:
                 self.unroutable += 1
                 continue
-            frame = Frame(self.number, destination, outgoing.entropy, int(outgoing.priority), data)
+            frame = Frame(self.number, destination, outgoing.entropy, outgoing.priority, data)
             frame.wire_bytes = len(data) + self.overhead_bytes
             port.offer(now, frame, None)

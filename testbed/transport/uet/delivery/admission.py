@@ -98,7 +98,7 @@ class TargetTable:
 
     @property
     def oldest_unconfirmed(self) -> Pdc | None:
-        return next(iter(self._unconfirmed.values()), None)
+        return next(iter(self._unconfirmed.values())) if self._unconfirmed else None
 
     @property
     def crowded(self) -> bool:

@@ -44,6 +44,7 @@ _REQ_AR: Final = int(RequestFlag.AR)
 _REQ_RETX: Final = int(RequestFlag.RETX)
 _NOMINAL: Final = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES
 _CONTROL: Final = Priority.CONTROL
+_ROD: Final = Mode.ROD
 _ACK_CC: Final = PdsType.ACK_CC << 11
 _CC_CREDIT: Final = CcType.CREDIT << 4
 _NACK: Final = PdsType.NACK << 11
@@ -149,7 +150,7 @@ class Receiver:
             pdc.count("no-room-for-responses")
             self.nack(NackCode.NO_GTD_DEL_AVAIL, request, incoming)
             return
-        if ahead > 1 and pdc.mode == Mode.ROD:
+        if ahead > 1 and pdc.mode is _ROD:
             pdc.count("rod-out-of-order")
             if self._nacked_at != tracker.contiguous or flags & _REQ_RETX:
                 self._nacked_at = tracker.contiguous
@@ -203,7 +204,7 @@ class Receiver:
         if ahead > self._pdc.config.mp_range:
             return False
         if ahead > 0 and not self.tracker.has(packet.psn):
-            if ahead > 1 and self._pdc.mode == Mode.ROD:
+            if ahead > 1 and self._pdc.mode is _ROD:
                 return False
             fresh = self.tracker.add(packet.psn)
             self.rcvd_bytes += len(incoming.data) + _NOMINAL

@@ -236,6 +236,9 @@ def decode_ack(data: Data) -> tuple[Ack, int]:
 
 
 def decode_ack_cc(data: Data) -> tuple[Ack, int]:
+    word: int
+    cc_type: int
+    middle: int
     try:
         word, offset, cack, spdcid, dpdcid, cc_type, mpr, base, bitmap, first, middle, disorder = _unpack_ack_cc(data)
     except struct.error:

@@ -248,6 +248,9 @@ def decode_pds(data: Data) -> tuple[PdsHeader, int]:
 
 
 def _decode_request(data: Data) -> tuple[Request, int]:
+    word: int
+    last: int
+    clear_psn_offset: int
     try:
         word, clear_psn_offset, psn, spdcid, last = _unpack_request(data)
     except struct.error:

@@ -316,6 +316,11 @@ def request_identity(next_header: NextHeader, data: Data, offset: int) -> tuple[
 
 
 def _decode_standard(data: Data, offset: int) -> tuple[StandardRequest, int]:
+    first: int
+    flags: int
+    job: int
+    pid: int
+    index: int
     try:
         first, flags, message_id, job, pid, index, buffer_offset, initiator, memory_key, word, length = (
             _unpack_standard(data, offset)

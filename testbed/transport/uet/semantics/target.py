@@ -55,6 +55,11 @@ _SES_SOM: Final = int(RequestBit.SOM)
 _UNTAGGED: Final = frozenset({Opcode.SEND, Opcode.RENDEZVOUS_SEND, Opcode.DEFERRABLE_SEND})
 _TAGGED: Final = frozenset({Opcode.TAGGED_SEND, Opcode.RENDEZVOUS_TSEND, Opcode.DEFERRABLE_TSEND})
 _SENDS: Final = _UNTAGGED | _TAGGED
+_NO_HEADER: Final = NextHeader.NONE
+_WRITE: Final = Opcode.WRITE
+_SEND: Final = Opcode.SEND
+_TAGGED_SEND: Final = Opcode.TAGGED_SEND
+_DONE_WELL: Final = ReturnCode.OK
 _RESPONSE_HEADER: Final = NextHeader.RESPONSE
 _DEFAULT_RESPONSE: Final = int(ResponseList.EXPECTED) << 6 | int(ResponseOpcode.DEFAULT_RESPONSE)
 _OK: Final = int(ReturnCode.OK)
@@ -95,18 +100,18 @@ class TargetSemantics:
         self, pdc: Pdc, psn: int, next_header: NextHeader, data: bytes | memoryview, offset: int, now: int
     ) -> Answer:
         """Execute a request. Raises `DecodeError`, having done nothing, for what is not one."""
-        if next_header == NextHeader.NONE:
+        if next_header is _NO_HEADER:
             return _NOTHING
         try:
             header, at = decode_ses(next_header, data, offset)
         except UnsupportedRequest as unsupported:
             message_id, job_id = request_identity(next_header, data, offset)
             return self._refusal(unsupported.return_code, message_id, job_id)
-        payload = data[at:]
+        payload = memoryview(data)[at:]  # a slice of bytes would be a copy of them
         transfers = self._fep.transfers(pdc)
         if isinstance(header, StandardRequest):
             opcode = header.opcode
-            if opcode == Opcode.WRITE or opcode in _SENDS:
+            if opcode is _WRITE or opcode is _SEND or opcode is _TAGGED_SEND or opcode in _SENDS:
                 return self._packet(pdc, transfers, header, psn, payload, offset, now)
             if opcode == Opcode.READ:
                 return self._read(pdc, transfers, header, psn, now)
@@ -232,7 +237,7 @@ class TargetSemantics:
         else:
             message.heard = now
             transfers.expect(now)
-        if message.status is not ReturnCode.OK:
+        if message.status is not _DONE_WELL:
             return self._error(message.status, header, header.message_id)
         if fresh and message.unexpected is not None:
             body = encode_response(
