@@ -6,9 +6,11 @@ import hashlib
 import select
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from testbed.transport.datagram import Incoming, Outgoing
 from testbed.transport.simulation.fabric import FabricNetwork
+from testbed.transport.simulation.fabric.nic import NicHost
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     from testbed.worker.buffers import CollectiveBuffers
 
 
+ASKED_EVERY: Final = 4_096
+"""After so many actions of endpoints, whoever watches is told how far the run is, and may end it."""
+
+
 class NoLoop:
     """What stands in for a worker's loop: no sockets, nothing to wait for."""
 
@@ -39,6 +45,27 @@ class NoLoop:
         return False
 
     def close(self) -> None: ...
+
+
+class FepHost(NicHost):
+    """A NIC whose endpoint is a FEP: what compiled code knows, it calls three times as fast as what might be any."""
+
+    __slots__ = ()
+
+    def _next_timer(self) -> int | None:
+        fep = self.endpoint
+        assert isinstance(fep, Fep)
+        return fep.next_timer()
+
+    def _receive(self, incoming: Incoming, now: int) -> None:
+        fep = self.endpoint
+        assert isinstance(fep, Fep)
+        fep.receive((incoming,), now)
+
+    def _transmit(self, now: int) -> list[Outgoing]:
+        fep = self.endpoint
+        assert isinstance(fep, Fep)
+        return fep.transmit(now, 1)
 
 
 class Site:
@@ -124,6 +151,32 @@ class SimulatedUet(UetTraffic):
 
     def close(self) -> None:
         self._closed = True
+
+
+class Watch:
+    """Tells after every action of an endpoint whether a run is over, and shows now and then how far it is."""
+
+    def __init__(self, programs: int, look: Callable[[], bool]) -> None:
+        self.going = programs
+        """Programs that have not ended."""
+        self.failed: SimulatedProgram | None = None
+        """The first one that could not go on."""
+        self.interrupted = False
+        self._look = look
+        self._asked = 0
+
+    def on_end(self, program: SimulatedProgram) -> None:
+        self.going -= 1
+        if program.failure and self.failed is None:
+            self.failed = program
+
+    def is_over(self) -> bool:
+        if not self.going or self.failed is not None:
+            return True
+        self._asked += 1
+        if not self._asked % ASKED_EVERY:
+            self.interrupted = self._look()
+        return self.interrupted
 
 
 class SimulatedProgram(ProgramRun):

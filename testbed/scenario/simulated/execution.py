@@ -24,7 +24,7 @@ from testbed.scenario.run.traffic import RunTraffic
 from testbed.scenario.run.workers import Event, WorkerFailed
 from testbed.scenario.run.workload_runner import TimeLimitReached
 from testbed.scenario.simulated.counters import count_fabric, count_ports, empty_maps
-from testbed.scenario.simulated.endpoints import SimulatedProgram, Site, simulated_key
+from testbed.scenario.simulated.endpoints import SimulatedProgram, Site, Watch, simulated_key
 from testbed.scenario.simulated.fabric import Marking, SimulatedFabric, build_fabric
 from testbed.scenario.simulated.faults import do_faults
 from testbed.scenario.simulated.lab import TIME_SCALE
@@ -38,8 +38,6 @@ SAMPLES_PER_RTT = 4
 QUEUE_SAMPLES_PER_RTT = 8
 SETTLE_RTTS = 4
 """How long the last acknowledgements may still be on their way when all is done."""
-ASKED_EVERY = 4_096
-"""After so many actions of endpoints, whoever watches is told how far the run is, and may end it."""
 TOLD_EVERY_S = 0.2
 JOB_ID = 1
 
@@ -79,7 +77,8 @@ def execute(
     `limit_s` is in simulated time. What goes wrong with the traffic is told by the result. Raises `ScenarioError` for
     a workload that does not fit the ranks.
     """
-    return _Execution(lab, transport, traffic, limit_s, on_progress).run(faults)
+    with without_collector():
+        return _Execution(lab, transport, traffic, limit_s, on_progress).run(faults)
 
 
 class _Execution:
@@ -109,18 +108,15 @@ class _Execution:
         self._checked = choose_checked(traffic.workload, DATA_LIMIT_BYTES)
         self._site = Site(traffic.seed)
         self._programs: dict[str, SimulatedProgram] = {}
-        self._going = 0
-        self._asked = 0
+        self._watch = Watch(0, self._look)
         self._told_at = time.monotonic()
-        self._interrupted = False
-        self._failed: SimulatedProgram | None = None
         self._bytes = 0
         self._seconds = 0.0
 
     def run(self, faults: tuple[Fault, ...]) -> SimulatedRun:
         plans = self._compile()
         for host, plan in plans.items():
-            program = self._programs[host] = SimulatedProgram(plan, self._site, self._on_end)
+            program = self._programs[host] = SimulatedProgram(plan, self._site, self._watch.on_end)
             program.prepare()
         fabric = self._build()
         events = do_faults(faults, fabric, self._lab.plan)
@@ -129,17 +125,17 @@ class _Execution:
         failure = self._failure() or self._move(fabric, sampler)
         observation.elapsed_s = fabric.network.now / 1e9
         reports = self._report()
-        if failure is None and not self._interrupted:
+        if failure is None and not self._watch.interrupted:
             self._settle(fabric)
         run = SimulatedRun(
             measured=put_together(self._placement, reports, self._checked, self._transport.ideals()),
             observation=observation,
             events=events,
-            interrupted=self._interrupted,
+            interrupted=self._watch.interrupted,
             failure=failure,
         )
         self._observe(fabric, sampler, run)
-        if failure is None and not self._interrupted and self._going:
+        if failure is None and not self._watch.interrupted and self._watch.going:
             left = {host: count for host, count in run.measured.steps_left.items() if count}
             run.failure = TimeLimitReached(self._limit_ns / 1e9, left)
         return run
@@ -156,7 +152,7 @@ class _Execution:
             inside_bps=round(SCALE_UP_BPS / TIME_SCALE),
             sample_ns=max(1, transport.base_rtt_ns // SAMPLES_PER_RTT),
         )
-        self._going = len(plans)
+        self._watch.going = len(plans)
         self._bytes = sum(
             step.size_bytes
             for plan in plans.values()
@@ -196,8 +192,7 @@ class _Execution:
             program.begin()
         begin = time.perf_counter()
         try:
-            with without_collector():
-                fabric.network.run(until=self._limit_ns, stop=self._is_over)
+            fabric.network.run(until=self._limit_ns, stop=self._watch.is_over)
             self._seconds = time.perf_counter() - begin
         except SimulationError as error:
             return ScenarioError(f"the simulation cannot go on: {error}")
@@ -206,25 +201,19 @@ class _Execution:
         return self._failure()
 
     def _failure(self) -> TestbedError | None:
-        if self._failed is None:
+        failed = self._watch.failed
+        if failed is None:
             return None
-        host = next(name for name, program in self._programs.items() if program is self._failed)
-        return WorkerFailed(host, self._failed.failure)
+        host = next(name for name, program in self._programs.items() if program is failed)
+        return WorkerFailed(host, failed.failure)
 
-    def _on_end(self, program: SimulatedProgram) -> None:
-        self._going -= 1
-        if program.failure and self._failed is None:
-            self._failed = program
-
-    def _is_over(self) -> bool:
-        if not self._going or self._failed is not None:
-            return True
-        self._asked += 1
-        if not self._asked % ASKED_EVERY and time.monotonic() - self._told_at >= TOLD_EVERY_S:
-            self._told_at = time.monotonic()
-            arrived = sum(program.arrived_bytes for program in self._programs.values())
-            self._interrupted = self._on_progress(min(1.0, arrived / self._bytes) if self._bytes else 1.0)
-        return self._interrupted
+    def _look(self) -> bool:
+        """Show how far the run is, if that is due; whether it is to end here."""
+        if time.monotonic() - self._told_at < TOLD_EVERY_S:
+            return False
+        self._told_at = time.monotonic()
+        arrived = sum(program.arrived_bytes for program in self._programs.values())
+        return self._on_progress(min(1.0, arrived / self._bytes) if self._bytes else 1.0)
 
     def _settle(self, fabric: SimulatedFabric) -> None:
         """Let the last acknowledgements arrive, so that nothing is on its way when counters are read."""

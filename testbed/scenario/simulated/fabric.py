@@ -11,6 +11,7 @@ from testbed.plan.operations import PLAIN_QUEUE_PACKETS, BufferPlan, ClassPlan, 
 from testbed.plan.sysctls import hash_seed
 from testbed.scenario.ideals.fabric_graph import fabric_graph
 from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.simulated.endpoints import FepHost
 from testbed.scenario.simulated.lab import PAUSE_REACTION_NS
 from testbed.scenario.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES
 from testbed.transport.simulation.fabric import (
@@ -60,7 +61,7 @@ def build_fabric(
     `pipeline_ns` is what NICs and switches add to every path, each way; it is added behind all queues, as an emulated
     lab's endpoints do.
     """
-    network = FabricNetwork(endpoints, seed=seed, overhead_bytes=OVERHEAD_BYTES)
+    network = FabricNetwork(endpoints, seed=seed, overhead_bytes=OVERHEAD_BYTES, host=FepHost)
     fabric = SimulatedFabric(network=network)
     _Builder(lab, fabric, marking, pipeline_ns).build()
     return fabric

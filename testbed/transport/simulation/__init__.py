@@ -11,7 +11,7 @@ from testbed.transport.simulation.errors import (
     Livelock,
     SimulationError,
 )
-from testbed.transport.simulation.events import Ended, Events
+from testbed.transport.simulation.events import Call, Ended, Events
 from testbed.transport.simulation.faults import ALL_PRIORITIES, Impairments
 from testbed.transport.simulation.frame import WIRE_OVERHEAD_BYTES, Frame
 from testbed.transport.simulation.host import Endpoint, Host
@@ -23,6 +23,7 @@ from testbed.transport.simulation.topologies import LeafSpineSize, Tier, leaf_sp
 __all__ = [
     "ALL_PRIORITIES",
     "WIRE_OVERHEAD_BYTES",
+    "Call",
     "ConfigurationError",
     "ContractError",
     "Deadlock",

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import Final
 
 from testbed.transport.datagram import Priority
 from testbed.transport.simulation.errors import ConfigurationError
 from testbed.transport.simulation.frame import Frame
 
-ALL_PRIORITIES = frozenset(Priority)
+ALL_PRIORITIES: Final = frozenset(Priority)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

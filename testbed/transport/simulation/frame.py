@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 from testbed.transport.datagram import Priority
 
 if TYPE_CHECKING:
+    from mypy_extensions import i64
+
     from testbed.transport.simulation.fabric.switch import HeldAccount
 
 WIRE_OVERHEAD_BYTES: Final = 8 + 20 + 14 + 24
@@ -17,7 +19,7 @@ Short frames are not padded to the 64 bytes of Ethernet; that concerns UDP paylo
 """
 
 
-def flow_of(source: int, destination: int, entropy: int) -> int:
+def flow_of(source: i64, destination: i64, entropy: i64) -> i64:
     """Return what switches hash: the numbers of the hosts and the entropy, which must fit into 24, 24 and 16 bits."""
     return source << 40 | destination << 16 | entropy
 
@@ -36,37 +38,40 @@ class Frame:
         "kind",
         "last_hop",
         "length",
+        "next",
         "priority",
         "source",
         "trimmed",
         "wire_bytes",
     )
 
-    def __init__(self, source: int, destination: int, entropy: int, priority: int, data: bytes) -> None:
-        self.source = source
+    def __init__(self, source: i64, destination: i64, entropy: i64, priority: i64, data: bytes) -> None:
+        self.source: i64 = source
         """Number of the host that sent it."""
-        self.destination = destination
-        self.entropy = entropy
-        self.priority = priority
+        self.destination: i64 = destination
+        self.entropy: i64 = entropy
+        self.priority: i64 = priority
         """A `Priority`, as a plain int."""
         self.data = data
         """UDP payload, as much as is left of it."""
-        self.length = len(data)
+        self.length: i64 = len(data)
         """UDP payload bytes that were sent."""
-        self.wire_bytes = len(data) + WIRE_OVERHEAD_BYTES
-        self.flow = flow_of(source, destination, entropy)
+        self.wire_bytes: i64 = len(data) + WIRE_OVERHEAD_BYTES
+        self.flow: i64 = flow_of(source, destination, entropy)
         self.ce = False
         self.trimmed = False
         self.last_hop = False
         """It was trimmed by the last switch."""
-        self.kind = priority
+        self.kind: i64 = priority
         """A `fabric.PacketKind`: its class, where ports have classes."""
-        self.curve_bin = -1
+        self.curve_bin: i64 = -1
         """Where in the marking curve it met its queue, as long as it is yet to be marked."""
         self.account: HeldAccount | None = None
         """Of the input port that brought it, as long as it waits in a switch."""
+        self.next: Frame | None = None
+        """The one behind it in the queue that it waits in."""
 
-    def trim(self, payload_bytes: int, last_hop: bool) -> None:
+    def trim(self, payload_bytes: i64, last_hop: bool) -> None:
         """Cut the UDP payload; the UDP length stays as it was (UE Specification 1.0, section 4.1)."""
         self.data = self.data[:payload_bytes]
         self.wire_bytes = payload_bytes + WIRE_OVERHEAD_BYTES

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from testbed.transport.datagram import Incoming, Outgoing
 from testbed.transport.simulation.errors import ContractError, Livelock
-from testbed.transport.simulation.events import Events, Handler
+from testbed.transport.simulation.events import Actor, Events
 from testbed.transport.simulation.frame import Frame
 from testbed.transport.simulation.link import Line
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 MAX_TIMERS_AT_ONCE: Final = 1000
 """Timers of one endpoint without time passing, before that counts as a livelock."""
@@ -36,20 +39,43 @@ class Endpoint(Protocol):
     def handle_timer(self, now: int) -> None: ...
 
 
-class Host:
+class HostTimer(Actor):
+    """When the timer of a host's endpoint is due."""
+
+    __slots__ = ("_host",)
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def act(self, now: i64, frame: Frame | None) -> None:
+        self._host.on_timer(now)
+
+
+class HostWaking(Actor):
+    """When the endpoint of a host is asked what it wants: it was given something, or its line is free."""
+
+    __slots__ = ("_host",)
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def act(self, now: i64, frame: Frame | None) -> None:
+        self._host.on_wake(now)
+
+
+class Host(Actor):
     """Number and address in the network; what it sent and got."""
 
     __slots__ = (
         "_armed",
         "_events",
-        "_free_handler",
         "_numbers",
         "_pulling",
-        "_timer_handler",
+        "_timer",
         "_timers_at",
         "_timers_now",
-        "_wake_handler",
         "_waking",
+        "_woken",
         "address",
         "addresses",
         "alive",
@@ -74,32 +100,37 @@ class Host:
         self.alive = True
         self.line: Line | None = None
         """Its way out; set as the network is built."""
-        self.sent = 0
+        self.sent: i64 = 0
         """Datagrams the NIC took from the endpoint."""
         self.unroutable = 0
         """Of those, the ones to an address that is not in the network."""
-        self.delivered = 0
-        self.delivered_bytes = 0
+        self.delivered: i64 = 0
+        self.delivered_bytes: i64 = 0
         """Of UDP payload as it arrived."""
         self.refused = 0
         """Frames that arrived while the host was dead."""
-        self.last_active = 0
+        self.last_active: i64 = 0
         self._numbers = numbers
         self._events = events
         self._pulling = False
         """The line is busy; as it becomes free, the endpoint is asked again."""
         self._waking = False
-        self._armed: int | None = None
-        """Time of the timer event that counts; others in the heap are out of date."""
-        self._timers_at = -1
-        self._timers_now = 0
-        # Bound once: a bound method is an object that would be made for every event.
-        self._free_handler: Handler = self._on_free
-        self._timer_handler: Handler = self._on_timer
-        self._wake_handler: Handler = self._on_wake
+        self._armed: i64 = -1
+        """Time of the timer event that counts, others are out of date; -1: none does."""
+        self._timers_at: i64 = -1
+        self._timers_now: i64 = 0
+        self._timer = HostTimer(self)
+        self._woken = HostWaking(self)
 
-    def arrive(self, now: int, frame: Frame) -> None:
-        """A frame has come in whole."""
+    def act(self, now: i64, frame: Frame | None) -> None:
+        """A frame has come in whole; or, without one, the line is free."""
+        if frame is None:
+            self._pulling = False
+            if self.alive:
+                self._pull(now)
+                self._events.acted = True
+                self._arm(now)
+            return
         if not self.alive:
             self.refused += 1
             return
@@ -121,17 +152,17 @@ class Host:
         """Ask the endpoint for datagrams and its timer, in an event of its own: the endpoint itself may call this."""
         if not self._waking:
             self._waking = True
-            self._events.schedule(self._events.now, self._wake_handler)
+            self._events.put(self._events.now, self._woken, None)
 
     def kill(self) -> None:
         """The endpoint is called no more; what arrives is refused, what has been sent goes on."""
         self.alive = False
-        self._armed = None
+        self._armed = -1
 
     def restart(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self.alive = True
-        self._armed = None
+        self._armed = -1
         self.wake()
 
     def describe(self) -> str:
@@ -140,7 +171,7 @@ class Host:
         state = "killed" if not self.alive else "no timer" if timer is None else f"timer at {timer} ns"
         return f"{self.address}: sent {self.sent}, got {self.delivered}, last active at {self.last_active} ns, {state}"
 
-    def _continue(self, now: int) -> None:
+    def _continue(self, now: i64) -> None:
         """Something has happened to the endpoint."""
         self._events.acted = True
         self.last_active = now
@@ -148,7 +179,7 @@ class Host:
             self._pull(now)
         self._arm(now)
 
-    def _pull(self, now: int) -> None:
+    def _pull(self, now: i64) -> None:
         """Take one datagram if there is any; ask again as the line becomes free."""
         batch = self.endpoint.transmit(now, 1)
         if not batch:
@@ -167,34 +198,32 @@ class Host:
         else:
             free = self.line.send(now, frame)
         self._pulling = True
-        self._events.schedule(free, self._free_handler)
+        self._events.put(free, self, None)
 
-    def _arm(self, now: int) -> None:
-        due = self.endpoint.next_timer()
-        if due is None:
+    def _next_timer(self) -> int | None:
+        return self.endpoint.next_timer()
+
+    def _arm(self, now: i64) -> None:
+        timer = self._next_timer()
+        if timer is None:
             return
+        due: i64 = timer
         due = max(due, now)
-        armed = self._armed
-        if armed is None or due < armed:
+        if due < self._armed or self._armed < 0:
             self._armed = due
-            self._events.schedule(due, self._timer_handler, due)
+            self._events.put(due, self._timer, None)
 
-    def _on_free(self, now: int, _: object) -> None:
-        self._pulling = False
-        if self.alive:
-            self._pull(now)
-            self._events.acted = True
-            self._arm(now)
-
-    def _on_wake(self, now: int, _: object) -> None:
+    def on_wake(self, now: i64) -> None:
+        """The application has acted."""
         self._waking = False
         if self.alive:
             self._continue(now)
 
-    def _on_timer(self, now: int, armed: int) -> None:
-        if armed != self._armed:
+    def on_timer(self, now: i64) -> None:
+        """A timer was due now; it may be out of date."""
+        if now != self._armed:
             return
-        self._armed = None
+        self._armed = -1
         due = self.endpoint.next_timer()
         if due is None or due > now:
             self._arm(now)

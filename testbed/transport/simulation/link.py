@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from testbed.transport.simulation.errors import ConfigurationError
-from testbed.transport.simulation.events import Events, Handler
+from testbed.transport.simulation.events import Actor, Events
 from testbed.transport.simulation.faults import Impairer, Impairments
 from testbed.transport.simulation.frame import Frame
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 BIT_NS_PER_BYTE: Final = 8_000_000_000
 
@@ -59,13 +62,13 @@ class Line:
         "up",
     )
 
-    def __init__(self, name: str, settings: LinkSettings, events: Events, sink: Handler, random: Random) -> None:
+    def __init__(self, name: str, settings: LinkSettings, events: Events, sink: Actor, random: Random) -> None:
         self.name = name
-        self.rate_bps = settings.rate_bps
-        self.delay_ns = settings.delay_ns
+        self.rate_bps: i64 = settings.rate_bps
+        self.delay_ns: i64 = settings.delay_ns
         self.up = settings.up
-        self.frames = 0
-        self.bytes = 0
+        self.frames: i64 = 0
+        self.bytes: i64 = 0
         self.blackholed = 0
         self.impairer: Impairer | None = None
         self._impairers: list[Impairer] = []
@@ -80,11 +83,11 @@ class Line:
         if self.impairer is not None:
             self._impairers.append(self.impairer)
 
-    def serialisation_ns(self, wire_bytes: int) -> int:
+    def serialisation_ns(self, wire_bytes: i64) -> i64:
         """Rounded up to whole ns, so that a line never exceeds its rate."""
         return -(-wire_bytes * BIT_NS_PER_BYTE // self.rate_bps)
 
-    def send(self, now: int, frame: Frame) -> int:
+    def send(self, now: i64, frame: Frame) -> i64:
         """Begin to serialise `frame`; the time at which the line is free again.
 
         Whether the line is up is decided here: a frame whose serialisation has begun arrives.
@@ -96,12 +99,11 @@ class Line:
         if not self.up:
             self.blackholed += 1
             return free
-        events = self._events
         if self.impairer is None:
-            events.schedule(free + self.delay_ns, self._sink, frame)
+            self._events.put(free + self.delay_ns, self._sink, frame)
             return free
         for late, copy in self.impairer.impair(frame):
-            events.schedule(free + self.delay_ns + late, self._sink, copy)
+            self._events.put(free + self.delay_ns + late, self._sink, copy)
         return free
 
     @property

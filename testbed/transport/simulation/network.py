@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import TYPE_CHECKING, Final
 
 from testbed.transport.simulation.errors import ConfigurationError, Deadlock
-from testbed.transport.simulation.events import Ended, Events, Handler
+from testbed.transport.simulation.events import Actor, Ended, Events
 from testbed.transport.simulation.faults import Impairments
 from testbed.transport.simulation.frame import WIRE_OVERHEAD_BYTES, Frame, flow_of
 from testbed.transport.simulation.host import Endpoint, Host
 from testbed.transport.simulation.link import Line, LinkSettings
 from testbed.transport.simulation.port import Port, PortSettings, PortStatistics
 
-MASK = (1 << 64) - 1
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+MASK: Final = (1 << 64) - 1
 
 
-class Switch:
+class Switch(Actor):
     """Forwards by destination; over several ports by a hash of source, destination, entropy and its own seed (ECMP)."""
 
     __slots__ = ("forwarded", "name", "routes", "seed")
@@ -29,7 +33,8 @@ class Switch:
         """By the number of the destination host."""
         self.forwarded = 0
 
-    def arrive(self, now: int, frame: Frame) -> None:
+    def act(self, now: i64, frame: Frame | None) -> None:
+        assert frame is not None
         self.forwarded += 1
         ports = self.routes[frame.destination]
         if len(ports) == 1:
@@ -131,11 +136,11 @@ class Network:
         ports = tuple(self.ports[f"{switch}->{next_hop}"] for next_hop in next_hops)
         self.switches[switch].routes[self.hosts[destination].number] = ports
 
-    def _sink(self, target: str) -> Handler:
+    def _sink(self, target: str) -> Actor:
         if target in self.hosts:
-            return self.hosts[target].arrive
+            return self.hosts[target]
         if target in self.switches:
-            return self.switches[target].arrive
+            return self.switches[target]
         raise ConfigurationError(f"there is no node {target}")
 
     def _random(self, name: str) -> Random:
@@ -238,7 +243,7 @@ class Network:
 
     def in_flight(self) -> int:
         """Frames on lines and in queues."""
-        on_lines = sum(1 for event in self.events.pending() if isinstance(event[3], Frame))
+        on_lines = sum(1 for _, frame in self.events.pending() if frame is not None)
         return on_lines + sum(port.queued_frames for port in self.ports.values())
 
     def port_statistics(self) -> Mapping[str, PortStatistics]:

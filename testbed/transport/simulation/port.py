@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from random import Random
+from typing import TYPE_CHECKING, Final
 
 from testbed.transport.datagram import Priority
 from testbed.transport.simulation.errors import ConfigurationError
-from testbed.transport.simulation.events import Events, Handler
+from testbed.transport.simulation.events import Actor, Events
 from testbed.transport.simulation.frame import Frame
 from testbed.transport.simulation.link import Line
 
-CONTROL = int(Priority.CONTROL)
-RETRANSMISSION = int(Priority.RETRANSMISSION)
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+CONTROL: Final = int(Priority.CONTROL)
+RETRANSMISSION: Final = int(Priority.RETRANSMISSION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,13 +133,12 @@ class PortStatistics:
     """The integral under the mean, so that the mean over an interval is a difference of two."""
 
 
-class Port:
+class Port(Actor):
     """Strict high class, then medium and low by weight; the queue is served as the line becomes free."""
 
     __slots__ = (
         "_balance",
         "_changed",
-        "_drain_handler",
         "_draining",
         "_events",
         "_free",
@@ -189,7 +192,6 @@ class Port:
         self._changed = 0
         """When the queue last changed: the integral is complete up to there."""
         self._events = events
-        self._drain_handler: Handler = self._drain
         self._random = random
 
     @property
@@ -208,7 +210,7 @@ class Port:
                 return
             if self._admit(now, frame):
                 self._draining = True
-                self._events.schedule(self._free, self._drain_handler)
+                self._events.put(self._free, self, None)
             return
         self._admit(now, frame)
 
@@ -259,7 +261,7 @@ class Port:
             return self.medium_bytes + frame.wire_bytes > min(threshold, settings.medium_capacity_bytes)
         return self.low_bytes + frame.wire_bytes > min(threshold, settings.low_capacity_bytes)
 
-    def _drain(self, now: int, _: object) -> None:
+    def act(self, now: i64, frame: Frame | None) -> None:
         """The line is free and something waits."""
         self._integral += (self.low_bytes + self.medium_bytes + self.high_bytes) * (now - self._changed)
         self._changed = now
@@ -285,7 +287,7 @@ class Port:
                     self.marked += 1
         self._free = free = self.line.send(now, frame)
         if low or medium or self._high:
-            self._events.schedule(free, self._drain_handler)
+            self._events.put(free, self, None)
         else:
             self._draining = False
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from testbed.transport.simulation.errors import ConfigurationError
 from testbed.transport.simulation.host import Endpoint
@@ -15,7 +16,7 @@ from testbed.transport.simulation.network import Network
 from testbed.transport.simulation.port import PortSettings
 
 Overrides = Mapping[str, LinkSettings]
-NO_OVERRIDES: Overrides = {}
+NO_OVERRIDES: Final[Overrides] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,19 +11,20 @@ from dataclasses import dataclass
 from enum import IntFlag
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import Final
 
 from testbed.transport.uet.errors import DecodeError, UsageError
 
-PID_LIMIT = 1 << 12
+PID_LIMIT: Final = 1 << 12
 """PIDonFEP and resource index have 12 bits."""
-JOB_LIMIT = 1 << 24
-INITIATOR_LIMIT = 1 << 32
-ADDRESS_VERSION = 0
+JOB_LIMIT: Final = 1 << 24
+INITIATOR_LIMIT: Final = 1 << 32
+ADDRESS_VERSION: Final = 0
 
-_LAYOUT = struct.Struct(">BBHH16sHHI")
-ADDRESS_BYTES = _LAYOUT.size
-_NUM_RI_AT = 24
-_LOW_12 = PID_LIMIT - 1
+_LAYOUT: Final = struct.Struct(">BBHH16sHHI")
+ADDRESS_BYTES: Final = _LAYOUT.size
+_NUM_RI_AT: Final = 24
+_LOW_12: Final = PID_LIMIT - 1
 
 
 class AddressFlag(IntFlag):

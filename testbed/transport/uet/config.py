@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from testbed.transport.uet.congestion.nscc import NsccConfig
 from testbed.transport.uet.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER
@@ -15,12 +16,12 @@ from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.packets.codes import NOMINAL_OVERHEAD_BYTES, UDP_HEADER_BYTES
 from testbed.transport.uet.paths import DEFAULT_PATHS, PathKind
 
-PSNS_PER_MPR = 128
+PSNS_PER_MPR: Final = 128
 """MP_RANGE is `mpr` times this."""
-LARGEST_PAYLOAD = (1 << 14) - 1
+LARGEST_PAYLOAD: Final = (1 << 14) - 1
 """`payload_length` has 14 bits."""
-_MS = 1_000_000
-PSNS_OF_SECURE_PDC = 1 << 31
+_MS: Final = 1_000_000
+PSNS_OF_SECURE_PDC: Final = 1 << 31
 """An encrypted PDC must end before it has used so many PSNs (section 3.7)."""
 
 

@@ -10,6 +10,7 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Sequence
 from random import Random
+from typing import Final
 
 from testbed.transport.datagram import Incoming, Outgoing
 from testbed.transport.uet.addressing import FepAddress
@@ -45,12 +46,14 @@ from testbed.transport.uet.semantics.target import TargetSemantics
 from testbed.transport.uet.semantics.transfers import PdcTransfers, check_response
 from testbed.transport.uet.trace import Trace
 
-_CP_SYN = int(ControlFlag.SYN)
-_NACK_RUDI = int(NackFlag.RUDI)
-_REQ_SYN = int(RequestFlag.SYN)
-_MOST_CONTROL = 1 << 14
+_CP_SYN: Final = int(ControlFlag.SYN)
+_NACK_RUDI: Final = int(NackFlag.RUDI)
+_REQ_SYN: Final = int(RequestFlag.SYN)
+_NO_HEADER: Final = NextHeader.NONE
+_DEFAULT_RESPONSE: Final = int(ResponseOpcode.DEFAULT_RESPONSE)
+_MOST_CONTROL: Final = 1 << 14
 """Acknowledgements and the like that wait to be sent; who makes us want to send more loses them."""
-_BURST = 16
+_BURST: Final = 16
 """Packets of one PDC before the next one's turn."""
 
 
@@ -291,7 +294,7 @@ class Fep:
                 pdc.meet(request.spdcid, now)
             if pdc.unconfirmed_since >= 0:
                 self._targets.confirm(pdc)
-        if pdc.mode != mode:
+        if pdc.mode is not mode:
             self.table.refuse(NackCode.PDC_MODE_MISMATCH, request, incoming)
             return
         self._deliver(pdc, request, incoming, data, offset, now)
@@ -315,12 +318,12 @@ class Fep:
             self.count("stray-ack")
             return
         response: bytes | memoryview = b""
-        if ack.next_header != NextHeader.NONE:
+        if ack.next_header is not _NO_HEADER:
             if incoming.trimmed:
                 self.count("trimmed-ack")  # the response is what it is about: it will be asked for again
                 return
             response = data[offset:]
-            if not len(response) or response[0] & 0x3F != ResponseOpcode.DEFAULT_RESPONSE:
+            if not len(response) or response[0] & 0x3F != _DEFAULT_RESPONSE:
                 check_response(ack.next_header, data, offset)
         if pdc.unconfirmed_since >= 0 and ack.spdcid == pdc.remote_pdcid:
             self._targets.confirm(pdc)
@@ -416,9 +419,13 @@ class Fep:
     def next_timer(self) -> int | None:
         """Return when `handle_timer` is to be called; None for never."""
         timers = self._timers
-        while timers and timers[0][2].deadline != timers[0][0]:
+        deadline: int | None = None
+        while timers:
+            due, _, pdc = timers[0]
+            if pdc.deadline == due:
+                deadline = due
+                break
             heapq.heappop(timers)
-        deadline = timers[0][0] if timers else None
         other = self._rudi.next_timer()
         if other is not None and (deadline is None or other < deadline):
             deadline = other

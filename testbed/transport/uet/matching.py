@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from testbed.transport.uet.errors import UsageError
 
-TAG_LIMIT = 1 << 64
-INITIATOR_LIMIT = 1 << 160
+TAG_LIMIT: Final = 1 << 64
+INITIATOR_LIMIT: Final = 1 << 160
 """An initiator is an IP address and an initiator ID of 32 bits."""
-DEFAULT_MAX_POSTED = 1 << 16
-DEFAULT_MAX_UNEXPECTED = 4096
-DEFAULT_MAX_UNEXPECTED_BYTES = 64 << 20
+DEFAULT_MAX_POSTED: Final = 1 << 16
+DEFAULT_MAX_UNEXPECTED: Final = 4096
+DEFAULT_MAX_UNEXPECTED_BYTES: Final = 64 << 20
 
 
 class PostedReceive:

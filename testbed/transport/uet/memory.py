@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntFlag
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from testbed.transport.uet.addressing import JOB_LIMIT
 from testbed.transport.uet.errors import UetError, UsageError
 from testbed.transport.uet.packets.codes import ReturnCode
 
-KEY_LIMIT = 1 << 64
-_KEY_TRIES = 64
+KEY_LIMIT: Final = 1 << 64
+_KEY_TRIES: Final = 64
 
 
 class Access(IntFlag):
@@ -29,9 +29,9 @@ class Access(IntFlag):
     REMOTE_ATOMIC = 0x08
 
 
-_ALL_ACCESS = 0x0F
+_ALL_ACCESS: Final = 0x0F
 # The `&` of IntFlag costs more than all the rest of `MemoryTable.resolve`; membership of a set costs 30 ns.
-_PERMITTED = tuple(
+_PERMITTED: Final = tuple(
     frozenset(asked for asked in range(_ALL_ACCESS + 1) if asked & ~granted == 0) for granted in range(_ALL_ACCESS + 1)
 )
 

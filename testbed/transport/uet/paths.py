@@ -12,27 +12,28 @@ from collections.abc import Sequence
 from enum import IntEnum, StrEnum
 from functools import lru_cache
 from random import Random
+from typing import Final
 
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.packets.codes import NackCode
 
-REROUTE_RTTS = 10
+REROUTE_RTTS: Final = 10
 """t_reroute: a single path that carries traffic is not changed more often than this."""
-DEAD_RTTS = 100
+DEAD_RTTS: Final = 100
 """An EV that timed out is avoided for so long. The specification: "longer" than a congested one; the figure is ours."""
-CONGESTED_RTTS = 1
+CONGESTED_RTTS: Final = 1
 """An EV that met congestion is not used again for at least this."""
-MAX_DRAWS = 4
+MAX_DRAWS: Final = 4
 """Random draws before an EV to be avoided is taken all the same."""
-MARK_SKIPS = 1
-NACK_SKIPS = 4
-MAX_SKIPS = 15
+MARK_SKIPS: Final = 1
+NACK_SKIPS: Final = 4
+MAX_SKIPS: Final = 15
 """Turns that an EV loses (`BitmapPaths`)."""
-REPS_RING = 8
+REPS_RING: Final = 8
 """EVs that REPS remembers."""
-FREEZE_RTTS = DEAD_RTTS
+FREEZE_RTTS: Final = DEAD_RTTS
 """How long REPS stays with what it remembers after a timeout."""
-EXPLORE_PACKETS = 16
+EXPLORE_PACKETS: Final = 16
 """Random EVs that REPS tries after that."""
 
 
@@ -53,7 +54,7 @@ class PathKind(StrEnum):
     REPS = "reps"
 
 
-DEFAULT_PATHS = PathKind.REPS.value
+DEFAULT_PATHS: Final = PathKind.REPS.value
 
 
 def judge_nack(code: NackCode, marked: bool) -> PathFeedback:

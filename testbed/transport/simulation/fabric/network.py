@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ipaddress import IPv4Address
 from random import Random
+from typing import Final
 
 from testbed.transport.simulation.errors import ConfigurationError
-from testbed.transport.simulation.events import Handler
+from testbed.transport.simulation.events import Actor
 from testbed.transport.simulation.fabric.nic import NicHost
 from testbed.transport.simulation.fabric.port import OutputPort
 from testbed.transport.simulation.fabric.settings import FabricPortSettings, SwitchSettings
@@ -17,13 +18,13 @@ from testbed.transport.simulation.host import Endpoint
 from testbed.transport.simulation.link import Line, LinkSettings
 from testbed.transport.simulation.network import Network
 
-UET_PORT = 4793
+UET_PORT: Final = 4793
 """The UDP port that endpoints listen on (UE Specification 1.0, section 3.5.3), which switches hash."""
 
 
 class FabricNetwork(Network):
     """Hosts have IPv4 addresses, one for each NIC. `overhead_bytes` is what a datagram costs on the wire beside its
-    payload.
+    payload; `host` is what NICs are made of.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class FabricNetwork(Network):
         seed: int = 0,
         overhead_bytes: int = WIRE_OVERHEAD_BYTES,
         destination_port: int = UET_PORT,
+        host: type[NicHost] = NicHost,
     ) -> None:
         super().__init__((), seed=seed)
         self.overhead_bytes = overhead_bytes
@@ -50,7 +52,7 @@ class FabricNetwork(Network):
         self.nics: dict[str, NicHost] = {}
         self._nic_behind: dict[str, NicHost] = {}
         for number, endpoint in enumerate(endpoints):
-            nic = NicHost(number, endpoint, self.events, numbers, addresses, overhead_bytes)
+            nic = host(number, endpoint, self.events, numbers, addresses, overhead_bytes)
             self.hosts[endpoint.address] = self.nics[endpoint.address] = nic
 
     # --- building ----------------------------------------------------------------------------------------
@@ -108,16 +110,16 @@ class FabricNetwork(Network):
         ports = tuple(self.outputs[name] for name in lines)
         self.fabric_switches[switch].routes[self.nics[destination].number] = ports
 
-    def _input(self, name: str, target: str, settings: FabricPortSettings) -> Handler:
+    def _input(self, name: str, target: str, settings: FabricPortSettings) -> Actor:
         nic = self.nics.get(target)
         if nic is not None:
             nic.arrivals = Arrivals(settings)
             self._nic_behind[name] = nic
-            return nic.arrive
+            return nic
         if target not in self.fabric_switches:
             raise ConfigurationError(f"there is no node {target}")
         found = self.inputs[name] = InputPort(name, self.fabric_switches[target], settings, self.events)
-        return found.arrive
+        return found
 
     # --- looking -----------------------------------------------------------------------------------------
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from testbed.transport.datagram import Incoming
+from testbed.transport.datagram import Incoming, Outgoing
 from testbed.transport.simulation.errors import ContractError
 from testbed.transport.simulation.events import Events
 from testbed.transport.simulation.fabric.port import OutputPort
 from testbed.transport.simulation.fabric.switch import Arrivals
 from testbed.transport.simulation.frame import Frame
 from testbed.transport.simulation.host import Endpoint, Host
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 new_tuple: Final[Callable[..., Any]] = tuple.__new__
 AHEAD_PACKETS: Final = 8
@@ -38,14 +41,15 @@ class NicHost(Host):
         overhead_bytes: int,
     ) -> None:
         super().__init__(number, endpoint, events, numbers, addresses)
-        self.overhead_bytes = overhead_bytes
+        self.overhead_bytes: i64 = overhead_bytes
         self.port: OutputPort | None = None
         self.arrivals: Arrivals | None = None
         self.completions: deque[Any] = deque()
         self.on_completions: Callable[[], None] = ignore_endings
 
-    def arrive(self, now: int, frame: Frame) -> None:
+    def act(self, now: i64, frame: Frame | None) -> None:
         """A frame has come in whole."""
+        assert frame is not None
         arrivals = self.arrivals
         if arrivals is not None:
             arrivals.count(frame)
@@ -60,10 +64,10 @@ class NicHost(Host):
         incoming: Incoming = new_tuple(
             Incoming, (self.addresses[frame.source], frame.entropy, data, frame.ce, length, frame.last_hop)
         )
-        self.endpoint.receive((incoming,), now)
+        self._receive(incoming, now)
         self._continue(now)
 
-    def ask(self, now: int) -> None:
+    def ask(self, now: i64) -> None:
         """The line is free."""
         if self.alive:
             self._pull(now)
@@ -72,7 +76,7 @@ class NicHost(Host):
             if self.completions:
                 self.on_completions()
 
-    def _continue(self, now: int) -> None:
+    def _continue(self, now: i64) -> None:
         self._events.acted = True
         self.last_active = now
         self._pull(now)
@@ -80,12 +84,17 @@ class NicHost(Host):
         if self.completions:
             self.on_completions()
 
-    def _pull(self, now: int) -> None:
+    def _receive(self, incoming: Incoming, now: int) -> None:
+        self.endpoint.receive((incoming,), now)
+
+    def _transmit(self, now: int) -> list[Outgoing]:
+        return self.endpoint.transmit(now, 1)
+
+    def _pull(self, now: i64) -> None:
         port = self.port
         assert port is not None
-        endpoint = self.endpoint
         while not port.draining and port.free <= now and port.waiting < AHEAD_PACKETS:
-            batch = endpoint.transmit(now, 1)
+            batch = self._transmit(now)
             if not batch:
                 return
             if len(batch) > 1:
@@ -97,6 +106,6 @@ class NicHost(Host):
             if destination < 0:
                 self.unroutable += 1
                 continue
-            frame = Frame(self.number, destination, outgoing.entropy, int(outgoing.priority), data)
+            frame = Frame(self.number, destination, outgoing.entropy, outgoing.priority, data)
             frame.wire_bytes = len(data) + self.overhead_bytes
             port.offer(now, frame, None)

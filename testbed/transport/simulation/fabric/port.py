@@ -6,11 +6,10 @@ A packet leaves its queue's account as its serialisation begins. The rules are t
 
 from __future__ import annotations
 
-from collections import deque
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from testbed.transport.simulation.events import Events, Handler
+from testbed.transport.simulation.events import Actor, Events
 from testbed.transport.simulation.fabric.settings import (
     ClassSettings,
     FabricPortSettings,
@@ -19,6 +18,8 @@ from testbed.transport.simulation.frame import WIRE_OVERHEAD_BYTES, Frame
 from testbed.transport.simulation.link import Line
 
 if TYPE_CHECKING:
+    from mypy_extensions import i64
+
     from testbed.transport.simulation.fabric.nic import NicHost
     from testbed.transport.simulation.fabric.switch import HeldAccount, InputPort, SharedBuffer
 
@@ -35,6 +36,8 @@ class ClassQueue:
     """The queue of a class at a port, and what was counted of it. Amounts are packets and bytes on the wire."""
 
     __slots__ = (
+        "_first",
+        "_last",
         "alpha",
         "bytes",
         "ce_packets",
@@ -48,7 +51,6 @@ class ClassQueue:
         "enqueued_packets",
         "forwarded_bytes",
         "forwarded_packets",
-        "frames",
         "in_bytes",
         "in_packets",
         "kmax_bytes",
@@ -78,60 +80,80 @@ class ClassQueue:
     )
 
     def __init__(self, settings: ClassSettings, port: FabricPortSettings) -> None:
-        self.priority = settings.priority
+        self.priority: i64 = settings.priority
         self.strict = settings.strict
-        self.quantum_bytes = settings.quantum_bytes
+        self.quantum_bytes: i64 = settings.quantum_bytes
         self.lossless = settings.lossless
-        self.limit_bytes = settings.limit_bytes
-        self.reserved_bytes = settings.reserved_bytes
+        self.limit_bytes: i64 = settings.limit_bytes
+        self.reserved_bytes: i64 = settings.reserved_bytes
         self.alpha = settings.alpha
         self.ecn = settings.kmin_bytes >= 0
-        self.kmin_bytes = settings.kmin_bytes
-        self.kmax_bytes = settings.kmax_bytes
+        self.kmin_bytes: i64 = settings.kmin_bytes
+        self.kmax_bytes: i64 = settings.kmax_bytes
         self.pmax = settings.pmax
         self.drop_non_ect = settings.drop_non_ect
         self.mark_at_dequeue = settings.mark_at_dequeue
         self.trims = port.trimming and not settings.strict and not settings.lossless
-        self.frames: deque[Frame] = deque()
-        self.bytes = 0
-        self.max_bytes = 0
-        self.deficit = settings.quantum_bytes
+        self._first: Frame | None = None
+        self._last: Frame | None = None
+        self.bytes: i64 = 0
+        self.max_bytes: i64 = 0
+        self.deficit: i64 = settings.quantum_bytes
         self.paused = False
         """Its peer has asked for a pause."""
-        self.paused_since = 0
-        self.paused_ns = 0
+        self.paused_since: i64 = 0
+        self.paused_ns: i64 = 0
         """Of pauses that are over."""
-        self.pauses = 0
-        self.in_packets = 0
-        self.in_bytes = 0
-        self.enqueued_packets = 0
-        self.enqueued_bytes = 0
-        self.out_packets = 0
-        self.out_bytes = 0
-        self.forwarded_packets = 0
-        self.forwarded_bytes = 0
-        self.ce_packets = 0
+        self.pauses: i64 = 0
+        self.in_packets: i64 = 0
+        self.in_bytes: i64 = 0
+        self.enqueued_packets: i64 = 0
+        self.enqueued_bytes: i64 = 0
+        self.out_packets: i64 = 0
+        self.out_bytes: i64 = 0
+        self.forwarded_packets: i64 = 0
+        self.forwarded_bytes: i64 = 0
+        self.ce_packets: i64 = 0
         """Marked here."""
-        self.ect_packets = 0
-        self.trimmed_packets = 0
-        self.trimmed_bytes = 0
-        self.wred_packets = 0
-        self.wred_bytes = 0
+        self.ect_packets: i64 = 0
+        self.trimmed_packets: i64 = 0
+        self.trimmed_bytes: i64 = 0
+        self.wred_packets: i64 = 0
+        self.wred_bytes: i64 = 0
         self.drops_packets = [0, 0, 0, 0]
         """By cause: `DROP_TAIL`, `DROP_BUFFER`, `DROP_HEADROOM`."""
         self.drops_bytes = [0, 0, 0, 0]
         self.packets_by_bin = [0] * port.curve_bins
         self.marked_by_bin = [0] * port.curve_bins
 
+    def put(self, frame: Frame) -> None:
+        """Let a packet wait behind all others."""
+        last = self._last
+        if last is None:
+            self._first = frame
+        else:
+            last.next = frame
+        self._last = frame
 
-class OutputPort:
+    def take(self) -> Frame:
+        """Take the packet that has waited longest; there must be one."""
+        frame = self._first
+        assert frame is not None
+        self._first = behind = frame.next
+        if behind is None:
+            self._last = None
+        else:
+            frame.next = None
+        return frame
+
+
+class OutputPort(Actor):
     """The port in front of a line. A NIC's has a `host`, which is asked for more as the line becomes free."""
 
     __slots__ = (
         "_bins_to_kmax",
         "_by_kind",
         "_curve_bins",
-        "_drain_handler",
         "_events",
         "_random",
         "_strict",
@@ -165,26 +187,24 @@ class OutputPort:
         """The memory of its switch; None: it is a NIC's, or its switch has no bound."""
         self.host: NicHost | None = None
         self.queues = tuple(ClassQueue(item, settings) for item in settings.classes)
-        self.trim_bytes = settings.trim_bytes
-        self.overhead_bytes = overhead_bytes
-        self.free = 0
+        self.trim_bytes: i64 = settings.trim_bytes
+        self.overhead_bytes: i64 = overhead_bytes
+        self.free: i64 = 0
         """When the line is free."""
         self.draining = False
         """An event to serve the queues is scheduled."""
-        self.waiting = 0
+        self.waiting: i64 = 0
         """Packets in all queues."""
         by_priority = {queue.priority: queue for queue in self.queues}
         self._by_kind = tuple(by_priority[priority] for priority in settings.priority_of)
         ranked = sorted(self.queues, key=lambda queue: -queue.priority)
         self._strict = tuple(queue for queue in ranked if queue.strict)
         self._weighted = tuple(queue for queue in ranked if not queue.strict)
-        self._turn = 0
+        self._turn: i64 = 0
         """Which of the weighted classes is next."""
-        self._curve_bins = settings.curve_bins
-        self._bins_to_kmax = settings.bins_to_kmax
+        self._curve_bins: i64 = settings.curve_bins
+        self._bins_to_kmax: i64 = settings.bins_to_kmax
         self._events = events
-        self._drain_handler: Handler = self.drain
-        """Bound once: a bound method is an object that would be made for every event."""
         self._random = random
 
     def queue_of(self, priority: int) -> ClassQueue:
@@ -196,24 +216,25 @@ class OutputPort:
 
     # --- packets come ------------------------------------------------------------------------------------
 
-    def offer(self, now: int, frame: Frame, source: InputPort | None) -> None:
+    def offer(self, now: i64, frame: Frame, source: InputPort | None) -> None:
         """Send, queue, mark, cut or drop a packet that came in at `source`; None: the host's own."""
         queue = self._by_kind[frame.kind]
         size = frame.wire_bytes
-        if queue.trims and len(frame.data) > self.trim_bytes:
-            account = None
-            verdict = self._admission(queue, size, queue.reserved_bytes, None)
-            if verdict != ADMIT:
-                queue.trimmed_packets += 1
-                frame.trim(self.trim_bytes, False)
-                frame.wire_bytes = self.trim_bytes + self.overhead_bytes
-                frame.kind = TRIMMED
-                queue.trimmed_bytes += size - frame.wire_bytes
-                size = frame.wire_bytes
-                queue = self._by_kind[TRIMMED]
+        if (
+            queue.trims
+            and len(frame.data) > self.trim_bytes
+            and self._admission(queue, size, queue.reserved_bytes, None) != ADMIT
+        ):
+            queue.trimmed_packets += 1
+            frame.trim(self.trim_bytes, False)
+            frame.wire_bytes = self.trim_bytes + self.overhead_bytes
+            frame.kind = TRIMMED
+            queue.trimmed_bytes += size - frame.wire_bytes
+            size = frame.wire_bytes
+            queue = self._by_kind[TRIMMED]
         queue.in_packets += 1
         queue.in_bytes += size
-        account = None
+        account: HeldAccount | None = None
         if source is not None:
             account = source.accounts[queue.priority]
             queue.forwarded_packets += 1
@@ -237,7 +258,7 @@ class OutputPort:
             self._send(now, queue, frame, size)
             return
         queue.bytes = held
-        queue.frames.append(frame)
+        queue.put(frame)
         self.waiting += 1
         buffer = self.buffer
         if buffer is not None:
@@ -248,9 +269,9 @@ class OutputPort:
             account.charge(now, size)
         if not self.draining and not queue.paused:
             self.draining = True
-            self._events.schedule(self.free, self._drain_handler)
+            self._events.put(self.free, self, None)
 
-    def _admission(self, queue: ClassQueue, size: int, margin: int, account: HeldAccount | None) -> int:
+    def _admission(self, queue: ClassQueue, size: i64, margin: i64, account: HeldAccount | None) -> i64:
         """Decide whether a packet may wait. `margin` are bytes that must stay free beyond it."""
         if queue.lossless and account is not None:
             return DROP_HEADROOM if account.bytes + size > account.hold_bytes else ADMIT
@@ -262,11 +283,11 @@ class OutputPort:
         buffer = self.buffer
         if queue.alpha > 0 and buffer is not None and buffer.size_bytes:
             available = buffer.size_bytes - buffer.used_bytes
-            if size > available or held > available * queue.alpha:
+            if size > available or float(held) > float(available) * queue.alpha:
                 return DROP_BUFFER
         return ADMIT
 
-    def _mark_arrival(self, queue: ClassQueue, frame: Frame, size: int, ect: bool) -> bool:
+    def _mark_arrival(self, queue: ClassQueue, frame: Frame, size: i64, ect: bool) -> bool:
         """Mark a packet as it comes, by what waits before it. False: it may not be marked and is dropped instead."""
         depth = queue.bytes
         if not ect:
@@ -290,15 +311,15 @@ class OutputPort:
             queue.packets_by_bin[place] += 1
         return True
 
-    def _is_hit(self, queue: ClassQueue, depth: int) -> bool:
+    def _is_hit(self, queue: ClassQueue, depth: i64) -> bool:
         if depth <= queue.kmin_bytes:
             return False
         if depth >= queue.kmax_bytes:
             return True
-        probability = queue.pmax * (depth - queue.kmin_bytes) / (queue.kmax_bytes - queue.kmin_bytes)
-        return self._random.random() < probability
+        share = queue.pmax * float(depth - queue.kmin_bytes) / float(queue.kmax_bytes - queue.kmin_bytes)
+        return self._random.random() < share
 
-    def _bin_of(self, queue: ClassQueue, depth: int) -> int:
+    def _bin_of(self, queue: ClassQueue, depth: i64) -> i64:
         last = self._curve_bins - 1
         if not queue.kmax_bytes:
             return last
@@ -307,7 +328,7 @@ class OutputPort:
 
     # --- packets go --------------------------------------------------------------------------------------
 
-    def drain(self, now: int, _: object) -> None:
+    def act(self, now: i64, frame: Frame | None) -> None:
         """Serve the queues: the line is free, or a class that was paused may go on."""
         queue = self._next_queue() if self.waiting else None
         if queue is None:
@@ -316,7 +337,7 @@ class OutputPort:
             if host is not None:
                 host.ask(now)
             return
-        frame = queue.frames.popleft()
+        frame = queue.take()
         size = frame.wire_bytes
         self.waiting -= 1
         queue.bytes -= size
@@ -334,7 +355,7 @@ class OutputPort:
             account.discharge(now, size)
         self._send(now, queue, frame, size)
 
-    def _send(self, now: int, queue: ClassQueue, frame: Frame, size: int) -> None:
+    def _send(self, now: i64, queue: ClassQueue, frame: Frame, size: i64) -> None:
         queue.out_packets += 1
         queue.out_bytes += size
         if frame.curve_bin >= 0 and not frame.ce:
@@ -342,7 +363,7 @@ class OutputPort:
         self.free = self.line.send(now, frame)
         self.draining = self.waiting > 0 or self.host is not None
         if self.draining:
-            self._events.schedule(self.free, self._drain_handler)
+            self._events.put(self.free, self, None)
 
     def _mark_departure(self, queue: ClassQueue, frame: Frame) -> None:
         """Mark a packet as it goes, by what stays behind it."""
@@ -390,7 +411,7 @@ class OutputPort:
         queue.paused_ns += now - queue.paused_since
         if not self.draining:
             self.draining = True
-            self._events.schedule(self.free, self._drain_handler)
+            self._events.put(self.free, self, None)
 
     def paused_ns(self, priority: int, now: int) -> int:
         """How long a priority has been paused, with a pause that lasts."""

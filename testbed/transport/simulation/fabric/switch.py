@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from testbed.transport.simulation.errors import ConfigurationError
-from testbed.transport.simulation.events import Events, Handler
+from testbed.transport.simulation.events import Actor, Events, Handler
 from testbed.transport.simulation.fabric.port import OutputPort
 from testbed.transport.simulation.fabric.settings import (
     PRIORITIES,
@@ -20,6 +20,9 @@ from testbed.transport.simulation.fabric.settings import (
     SwitchSettings,
 )
 from testbed.transport.simulation.frame import Frame
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 WORD: Final = (1 << 64) - 1
 HALF: Final = (1 << 32) - 1
@@ -57,9 +60,9 @@ class SharedBuffer:
     __slots__ = ("max_bytes", "size_bytes", "used_bytes")
 
     def __init__(self, size_bytes: int) -> None:
-        self.size_bytes = size_bytes
-        self.used_bytes = 0
-        self.max_bytes = 0
+        self.size_bytes: i64 = size_bytes
+        self.used_bytes: i64 = 0
+        self.max_bytes: i64 = 0
 
 
 class HeldAccount:
@@ -83,27 +86,27 @@ class HeldAccount:
     )
 
     def __init__(self, settings: ClassSettings, events: Events) -> None:
-        self.priority = settings.priority
-        self.xoff_bytes = settings.xoff_bytes
-        self.xon_bytes = settings.xon_bytes
-        self.hold_bytes = settings.hold_bytes
-        self.bytes = 0
-        self.max_bytes = 0
+        self.priority: i64 = settings.priority
+        self.xoff_bytes: i64 = settings.xoff_bytes
+        self.xon_bytes: i64 = settings.xon_bytes
+        self.hold_bytes: i64 = settings.hold_bytes
+        self.bytes: i64 = 0
+        self.max_bytes: i64 = 0
         self.xoff = False
-        self.xoff_sent = 0
-        self.xon_sent = 0
+        self.xoff_sent: i64 = 0
+        self.xon_sent: i64 = 0
         self._events = events
         self._pause_handler: Handler = self._pause
         self._resume_handler: Handler = self._resume
         self._upstream: OutputPort | None = None
-        self._delay_ns = 0
+        self._delay_ns: i64 = 0
 
     def pauses(self, upstream: OutputPort, delay_ns: int) -> None:
         """Have pauses take effect at the port that sends here, `delay_ns` after they were asked for."""
         self._upstream = upstream
         self._delay_ns = delay_ns
 
-    def charge(self, now: int, size: int) -> None:
+    def charge(self, now: i64, size: i64) -> None:
         """A packet waits in the switch."""
         self.bytes = held = self.bytes + size
         self.max_bytes = max(self.max_bytes, held)
@@ -113,7 +116,7 @@ class HeldAccount:
             if self._upstream is not None:
                 self._events.schedule(now + self._delay_ns, self._pause_handler)
 
-    def discharge(self, now: int, size: int) -> None:
+    def discharge(self, now: i64, size: i64) -> None:
         """A packet has left the switch."""
         self.bytes = held = self.bytes - size
         if self.xoff and held <= self.xon_bytes:
@@ -137,9 +140,9 @@ class ArrivalCount:
     __slots__ = ("bytes", "ce_packets", "packets")
 
     def __init__(self) -> None:
-        self.packets = 0
-        self.bytes = 0
-        self.ce_packets = 0
+        self.packets: i64 = 0
+        self.bytes: i64 = 0
+        self.ce_packets: i64 = 0
 
 
 class Arrivals:
@@ -174,14 +177,16 @@ class FabricSwitch:
         "name",
         "routes",
         "seed",
+        "spray_seed",
     )
 
     def __init__(
         self, name: str, settings: SwitchSettings, addresses: list[bytes], destination_port: int, random: Random
     ) -> None:
         self.name = name
-        self.balancing = int(settings.balancing)
+        self.balancing: i64 = settings.balancing
         self.seed = settings.seed
+        self.spray_seed: i64 = settings.seed & HALF
         self.buffer = SharedBuffer(settings.buffer_bytes)
         self.routes: list[tuple[OutputPort, ...]] = [() for _ in addresses]
         """By the number of the destination host."""
@@ -221,7 +226,7 @@ class FabricSwitch:
         return flow_hash(source, destination, frame.entropy, self._destination_port, self.seed)
 
 
-class InputPort:
+class InputPort(Actor):
     """Where packets come into a switch: counts them and hands them to an output port."""
 
     __slots__ = ("_sprayed", "_switch", "accounts", "arrivals", "name")
@@ -229,15 +234,16 @@ class InputPort:
     def __init__(self, name: str, switch: FabricSwitch, settings: FabricPortSettings, events: Events) -> None:
         self.name = name
         self._switch = switch
-        self._sprayed = 0
+        self._sprayed: i64 = 0
         self.arrivals = Arrivals(settings)
         own = {item.priority: item for item in settings.classes}
         lossy = [ClassSettings(priority=priority) for priority in range(PRIORITIES)]
         self.accounts = [HeldAccount(own.get(item.priority, item), events) for item in lossy]
         """By the priority of the queue that a packet waits in."""
 
-    def arrive(self, now: int, frame: Frame) -> None:
+    def act(self, now: i64, frame: Frame | None) -> None:
         """A packet has come in whole."""
+        assert frame is not None
         self.arrivals.count(frame)
         switch = self._switch
         ports = switch.routes[frame.destination]
@@ -249,7 +255,7 @@ class InputPort:
         elif switch.balancing == SPRAY:
             number = self._sprayed
             self._sprayed = number + 1
-            place = (number * SPRAY_STEP + switch.seed) & HALF
+            place = (number * SPRAY_STEP + switch.spray_seed) & HALF
             ports[(place * count) >> 32].offer(now, frame, self)
         elif switch.balancing == FLOWLET:
             ports[switch.choose_flowlet(now, frame, count)].offer(now, frame, self)

@@ -9,25 +9,27 @@ nothing at last hops; a destination here is told nothing, but sees what is carri
 
 from __future__ import annotations
 
-MARK_GAIN = 0.5
+from typing import Final
+
+MARK_GAIN: Final = 0.5
 """Weight of the latest interval in the mean share of marked packets."""
-MARK_TARGET = 0.3
+MARK_TARGET: Final = 0.3
 """Marked packets up to this share are no reason to grant less."""
-MARK_DECREASE = 0.5
+MARK_DECREASE: Final = 0.5
 """Of the share, for each marked packet of all beyond the target."""
-INCREASE = 0.01
+INCREASE: Final = 0.01
 """Of the link's rate, in an interval without a decrease; doubled with each one in a row, if that has no mark."""
-MOST_DOUBLINGS = 3
+MOST_DOUBLINGS: Final = 3
 """Ours: without a limit, the share rises within one round trip by more than the fabric's queues hold."""
-LEAST_SHARE = 0.01
-CARRIED_FLOOR = 0.8
+LEAST_SHARE: Final = 0.01
+CARRIED_FLOOR: Final = 0.8
 """A decrease does not go below this part of the most that was carried lately. (The simulator's: of what its fabric
 can carry.) Else it goes on while the queues drain, and what they have drained to is a fabric that nobody uses."""
-CARRIED_DECAY = 0.95
+CARRIED_DECAY: Final = 0.95
 """What was the most that was carried counts so much less with each interval, for others may have come."""
-FULL_LINK = 0.9
+FULL_LINK: Final = 0.9
 """Marks are no reason to grant less while the link carries this part of its rate: they are the last hop's."""
-_MOST_MISSED = 100
+_MOST_MISSED: Final = 100
 """After so many intervals without an arrival, nothing is left of what was before."""
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from testbed.transport.uet.congestion.controller import Controller, with_window
 from testbed.transport.uet.congestion.window import Window
 
-CONTROLLER: Controller = Controller(
+CONTROLLER: Final[Controller] = Controller(
     name="none",
     description="a window of 1.5 bandwidth-delay products that nothing moves",
     make=with_window(lambda config, now: Window(config.max_wnd_bytes, config.mtu_bytes)),

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from testbed.transport.uet.congestion.controller import Controller, with_window
 from testbed.transport.uet.congestion.window import Window
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.packets.codes import NackCode
 
-BASE_BDP_BYTES = 150_000
+BASE_BDP_BYTES: Final = 150_000
 """base_BDP: 100 Gbit/s over 12 us."""
-REFERENCE_RTT_NS = 12_000
+REFERENCE_RTT_NS: Final = 12_000
 """The round trip for which the constants of table 3-76 are given."""
-ZERO_DELAY_PARTS = 12
+ZERO_DELAY_PARTS: Final = 12
 """A queueing delay below 1/12 of the base RTT is "about zero": the simulator's 1 us at the reference round trip."""
-UNMARKED_SAMPLE_RTTS = 0.25
+UNMARKED_SAMPLE_RTTS: Final = 0.25
 """What an unmarked delay above the target adds to the average instead of itself, in base RTTs (simulator)."""
-LEAST_BASE_RTT = 1 / 8
+LEAST_BASE_RTT: Final = 1 / 8
 """The least share of config_base_rtt that base_rtt can shrink to."""
-PEND_SHIFT = 7
+PEND_SHIFT: Final = 7
 """Rcv_Cwnd_Pend counts 1/128 (table 3-74)."""
 
 
@@ -363,7 +364,7 @@ class Nscc(Window):
             self._saved_cwnd = 0.0
 
 
-CONTROLLER: Controller = Controller(
+CONTROLLER: Final[Controller] = Controller(
     name="nscc",
     description="network-signalled: the source moves a window by queueing delay and ECN marks",
     make=with_window(Nscc),

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 from math import ceil
+from typing import Final
 
 from testbed.transport.datagram import Incoming
 from testbed.transport.uet.congestion.context import CongestionContext
@@ -18,29 +19,29 @@ from testbed.transport.uet.congestion.controller import Controller
 from testbed.transport.uet.congestion.grant_share import GrantShare
 from testbed.transport.uet.congestion.nscc import Nscc, NsccConfig
 
-CREDIT_UNIT_BYTES = 256
+CREDIT_UNIT_BYTES: Final = 256
 """Unit of credit and credit_target on the wire."""
-CREDIT_MASK = 0xFFFFFF
+CREDIT_MASK: Final = 0xFFFFFF
 """Both are counters of 24 bits that wrap."""
-CREDIT_HALF = 0x800000
+CREDIT_HALF: Final = 0x800000
 """A counter that seems to have moved this far or further has moved back: it is an old one."""
-CREDIT_SHIFT = 8
+CREDIT_SHIFT: Final = 8
 """The counter is in the upper 24 bits of a CREDIT packet's payload, as in the credit state of an ACK (table 3-75);
 credit_target in the lower 24 of a CREDIT_REQ's, as in a request (behind ccc_id). The notes on table 3-38 give the
 widths only, and no public implementation reads either."""
-MTUS_PER_GRANT = 4
-GRANT_RATE = 0.99
+MTUS_PER_GRANT: Final = 4
+GRANT_RATE: Final = 0.99
 """Share of the link rate that is granted, so that no queue builds up before the last hop."""
-MIN_GRANT_SPACING_BYTES = 1024
+MIN_GRANT_SPACING_BYTES: Final = 1024
 """A smaller grant takes the time of one of this size, or small demands would become a storm of control packets."""
-MAX_BURST_GRANTS = 8
+MAX_BURST_GRANTS: Final = 8
 """Grants of one call, however late it comes."""
-MAX_WNDS_AHEAD = 8
+MAX_WNDS_AHEAD: Final = 8
 """A source asks for no more credit than its MaxWnd, which may be larger than the destination's."""
-CREDIT_TIMEOUT_RTTS = 5
+CREDIT_TIMEOUT_RTTS: Final = 5
 """A blocked source asks again after this many base RTTs without credit."""
 
-MAX_DOUBLINGS = 6
+MAX_DOUBLINGS: Final = 6
 """Of that time, while requests bring nothing."""
 
 
@@ -335,13 +336,13 @@ def _credit(config: NsccConfig, now: int) -> CreditSource:
     return CreditSource(int(config.max_wnd_bytes), config.mtu_bytes, config.base_rtt_ns, now)
 
 
-CONTROLLER: Controller = Controller(
+CONTROLLER: Final[Controller] = Controller(
     name="rccc",
     description="receiver-credited: the destination grants credit at its link's rate",
     make=lambda config, now: CongestionContext(None, _credit(config, now)),
     grants_credit=True,
 )
-WITH_NSCC: Controller = Controller(
+WITH_NSCC: Final[Controller] = Controller(
     name="both",
     description="nscc and rccc: a source sends what both permit",
     make=lambda config, now: CongestionContext(Nscc(config, now), _credit(config, now)),

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Final
 
 from testbed.transport.uet.congestion import none, nscc, rccc
 from testbed.transport.uet.congestion.context import CongestionContext
 from testbed.transport.uet.congestion.controller import Controller
 
-CONTROLLERS: Mapping[str, Controller] = MappingProxyType(
+CONTROLLERS: Final[Mapping[str, Controller]] = MappingProxyType(
     {
         one.name: one
         for one in (
@@ -25,7 +26,7 @@ CONTROLLERS: Mapping[str, Controller] = MappingProxyType(
 )
 """In the order in which they are listed."""
 
-DEFAULT_CONTROLLER = nscc.CONTROLLER.name
+DEFAULT_CONTROLLER: Final = nscc.CONTROLLER.name
 
 
 def make_context(name: str, config: nscc.NsccConfig, now: int) -> CongestionContext:

@@ -10,19 +10,20 @@ PDCID that our ACK told. An initiator of ours probes as soon as it has heard tha
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Final
 
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.delivery.pdc import Pdc
 from testbed.transport.uet.delivery.start_psn import EarlierPdc, Identity
 
-MOST_UNCONFIRMED = 1024
+MOST_UNCONFIRMED: Final = 1024
 """Some 10 KB each. With so many, who is not known has to show first that he hears us."""
 MOST_RESPONSES_UNCONFIRMED = 1 << 13
 """What the unconfirmed PDCs there are share, some 200 bytes each. The earlier ones had more: 1024 PDCs, opened one
 after the other, keep 7.5 times as many (the 1024th harmonic number)."""
-_LOOKED_AT = 64
+_LOOKED_AT: Final = 64
 """PDCs among which one is chosen to be closed."""
-_DOUBT_RTTS = 16
+_DOUBT_RTTS: Final = 16
 """How long an initiator that may have begun anew has to answer for its old PDC, in base RTTs."""
 
 
@@ -97,7 +98,7 @@ class TargetTable:
 
     @property
     def oldest_unconfirmed(self) -> Pdc | None:
-        return next(iter(self._unconfirmed.values()), None)
+        return next(iter(self._unconfirmed.values())) if self._unconfirmed else None
 
     @property
     def crowded(self) -> bool:

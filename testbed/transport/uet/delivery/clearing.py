@@ -51,7 +51,7 @@ class Clearing:
                 self.last_held = psn
             return
         for packet in self._window:
-            if packet.state == PacketState.SACKED and not packet.asked and self.pins(packet):
+            if packet.state is PacketState.SACKED and not packet.asked and self.pins(packet):
                 self.ask(packet, now)
 
     def pins(self, packet: TxPacket) -> bool:

@@ -5,7 +5,7 @@ Source: UE Specification 1.0, section 3.6.14; the timing is that of the UEC simu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from testbed.transport.uet.packets.codes import ControlType
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from testbed.transport.uet.delivery.pdc import Pdc
     from testbed.transport.uet.delivery.sender import Sender
 
-_MESSAGES_SEEN = 32
+_MESSAGES_SEEN: Final = 32
 """Of the messages that wait, so many are looked at: with a window's worth of idle credit, that is enough to go on."""
 
 

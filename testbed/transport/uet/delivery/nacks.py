@@ -6,6 +6,7 @@ Source: UE Specification 1.0, table 3-58. The actions are confirmed by two sourc
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 from testbed.transport.uet.packets.codes import NackCode
 
@@ -21,10 +22,10 @@ class NackAction(Enum):
     IGNORE = "no action"
 
 
-TRIMMING = frozenset({NackCode.TRIMMED, NackCode.TRIMMED_LASTHOP})
+TRIMMING: Final = frozenset({NackCode.TRIMMED, NackCode.TRIMMED_LASTHOP})
 """A switch has trimmed the packet, which its target never refused: these count towards no limit."""
 
-NACK_ACTIONS: dict[NackCode, NackAction] = {
+NACK_ACTIONS: Final[dict[NackCode, NackAction]] = {
     NackCode.TRIMMED: NackAction.RETRANSMIT,
     NackCode.TRIMMED_LASTHOP: NackAction.RETRANSMIT,
     NackCode.TRIMMED_ACK: NackAction.IGNORE,  # of 1.0.2 and older; reserved since 1.0.3

@@ -6,7 +6,7 @@ until the first ACK tells the target's PDCID; the return direction has a PSN spa
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from testbed.transport.datagram import Incoming, Outgoing, Priority
 from testbed.transport.uet.config import PSNS_OF_SECURE_PDC, UetConfig
@@ -32,8 +32,8 @@ from testbed.transport.uet.packets.pds import ControlPacket
 from testbed.transport.uet.paths import PathSelector
 from testbed.transport.uet.trace import Trace
 
-_CP_AR = int(ControlFlag.AR)
-_CP_ISROD = int(ControlFlag.ISROD)
+_CP_AR: Final = int(ControlFlag.AR)
+_CP_ISROD: Final = int(ControlFlag.ISROD)
 
 
 class PdcOwner(Protocol):
@@ -457,7 +457,7 @@ class ControlSource:
         """Nobody waits for it."""
 
 
-REQUEST_TYPES = {
+REQUEST_TYPES: Final = {
     PdsType.RUD_REQ: Mode.RUD,
     PdsType.RUD_CC_REQ: Mode.RUD,
     PdsType.ROD_REQ: Mode.ROD,

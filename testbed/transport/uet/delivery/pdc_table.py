@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
-from typing import Protocol
+from typing import Final, Protocol
 
 from testbed.transport.datagram import Incoming
 from testbed.transport.uet.config import UetConfig
@@ -25,9 +25,9 @@ from testbed.transport.uet.packets.psn import psn_add
 from testbed.transport.uet.paths import PathKind, make_paths
 from testbed.transport.uet.peers import PeerCounters
 
-_NACK_RETX = int(NackFlag.RETX)
-_REQ_RETX = int(RequestFlag.RETX)
-_COUNTED = {code: code.name.lower().replace("_", "-") for code in NackCode}
+_NACK_RETX: Final = int(NackFlag.RETX)
+_REQ_RETX: Final = int(RequestFlag.RETX)
+_COUNTED: Final = {code: code.name.lower().replace("_", "-") for code in NackCode}
 
 PeerKey = tuple[str, int, Mode]
 """Address of a peer, job and mode: what an initiator finds its PDC by."""

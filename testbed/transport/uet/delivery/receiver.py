@@ -7,7 +7,7 @@ Source: UE Specification 1.0, sections 3.5.11 (ACK generation), 3.5.13 (response
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from testbed.transport.datagram import Incoming, Outgoing, Priority
 from testbed.transport.uet.delivery.tracker import ReceiveTracker, StoredResponse
@@ -31,26 +31,27 @@ from testbed.transport.uet.packets.psn import psn_distance
 if TYPE_CHECKING:
     from testbed.transport.uet.delivery.pdc import Pdc
 
-_ACK_MARKED = int(AckFlag.MARKED)
-_ACK_PROBE = int(AckFlag.PROBE)
-_ACK_REQ_CLEAR = int(AckFlag.REQ_CLEAR)
-_ACK_REQ_CLOSE = int(AckFlag.REQ_CLOSE)
-_ACK_RETX = int(AckFlag.RETX)
-_CP_AR = int(ControlFlag.AR)
-_CP_RETX = int(ControlFlag.RETX)
-_NACK_MARKED = int(NackFlag.MARKED)
-_NACK_RETX = int(NackFlag.RETX)
-_REQ_AR = int(RequestFlag.AR)
-_REQ_RETX = int(RequestFlag.RETX)
-_NOMINAL = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES
-_CONTROL = Priority.CONTROL
-_ACK_CC = PdsType.ACK_CC << 11
-_CC_CREDIT = CcType.CREDIT << 4
-_NACK = PdsType.NACK << 11
-_pack_ack_cc = ACK_CC.pack
-_pack_nack = NACK.pack
-_new = tuple.__new__  # a named tuple in half the time that its own constructor takes
-_OLDEST = -0x8000
+_ACK_MARKED: Final = int(AckFlag.MARKED)
+_ACK_PROBE: Final = int(AckFlag.PROBE)
+_ACK_REQ_CLEAR: Final = int(AckFlag.REQ_CLEAR)
+_ACK_REQ_CLOSE: Final = int(AckFlag.REQ_CLOSE)
+_ACK_RETX: Final = int(AckFlag.RETX)
+_CP_AR: Final = int(ControlFlag.AR)
+_CP_RETX: Final = int(ControlFlag.RETX)
+_NACK_MARKED: Final = int(NackFlag.MARKED)
+_NACK_RETX: Final = int(NackFlag.RETX)
+_REQ_AR: Final = int(RequestFlag.AR)
+_REQ_RETX: Final = int(RequestFlag.RETX)
+_NOMINAL: Final = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES
+_CONTROL: Final = Priority.CONTROL
+_ROD: Final = Mode.ROD
+_ACK_CC: Final = PdsType.ACK_CC << 11
+_CC_CREDIT: Final = CcType.CREDIT << 4
+_NACK: Final = PdsType.NACK << 11
+_pack_ack_cc: Final = ACK_CC.pack
+_pack_nack: Final = NACK.pack
+_new: Final = tuple.__new__  # a named tuple in half the time that its own constructor takes
+_OLDEST: Final = -0x8000
 """An ACK cannot name a PSN further behind, and no sender has one under way that is."""
 
 
@@ -149,7 +150,7 @@ class Receiver:
             pdc.count("no-room-for-responses")
             self.nack(NackCode.NO_GTD_DEL_AVAIL, request, incoming)
             return
-        if ahead > 1 and pdc.mode == Mode.ROD:
+        if ahead > 1 and pdc.mode is _ROD:
             pdc.count("rod-out-of-order")
             if self._nacked_at != tracker.contiguous or flags & _REQ_RETX:
                 self._nacked_at = tracker.contiguous
@@ -203,7 +204,7 @@ class Receiver:
         if ahead > self._pdc.config.mp_range:
             return False
         if ahead > 0 and not self.tracker.has(packet.psn):
-            if ahead > 1 and self._pdc.mode == Mode.ROD:
+            if ahead > 1 and self._pdc.mode is _ROD:
                 return False
             fresh = self.tracker.add(packet.psn)
             self.rcvd_bytes += len(incoming.data) + _NOMINAL

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from typing import Final
 
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.delivery.round_trips import LONGEST_RTO_NS
 from testbed.transport.uet.delivery.window import PacketState, TxPacket
 
-_WAITING = PacketState.WAITING
+_WAITING: Final = PacketState.WAITING
 _PSN_FACTOR, _PDCID_FACTOR = 0x9E37_79B1, 0x85EB_CA6B
 """Odd and without a pattern: a product's upper bits are as good as random (multiplicative hashing)."""
 

@@ -5,7 +5,9 @@ Source: RFC 6298 (Jacobson's estimator); UE Specification 1.0, section 3.5.12 fo
 
 from __future__ import annotations
 
-LONGEST_RTO_NS = 8_000_000_000
+from typing import Final
+
+LONGEST_RTO_NS: Final = 8_000_000_000
 """Section 3.5.12: a time-out doubles up to 8 s."""
 
 

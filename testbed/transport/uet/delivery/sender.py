@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from testbed.transport.datagram import Outgoing, Priority
 from testbed.transport.uet.congestion.context import CongestionContext
@@ -38,37 +38,38 @@ from testbed.transport.uet.trace import Trace
 if TYPE_CHECKING:
     from testbed.transport.uet.delivery.pdc import Pdc
 
-_ACK_MARKED = int(AckFlag.MARKED)
-_ACK_PROBE = int(AckFlag.PROBE)
-_ACK_REQ_CLEAR = int(AckFlag.REQ_CLEAR)
-_ACK_RETX = int(AckFlag.RETX)
-_CP_AR = int(ControlFlag.AR)
-_CP_RETX = int(ControlFlag.RETX)
-_CP_SYN = int(ControlFlag.SYN)
-_NACK_MARKED = int(NackFlag.MARKED)
-_NACK_RETX = int(NackFlag.RETX)
-_REQ_AR = int(RequestFlag.AR)
-_REQ_SYN = int(RequestFlag.SYN)
-_DATA = Priority.DATA
-_RETRANSMISSION = Priority.RETRANSMISSION
-_new = tuple.__new__  # a named tuple in half the time that its own constructor takes
-_HEADER = Struct("!HhIHH")
-_CC_STATE = Struct("!I")
-_CONTROL = Struct("!HHIHHI")
-_RETX_AR = int(RequestFlag.RETX | RequestFlag.AR)
-_SYN_RANGE = 0xFFF
+_ACK_MARKED: Final = int(AckFlag.MARKED)
+_ACK_PROBE: Final = int(AckFlag.PROBE)
+_ACK_REQ_CLEAR: Final = int(AckFlag.REQ_CLEAR)
+_ACK_RETX: Final = int(AckFlag.RETX)
+_CP_AR: Final = int(ControlFlag.AR)
+_CP_RETX: Final = int(ControlFlag.RETX)
+_CP_SYN: Final = int(ControlFlag.SYN)
+_NACK_MARKED: Final = int(NackFlag.MARKED)
+_NACK_RETX: Final = int(NackFlag.RETX)
+_REQ_AR: Final = int(RequestFlag.AR)
+_REQ_SYN: Final = int(RequestFlag.SYN)
+_ROD: Final = Mode.ROD
+_DATA: Final = Priority.DATA
+_RETRANSMISSION: Final = Priority.RETRANSMISSION
+_new: Final = tuple.__new__  # a named tuple in half the time that its own constructor takes
+_HEADER: Final = Struct("!HhIHH")
+_CC_STATE: Final = Struct("!I")
+_CONTROL: Final = Struct("!HHIHHI")
+_RETX_AR: Final = int(RequestFlag.RETX | RequestFlag.AR)
+_SYN_RANGE: Final = 0xFFF
 """`psn_offset` of a SYN has 12 bits."""
-_RCVD_BYTES_MASK = 0xFF_FFFF
-_RCVD_BYTES_UNIT = 256
-_SERVICE_UNIT_NS = 128
-_SHORT_BYTES = NOMINAL_HEADER_BYTES + 1024
+_RCVD_BYTES_MASK: Final = 0xFF_FFFF
+_RCVD_BYTES_UNIT: Final = 256
+_SERVICE_UNIT_NS: Final = 128
+_SHORT_BYTES: Final = NOMINAL_HEADER_BYTES + 1024
 """Nominal size of a message that counts as short: it takes the time of a few acknowledgements."""
-_NACKED = {code: f"nacked-{code.name.lower().replace('_', '-')}" for code in NackCode}
-_IN_FLIGHT = PacketState.IN_FLIGHT
-_LOST = PacketState.LOST
-_WAITING = PacketState.WAITING
-_SACKED = PacketState.SACKED
-_DONE = PacketState.DONE
+_NACKED: Final = {code: f"nacked-{code.name.lower().replace('_', '-')}" for code in NackCode}
+_IN_FLIGHT: Final = PacketState.IN_FLIGHT
+_LOST: Final = PacketState.LOST
+_WAITING: Final = PacketState.WAITING
+_SACKED: Final = PacketState.SACKED
+_DONE: Final = PacketState.DONE
 
 
 class Sender:
@@ -132,7 +133,7 @@ class Sender:
         """The latest packet did not ask for an ACK."""
         with_credit = congestion.rccc_enabled
         self._demand = CreditDemand(pdc, self) if with_credit else None
-        if pdc.mode == Mode.ROD:
+        if pdc.mode is _ROD:
             self._type_bits = (PdsType.ROD_CC_REQ if with_credit else PdsType.ROD_REQ) << 11
         else:
             self._type_bits = (PdsType.RUD_CC_REQ if with_credit else PdsType.RUD_REQ) << 11
@@ -169,7 +170,7 @@ class Sender:
     @property
     def retransmit_bytes(self) -> int:
         """Return the bytes of packets to be sent again."""
-        return sum(packet.size for packet in self._again or () if packet.state == _LOST)
+        return sum(packet.size for packet in self._again or () if packet.state is _LOST)
 
     def transmit(self, now: int, out: list[Outgoing], limit: int) -> None:
         """Append what may be sent now to `out`, until it has `limit` entries."""
@@ -182,7 +183,7 @@ class Sender:
                 if not congestion.can_send() and self._blocked(now):
                     return
                 packet = again.popleft()
-                if packet.state == _LOST:
+                if packet.state is _LOST:
                     self._send(packet, now, out, _RETX_AR)
                 continue
             if not sources:
@@ -213,7 +214,7 @@ class Sender:
         """
         if self.clearing.pinned and self.window.outstanding >= self._peer_range:
             self.clearing.make_room(now, self._peer_range)
-        if not any(packet.state in (_IN_FLIGHT, _SACKED) for packet in self.window):
+        if not self.window.any_under_way:
             self.congestion.on_nothing_in_flight()
             if self.window.outstanding >= self._peer_range:
                 self.probing.send(now)
@@ -318,7 +319,7 @@ class Sender:
             if elapsed >= 0:
                 self.congestion.on_probe_ack(now, elapsed)
                 self._probing = None
-        elif packet is not None and packet.state != _DONE:
+        elif packet is not None and packet.state is not _DONE:
             service = 0
             if isinstance(ack.cc_state, NsccState):
                 service = ack.cc_state.service_time * _SERVICE_UNIT_NS
@@ -407,7 +408,7 @@ class Sender:
             low = bits & -bits
             bits ^= low
             packet = window.get((base + low.bit_length() - 1) & 0xFFFF_FFFF)
-            if packet is not None and packet.state in (_IN_FLIGHT, _LOST, _WAITING):
+            if packet is not None and packet.state is not _SACKED and packet.state is not _DONE:
                 self._found(packet)
                 packet.state = _SACKED
                 if self.clearing.pins(packet):
@@ -431,7 +432,7 @@ class Sender:
         for _ in range(psn_distance(self.highest_sacked, psn) - reordering):
             psn = (psn + 1) & 0xFFFF_FFFF
             packet = window.get(psn)
-            if packet is not None and packet.state == _IN_FLIGHT and packet.transmissions == 1:
+            if packet is not None and packet.state is _IN_FLIGHT and packet.transmissions == 1:
                 self._lose(packet, now, "inferred-loss")
         self._inferred_to = psn
 
@@ -450,7 +451,7 @@ class Sender:
     def on_nack(self, nack: Nack, entropy: int, now: int) -> None:
         """Take a NACK; one of a packet outside the window, or of an earlier transmission, changes nothing."""
         packet = self.window.get(nack.nack_psn)
-        if packet is None or packet.state == _DONE:
+        if packet is None or packet.state is _DONE:
             return
         code = NackCode(nack.nack_code)
         action = NACK_ACTIONS[code]
@@ -518,13 +519,13 @@ class Sender:
         again = []
         rewound = 0
         for packet in self.window:
-            if packet.state == _IN_FLIGHT:
+            if packet.state is _IN_FLIGHT:
                 rewound += 1
                 self.congestion.on_discarded(packet.size)
                 packet.state = _LOST
-            elif waiting and packet.state == _WAITING:
+            elif waiting and packet.state is _WAITING:
                 packet.state = _LOST
-            if packet.state == _LOST:
+            if packet.state is _LOST:
                 again.append(packet)
         self._again = deque(again)
         return rewound
@@ -548,7 +549,7 @@ class Sender:
                 if packet.timeouts >= self._pdc.config.max_rto_retx:
                     self._pdc.fail(f"no acknowledgement after {packet.timeouts + 1} time-outs", now)
                     return 0
-                if state == _IN_FLIGHT:
+                if state is _IN_FLIGHT:
                     packet.timeouts += 1
                     self._lose(packet, now, "timeout")
                     expired = True
@@ -560,17 +561,17 @@ class Sender:
                 packet.sent_at = now
                 self.clearing.ask(packet, now)
                 due = now + self._round_trips.timeout(packet.timeouts)
-            elif state == _SACKED and asked and not self.clearing.pins(packet):
+            elif state is _SACKED and asked and not self.clearing.pins(packet):
                 continue
-            asked = asked or state == _SACKED
+            asked = asked or state is _SACKED
             deadline = due if deadline == 0 or due < deadline else deadline
         for due in (self.clearing.handle_timer(now), self._probing.handle_timer(now) if self._probing else 0):
             if due and (deadline == 0 or due < deadline):
                 deadline = due
-        if self._again and (expired or self._pdc.mode == Mode.ROD):
+        if self._again and (expired or self._pdc.mode is _ROD):
             # The oldest first: ROD needs it, and a dead peer is known when one packet has used up its time-outs, not
             # when all in turn have, one at a time through a window that has shrunk.
-            self._again = deque(packet for packet in self.window if packet.state == _LOST)
+            self._again = deque(packet for packet in self.window if packet.state is _LOST)
         if self._demand is not None:
             due = self._demand.handle_timer(now)
             if due and (deadline == 0 or due < deadline):

@@ -19,15 +19,15 @@ from __future__ import annotations
 from hashlib import blake2b
 from random import Random
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from testbed.transport.uet.packets.codes import Mode
 from testbed.transport.uet.packets.psn import psn_add, psn_distance
 
-SECRET_BYTES = 32
-_PSN_BYTES = 4
-_WHO = Struct("!HBqq")
-_DISTANCE = 1 << 16
+SECRET_BYTES: Final = 32
+_PSN_BYTES: Final = 4
+_WHO: Final = Struct("!HBqq")
+_DISTANCE: Final = 1 << 16
 """Section 3.5.8.2: a Start_PSN is no closer to the last PSN that was used with the same PDCID."""
 
 Identity = tuple[str, int]

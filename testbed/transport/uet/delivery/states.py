@@ -6,6 +6,7 @@ Source: UE Specification 1.0, section 3.5.8 (establishment) and 3.5.9 (teardown)
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 from testbed.transport.uet.errors import UetError
 
@@ -37,7 +38,7 @@ class PdcEvent(Enum):
     FATAL = "fatal NACK, or retries are used up"
 
 
-INITIATOR: dict[tuple[PdcState, PdcEvent], PdcState] = {
+INITIATOR: Final[dict[tuple[PdcState, PdcEvent], PdcState]] = {
     (PdcState.CLOSED, PdcEvent.SEND_SYN): PdcState.CREATING,
     (PdcState.CREATING, PdcEvent.RECEIVE_ACK): PdcState.ESTABLISHED,
     (PdcState.CREATING, PdcEvent.CLOSE): PdcState.QUIESCE,
@@ -51,7 +52,7 @@ INITIATOR: dict[tuple[PdcState, PdcEvent], PdcState] = {
     (PdcState.ACK_WAIT, PdcEvent.CLOSE_ACKED): PdcState.CLOSED,
     (PdcState.ACK_WAIT, PdcEvent.FATAL): PdcState.CLOSED,
 }
-TARGET: dict[tuple[PdcState, PdcEvent], PdcState] = {
+TARGET: Final[dict[tuple[PdcState, PdcEvent], PdcState]] = {
     (PdcState.CLOSED, PdcEvent.RECEIVE_SYN): PdcState.ESTABLISHED,
     (PdcState.ESTABLISHED, PdcEvent.CLOSE_CMD): PdcState.CLOSED,
     (PdcState.ESTABLISHED, PdcEvent.CLOSE_REQ): PdcState.CLOSE_WAIT,
@@ -59,7 +60,7 @@ TARGET: dict[tuple[PdcState, PdcEvent], PdcState] = {
     (PdcState.CLOSE_WAIT, PdcEvent.CLOSE_CMD): PdcState.CLOSED,
     (PdcState.CLOSE_WAIT, PdcEvent.FATAL): PdcState.ERROR,
 }
-ENDED = frozenset({PdcState.CLOSED, PdcState.ERROR})
+ENDED: Final = frozenset({PdcState.CLOSED, PdcState.ERROR})
 
 
 class TransitionError(UetError):

@@ -5,12 +5,12 @@ Source: UE Specification 1.0, sections 3.5.11 (CACK, SACK) and 3.5.20 (guarantee
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from testbed.transport.uet.packets.codes import NextHeader
 from testbed.transport.uet.packets.psn import psn_add, psn_distance
 
-SACK_BITS = 64
+SACK_BITS: Final = 64
 
 
 class StoredResponse(NamedTuple):

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from testbed.transport.uet.packets.codes import NOMINAL_OVERHEAD_BYTES, UDP_HEADER_BYTES, ControlType, NextHeader
-from testbed.transport.uet.packets.psn import psn_add, psn_distance
+from testbed.transport.uet.packets.psn import PSN_MASK, psn_add, psn_distance
 
-NOMINAL_HEADER_BYTES = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES + 16 + 44
+NOMINAL_HEADER_BYTES: Final = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES + 16 + 44
 """Of a packet that is yet to be made, in what is asked for it: PDS header with credit_target, standard SES header."""
 
 
@@ -25,6 +25,13 @@ class PacketState(IntEnum):
     SACKED = 3
     """The peer has it; its acknowledgement is to come."""
     DONE = 4
+
+
+_IN_FLIGHT: Final = PacketState.IN_FLIGHT
+_SACKED: Final = PacketState.SACKED
+_DONE: Final = PacketState.DONE
+MOST_CLEARED: Final = 64
+"""Packets that are cleared, before a window lets go of their places: not for each of them."""
 
 
 class PacketSource(Protocol):
@@ -106,7 +113,7 @@ class TxPacket:
 class SendWindow:
     """Packets above CLEAR_PSN. `clear_psn`: all packets up to it are acknowledged."""
 
-    __slots__ = ("_packets", "cack_psn", "clear_psn", "next_psn", "sent", "start_psn")
+    __slots__ = ("_head", "_packets", "cack_psn", "clear_psn", "next_psn", "sent", "start_psn")
 
     def __init__(self, start_psn: int) -> None:
         self.start_psn = start_psn
@@ -114,29 +121,31 @@ class SendWindow:
         self.clear_psn = psn_add(start_psn, -1)
         self.cack_psn = self.clear_psn
         """The highest CACK_PSN heard."""
-        self._packets: dict[int, TxPacket] = {}
+        self._packets: list[TxPacket] = []
+        """From `_head` on they have the PSNs above `clear_psn`, one after the other."""
+        self._head = 0
         self.sent = 0
         """How many PSNs were given, more than 2**32 perhaps."""
 
     def __len__(self) -> int:
-        return len(self._packets)
+        return len(self._packets) - self._head
 
     def __iter__(self) -> Iterator[TxPacket]:
         """In the order of their PSNs."""
-        return iter(self._packets.values())
+        return iter(self._packets[self._head :] if self._head else self._packets)
 
     def add(self, packet: TxPacket) -> None:
         """Give it the next PSN."""
         psn = self.next_psn
         packet.psn = psn
-        self._packets[psn] = packet
+        self._packets.append(packet)
         self.sent += 1
         self.next_psn = (psn + 1) & 0xFFFF_FFFF
 
     def renumber(self, start_psn: int) -> None:
         """Give the packets the PSNs from another Start_PSN on; nothing may have been acknowledged."""
-        packets = list(self._packets.values())
-        self._packets.clear()
+        packets = list(self)
+        self._forget()
         self.start_psn = self.next_psn = start_psn
         self.clear_psn = self.cack_psn = psn_add(start_psn, -1)
         self.sent = 0
@@ -150,7 +159,8 @@ class SendWindow:
 
     def get(self, psn: int) -> TxPacket | None:
         """The packet of this PSN unless it is acknowledged and cleared, or never was."""
-        return self._packets.get(psn)
+        place = self._head + ((psn - self.clear_psn - 1) & PSN_MASK)
+        return self._packets[place] if place < len(self._packets) else None
 
     def was_sent(self, psn: int) -> bool:
         """Tell whether some packet has had this PSN, of the latest 2**31."""
@@ -172,31 +182,53 @@ class SendWindow:
             self.advance()
             return newly
         self.cack_psn = cack_psn
-        psn = self.clear_psn
-        for _ in range(psn_distance(cack_psn, psn)):
-            psn = (psn + 1) & 0xFFFF_FFFF
-            packet = self._packets.pop(psn)
-            if packet.state != PacketState.DONE:
+        packets = self._packets
+        head = self._head
+        end = head + max(psn_distance(cack_psn, self.clear_psn), 0)
+        while head < end:
+            packet = packets[head]
+            if packet.state is not _DONE:
                 newly.append(packet)
-            self.clear_psn = psn
+            head += 1
+        self._clear_to(head)
         self.advance()
         return newly
 
     def advance(self) -> None:
         """Move `clear_psn` over the packets that are done."""
         packets = self._packets
-        psn = (self.clear_psn + 1) & 0xFFFF_FFFF
-        packet = packets.get(psn)
-        while packet is not None and packet.state == PacketState.DONE:
-            del packets[psn]
-            self.clear_psn = psn
-            psn = (psn + 1) & 0xFFFF_FFFF
-            packet = packets.get(psn)
-        if not packets:
-            packets.clear()  # a dict that is emptied otherwise keeps the memory of its largest size
+        head = self._head
+        while head < len(packets) and packets[head].state is _DONE:
+            head += 1
+        if head != self._head:
+            self._clear_to(head)
+
+    def _clear_to(self, head: int) -> None:
+        """Move `clear_psn` on, over the packets before the place `head`."""
+        self.clear_psn = (self.clear_psn + head - self._head) & PSN_MASK
+        self._head = head
+        if head == len(self._packets):
+            self._forget()
+        elif head >= MOST_CLEARED and 2 * head >= len(self._packets):
+            del self._packets[:head]
+            self._head = 0
+
+    def _forget(self) -> None:
+        self._packets.clear()
+        self._head = 0
 
     def abandon(self) -> list[TxPacket]:
         """Forget all packets; those that were not done."""
-        left = [packet for packet in self._packets.values() if packet.state != PacketState.DONE]
-        self._packets.clear()
+        left = [packet for packet in self if packet.state is not _DONE]
+        self._forget()
         return left
+
+    @property
+    def any_under_way(self) -> bool:
+        """Tell whether a packet is on its way to the peer, or its acknowledgement back from there."""
+        packets = self._packets
+        for place in range(self._head, len(packets)):
+            state = packets[place].state
+            if state is _IN_FLIGHT or state is _SACKED:
+                return True
+        return False

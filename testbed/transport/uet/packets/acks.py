@@ -18,35 +18,35 @@ Reserved NACK codes (table 3-58) are refused, since the code is all that a NACK 
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from testbed.transport.uet.errors import DecodeError, truncated, unfit
 from testbed.transport.uet.packets.codes import AckFlag, CcType, NackCode, NackFlag, NextHeader, PdsType
 from testbed.transport.uet.packets.prologue import NEXT_HEADERS, Data, reserved_next_header
 
-_PSN_MASK = 0xFFFF_FFFF
+_PSN_MASK: Final = 0xFFFF_FFFF
 
-_ACK = struct.Struct("!HhIHH")
-ACK_CC = struct.Struct("!HhIHHBBhQHIH")
+_ACK: Final = struct.Struct("!HhIHH")
+ACK_CC: Final = struct.Struct("!HhIHHBBhQHIH")
 """Table 3-36 with table 3-74 or 3-75, for who has every field at hand and is not in need of `Ack.encode`."""
-_ACK_CCX = struct.Struct("!HhIHHBBhQQQ")
-NACK = struct.Struct("!HBBIHHI")
-_NACK_CCX = struct.Struct("!HBBIHHIQQ")
-_unpack_ack = _ACK.unpack_from
-_unpack_ack_cc = ACK_CC.unpack_from
-_pack_ack_cc = ACK_CC.pack
-_new = tuple.__new__  # a named tuple in half the time that its own constructor takes
+_ACK_CCX: Final = struct.Struct("!HhIHHBBhQQQ")
+NACK: Final = struct.Struct("!HBBIHHI")
+_NACK_CCX: Final = struct.Struct("!HBBIHHIQQ")
+_unpack_ack: Final = _ACK.unpack_from
+_unpack_ack_cc: Final = ACK_CC.unpack_from
+_pack_ack_cc: Final = ACK_CC.pack
+_new: Final = tuple.__new__  # a named tuple in half the time that its own constructor takes
 
 # Plain integers: arithmetic on IntFlag costs more than decoding a header.
-_REQ = int(AckFlag.REQ_CLEAR | AckFlag.REQ_CLOSE)
-_ACK_MASK = int(AckFlag.MARKED | AckFlag.RETX | AckFlag.PROBE) | _REQ
-_NACK_MASK = int(NackFlag.MARKED | NackFlag.RETX | NackFlag.RUDI)
+_REQ: Final = int(AckFlag.REQ_CLEAR | AckFlag.REQ_CLOSE)
+_ACK_MASK: Final = int(AckFlag.MARKED | AckFlag.RETX | AckFlag.PROBE) | _REQ
+_NACK_MASK: Final = int(NackFlag.MARKED | NackFlag.RETX | NackFlag.RUDI)
 
-_ACK_NEXT_HEADERS: tuple[NextHeader | None, ...] = tuple(
+_ACK_NEXT_HEADERS: Final[tuple[NextHeader | None, ...]] = tuple(
     None if number in (NextHeader.REQUEST_SMALL, NextHeader.REQUEST_MEDIUM, NextHeader.REQUEST_STD) else header
     for number, header in enumerate(NEXT_HEADERS)
 )
-_NACK_CODES: dict[int, NackCode] = {int(code): code for code in NackCode}
+_NACK_CODES: Final[dict[int, NackCode]] = {int(code): code for code in NackCode}
 
 
 class NsccState(NamedTuple):
@@ -236,6 +236,9 @@ def decode_ack(data: Data) -> tuple[Ack, int]:
 
 
 def decode_ack_cc(data: Data) -> tuple[Ack, int]:
+    word: int
+    cc_type: int
+    middle: int
     try:
         word, offset, cack, spdcid, dpdcid, cc_type, mpr, base, bitmap, first, middle, disorder = _unpack_ack_cc(data)
     except struct.error:

@@ -16,13 +16,14 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 from ipaddress import ip_address
+from typing import Final
 
 from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.packets.codes import UDP_HEADER_BYTES, UDP_PORT
 
-MAX_UDP_PAYLOAD_BYTES = 0xFFFF - UDP_HEADER_BYTES
+MAX_UDP_PAYLOAD_BYTES: Final = 0xFFFF - UDP_HEADER_BYTES
 
-_UDP_HEADER = struct.Struct(">HHHH")
+_UDP_HEADER: Final = struct.Struct(">HHHH")
 
 
 @lru_cache(maxsize=4096)

@@ -14,16 +14,17 @@ packet of 4 KiB handles less than a third as many with the CRC. TSS is cheaper b
 from __future__ import annotations
 
 from functools import cache
+from typing import Final
 
 from testbed.transport.uet.errors import DecodeError, UsageError
 from testbed.transport.uet.packets.covered_header import MAX_UDP_PAYLOAD_BYTES, covered_addresses, covered_udp_header
 
-CRC_BYTES = 4
+CRC_BYTES: Final = 4
 
-_POLYNOMIAL = 0x82F6_3B78
+_POLYNOMIAL: Final = 0x82F6_3B78
 """0x1EDC6F41, bits reversed."""
-_ONES = 0xFFFF_FFFF
-_SMALLEST_FOLD = 16
+_ONES: Final = 0xFFFF_FFFF
+_SMALLEST_FOLD: Final = 16
 """Bytes; below, one table lookup per byte is faster than folding."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable
 from enum import IntFlag
-from typing import NamedTuple, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from testbed.transport.uet.errors import DecodeError
 from testbed.transport.uet.packets.codes import (
@@ -270,7 +270,7 @@ def _describe_request(header: RequestHeader) -> Description:
     return described
 
 
-_MATCHED = (
+_MATCHED: Final = (
     Opcode.TAGGED_SEND,
     Opcode.RENDEZVOUS_TSEND,
     Opcode.DEFERRABLE_TSEND,

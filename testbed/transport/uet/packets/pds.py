@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from testbed.transport.uet.errors import DecodeError, truncated, unfit
 from testbed.transport.uet.packets.acks import (
@@ -56,29 +56,29 @@ __all__ = [
     "peek_type",
 ]
 
-_PSN_MASK = 0xFFFF_FFFF
+_PSN_MASK: Final = 0xFFFF_FFFF
 
-_PROLOGUE_ONLY = struct.Struct("!HH")
-_REQUEST = struct.Struct("!HhIHH")
-_REQUEST_CC = struct.Struct("!HhIHHI")
-_CONTROL = struct.Struct("!HHIHHI")
-_RUDI = struct.Struct("!HHI")
-_unpack_request = _REQUEST.unpack_from
-_unpack_request_cc = _REQUEST_CC.unpack_from
-_pack_request = _REQUEST.pack
-_new = tuple.__new__  # a named tuple in half the time that its own constructor takes
+_PROLOGUE_ONLY: Final = struct.Struct("!HH")
+_REQUEST: Final = struct.Struct("!HhIHH")
+_REQUEST_CC: Final = struct.Struct("!HhIHHI")
+_CONTROL: Final = struct.Struct("!HHIHHI")
+_RUDI: Final = struct.Struct("!HHI")
+_unpack_request: Final = _REQUEST.unpack_from
+_unpack_request_cc: Final = _REQUEST_CC.unpack_from
+_pack_request: Final = _REQUEST.pack
+_new: Final = tuple.__new__  # a named tuple in half the time that its own constructor takes
 
-_SYN = int(RequestFlag.SYN)
-_REQUEST_MASK = int(RequestFlag.RETX | RequestFlag.AR | RequestFlag.SYN)
-_CONTROL_MASK = int(ControlFlag.ISROD | ControlFlag.RETX | ControlFlag.AR | ControlFlag.SYN)
-_RUDI_MASKS: dict[int, int] = {
+_SYN: Final = int(RequestFlag.SYN)
+_REQUEST_MASK: Final = int(RequestFlag.RETX | RequestFlag.AR | RequestFlag.SYN)
+_CONTROL_MASK: Final = int(ControlFlag.ISROD | ControlFlag.RETX | ControlFlag.AR | ControlFlag.SYN)
+_RUDI_MASKS: Final[dict[int, int]] = {
     PdsType.RUDI_REQ: int(RudiFlag.RETX),
     PdsType.RUDI_RESP: int(RudiFlag.RETX | RudiFlag.MARKED),
 }
 
-_CONTROL_TYPES: tuple[ControlType | None, ...] = (*ControlType, *(None for _ in range(len(ControlType), 16)))
-_PLAIN_REQUESTS: frozenset[int] = frozenset((PdsType.RUD_REQ, PdsType.ROD_REQ))
-_CC_REQUESTS: frozenset[int] = frozenset((PdsType.RUD_CC_REQ, PdsType.ROD_CC_REQ))
+_CONTROL_TYPES: Final[tuple[ControlType | None, ...]] = (*ControlType, *(None for _ in range(len(ControlType), 16)))
+_PLAIN_REQUESTS: Final[frozenset[int]] = frozenset((PdsType.RUD_REQ, PdsType.ROD_REQ))
+_CC_REQUESTS: Final[frozenset[int]] = frozenset((PdsType.RUD_CC_REQ, PdsType.ROD_CC_REQ))
 
 
 class RequestCcState(NamedTuple):
@@ -248,6 +248,9 @@ def decode_pds(data: Data) -> tuple[PdsHeader, int]:
 
 
 def _decode_request(data: Data) -> tuple[Request, int]:
+    word: int
+    last: int
+    clear_psn_offset: int
     try:
         word, clear_psn_offset, psn, spdcid, last = _unpack_request(data)
     except struct.error:
@@ -331,7 +334,7 @@ def _decode_reserved(data: Data) -> tuple[PdsHeader, int]:
     raise reserved_type(data)
 
 
-_DECODERS: tuple[Callable[[Data], tuple[PdsHeader, int]], ...] = (
+_DECODERS: Final[tuple[Callable[[Data], tuple[PdsHeader, int]], ...]] = (
     _decode_reserved,
     _decode_tss,
     _decode_request,

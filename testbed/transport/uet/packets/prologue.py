@@ -6,19 +6,21 @@ section 3.5 and table 3-16 (next_hdr).
 
 from __future__ import annotations
 
+from typing import Final
+
 from testbed.transport.uet.errors import DecodeError
 from testbed.transport.uet.packets.codes import NextHeader, PdsType
 
 Data = bytes | memoryview
 """What is decoded; a memoryview is one of bytes."""
 
-TYPES: tuple[PdsType | None, ...] = (
+TYPES: Final[tuple[PdsType | None, ...]] = (
     None,
     *(PdsType(number) for number in range(PdsType.TSS, PdsType.ROD_CC_REQ + 1)),
     *(None for _ in range(PdsType.ROD_CC_REQ + 1, 32)),
 )
 """By `type`; None: reserved."""
-NEXT_HEADERS: tuple[NextHeader | None, ...] = (*NextHeader, *(None for _ in range(len(NextHeader), 16)))
+NEXT_HEADERS: Final[tuple[NextHeader | None, ...]] = (*NextHeader, *(None for _ in range(len(NextHeader), 16)))
 """By `next_hdr`; None: reserved."""
 
 

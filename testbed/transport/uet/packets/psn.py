@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-PSN_MASK = 0xFFFF_FFFF
-_HALF = 0x8000_0000
+from typing import Final
+
+PSN_MASK: Final = 0xFFFF_FFFF
+_HALF: Final = 0x8000_0000
 
 
 def psn_add(psn: int, count: int) -> int:

@@ -8,25 +8,25 @@ return codes that are reserved are refused, for they decide what an answer says;
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from testbed.transport.uet.errors import DecodeError, truncated, unfit
 from testbed.transport.uet.packets.codes import ResponseList, ResponseOpcode, ReturnCode
 from testbed.transport.uet.packets.prologue import Data
 
-RESPONSE = struct.Struct("!BBHII")
-RESPONSE_DATA = struct.Struct("!BBHIHHII")
-RESPONSE_DATA_SMALL = struct.Struct("!BBHII")
+RESPONSE: Final = struct.Struct("!BBHII")
+RESPONSE_DATA: Final = struct.Struct("!BBHIHHII")
+RESPONSE_DATA_SMALL: Final = struct.Struct("!BBHII")
 """The three headers, for who has their fields at hand and has made sure that they fit."""
-_unpack_response = RESPONSE.unpack_from
-_unpack_response_data = RESPONSE_DATA.unpack_from
-_new = tuple.__new__  # a named tuple in half the time that its own constructor takes
+_unpack_response: Final = RESPONSE.unpack_from
+_unpack_response_data: Final = RESPONSE_DATA.unpack_from
+_new: Final = tuple.__new__  # a named tuple in half the time that its own constructor takes
 
-_HEADS: tuple[tuple[ResponseList, ResponseOpcode] | None, ...] = tuple(
+_HEADS: Final[tuple[tuple[ResponseList, ResponseOpcode] | None, ...]] = tuple(
     (ResponseList(byte >> 6), ResponseOpcode(byte & 0x3F)) if byte & 0x3F < 4 else None for byte in range(256)
 )
 """By the first byte, `list:2 | opcode:6`."""
-_RETURN_CODES: dict[int, ReturnCode] = {int(code): code for code in ReturnCode}
+_RETURN_CODES: Final[dict[int, ReturnCode]] = {int(code): code for code in ReturnCode}
 """By the second byte, `ver:2 | return_code:6`, with version 0."""
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from testbed.transport.uet.errors import DecodeError, UnsupportedRequest, truncated, unfit
 from testbed.transport.uet.packets.codes import NextHeader, Opcode, RequestBit
@@ -58,25 +58,25 @@ __all__ = [
     "request_identity",
 ]
 
-_STANDARD = struct.Struct("!BBHIHHQIQQI")
-_MEDIUM = struct.Struct("!BBHIHHQIQ")
-_SMALL = struct.Struct("!BBHIHHQ")
-_IDENTITY = struct.Struct("!HI")
-_unpack_standard = _STANDARD.unpack_from
-_unpack_medium = _MEDIUM.unpack_from
-_unpack_small = _SMALL.unpack_from
-_pack_standard = _STANDARD.pack
-_new = tuple.__new__  # a named tuple in half the time that its own constructor takes
+_STANDARD: Final = struct.Struct("!BBHIHHQIQQI")
+_MEDIUM: Final = struct.Struct("!BBHIHHQIQ")
+_SMALL: Final = struct.Struct("!BBHIHHQ")
+_IDENTITY: Final = struct.Struct("!HI")
+_unpack_standard: Final = _STANDARD.unpack_from
+_unpack_medium: Final = _MEDIUM.unpack_from
+_unpack_small: Final = _SMALL.unpack_from
+_pack_standard: Final = _STANDARD.pack
+_new: Final = tuple.__new__  # a named tuple in half the time that its own constructor takes
 
 # Plain integers: arithmetic on IntFlag costs more than decoding a header.
-_SOM = int(RequestBit.SOM)
-_HD = int(RequestBit.HD)
-_WHOLE = int(RequestBit.SOM | RequestBit.EOM)
-_WHOLE_OF_VERSION = 0xC0 | _WHOLE
+_SOM: Final = int(RequestBit.SOM)
+_HD: Final = int(RequestBit.HD)
+_WHOLE: Final = int(RequestBit.SOM | RequestBit.EOM)
+_WHOLE_OF_VERSION: Final = 0xC0 | _WHOLE
 
-_EXTENDED: frozenset[int] = ATOMIC_OPCODES | RENDEZVOUS_OPCODES
-_OPCODES: tuple[Opcode | None, ...] = (*Opcode, *(None for _ in range(len(Opcode), 64)))
-_BARE_OPCODES: tuple[Opcode | None, ...] = tuple(None if opcode in _EXTENDED else opcode for opcode in _OPCODES)
+_EXTENDED: Final[frozenset[int]] = ATOMIC_OPCODES | RENDEZVOUS_OPCODES
+_OPCODES: Final[tuple[Opcode | None, ...]] = (*Opcode, *(None for _ in range(len(Opcode), 64)))
+_BARE_OPCODES: Final[tuple[Opcode | None, ...]] = tuple(None if opcode in _EXTENDED else opcode for opcode in _OPCODES)
 """Those that no extension header follows."""
 
 
@@ -316,6 +316,11 @@ def request_identity(next_header: NextHeader, data: Data, offset: int) -> tuple[
 
 
 def _decode_standard(data: Data, offset: int) -> tuple[StandardRequest, int]:
+    first: int
+    flags: int
+    job: int
+    pid: int
+    index: int
     try:
         first, flags, message_id, job, pid, index, buffer_offset, initiator, memory_key, word, length = (
             _unpack_standard(data, offset)
@@ -403,7 +408,7 @@ def _decode_nothing(data: Data, offset: int) -> tuple[SesHeader, int]:
     raise DecodeError(offset, "next_hdr NONE: no SES header follows")
 
 
-_DECODERS: tuple[Callable[[Data, int], tuple[SesHeader, int]], ...] = (
+_DECODERS: Final[tuple[Callable[[Data, int], tuple[SesHeader, int]], ...]] = (
     _decode_nothing,
     _decode_small,
     _decode_medium,

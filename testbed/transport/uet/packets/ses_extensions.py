@@ -15,24 +15,24 @@ Two layouts are disputed, and are decided here alone:
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from testbed.transport.uet.errors import UnsupportedRequest, UsageError, truncated, unfit
 from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Opcode, ReturnCode
 from testbed.transport.uet.packets.prologue import Data
 
-_RENDEZVOUS = struct.Struct("!IIQQ")
-_ATOMIC = struct.Struct("!BBBB")
-_CSWAP = struct.Struct("!BBBB16s16s")
+_RENDEZVOUS: Final = struct.Struct("!IIQQ")
+_ATOMIC: Final = struct.Struct("!BBBB")
+_CSWAP: Final = struct.Struct("!BBBB16s16s")
 
-CACHEABLE = 0x01
-CPU_COHERENT = 0x02
+CACHEABLE: Final = 0x01
+CPU_COHERENT: Final = 0x02
 
-_COMPARING: frozenset[int] = frozenset(range(AmoOpcode.CSWAP, AmoOpcode.MSWAP + 1))
-_AMO_OPCODES: dict[int, AmoOpcode] = {int(code): code for code in AmoOpcode}
-_AMO_TYPES: dict[int, AmoType] = {int(code): code for code in AmoType}
-RENDEZVOUS_OPCODES: frozenset[int] = frozenset((Opcode.RENDEZVOUS_SEND, Opcode.RENDEZVOUS_TSEND))
-ATOMIC_OPCODES: frozenset[int] = frozenset(
+_COMPARING: Final[frozenset[int]] = frozenset(range(AmoOpcode.CSWAP, AmoOpcode.MSWAP + 1))
+_AMO_OPCODES: Final[dict[int, AmoOpcode]] = {int(code): code for code in AmoOpcode}
+_AMO_TYPES: Final[dict[int, AmoType]] = {int(code): code for code in AmoType}
+RENDEZVOUS_OPCODES: Final[frozenset[int]] = frozenset((Opcode.RENDEZVOUS_SEND, Opcode.RENDEZVOUS_TSEND))
+ATOMIC_OPCODES: Final[frozenset[int]] = frozenset(
     (Opcode.ATOMIC, Opcode.FETCHING_ATOMIC, Opcode.TSEND_ATOMIC, Opcode.TSEND_FETCH_ATOMIC)
 )
 

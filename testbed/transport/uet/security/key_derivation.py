@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from testbed.transport.uet.errors import UsageError
 
-KEY_BYTES = 32
-IV_BYTES = 12
-CLUSTER_LABEL = b"U1"
+KEY_BYTES: Final = 32
+IV_BYTES: Final = 12
+CLUSTER_LABEL: Final = b"U1"
 
-_COUNTER_BYTES = 1
-_LENGTH_BYTES = 4
-_NO_REKEY = bytes(4)
+_COUNTER_BYTES: Final = 1
+_LENGTH_BYTES: Final = 4
+_NO_REKEY: Final = bytes(4)
 
 
 class DomainKey:

@@ -7,10 +7,11 @@ layout is that of RFC 6479.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 from testbed.transport.uet.errors import UsageError
 
-DEFAULT_WINDOW = 4096
+DEFAULT_WINDOW: Final = 4096
 """Counters behind the newest one that are still told apart.
 
 A sender counts over all its destinations, so the window is worth a time rather than a number of packets of one
@@ -25,9 +26,9 @@ class ReplayVerdict(IntEnum):
     """Behind the window, so nobody can say."""
 
 
-_FRESH = ReplayVerdict.FRESH
-_BLOCK_SHIFT = 6
-_BLOCK_MASK = (1 << _BLOCK_SHIFT) - 1
+_FRESH: Final = ReplayVerdict.FRESH
+_BLOCK_SHIFT: Final = 6
+_BLOCK_MASK: Final = (1 << _BLOCK_SHIFT) - 1
 
 
 class ReplayWindow:

@@ -40,7 +40,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from testbed.transport.uet.errors import DecodeError, UetError, UsageError
 from testbed.transport.uet.packets.codes import UDP_HEADER_BYTES, UDP_PORT
@@ -67,19 +67,19 @@ from testbed.transport.uet.security.tss_header import (
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-ICV_BYTES = 16
-_MAX_SENDING = 4096
+ICV_BYTES: Final = 16
+_MAX_SENDING: Final = 4096
 """Pairs of addresses whose associations are kept for sending."""
 
-_COUNTER_ORIGIN_NS = 1_735_689_600_000_000_000
+_COUNTER_ORIGIN_NS: Final = 1_735_689_600_000_000_000
 """2025-01-01, UTC."""
-_COUNTER_TICK_BITS = 10
+_COUNTER_TICK_BITS: Final = 10
 
-_pack_iv = struct.Struct(">IQ").pack
-_unpack_short = SHORT.unpack_from
-_unpack_long = LONG.unpack_from
-_FRESH = ReplayVerdict.FRESH
-_COVERED = {
+_pack_iv: Final = struct.Struct(">IQ").pack
+_unpack_short: Final = SHORT.unpack_from
+_unpack_long: Final = LONG.unpack_from
+_FRESH: Final = ReplayVerdict.FRESH
+_COVERED: Final = {
     (size, ssi): struct.Struct(f">{size}sHHHH{'IIQ' if ssi else 'IQ'}") for size in (8, 32) for ssi in (False, True)
 }
 """What is authenticated: addresses, UDP header, TSS header. By the bytes of both addresses, and whether there is an
@@ -145,7 +145,7 @@ class ReplayProtection:
     """Counters behind the newest one of the packet's source."""
 
 
-_DEFAULT_REPLAY_PROTECTION = ReplayProtection()
+_DEFAULT_REPLAY_PROTECTION: Final = ReplayProtection()
 
 
 class _Association:
@@ -498,4 +498,4 @@ def _invalid_tag() -> type[Exception]:
     return InvalidTag
 
 
-_REPLAYS = {ReplayVerdict.SEEN: SecurityReason.REPLAY, ReplayVerdict.TOO_OLD: SecurityReason.BEHIND_WINDOW}
+_REPLAYS: Final = {ReplayVerdict.SEEN: SecurityReason.REPLAY, ReplayVerdict.TOO_OLD: SecurityReason.BEHIND_WINDOW}

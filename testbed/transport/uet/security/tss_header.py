@@ -7,27 +7,27 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from testbed.transport.uet.errors import DecodeError, UsageError
 from testbed.transport.uet.packets.codes import PdsType
 
-SHORT_BYTES = 12
+SHORT_BYTES: Final = 12
 """Header without an SSI."""
-LONG_BYTES = 16
+LONG_BYTES: Final = 16
 """Header with one."""
-SHORT = struct.Struct(">IQ")
-LONG = struct.Struct(">IIQ")
+SHORT: Final = struct.Struct(">IQ")
+LONG: Final = struct.Struct(">IIQ")
 
-TYPE_BITS: int = PdsType.TSS << 27
-SP = 1 << 26
-RESERVED = 1 << 25
-AN_SHIFT = 24
-COUNTER_BITS = 48
-MAX_SDI = 0xFF_FFFF
-MAX_SSI = 0xFFFF_FFFF
-MAX_EPOCH = 0xFFFF
-MAX_COUNTER = 0xFFFF_FFFF_FFFF
+TYPE_BITS: Final[int] = PdsType.TSS << 27
+SP: Final = 1 << 26
+RESERVED: Final = 1 << 25
+AN_SHIFT: Final = 24
+COUNTER_BITS: Final = 48
+MAX_SDI: Final = 0xFF_FFFF
+MAX_SSI: Final = 0xFFFF_FFFF
+MAX_EPOCH: Final = 0xFFFF
+MAX_COUNTER: Final = 0xFFFF_FFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,13 @@ Source: UE Specification 1.0, table 3-11 and figures 3-79 and 3-80. `packets.res
 
 from __future__ import annotations
 
+from typing import Final
+
 from testbed.transport.uet.packets.codes import NextHeader, ResponseList, ResponseOpcode, ReturnCode
 from testbed.transport.uet.packets.responses import RESPONSE, RESPONSE_DATA, RESPONSE_DATA_SMALL
 from testbed.transport.uet.packets.ses import RequestHeader, StandardRequest
 
-pack_response = RESPONSE.pack
+pack_response: Final = RESPONSE.pack
 """For who has the first byte at hand: `list:2 | opcode:6`, return code, message ID, JobID, modified_length."""
 
 

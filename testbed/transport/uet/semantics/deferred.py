@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from testbed.transport.uet.delivery.pdc import Pdc
 from testbed.transport.uet.delivery.receiver import Answer
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from testbed.transport.uet.semantics.endpoint import Endpoint
     from testbed.transport.uet.semantics.target import TargetSemantics
 
-_SES_REL = int(RequestBit.REL)
-_TOKEN_MASK = 0xFFFF_FFFF
+_SES_REL: Final = int(RequestBit.REL)
+_TOKEN_MASK: Final = 0xFFFF_FFFF
 
 
 class Question(IntEnum):

@@ -7,14 +7,14 @@ whose a packet is. Its PSN does: messages do not interleave on a PDC (UE Specifi
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from testbed.transport.uet.packets.codes import RequestBit
 from testbed.transport.uet.packets.psn import psn_add, psn_distance
 from testbed.transport.uet.packets.ses import StandardRequest
 
-_SOM = int(RequestBit.SOM)
-_MOST = 256
+_SOM: Final = int(RequestBit.SOM)
+_MOST: Final = 256
 """Messages of one PDC that are remembered: the latest ones."""
 
 

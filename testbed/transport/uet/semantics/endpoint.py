@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.atomics import COMPARE_OPCODES, Amo
@@ -29,10 +29,10 @@ from testbed.transport.uet.semantics.owner import SemanticsOwner
 if TYPE_CHECKING:
     from testbed.transport.uet.semantics.target import TargetSemantics
 
-LONGEST_MESSAGE = (1 << 32) - 1
+LONGEST_MESSAGE: Final = (1 << 32) - 1
 """`request_length` has 32 bits."""
-ANY_TAG = (1 << 64) - 1
-_FETCHING_ONLY = frozenset({AmoOpcode.READ})
+ANY_TAG: Final = (1 << 64) - 1
+_FETCHING_ONLY: Final = frozenset({AmoOpcode.READ})
 
 
 class SendKind(StrEnum):

@@ -6,7 +6,7 @@ Source: UE Specification 1.0, section 3.4 and table 3-11 (responses with data).
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.delivery.window import NOMINAL_HEADER_BYTES, TxPacket
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from testbed.transport.uet.semantics.endpoint import Endpoint
     from testbed.transport.uet.semantics.partial import PartialMessages
 
-_MESSAGE_ID_MASK = 0xFFFF
-_MOST_RESPONSES = 1 << 16
+_MESSAGE_ID_MASK: Final = 0xFFFF
+_MOST_RESPONSES: Final = 1 << 16
 """Packets of data that wait on one PDC to go back."""
 
 

@@ -7,7 +7,7 @@ and messages do not interleave on it.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from testbed.transport.uet.atomics import COMPARE_OPCODES, Amo
 from testbed.transport.uet.delivery.window import NOMINAL_HEADER_BYTES, SendWindow, TxPacket
@@ -18,12 +18,17 @@ from testbed.transport.uet.semantics.operations import Operation
 if TYPE_CHECKING:
     from testbed.transport.uet.semantics.transfers import PdcTransfers
 
-_SES_REL = int(RequestBit.REL)
-_STANDARD = Struct("!BBHIHHQIQQI")
-_MEDIUM = Struct("!BBHIHHQIQ")
-_ATOMIC = Struct("!BBBB")
-_SOM, _EOM, _HD = int(RequestBit.SOM), int(RequestBit.EOM), int(RequestBit.HD)
-_STD, _MED = NextHeader.REQUEST_STD, NextHeader.REQUEST_MEDIUM
+_SES_REL: Final = int(RequestBit.REL)
+_STANDARD: Final = Struct("!BBHIHHQIQQI")
+_MEDIUM: Final = Struct("!BBHIHHQIQ")
+_ATOMIC: Final = Struct("!BBBB")
+_SOM: Final = int(RequestBit.SOM)
+_EOM: Final = int(RequestBit.EOM)
+_HD: Final = int(RequestBit.HD)
+_STD: Final = NextHeader.REQUEST_STD
+_MED: Final = NextHeader.REQUEST_MEDIUM
+_OK: Final = ReturnCode.OK
+_DEFAULT_RESPONSE: Final = int(ResponseOpcode.DEFAULT_RESPONSE)
 
 
 class Pending(Protocol):
@@ -164,7 +169,7 @@ class Message:
                 self._match_bits,
             )
             self._sent = total
-            return TxPacket(self, NextHeader.REQUEST_MEDIUM, body, self._view)
+            return TxPacket(self, _MED, body, self._view)
         if number == 0:
             self.message_id = self._transfers.new_message_id()
             if self.pending is not None:
@@ -196,11 +201,11 @@ class Message:
             word,
             self._total,
         )
-        return TxPacket(self, NextHeader.REQUEST_STD, body + self._extension, payload)
+        return TxPacket(self, _STD, body + self._extension if self._extension else body, payload)
 
     def packet_acked(self, packet: TxPacket, next_header: NextHeader, response: bytes | memoryview, now: int) -> None:
         self._acked += 1
-        if len(response) and response[0] & 0x3F != ResponseOpcode.DEFAULT_RESPONSE:
+        if len(response) and response[0] & 0x3F != _DEFAULT_RESPONSE:
             self._transfers.on_response(self, next_header, response, now)
         if self._acked == self._packets:
             self._transfers.release(self.message_id)
@@ -311,7 +316,7 @@ class ReadMessage:
             0 if number == 0 else length << 32 | offset,
             len(self._buffer),
         )
-        return TxPacket(self, NextHeader.REQUEST_STD, body)
+        return TxPacket(self, _STD, body)
 
     def _short_packet(self, window: SendWindow) -> TxPacket:
         self._sent_packets = 1
@@ -338,7 +343,7 @@ class ReadMessage:
 
     def packet_acked(self, packet: TxPacket, next_header: NextHeader, response: bytes | memoryview, now: int) -> None:
         self._acked += 1
-        if len(response) and response[0] & 0x3F != ResponseOpcode.DEFAULT_RESPONSE:
+        if len(response) and response[0] & 0x3F != _DEFAULT_RESPONSE:
             self._transfers.on_response(self, next_header, response, now)
         self._finish(now)
 

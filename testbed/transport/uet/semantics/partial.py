@@ -9,7 +9,7 @@ PDC one of whose messages stands still is broken, and ends with it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from testbed.transport.uet.delivery.pdc import Pdc
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from testbed.transport.uet.semantics.incoming import IncomingMessage
     from testbed.transport.uet.semantics.owner import SemanticsOwner
 
-EACH_BYTES = 768
+EACH_BYTES: Final = 768
 """What is kept of a message beside its data."""
-_LOOKED_AT = 64
+_LOOKED_AT: Final = 64
 """Messages among which one is chosen to be let go."""
 
 

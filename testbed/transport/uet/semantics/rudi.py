@@ -7,6 +7,7 @@ time. Source: UE Specification 1.0, sections 3.5.7 (mode) and table 3-39 (header
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from testbed.transport.datagram import Incoming, Outgoing, Priority
 from testbed.transport.uet.delivery.receiver import encode_nack, trimming_code
@@ -36,10 +37,10 @@ from testbed.transport.uet.semantics.messages import Target
 from testbed.transport.uet.semantics.operations import Operation
 from testbed.transport.uet.semantics.owner import SemanticsOwner
 
-_NACK_RUDI = int(NackFlag.RUDI)
-_SES_EOM = int(RequestBit.EOM)
-_SES_SOM = int(RequestBit.SOM)
-WINDOW = 64
+_NACK_RUDI: Final = int(NackFlag.RUDI)
+_SES_EOM: Final = int(RequestBit.EOM)
+_SES_SOM: Final = int(RequestBit.SOM)
+WINDOW: Final = 64
 """Packets under way in all, for want of congestion control."""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from ipaddress import ip_address
+from typing import Final
 
 from testbed.transport.datagram import Incoming, Outgoing, Priority
 from testbed.transport.uet.addressing import FepAddress
@@ -48,17 +49,22 @@ from testbed.transport.uet.semantics.partial import PartialMessages
 from testbed.transport.uet.semantics.rudi import RudiChannel
 from testbed.transport.uet.semantics.transfers import PdcTransfers
 
-_SES_EOM = int(RequestBit.EOM)
-_SES_HD = int(RequestBit.HD)
-_SES_SOM = int(RequestBit.SOM)
-_UNTAGGED = frozenset({Opcode.SEND, Opcode.RENDEZVOUS_SEND, Opcode.DEFERRABLE_SEND})
-_TAGGED = frozenset({Opcode.TAGGED_SEND, Opcode.RENDEZVOUS_TSEND, Opcode.DEFERRABLE_TSEND})
-_SENDS = _UNTAGGED | _TAGGED
-_RESPONSE_HEADER = NextHeader.RESPONSE
-_DEFAULT_RESPONSE = int(ResponseList.EXPECTED) << 6 | int(ResponseOpcode.DEFAULT_RESPONSE)
-_OK = int(ReturnCode.OK)
-_new = tuple.__new__  # a named tuple in half the time that its own constructor takes
-_NOTHING = Answer(NextHeader.NONE, b"")
+_SES_EOM: Final = int(RequestBit.EOM)
+_SES_HD: Final = int(RequestBit.HD)
+_SES_SOM: Final = int(RequestBit.SOM)
+_UNTAGGED: Final = frozenset({Opcode.SEND, Opcode.RENDEZVOUS_SEND, Opcode.DEFERRABLE_SEND})
+_TAGGED: Final = frozenset({Opcode.TAGGED_SEND, Opcode.RENDEZVOUS_TSEND, Opcode.DEFERRABLE_TSEND})
+_SENDS: Final = _UNTAGGED | _TAGGED
+_NO_HEADER: Final = NextHeader.NONE
+_WRITE: Final = Opcode.WRITE
+_SEND: Final = Opcode.SEND
+_TAGGED_SEND: Final = Opcode.TAGGED_SEND
+_DONE_WELL: Final = ReturnCode.OK
+_RESPONSE_HEADER: Final = NextHeader.RESPONSE
+_DEFAULT_RESPONSE: Final = int(ResponseList.EXPECTED) << 6 | int(ResponseOpcode.DEFAULT_RESPONSE)
+_OK: Final = int(ReturnCode.OK)
+_new: Final = tuple.__new__  # a named tuple in half the time that its own constructor takes
+_NOTHING: Final = Answer(NextHeader.NONE, b"")
 
 
 @lru_cache(maxsize=4096)
@@ -94,18 +100,18 @@ class TargetSemantics:
         self, pdc: Pdc, psn: int, next_header: NextHeader, data: bytes | memoryview, offset: int, now: int
     ) -> Answer:
         """Execute a request. Raises `DecodeError`, having done nothing, for what is not one."""
-        if next_header == NextHeader.NONE:
+        if next_header is _NO_HEADER:
             return _NOTHING
         try:
             header, at = decode_ses(next_header, data, offset)
         except UnsupportedRequest as unsupported:
             message_id, job_id = request_identity(next_header, data, offset)
             return self._refusal(unsupported.return_code, message_id, job_id)
-        payload = data[at:]
+        payload = memoryview(data)[at:]  # a slice of bytes would be a copy of them
         transfers = self._fep.transfers(pdc)
         if isinstance(header, StandardRequest):
             opcode = header.opcode
-            if opcode == Opcode.WRITE or opcode in _SENDS:
+            if opcode is _WRITE or opcode is _SEND or opcode is _TAGGED_SEND or opcode in _SENDS:
                 return self._packet(pdc, transfers, header, psn, payload, offset, now)
             if opcode == Opcode.READ:
                 return self._read(pdc, transfers, header, psn, now)
@@ -231,7 +237,7 @@ class TargetSemantics:
         else:
             message.heard = now
             transfers.expect(now)
-        if message.status is not ReturnCode.OK:
+        if message.status is not _DONE_WELL:
             return self._error(message.status, header, header.message_id)
         if fresh and message.unexpected is not None:
             body = encode_response(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from testbed.transport.uet.errors import DecodeError
 from testbed.transport.uet.packets.codes import NextHeader, ReturnCode
 from testbed.transport.uet.packets.responses import Response, ResponseData, ResponseDataSmall
@@ -10,7 +12,7 @@ from testbed.transport.uet.semantics.dropped import DroppedMessages
 from testbed.transport.uet.semantics.incoming import IncomingMessage, ReadResponses
 from testbed.transport.uet.semantics.messages import Message, Pending, ReadMessage
 
-LAST_MESSAGE_ID = 0xFFFF
+LAST_MESSAGE_ID: Final = 0xFFFF
 
 
 def check_response(next_header: NextHeader, data: bytes | memoryview, offset: int) -> None:

@@ -13,6 +13,7 @@ import pytest
 from testbed.transport.datagram import Incoming, Outgoing, Priority
 from testbed.transport.simulation import (
     WIRE_OVERHEAD_BYTES,
+    Call,
     ConfigurationError,
     EcnCurve,
     Events,
@@ -43,7 +44,7 @@ class Bench:
     def __init__(self, settings: PortSettings, *, last_hop: bool = False, seed: int = 1) -> None:
         self.events = Events()
         self.left: list[tuple[int, Frame]] = []
-        line = Line("port", LinkSettings(rate_bps=GBPS, delay_ns=0), self.events, self.arrive, Random(seed))
+        line = Line("port", LinkSettings(rate_bps=GBPS, delay_ns=0), self.events, Call(self.arrive), Random(seed))
         self.port = Port(line, settings, self.events, Random(seed), last_hop=last_hop)
 
     def arrive(self, now: int, frame: Frame) -> None:

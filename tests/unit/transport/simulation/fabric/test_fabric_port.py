@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from testbed.transport.simulation import ConfigurationError, Events, Frame, Line, LinkSettings
+from testbed.transport.simulation import Call, ConfigurationError, Events, Frame, Line, LinkSettings
 from testbed.transport.simulation.fabric import (
     ClassSettings,
     FabricPortSettings,
@@ -46,7 +46,7 @@ class Bench:
     def __init__(self, settings: FabricPortSettings = PLAIN, *, buffer_bytes: int = 0, seed: int = 1) -> None:
         self.events = Events()
         self.left: list[tuple[int, Frame]] = []
-        line = Line("port", LinkSettings(rate_bps=GBPS, delay_ns=0), self.events, self.arrive, Random(seed))
+        line = Line("port", LinkSettings(rate_bps=GBPS, delay_ns=0), self.events, Call(self.arrive), Random(seed))
         self.buffer = SharedBuffer(buffer_bytes)
         self.port = OutputPort(line, settings, self.events, Random(seed), self.buffer, overhead_bytes=OVERHEAD)
         switch = FabricSwitch("switch", SwitchSettings(), [b"\0" * 4] * 2, 1, Random(seed))
