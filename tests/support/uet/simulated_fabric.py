@@ -37,10 +37,10 @@ NEVER_NS = 1 << 50
 ALL_ACCESS = Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
 
 
-def delay_ns(hops: int) -> int:
-    """Of each link of a path, so that the base RTT of a full packet and its ACK is `BASE_RTT_NS`."""
+def delay_ns(hops: int, base_rtt_ns: int = BASE_RTT_NS) -> int:
+    """Of each link of a path, so that this is the base RTT of a full packet and its ACK."""
     serialisation = hops * (WIRE_BYTES + ACK_BYTES) * 8 * GBPS // RATE
-    return (BASE_RTT_NS - serialisation) // (2 * hops)
+    return (base_rtt_ns - serialisation) // (2 * hops)
 
 
 def config(**settings: Any) -> UetConfig:
@@ -84,14 +84,15 @@ class Fabric:
         self.network: Network
 
     def star(self, port: PortSettings) -> Fabric:
-        link = LinkSettings(rate_bps=RATE, delay_ns=delay_ns(2))
+        link = LinkSettings(rate_bps=RATE, delay_ns=delay_ns(2, self.config.base_rtt_ns))
         self.network = star(self.feps, link=link, port=port, seed=self.seed)
         return self
 
     def leaf_spine(self, leaves: int, spines: int, port: PortSettings) -> Fabric:
         self._hosts_per_leaf = len(self.feps) // leaves
         size = LeafSpineSize(leaves=leaves, hosts_per_leaf=self._hosts_per_leaf, spines=spines)
-        tier = Tier(link=LinkSettings(rate_bps=RATE, delay_ns=delay_ns(4)), port=port)
+        link = LinkSettings(rate_bps=RATE, delay_ns=delay_ns(4, self.config.base_rtt_ns))
+        tier = Tier(link=link, port=port)
         self.network = leaf_spine(self.feps, size, host_tier=tier, fabric_tier=tier, seed=self.seed)
         return self
 
