@@ -85,7 +85,8 @@ def test_timers_may_be_moved_either_way(host: Host) -> None:
     host.loop.wake()
     run_until(host.loop, lambda: bool(first.fired and second.fired))
     assert first.fired[0] >= start + 8 * MS
-    assert start + 5 * MS <= second.fired[0] <= first.fired[0]
+    # One turn may find both due, and takes them one after the other.
+    assert start + 5 * MS <= second.fired[0] <= first.fired[0] + MS
 
 
 def test_a_run_ends_in_time(host: Host) -> None:
