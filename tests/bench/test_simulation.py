@@ -153,7 +153,7 @@ HTSIM_WIRE_BYTES = 4_160
 """Of its full packet: 4 KiB and 64 bytes of headers, where ours has 1.4 % more."""
 MOST_OFF = 0.03
 """Seeds of ours are within 0.6 % of each other; the rest is for what the two do otherwise: hashes, marking, two tiers
-for its three."""
+in the place of three."""
 MESSAGE = 2_000_000
 
 

@@ -22,6 +22,9 @@ def fabric_graph(lab: Lab, plan: LabPlan) -> FabricGraph:
     Tiers: `access` into the fabric, `delivery` out of it; `uplink` and `downlink` of rail switches, `spine-uplink` and
     `spine-downlink` of spines. Where BGP has more equally good paths than `Routing.ecmp` it installs, the first of them
     by interface are taken; which ones a switch takes is not planned. Without planned routes, shortest paths serve.
+
+    The next hops of a route are in the order in which the kernel's group has them, and hashes choose among them: zebra
+    sorts them by gateway, here the link-local address that the neighbour's port has by its MAC.
     """
     ports = {(port.node, port.name): port for port in plan.ports}
     hosts = {node.name for node in lab.hosts}
@@ -61,6 +64,8 @@ def _tier(link: Link, near: End, hosts: Iterable[str], roles: Mapping[str, Role 
 def _as_routed(graph: FabricGraph, plan: LabPlan, ports: Mapping[tuple[str, str], PortPlan]) -> FabricGraph:
     """The same graph with the planned routes; an endpoint without an address keeps its shortest paths."""
     numbers = {link.name: number for number, link in enumerate(graph.links)}
+    mac = {f"{port.node}:{port.name}": port.mac for port in plan.ports}
+    gateway = {place: mac.get(port.peer, "") for place, port in ports.items()}
     tables = {switch: _Table(routes) for switch, routes in plan.expected_routes.items()}
     routes: dict[str, dict[str, tuple[int, ...]]] = {group: dict(table) for group, table in graph.routes.items()}
     group_of = dict(graph.group_of)
@@ -73,7 +78,10 @@ def _as_routed(graph: FabricGraph, plan: LabPlan, ports: Mapping[tuple[str, str]
         group_of[endpoint] = group
         if group not in routes:
             routes[group] = {
-                name: tuple(numbers[f"{name}:{interface}"] for interface in interfaces)
+                name: tuple(
+                    numbers[f"{name}:{interface}"]
+                    for _, interface in sorted((gateway[name, interface], interface) for interface in interfaces)
+                )
                 for name, table in tables.items()
                 if (interfaces := table.next_hops(address.ip))
             }

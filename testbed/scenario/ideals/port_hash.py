@@ -1,8 +1,7 @@
 """The ECMP hash of our ports' ingress program, computed as it does (`datapath/programs/port.bpf.c`, `balance`).
 
-Linux divides the hash space evenly over the next hops in their order in the kernel's group, which no plan knows. Here
-that is the order of the interfaces' names: another order renames links and changes no collision, as long as a switch
-has the same for all prefixes.
+Linux divides the hash space evenly over the next hops in their order in the kernel's group (see `fabric_graph`). The
+order matters: where two leaves have another one, other flows of theirs meet at a spine.
 """
 
 from __future__ import annotations

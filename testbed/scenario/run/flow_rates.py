@@ -28,17 +28,24 @@ def common_span(channels: Sequence[Channel], transfers: Transfers) -> tuple[floa
 
 def rates_together(channels: Sequence[Channel], transfers: Transfers) -> list[float]:
     """Each channel's goodput in the common span, bit/s, from its samples; where it has none, or there is no such span,
-    over all the time it had something to send."""
+    over all the time it had something to send.
+
+    What was sent first arrives half a round trip after the begin, and what has arrived until the end is acknowledged
+    half a round trip after it: a short flow has no more than a few of them.
+    """
     span = common_span(channels, transfers)
     if span is None:
         return [channel.goodput_bps for channel in channels]
     begin, end = span
     found = []
     for channel in channels:
-        got = _acked(channel, end) if channel.samples.acked_bytes else None
-        before = _acked(channel, begin) if got is not None else None
+        way_s = (channel.min_rtt_us or 0.0) / 2e6
+        arriving_s = end - begin - way_s
+        measured = bool(channel.samples.acked_bytes) and arriving_s > 0
+        got = _acked(channel, end + way_s) if measured else None
+        before = _acked(channel, begin + 2 * way_s) if got is not None else None
         together = got is not None and before is not None
-        found.append(8 * (got - before) / (end - begin) if together else channel.goodput_bps)  # type: ignore[operator]
+        found.append(8 * (got - before) / arriving_s if together else channel.goodput_bps)  # type: ignore[operator]
     return found
 
 

@@ -102,8 +102,8 @@ class Events:
         """What is out of the wheel's reach, as a heap."""
         self._sequence = 0
         self._span: list[Event | None] = [None] * SPAN_NS
-        """The span in hand; what lies before `_place` is over. As on the wheel there is the last event of each ns, which
-        the first one follows."""
+        """The span in hand; what lies before `_place` is over. As on the wheel, there is the last event of each ns, and
+        the first one follows it."""
         self._span_key: i64 = -1
         self._place: i64 = SPAN_NS - 1
         self._coming: Event | None = None

@@ -1,4 +1,4 @@
-"""Three shipped scenarios on both backends: what an emulated lab and the simulator say must lie in a stated band.
+"""Shipped scenarios on both backends: what an emulated lab and the simulator say must lie in a stated band.
 
 Both have the same plan, traffic, seeds and endpoints. What is compared is a share or a ratio, so that the time scale
 is no part of it. The emulation may be up to a quarter slower or faster: it schedules on a shared machine, its ports
@@ -18,7 +18,13 @@ from testbed.results import Backend, Outcome, Record, load_record
 ROOT = Path(__file__).parents[3]
 BAND = (0.75, 1.25)
 """Simulation over emulation."""
-METRICS = {"incast-trimming": "tail_fct_ratio", "non-blocking-pod": "tail_fct_ratio", "rail-alignment": "busbw_share"}
+METRICS = {
+    "incast-trimming": "tail_fct_ratio",
+    "incast-lossless": "tail_fct_ratio",
+    "non-blocking-pod": "tail_fct_ratio",
+    "rail-alignment": "busbw_share",
+    "ecmp-against-spraying": "aggregate_share",
+}
 """What each of the scenarios is about, by its name."""
 TRIES = 3
 """Of an emulation that is invalid, on a machine that others use."""

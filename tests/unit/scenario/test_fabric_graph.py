@@ -195,3 +195,14 @@ def test_the_labs_own_hash_places_flows() -> None:
 def test_a_hash_that_is_not_ours_is_not_predicted(name: str, why: str) -> None:
     with pytest.raises(ScenarioError, match=why):
         lab_hash(planned(name)[1], [])
+
+
+def test_next_hops_are_in_the_order_of_the_gateways_that_zebra_sorts() -> None:
+    """Seen in the kernel's groups of an emulated lab: leaves 1 to 3 begin with uplink 2, leaf 4 with uplink 3."""
+    lab, plan = planned("uec-spray", fabric__segments=4, fabric__gpus=1)
+    graph = fabric_graph(lab, plan)
+    names = [link.name for link in graph.links]
+    far = {1: "p1-s4-h1:rail1", 2: "p1-s4-h1:rail1", 3: "p1-s4-h1:rail1", 4: "p1-s1-h1:rail1"}
+    hops = {leaf: [names[hop] for hop in graph.next_hops(f"p1-s{leaf}-rail1", end)] for leaf, end in far.items()}
+    orders = {leaf: [int(name[-1]) for name in found] for leaf, found in hops.items()}
+    assert orders == {1: [2, 1, 4, 3], 2: [2, 1, 4, 3], 3: [2, 1, 4, 3], 4: [3, 4, 2, 1]}

@@ -86,6 +86,12 @@ def test_rates_are_those_while_all_send() -> None:
     assert rates_together([FAST, SLOW], BOTH) == [pytest.approx(8e6), pytest.approx(4e6)]
 
 
+def test_what_was_sent_is_acknowledged_a_round_trip_later() -> None:
+    """1 MB/s for 1 s, in which the way takes 0.1 s: nothing is acknowledged in the first 0.2 s."""
+    late = channel(0, [(0.2, 0), (0.6, 400_000), (1.0, 800_000), (1.1, 900_000)], min_rtt_us=200_000.0)
+    assert rates_together([late], until(1.0)) == [pytest.approx(8e6)]
+
+
 def test_flows_that_never_met_have_their_own_rates() -> None:
     apart = Transfers(
         number=[0, 1],

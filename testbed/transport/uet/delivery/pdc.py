@@ -376,7 +376,7 @@ class Pdc:
             case ControlType.CLEAR_REQ:
                 self.sender.clearing.tell(now)
             case ControlType.PROBE:
-                self.receiver.acknowledge(packet.psn, False, incoming, None, probe_opaque=packet.probe_opaque)
+                self.receiver.on_probe(packet, incoming)
             case ControlType.CREDIT:
                 self.sender.on_credit(packet.payload >> CREDIT_SHIFT, now)
                 self.go_on(now)

@@ -3,6 +3,10 @@
 Source: UE Specification 1.0, section 3.6.13.7 (a probe follows the first ACK). The target counts the PDC as unconfirmed
 until a packet names the PDCID that its ACK told, and ends it after New_PDC_Time. The first probe does that; so it is
 sent again, after time-outs that double, until a probe is answered.
+
+A probe also asks for what is in flight where no packet does. On a class of its own it overtakes data that waits in
+queues; so its PSN is the latest one sent, and where that has yet to arrive, the target acknowledges once more when all
+up to it is there. Its payload is where the SACK bitmap of the answer is to begin (table 3-38).
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from testbed.transport.uet.delivery.round_trips import LONGEST_RTO_NS
 from testbed.transport.uet.packets.codes import ControlType
+from testbed.transport.uet.packets.psn import PSN_MASK
 
 if TYPE_CHECKING:
     from testbed.transport.uet.delivery.pdc import Pdc
@@ -35,8 +40,9 @@ class Probing:
         # The first number is that of the time, as this knows none of those that were answered before.
         self._number = number = (self._number + 1 if self._number >= 0 else now >> 10) & 0xFFFF
         pdc = self._pdc
-        cack = pdc.sender.window.cack_psn
-        pdc.send_control(ControlType.PROBE, cack, now, payload=cack, opaque=number)
+        window = pdc.sender.window
+        latest = (window.next_psn - 1) & PSN_MASK
+        pdc.send_control(ControlType.PROBE, latest, now, payload=window.cack_psn, opaque=number)
 
     def confirm(self, now: int) -> None:
         """Send probes until one is answered: the target is to know that we hear it."""

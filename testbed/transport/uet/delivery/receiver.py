@@ -222,6 +222,12 @@ class Receiver:
             answer = pdc.semantics.default_response(request.next_header, data, offset)
         self.acknowledge(request.psn, bool(request.flags & _REQ_RETX), incoming, answer)
 
+    def on_probe(self, packet: ControlPacket, incoming: Incoming) -> None:
+        """PROBE: the answer goes at once, and an ACK follows it when the latest packet of the peer has arrived."""
+        self.acknowledge(packet.payload, False, incoming, None, probe_opaque=packet.probe_opaque)
+        if 0 < psn_distance(packet.psn, self.tracker.contiguous) <= self._pdc.config.mp_range:
+            self._asked = packet.psn
+
     def on_ack_request(self, packet: ControlPacket, incoming: Incoming) -> None:
         """ACK_REQ: the peer asks about one PSN."""
         if self.tracker.has(packet.psn):
