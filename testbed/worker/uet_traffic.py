@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from testbed.agent.agent import Agent
 from testbed.agent.loop import Loop
 from testbed.agent.sockets import Marking, SocketConfig
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.delivery.pdc import Pdc
-from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.packets.codes import RETURN_CODE_MEANINGS, Mode, ReturnCode
 from testbed.transport.uet.semantics.endpoint import Endpoint, TaggedMessage

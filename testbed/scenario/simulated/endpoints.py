@@ -9,10 +9,10 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from testbed.transport.datagram import Incoming, Outgoing
+from testbed.transport.errors import UsageError
 from testbed.transport.simulation.fabric import FabricNetwork
 from testbed.transport.simulation.fabric.nic import NicHost
 from testbed.transport.uet.config import UetConfig
-from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
 from testbed.worker.errors import TrafficError
 from testbed.worker.poll_loop import WatchingLoop

@@ -25,8 +25,8 @@ from testbed.scenario.transports.lab_transport import (
     PathChoice,
     address_of,
 )
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.config import UetConfig
-from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.packets.codes import UDP_PORT, Mode
 from testbed.transport.uet.paths import DEFAULT_PATHS, PathKind
 from testbed.worker.program import Settings
