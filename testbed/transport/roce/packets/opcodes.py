@@ -57,6 +57,9 @@ class Opcode(IntEnum):
     UD_SEND_ONLY = 0x64
     UD_SEND_ONLY_IMMEDIATE = 0x65
     CNP = 0x81
+    SELECTIVE_ACKNOWLEDGE = 0xC0
+    """Ours, among the opcodes left to manufacturers: an acknowledgement with a bitmap of the packets after its PSN (the
+    first bit is that of the next one), as selective recovery needs it."""
 
 
 class Service(IntEnum):
@@ -82,6 +85,7 @@ class Operation(IntEnum):
     COMPARE_SWAP = 6
     FETCH_ADD = 7
     CNP = 8
+    SELECTIVE_ACKNOWLEDGE = 9
 
 
 class Layout(NamedTuple):
@@ -110,6 +114,11 @@ class Layout(NamedTuple):
     """Data may follow the headers."""
 
 
+_WITH_DATA: Final = frozenset(
+    {Operation.SEND, Operation.WRITE, Operation.READ_RESPONSE, Operation.CNP, Operation.SELECTIVE_ACKNOWLEDGE}
+)
+
+
 def _layout(opcode: Opcode) -> Layout:
     words = opcode.name.split("_")
     operation = max((item for item in Operation if item.name in opcode.name), key=lambda item: len(item.name))
@@ -124,12 +133,12 @@ def _layout(opcode: Opcode) -> Layout:
         deth="UD" in words,
         reth=operation is Operation.READ_REQUEST or (operation is Operation.WRITE and first),
         atomic=atomic,
-        aeth=operation in (Operation.ACKNOWLEDGE, Operation.ATOMIC_ACKNOWLEDGE)
+        aeth=operation in (Operation.ACKNOWLEDGE, Operation.ATOMIC_ACKNOWLEDGE, Operation.SELECTIVE_ACKNOWLEDGE)
         or (operation is Operation.READ_RESPONSE and (first or last)),
         atomic_ack=operation is Operation.ATOMIC_ACKNOWLEDGE,
         immediate="IMMEDIATE" in words,
         ieth="INVALIDATE" in words,
-        payload=operation in (Operation.SEND, Operation.WRITE, Operation.READ_RESPONSE),
+        payload=operation in _WITH_DATA,
     )
 
 

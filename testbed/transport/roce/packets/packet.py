@@ -130,7 +130,7 @@ def decode_roce(data: Data) -> RocePacket:
         raise truncated("padding and ICRC", bth.pad_bytes + ICRC_BYTES, len(data), offset)
     view = memoryview(data)
     payload = view[offset : end - bth.pad_bytes]
-    if len(payload) and not layout.payload and bth.opcode != Opcode.CNP:
+    if len(payload) and not layout.payload:
         raise DecodeError(offset, f"{len(payload)} bytes behind the headers of {Opcode(bth.opcode).name}")
     return RocePacket(
         bth,
