@@ -6,6 +6,7 @@ Source: InfiniBand Architecture Specification, volume 1, release 1.4, section 9.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -85,6 +86,14 @@ class RoceConfig:
     def keeps_out_of_order(self) -> bool:
         """Tell whether a responder keeps what comes out of order."""
         return self.ooo or self.recovery != DEFAULT_RECOVERY
+
+    @property
+    def most_unacknowledged(self) -> int:
+        """Packets of a queue pair that may be unacknowledged: of IRN no more than the path holds when it is empty."""
+        if self.recovery == DEFAULT_RECOVERY:
+            return self.window_packets
+        bdp_bytes = self.link_rate_bps * self.base_rtt_ns / 8e9
+        return max(2, min(self.window_packets, math.ceil(bdp_bytes / (self.mtu + HEADER_BYTES))))
 
     @property
     def timeout_ns(self) -> int:

@@ -13,6 +13,7 @@ from testbed.transport.congestion.control import CongestionControl
 from testbed.transport.congestion.controller import CONTROLLERS, FlowSettings
 from testbed.transport.datagram import Outgoing, Priority
 from testbed.transport.errors import UsageError
+from testbed.transport.roce.datagrams import Datagrams
 from testbed.transport.roce.config import HEADER_BYTES, MTUS, RoceConfig
 from testbed.transport.roce.packets.headers import BTH_BYTES, Bth, decode_bth
 from testbed.transport.roce.packets.icrc import ICRC_BYTES, compute_icrc, encode_icrc
@@ -60,7 +61,10 @@ class QueuePair:
         """Why it is in ERR."""
         self.remote_ip: str = ""
         self.remote_qpn: int = 0
+        self.qkey: int = 0
+        """UD: what a packet must carry to be let in."""
         self.mtu: int = self.config.mtu
+        self.window_packets: int = self.config.most_unacknowledged
         self.timeout_ns: int = self.config.timeout_ns or 1 << 62
         self.entropy: int = rnic.next_entropy()
         """UDP source port."""
@@ -85,6 +89,7 @@ class QueuePair:
         )
         self.requester: Requester = Requester(self, 0, service is Service.RC)
         self.responder: Responder = Responder(self, 0, service is Service.RC)
+        self.datagrams: Datagrams | None = Datagrams(self, 0) if service is Service.UD else None
         self.notifications: int = 0
         """CNPs received."""
         self.marked: int = 0
@@ -107,6 +112,15 @@ class QueuePair:
             QpState.RTR, remote_ip=remote_ip, remote_qpn=remote_qpn, receive_psn=receive_psn, mtu=mtu or self.config.mtu
         )
         self.modify(QpState.RTS, send_psn=send_psn)
+
+    def open_datagrams(self, qkey: int) -> None:
+        """Take a datagram queue pair from RESET to RTS; `qkey` lets packets in. Raises `UsageError`."""
+        if self.datagrams is None:
+            raise UsageError(f"queue pair {self.number:#08x} is {self.service.name}, not UD")
+        self.qkey = qkey
+        self.modify(QpState.INIT)
+        self.modify(QpState.RTR, mtu=self.config.mtu)
+        self.modify(QpState.RTS, send_psn=0)
 
     def modify(
         self,
@@ -156,6 +170,8 @@ class QueuePair:
     def _flush(self, failed: WorkRequest | None, status: WorkStatus, error: str, now: int) -> None:
         self.requester.flush(failed, status, error, now)
         self.responder.flush()
+        if self.datagrams is not None:
+            self.datagrams.flush(now)
         receives = self._receives
         self._receives = None
         while receives:
@@ -181,12 +197,33 @@ class QueuePair:
 
         `immediate` (32 bits) goes with it; `invalidate` is an rkey of the peer's that is invalid after it.
         """
+        if self.datagrams is not None:
+            raise UsageError("a datagram needs an address: send_to")
         if immediate is not None and invalidate is not None:
             raise UsageError("a SEND has immediate data or an rkey to invalidate, not both")
         request = WorkRequest(Operation.SEND, byte_view(data), None, context)
         request.immediate = immediate
         request.invalidate = invalidate
         return self._post(request, fence, now)
+
+    def send_to(
+        self,
+        remote: tuple[str, int, int],
+        data: Buffer,
+        now: int,
+        *,
+        immediate: int | None = None,
+        context: object = None,
+    ) -> WorkRequest:
+        """Send a datagram to an address, a QPN and its Q_Key. It has ended when it is sent."""
+        request = WorkRequest(Operation.SEND, byte_view(data), None, context)
+        request.immediate = immediate
+        request.remote_ip, request.remote_qpn, request.remote_qkey = remote
+        if self.datagrams is None:
+            raise UsageError(f"queue pair {self.number:#08x} is {self.service.name}, not UD")
+        if len(request.data) > self.mtu:
+            raise UsageError(f"a datagram has at most {self.mtu} bytes, not {len(request.data)}")
+        return self._post(request, False, now)
 
     def write(
         self,
@@ -245,11 +282,15 @@ class QueuePair:
             return request
         if self.state not in (QpState.RTS, QpState.SQD):
             raise UsageError(f"queue pair {self.number:#08x} is {self.state}: it cannot send")
-        if self.requester.posted >= self.config.most_posted:
+        posted = self.requester.posted if self.datagrams is None else len(self.datagrams)
+        if posted >= self.config.most_posted:
             raise UsageError(f"the send queue holds {self.config.most_posted} requests")
         request.posted_ns = now
         request.fence = fence
-        self.requester.post(request)
+        if self.datagrams is None:
+            self.requester.post(request)
+        else:
+            self.datagrams.post(request)
         self.wake()
         return request
 
@@ -270,15 +311,15 @@ class QueuePair:
 
     # --- what arrives -------------------------------------------------------------------------------------
 
-    def on_marked(self, now: int) -> None:
-        """A packet of the peer's data has arrived with a mark of congestion: tell the peer, not too often."""
+    def on_marked(self, remote: str, qpn: int, now: int) -> None:
+        """A packet of a peer's data has arrived with a mark of congestion: tell that peer, not too often."""
         self.marked += 1
         if self._notified_at >= 0 and now - self._notified_at < self._rnic.notification_interval_ns:
             return
         self._notified_at = now
         self.count("cnp-sent")
-        header = Bth(Opcode.CNP, self.remote_qpn, 0, becn=True).encode() + _CNP_RESERVED
-        self.emit(self.answer_datagram(header, Priority.NOTIFICATION))
+        header = Bth(Opcode.CNP, qpn, 0, becn=True).encode() + _CNP_RESERVED
+        self.emit(self.answer_datagram(header, Priority.NOTIFICATION, remote))
 
     def on_notification(self, now: int) -> None:
         """A CNP of the peer."""
@@ -359,12 +400,15 @@ class QueuePair:
 
     def pull(self, now: int) -> Outgoing | None:
         """The next packet of data or request; None: there is none, or its time has not come, which was asked for."""
+        datagrams = self.datagrams
         if self.send_at > now:
-            if self.responder.has_response or self.requester.may_send(now):
+            if datagrams or self.responder.has_response or self.requester.may_send(now):
                 self.arm(self.send_at)
             return None
         control = self.control
         control.update(now)
+        if datagrams:
+            return datagrams.next_packet(now)
         if self.responder.has_response:
             return self.responder.next_packet(now)
         if self.unacked_bytes >= control.window_bytes or not self.requester.may_send(now):
@@ -372,26 +416,28 @@ class QueuePair:
         return self.requester.next_packet(now)
 
     def data_datagram(
-        self, header: bytes, payload: memoryview | bytes, padding: int, again: bool, now: int
+        self, header: bytes, payload: memoryview | bytes, padding: int, now: int, *, again: bool = False, remote: str = ""
     ) -> Outgoing:
-        """A packet of data or a request for data, which counts against the rate of the queue pair."""
+        """A packet of data or a request for data, which counts against the rate of the queue pair.
+
+        `remote`: whom it is for; "": the peer of the connection.
+        """
         body = b"".join((payload, _PADDINGS[padding])) if padding else payload
-        icrc = compute_icrc(self._rnic.address, self.remote_ip, self.entropy, header, body)
-        size = HEADER_BYTES - BTH_BYTES - ICRC_BYTES + len(header) + len(body) + ICRC_BYTES
+        remote = remote or self.remote_ip
+        icrc = compute_icrc(self._rnic.address, remote, self.entropy, header, body)
+        size = HEADER_BYTES - BTH_BYTES + len(header) + len(body)
         control = self.control
-        if not again:
-            self.unacked_bytes += len(payload)
-        rate = control.rate_bps
-        burst_ns = int(BURST_PACKETS * 8e9 * size / rate)
-        self.send_at = max(self.send_at, now - burst_ns) + int(8e9 * size / rate)
+        byte_ns = 8e9 / control.rate_bps
+        self.send_at = max(self.send_at, now - int(BURST_PACKETS * size * byte_ns)) + int(size * byte_ns)
         control.on_send(now, size)
         priority = Priority.RETRANSMISSION if again else Priority.DATA
-        return Outgoing(self.remote_ip, self.entropy, priority, header, b"".join((body, encode_icrc(icrc))))
+        return Outgoing(remote, self.entropy, priority, header, b"".join((body, encode_icrc(icrc))))
 
-    def answer_datagram(self, header: bytes, priority: Priority = Priority.CONTROL) -> Outgoing:
-        """An acknowledgement or a CNP."""
-        icrc = compute_icrc(self._rnic.address, self.remote_ip, self.entropy, header, b"")
-        return Outgoing(self.remote_ip, self.entropy, priority, header, encode_icrc(icrc))
+    def answer_datagram(self, header: bytes, priority: Priority = Priority.CONTROL, remote: str = "") -> Outgoing:
+        """An acknowledgement or a CNP. `remote`: whom it is for; "": the peer of the connection."""
+        remote = remote or self.remote_ip
+        icrc = compute_icrc(self._rnic.address, remote, self.entropy, header, b"")
+        return Outgoing(remote, self.entropy, priority, header, encode_icrc(icrc))
 
     # --- time ---------------------------------------------------------------------------------------------
 
@@ -407,7 +453,7 @@ class QueuePair:
     @property
     def idle(self) -> bool:
         """Tell whether nothing is to be sent or waited for."""
-        return self.requester.idle and not self.responder.has_response
+        return self.requester.idle and not self.responder.has_response and not self.datagrams
 
 
 def _writable(buffer: Buffer) -> memoryview:

@@ -143,7 +143,7 @@ class Requester:
         request = self._find(number)
         if request is None:
             return False
-        if number - self.una >= self._qp.config.window_packets:
+        if number - self.una >= self._qp.window_packets:
             return False
         if number < self.recovery.top:
             return True
@@ -183,9 +183,11 @@ class Requester:
         bth = Bth(qp.opcode_base | operation, qp.remote_qpn, number & _PSN_MASK, asks, padding)
         if self._reliable:
             self._arm(now)
+            if not again:
+                qp.unacked_bytes += len(payload)
         elif last:
             self._complete_unreliable(request, now)
-        return qp.data_datagram(bth.encode() + extensions, payload, padding, again, now)
+        return qp.data_datagram(bth.encode() + extensions, payload, padding, now, again=again)
 
     def _describe(self, request: WorkRequest, index: int, size: int) -> tuple[int, bytes]:
         """The operation part of the opcode of a packet of data, and its headers after the BTH."""
@@ -229,7 +231,7 @@ class Requester:
         self.recovery.on_sent(number, packets)
         bth = Bth(qp.opcode_base | operation, qp.remote_qpn, number & _PSN_MASK, True)
         self._arm(now)
-        return qp.data_datagram(bth.encode() + header, b"", 0, again, now)
+        return qp.data_datagram(bth.encode() + header, b"", 0, now, again=again)
 
     def _find(self, number: int) -> WorkRequest | None:
         """The request that a packet belongs to, which the cursor stays at; None: it has not been posted yet."""
@@ -246,7 +248,7 @@ class Requester:
         """Tell whether a packet is to ask for an acknowledgement."""
         config = self._qp.config
         self._unrequested += 1
-        if last or again or self._unrequested >= config.ack_packets or number + 1 - self.una >= config.window_packets:
+        if last or again or self._unrequested >= config.ack_packets or number + 1 - self.una >= self._qp.window_packets:
             self._unrequested = 0
             return True
         return False

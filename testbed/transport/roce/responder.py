@@ -435,7 +435,7 @@ class Responder:
             responses.popleft()
             if not responses and (self._ack_is_due or self._nak >= 0):
                 qp.answer_soon()
-        return qp.data_datagram(bth.encode() + extension, payload, padding, False, now)
+        return qp.data_datagram(bth.encode() + extension, payload, padding, now)
 
     # --- answers ------------------------------------------------------------------------------------------
 

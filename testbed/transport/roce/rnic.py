@@ -178,8 +178,13 @@ class Rnic:
         if len(view) < BTH_BYTES + bth.pad_bytes:
             raise DecodeError(len(view), "padding is missing")
         if layout.operation in _REQUESTS:
+            if qp.datagrams is not None:
+                source = qp.datagrams.on_packet(bth, layout, view, incoming.remote, now)
+                if incoming.ce and source >= 0:
+                    qp.on_marked(incoming.remote, source, now)
+                return
             if incoming.ce:
-                qp.on_marked(now)
+                qp.on_marked(qp.remote_ip, qp.remote_qpn, now)
             qp.responder.on_request(bth, view, now)
             return
         if qp.state not in _SENDING:
@@ -188,7 +193,7 @@ class Rnic:
         requester = qp.requester
         if layout.operation is Operation.READ_RESPONSE:
             if incoming.ce:
-                qp.on_marked(now)
+                qp.on_marked(qp.remote_ip, qp.remote_qpn, now)
             offset = BTH_BYTES + (AETH_BYTES if layout.aeth else 0)
             if layout.aeth:
                 decode_aeth(view, BTH_BYTES)
