@@ -23,6 +23,9 @@ from testbed.compiled.modules import ROOT, build_key, builds_directory, compiled
 
 KEPT_BUILDS = 4
 """Of the builds in the cache, so many are kept: those used last."""
+MYPY_OPTIONS = ("--config-file=", "--follow-imports=silent")
+"""What else the modules import is followed for its types alone: of a package without them, such as PyYAML where its
+stubs are not installed, nothing is asked."""
 _COMPILERS = ("gcc", "clang", "cc")
 _FLAGS = ("-O1", "-g1", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-fno-semantic-interposition", "-w")
 
@@ -152,7 +155,7 @@ def _translate(sources: Sequence[str], scratch: Path) -> list[Any]:
         with contextlib.redirect_stdout(words), contextlib.redirect_stderr(words):
             return list(
                 mypycify(
-                    ["--config-file=", f"--cache-dir={scratch}/mypy", *sources],
+                    [*MYPY_OPTIONS, f"--cache-dir={scratch}/mypy", *sources],
                     opt_level="1",
                     multi_file=True,
                     target_dir=str(scratch / "c"),
