@@ -12,13 +12,16 @@ import math
 class CongestionControl:
     """A flow without congestion control: it sends as fast as its NIC does."""
 
-    __slots__ = ("rate_bps", "window_bytes")
+    __slots__ = ("notification_ns", "rate_bps", "window_bytes")
 
     def __init__(self, rate_bps: float) -> None:
         self.rate_bps: float = rate_bps
         """At which packets may leave."""
         self.window_bytes: float = math.inf
         """That may be unacknowledged."""
+        self.notification_ns: int = -1
+        """The receiver of such a flow sends a CNP for what arrives marked, but not more than one in so long; -1: none
+        at all."""
 
     def update(self, now: int) -> None:
         """Take account of the time that has gone by, before `rate_bps` or `window_bytes` is looked at."""

@@ -1,18 +1,24 @@
-"""Every congestion controller of flows by the name that `cc` gives it, and what one declares of itself."""
+"""What a congestion controller declares of itself, so that everything else takes its name from the registry."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Final
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from testbed.transport.congestion.control import CongestionControl
+from testbed.transport.errors import UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Number = bool | int | float
+_Parameters = TypeVar("_Parameters", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowSettings:
-    """What a controller is made from."""
+    """What a controller of a flow is made from."""
 
     link_rate_bps: int
     """Of the NIC, in the lab."""
@@ -24,21 +30,40 @@ class FlowSettings:
     """Of a full packet on the wire."""
     parameters: str = ""
     """The name of a set of parameters; "": the controller's default."""
+    overrides: Mapping[str, Number] = field(default_factory=dict)
+    """Single parameters that are to be others than those of the set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controller:
-    """One value of `cc`: its name, a line about it, and what makes the state of a new flow at a time (ns)."""
+    """One value of `cc`: its name, a line about it, and what makes the state of a new flow."""
 
     name: str
     description: str
-    make: Callable[[FlowSettings, int], CongestionControl]
+    make: Callable[[FlowSettings], CongestionControl]
+    """Raises `UsageError` for parameters that it does not have, or that cannot work."""
+    parameter_sets: tuple[str, ...] = ()
+    """The names that `parameters` may have, the default first."""
+    parameter_names: tuple[str, ...] = ()
 
 
-NONE: Final = Controller(
-    name="none",
-    description="the NIC's rate, whatever happens",
-    make=lambda settings, now: CongestionControl(settings.link_rate_bps),
-)
-CONTROLLERS: Final[Mapping[str, Controller]] = MappingProxyType({one.name: one for one in (NONE,)})
-DEFAULT_CONTROLLER: Final = NONE.name
+def chosen_parameters(sets: Mapping[str, _Parameters], settings: FlowSettings, controller: str) -> _Parameters:
+    """The set of parameters that a flow is to have, with what it wants otherwise. Raises `UsageError`.
+
+    The first of `sets` is the default one.
+    """
+    name = settings.parameters or next(iter(sets))
+    found = sets.get(name)
+    if found is None:
+        raise UsageError(f"parameters {name!r} of {controller} are none of {', '.join(sets)}")
+    values: dict[str, Any] = {}
+    for key, value in settings.overrides.items():
+        if key not in parameter_names(found):
+            raise UsageError(f"{controller} has no parameter {key!r}; it has {', '.join(parameter_names(found))}")
+        values[key] = value
+    return replace(found, **values)
+
+
+def parameter_names(parameters: DataclassInstance) -> tuple[str, ...]:
+    """The names of the parameters of a set."""
+    return tuple(one.name for one in fields(parameters))

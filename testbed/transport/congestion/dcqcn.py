@@ -1,8 +1,9 @@
 """DCQCN: a rate that congestion notifications cut, and that time and bytes raise again.
 
-Two reaction points are known, and parameters say which one is meant. That of the paper (Zhu et al., "Congestion Control
-for Large-Scale RDMA Deployments", SIGCOMM 2015) cuts the rate with every CNP. That of NICs, as the simulator of HPCC has
-it (Li et al., SIGCOMM 2019, `rdma-hw.cc`), looks once in an interval whether a CNP has come (`decrease_us` above 0).
+Two reaction points are known, and parameters say which one is meant. That of the paper (Zhu et al., "Congestion
+Control for Large-Scale RDMA Deployments", SIGCOMM 2015) cuts the rate with every CNP. That of NICs, as the simulator of
+HPCC has it (Li et al., SIGCOMM 2019, `rdma-hw.cc`), looks once in an interval whether a CNP has come (`decrease_us`
+above 0).
 
 Of a flow: RC is the rate at which it sends, RT the target that increases lead back to, alpha the estimate of how
 congested its path is. The notification point, which sends the CNPs, is the receiver's RNIC.
@@ -19,7 +20,12 @@ from types import MappingProxyType
 from typing import Final
 
 from testbed.transport.congestion.control import CongestionControl
-from testbed.transport.congestion.controller import Controller, FlowSettings
+from testbed.transport.congestion.controller import (
+    Controller,
+    FlowSettings,
+    chosen_parameters,
+    parameter_names,
+)
 from testbed.transport.errors import UsageError
 
 _BPS_25G: Final = 25e9
@@ -57,9 +63,33 @@ class DcqcnParameters:
     clamp_target: bool
     """RT follows RC down with every cut; else only with one that an increase went before."""
 
+    def __post_init__(self) -> None:
+        for name in ("cnp_us", "alpha_us", "g", "timer_us", "additive_bps", "hyper_bps", "least_bps"):
+            if getattr(self, name) <= 0:
+                raise UsageError(f"{name} of DCQCN is {getattr(self, name)}; it must be above 0")
+        if self.g > 1:
+            raise UsageError(f"g of DCQCN is {self.g}; it must be at most 1")
+        for name in ("decrease_us", "counter_bytes", "fast_recovery"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name} of DCQCN is {getattr(self, name)}; it must not be below 0")
+
 
 PARAMETER_SETS: Final[Mapping[str, DcqcnParameters]] = MappingProxyType(
     {
+        "hpcc-paper": DcqcnParameters(
+            cnp_us=50,
+            alpha_us=50,
+            g=1 / 256,
+            decrease_us=50,
+            timer_us=55,
+            counter_bytes=0,
+            fast_recovery=1,
+            additive_bps=5e6,
+            hyper_bps=50e6,
+            per_25g=True,
+            least_bps=100e6,
+            clamp_target=False,
+        ),
         "paper": DcqcnParameters(
             cnp_us=50,
             alpha_us=55,
@@ -88,20 +118,6 @@ PARAMETER_SETS: Final[Mapping[str, DcqcnParameters]] = MappingProxyType(
             least_bps=1e6,
             clamp_target=False,
         ),
-        "hpcc-paper": DcqcnParameters(
-            cnp_us=50,
-            alpha_us=50,
-            g=1 / 256,
-            decrease_us=50,
-            timer_us=55,
-            counter_bytes=0,
-            fast_recovery=1,
-            additive_bps=5e6,
-            hyper_bps=50e6,
-            per_25g=True,
-            least_bps=100e6,
-            clamp_target=False,
-        ),
         "hpcc-vendor": DcqcnParameters(
             cnp_us=4,
             alpha_us=1,
@@ -118,8 +134,7 @@ PARAMETER_SETS: Final[Mapping[str, DcqcnParameters]] = MappingProxyType(
         ),
     }
 )
-"""By the name that `parameters` gives them."""
-DEFAULT_PARAMETERS: Final = "hpcc-paper"
+"""By the name that `parameters` gives them; the first is the default."""
 
 
 class Dcqcn(CongestionControl):
@@ -151,6 +166,7 @@ class Dcqcn(CongestionControl):
         line = float(settings.link_rate_bps)
         super().__init__(line)
         scale = settings.time_scale
+        self.notification_ns = max(0, int(parameters.cnp_us * _US * scale))
         share = line * scale / _BPS_25G if parameters.per_25g else 1.0
         self._parameters: Final[DcqcnParameters] = parameters
         self._line: Final[float] = line
@@ -288,20 +304,14 @@ class Dcqcn(CongestionControl):
             self.rate_bps = self._line
 
 
-def _make(settings: FlowSettings, now: int) -> Dcqcn:
-    return Dcqcn(parameter_set(settings.parameters), settings)
-
-
-def parameter_set(name: str) -> DcqcnParameters:
-    """The parameters of that name; "": the default ones. Raises `UsageError`."""
-    try:
-        return PARAMETER_SETS[name or DEFAULT_PARAMETERS]
-    except KeyError:
-        raise UsageError(f"parameters {name!r} of DCQCN are none of {', '.join(PARAMETER_SETS)}") from None
+def _make(settings: FlowSettings) -> Dcqcn:
+    return Dcqcn(chosen_parameters(PARAMETER_SETS, settings, "dcqcn"), settings)
 
 
 CONTROLLER: Final = Controller(
     name="dcqcn",
-    description="a rate cut by congestion notifications and raised by time and bytes",
+    description="a rate that congestion notifications cut, and that time and bytes raise again",
     make=_make,
+    parameter_sets=tuple(PARAMETER_SETS),
+    parameter_names=parameter_names(next(iter(PARAMETER_SETS.values()))),
 )

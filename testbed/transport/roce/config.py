@@ -7,10 +7,12 @@ Source: InfiniBand Architecture Specification, volume 1, release 1.4, section 9.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
-from testbed.transport.congestion.controller import CONTROLLERS, DEFAULT_CONTROLLER
+from testbed.transport.congestion.controller import FlowSettings, Number
+from testbed.transport.congestion.registry import DEFAULT_CONTROLLER, make_control
 from testbed.transport.errors import UsageError
 from testbed.transport.roce.recovery import DEFAULT_RECOVERY, RECOVERIES
 
@@ -42,9 +44,11 @@ class RoceConfig:
     ooo: bool = False
     """Packets out of order are no sign of loss: WRITEs are placed as they come."""
     cc: str = DEFAULT_CONTROLLER
-    """Congestion control: a name in `congestion.controller.CONTROLLERS`."""
+    """Congestion control: a name in `congestion.registry.CONTROLLERS`."""
     parameters: str = ""
     """The name of a set of parameters of the congestion control; "": its default."""
+    cc_parameters: Mapping[str, Number] = field(default_factory=dict)
+    """Single parameters of the congestion control that are to be others than those of the set."""
     timeout: int = 14
     """The peer has 4.096 us * 2**timeout to answer (times the time scale); 0: for ever."""
     retry_count: int = 7
@@ -72,8 +76,7 @@ class RoceConfig:
             raise UsageError(f"a path MTU is one of {', '.join(map(str, MTUS))}, not {self.mtu}")
         if self.recovery not in RECOVERIES:
             raise UsageError(f"recovery {self.recovery!r} is none of {', '.join(RECOVERIES)}")
-        if self.cc not in CONTROLLERS:
-            raise UsageError(f"congestion control {self.cc!r} is none of {', '.join(CONTROLLERS)}")
+        make_control(self.cc, self.flow_settings())
         for name, most in (("timeout", LONGEST_TIMEOUT), ("retry_count", 7), ("rnr_retry", 7), ("min_rnr_timer", 31)):
             if not 0 <= getattr(self, name) <= most:
                 raise UsageError(f"{name} is {getattr(self, name)}; it must be 0 to {most}")
@@ -81,6 +84,17 @@ class RoceConfig:
             raise UsageError(f"window_packets is {self.window_packets}; half of all PSNs are {1 << 23}")
         if not self.entropies or not all(1 <= entropy <= 0xFFFF for entropy in self.entropies):
             raise UsageError("entropies are UDP ports, at least one")
+
+    def flow_settings(self) -> FlowSettings:
+        """What the congestion control of a queue pair is made from."""
+        return FlowSettings(
+            link_rate_bps=self.link_rate_bps,
+            base_rtt_ns=self.base_rtt_ns,
+            time_scale=self.time_scale,
+            mtu_bytes=self.mtu + HEADER_BYTES,
+            parameters=self.parameters,
+            overrides=self.cc_parameters,
+        )
 
     @property
     def keeps_out_of_order(self) -> bool:

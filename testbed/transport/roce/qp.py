@@ -10,13 +10,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from testbed.transport.congestion.control import CongestionControl
-from testbed.transport.congestion.controller import CONTROLLERS, FlowSettings
+from testbed.transport.congestion.registry import make_control
 from testbed.transport.datagram import Outgoing, Priority
 from testbed.transport.errors import UsageError
-from testbed.transport.roce.datagrams import Datagrams
 from testbed.transport.roce.config import HEADER_BYTES, MTUS, RoceConfig
+from testbed.transport.roce.datagrams import Datagrams
 from testbed.transport.roce.packets.headers import BTH_BYTES, Bth, decode_bth
-from testbed.transport.roce.packets.icrc import ICRC_BYTES, compute_icrc, encode_icrc
+from testbed.transport.roce.packets.icrc import compute_icrc, encode_icrc
 from testbed.transport.roce.packets.opcodes import Opcode, Operation, Service
 from testbed.transport.roce.requester import Requester
 from testbed.transport.roce.responder import Responder
@@ -44,9 +44,7 @@ BURST_PACKETS: Final = 2
 class QueuePair:
     """Made by `Rnic.create_qp`. Times in ns. Requests end in `completions`."""
 
-    def __init__(
-        self, rnic: Rnic, number: int, service: Service, completions: CompletionQueue, domain: int, now: int
-    ) -> None:
+    def __init__(self, rnic: Rnic, number: int, service: Service, completions: CompletionQueue, domain: int) -> None:
         self.config: Final[RoceConfig] = rnic.config
         self.number: Final[int] = number
         """QPN, 24 bits."""
@@ -77,16 +75,7 @@ class QueuePair:
         self._receives: deque[ReceiveRequest] | None = None
         self._notified_at: int = -1
         """When the last CNP was sent to the peer; -1: never."""
-        self.control: CongestionControl = CONTROLLERS[self.config.cc].make(
-            FlowSettings(
-                link_rate_bps=self.config.link_rate_bps,
-                base_rtt_ns=self.config.base_rtt_ns,
-                time_scale=self.config.time_scale,
-                mtu_bytes=self.config.mtu + HEADER_BYTES,
-                parameters=self.config.parameters,
-            ),
-            now,
-        )
+        self.control: CongestionControl = make_control(self.config.cc, self.config.flow_settings())
         self.requester: Requester = Requester(self, 0, service is Service.RC)
         self.responder: Responder = Responder(self, 0, service is Service.RC)
         self.datagrams: Datagrams | None = Datagrams(self, 0) if service is Service.UD else None
@@ -257,7 +246,7 @@ class QueuePair:
         fence: bool = False,
         context: object = None,
     ) -> WorkRequest:
-        """Write the second value to eight bytes of the peer's where they are the first; what they were goes to `into`."""
+        """Write the second value to eight bytes of the peer's if they are the first; what they were goes to `into`."""
         self._need_answers("COMPARE_SWAP")
         request = WorkRequest(Operation.COMPARE_SWAP, _atomic_view(into), remote, context)
         request.compare, request.swap_or_add = values
@@ -314,7 +303,8 @@ class QueuePair:
     def on_marked(self, remote: str, qpn: int, now: int) -> None:
         """A packet of a peer's data has arrived with a mark of congestion: tell that peer, not too often."""
         self.marked += 1
-        if self._notified_at >= 0 and now - self._notified_at < self._rnic.notification_interval_ns:
+        interval_ns = self.control.notification_ns
+        if interval_ns < 0 or (self._notified_at >= 0 and now - self._notified_at < interval_ns):
             return
         self._notified_at = now
         self.count("cnp-sent")
@@ -416,7 +406,14 @@ class QueuePair:
         return self.requester.next_packet(now)
 
     def data_datagram(
-        self, header: bytes, payload: memoryview | bytes, padding: int, now: int, *, again: bool = False, remote: str = ""
+        self,
+        header: bytes,
+        payload: memoryview | bytes,
+        padding: int,
+        now: int,
+        *,
+        again: bool = False,
+        remote: str = "",
     ) -> Outgoing:
         """A packet of data or a request for data, which counts against the rate of the queue pair.
 

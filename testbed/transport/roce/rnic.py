@@ -44,7 +44,6 @@ _REQUESTS: Final = frozenset(
 )
 _SENDING: Final = frozenset({QpState.RTS, QpState.SQD, QpState.SQE})
 _RECEIVING: Final = _SENDING | {QpState.RTR}
-_US: Final = 1000
 
 
 class Rnic:
@@ -56,8 +55,6 @@ class Rnic:
         self.counters: Counter[str] = Counter()
         """What happened, by name: `timeout`, `duplicate`, `malformed`, `cnp-sent`, ..."""
         self.regions: Final[RegionTable] = RegionTable(random)
-        self.notification_interval_ns: int = int(50 * _US * config.time_scale)
-        """A queue pair sends no more than one CNP in so long."""
         self._random = random
         self._now = now
         self._qps: dict[int, QueuePair] = {}
@@ -86,7 +83,7 @@ class Rnic:
             number = self._next_qpn
         if not LEAST_QPN <= number < QPN_LIMIT or number in self._qps:
             raise UsageError(f"QPN {number:#x} is taken, or not {LEAST_QPN:#x} to {QPN_LIMIT - 1:#x}")
-        qp = QueuePair(self, number, service, deque() if completions is None else completions, domain, self._now)
+        qp = QueuePair(self, number, service, deque() if completions is None else completions, domain)
         self._qps[number] = qp
         return qp
 

@@ -1,6 +1,6 @@
 """The headers of RoCEv2 packets, to bytes and back: BTH and the extended transport headers.
 
-Source: InfiniBand Architecture Specification, volume 1, release 1.4, sections 9.2 (BTH) and 9.3 (the others). Everything
+Source: InfiniBand Architecture Specification, volume 1, release 1.4, sections 9.2 (BTH) and 9.3 (others). Everything
 is big-endian. Decoding is strict about what decides how a packet is to be understood: its opcode, the version of the
 transport header and the room that its headers need. Reserved bits are ignored, and are 0 in what is encoded. Functions
 named `decode_` raise `DecodeError` and nothing else; `encode` raises `UsageError` for fields that do not fit.

@@ -10,9 +10,8 @@ from testbed.transport.errors import UsageError
 from testbed.transport.roce.config import RoceConfig
 from testbed.transport.roce.memory import ALL_ACCESS, Access
 from testbed.transport.roce.packets.headers import decode_bth
-from testbed.transport.roce.packets.opcodes import Opcode, Operation, Service
+from testbed.transport.roce.packets.opcodes import Opcode, Service
 from testbed.transport.roce.packets.syndrome import RNR_TIMERS_NS
-from testbed.transport.roce.qp import QueuePair
 from testbed.transport.roce.states import QpState
 from testbed.transport.roce.work import RemoteBuffer, WorkRequest, WorkStatus
 
@@ -65,7 +64,6 @@ def test_in_sqd_what_has_begun_ends_and_nothing_else_begins() -> None:
     pair.first.transmit(0, 4)
     here.modify(QpState.SQD)
     second = here.send(bytes(4096), 0)
-    here.config  # noqa: B018
     pair.run(lambda: here.requester.unacknowledged == 0 or ended(first), longest_ns=10**9)
     assert first.status is None or first.ok
     assert second.status is None
@@ -106,7 +104,8 @@ def test_a_send_with_invalidate_takes_the_rkey_away() -> None:
     here, there = pair.connect()
     region = pair.second.register(bytearray(64), ALL_ACCESS)
     received = there.receive(bytearray(8), 0)
-    pair.run(lambda request=here.send(b"x", 0, invalidate=region.rkey): ended(request))
+    request = here.send(b"x", 0, invalidate=region.rkey)
+    pair.run(lambda: ended(request))
     assert received.invalidated_rkey == region.rkey
     late = here.write(b"y", RemoteBuffer(region.base, region.rkey), 0)
     pair.run(lambda: ended(late))
@@ -311,14 +310,10 @@ def test_marks_are_told_once_in_the_interval_and_before_all_else() -> None:
     request = here.send(bytes(1 << 16), 0)
     pair.run(lambda: ended(request))
     notifications = [datagram for source, datagram in pair.sent if decode_bth(datagram.header).opcode == Opcode.CNP]
-    assert 1 <= len(notifications) <= 1 + pair.now // pair.second.notification_interval_ns
+    assert 1 <= len(notifications) <= 1 + pair.now // there.control.notification_ns
     assert here.notifications == len(notifications) == pair.second.counters["cnp-sent"]
     assert there.marked == 256
     cnp = notifications[0]
     assert cnp.priority is Priority.NOTIFICATION
     bth = decode_bth(cnp.header)
     assert (bth.dest_qp, bth.psn, bth.becn, cnp.header[12:]) == (here.number, 0, True, bytes(16))
-
-
-def names(qp: QueuePair) -> list[Operation]:
-    return [completion.operation for completion in qp.completions]
