@@ -44,7 +44,8 @@ class Controller:
     """Raises `UsageError` for parameters that it does not have, or that cannot work."""
     parameter_sets: tuple[str, ...] = ()
     """The names that `parameters` may have, the default first."""
-    parameter_names: tuple[str, ...] = ()
+    defaults: Mapping[str, Number] = field(default_factory=dict)
+    """Its parameters by name, as the default set has them."""
 
 
 def chosen_parameters(sets: Mapping[str, _Parameters], settings: FlowSettings, controller: str) -> _Parameters:
@@ -56,14 +57,14 @@ def chosen_parameters(sets: Mapping[str, _Parameters], settings: FlowSettings, c
     found = sets.get(name)
     if found is None:
         raise UsageError(f"parameters {name!r} of {controller} are none of {', '.join(sets)}")
-    values: dict[str, Any] = {}
-    for key, value in settings.overrides.items():
-        if key not in parameter_names(found):
-            raise UsageError(f"{controller} has no parameter {key!r}; it has {', '.join(parameter_names(found))}")
-        values[key] = value
+    names = parameters_of(found)
+    for key in settings.overrides:
+        if key not in names:
+            raise UsageError(f"{controller} has no parameter {key!r}; it has {', '.join(names)}")
+    values: dict[str, Any] = dict(settings.overrides)
     return replace(found, **values)
 
 
-def parameter_names(parameters: DataclassInstance) -> tuple[str, ...]:
-    """The names of the parameters of a set."""
-    return tuple(one.name for one in fields(parameters))
+def parameters_of(parameters: DataclassInstance) -> dict[str, Number]:
+    """A set of parameters, by name."""
+    return {one.name: getattr(parameters, one.name) for one in fields(parameters)}

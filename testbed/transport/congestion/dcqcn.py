@@ -24,7 +24,7 @@ from testbed.transport.congestion.controller import (
     Controller,
     FlowSettings,
     chosen_parameters,
-    parameter_names,
+    parameters_of,
 )
 from testbed.transport.errors import UsageError
 
@@ -313,5 +313,5 @@ CONTROLLER: Final = Controller(
     description="a rate that congestion notifications cut, and that time and bytes raise again",
     make=_make,
     parameter_sets=tuple(PARAMETER_SETS),
-    parameter_names=parameter_names(next(iter(PARAMETER_SETS.values()))),
+    defaults=parameters_of(next(iter(PARAMETER_SETS.values()))),
 )

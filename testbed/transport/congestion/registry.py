@@ -31,6 +31,6 @@ def make_control(name: str, settings: FlowSettings) -> CongestionControl:
     controller = CONTROLLERS.get(name)
     if controller is None:
         raise UsageError(f"congestion control {name!r} is none of {', '.join(CONTROLLERS)}")
-    if (settings.parameters or settings.overrides) and not controller.parameter_names:
+    if (settings.parameters or settings.overrides) and not controller.defaults:
         raise UsageError(f"congestion control {name!r} has no parameters")
     return controller.make(settings)

@@ -18,7 +18,7 @@ from testbed.transport.congestion.controller import (
     Controller,
     FlowSettings,
     chosen_parameters,
-    parameter_names,
+    parameters_of,
 )
 from testbed.transport.errors import UsageError
 
@@ -150,5 +150,5 @@ CONTROLLER: Final = Controller(
     description="a window that keeps the round trip time at a target",
     make=_make,
     parameter_sets=tuple(PARAMETER_SETS),
-    parameter_names=parameter_names(next(iter(PARAMETER_SETS.values()))),
+    defaults=parameters_of(next(iter(PARAMETER_SETS.values()))),
 )

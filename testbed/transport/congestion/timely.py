@@ -17,7 +17,7 @@ from testbed.transport.congestion.controller import (
     Controller,
     FlowSettings,
     chosen_parameters,
-    parameter_names,
+    parameters_of,
 )
 from testbed.transport.errors import UsageError
 
@@ -126,5 +126,5 @@ CONTROLLER: Final = Controller(
     description="a rate that follows the gradient of the round trip time",
     make=_make,
     parameter_sets=tuple(PARAMETER_SETS),
-    parameter_names=parameter_names(next(iter(PARAMETER_SETS.values()))),
+    defaults=parameters_of(next(iter(PARAMETER_SETS.values()))),
 )

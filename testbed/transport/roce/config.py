@@ -14,6 +14,8 @@ from typing import Final
 from testbed.transport.congestion.controller import FlowSettings, Number
 from testbed.transport.congestion.registry import DEFAULT_CONTROLLER, make_control
 from testbed.transport.errors import UsageError
+from testbed.transport.roce.packets.headers import BTH_BYTES, RETH_BYTES
+from testbed.transport.roce.packets.icrc import ICRC_BYTES
 from testbed.transport.roce.recovery import DEFAULT_RECOVERY, RECOVERIES
 
 MTUS: Final = (256, 512, 1024, 2048, 4096)
@@ -95,6 +97,11 @@ class RoceConfig:
             parameters=self.parameters,
             overrides=self.cc_parameters,
         )
+
+    @property
+    def packet_bytes(self) -> int:
+        """UDP payload of a full packet."""
+        return BTH_BYTES + RETH_BYTES + self.mtu + ICRC_BYTES
 
     @property
     def keeps_out_of_order(self) -> bool:

@@ -80,12 +80,18 @@ class RegionTable:
         return len(self._regions)
 
     def register(
-        self, buffer: bytes | bytearray | memoryview, access: int, domain: int = 0, base: int | None = None
+        self,
+        buffer: bytes | bytearray | memoryview,
+        access: int,
+        domain: int = 0,
+        *,
+        base: int | None = None,
+        rkey: int | None = None,
     ) -> MemoryRegion:
         """Let remote requests at `buffer`, as `access` (`Access` bits) says.
 
-        `base`: its virtual address; None: one that is drawn. Raises `UsageError` for memory that has gaps, or is
-        read-only and to be written, and for addresses beyond 64 bits.
+        `base`: its virtual address, `rkey`: its key; None: what is drawn. Raises `UsageError` for memory that has gaps,
+        or is read-only and to be written, for addresses beyond 64 bits, and for a key that is taken.
         """
         view = memoryview(buffer)
         if not view.contiguous:
@@ -99,7 +105,10 @@ class RegionTable:
             base = (1 + self._random.randrange(_ADDRESS_PAGES)) * PAGE_BYTES
         if base < 0 or base + len(view) > ADDRESS_LIMIT:
             raise UsageError(f"{len(view)} bytes from {base:#x} on do not lie within 64-bit addresses")
-        rkey = self._draw_rkey()
+        if rkey is None:
+            rkey = self._draw_rkey()
+        elif not 0 < rkey < RKEY_LIMIT or rkey in self._regions:
+            raise UsageError(f"rkey {rkey:#x} is taken, or not 1 to {RKEY_LIMIT - 1:#x}")
         region = self._regions[rkey] = MemoryRegion(rkey, view, int(access), domain, base)
         return region
 

@@ -7,6 +7,7 @@ states).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from testbed.transport.congestion.control import CongestionControl
@@ -81,6 +82,7 @@ class QueuePair:
         self.datagrams: Datagrams | None = Datagrams(self, 0) if service is Service.UD else None
         self.notifications: int = 0
         """CNPs received."""
+        self._counts: dict[str, int] | None = None
         self.marked: int = 0
         """Packets that arrived with a mark of congestion."""
         self.unacked_bytes: int = 0
@@ -321,6 +323,11 @@ class QueuePair:
         """The BTH of a packet that was kept, and decoded when it came."""
         return decode_bth(data)
 
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What happened to this queue pair, by the names of `Rnic.counters`."""
+        return self._counts or {}
+
     # --- what the two sides ask for -----------------------------------------------------------------------
 
     def take_receive(self) -> ReceiveRequest | None:
@@ -355,7 +362,11 @@ class QueuePair:
         self.completions.append(request)
 
     def count(self, what: str) -> None:
-        self._rnic.count_of(self, what)
+        counters = self._rnic.counters
+        counters[what] = counters.get(what, 0) + 1
+        if self._counts is None:
+            self._counts = {}
+        self._counts[what] = self._counts.get(what, 0) + 1
 
     def wake(self) -> None:
         """There may be something to send."""

@@ -66,6 +66,7 @@ class Requester:
         "posted",
         "recovery",
         "retransmitted",
+        "sent",
         "una",
     )
 
@@ -78,6 +79,8 @@ class Requester:
         """The oldest packet that is not acknowledged."""
         self.posted: int = 0
         """Requests that have not ended."""
+        self.sent: int = 0
+        """Packets, those sent again included."""
         self.retransmitted: int = 0
         """Packets that were sent again."""
         self._head: WorkRequest | None = None
@@ -160,6 +163,7 @@ class Requester:
         request = self._find(number)
         assert request is not None
         again = number < self.recovery.top
+        self.sent += 1
         if again:
             self.retransmitted += 1
             self._qp.count("retransmitted")

@@ -50,7 +50,7 @@ class Rnic:
     """Raises nothing for anything that arrives; what is wrong is dropped and counted in `counters`."""
 
     def __init__(self, address: str, config: RoceConfig, random: Random, now: int) -> None:
-        self.address: Final[str] = address
+        self.address: str = address
         self.config: Final[RoceConfig] = config
         self.counters: Counter[str] = Counter()
         """What happened, by name: `timeout`, `duplicate`, `malformed`, `cnp-sent`, ..."""
@@ -98,7 +98,7 @@ class Rnic:
 
     def register(self, buffer: Buffer, access: int, domain: int = 0, base: int | None = None) -> MemoryRegion:
         """Let remote requests at this memory: see `RegionTable.register`."""
-        return self.regions.register(buffer, access, domain, base)
+        return self.regions.register(buffer, access, domain, base=base)
 
     def next_entropy(self) -> int:
         """A UDP source port for a new queue pair."""
@@ -113,9 +113,6 @@ class Rnic:
             self.counters["control-overflow"] += 1
             return
         self._control.append(datagram)
-
-    def count_of(self, qp: QueuePair, what: str) -> None:
-        self.counters[what] += 1
 
     def wake(self, qp: QueuePair) -> None:
         if not qp.queued:
