@@ -19,7 +19,7 @@ from testbed.transport.congestion.registry import DEFAULT_CONTROLLER as DEFAULT_
 from testbed.transport.roce.recovery import DEFAULT_RECOVERY, RECOVERIES
 from testbed.transport.uet.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER
 from testbed.transport.uet.paths import DEFAULT_PATHS, PathKind
-from testbed.workload.parameters import Parameter, ParameterType, choice, flag, whole
+from testbed.workload.parameters import Parameter, ParameterType, choice, flag, number, whole
 
 ATOMIC_BYTES = 8
 """What an atomic operation is of (InfiniBand volume 1, section 9.4.5)."""
@@ -286,6 +286,8 @@ _RDMA = TransportDeclaration(
 
 # --- RoCE ------------------------------------------------------------------------------------------------
 
+_LARGEST_PARAMETER = 1e13
+"""Ten times the bit/s of the fastest NIC."""
 CC_PREFIX = "cc_"
 """A key of `transport:` that begins so is a parameter of the congestion control."""
 
@@ -322,11 +324,12 @@ def _cc_parameters() -> Iterator[Parameter]:
             if isinstance(value, bool):
                 flags.add(name)
     for name, owners in named.items():
-        yield Parameter(
-            name=CC_PREFIX + name,
-            type=ParameterType.FLAG if name in flags else ParameterType.NUMBER,
-            description=f"Sets {name} of {' and '.join(owners)}; the default is that of the set of parameters.",
-        )
+        key = CC_PREFIX + name
+        description = f"Sets {name} of {' and '.join(owners)}; the default is that of the set of parameters."
+        if name in flags:
+            yield flag(key, description, default=None)
+        else:
+            yield number(key, None, description, low=0, high=_LARGEST_PARAMETER)
 
 
 _ROCE = TransportDeclaration(
@@ -359,7 +362,8 @@ _ROCE = TransportDeclaration(
         whole(
             "timeout",
             None,
-            "Lets the peer answer for 4.096 us * 2^timeout of the real fabric; by default for sixteen round trips.",
+            "Lets the peer answer for 4.096 us * 2^timeout of the real fabric; by default for 32 round trips, or longer"
+            " on slow links.",
             high=31,
         ),
         whole(

@@ -25,9 +25,12 @@ from testbed.worker.program import Settings
 from testbed.worker.transports.roce import RoceSettings
 from testbed.workload.oracles.serialisation import Framing
 
-TIMEOUT_RTTS = 16
+TIMEOUT_RTTS = 32
 """Of the base round trip: how long a peer may take to answer where nothing is said of it. NICs are set to milliseconds
 and more, hundreds of round trips, which a run in lab time would wait for with every lost tail."""
+TIMEOUT_ANSWERS = 16
+"""And so many times what it takes to send as many packets as one acknowledgement stands for: queue pairs share a NIC,
+and wait in its queue."""
 _PSN_STEP = 0x5B_D1E9
 """Between the first PSNs of runs that follow each other."""
 _LONGEST_RUN = 1 << 16
@@ -111,7 +114,7 @@ class Roce(UserSpaceTransport):
             "base_rtt_ns": self.base_rtt_ns,
             "time_scale": self.lab.plan.k,
             "mtu": self._path_mtu(nic),
-            "timeout": self._timeout,
+            "timeout": self._timeout(nic),
         }
         if self.transport.cc is not None:
             config["cc"] = self.transport.cc
@@ -120,14 +123,14 @@ class Roce(UserSpaceTransport):
                 config[name] = self.transport.options[name]
         return config
 
-    @property
-    def _timeout(self) -> int:
+    def _timeout(self, nic: PortPlan) -> int:
         """The exponent of the transport timer."""
         given = self.transport.options.get("timeout")
         if given is not None:
             return int(given)
-        wanted_ns = TIMEOUT_RTTS * self.base_rtt_ns / self.lab.plan.k
-        return min(LONGEST_TIMEOUT, max(1, ceil(log2(max(wanted_ns, 1) / TIMEOUT_UNIT_NS))))
+        answer_ns = RoceConfig().ack_packets * 8e9 * self._path_mtu(nic) / nic.rate_bps
+        wanted_ns = max(TIMEOUT_RTTS * self.base_rtt_ns, TIMEOUT_ANSWERS * answer_ns) / self.lab.plan.k
+        return min(LONGEST_TIMEOUT, max(1, ceil(log2(wanted_ns / TIMEOUT_UNIT_NS))))
 
     @cached_property
     def _cc_parameters(self) -> Mapping[str, bool | int | float]:

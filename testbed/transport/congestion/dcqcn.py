@@ -66,12 +66,12 @@ class DcqcnParameters:
     def __post_init__(self) -> None:
         for name in ("cnp_us", "alpha_us", "g", "timer_us", "additive_bps", "hyper_bps", "least_bps"):
             if getattr(self, name) <= 0:
-                raise UsageError(f"{name} of DCQCN is {getattr(self, name)}; it must be above 0")
+                raise UsageError(f"{name} of DCQCN is {getattr(self, name):g}; it must be above 0")
         if self.g > 1:
-            raise UsageError(f"g of DCQCN is {self.g}; it must be at most 1")
+            raise UsageError(f"g of DCQCN is {self.g:g}; it must be at most 1")
         for name in ("decrease_us", "counter_bytes", "fast_recovery"):
             if getattr(self, name) < 0:
-                raise UsageError(f"{name} of DCQCN is {getattr(self, name)}; it must not be below 0")
+                raise UsageError(f"{name} of DCQCN is {getattr(self, name):g}; it must not be below 0")
 
 
 PARAMETER_SETS: Final[Mapping[str, DcqcnParameters]] = MappingProxyType(

@@ -49,10 +49,10 @@ class SwiftParameters:
     def __post_init__(self) -> None:
         for name in ("target_rtts", "increase", "least_scaled", "least_window", "window_bdps"):
             if getattr(self, name) <= 0:
-                raise UsageError(f"{name} of Swift is {getattr(self, name)}; it must be above 0")
+                raise UsageError(f"{name} of Swift is {getattr(self, name):g}; it must be above 0")
         for name in ("decrease", "most_decrease"):
             if not 0 < getattr(self, name) <= 1:
-                raise UsageError(f"{name} of Swift is {getattr(self, name)}; it must be above 0 and at most 1")
+                raise UsageError(f"{name} of Swift is {getattr(self, name):g}; it must be above 0 and at most 1")
         if self.range_rtts < 0 or self.most_scaled <= self.least_scaled:
             raise UsageError("range_rtts of Swift must not be below 0, and most_scaled must be above least_scaled")
 

@@ -44,10 +44,10 @@ class TimelyParameters:
     def __post_init__(self) -> None:
         for name in ("low_rtts", "increase", "least"):
             if getattr(self, name) <= 0:
-                raise UsageError(f"{name} of TIMELY is {getattr(self, name)}; it must be above 0")
+                raise UsageError(f"{name} of TIMELY is {getattr(self, name):g}; it must be above 0")
         for name in ("decrease", "weight"):
             if not 0 < getattr(self, name) <= 1:
-                raise UsageError(f"{name} of TIMELY is {getattr(self, name)}; it must be above 0 and at most 1")
+                raise UsageError(f"{name} of TIMELY is {getattr(self, name):g}; it must be above 0 and at most 1")
         if self.high_rtts <= self.low_rtts:
             raise UsageError(f"high_rtts of TIMELY is {self.high_rtts}; it must be above low_rtts, {self.low_rtts}")
 

@@ -39,7 +39,9 @@ class Datagrams:
         self._psn: int = start_psn
         self._waiting: deque[WorkRequest] = deque()
 
-    def __len__(self) -> int:
+    @property
+    def posted(self) -> int:
+        """Messages that have not been sent."""
         return len(self._waiting)
 
     def post(self, request: WorkRequest) -> None:

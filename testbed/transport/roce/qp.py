@@ -273,7 +273,7 @@ class QueuePair:
             return request
         if self.state not in (QpState.RTS, QpState.SQD):
             raise UsageError(f"queue pair {self.number:#08x} is {self.state}: it cannot send")
-        posted = self.requester.posted if self.datagrams is None else len(self.datagrams)
+        posted = self.requester.posted if self.datagrams is None else self.datagrams.posted
         if posted >= self.config.most_posted:
             raise UsageError(f"the send queue holds {self.config.most_posted} requests")
         request.posted_ns = now
@@ -403,18 +403,22 @@ class QueuePair:
         """The next packet of data or request; None: there is none, or its time has not come, which was asked for."""
         datagrams = self.datagrams
         if self.send_at > now:
-            if datagrams or self.responder.has_response or self.requester.may_send(now):
+            if self._has_datagram or self.responder.has_response or self.requester.may_send(now):
                 self.arm(self.send_at)
             return None
         control = self.control
         control.update(now)
-        if datagrams:
+        if datagrams is not None and datagrams.posted:
             return datagrams.next_packet(now)
         if self.responder.has_response:
             return self.responder.next_packet(now)
         if self.unacked_bytes >= control.window_bytes or not self.requester.may_send(now):
             return None
         return self.requester.next_packet(now)
+
+    @property
+    def _has_datagram(self) -> bool:
+        return self.datagrams is not None and self.datagrams.posted > 0
 
     def data_datagram(
         self,
@@ -461,7 +465,7 @@ class QueuePair:
     @property
     def idle(self) -> bool:
         """Tell whether nothing is to be sent or waited for."""
-        return self.requester.idle and not self.responder.has_response and not self.datagrams
+        return self.requester.idle and not self.responder.has_response and not self._has_datagram
 
 
 def _writable(buffer: Buffer) -> memoryview:

@@ -284,6 +284,7 @@ class Requester:
         if number >= self.recovery.top or number < self.una:
             self._qp.count("stray-nak")
             return
+        self._sample_round_trip(number - 1, now)
         self._advance(number, now)
         if self.una != number:
             return  # a response before it is missing, which is asked for again first
@@ -323,6 +324,7 @@ class Requester:
         qp = self._qp
         if code == NakCode.PSN_SEQUENCE_ERROR:
             qp.count("sequence-nak")
+            self._forget_probes(number)
             self.recovery.on_gap(number)
             qp.on_loss(now)
             self._touch(now)
@@ -430,14 +432,22 @@ class Requester:
         self._progressed(now)
 
     def _sample_round_trip(self, number: int, now: int) -> None:
+        """Take the time since the latest packet that asked for this acknowledgement, which may stand for several."""
         probes = self._probes
         if not probes:
             return
-        sent = probes.pop(number, 0)
-        for older in [older for older in probes if older < number]:
-            del probes[older]
-        if sent:
-            self._qp.on_round_trip(now - sent, now)
+        asked = [asking for asking in probes if asking <= number]
+        if asked:
+            self._qp.on_round_trip(now - probes[asked[-1]], now)
+            for asking in asked:
+                del probes[asking]
+
+    def _forget_probes(self, number: int) -> None:
+        """Packets from this one on may be sent again: their answers tell no round trip (Karn)."""
+        probes = self._probes
+        if probes:
+            for asking in [asking for asking in probes if asking >= number]:
+                del probes[asking]
 
     def _progressed(self, now: int) -> None:
         config = self._qp.config
@@ -497,8 +507,7 @@ class Requester:
         self.recovery.on_timeout(self.una)
         self._asked_again = -1
         self._cursor = self._head
-        if self._probes:
-            self._probes.clear()
+        self._forget_probes(self.una)
         self._deadline = now + qp.timeout_ns
         qp.wake()
 

@@ -147,7 +147,7 @@ class Responder:
             view = memoryview(packet)
             if not self._execute(self._qp.decode_kept(view), view, now):
                 break
-        if kept:
+        if self._kept:  # not forgotten with an error
             self._settle_kept(now)
 
     def _settle_kept(self, now: int) -> None:
@@ -253,8 +253,8 @@ class Responder:
                 self._atomic(layout, data)
             elif not self._data(bth, layout, data, now):
                 return False
-        except AccessRefused as refusal:
-            self._refuse(NakCode.REMOTE_ACCESS_ERROR, str(refusal), now)
+        except AccessRefused as trespass:
+            self._refuse(NakCode.REMOTE_ACCESS_ERROR, str(trespass), now)
             return False
         except _Refused as refusal:
             self._refuse(refusal.code, str(refusal), now)
