@@ -1,4 +1,4 @@
-"""The UET agent of a host: its fabric endpoints, their sockets, and the loop that drives them."""
+"""The agent of a host: its endpoints in user space (UET, RoCE), their sockets, and the loop that drives them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
-from testbed.agent.loop import Loop
+from testbed.agent.loop import Endpoint, Loop
 from testbed.agent.pacing import Pacer
 from testbed.agent.sockets import SocketConfig, SocketGroup
 from testbed.agent.wire_delay import DelayLine
+from testbed.transport.roce.config import RoceConfig
+from testbed.transport.roce.packets.opcodes import UDP_PORT as ROCE_PORT
+from testbed.transport.roce.rnic import Rnic
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.delivery.start_psn import SECRET_BYTES
 from testbed.transport.uet.fep import Fep
@@ -25,17 +28,17 @@ CLOSE_PATIENCE_NS = 2_000_000_000
 
 
 class Agent:
-    """Several FEPs in one process and thread. A context manager: leaving it closes everything, in order.
+    """Several endpoints in one process and thread. A context manager: leaving it closes everything, in order.
 
-    `seed`: of the random numbers of its FEPs (Start_PSNs, paths, keys); by default the machine's own. `loop`: one that
-    drives other things too, and that its owner closes.
+    `seed`: of the random numbers of its endpoints (Start_PSNs, paths, keys); by default the machine's own. `loop`: one
+    that drives other things too, and that its owner closes.
     """
 
     def __init__(self, *, seed: int | None = None, spin_ns: int = 0, loop: Loop | None = None) -> None:
         self.loop = Loop(spin_ns=spin_ns) if loop is None else loop
         self._owns_loop = loop is None
         self._random = Random(int.from_bytes(os.urandom(16), "big") if seed is None else seed)
-        self._feps: dict[str, tuple[Fep, SocketGroup, DelayLine | None]] = {}
+        self._endpoints: dict[str, tuple[Endpoint, SocketGroup, DelayLine | None]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -65,11 +68,7 @@ class Agent:
 
         Raises `OSError` if the address is not ours or its port is taken, `ValueError` if it is none, or a delay wrong.
         """
-        delay = DelayLine(delay_ns) if delay_ns else None
-        sockets = replace(sockets or SocketConfig(), stamps=delay is not None)
-        if paced:  # no run is long, so that none is worth a socket of its own
-            sockets = replace(sockets, gso_segments=1)
-        group = SocketGroup(address, sockets)
+        group, delay = _open_sockets(address, sockets or SocketConfig(), delay_ns, paced=paced)
         if config.trimming and not group.sees_trimmed:
             config = replace(config, trimming=False)
         random = Random(self._random.getrandbits(64))
@@ -77,22 +76,40 @@ class Agent:
         secret = os.urandom(SECRET_BYTES)
         now = time.monotonic_ns()
         fep = Fep(group.address, config, random, now, trace=trace, security=security, secret=secret)
-        self._feps[fep.address] = (fep, group, delay)
+        self._endpoints[fep.address] = (fep, group, delay)
         pacer = Pacer(config.link_rate_bps, config.packet_bytes) if paced else None
         self.loop.add(fep, group, delay, pacer)
         return fep
 
+    def open_rnic(
+        self,
+        address: str,
+        config: RoceConfig,
+        *,
+        sockets: SocketConfig | None = None,
+        delay_ns: int | Mapping[str, int] = 0,
+        paced: bool = False,
+    ) -> Rnic:
+        """Open an RNIC on an address of this host: the arguments and errors are those of `open`."""
+        sockets = replace(sockets or SocketConfig(), port=ROCE_PORT, trimmed=False)
+        group, delay = _open_sockets(address, sockets, delay_ns, paced=paced)
+        rnic = Rnic(group.address, config, Random(self._random.getrandbits(64)), time.monotonic_ns())
+        self._endpoints[rnic.address] = (rnic, group, delay)
+        pacer = Pacer(config.link_rate_bps, config.packet_bytes) if paced else None
+        self.loop.add(rnic, group, delay, pacer)
+        return rnic
+
     @property
     def feps(self) -> dict[str, Fep]:
         """The fabric endpoints by their address."""
-        return {address: fep for address, (fep, _, _) in self._feps.items()}
+        return {address: item for address, (item, _, _) in self._endpoints.items() if isinstance(item, Fep)}
 
     def sockets(self, address: str) -> SocketGroup:
-        return self._feps[address][1]
+        return self._endpoints[address][1]
 
     def delay(self, address: str) -> DelayLine | None:
-        """Return what holds the datagrams of a FEP for the path's delay; None where nothing does."""
-        return self._feps[address][2]
+        """Return what holds the datagrams of an endpoint for the path's delay; None where nothing does."""
+        return self._endpoints[address][2]
 
     def drive(self, until: Callable[[], bool], timeout_ns: int) -> bool:
         """Run until the condition holds, which is asked after every turn. False: it does not within the time.
@@ -111,9 +128,9 @@ class Agent:
         return True
 
     def forget(self, address: str) -> None:
-        """Close the sockets of a FEP as it stands. To be called when it is closed, or is to fall silent."""
-        fep, group, _ = self._feps.pop(address)
-        self.loop.remove(fep)
+        """Close the sockets of an endpoint as it stands. To be called when it is closed, or is to fall silent."""
+        endpoint, group, _ = self._endpoints.pop(address)
+        self.loop.remove(endpoint)
         group.close()
 
     def close(self, patience_ns: int = CLOSE_PATIENCE_NS) -> None:
@@ -121,18 +138,29 @@ class Agent:
 
         A second time does nothing.
         """
-        if patience_ns and self._feps:
+        feps = self.feps
+        if patience_ns and feps:
             now = time.monotonic_ns()
-            for fep, _, _ in self._feps.values():
+            for fep in feps.values():
                 begin_closing(fep, now)
             self.drive(self._all_closed, patience_ns)
-        for address in list(self._feps):
+        for address in list(self._endpoints):
             self.forget(address)
         if self._owns_loop:
             self.loop.close()
 
     def _all_closed(self) -> bool:
-        return not any(fep.pdcs for fep, _, _ in self._feps.values())
+        return not any(fep.pdcs for fep in self.feps.values())
+
+
+def _open_sockets(
+    address: str, sockets: SocketConfig, delay_ns: int | Mapping[str, int], *, paced: bool
+) -> tuple[SocketGroup, DelayLine | None]:
+    delay = DelayLine(delay_ns) if delay_ns else None
+    sockets = replace(sockets, stamps=delay is not None)
+    if paced:  # no run is long, so that none is worth a socket of its own
+        sockets = replace(sockets, gso_segments=1)
+    return SocketGroup(address, sockets), delay
 
 
 def begin_closing(fep: Fep, now: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from testbed.transport.uet.errors import UetError, UsageError
+from testbed.transport.errors import TransportError, UsageError
 from testbed.transport.uet.packets.codes import RETURN_CODE_MEANINGS, ReturnCode
 from testbed.transport.uet.semantics.operations import Operation
 
@@ -13,7 +13,7 @@ UNSOLICITED = 65_536
 """Completions of nothing that was posted here (a peer's writes with header data) that a queue keeps."""
 
 
-class CompletionError(UetError):
+class CompletionError(TransportError):
     """An operation has failed; `code` says why, as UE Specification 1.0, section 3.4 lists the causes."""
 
     def __init__(self, operation: Operation) -> None:

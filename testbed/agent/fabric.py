@@ -20,8 +20,8 @@ from typing import Self
 from testbed.agent.agent import Agent, begin_closing
 from testbed.agent.fabric_endpoint import FabricEndpoint
 from testbed.agent.sockets import SocketConfig
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.config import UetConfig
-from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.memory import Access, MemoryRegion
 from testbed.transport.uet.security.tss import SecureDomain

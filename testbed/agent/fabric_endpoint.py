@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from testbed.agent.completions import CompletionError, CompletionQueue, Depth
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.atomics import Amo
-from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.memory import RemoteBuffer
 from testbed.transport.uet.packets.codes import Mode, ReturnCode
 from testbed.transport.uet.semantics.endpoint import Buffer, Endpoint, SendKind, TaggedMessage, WritableBuffer

@@ -50,12 +50,14 @@ _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 class Marking:
     """DSCP (0 to 63) by `Priority`; the defaults are those of the fabrics' QoS presets.
 
-    Data and retransmissions are ECN-capable, control packets are not.
+    Data and retransmissions are ECN-capable, control packets and notifications are not.
     """
 
     data: int = 26
     retransmission: int = 26
     control: int = 48
+    notification: int = 48
+    """Of CNPs."""
     trimmed_last_hop: int | None = None
     """DSCP_TRIMMED_LASTHOP, where the fabric has one."""
 
@@ -68,6 +70,8 @@ class Marking:
                 return self.retransmission << 2 | ECT_0
             case Priority.CONTROL:
                 return self.control << 2
+            case Priority.NOTIFICATION:
+                return self.notification << 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from testbed.collect.datagrams import CapturedDatagram
-from testbed.transport.uet.errors import DecodeError
+from testbed.transport.errors import DecodeError
 from testbed.transport.uet.packets.codes import PdsType
 from testbed.transport.uet.packets.packet import Packet, decode_packet, describe, summary
 from testbed.transport.uet.security.tss import ICV_BYTES

@@ -14,9 +14,12 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from testbed.transport.congestion.registry import CONTROLLERS as FLOW_CONTROLLERS
+from testbed.transport.congestion.registry import DEFAULT_CONTROLLER as DEFAULT_FLOW_CONTROLLER
+from testbed.transport.roce.recovery import DEFAULT_RECOVERY, RECOVERIES
 from testbed.transport.uet.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER
 from testbed.transport.uet.paths import DEFAULT_PATHS, PathKind
-from testbed.workload.parameters import Parameter, ParameterType, choice, flag, whole
+from testbed.workload.parameters import Parameter, ParameterType, choice, flag, number, whole
 
 ATOMIC_BYTES = 8
 """What an atomic operation is of (InfiniBand volume 1, section 9.4.5)."""
@@ -32,6 +35,8 @@ class TransportKind(StrEnum):
     """The kernel's TCP."""
     UET = "uet"
     """Ultra Ethernet in user space (`testbed.agent`)."""
+    ROCE = "roce"
+    """RoCEv2 with its congestion control in user space (`testbed.agent`)."""
     RDMA = "rdma"
     """Kernel soft-RDMA (rxe) with perftest."""
 
@@ -199,6 +204,13 @@ _UET = TransportDeclaration(
     conflicts=_uet_conflicts,
 )
 
+
+def _path_mtu_conflict(mtu: object) -> Iterator[Conflict]:
+    if mtu is not None and mtu not in ROCE_MTUS:
+        allowed = ", ".join(str(one) for one in sorted(ROCE_MTUS))
+        yield Conflict(key="path_mtu", code="unknown-value", message=f"must be one of {allowed}, not {mtu}")
+
+
 # --- RDMA ------------------------------------------------------------------------------------------------
 
 _OF_BANDWIDTH = {
@@ -211,10 +223,7 @@ _OF_LATENCY = {"iterations": "test: latency", "together": "test: latency"}
 
 
 def _rdma_conflicts(values: Values) -> Iterator[Conflict]:
-    mtu = values.get("path_mtu")
-    if mtu is not None and mtu not in ROCE_MTUS:
-        allowed = ", ".join(str(one) for one in sorted(ROCE_MTUS))
-        yield Conflict(key="path_mtu", code="unknown-value", message=f"must be one of {allowed}, not {mtu}")
+    yield from _path_mtu_conflict(values.get("path_mtu"))
     latency, verb = values.get("test") == "latency", values.get("verb")
     for name, hint in (_OF_BANDWIDTH if latency else _OF_LATENCY).items():
         if values.get(name) not in (None, False):
@@ -275,6 +284,105 @@ _RDMA = TransportDeclaration(
     conflicts=_rdma_conflicts,
 )
 
+# --- RoCE ------------------------------------------------------------------------------------------------
+
+_LARGEST_PARAMETER = 1e13
+"""Ten times the bit/s of the fastest NIC."""
+CC_PREFIX = "cc_"
+"""A key of `transport:` that begins so is a parameter of the congestion control."""
+
+
+def _roce_conflicts(values: Values) -> Iterator[Conflict]:
+    yield from _path_mtu_conflict(values.get("path_mtu"))
+    controller = FLOW_CONTROLLERS.get(values.get("cc") or DEFAULT_FLOW_CONTROLLER)
+    if controller is None:
+        return  # said of `cc`
+    chosen = values.get("parameters")
+    if chosen is not None and chosen not in controller.parameter_sets:
+        known = ", ".join(controller.parameter_sets)
+        yield Conflict(
+            key="parameters",
+            code="unknown-value",
+            message=f"{controller.name} has no set of parameters {chosen!r}",
+            hint=f"one of {known}" if known else "remove the key",
+        )
+    for key, value in values.items():
+        name = key.removeprefix(CC_PREFIX)
+        if key.startswith(CC_PREFIX) and value is not None and name not in controller.defaults:
+            owner = next((one.name for one in FLOW_CONTROLLERS.values() if name in one.defaults), None)
+            message = f"{controller.name} has no such parameter"
+            yield Conflict(key=key, message=message, hint=f"cc: {owner}" if owner else None, of_key=True)
+
+
+def _cc_parameters() -> Iterator[Parameter]:
+    """Those of all controllers, each once."""
+    named: dict[str, list[str]] = {}
+    flags: set[str] = set()
+    for controller in FLOW_CONTROLLERS.values():
+        for name, value in controller.defaults.items():
+            named.setdefault(name, []).append(controller.name)
+            if isinstance(value, bool):
+                flags.add(name)
+    for name, owners in named.items():
+        key = CC_PREFIX + name
+        description = f"Sets {name} of {' and '.join(owners)}; the default is that of the set of parameters."
+        if name in flags:
+            yield flag(key, description, default=None)
+        else:
+            yield number(key, None, description, low=0, high=_LARGEST_PARAMETER)
+
+
+_ROCE = TransportDeclaration(
+    kind=TransportKind.ROCE,
+    description="RoCEv2, reliable connections with WRITEs, moves the bytes in user space, over UDP.",
+    parameters=(
+        choice(
+            "cc",
+            None,
+            tuple(FLOW_CONTROLLERS),
+            f"Names the congestion control; the default is {DEFAULT_FLOW_CONTROLLER}.",
+        ),
+        _text("parameters", "Names a set of parameters of the congestion control; by default its first one."),
+        _TRAFFIC_CLASS,
+        choice(
+            "recovery",
+            None,
+            tuple(RECOVERIES),
+            f"Says how lost packets are sent again; the default is {DEFAULT_RECOVERY}.",
+        ),
+        flag("ooo", "Says whether packets out of order are no sign of loss, and written where they belong at once."),
+        whole("qps", None, "Says over how many queue pairs a channel is striped; the default is 1.", high=256),
+        whole(
+            "path_mtu",
+            None,
+            "Gives the path MTU: 256, 512, 1024, 2048 or 4096 bytes; by default what the MTU allows.",
+            low=256,
+            high=4096,
+        ),
+        whole(
+            "timeout",
+            None,
+            "Lets the peer answer for 4.096 us * 2^timeout of the real fabric; by default for 32 round trips, or longer"
+            " on slow links.",
+            high=31,
+        ),
+        whole(
+            "retry_count",
+            None,
+            "Says how often is sent again what was not answered in time; the default is 7.",
+            high=7,
+        ),
+        *_cc_parameters(),
+    ),
+    names={
+        "traffic_class": _CLASS_RULE,
+        "parameters": NameRule(
+            pattern=re.compile(r"[a-z][a-z0-9-]{0,30}"), noun="set of parameters", example="such as paper, nvidia"
+        ),
+    },
+    conflicts=_roce_conflicts,
+)
+
 # --- all -------------------------------------------------------------------------------------------------
 
 TRANSPORTS: Mapping[str, TransportDeclaration] = MappingProxyType(
@@ -283,6 +391,7 @@ TRANSPORTS: Mapping[str, TransportDeclaration] = MappingProxyType(
         for one in (
             _TCP,
             _UET,
+            _ROCE,
             _RDMA,
         )
     }

@@ -18,6 +18,8 @@ class Priority(IntEnum):
     """Data again: may be marked and trimmed, later than fresh data."""
     CONTROL = 2
     """ACK, NACK and control packets: neither marked nor trimmed."""
+    NOTIFICATION = 3
+    """CNP of RoCEv2: as CONTROL, in a class of its own."""
 
 
 class Outgoing(NamedTuple):

@@ -15,6 +15,9 @@ _T = TypeVar("_T")
 _LONGEST_TEXT = 256
 
 
+LONGEST_DELAY_NS = 1 << 62
+
+
 def read_whole(value: Json, path: str, limit: int) -> int:
     """Return a whole number from 0 to `limit` - 1."""
     if type(value) is not int or not 0 <= value < limit:
@@ -65,3 +68,12 @@ def check_keys(values: dict[str, Json], path: str, expected: Sequence[str]) -> N
     if odd:
         name = min(odd)
         raise ProgramError(f"{path}.{name}", "is unknown" if name in values else "is missing")
+
+
+def read_delays(value: Json, path: str) -> dict[str, dict[str, int]]:
+    """Read what datagrams are held for (ns), by own address and the peer's. Raises `ProgramError`."""
+    found: dict[str, dict[str, int]] = {}
+    for own, peers in read_object(value, path).items():
+        below = f"{path}.{own}"
+        found[own] = {peer: read_whole(ns, below, LONGEST_DELAY_NS) for peer, ns in read_object(peers, below).items()}
+    return found

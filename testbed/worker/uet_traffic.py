@@ -12,23 +12,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from testbed.agent.agent import Agent
-from testbed.agent.loop import Loop
 from testbed.agent.sockets import Marking, SocketConfig
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.delivery.pdc import Pdc
-from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.packets.codes import RETURN_CODE_MEANINGS, Mode, ReturnCode
 from testbed.transport.uet.semantics.endpoint import Endpoint, TaggedMessage
 from testbed.transport.uet.semantics.operations import Operation
 from testbed.worker.curves import MOST_CHANNELS, ChannelState
+from testbed.worker.datagram_traffic import DatagramTraffic, named
 from testbed.worker.errors import TrafficError
 from testbed.worker.poll_loop import WatchingLoop
 from testbed.worker.program import Channel, Program, Step
 from testbed.worker.traffic import ChannelEnd, Listener
-from testbed.workload.steps import Combine
 
 if TYPE_CHECKING:
     from testbed.transport.uet.security.tss import SecureDomain
@@ -53,7 +51,7 @@ class NicEndpoint:
     seen_bytes: int = 0
 
 
-class UetTraffic:
+class UetTraffic(DatagramTraffic):
     """Raises `TrafficError` where something cannot be set up. `Traffic` says what the methods do."""
 
     def __init__(
@@ -64,40 +62,15 @@ class UetTraffic:
         buffers: CollectiveBuffers | None,
         listener: Listener,
     ) -> None:
-        self._program = program
+        super().__init__(program, settings.tick_ns, loop, buffers, listener)
         self._settings = settings
-        self._buffers = buffers
-        self._listener = listener
-        self._attach(loop)
-        self._addresses = {endpoint.rank: endpoint.address for endpoint in program.endpoints}
-        self._outgoing = [channel for channel in program.channels if channel.source in program.own]
-        self._incoming = [channel for channel in program.channels if channel.destination in program.own]
-        self._names = {endpoint.rank: str(endpoint) for endpoint in program.endpoints}
         self._nics: dict[str, NicEndpoint] = {}
-        self._sent_bytes: Counter[int] = Counter()
-        self._rooms: dict[int, memoryview] = {}
-        """Where transfers arrive that are to be added, by step."""
-        # All that carries nothing of its own shares its memory, whatever is in it.
-        longest = max((step.size_bytes for step in program.steps if step.channel is not None), default=0)
-        self._shared = memoryview(bytearray(longest))
-        self._closed = False
         try:
             self._mode = Mode[self._settings.mode]
         except KeyError:
             raise TrafficError(f"UET has no mode {self._settings.mode!r}") from None
 
     # --- what it stands on -------------------------------------------------------------------------------
-
-    def _attach(self, loop: WatchingLoop) -> None:
-        """Take what drives the endpoints: sockets and their loop, on this machine's clock."""
-        if not isinstance(loop, Loop):
-            raise TrafficError("this worker was started for another transport: its loop does not know datagrams")
-        self._loop = loop
-        self._agent = Agent(seed=_agent_seed(self._program), loop=loop)
-        loop.set_tick(self._settings.tick_ns)
-
-    def _now(self) -> int:
-        return time.monotonic_ns()
 
     def _touch(self, nic: NicEndpoint) -> None:
         """An endpoint has been given work."""
@@ -107,10 +80,6 @@ class UetTraffic:
         return self._agent.sockets(nic.fep.address).counters.received_bytes
 
     # --- setting up --------------------------------------------------------------------------------------
-
-    @property
-    def ready(self) -> bool:
-        return not self._closed
 
     def listen(self) -> None:
         ports = {self._addresses[channel.source]: channel.source_port for channel in self._outgoing}
@@ -166,25 +135,14 @@ class UetTraffic:
 
     def _post(self, nic: NicEndpoint) -> None:
         step = nic.to_post.popleft()
-        if step.piece is None:
-            room = self._shared[: step.size_bytes]
-        elif step.piece.combine is Combine.REDUCE:
-            room = self._rooms[step.number] = memoryview(bytearray(step.size_bytes))
-        else:
-            assert self._buffers is not None
-            room = self._buffers.landing(step)
-        nic.endpoint.trecv(room, step.number, self._now(), context=step)
+        nic.endpoint.trecv(self._room_of(step), step.number, self._now(), context=step)
 
     # --- moving ------------------------------------------------------------------------------------------
 
     def send(self, step: Step) -> None:
         assert step.channel is not None and step.destination is not None
         nic = self._nics[self._addresses[step.source]]
-        if step.piece is None:
-            data = self._shared[: step.size_bytes]
-        else:
-            assert self._buffers is not None
-            data = self._buffers.outgoing(step)
+        data = self._data_of(step)
         to = FepAddress(self._addresses[step.destination], 0, RESOURCE_INDEX, self._settings.job_id)
         try:
             message = TaggedMessage(data, step.number)
@@ -215,18 +173,11 @@ class UetTraffic:
         elif operation.length != step.size_bytes:
             self._listener.on_failed(f"{self._what(step)} has {operation.length} bytes, not {step.size_bytes}")
         else:
-            room = self._rooms.pop(step.number, None)
-            if room is not None:
-                assert self._buffers is not None
-                self._buffers.deliver(step, room)
+            self._deliver(step)
             if nic.to_post:
                 self._post(nic)
                 self._touch(nic)
             self._listener.on_arrived(step, operation.finished_ns)
-
-    def _what(self, step: Step) -> str:
-        assert step.destination is not None
-        return f"step {step.number} from {self._names[step.source]} to {self._names[step.destination]}"
 
     def _estimate_progress(self, nic: NicEndpoint) -> None:
         """Messages are told when they are whole; meanwhile, datagrams tell about how much of them is there."""
@@ -295,53 +246,14 @@ class UetTraffic:
         return named(peers.of(self._addresses[there], initiator=initiator))
 
     def counters(self) -> Mapping[str, int]:
-        """Return those of the FEPs by their names, and `socket_overflows`: datagrams that this process was too slow
-        for.
-        """
+        """Return those of the FEPs by their names, and those of their sockets."""
         total: Counter[str] = Counter()
         for nic in self._nics.values():
             nic.fep.peers.settle()
             total.update(named(nic.fep.counters))
-            group = self._agent.sockets(nic.fep.address)
-            total.update(
-                {
-                    "socket_overflows": group.overflows,
-                    "socket_drops": group.counters.dropped,
-                    "datagrams_received": group.counters.received,
-                    "datagrams_sent": group.counters.sent,
-                }
-            )
-            delay = self._agent.delay(nic.fep.address)
-            if delay is not None:
-                total.update(
-                    {
-                        "delay_handed": delay.handed,
-                        "delay_excess_ns": delay.excess_ns,
-                        "delay_overruns": delay.overruns,
-                    }
-                )
+            total.update(self._socket_counters(nic.fep.address))
         return dict(total)
-
-    # --- the end -----------------------------------------------------------------------------------------
-
-    def halt(self) -> None:
-        """Do nothing: peers may still need our acknowledgements."""
-
-    def close(self) -> None:
-        """Close all at once. The next program's endpoints have another job, and know nothing of these."""
-        if not self._closed:
-            self._closed = True
-            self._agent.close(patience_ns=0)
 
 
 def _resent(pdc: Pdc) -> int:
     return max(0, pdc.sender.congestion.sends - ((pdc.sender.window.next_psn - pdc.start_psn) & 0xFFFF_FFFF))
-
-
-def named(counters: Mapping[str, int]) -> dict[str, int]:
-    return {name.replace("-", "_"): count for name, count in counters.items() if count}
-
-
-def _agent_seed(program: Program) -> int:
-    """Each host draws other numbers."""
-    return program.seed << 20 | min(program.own, default=0)

@@ -10,8 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER
-from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.packets.codes import Mode
 from testbed.transport.uet.paths import DEFAULT_PATHS, PathKind
 from testbed.transport.uet.security.key_derivation import DomainKey, load_key

@@ -14,9 +14,9 @@ from testbed.agent.agent import CLOSE_PATIENCE_NS, Agent
 from testbed.agent.perftest.errors import Interrupted, MismatchError, PeerGoneError, PerftestError
 from testbed.agent.perftest.exchange import LOOPBACK, Channel, check_hello, hello, source_address
 from testbed.agent.perftest.options import Options
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.addressing import JOB_LIMIT, FepAddress
 from testbed.transport.uet.config import UetConfig
-from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.security.tss import SecureDomain, SecurityMode, first_counter

@@ -9,17 +9,18 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from testbed.transport.datagram import Incoming, Outgoing
+from testbed.transport.errors import UsageError
 from testbed.transport.simulation.fabric import FabricNetwork
 from testbed.transport.simulation.fabric.nic import NicHost
 from testbed.transport.uet.config import UetConfig
-from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
+from testbed.worker.datagram_traffic import named
 from testbed.worker.errors import TrafficError
 from testbed.worker.poll_loop import WatchingLoop
 from testbed.worker.program import Program, Step
 from testbed.worker.traffic import Listener, Traffic
 from testbed.worker.transports.uet import UetSettings
-from testbed.worker.uet_traffic import RESOURCE_INDEX, NicEndpoint, UetTraffic, named
+from testbed.worker.uet_traffic import RESOURCE_INDEX, NicEndpoint, UetTraffic
 from testbed.worker.worker import Event, ProgramRun
 
 if TYPE_CHECKING:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from functools import cached_property
 from typing import ClassVar
 
 from testbed.errors import ScenarioError
-from testbed.fabric.base_rtt import model_base_rtt
 from testbed.model.scenario import Scalar, Transport
 from testbed.names import nearest
-from testbed.plan.link_delays import PathModel
 from testbed.plan.operations import PortPlan
 from testbed.scenario.run.channels import ChannelPlan, ChannelRules
 from testbed.scenario.run.lab import LiveLab
@@ -21,25 +18,17 @@ from testbed.scenario.transports.lab_transport import (
     ETHERNET_BYTES,
     IPV4_BYTES,
     UDP_BYTES,
-    LabTransport,
     PathChoice,
-    address_of,
 )
+from testbed.scenario.transports.user_space import UserSpaceTransport
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.config import UetConfig
-from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.packets.codes import UDP_PORT, Mode
 from testbed.transport.uet.paths import DEFAULT_PATHS, PathKind
 from testbed.worker.program import Settings
 from testbed.worker.transports.uet import UetSettings
 from testbed.workload.oracles.serialisation import Framing
 
-CONTROL_DSCP = 48
-
-TICKS_PER_RTT = 100
-"""Workers look for what has come and is due so often in a base round trip: a wake-up for each packet buys nothing. What
-is due waits for half of that on average, 0.5 % of a base round trip."""
-LEAST_TICK_NS = 500_000
-"""Below this, ticks save nothing: a wake-up takes tens of microseconds."""
 RTO_RTTS = 16
 """A packet may wait in its own NIC for 1.5 BDP, at each switch for one, and be trimmed and sent again: with less, an
 incast ends in time-outs that nothing was lost for."""
@@ -56,10 +45,9 @@ _OWN_OPTIONS = {"mode", "tss"}
 _SET_BY_LAB = {"link_rate_bps", "base_rtt_ns", "time_scale", "entropies", "cc", "paths"}
 
 
-class Uet(LabTransport):
+class Uet(UserSpaceTransport):
     """Options are those of `UetConfig` that the lab does not set, `mode` and `tss`."""
 
-    in_user_space: ClassVar[bool] = True
     can_be_simulated: ClassVar[bool] = True
 
     def __init__(self, lab: LiveLab, transport: Transport) -> None:
@@ -111,22 +99,6 @@ class Uet(LabTransport):
     def channel_rules(self) -> ChannelRules:
         return ChannelRules(destination_port=UDP_PORT, one_for_each_pair=True, keeps_port=self.single_path)
 
-    @property
-    def tick_ns(self) -> int:
-        """How long at least lies between two turns of a worker, in ns of lab time; 0 where a round trip is short."""
-        tick_ns = self.base_rtt_ns // TICKS_PER_RTT
-        return tick_ns if tick_ns >= LEAST_TICK_NS else 0
-
-    @cached_property
-    def pipeline_ns(self) -> int:
-        if self.lab.model.qos is None:
-            return 0
-        declared_ns = max((item.base_rtt.ns for item in self.lab.model.qos.profiles if item.base_rtt), default=0)
-        return max(0, round((declared_ns - model_base_rtt(self.lab.model).ns) * self.lab.plan.k / 2))
-
-    def held_ns(self, path: PathModel) -> int:
-        return path.endpoint_ns + self.pipeline_ns
-
     # --- packets -----------------------------------------------------------------------------------------
 
     @property
@@ -158,16 +130,7 @@ class Uet(LabTransport):
         self, host: str, ranks: Sequence[PortPlan], channels: ChannelPlan, *, job_id: int, key: str
     ) -> UetSettings:
         """Return the settings of one host's worker; `key` is that of TSS in hexadecimal digits, "" without."""
-        delays: dict[str, dict[str, int]] = {}
-        own: PortPlan | None = None
-        for channel in channels.channels:
-            for near, far in ((channel.source, channel.destination), (channel.destination, channel.source)):
-                a, b = ranks[near], ranks[far]
-                if a.node == host:
-                    own = own or a
-                    delay_ns = self.held_ns(self.path(b, a))
-                    if delay_ns:
-                        delays.setdefault(address_of(a), {})[address_of(b)] = delay_ns
+        own, delays = self.own_nic_and_delays(host, ranks, channels)
         return UetSettings(
             config={} if own is None else self._config(own),
             mode=self.mode.name,
@@ -196,26 +159,6 @@ class Uet(LabTransport):
         if self.transport.paths is not None:
             config["paths"] = self.transport.paths
         return config | given
-
-    @property
-    def control_dscp(self) -> int:
-        """DSCP of acknowledgements and the like."""
-        profile = self.profile
-        if profile is None:
-            return CONTROL_DSCP
-        found = [dscp for dscp, item in enumerate(profile.class_of_dscp) if item == profile.control_class]
-        return CONTROL_DSCP if CONTROL_DSCP in found or not found else found[0]
-
-    # --- reports -----------------------------------------------------------------------------------------
-
-    def approximations(self) -> list[str]:
-        if not self.pipeline_ns:
-            return []
-        return [
-            "Of the declared base RTT, what links do not have (NICs, switch pipelines:"
-            f" {self.pipeline_ns / 1e6:.3g} ms each way in lab time) is added by the receiving endpoint, behind all"
-            " queues."
-        ]
 
 
 TRANSPORT = Uet

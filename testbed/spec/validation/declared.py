@@ -55,8 +55,8 @@ def models_by_kind(
             kind=_kind_field(noun, kind, default),
         )
         model.ELSEWHERE = {
-            name: f"{name} is a key of the {noun} {', '.join(others[:_MOST_KINDS_NAMED])}"
-            + (", ..." if len(others) > _MOST_KINDS_NAMED else "")
+            name: f"{name} is a key of the {noun}{'s' if len(others) > 1 else ''}"
+            f" {', '.join(others[:_MOST_KINDS_NAMED])}" + (", ..." if len(others) > _MOST_KINDS_NAMED else "")
             for name, others in owners.items()
             if name not in own
         }

@@ -13,7 +13,7 @@ from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final
 
-from testbed.transport.uet.errors import DecodeError, UsageError
+from testbed.transport.errors import DecodeError, UsageError
 
 PID_LIMIT: Final = 1 << 12
 """PIDonFEP and resource index have 12 bits."""

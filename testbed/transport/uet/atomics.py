@@ -35,7 +35,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from testbed.transport.uet.errors import UetError
+from testbed.transport.errors import TransportError
 from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, ReturnCode
 
 
@@ -50,7 +50,7 @@ class Amo(NamedTuple):
     """The value compared (CSWAP family), or the mask (MSWAP)."""
 
 
-class AtomicRefused(UetError):
+class AtomicRefused(TransportError):
     """The target is left as it was; `return_code` is what the response says."""
 
     def __init__(self, return_code: ReturnCode, reason: str) -> None:

@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.congestion.nscc import NsccConfig
 from testbed.transport.uet.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER
-from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.packets.codes import NOMINAL_OVERHEAD_BYTES, UDP_HEADER_BYTES
 from testbed.transport.uet.paths import DEFAULT_PATHS, PathKind
 

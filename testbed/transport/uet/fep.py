@@ -13,6 +13,7 @@ from random import Random
 from typing import Final
 
 from testbed.transport.datagram import Incoming, Outgoing
+from testbed.transport.errors import DecodeError, UsageError
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.congestion.rccc import CREDIT_SHIFT, CreditScheduler, make_scheduler
@@ -23,7 +24,6 @@ from testbed.transport.uet.delivery.receiver import encode_nack
 from testbed.transport.uet.delivery.start_psn import SECRET_BYTES
 from testbed.transport.uet.delivery.states import PdcState
 from testbed.transport.uet.delivery.window import PacketSource
-from testbed.transport.uet.errors import DecodeError, UsageError
 from testbed.transport.uet.memory import Access, MemoryRegion, MemoryTable
 from testbed.transport.uet.packets.acks import Ack, Nack
 from testbed.transport.uet.packets.codes import (

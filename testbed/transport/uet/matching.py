@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import Any, Final
 
-from testbed.transport.uet.errors import UsageError
+from testbed.transport.errors import UsageError
 
 TAG_LIMIT: Final = 1 << 64
 INITIATOR_LIMIT: Final = 1 << 160

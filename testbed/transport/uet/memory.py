@@ -11,8 +11,8 @@ from enum import IntFlag
 from random import Random
 from typing import Final, NamedTuple
 
+from testbed.transport.errors import TransportError, UsageError
 from testbed.transport.uet.addressing import JOB_LIMIT
-from testbed.transport.uet.errors import UetError, UsageError
 from testbed.transport.uet.packets.codes import ReturnCode
 
 KEY_LIMIT: Final = 1 << 64
@@ -46,7 +46,7 @@ class RemoteBuffer(NamedTuple):
     """`buffer_offset` of the first byte, 64 bits: counted from the region's `base`, which the target has chosen."""
 
 
-class AccessRefused(UetError):
+class AccessRefused(TransportError):
     """A request names memory that it may not touch; `return_code` is what the response to it says."""
 
     def __init__(self, return_code: ReturnCode, reason: str) -> None:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from random import Random
 from typing import Final
 
-from testbed.transport.uet.errors import UsageError
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.packets.codes import NackCode
 
 REROUTE_RTTS: Final = 10

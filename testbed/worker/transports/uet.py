@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from testbed.worker.errors import ProgramError
-from testbed.worker.json_values import Json, read_object, read_text, read_whole
+from testbed.worker.json_values import LONGEST_DELAY_NS, Json, read_delays, read_object, read_text, read_whole
 from testbed.worker.poll_loop import WatchingLoop
 from testbed.worker.program import Program, Settings
 from testbed.worker.traffic import Listener
@@ -16,8 +16,6 @@ from testbed.worker.uet_traffic import UetTraffic
 
 if TYPE_CHECKING:
     from testbed.worker.buffers import CollectiveBuffers
-
-_LONGEST_DELAY_NS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +48,13 @@ def _decode(values: dict[str, Json]) -> UetSettings:
     for name, value in config.items():
         if not isinstance(value, bool | int | float | str):
             raise ProgramError(f"transport.config.{name}", "is no number, text or truth value")
-    delays: dict[str, dict[str, int]] = {}
-    for own, peers in read_object(values["delays_ns"], "transport.delays_ns").items():
-        path = f"transport.delays_ns.{own}"
-        delays[own] = {peer: read_whole(ns, path, _LONGEST_DELAY_NS) for peer, ns in read_object(peers, path).items()}
     return UetSettings(
         config=config,
         mode=read_text(values["mode"], "transport.mode"),
         dscp=read_whole(values["dscp"], "transport.dscp", 64),
         control_dscp=read_whole(values["control_dscp"], "transport.control_dscp", 64),
-        delays_ns=delays,
-        tick_ns=read_whole(values["tick_ns"], "transport.tick_ns", _LONGEST_DELAY_NS),
+        delays_ns=read_delays(values["delays_ns"], "transport.delays_ns"),
+        tick_ns=read_whole(values["tick_ns"], "transport.tick_ns", LONGEST_DELAY_NS),
         job_id=read_whole(values["job_id"], "transport.job_id", 1 << 24),
         security_key=read_text(values["security_key"], "transport.security_key"),
     )

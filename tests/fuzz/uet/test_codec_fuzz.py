@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
-from testbed.transport.uet.errors import DecodeError
+from testbed.transport.errors import DecodeError
 from testbed.transport.uet.packets.codes import AmoOpcode, NextHeader, Opcode, PdsType
 from testbed.transport.uet.packets.packet import decode_packet, describe, summary
 from testbed.transport.uet.packets.pds import decode_pds, peek_type

@@ -1,4 +1,4 @@
-"""Workloads on a real lab, over TCP and UET: right data, patterns, deaths, refusals, interrupts, limits."""
+"""Workloads on a real lab, over TCP, UET and RoCE: right data, patterns, deaths, refusals, interrupts, limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 K = 4000.0
 """100 Mbit/s."""
-KINDS = [TransportKind.TCP, TransportKind.UET]
+KINDS = [TransportKind.TCP, TransportKind.UET, TransportKind.ROCE]
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.transport.uet.errors import UsageError
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.matching import ReceiveQueue
 
 MAX_POSTED, MAX_UNEXPECTED, MAX_BYTES = 6, 5, 12

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.transport.uet.errors import DecodeError
+from testbed.transport.errors import DecodeError
 from testbed.transport.uet.packets.crc import append_crc, check_crc
 from testbed.transport.uet.security.key_derivation import DomainKey
 from testbed.transport.uet.security.replay import ReplayVerdict, ReplayWindow

@@ -15,10 +15,10 @@ from agent_io_fakes import own_address
 from testbed.agent.completions import CompletionError
 from testbed.agent.fabric import Fabric
 from testbed.transport.datagram import Incoming
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.atomics import Amo
 from testbed.transport.uet.config import UetConfig
-from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode, ReturnCode

@@ -19,8 +19,8 @@ from fabric_peer import CONFIG, JOB, KEY, SIZE, FabricPeer
 from testbed.agent.completions import CompletionError
 from testbed.agent.fabric import Domain, Fabric
 from testbed.agent.fabric_endpoint import FabricEndpoint
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.atomics import Amo
-from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode, ReturnCode
 from testbed.transport.uet.security.key_derivation import DomainKey

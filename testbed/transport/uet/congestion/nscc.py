@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.congestion.controller import Controller, with_window
 from testbed.transport.uet.congestion.window import Window
-from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.packets.codes import NackCode
 
 BASE_BDP_BYTES: Final = 150_000

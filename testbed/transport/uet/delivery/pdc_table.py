@@ -12,13 +12,13 @@ from random import Random
 from typing import Final, Protocol
 
 from testbed.transport.datagram import Incoming
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.congestion.registry import make_context
 from testbed.transport.uet.delivery.admission import TargetTable, as_earlier
 from testbed.transport.uet.delivery.pdc import Establishment, Pdc, PdcOwner
 from testbed.transport.uet.delivery.receiver import encode_nack
 from testbed.transport.uet.delivery.start_psn import StartPsnDemands, choose_start_psn
-from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.packets.codes import Mode, NackCode, NackFlag, RequestFlag
 from testbed.transport.uet.packets.pds import Request
 from testbed.transport.uet.packets.psn import psn_add

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from testbed.transport.uet.errors import UetError
+from testbed.transport.errors import TransportError
 
 
 class PdcState(Enum):
@@ -63,7 +63,7 @@ TARGET: Final[dict[tuple[PdcState, PdcEvent], PdcState]] = {
 ENDED: Final = frozenset({PdcState.CLOSED, PdcState.ERROR})
 
 
-class TransitionError(UetError):
+class TransitionError(TransportError):
     """A state met an event that the tables do not have: a fault of ours, never of a packet."""
 
 

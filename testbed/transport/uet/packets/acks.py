@@ -20,7 +20,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from testbed.transport.uet.errors import DecodeError, truncated, unfit
+from testbed.transport.errors import DecodeError, truncated, unfit
 from testbed.transport.uet.packets.codes import AckFlag, CcType, NackCode, NackFlag, NextHeader, PdsType
 from testbed.transport.uet.packets.prologue import NEXT_HEADERS, Data, reserved_next_header
 

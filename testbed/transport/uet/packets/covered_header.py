@@ -18,7 +18,7 @@ from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 
-from testbed.transport.uet.errors import UsageError
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.packets.codes import UDP_HEADER_BYTES, UDP_PORT
 
 MAX_UDP_PAYLOAD_BYTES: Final = 0xFFFF - UDP_HEADER_BYTES

@@ -16,7 +16,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from testbed.transport.uet.errors import DecodeError, UsageError
+from testbed.transport.errors import DecodeError, UsageError
 from testbed.transport.uet.packets.covered_header import MAX_UDP_PAYLOAD_BYTES, covered_addresses, covered_udp_header
 
 CRC_BYTES: Final = 4

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from enum import IntFlag
 from typing import Final, NamedTuple, assert_never
 
-from testbed.transport.uet.errors import DecodeError
+from testbed.transport.errors import DecodeError
 from testbed.transport.uet.packets.codes import (
     AckFlag,
     CcType,

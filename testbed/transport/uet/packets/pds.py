@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from testbed.transport.uet.errors import DecodeError, truncated, unfit
+from testbed.transport.errors import DecodeError, truncated, unfit
 from testbed.transport.uet.packets.acks import (
     Ack,
     CcxState,

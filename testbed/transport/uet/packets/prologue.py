@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from testbed.transport.uet.errors import DecodeError
+from testbed.transport.errors import DecodeError
 from testbed.transport.uet.packets.codes import NextHeader, PdsType
 
 Data = bytes | memoryview

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from testbed.transport.uet.errors import DecodeError, truncated, unfit
+from testbed.transport.errors import DecodeError, truncated, unfit
 from testbed.transport.uet.packets.codes import ResponseList, ResponseOpcode, ReturnCode
 from testbed.transport.uet.packets.prologue import Data
 

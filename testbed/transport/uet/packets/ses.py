@@ -16,7 +16,8 @@ import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from testbed.transport.uet.errors import DecodeError, UnsupportedRequest, truncated, unfit
+from testbed.transport.errors import DecodeError, truncated, unfit
+from testbed.transport.uet.errors import UnsupportedRequest
 from testbed.transport.uet.packets.codes import NextHeader, Opcode, RequestBit
 from testbed.transport.uet.packets.prologue import Data
 from testbed.transport.uet.packets.responses import (

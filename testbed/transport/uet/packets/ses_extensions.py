@@ -17,7 +17,8 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from testbed.transport.uet.errors import UnsupportedRequest, UsageError, truncated, unfit
+from testbed.transport.errors import UsageError, truncated, unfit
+from testbed.transport.uet.errors import UnsupportedRequest
 from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Opcode, ReturnCode
 from testbed.transport.uet.packets.prologue import Data
 

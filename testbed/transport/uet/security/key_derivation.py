@@ -14,7 +14,7 @@ import hashlib
 import hmac
 from typing import Final, NamedTuple, NoReturn
 
-from testbed.transport.uet.errors import UsageError
+from testbed.transport.errors import UsageError
 
 KEY_BYTES: Final = 32
 IV_BYTES: Final = 12

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from testbed.transport.uet.errors import UsageError
+from testbed.transport.errors import UsageError
 
 DEFAULT_WINDOW: Final = 4096
 """Counters behind the newest one that are still told apart.

@@ -42,7 +42,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Final
 
-from testbed.transport.uet.errors import DecodeError, UetError, UsageError
+from testbed.transport.errors import DecodeError, TransportError, UsageError
 from testbed.transport.uet.packets.codes import UDP_HEADER_BYTES, UDP_PORT
 from testbed.transport.uet.packets.covered_header import MAX_UDP_PAYLOAD_BYTES, covered_addresses
 from testbed.transport.uet.security.key_derivation import DerivedKey, DomainKey, derive_cluster_key
@@ -114,7 +114,7 @@ class SecurityReason(IntEnum):
     """Somebody else has our key and our IV source (SSI or address): some IV was used twice, or soon will be."""
 
 
-class SecurityError(UetError):
+class SecurityError(TransportError):
     """A packet that this domain refuses."""
 
     def __init__(self, reason: SecurityReason) -> None:

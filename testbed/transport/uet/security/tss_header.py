@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from testbed.transport.uet.errors import DecodeError, UsageError
+from testbed.transport.errors import DecodeError, UsageError
 from testbed.transport.uet.packets.codes import PdsType
 
 SHORT_BYTES: Final = 12

@@ -21,9 +21,9 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.delivery.pdc import Pdc
 from testbed.transport.uet.delivery.receiver import Answer
-from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.packets.codes import Mode, Opcode, RequestBit, ReturnCode
 from testbed.transport.uet.packets.ses import StandardRequest

@@ -9,9 +9,9 @@ from collections import deque
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.atomics import COMPARE_OPCODES, Amo
-from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.matching import ReceiveQueue, UnexpectedMessage
 from testbed.transport.uet.memory import RemoteBuffer
 from testbed.transport.uet.packets.codes import AmoOpcode, Mode, Opcode, ReturnCode

@@ -10,8 +10,9 @@ from collections import deque
 from typing import Final
 
 from testbed.transport.datagram import Incoming, Outgoing, Priority
+from testbed.transport.errors import DecodeError
 from testbed.transport.uet.delivery.receiver import encode_nack, trimming_code
-from testbed.transport.uet.errors import DecodeError, UnsupportedRequest
+from testbed.transport.uet.errors import UnsupportedRequest
 from testbed.transport.uet.memory import Access, AccessRefused, RemoteBuffer
 from testbed.transport.uet.packets.acks import Nack
 from testbed.transport.uet.packets.codes import (

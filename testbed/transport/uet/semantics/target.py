@@ -11,11 +11,12 @@ from ipaddress import ip_address
 from typing import Final
 
 from testbed.transport.datagram import Incoming, Outgoing, Priority
+from testbed.transport.errors import DecodeError, UsageError
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.atomics import AtomicRefused, apply
 from testbed.transport.uet.delivery.pdc import Pdc
 from testbed.transport.uet.delivery.receiver import Answer
-from testbed.transport.uet.errors import DecodeError, UnsupportedRequest, UsageError
+from testbed.transport.uet.errors import UnsupportedRequest
 from testbed.transport.uet.matching import UnexpectedMessage
 from testbed.transport.uet.memory import Access, AccessRefused
 from testbed.transport.uet.packets.codes import (

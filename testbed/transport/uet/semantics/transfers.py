@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from testbed.transport.uet.errors import DecodeError
+from testbed.transport.errors import DecodeError
 from testbed.transport.uet.packets.codes import NextHeader, ReturnCode
 from testbed.transport.uet.packets.responses import Response, ResponseData, ResponseDataSmall
 from testbed.transport.uet.packets.ses import decode_ses

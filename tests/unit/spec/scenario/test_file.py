@@ -96,7 +96,7 @@ def test_bad_overrides(text: str, code: str) -> None:
         ("kind: permutation, ", "", "missing-key: workload.kind: the key 'kind' is missing in this section"),
         ("scope: inter-leaf", "scope: inter-segment", "must be one of any, inter-leaf, not 'inter-segment'"),
         ("scope: inter-leaf", "scop: inter-leaf", "unknown-key: workload.scop: unknown key 'scop'"),
-        ("scope: inter-leaf", "senders: 3", "hint: senders is a key of the workload incast, overlapped-incast"),
+        ("scope: inter-leaf", "senders: 3", "hint: senders is a key of the workloads incast, overlapped-incast"),
         ("scope: inter-leaf", "flows: 0", "workload.flows: must be from 1 to 1024, not 0"),
         ("scope: inter-leaf", "flows: '2'", "hint: write 2 without quotes"),
         ("scope: inter-leaf", "scope: ", "no-value: workload.scope: the key has no value"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from testbed.transport.errors import DecodeError, UsageError
 from testbed.transport.uet.addressing import ADDRESS_BYTES, AddressFlag, FepAddress, FepCapability, UetAddress
-from testbed.transport.uet.errors import DecodeError, UsageError
 
 FULL = UetAddress(
     ip="10.1.2.3",

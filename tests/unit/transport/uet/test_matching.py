@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.transport.uet.errors import UsageError
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.matching import ReceiveQueue
 
 ALICE, BOB = 1, 2

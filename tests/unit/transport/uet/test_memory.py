@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from testbed.transport.uet.errors import UsageError
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.memory import Access, AccessRefused, MemoryTable, RemoteCounter
 from testbed.transport.uet.packets.codes import ReturnCode
 

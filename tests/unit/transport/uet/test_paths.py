@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from testbed.transport.uet.errors import UsageError
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.packets.codes import NackCode
 from testbed.transport.uet.paths import (
     BitmapPaths,

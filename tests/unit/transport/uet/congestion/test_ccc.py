@@ -6,6 +6,7 @@ import pytest
 
 from testbed.agent.perftest.options import TOOLS
 from testbed.agent.perftest.options import make_parser as make_tool_parser
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.congestion import (
     CONTROLLERS,
@@ -17,7 +18,6 @@ from testbed.transport.uet.congestion import (
     Window,
     make_context,
 )
-from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.packets.codes import NackCode
 
 CONFIG = NsccConfig(link_rate_bps=100_000_000_000, base_rtt_ns=12_000, mtu_bytes=1000, trimming=True)

@@ -15,8 +15,8 @@ from random import Random
 
 import pytest
 
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.congestion import Nscc, NsccConfig
-from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.packets.codes import NackCode
 
 TRIMMING = NsccConfig(link_rate_bps=100_000_000_000, base_rtt_ns=12_000, mtu_bytes=1000, trimming=True)

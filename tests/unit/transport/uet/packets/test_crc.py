@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from testbed.transport.uet.errors import DecodeError, UsageError
+from testbed.transport.errors import DecodeError, UsageError
 from testbed.transport.uet.packets.crc import append_crc, check_crc, crc32c
 
 A = "10.0.0.1"

@@ -17,7 +17,7 @@ import capture_files as make
 import pytest
 from packet_samples import PacketSamples
 
-from testbed.transport.uet.errors import DecodeError
+from testbed.transport.errors import DecodeError
 from testbed.transport.uet.packets.codes import NextHeader
 from testbed.transport.uet.packets.packet import Packet, decode_packet, describe
 from testbed.transport.uet.packets.pds import Ack, ControlPacket, Nack, NsccState, Request

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from testbed.transport.uet.errors import DecodeError
+from testbed.transport.errors import DecodeError
 from testbed.transport.uet.packets.codes import NackCode, NextHeader, PdsType, ResponseList, ResponseOpcode, ReturnCode
 from testbed.transport.uet.packets.packet import Packet, decode_packet, describe, summary
 from testbed.transport.uet.packets.pds import Nack, Request, Uud

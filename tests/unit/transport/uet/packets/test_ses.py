@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.transport.uet.errors import DecodeError, UsageError
+from testbed.transport.errors import DecodeError, UsageError
 from testbed.transport.uet.packets.codes import (
     AmoOpcode,
     AmoType,

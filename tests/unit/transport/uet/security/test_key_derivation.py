@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.cmac import CMAC
 
-from testbed.transport.uet.errors import UsageError
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.security.key_derivation import cluster_context, derive, derive_cluster_key, load_key
 
 KEY_TEXT = "feffe9928665731c6d6a8f9467308308feffe9928665731c6d6a8f9467308308"

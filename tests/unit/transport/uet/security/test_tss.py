@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import ECB
 
-from testbed.transport.uet.errors import DecodeError, UsageError
+from testbed.transport.errors import DecodeError, UsageError
 from testbed.transport.uet.security.key_derivation import DomainKey, derive_cluster_key, load_key
 from testbed.transport.uet.security.replay import ReplayVerdict, ReplayWindow
 from testbed.transport.uet.security.tss import (

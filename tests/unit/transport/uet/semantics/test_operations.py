@@ -10,9 +10,9 @@ import pytest
 from wire_pair import JOB, MS, WirePair, header
 
 from testbed.transport.datagram import Outgoing
+from testbed.transport.errors import UsageError
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.atomics import Amo
-from testbed.transport.uet.errors import UsageError
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.memory import Access, RemoteBuffer
 from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode, PdsType, ReturnCode

@@ -1,0 +1,45 @@
+"""What decides how fast one flow may send: the base class of every controller, and of none.
+
+A transport tells it what happened, by one call each; it answers with a window, a rate, or both. The base class itself
+reacts to nothing. Times are in ns, sizes in bytes, rates in bit/s; all of the lab, not of the fabric that it models.
+"""
+
+from __future__ import annotations
+
+import math
+
+
+class CongestionControl:
+    """A flow without congestion control: it sends as fast as its NIC does."""
+
+    __slots__ = ("notification_ns", "rate_bps", "window_bytes")
+
+    def __init__(self, rate_bps: float) -> None:
+        self.rate_bps: float = rate_bps
+        """At which packets may leave."""
+        self.window_bytes: float = math.inf
+        """That may be unacknowledged."""
+        self.notification_ns: int = -1
+        """The receiver of such a flow sends a CNP for what arrives marked, but not more than one in so long; -1: none
+        at all."""
+
+    def update(self, now: int) -> None:
+        """Take account of the time that has gone by, before `rate_bps` or `window_bytes` is looked at."""
+
+    def on_send(self, now: int, size: int) -> None:
+        """A packet was sent, the first time or again."""
+
+    def on_acked(self, now: int, size: int) -> None:
+        """So many bytes were acknowledged."""
+
+    def on_round_trip(self, now: int, rtt_ns: int) -> None:
+        """A round trip was measured."""
+
+    def on_notification(self, now: int) -> None:
+        """The receiver says that a packet of this flow was marked (a CNP)."""
+
+    def on_loss(self, now: int) -> None:
+        """The receiver says that a packet is missing."""
+
+    def on_timeout(self, now: int) -> None:
+        """The receiver has been silent for too long."""

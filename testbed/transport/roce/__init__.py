@@ -1,0 +1,1 @@
+"""RoCEv2: the transport of InfiniBand over UDP, as a protocol core without I/O."""

@@ -1,0 +1,102 @@
+"""The invariant CRC of RoCEv2, which covers what no switch may change, from the IP header to the end of the padding.
+
+Source: InfiniBand Architecture Specification, volume 1, annex A17.3.3, and section 7.8.1: CRC-32 of Ethernet over eight
+bytes of ones in place of the local routing header, the IP and UDP headers with what changes on the way replaced by
+ones (IPv4: type of service, time to live and header checksum; IPv6: traffic class, flow label and hop limit; the UDP
+checksum; byte 4 of the BTH, which has FECN and BECN), and the rest as it is. It is sent with its low byte first.
+
+The identification of an IPv4 header is covered too. Linux gives packets that must not be fragmented the identification
+0; other senders (its soft RDMA among them) count, so that who checks must have seen the IP header.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import Final
+
+from testbed.transport.errors import DecodeError, UsageError, truncated
+from testbed.transport.roce.packets.headers import BTH_BYTES
+from testbed.transport.roce.packets.opcodes import UDP_PORT
+
+ICRC_BYTES: Final = 4
+
+_UDP_BYTES: Final = 8
+_IPV4_BYTES: Final = 20
+_IPV4: Final = struct.Struct("!8sBBHHHBBH8s")
+_IPV6: Final = struct.Struct("!8sIHBB32s")
+_UDP: Final = struct.Struct("!HHHH")
+_LOCAL_ROUTING: Final = b"\xff" * 8
+_DO_NOT_FRAGMENT: Final = 0x4000
+_PROTOCOL_UDP: Final = 17
+_IPV4_VERSION: Final = 0x45
+_IPV6_VERSION: Final = 0x6FFF_FFFF
+"""Version 6; traffic class and flow label as ones."""
+_VARIANT_AT: Final = 4
+"""Of the BTH: the byte with FECN and BECN."""
+
+
+@lru_cache(maxsize=4096)
+def _packed(source: str, destination: str) -> bytes:
+    """Source and destination as on the wire: 8 bytes for IPv4, 32 for IPv6. Raises `UsageError`."""
+    try:
+        first, second = ip_address(source), ip_address(destination)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if first.version != second.version:
+        raise UsageError(f"{source} and {destination} are not of one address family")
+    return first.packed + second.packed
+
+
+def compute_icrc(
+    source: str, destination: str, source_port: int, header: bytes, payload: bytes | memoryview, identification: int = 0
+) -> int:
+    """The ICRC of a packet from `source` (an IP address) to `destination`, as a number.
+
+    `header` is what the UDP payload begins with, from the BTH on; `payload` the rest, padding included, up to where the
+    ICRC stands. `identification` is that of the IPv4 header. Raises `UsageError` for addresses that are none.
+    """
+    addresses = _packed(source, destination)
+    udp_bytes = _UDP_BYTES + len(header) + len(payload) + ICRC_BYTES
+    try:
+        udp = _UDP.pack(source_port, UDP_PORT, udp_bytes, 0xFFFF)
+        if len(addresses) == 8:
+            network = _IPV4.pack(
+                _LOCAL_ROUTING,
+                _IPV4_VERSION,
+                0xFF,
+                _IPV4_BYTES + udp_bytes,
+                identification,
+                _DO_NOT_FRAGMENT,
+                0xFF,
+                _PROTOCOL_UDP,
+                0xFFFF,
+                addresses,
+            )
+        else:
+            network = _IPV6.pack(_LOCAL_ROUTING, _IPV6_VERSION, udp_bytes, _PROTOCOL_UDP, 0xFF, addresses)
+    except struct.error as error:
+        raise UsageError(f"no IP packet holds port {source_port} and {udp_bytes} bytes of UDP: {error}") from None
+    head = b"".join((network, udp, header[:_VARIANT_AT], b"\xff", header[_VARIANT_AT + 1 :]))
+    return zlib.crc32(payload, zlib.crc32(head))
+
+
+def encode_icrc(icrc: int) -> bytes:
+    """The four bytes that follow the padding."""
+    return icrc.to_bytes(ICRC_BYTES, "little")
+
+
+def check_icrc(
+    source: str, destination: str, source_port: int, data: bytes | memoryview, identification: int = 0
+) -> None:
+    """Raise `DecodeError` unless the UDP payload `data`, BTH to ICRC, arrived as it was sent."""
+    end = len(data) - ICRC_BYTES
+    if end < BTH_BYTES:
+        raise truncated("a BTH with its ICRC", BTH_BYTES + ICRC_BYTES, len(data))
+    icrc = compute_icrc(
+        source, destination, source_port, bytes(data[:BTH_BYTES]), memoryview(data)[BTH_BYTES:end], identification
+    )
+    if icrc != int.from_bytes(data[end:], "little"):
+        raise DecodeError(end, "the ICRC is wrong")

@@ -1,0 +1,322 @@
+"""Transfers over RoCEv2: queue pairs for each channel, and a WRITE with immediate data for each transfer.
+
+The immediate data is the step's number. Numbers of queue pairs, first PSNs, rkeys and addresses follow from the numbers
+of channels and steps, so that nothing has to be exchanged: what an out-of-band connection would tell, both ends know. A
+transfer has ended at its source when its last packet is acknowledged. With several queue pairs a channel's transfers
+are striped over all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from testbed.agent.sockets import Marking, SocketConfig
+from testbed.transport.errors import UsageError
+from testbed.transport.roce.config import RoceConfig
+from testbed.transport.roce.memory import Access
+from testbed.transport.roce.packets.opcodes import Service
+from testbed.transport.roce.qp import QueuePair
+from testbed.transport.roce.rnic import LEAST_QPN, QPN_LIMIT, Rnic
+from testbed.transport.roce.work import CompletionQueue, ReceiveRequest, RemoteBuffer, WorkRequest
+from testbed.worker.curves import MOST_CHANNELS, ChannelState
+from testbed.worker.datagram_traffic import DatagramTraffic, named
+from testbed.worker.errors import TrafficError
+from testbed.worker.poll_loop import WatchingLoop
+from testbed.worker.program import Channel, Program, Step
+from testbed.worker.traffic import ChannelEnd, Listener
+
+if TYPE_CHECKING:
+    from testbed.worker.buffers import CollectiveBuffers
+    from testbed.worker.transports.roce import RoceSettings
+
+MOST_RECEIVES: Final = 4096
+"""Of a queue pair, posted ahead: later ones follow as these end."""
+_BASE: Final = 1 << 20
+"""The virtual address of every region: its rkey says which one is meant."""
+_PSN_STEP: Final = 0x9E_3779
+"""Between the first PSNs of queue pairs that follow each other: 2**24 over the golden ratio."""
+_PSN_MASK: Final = 0xFF_FFFF
+_HEADER_BYTES: Final = 16
+"""Of a full packet, in the estimate of what has arrived."""
+_NOTHING: Final = memoryview(bytearray())
+
+
+@dataclass(slots=True)
+class Connection:
+    """The queue pairs of a channel at one of its ends, and the receives that are yet to be posted."""
+
+    rnic: Rnic
+    qps: list[QueuePair]
+    to_post: int = 0
+
+
+@dataclass(slots=True)
+class NicQueues:
+    """An RNIC, and the requests that have ended there."""
+
+    rnic: Rnic
+    completions: CompletionQueue = field(default_factory=deque)
+    seen_bytes: int = 0
+
+
+class RoceTraffic(DatagramTraffic):
+    """Raises `TrafficError` where something cannot be set up. `Traffic` says what the methods do."""
+
+    def __init__(
+        self,
+        program: Program,
+        settings: RoceSettings,
+        loop: WatchingLoop,
+        buffers: CollectiveBuffers | None,
+        listener: Listener,
+    ) -> None:
+        super().__init__(program, settings.tick_ns, loop, buffers, listener)
+        self._settings = settings
+        self._nics: dict[str, NicQueues] = {}
+        self._out: dict[int, Connection] = {}
+        """By the index of the channel that begins here."""
+        self._in: dict[int, Connection] = {}
+        """By the index of the channel that ends here."""
+        self._steps = {step.number: step for step in program.steps}
+        self._missing: Counter[tuple[int, bool]] = Counter()
+        """Stripes of a step that have not ended, at its source (True) or its destination."""
+
+    # --- setting up --------------------------------------------------------------------------------------
+
+    def listen(self) -> None:
+        settings = self._settings
+        channels: dict[str, list[tuple[Channel, bool]]] = {}
+        for channel in self._outgoing:
+            channels.setdefault(self._addresses[channel.source], []).append((channel, True))
+        for channel in self._incoming:
+            channels.setdefault(self._addresses[channel.destination], []).append((channel, False))
+        for address in sorted(channels):
+            nic = self._nics[address] = NicQueues(self._open(address))
+            try:
+                for channel, is_source in channels[address]:
+                    connection = Connection(nic.rnic, self._connect(nic, channel, is_source=is_source))
+                    (self._out if is_source else self._in)[channel.index] = connection
+            except UsageError as error:
+                raise TrafficError(f"cannot set up the queue pairs of {address}: {error}") from error
+        expected: Counter[int] = Counter()
+        for step in self._program.steps:
+            if step.channel is None or step.destination not in self._program.own:
+                continue
+            assert step.destination is not None
+            rnic = self._nics[self._addresses[step.destination]].rnic
+            rnic.regions.register(
+                self._room_of(step), Access.REMOTE_WRITE, settings.domain, base=_BASE, rkey=step.number + 1
+            )
+            expected[step.channel] += 1
+        for index, count in expected.items():
+            connection = self._in[index]
+            connection.to_post = max(0, count - MOST_RECEIVES)
+            for qp in connection.qps:
+                for _ in range(min(count, MOST_RECEIVES)):
+                    qp.receive(_NOTHING, 0)
+
+    def _open(self, address: str) -> Rnic:
+        settings = self._settings
+        marking = Marking(
+            data=settings.dscp,
+            retransmission=settings.dscp,
+            control=settings.ack_dscp,
+            notification=settings.notification_dscp,
+        )
+        try:
+            return self._agent.open_rnic(
+                address,
+                RoceConfig(**settings.config, cc_parameters=settings.cc_parameters),  # type: ignore[arg-type]
+                sockets=SocketConfig(marking=marking),
+                delay_ns=settings.delays_ns.get(address, 0),
+                paced=True,
+            )
+        except (OSError, ValueError, TypeError, UsageError) as error:
+            raise TrafficError(f"cannot open an RNIC at {address}: {error}") from error
+
+    def _connect(self, nic: NicQueues, channel: Channel, *, is_source: bool) -> list[QueuePair]:
+        """The queue pairs of a channel at this end of it."""
+        settings = self._settings
+        remote = self._addresses[channel.destination if is_source else channel.source]
+        qps = []
+        for stripe in range(settings.qps):
+            place = channel.index * settings.qps + stripe
+            numbers = [self._number(2 * place + side) for side in (0, 1)]
+            psns = [(settings.first_psn + number * _PSN_STEP) & _PSN_MASK for number in numbers]
+            own, peer = (0, 1) if is_source else (1, 0)
+            qp = nic.rnic.create_qp(
+                Service.RC, completions=nic.completions, domain=settings.domain, number=numbers[own]
+            )
+            qp.entropy = entropy_of(channel.source_port, stripe)
+            qp.connect(remote, numbers[peer], send_psn=psns[own], receive_psn=psns[peer])
+            qps.append(qp)
+        return qps
+
+    def _number(self, place: int) -> int:
+        return LEAST_QPN + (self._settings.first_qpn + place) % (QPN_LIMIT - LEAST_QPN)
+
+    def connect(self) -> None:
+        """Do nothing: both ends know each other."""
+
+    # --- moving ------------------------------------------------------------------------------------------
+
+    def send(self, step: Step) -> None:
+        assert step.channel is not None and step.destination is not None
+        connection = self._out[step.channel]
+        data = self._data_of(step)
+        now = self._now()
+        stripes = stripes_of(len(data), len(connection.qps), connection.qps[0].mtu)
+        self._missing[step.number, True] = len(stripes)
+        try:
+            for qp, (start, stop) in zip(connection.qps, stripes, strict=False):
+                remote = RemoteBuffer(_BASE + start, step.number + 1)
+                qp.write(data[start:stop], remote, now, immediate=step.number, context=step)
+        except UsageError as error:
+            raise TrafficError(f"{self._what(step)}: {error}") from error
+        self._sent_bytes[step.channel] += step.size_bytes
+        self._loop.touch(connection.rnic)
+
+    def turn(self, now: int) -> None:
+        for nic in self._nics.values():
+            completions = nic.completions
+            if not completions:
+                continue
+            self._estimate_progress(nic)
+            while completions:
+                request = completions.popleft()
+                if isinstance(request, WorkRequest):
+                    self._on_sent(request)
+                else:
+                    self._on_received(request)
+
+    def _on_sent(self, request: WorkRequest) -> None:
+        step = request.context
+        assert isinstance(step, Step)
+        if not request.ok:
+            self._listener.on_failed(f"{self._what(step)} failed with {reason_of(request)}")
+        elif self._ended(step, is_source=True):
+            self._listener.on_sent(step, request.finished_ns)
+
+    def _on_received(self, request: ReceiveRequest) -> None:
+        if not request.ok:
+            self._listener.on_failed(f"a queue pair to {request.source_ip} failed with {reason_of(request)}")
+            return
+        step = self._steps.get(request.immediate if request.immediate is not None else -1)
+        if step is None or step.channel not in self._in:
+            self._listener.on_failed(f"{request.source_ip} writes for step {request.immediate}, which is none of ours")
+            return
+        connection = self._in[step.channel]
+        if connection.to_post:
+            connection.to_post -= 1
+            for qp in connection.qps:
+                qp.receive(_NOTHING, request.finished_ns)
+        key = (step.number, False)
+        if key not in self._missing:
+            mtu = connection.qps[0].mtu
+            self._missing[key] = len(stripes_of(step.size_bytes, len(connection.qps), mtu))
+        if self._ended(step, is_source=False):
+            connection.rnic.regions.invalidate(step.number + 1, self._settings.domain)
+            self._deliver(step)
+            self._listener.on_arrived(step, request.finished_ns)
+
+    def _ended(self, step: Step, *, is_source: bool) -> bool:
+        """A stripe of a step has ended. Whether it was the last."""
+        key = (step.number, is_source)
+        self._missing[key] -= 1
+        if self._missing[key]:
+            return False
+        del self._missing[key]
+        return True
+
+    def _estimate_progress(self, nic: NicQueues) -> None:
+        """Messages are told when they are whole; meanwhile, datagrams tell about how much of them is there."""
+        received = self._agent.sockets(nic.rnic.address).counters.received_bytes
+        payload = nic.rnic.config.mtu
+        self._listener.on_bytes((received - nic.seen_bytes) * payload // (payload + _HEADER_BYTES))
+        nic.seen_bytes = received
+
+    # --- what is known -----------------------------------------------------------------------------------
+
+    def sample(self) -> Iterable[tuple[int, ChannelState]]:
+        now = self._now()
+        for nic in self._nics.values():
+            self._estimate_progress(nic)
+        for channel in self._outgoing[:MOST_CHANNELS]:
+            qps = self._out[channel.index].qps
+            for qp in qps:
+                qp.control.update(now)
+            yield (
+                channel.index,
+                ChannelState(
+                    acked_bytes=sum(qp.requester.acked_bytes for qp in qps),
+                    cwnd_bytes=round(sum(allowed_bytes(qp) for qp in qps)),
+                    rtt_us=max(qp.latest_rtt_ns for qp in qps) / 1e3,
+                    retransmits=sum(qp.requester.retransmitted for qp in qps),
+                ),
+            )
+
+    def ends(self) -> list[ChannelEnd]:
+        found = []
+        for channel in self._outgoing:
+            qps = self._out[channel.index].qps
+            least = [qp.least_rtt_ns for qp in qps if qp.least_rtt_ns]
+            found.append(
+                ChannelEnd(
+                    channel=channel.index,
+                    sent_bytes=self._sent_bytes[channel.index],
+                    retransmits=sum(qp.requester.retransmitted for qp in qps),
+                    packets=sum(qp.requester.sent for qp in qps),
+                    min_rtt_us=min(least) / 1e3 if least else None,
+                    counters={"cnps": sum(qp.notifications for qp in qps), **counted(qps)},
+                )
+            )
+        for channel in self._incoming:
+            qps = self._in[channel.index].qps
+            counters = {"out_of_order": 0, "marked": sum(qp.marked for qp in qps), **counted(qps)}
+            found.append(ChannelEnd(channel=channel.index, counters=counters))
+        return found
+
+    def counters(self) -> Mapping[str, int]:
+        """Return those of the RNICs by their names, and those of their sockets."""
+        total: Counter[str] = Counter()
+        for address, nic in self._nics.items():
+            total.update(named(nic.rnic.counters))
+            total.update(self._socket_counters(address))
+        return dict(total)
+
+
+def entropy_of(source_port: int, stripe: int) -> int:
+    """The UDP source port of one of a channel's queue pairs: the first has that of the channel."""
+    return source_port + stripe
+
+
+def stripes_of(size: int, qps: int, mtu: int) -> list[tuple[int, int]]:
+    """Where the parts of a message begin and end that go over the queue pairs of a channel: whole packets each, as
+    equal as that allows, and no more than there are packets."""
+    packets = max(1, -(-size // mtu))
+    count = min(qps, packets)
+    edges = [min(size, packets * part // count * mtu) for part in range(count)] + [size]
+    return list(pairwise(edges))
+
+
+def allowed_bytes(qp: QueuePair) -> float:
+    """What a queue pair may have under way: its window, or what its rate sends in a base round trip."""
+    return min(qp.control.window_bytes, qp.control.rate_bps * qp.config.base_rtt_ns / 8e9)
+
+
+def counted(qps: Iterable[QueuePair]) -> dict[str, int]:
+    """What has happened to queue pairs, all together, in a record's way of writing names."""
+    total: Counter[str] = Counter()
+    for qp in qps:
+        total.update(qp.counts)
+    return named(total)
+
+
+def reason_of(request: WorkRequest | ReceiveRequest) -> str:
+    """How a request failed, in words."""
+    assert request.status is not None
+    return request.status.name + (f": {request.error}" if request.error else "")

@@ -1,0 +1,120 @@
+"""Bytes of anybody's making: decoders raise DecodeError or give what encodes to the same again, and an RNIC takes
+everything, raises nothing and touches no memory that it was not given.
+
+TESTBED_FUZZ_CASES sets how many cases each test has (20,000 by default, a few seconds).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from random import Random
+
+import pytest
+from rnic_pair import FIRST, SECOND, RnicPair
+
+from testbed.transport.datagram import Incoming
+from testbed.transport.errors import DecodeError
+from testbed.transport.roce.config import RoceConfig
+from testbed.transport.roce.memory import ALL_ACCESS
+from testbed.transport.roce.packets.headers import BTH_BYTES, Bth, Reth
+from testbed.transport.roce.packets.icrc import compute_icrc, encode_icrc
+from testbed.transport.roce.packets.opcodes import LAYOUTS, Opcode, Service
+from testbed.transport.roce.packets.packet import decode_roce, describe
+from testbed.transport.roce.work import RemoteBuffer
+
+CASES = int(os.environ.get("TESTBED_FUZZ_CASES", "20000"))
+OPCODES = list(Opcode)
+GUARD = b"guard" * 20
+
+
+def sealed(header: bytes, payload: bytes, port: int = 49152) -> bytes:
+    """A datagram from `FIRST` to `SECOND` whose ICRC is right."""
+    return header + payload + encode_icrc(compute_icrc(FIRST, SECOND, port, header, payload))
+
+
+def some_header(source: Random, qpns: list[int], psns: list[int], places: list[tuple[int, int]]) -> bytes:
+    """A BTH, mostly of a queue pair that is there and near its window, and what its opcode brings."""
+    opcode = source.choice(OPCODES)
+    psn = (source.choice(psns) + source.randrange(-3, 12)) & 0xFF_FFFF
+    bth = Bth(opcode, source.choice(qpns), psn, source.random() < 0.5, source.randrange(4)).encode()
+    layout = LAYOUTS[opcode]
+    assert layout is not None
+    if layout.reth and source.random() < 0.8:
+        base, rkey = source.choice(places)
+        address = (base + source.choice([0, 0, -1, 8, 60, 1 << 40])) & ((1 << 64) - 1)
+        length = source.choice([0, 1, 64, 64, 65, 1024, 0xFFFF_FFFF])
+        return bth + Reth(address, source.choice([rkey, rkey, rkey ^ 1]), length).encode()
+    return bth
+
+
+def test_what_is_decoded_is_encoded_to_the_same() -> None:
+    source = Random(1)
+    kinds: Counter[str] = Counter()
+    for _ in range(CASES):
+        opcode = source.choice(OPCODES) if source.random() < 0.9 else source.randrange(256)
+        data = bytearray(source.randbytes(source.choice([0, 5, 12, 16, 20, 28, 32, 44, 60, 300])))
+        if len(data) > 1:
+            data[0], data[1] = opcode, data[1] & 0xF0
+        try:
+            packet = decode_roce(data)
+        except DecodeError as error:
+            assert 0 <= error.offset <= len(data)
+            assert error.reason
+            continue
+        kinds[Opcode(packet.bth.opcode).name] += 1
+        again = packet.encode()
+        assert len(again) == len(data)
+        assert decode_roce(again).encode() == again
+        assert json.dumps(describe(packet))
+    assert len(kinds) == len(OPCODES), set(Opcode.__members__) - set(kinds)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [RoceConfig(mtu=256), RoceConfig(mtu=256, recovery="selective"), RoceConfig(mtu=256, ooo=True)],
+    ids=["go-back-n", "selective", "ooo"],
+)
+def test_a_hostile_peer_touches_nothing_that_it_was_not_given(config: RoceConfig) -> None:
+    source = Random(2)
+    pair = RnicPair(config)
+    kinds: Counter[str] = Counter()
+    for round_ in range(max(1, CASES // 200)):
+        victims = [pair.connect(service)[1] for service in (Service.RC, Service.RC, Service.UC)]
+        for victim in victims:
+            victim.receive(bytearray(64), 0)
+            victim.read(bytearray(64), RemoteBuffer(0, 1), 0) if victim.service is Service.RC else None
+        arena = bytearray(GUARD + bytes(64) + GUARD)
+        region = pair.second.register(memoryview(arena)[len(GUARD) : len(GUARD) + 64], ALL_ACCESS)
+        qpns = [victim.number for victim in victims]
+        for _ in range(200):
+            header = some_header(source, qpns, [0], [(region.base, region.rkey)])
+            payload = source.randbytes(source.choice([0, 0, 4, 8, 64, 252, 256, 260, 1500]))
+            data = sealed(header, payload) if source.random() < 0.95 else header + payload
+            pair.second.receive([Incoming(FIRST, 49152, data, source.random() < 0.2)], pair.now)
+            pair.second.transmit(pair.now)
+            pair.now += 1000
+        assert arena[: len(GUARD)] == GUARD and arena[-len(GUARD) :] == GUARD
+        kinds.update(pair.second.counters)
+        for victim in victims:
+            pair.second.destroy_qp(victim, pair.now)
+        pair.second.regions.invalidate(region.rkey, 0)
+        assert len(pair.second.qps) == 0 and len(pair.second.regions) == 0, round_
+    assert {"refusals", "duplicate", "out-of-order", "malformed", "wrong-service"} <= set(kinds), kinds
+
+
+def test_a_stranger_who_knows_a_queue_pair_changes_nothing() -> None:
+    pair = RnicPair()
+    here, there = pair.connect()
+    memory = bytearray(64)
+    region = pair.second.register(memory, ALL_ACCESS)
+    header = Bth(Opcode.RC_WRITE_ONLY, there.number, 0, True).encode() + Reth(region.base, region.rkey, 8).encode()
+    body = sealed(header, b"12345678")
+    assert len(body) > BTH_BYTES
+    stranger = "10.0.0.66"
+    forged = header + b"12345678" + encode_icrc(compute_icrc(stranger, SECOND, 49152, header, b"12345678"))
+    pair.second.receive([Incoming(stranger, 49152, forged)], 0)
+    assert memory == bytes(64) and pair.second.counters["stray"] == 1
+    pair.second.receive([Incoming(FIRST, 49152, body)], 0)  # the same from the peer arrives
+    assert memory[:8] == b"12345678" and here.state is there.state
