@@ -265,7 +265,11 @@ def state(count: int) -> None:
     gc.collect()
     used = (tracemalloc.get_traced_memory()[0] - empty) / count
     tracemalloc.stop()
-    print(json.dumps({"new": new, "used": used, "resident": (resident_bytes() - resident) / count, "rnic": empty - before}))
+    print(
+        json.dumps(
+            {"new": new, "used": used, "resident": (resident_bytes() - resident) / count, "rnic": empty - before}
+        )
+    )
 
 
 def resident_bytes() -> int:

@@ -363,6 +363,7 @@ class Responder:
             self.expected += 1
             return
         self._nak = syndrome.nak(code)
+        self._nak_sent = True
         self._refusal = reason
         if not self._responses:  # else what was executed before is answered first
             self.answer(now)
