@@ -21,6 +21,7 @@ from ipaddress import ip_address
 from testbed.agent import namespace, options
 from testbed.agent.mmsg import REMEMBERED, ReceiveRing, SendBatch, packed_address
 from testbed.agent.trimmed import TrimmedReceiver
+from testbed.agent.with_header import HeaderReceiver
 from testbed.transport.datagram import Incoming, Outgoing, Priority
 from testbed.transport.uet.packets.codes import UDP_PORT
 
@@ -91,6 +92,9 @@ class SocketConfig:
     """Send by a raw socket what leaves in no runs, if this process may and the mover is there."""
     trimmed: bool = True
     """Receive trimmed packets, if this process may (CAP_NET_RAW)."""
+    headers: bool = False
+    """Over IPv4, receive datagrams with the header they came with, and have each leave with an identification of 0,
+    which those of a run that the kernel cuts do not have. It needs CAP_NET_RAW, and more time for each."""
     receive_buffer_bytes: int = 1 << 23
     send_buffer_bytes: int = 1 << 16
     """Of each entropy value; Linux doubles it. Little, since what waits here is beyond congestion control."""
@@ -148,6 +152,7 @@ class SocketGroup:
         "_config",
         "_gso_segments",
         "_head",
+        "_headers",
         "_limit",
         "_namespace",
         "_packed_address",
@@ -193,6 +198,7 @@ class SocketGroup:
         self._peers: dict[str, tuple[tuple[str, int], bytes]] = {}
         self._batch: SendBatch | None = None
         self._namespace = namespace.entered()
+        headers = config.headers and parsed.version == 4
         self._receiver = options.open_socket(self.address, socket.SOCK_DGRAM, config.interface)
         try:
             options.set_receive_buffer(self._receiver, config.receive_buffer_bytes)
@@ -200,26 +206,38 @@ class SocketGroup:
             if HAS_MOVER and config.stamps:
                 self._receiver.setsockopt(socket.SOL_SOCKET, options.SO_TIMESTAMPNS, 1)
             options.never_fragment(self._receiver)
-            self.gro = config.gro and options.enable_gro(self._receiver)
+            self.gro = config.gro and not headers and options.enable_gro(self._receiver)
             """Whether the kernel may hand over several datagrams as one message."""
-            gso = config.gso_segments > 1 and options.has_gso(self._receiver)
-            self._gso_segments = min(config.gso_segments, MOST_SEGMENTS) if gso else 1
+            most = 1 if headers else min(config.gso_segments, MOST_SEGMENTS)
+            self._gso_segments = most if most > 1 and options.has_gso(self._receiver) else 1
             self._receiver.bind((self.address, config.port))
+            self._headers = self._open_headers() if headers else None
         except OSError:
             self._receiver.close()
             raise
         if config.mmsg:
             self._batch = SendBatch()
-        self._limit = config.receive_messages
-        self._unanswerable = 0
+        self._limit, self._unanswerable = config.receive_messages, 0
         self._ring: ReceiveRing | None = None
         if not HAS_MOVER:
             self._ring = ReceiveRing(self._receiver.fileno(), ipv6=parsed.version == 6, slots=config.receive_messages)
         self._raw = self._open_raw() if HAS_MOVER and config.raw and parsed.version == 4 else None
         self._raw_fd = -1 if self._raw is None else self._raw.fileno()
         self._trimmed = self._open_trimmed() if config.trimmed else None
-        self.receivers = (self._receiver.fileno(), *((self._trimmed.fileno(),) if self._trimmed else ()))
+        first = self._receiver.fileno() if self._headers is None else self._headers.fileno()
+        self.receivers = (first, *((self._trimmed.fileno(),) if self._trimmed else ()))
         """Descriptors to be watched, and to be handed to `receive` when they are readable."""
+
+    def _open_headers(self) -> HeaderReceiver:
+        """Have a raw socket receive instead of the UDP socket, which keeps the port."""
+        config = self._config
+        options.receive_nothing(self._receiver)
+        return HeaderReceiver(
+            self.address,
+            port=config.port,
+            interface=config.interface,
+            receive_buffer_bytes=config.receive_buffer_bytes,
+        )
 
     def _open_raw(self) -> socket.socket | None:
         try:
@@ -284,6 +302,8 @@ class SocketGroup:
     def overflows(self) -> int:
         """Datagrams, whole and trimmed, that the kernel dropped because this process did not receive them in time."""
         trimmed = 0 if self._trimmed is None else self._trimmed.overflows
+        if self._headers is not None:  # what its filter rejects counts as dropped by the UDP socket
+            return self._headers.overflows + trimmed
         return options.dropped_datagrams(self._receiver) + trimmed
 
     # --- receiving ------------------------------------------------------------------------------------
@@ -300,6 +320,11 @@ class SocketGroup:
             self.arrivals = []
             found = self._trimmed.receive()
             counters.trimmed += len(found)
+            return found
+        if self._headers is not None:
+            found = self._headers.receive()
+            counters.received += len(found)
+            counters.received_bytes += sum([len(datagram.data) for datagram in found])
             return found
         ring = self._ring
         if ring is None:
@@ -508,8 +533,6 @@ class SocketGroup:
         """Close all sockets; what waits is lost."""
         while self._senders:
             self._close_oldest()
-        self._receiver.close()
-        if self._raw is not None:
-            self._raw.close()
-        if self._trimmed is not None:
-            self._trimmed.close()
+        for item in (self._receiver, self._headers, self._raw, self._trimmed):
+            if item is not None:
+                item.close()
