@@ -92,9 +92,10 @@ class SocketConfig:
     """Send by a raw socket what leaves in no runs, if this process may and the mover is there."""
     trimmed: bool = True
     """Receive trimmed packets, if this process may (CAP_NET_RAW)."""
-    headers: bool = False
-    """Over IPv4, receive datagrams with the header they came with, and have each leave with an identification of 0,
-    which those of a run that the kernel cuts do not have. It needs CAP_NET_RAW, and more time for each."""
+    foreign_peers: bool = False
+    """Peers are other implementations. Over IPv4, datagrams are received with the header that they came with, and each
+    leaves with an identification of 0, which those of a run that the kernel cuts have not: it needs CAP_NET_RAW, and
+    more time for each. Over IPv6, datagrams without a UDP checksum are received too (RFC 6935)."""
     receive_buffer_bytes: int = 1 << 23
     send_buffer_bytes: int = 1 << 16
     """Of each entropy value; Linux doubles it. Little, since what waits here is beyond congestion control."""
@@ -198,40 +199,51 @@ class SocketGroup:
         self._peers: dict[str, tuple[tuple[str, int], bytes]] = {}
         self._batch: SendBatch | None = None
         self._namespace = namespace.entered()
-        headers = config.headers and parsed.version == 4
         self._receiver = options.open_socket(self.address, socket.SOCK_DGRAM, config.interface)
+        self._headers: HeaderReceiver | None = None
+        self._raw: socket.socket | None = None
+        self._trimmed: TrimmedReceiver | None = None
         try:
-            options.set_receive_buffer(self._receiver, config.receive_buffer_bytes)
-            options.receive_tos(self._receiver)
-            if HAS_MOVER and config.stamps:
-                self._receiver.setsockopt(socket.SOL_SOCKET, options.SO_TIMESTAMPNS, 1)
-            options.never_fragment(self._receiver)
-            self.gro = config.gro and not headers and options.enable_gro(self._receiver)
-            """Whether the kernel may hand over several datagrams as one message."""
-            most = 1 if headers else min(config.gso_segments, MOST_SEGMENTS)
-            self._gso_segments = most if most > 1 and options.has_gso(self._receiver) else 1
-            self._receiver.bind((self.address, config.port))
-            self._headers = self._open_headers() if headers else None
+            self._headers = self._prepare_receiver()
+            if HAS_MOVER and config.raw and parsed.version == 4:
+                self._raw = self._open_raw()
+            if config.trimmed:
+                self._trimmed = self._open_trimmed()
         except OSError:
-            self._receiver.close()
+            self.close()
             raise
         if config.mmsg:
             self._batch = SendBatch()
-        self._limit, self._unanswerable = config.receive_messages, 0
+        self._limit = config.receive_messages
+        self._unanswerable = 0
         self._ring: ReceiveRing | None = None
         if not HAS_MOVER:
             self._ring = ReceiveRing(self._receiver.fileno(), ipv6=parsed.version == 6, slots=config.receive_messages)
-        self._raw = self._open_raw() if HAS_MOVER and config.raw and parsed.version == 4 else None
         self._raw_fd = -1 if self._raw is None else self._raw.fileno()
-        self._trimmed = self._open_trimmed() if config.trimmed else None
         first = self._receiver.fileno() if self._headers is None else self._headers.fileno()
         self.receivers = (first, *((self._trimmed.fileno(),) if self._trimmed else ()))
         """Descriptors to be watched, and to be handed to `receive` when they are readable."""
 
-    def _open_headers(self) -> HeaderReceiver:
-        """Have a raw socket receive instead of the UDP socket, which keeps the port."""
-        config = self._config
-        options.receive_nothing(self._receiver)
+    def _prepare_receiver(self) -> HeaderReceiver | None:
+        """Set up the UDP socket, and for foreign peers over IPv4 the raw one that receives while it keeps the port."""
+        config, receiver = self._config, self._receiver
+        headers = config.foreign_peers and receiver.family == socket.AF_INET
+        options.set_receive_buffer(receiver, config.receive_buffer_bytes)
+        options.receive_tos(receiver)
+        if HAS_MOVER and config.stamps:
+            receiver.setsockopt(socket.SOL_SOCKET, options.SO_TIMESTAMPNS, 1)
+        options.never_fragment(receiver)
+        self.gro = config.gro and not headers and options.enable_gro(receiver)
+        """Whether the kernel may hand over several datagrams as one message."""
+        most = 1 if headers else min(config.gso_segments, MOST_SEGMENTS)
+        self._gso_segments = most if most > 1 and options.has_gso(receiver) else 1
+        if headers:
+            options.receive_nothing(receiver)
+        elif config.foreign_peers:
+            options.receive_without_checksum(receiver)
+        receiver.bind((self.address, config.port))
+        if not headers:
+            return None
         return HeaderReceiver(
             self.address,
             port=config.port,
@@ -244,15 +256,11 @@ class SocketGroup:
             item = options.open_socket(self.address, socket.SOCK_RAW, self._config.interface, socket.IPPROTO_RAW)
         except PermissionError:
             return None
-        except OSError:
-            self._receiver.close()
-            raise
         try:
             item.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._config.raw_buffer_bytes)
             item.bind((self.address, 0))  # routes may depend on where packets come from
         except OSError:
             item.close()
-            self._receiver.close()
             raise
         return item
 
@@ -267,11 +275,6 @@ class SocketGroup:
             )
         except PermissionError:
             return None
-        except OSError:
-            self._receiver.close()
-            if self._raw is not None:
-                self._raw.close()
-            raise
 
     @property
     def sees_trimmed(self) -> bool:

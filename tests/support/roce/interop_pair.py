@@ -49,6 +49,8 @@ class Rxe:
         agent.loop.watch(self._output.fileno(), self._take)
         memory = self.ask("memory")
         self.address, self.rkey = memory["address"], memory["rkey"]
+        self._before: dict[str, int] = {}
+        self._before = self.counted()
 
     def _take(self, events: int) -> None:
         self._answers.append(json.loads(self._output.readline()))
@@ -69,9 +71,10 @@ class Rxe:
         self.begin(what, **arguments)
         return self.answer()
 
-    def counters(self) -> dict[str, int]:
+    def counted(self) -> dict[str, int]:
+        """What its device has counted since this was made."""
         counters: dict[str, int] = self.ask("counters")["counters"]
-        return counters
+        return {name: value - self._before.get(name, 0) for name, value in counters.items()}
 
     def close(self) -> None:
         self._agent.loop.unwatch(self._output.fileno())
@@ -106,12 +109,15 @@ class Site:
         self.rxe.close()
         self.agent.close()
 
-    def sent(self) -> int:
-        """Datagrams that left here."""
-        return self.agent.sockets(self.rnic.address).counters.sent
-
-    def received(self) -> int:
-        return self.agent.sockets(self.rnic.address).counters.received
+    def counted(self) -> dict[str, Any]:
+        """What both sides have counted: datagrams, and what happened by the names that each has for it."""
+        sockets = self.agent.sockets(self.rnic.address).counters
+        return {
+            "sent": sockets.sent,
+            "received": sockets.received,
+            "counters": dict(self.rnic.counters),
+            "rxe": self.rxe.counted(),
+        }
 
 
 class Pair:
@@ -228,8 +234,10 @@ class Transfer:
         """We ask, rxe answers. Returns how many messages."""
         pair = self.pair
         takers = self.receives()
-        buffers = [(piece.target, piece.size if self.operations[number] != "write-immediate" else 0)
-                   for number, piece in takers]
+        buffers = [
+            (piece.target, piece.size if self.operations[number] != "write-immediate" else 0)
+            for number, piece in takers
+        ]
         self.site.rxe.ask("receive", qpn=pair.qpn, buffers=buffers)
         for number, (operation, piece) in enumerate(zip(self.operations, self.pieces, strict=True)):
             pair.post(operation, piece, immediate_of(number))

@@ -1,7 +1,8 @@
-"""Drives a queue pair of the kernel's soft RDMA through pyverbs: a JSON object in a line asks, one in a line answers.
+"""Drives queue pairs of the kernel's soft RDMA by pyverbs: a JSON object in a line asks, one in a line answers.
 
-It runs with the system's Python, in the network namespace of the device (and the machine's own sysfs, for counters). {"do": NAME, ...}; the methods of `Driver` are
-the names. An error is answered as {"error": text}.
+It runs with the system's Python in the network namespace of the device, and with the machine's own sysfs, where the
+counters are. A question is {"do": NAME, ...}, where NAME is a method of `Driver`; an error is answered as
+{"error": text}.
 """
 
 from __future__ import annotations
