@@ -73,6 +73,10 @@ class QueuePair:
         """It is among those that answer when what arrived together has been handled."""
         self.send_at: int = 0
         """When its rate allows the next packet."""
+        self.paced_at: int = 0
+        """When it is asked again because its rate allows a packet then; 0: it is not."""
+        self.timer_at: int = 0
+        """When its timer is looked at; 0: at no time."""
         self._receives: deque[ReceiveRequest] | None = None
         self._notified_at: int = -1
         """When the last CNP was sent to the peer; -1: never."""
@@ -404,7 +408,7 @@ class QueuePair:
         datagrams = self.datagrams
         if self.send_at > now:
             if self._has_datagram or self.responder.has_response or self.requester.may_send(now):
-                self.arm(self.send_at)
+                self._rnic.pace(self, self.send_at)
             return None
         control = self.control
         control.update(now)
@@ -459,8 +463,6 @@ class QueuePair:
 
     def handle_timer(self, now: int) -> None:
         self.requester.handle_timer(now)
-        if self.send_at <= now:
-            self.wake()
 
     @property
     def idle(self) -> bool:

@@ -63,7 +63,8 @@ class Rnic:
         self._control: deque[Outgoing] = deque()
         self._ready: deque[QueuePair] = deque()
         self._answering: list[QueuePair] = []
-        self._timers: list[tuple[int, int, QueuePair]] = []
+        self._timers: list[tuple[int, int, QueuePair, bool]] = []
+        """Time, a number that tells those of one time apart, and whether its rate limiter waits, or it itself."""
         self._timer_number: int = 0
 
     # --- local objects ------------------------------------------------------------------------------------
@@ -120,8 +121,20 @@ class Rnic:
             self._ready.append(qp)
 
     def schedule(self, qp: QueuePair, deadline: int) -> None:
+        """Call its `handle_timer`, unless that will happen no later anyway: then it says when the next one is due."""
+        if not qp.timer_at or deadline < qp.timer_at:
+            qp.timer_at = deadline
+            self._push(qp, deadline, False)
+
+    def pace(self, qp: QueuePair, at: int) -> None:
+        """Ask it for packets again when its rate allows one."""
+        if qp.paced_at != at:
+            qp.paced_at = at
+            self._push(qp, at, True)
+
+    def _push(self, qp: QueuePair, at: int, paced: bool) -> None:
         self._timer_number += 1
-        heapq.heappush(self._timers, (deadline, self._timer_number, qp))
+        heapq.heappush(self._timers, (at, self._timer_number, qp, paced))
 
     def answer_soon(self, qp: QueuePair) -> None:
         if not qp.answering:
@@ -246,7 +259,15 @@ class Rnic:
         self._now = now
         timers = self._timers
         while timers and timers[0][0] <= now:
-            _, _, qp = heapq.heappop(timers)
+            at, _, qp, paced = heapq.heappop(timers)
+            if paced:
+                if at == qp.paced_at:
+                    qp.paced_at = 0
+                    self.wake(qp)
+                continue
+            if at != qp.timer_at:
+                continue  # an earlier one has taken its place
+            qp.timer_at = 0
             qp.handle_timer(now)
             deadline = qp.next_timer()
             if deadline > now:
