@@ -170,7 +170,8 @@ class Rnic:
         if qp.remote_ip != incoming.remote and qp.service is not Service.UD:
             self.counters["stray"] += 1
             return
-        check_icrc(incoming.remote, self.address, incoming.entropy, data)
+        word = incoming.fragment_word
+        check_icrc(incoming.remote, self.address, incoming.entropy, data, word >> 16, word & 0xFFFF)
         if bth.opcode == Opcode.CNP:
             self.counters["cnp-received"] += 1
             qp.on_notification(now)
