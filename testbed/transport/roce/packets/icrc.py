@@ -21,6 +21,13 @@ from testbed.transport.errors import DecodeError, UsageError, truncated
 from testbed.transport.roce.packets.headers import BTH_BYTES
 from testbed.transport.roce.packets.opcodes import UDP_PORT
 
+try:
+    from testbed.transport.roce.packets import crc32
+except ImportError:  # interpreted
+    HAS_CRC32 = False
+else:
+    HAS_CRC32 = True
+
 ICRC_BYTES: Final = 4
 
 _UDP_BYTES: Final = 8
@@ -50,16 +57,13 @@ def _packed(source: str, destination: str) -> bytes:
     return first.packed + second.packed
 
 
-def compute_icrc(
-    source: str, destination: str, source_port: int, header: bytes, payload: bytes | memoryview, identification: int = 0
-) -> int:
-    """The ICRC of a packet from `source` (an IP address) to `destination`, as a number.
+@lru_cache(maxsize=4096)
+def _state_before_bth(source: str, destination: str, source_port: int, udp_bytes: int, identification: int) -> int:
+    """The CRC of what is covered before the BTH, the same for all packets of a flow that are of one size.
 
-    `header` is what the UDP payload begins with, from the BTH on; `payload` the rest, padding included, up to where the
-    ICRC stands. `identification` is that of the IPv4 header. Raises `UsageError` for addresses that are none.
+    Raises `UsageError`.
     """
     addresses = _packed(source, destination)
-    udp_bytes = _UDP_BYTES + len(header) + len(payload) + ICRC_BYTES
     try:
         udp = _UDP.pack(source_port, UDP_PORT, udp_bytes, 0xFFFF)
         if len(addresses) == 8:
@@ -79,13 +83,37 @@ def compute_icrc(
             network = _IPV6.pack(_LOCAL_ROUTING, _IPV6_VERSION, udp_bytes, _PROTOCOL_UDP, 0xFF, addresses)
     except struct.error as error:
         raise UsageError(f"no IP packet holds port {source_port} and {udp_bytes} bytes of UDP: {error}") from None
-    head = b"".join((network, udp, header[:_VARIANT_AT], b"\xff", header[_VARIANT_AT + 1 :]))
-    return zlib.crc32(payload, zlib.crc32(head))
+    return zlib.crc32(network + udp)
+
+
+def compute_icrc(
+    source: str, destination: str, source_port: int, header: bytes, payload: bytes | memoryview, identification: int = 0
+) -> int:
+    """The ICRC of a packet from `source` (an IP address) to `destination`, as a number.
+
+    `header` is what the UDP payload begins with, from the BTH on; `payload` the rest, padding included, up to where the
+    ICRC stands. `identification` is that of the IPv4 header. Raises `UsageError` for addresses that are none.
+    """
+    udp_bytes = _UDP_BYTES + len(header) + len(payload) + ICRC_BYTES
+    state = _state_before_bth(source, destination, source_port, udp_bytes, identification)
+    covered = b"".join((header[:_VARIANT_AT], b"\xff", header[_VARIANT_AT + 1 :]))
+    return zlib.crc32(payload, zlib.crc32(covered, state))
 
 
 def encode_icrc(icrc: int) -> bytes:
     """The four bytes that follow the padding."""
     return icrc.to_bytes(ICRC_BYTES, "little")
+
+
+def seal(
+    source: str, destination: str, source_port: int, header: bytes, payload: bytes | memoryview, padding: int
+) -> bytes:
+    """What follows `header` in a packet: the payload, `padding` bytes of zeros and the ICRC. Raises `UsageError`."""
+    if HAS_CRC32:
+        udp_bytes = _UDP_BYTES + len(header) + len(payload) + padding + ICRC_BYTES
+        return crc32.seal(_state_before_bth(source, destination, source_port, udp_bytes, 0), header, payload, padding)
+    padded = b"".join((payload, bytes(padding))) if padding else payload
+    return b"".join((padded, encode_icrc(compute_icrc(source, destination, source_port, header, padded))))
 
 
 def check_icrc(
@@ -95,6 +123,11 @@ def check_icrc(
     end = len(data) - ICRC_BYTES
     if end < BTH_BYTES:
         raise truncated("a BTH with its ICRC", BTH_BYTES + ICRC_BYTES, len(data))
+    if HAS_CRC32:
+        state = _state_before_bth(source, destination, source_port, _UDP_BYTES + len(data), identification)
+        if crc32.intact(state, data):
+            return
+        raise DecodeError(end, "the ICRC is wrong")
     icrc = compute_icrc(
         source, destination, source_port, bytes(data[:BTH_BYTES]), memoryview(data)[BTH_BYTES:end], identification
     )
