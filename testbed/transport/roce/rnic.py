@@ -200,7 +200,8 @@ class Rnic:
         remote = incoming.remote
         if qp is None or qp.remote_ip != remote or opcode & _SERVICE_MASK != qp.opcode_base or not qp.receives:
             return False
-        check_icrc(remote, self.address, incoming.entropy, data)
+        word = incoming.fragment_word
+        check_icrc(remote, self.address, incoming.entropy, data, word >> 16, word & 0xFFFF)
         if not qp.responder.on_middle(opcode, psn_word & PSN_MASK, psn_word > PSN_HALF_WORD, data):
             return False
         if incoming.ce:
@@ -217,7 +218,8 @@ class Rnic:
         if qp.remote_ip != incoming.remote and qp.service is not _UD:
             self.counters["stray"] += 1
             return
-        check_icrc(incoming.remote, self.address, incoming.entropy, data)
+        word = incoming.fragment_word
+        check_icrc(incoming.remote, self.address, incoming.entropy, data, word >> 16, word & 0xFFFF)
         if bth.opcode == _CNP:
             self.counters["cnp-received"] += 1
             qp.on_notification(now)
