@@ -11,7 +11,7 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Sequence
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from testbed.transport.datagram import Incoming, Outgoing
 from testbed.transport.errors import DecodeError, UsageError
@@ -21,15 +21,19 @@ from testbed.transport.roce.packets.headers import (
     AETH_BYTES,
     ATOMIC_ACK_ETH_BYTES,
     BTH_BYTES,
+    Bth,
     decode_aeth,
     decode_atomic_ack,
     decode_bth,
 )
 from testbed.transport.roce.packets.icrc import ICRC_BYTES, check_icrc
-from testbed.transport.roce.packets.opcodes import LAYOUTS, Opcode, Operation, Service
+from testbed.transport.roce.packets.opcodes import LAYOUTS, REQUESTS, Opcode, Operation, Service
 from testbed.transport.roce.qp import QueuePair
 from testbed.transport.roce.states import QpState
 from testbed.transport.roce.work import Buffer, CompletionQueue
+
+if TYPE_CHECKING:
+    from testbed.transport.roce.dynamic import DynamicConnections
 
 LEAST_QPN: Final = 0x10
 """0 and 1 are those of management (section 10.2.4.3)."""
@@ -39,9 +43,6 @@ _MOST_CONTROL: Final = 1 << 14
 """Answers that wait to be sent; who makes us want to send more loses them."""
 _BURST: Final = 16
 """Packets of one queue pair before the next one's turn."""
-_REQUESTS: Final = frozenset(
-    {Operation.SEND, Operation.WRITE, Operation.READ_REQUEST, Operation.COMPARE_SWAP, Operation.FETCH_ADD}
-)
 _SENDING: Final = frozenset({QpState.RTS, QpState.SQD, QpState.SQE})
 _RECEIVING: Final = _SENDING | {QpState.RTR}
 
@@ -65,6 +66,8 @@ class Rnic:
         self._answering: list[QueuePair] = []
         self._timers: list[tuple[int, int, QueuePair]] = []
         self._timer_number: int = 0
+        self.dynamic: DynamicConnections | None = None
+        """What it has of dynamic connections."""
 
     # --- local objects ------------------------------------------------------------------------------------
 
@@ -77,15 +80,24 @@ class Rnic:
         number: int | None = None,
     ) -> QueuePair:
         """Make a queue pair, in RESET. `number`: its QPN; None: the next that is free. Raises `UsageError`."""
+        number = self.free_number(number)
+        qp = QueuePair(self, number, service, deque() if completions is None else completions, domain)
+        self.add_qp(qp)
+        return qp
+
+    def free_number(self, number: int | None = None) -> int:
+        """A QPN for a new queue pair: the one that is wanted, or the next that is free. Raises `UsageError`."""
         if number is None:
             while self._next_qpn in self._qps:
                 self._next_qpn += 1
             number = self._next_qpn
         if not LEAST_QPN <= number < QPN_LIMIT or number in self._qps:
             raise UsageError(f"QPN {number:#x} is taken, or not {LEAST_QPN:#x} to {QPN_LIMIT - 1:#x}")
-        qp = QueuePair(self, number, service, deque() if completions is None else completions, domain)
-        self._qps[number] = qp
-        return qp
+        return number
+
+    def add_qp(self, qp: QueuePair) -> None:
+        """Let packets reach a queue pair."""
+        self._qps[qp.number] = qp
 
     def destroy_qp(self, qp: QueuePair, now: int) -> None:
         """Forget a queue pair; what it has not ended is flushed."""
@@ -105,6 +117,10 @@ class Rnic:
         entropies = self.config.entropies
         self._entropies_given += 1
         return entropies[self._entropies_given % len(entropies)]
+
+    def draw_psn(self) -> int:
+        """A PSN to begin with."""
+        return self._random.randrange(1 << 24)
 
     # --- what queue pairs ask for -------------------------------------------------------------------------
 
@@ -149,9 +165,10 @@ class Rnic:
         data = incoming.data
         bth = decode_bth(data)
         qp = self._qps.get(bth.dest_qp)
-        if qp is None:
-            self.counters["unknown-qp"] += 1
-            return
+        if qp is None or bth.opcode >= Opcode.DC_CONNECT:
+            qp = self._find_dynamic(bth, incoming, now)
+            if qp is None:
+                return
         if qp.remote_ip != incoming.remote and qp.service is not Service.UD:
             self.counters["stray"] += 1
             return
@@ -171,7 +188,7 @@ class Rnic:
         view = memoryview(data)[: len(data) - ICRC_BYTES]
         if len(view) < BTH_BYTES + bth.pad_bytes:
             raise DecodeError(len(view), "padding is missing")
-        if layout.operation in _REQUESTS:
+        if layout.operation in REQUESTS:
             if qp.datagrams is not None:
                 source = qp.datagrams.on_packet(bth, layout, view, incoming.remote, now)
                 if incoming.ce and source >= 0:
@@ -206,6 +223,24 @@ class Rnic:
         else:
             bitmap = int.from_bytes(view[BTH_BYTES + AETH_BYTES :], "little")
             requester.on_selective(bth.psn, aeth.syndrome, bitmap, now)
+
+    def _find_dynamic(self, bth: Bth, incoming: Incoming, now: int) -> QueuePair | None:
+        """Whose packet it is that is for no queue pair, or is about dynamic connections; None: it has been dealt with.
+
+        Raises `DecodeError`.
+        """
+        dynamic = self.dynamic
+        if dynamic is None:
+            self.counters["unknown-qp"] += 1
+            return None
+        if bth.opcode >= Opcode.DC_CONNECT:
+            check_icrc(incoming.remote, self.address, incoming.entropy, incoming.data)
+            dynamic.on_packet(bth, incoming, now)
+            return None
+        responder = dynamic.find_responder(bth, incoming, now)
+        if responder is None:
+            self.counters["unknown-qp"] += 1
+        return responder
 
     # --- what is sent -------------------------------------------------------------------------------------
 
@@ -260,4 +295,5 @@ class Rnic:
     @property
     def idle(self) -> bool:
         """Tell whether nothing is to be sent and nothing is unacknowledged."""
-        return not self._control and all(qp.idle for qp in self._qps.values())
+        dynamic_idle = self.dynamic is None or self.dynamic.idle
+        return not self._control and dynamic_idle and all(qp.idle for qp in self._qps.values())

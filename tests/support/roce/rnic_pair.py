@@ -48,6 +48,11 @@ class RnicPair:
         self._nics = {FIRST: self.first, SECOND: self.second}
         self._under_way: list[tuple[int, int, str, Incoming]] = []
 
+    def add(self, address: str, config: RoceConfig | None = None) -> Rnic:
+        """One more RNIC on the wire, or another one in the place of what was there (a restart)."""
+        nic = self._nics[address] = Rnic(address, config or self.config, Random(len(self.sent)), self.now)
+        return nic
+
     def connect(
         self, service: Service = Service.RC, *, first_psn: int = 0, second_psn: int = 0, mtu: int | None = None
     ) -> tuple[QueuePair, QueuePair]:
