@@ -16,6 +16,7 @@ from typing import Any
 
 from testbed.transport.congestion.registry import CONTROLLERS as FLOW_CONTROLLERS
 from testbed.transport.congestion.registry import DEFAULT_CONTROLLER as DEFAULT_FLOW_CONTROLLER
+from testbed.transport.roce.dynamic import DEFAULT_INITIATORS
 from testbed.transport.roce.recovery import DEFAULT_RECOVERY, RECOVERIES
 from testbed.transport.uet.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER
 from testbed.transport.uet.paths import DEFAULT_PATHS, PathKind
@@ -294,6 +295,9 @@ CC_PREFIX = "cc_"
 
 def _roce_conflicts(values: Values) -> Iterator[Conflict]:
     yield from _path_mtu_conflict(values.get("path_mtu"))
+    if values.get("dcis") is not None and values.get("connections") != "dct":
+        message = "there are initiators with dynamic connections alone"
+        yield Conflict(key="dcis", message=message, hint="connections: dct", of_key=True)
     controller = FLOW_CONTROLLERS.get(values.get("cc") or DEFAULT_FLOW_CONTROLLER)
     if controller is None:
         return  # said of `cc`
@@ -352,6 +356,19 @@ _ROCE = TransportDeclaration(
         ),
         flag("ooo", "Says whether packets out of order are no sign of loss, and written where they belong at once."),
         whole("qps", None, "Says over how many queue pairs a channel is striped; the default is 1.", high=256),
+        choice(
+            "connections",
+            None,
+            ("rc", "dct"),
+            "Says whether each channel has queue pairs of its own at both ends (rc, default), or initiators of a pool"
+            " attach to targets while there is work (dct).",
+        ),
+        whole(
+            "dcis",
+            None,
+            f"Says how many initiators a NIC has with connections: dct; the default is {DEFAULT_INITIATORS}.",
+            high=256,
+        ),
         whole(
             "path_mtu",
             None,

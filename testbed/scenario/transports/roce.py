@@ -18,6 +18,7 @@ from testbed.scenario.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES
 from testbed.scenario.transports.user_space import UserSpaceTransport
 from testbed.transport.errors import UsageError
 from testbed.transport.roce.config import LONGEST_TIMEOUT, TIMEOUT_UNIT_NS, RoceConfig
+from testbed.transport.roce.dynamic import DEFAULT_INITIATORS
 from testbed.transport.roce.packets.headers import BTH_BYTES, RETH_BYTES
 from testbed.transport.roce.packets.icrc import ICRC_BYTES
 from testbed.transport.roce.packets.opcodes import UDP_PORT
@@ -61,7 +62,13 @@ class Roce(UserSpaceTransport):
 
     @property
     def channel_rules(self) -> ChannelRules:
-        return ChannelRules(destination_port=UDP_PORT)
+        dynamic = self._is_dynamic
+        return ChannelRules(destination_port=UDP_PORT, one_for_each_pair=dynamic, keeps_port=dynamic)
+
+    @property
+    def _is_dynamic(self) -> bool:
+        """Tell whether connections come and go: then a pair has one at a time, from its NIC's source port."""
+        return self.transport.options.get("connections") == "dct"
 
     # --- packets -----------------------------------------------------------------------------------------
 
@@ -103,6 +110,8 @@ class Roce(UserSpaceTransport):
             delays_ns=delays,
             tick_ns=self.tick_ns,
             qps=int(self.transport.options.get("qps", 1)),
+            connections="dct" if self._is_dynamic else "rc",
+            dcis=int(self.transport.options.get("dcis", DEFAULT_INITIATORS)),
             first_qpn=self._runs * _LONGEST_RUN % (1 << 24),
             first_psn=self._runs * _PSN_STEP % (1 << 24),
             domain=self._runs,

@@ -67,10 +67,12 @@ class DynamicConnections:
         rnic: Rnic,
         *,
         initiators: int = DEFAULT_INITIATORS,
+        first_number: int | None = None,
         detach_ns: int | None = None,
         most_responders: int = MOST_RESPONDERS,
     ) -> None:
-        """`detach_ns`: how long an initiator without work stays attached; None: `DETACH_RTTS` base round trips."""
+        """`first_number`: the QPN of the first initiator, which the others follow; None: those that are free.
+        `detach_ns`: how long an initiator without work stays attached; None: `DETACH_RTTS` base round trips."""
         if initiators < 1 or most_responders < 1:
             raise UsageError("dynamic connections need an initiator, and room for a responder")
         config = rnic.config
@@ -95,8 +97,9 @@ class DynamicConnections:
         """Whom a missing connection was last told, and when: once in a round trip is enough."""
         self.initiators: Final[list[DynamicInitiator]] = []
         rnic.dynamic = self
-        for _ in range(initiators):
-            initiator = DynamicInitiator(self, rnic, rnic.free_number())
+        for index in range(initiators):
+            number = rnic.free_number(None if first_number is None else first_number + index)
+            initiator = DynamicInitiator(self, rnic, number)
             rnic.add_qp(initiator)
             self.initiators.append(initiator)
 
@@ -299,12 +302,15 @@ class DynamicConnections:
         """Drop a connection of a peer. A message that has begun leaves its receive to the next."""
         if not self._responder_bytes:
             self._responder_bytes = state_bytes([responder])
-        target = responder.target
-        del target.responders[responder.remote_ip]
-        target.ended.pop(responder.remote_ip, None)
-        target.ended[responder.remote_ip] = (responder.session, now + self.forget_ns)
+        target, remote = responder.target, responder.remote_ip
+        counted = target.counts_of(remote)
+        del target.responders[remote]
+        target.ended.pop(remote, None)
+        target.ended[remote] = (responder.session, now + self.forget_ns)
+        target.counted[remote] = counted
         while len(target.ended) > self._most_responders:
-            del target.ended[next(iter(target.ended))]
+            oldest = next(iter(target.ended))
+            del target.ended[oldest], target.counted[oldest]
         self._responders -= 1
         responder.modify(QpState.RESET, now=now)
 

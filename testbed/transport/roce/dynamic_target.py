@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 
 from testbed.transport.errors import UsageError
@@ -24,7 +24,7 @@ class DynamicTarget:
     `DynamicConnections.create_target` makes it.
     """
 
-    __slots__ = ("completions", "domain", "ended", "key", "most_posted", "number", "receives", "responders")
+    __slots__ = ("completions", "counted", "domain", "ended", "key", "most_posted", "number", "receives", "responders")
 
     def __init__(self, number: int, key: int, domain: int, completions: CompletionQueue, most_posted: int) -> None:
         self.number: Final[int] = number
@@ -35,9 +35,20 @@ class DynamicTarget:
         self.receives: deque[ReceiveRequest] = deque()
         self.responders: dict[str, DynamicResponder] = {}
         """By the address of the peer."""
+        self.counted: dict[str, Counter[str]] = {}
+        """By the address of the peer: what happened to packets of connections that have ended."""
         self.ended: dict[str, tuple[int, int]] = {}
         """By the address of the peer, oldest first: the session that was forgotten last, and until when a connect of it
         is taken for a late one, after which late requests would be executed again."""
+
+    def counts_of(self, remote: str) -> Counter[str]:
+        """What happened to packets of a peer, by the names of `Rnic.counters`, and `marked`."""
+        found = Counter(self.counted.get(remote))
+        responder = self.responders.get(remote)
+        if responder is not None:
+            found.update(responder.counts)
+            found["marked"] += responder.marked
+        return found
 
     def receive(self, buffer: Buffer, *, context: object = None) -> ReceiveRequest:
         """Post room for a message of any peer's. Raises `UsageError`."""
