@@ -56,8 +56,6 @@ class LabTransport(ABC):
     """Of the IP header."""
     in_user_space: ClassVar[bool] = False
     """Every packet costs time of our own processes, so that the machine's CPUs bound what a scenario may send."""
-    can_be_simulated: ClassVar[bool] = False
-    """Its endpoints do no I/O of their own, so that the simulator can drive them (`scenario.simulated`)."""
     workers_own_sysfs: ClassVar[bool] = False
     """Workers must see only their host's devices in /sys."""
     by_default_lossless: ClassVar[bool] = True

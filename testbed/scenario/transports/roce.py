@@ -155,7 +155,7 @@ class Roce(UserSpaceTransport):
         return [
             *super().approximations(),
             "RoCE is an endpoint in user space: numbers of queue pairs, rkeys and addresses are agreed on beforehand,"
-            " and rate limiters are as fine as the turns of a worker.",
+            " and rate limiters are as fine as the turns of a worker (simulated ones as fine as a packet).",
         ]
 
 

@@ -84,7 +84,7 @@ class DynamicConnections:
         """A target forgets a connection that it has heard nothing of for so long: longer than a peer with work is
         silent between two attempts, or waits after an RNR NAK."""
         self._most_responders: Final[int] = most_responders
-        self._responders: int = 0
+        self.responders_now: int = 0
         self.most_at_once: int = 0
         """Responders that there were at a time."""
         self._responder_bytes: int = 0
@@ -285,7 +285,7 @@ class DynamicConnections:
                 known.count("duplicate-connect" if session == known.session else "late-connect")
                 return
             self.forget(known, now)
-        if self._responders >= self._most_responders:
+        if self.responders_now >= self._most_responders:
             self._rnic.counters["responders-full"] += 1
             return
         responder = DynamicResponder(self, self._rnic, target, session)
@@ -293,8 +293,8 @@ class DynamicConnections:
         responder.modify(QpState.RTR, remote_ip=remote, remote_qpn=source_qp, receive_psn=psn, mtu=mtu)
         responder.heard_at = now
         target.responders[remote] = responder
-        self._responders += 1
-        self.most_at_once = max(self.most_at_once, self._responders)
+        self.responders_now += 1
+        self.most_at_once = max(self.most_at_once, self.responders_now)
         responder.count("attached")
         responder.arm(responder.next_timer())
 
@@ -311,8 +311,9 @@ class DynamicConnections:
         while len(target.ended) > self._most_responders:
             oldest = next(iter(target.ended))
             del target.ended[oldest], target.counted[oldest]
-        self._responders -= 1
+        self.responders_now -= 1
         responder.modify(QpState.RESET, now=now)
+        responder.timer_at = 0
 
     def _refuse(self, source_qp: int, psn: int, remote: str, code: NakCode) -> None:
         self._rnic.counters["refusals"] += 1

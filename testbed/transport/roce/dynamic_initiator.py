@@ -235,7 +235,8 @@ class DynamicInitiator(QueuePair):
             self.connections.on_idle(self, now)
         if self._connect_is_due:
             if self.send_at > now:
-                self.arm(self.send_at)
+                self._paced = True
+                self.arm(int(self.send_at) + 1)
                 return None
             self._connect_is_due = False
             return self._connect_packet(now)
@@ -281,7 +282,8 @@ class DynamicInitiator(QueuePair):
             self.connections.on_failed(self, self.destination, now)
 
     def next_timer(self) -> int:
-        return super().next_timer() or self.idle_at
+        deadline = super().next_timer()
+        return min(deadline, self.idle_at) if deadline and self.idle_at else deadline or self.idle_at
 
     def handle_timer(self, now: int) -> None:
         super().handle_timer(now)

@@ -80,7 +80,7 @@ def dynamic_pair(
 
 
 def test_attaching_costs_a_packet_and_no_round_trip() -> None:
-    pair, here, there, destination = dynamic_pair()
+    pair, _, there, destination = dynamic_pair()
     request = destination.post(write_request(b"x" * 100, there.at()), pair.now)
     connect = pair.first.transmit(0)
     after = pair.first.next_timer()
@@ -88,7 +88,7 @@ def test_attaching_costs_a_packet_and_no_round_trip() -> None:
     pair.first.handle_timer(after)
     datagrams = connect + pair.first.transmit(after)
     assert [Opcode(decode_bth(one.header).opcode) for one in datagrams] == [Opcode.DC_CONNECT, Opcode.RC_WRITE_ONLY]
-    pair, here, there, destination = dynamic_pair()
+    pair, _, there, destination = dynamic_pair()
     request = destination.post(write_request(b"x" * 100, there.at()), pair.now)
     pair.run(lambda: ended(request))
     assert request.ok and there.memory[:100] == b"x" * 100
@@ -326,7 +326,7 @@ def test_what_is_no_connect_is_counted_and_dropped() -> None:
 
 
 def test_a_queue_is_bounded_and_a_target_is_there_once() -> None:
-    pair, here, there, destination = dynamic_pair(RoceConfig(most_posted=4))
+    pair, _, there, destination = dynamic_pair(RoceConfig(most_posted=4))
     for _ in range(4):
         destination.post(write_request(b"x", there.at()), 0)
     with pytest.raises(UsageError, match="holds 4 requests"):
