@@ -28,6 +28,9 @@ ATOMIC_VERBS = ("fetch-and-add", "compare-and-swap")
 ROCE_MTUS = (4096, 2048, 1024, 512, 256)
 """What a RoCE packet can carry (InfiniBand volume 1, section 9.4.3), largest first."""
 
+ROCE_HEADER_BYTES = 20 + 8 + 12 + 16 + 4
+"""Beside the payload of a RoCEv2 packet, inside an MTU: IPv4, UDP, BTH, RETH, ICRC (InfiniBand volume 1, annex A17)."""
+
 
 class TransportKind(StrEnum):
     """The name of a transport, as `transport: {kind: ...}` has it."""
