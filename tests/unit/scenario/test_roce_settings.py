@@ -11,7 +11,8 @@ import pytest
 from fake_lab import small_lab
 
 from testbed.errors import ScenarioError
-from testbed.model.scenario import Transport, TransportKind
+from testbed.model.scenario import Transport
+from testbed.model.transports import TransportKind
 from testbed.scenario.run.placed_workload import PlacedWorkload
 from testbed.scenario.transports.registry import transport_on
 from testbed.transport.roce.config import RoceConfig
@@ -38,7 +39,7 @@ def lab(*classes: Any, mtu_bytes: int | None = None) -> Any:
         )
         plan = replace(
             plan,
-            qos=SimpleNamespace(profiles=(profile,), buffers=(), base_rtt_ns=10_000, reaction_ns=0),  # type: ignore[arg-type]
+            qos=SimpleNamespace(profiles=(profile,), buffers=(), base_rtt_ns=10_000, reaction_ns=0),
         )
     return SimpleNamespace(name="fake", model=model, plan=plan)
 
