@@ -40,6 +40,8 @@ _PADDINGS: Final = (b"", b"\0", b"\0\0", b"\0\0\0")
 _CNP_RESERVED: Final = bytes(16)
 BURST_PACKETS: Final = 2
 """A rate limiter that had nothing to send may send so many packets at the rate of its line."""
+MOST_LATE_PACKETS: Final = 64
+"""A rate limiter that was asked too late, which is the machine's doing, makes up for so many packets at once."""
 
 
 class QueuePair:
@@ -71,8 +73,14 @@ class QueuePair:
         """It is in the round of those that may have something to send."""
         self.answering: bool = False
         """It is among those that answer when what arrived together has been handled."""
-        self.send_at: int = 0
+        self.timer_at: int = 0
+        """When its timer will be handled, as its RNIC has it; 0: it has none."""
+        self.send_at: float = 0.0
         """When its rate allows the next packet."""
+        self._paced: bool = False
+        """There is something to send that waits for `send_at`."""
+        self._late_ns: float = 0.0
+        """How late it was asked for what waited: it may be so far behind its rate."""
         self._receives: deque[ReceiveRequest] | None = None
         self._notified_at: int = -1
         """When the last CNP was sent to the peer; -1: never."""
@@ -139,7 +147,7 @@ class QueuePair:
             self.remote_qpn = remote_qpn
             self.mtu = mtu
             self.responder = Responder(self, receive_psn, self.service is Service.RC)
-        elif state is QpState.RTS and send_psn is not None:
+        elif state is QpState.RTS and send_psn is not None and self.state is QpState.RTR:
             self.requester = Requester(self, send_psn, self.service is Service.RC)
         elif state is QpState.ERR:
             self.fail(None, WorkStatus.FLUSHED, "its user has taken it to ERR", now)
@@ -382,7 +390,7 @@ class QueuePair:
         self._rnic.emit(datagram)
 
     def on_acked(self, size: int, now: int) -> None:
-        self.unacked_bytes -= size
+        self.unacked_bytes = max(0, self.unacked_bytes - size)
         self.control.on_acked(now, size)
 
     def on_round_trip(self, rtt_ns: int, now: int) -> None:
@@ -404,17 +412,23 @@ class QueuePair:
         datagrams = self.datagrams
         if self.send_at > now:
             if self._has_datagram or self.responder.has_response or self.requester.may_send(now):
-                self.arm(self.send_at)
+                self._paced = True
+                self.arm(int(self.send_at) + 1)
             return None
         control = self.control
         control.update(now)
+        if self._paced:
+            self._paced = False
+            most = MOST_LATE_PACKETS * (self.mtu + HEADER_BYTES) * 8e9 / control.rate_bps
+            self._late_ns = min(now - self.send_at, most)
         if datagrams is not None and datagrams.posted:
             return datagrams.next_packet(now)
         if self.responder.has_response:
             return self.responder.next_packet(now)
-        if self.unacked_bytes >= control.window_bytes or not self.requester.may_send(now):
-            return None
-        return self.requester.next_packet(now)
+        if self.requester.may_send(now):
+            return self.requester.next_packet(now)
+        self._late_ns = 0.0
+        return None
 
     @property
     def _has_datagram(self) -> bool:
@@ -439,8 +453,8 @@ class QueuePair:
         icrc = compute_icrc(self._rnic.address, remote, self.entropy, header, body)
         size = HEADER_BYTES - BTH_BYTES + len(header) + len(body)
         control = self.control
-        byte_ns = 8e9 / control.rate_bps
-        self.send_at = max(self.send_at, now - int(BURST_PACKETS * size * byte_ns)) + int(size * byte_ns)
+        packet_ns = size * 8e9 / control.rate_bps
+        self.send_at = max(self.send_at, now - max(BURST_PACKETS * packet_ns, self._late_ns)) + packet_ns
         control.on_send(now, size)
         priority = Priority.RETRANSMISSION if again else Priority.DATA
         return Outgoing(remote, self.entropy, priority, header, b"".join((body, encode_icrc(icrc))))
@@ -455,7 +469,12 @@ class QueuePair:
 
     def next_timer(self) -> int:
         """Return when `handle_timer` is to be called; 0: at no time."""
-        return self.requester.next_timer()
+        deadline = self.requester.next_timer()
+        if self._paced and not self.queued:
+            send_at = int(self.send_at) + 1
+            if not deadline or send_at < deadline:
+                return send_at
+        return deadline
 
     def handle_timer(self, now: int) -> None:
         self.requester.handle_timer(now)

@@ -142,18 +142,27 @@ class Requester:
         """Tell whether there is a packet that may be sent, as far as this requester knows."""
         if self._head is None or (self._resume_at and now < self._resume_at):
             return False
-        number = self.recovery.sequence()
+        recovery = self.recovery
+        number = recovery.sequence()
         request = self._find(number)
         if request is None:
             return False
-        if number - self.una >= self._qp.window_packets:
+        qp = self._qp
+        if number - self.una >= qp.window_packets:
             return False
-        if number < self.recovery.top:
+        again = number < recovery.top
+        if (
+            qp.unacked_bytes >= qp.control.window_bytes
+            and (recovery.rewinds or not again)  # what fills a hole is in the window already
+            and not self._unrequested  # else nothing would tell when there is room: one more, which asks
+        ):
+            return False
+        if again:
             return True
         if number == request.first:
-            if self._qp.state is QpState.SQD:
+            if qp.state is QpState.SQD:
                 return False
-            if self._reads and (request.fence or (request.has_response and self._reads >= self._qp.config.most_reads)):
+            if self._reads and (request.fence or (request.has_response and self._reads >= qp.config.most_reads)):
                 return False
         return True
 
@@ -180,14 +189,14 @@ class Requester:
         last = index == request.packets - 1
         operation, extensions = self._describe(request, index, len(payload))
         self.recovery.on_sent(number, 1)
-        asks = self._reliable and self._asks(number, last, again)
+        asks = self._reliable and self._asks(number, last, again, len(payload))
         if asks and not again:
             self._probe(number, now)
         padding = -len(payload) & 3
         bth = Bth(qp.opcode_base | operation, qp.remote_qpn, number & _PSN_MASK, asks, padding)
         if self._reliable:
             self._arm(now)
-            if not again:
+            if not again or self.recovery.rewinds:
                 qp.unacked_bytes += len(payload)
         elif last:
             self._complete_unreliable(request, now)
@@ -248,11 +257,18 @@ class Requester:
             self._cursor = request
         return request
 
-    def _asks(self, number: int, last: bool, again: bool) -> bool:
-        """Tell whether a packet is to ask for an acknowledgement."""
-        config = self._qp.config
+    def _asks(self, number: int, last: bool, again: bool, size: int) -> bool:
+        """Tell whether a packet is to ask for an acknowledgement: one that ends a message or fills a window, or that is
+        the first to be sent again, and every so many."""
+        qp = self._qp
         self._unrequested += 1
-        if last or again or self._unrequested >= config.ack_packets or number + 1 - self.una >= self._qp.window_packets:
+        if (
+            last
+            or self._unrequested >= qp.config.ack_packets
+            or (again and (number == self.una or not self.recovery.rewinds))
+            or number + 1 - self.una >= qp.window_packets
+            or qp.unacked_bytes + size >= qp.control.window_bytes
+        ):
             self._unrequested = 0
             return True
         return False
@@ -315,7 +331,7 @@ class Requester:
                 return
             self._rnr_left -= 1
         self.recovery.on_timeout(number)
-        self._cursor = self._head
+        self._rewound()
         self._resume_at = now + int(RNR_TIMERS_NS[timer_code] * qp.config.time_scale)
         self._deadline = 0
         qp.arm(self._resume_at)
@@ -326,6 +342,7 @@ class Requester:
             qp.count("sequence-nak")
             self._forget_probes(number)
             self.recovery.on_gap(number)
+            self._rewound()
             qp.on_loss(now)
             self._touch(now)
             return
@@ -403,12 +420,21 @@ class Requester:
             self._asked_again = number
             self._qp.count("response-gap")
             self.recovery.on_response_missing(number)
+            self._rewound()
             self._touch(now)
+
+    def _rewound(self) -> None:
+        """What is sent next may be older than what was sent last. Nothing counts as under way where recovery takes all
+        of it for lost: a window that it filled would keep it from being sent again."""
+        self._cursor = self._head
+        if self.recovery.rewinds:
+            self._qp.unacked_bytes = 0
 
     def _advance(self, una: int, now: int) -> None:
         """Everything below `una` has arrived, unless a response is missing there: an acknowledgement of what comes
         after it says that it was lost."""
-        if una <= self.una:
+        before = self.una
+        if una <= before:
             return
         mtu = self._qp.mtu
         request = self._head
@@ -428,8 +454,9 @@ class Requester:
             self._end_head(WorkStatus.SUCCESS, now)
             request = self._head
         self.una = max(self.una, una)
-        self.recovery.on_acknowledged(self.una)
-        self._progressed(now)
+        if self.una > before:
+            self.recovery.on_acknowledged(self.una)
+            self._progressed(now)
 
     def _sample_round_trip(self, number: int, now: int) -> None:
         """Take the time since the latest packet that asked for this acknowledgement, which may stand for several."""
@@ -505,8 +532,8 @@ class Requester:
         qp.count("timeout")
         qp.on_timeout(now)
         self.recovery.on_timeout(self.una)
+        self._rewound()
         self._asked_again = -1
-        self._cursor = self._head
         self._forget_probes(self.una)
         self._deadline = now + qp.timeout_ns
         qp.wake()
@@ -516,6 +543,8 @@ class Requester:
         self._deadline = 0
         self._resume_at = 0
         self._reads = 0
+        self._qp.unacked_bytes = 0
+        self._probes = None
         self._cursor = None
         request = self._head
         self._head = None

@@ -52,16 +52,18 @@ _PLACED: Final = b""
 
 
 class _Response:
-    """The response of a READ that has not been sent whole."""
+    """The response of a READ that has not been sent whole, or of an atomic operation that came after one."""
 
-    __slots__ = ("again", "data", "number", "packets", "sent")
+    __slots__ = ("again", "data", "number", "original", "packets", "sent")
 
-    def __init__(self, number: int, data: memoryview, packets: int, again: bool) -> None:
+    def __init__(self, number: int, data: memoryview, packets: int, again: bool, original: int = -1) -> None:
         self.number: Final[int] = number
         self.data: Final[memoryview] = data
         self.packets: Final[int] = packets
         self.again: Final[bool] = again
         """It was asked for before."""
+        self.original: Final[int] = original
+        """What an atomic operation found; -1: it is a READ."""
         self.sent: int = 0
 
 
@@ -86,6 +88,7 @@ class Responder:
         "_qp",
         "_receive",
         "_received",
+        "_refusal",
         "_reliable",
         "_responses",
         "_target",
@@ -115,6 +118,8 @@ class Responder:
         self._ack_is_due: bool = False
         self._nak: int = -1
         """The syndrome of a NAK that waits to be sent; -1: none."""
+        self._refusal: str = ""
+        """Why nothing is executed any longer: the queue pair fails when the requester is told."""
         self._nak_sent: bool = False
         """The gap at `expected` was told: once is enough (section 9.7.5.1.1)."""
 
@@ -241,6 +246,8 @@ class Responder:
 
     def _execute(self, bth: Bth, data: memoryview, now: int) -> bool:
         """Execute the packet in order. False: it was refused, or there is no receive for it."""
+        if self._refusal:
+            return False
         layout = LAYOUTS[bth.opcode]
         assert layout is not None
         try:
@@ -283,6 +290,7 @@ class Responder:
             if self._receive is None:
                 if self._reliable:
                     self._nak = syndrome.rnr_nak(qp.config.min_rnr_timer)
+                    self._nak_sent = True  # what comes behind it is no sequence error
                     qp.count("not-ready")
                     qp.answer_soon()
                     return False
@@ -354,8 +362,11 @@ class Responder:
             self._abandon()
             self.expected += 1
             return
-        qp.emit(self._acknowledgement(self.expected, syndrome.nak(code)))
-        qp.fail(None, WorkStatus.FLUSHED, reason, now)
+        self._nak = syndrome.nak(code)
+        self._nak_sent = True
+        self._refusal = reason
+        if not self._responses:  # else what was executed before is answered first
+            self.answer(now)
 
     # --- READ and atomic operations ------------------------------------------------------------------------
 
@@ -403,13 +414,21 @@ class Responder:
         self.expected += 1
 
     def _answer_atomic(self, number: int, original: int) -> None:
+        """Answers go out in the order of the requests: behind the READs that are being answered."""
+        responses = self._responses
+        if not responses:
+            self._qp.emit(self._atomic_acknowledgement(number, original))
+        elif len(responses) < 2 * self._qp.config.most_reads:  # who has more under way asks again too often
+            responses.append(_Response(number, _NOWHERE, 1, number < self.expected, original))
+
+    def _atomic_acknowledgement(self, number: int, original: int) -> Outgoing:
         bth = Bth(Opcode.RC_ATOMIC_ACKNOWLEDGE, self._qp.remote_qpn, number & _PSN_MASK)
         header = bth.encode() + Aeth(syndrome.ack(), self.msn).encode() + encode_atomic_ack(original)
-        self._qp.emit(self._qp.answer_datagram(header))
+        return self._qp.answer_datagram(header)
 
     @property
     def has_response(self) -> bool:
-        """Tell whether data of a READ wait to be sent."""
+        """Tell whether the answer to a READ waits to be sent."""
         return bool(self._responses)
 
     def next_packet(self, now: int) -> Outgoing:
@@ -418,6 +437,9 @@ class Responder:
         assert responses
         response = responses[0]
         qp = self._qp
+        if response.original >= 0:
+            self._end_response()
+            return self._atomic_acknowledgement(response.number, response.original)
         start = response.sent * qp.mtu
         payload = response.data[start : start + qp.mtu]
         first = response.sent == 0
@@ -432,10 +454,15 @@ class Responder:
         padding = -len(payload) & 3
         bth = Bth(opcode, qp.remote_qpn, number & _PSN_MASK, False, padding)
         if last:
-            responses.popleft()
-            if not responses and (self._ack_is_due or self._nak >= 0):
-                qp.answer_soon()
+            self._end_response()
         return qp.data_datagram(bth.encode() + extension, payload, padding, now)
+
+    def _end_response(self) -> None:
+        responses = self._responses
+        assert responses
+        responses.popleft()
+        if not responses and (self._ack_is_due or self._nak >= 0):
+            self._qp.answer_soon()
 
     # --- answers ------------------------------------------------------------------------------------------
 
@@ -445,7 +472,7 @@ class Responder:
             self._ack_is_due = True
             self._qp.answer_soon()
 
-    def answer(self) -> None:
+    def answer(self, now: int) -> None:
         """Send the acknowledgement that is due, unless a response goes before it, which will come back to this."""
         if self._responses:
             return
@@ -459,6 +486,8 @@ class Responder:
         if self._nak >= 0:
             qp.emit(self._acknowledgement(self.expected, self._nak))
             self._nak = -1
+            if self._refusal:
+                qp.fail(None, WorkStatus.FLUSHED, self._refusal, now)
 
     def _acknowledgement(self, number: int, value: int) -> Outgoing:
         bth = Bth(Opcode.RC_ACKNOWLEDGE, self._qp.remote_qpn, number & _PSN_MASK)
@@ -482,6 +511,7 @@ class Responder:
         self._responses = None
         self._ack_is_due = False
         self._nak = -1
+        self._refusal = ""
 
     @property
     def is_open(self) -> bool:

@@ -37,6 +37,8 @@ QPN_LIMIT: Final = 1 << 24
 _SERVICE_MASK: Final = 0xE0
 _MOST_CONTROL: Final = 1 << 14
 """Answers that wait to be sent; who makes us want to send more loses them."""
+_VOID_TIMERS: Final = 4
+"""Entries of the heap of timers for each queue pair before those that have been made void are thrown out."""
 _BURST: Final = 16
 """Packets of one queue pair before the next one's turn."""
 _REQUESTS: Final = frozenset(
@@ -90,6 +92,7 @@ class Rnic:
     def destroy_qp(self, qp: QueuePair, now: int) -> None:
         """Forget a queue pair; what it has not ended is flushed."""
         qp.modify(QpState.RESET, now=now)
+        qp.timer_at = 0
         self._qps.pop(qp.number, None)
 
     @property
@@ -120,8 +123,17 @@ class Rnic:
             self._ready.append(qp)
 
     def schedule(self, qp: QueuePair, deadline: int) -> None:
+        """Have the timer of a queue pair handled no later than this. What was asked for before and is later, is void;
+        where it is earlier, `handle_timer` asks the queue pair anew."""
+        if 0 < qp.timer_at <= deadline:
+            return
+        qp.timer_at = deadline
+        timers = self._timers
+        if len(timers) > _VOID_TIMERS * len(self._qps) + _VOID_TIMERS:
+            self._timers = timers = [entry for entry in timers if entry[0] == entry[2].timer_at]
+            heapq.heapify(timers)
         self._timer_number += 1
-        heapq.heappush(self._timers, (deadline, self._timer_number, qp))
+        heapq.heappush(timers, (deadline, self._timer_number, qp))
 
     def answer_soon(self, qp: QueuePair) -> None:
         if not qp.answering:
@@ -139,11 +151,14 @@ class Rnic:
             except DecodeError:
                 self.counters["malformed"] += 1
         if self._answering:
-            answering = self._answering
-            self._answering = []
-            for qp in answering:
-                qp.answering = False
-                qp.responder.answer()
+            self._answer(now)
+
+    def _answer(self, now: int) -> None:
+        answering = self._answering
+        self._answering = []
+        for qp in answering:
+            qp.answering = False
+            qp.responder.answer(now)
 
     def _receive(self, incoming: Incoming, now: int) -> None:
         data = incoming.data
@@ -155,7 +170,8 @@ class Rnic:
         if qp.remote_ip != incoming.remote and qp.service is not Service.UD:
             self.counters["stray"] += 1
             return
-        check_icrc(incoming.remote, self.address, incoming.entropy, data)
+        word = incoming.fragment_word
+        check_icrc(incoming.remote, self.address, incoming.entropy, data, word >> 16, word & 0xFFFF)
         if bth.opcode == Opcode.CNP:
             self.counters["cnp-received"] += 1
             qp.on_notification(now)
@@ -232,21 +248,31 @@ class Rnic:
                 sent.append(datagram)
             else:
                 self.wake(qp)
-            while control and len(sent) < limit:  # answers that waited for a response
-                sent.append(control.popleft())
+            if self._answering:  # what waited for a response
+                self._answer(now)
+                while control and len(sent) < limit:
+                    sent.append(control.popleft())
         return sent
 
     # --- time ---------------------------------------------------------------------------------------------
 
     def next_timer(self) -> int | None:
         """Return when `handle_timer` is to be called, though nothing has arrived by then."""
-        return self._timers[0][0] if self._timers else None
+        timers = self._timers
+        while timers:
+            deadline, _, qp = timers[0]
+            if qp.timer_at == deadline:
+                return deadline
+            heapq.heappop(timers)
+        return None
 
     def handle_timer(self, now: int) -> None:
         self._now = now
-        timers = self._timers
-        while timers and timers[0][0] <= now:
-            _, _, qp = heapq.heappop(timers)
+        while self._timers and self._timers[0][0] <= now:
+            due, _, qp = heapq.heappop(self._timers)
+            if qp.timer_at != due:
+                continue
+            qp.timer_at = 0
             qp.handle_timer(now)
             deadline = qp.next_timer()
             if deadline > now:

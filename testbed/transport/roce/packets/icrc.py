@@ -5,8 +5,9 @@ bytes of ones in place of the local routing header, the IP and UDP headers with 
 ones (IPv4: type of service, time to live and header checksum; IPv6: traffic class, flow label and hop limit; the UDP
 checksum; byte 4 of the BTH, which has FECN and BECN), and the rest as it is. It is sent with its low byte first.
 
-The identification of an IPv4 header is covered too. Linux gives packets that must not be fragmented the identification
-0; other senders (its soft RDMA among them) count, so that who checks must have seen the IP header.
+The second word of an IPv4 header is covered too: identification, flags and fragment offset. Linux gives packets that
+must not be fragmented the identification 0; other senders (its soft RDMA among them) count, so that who checks must
+have seen the IP header.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 
+from testbed.transport.datagram import DONT_FRAGMENT
 from testbed.transport.errors import DecodeError, UsageError, truncated
 from testbed.transport.roce.packets.headers import BTH_BYTES
 from testbed.transport.roce.packets.opcodes import UDP_PORT
@@ -29,7 +31,6 @@ _IPV4: Final = struct.Struct("!8sBBHHHBBH8s")
 _IPV6: Final = struct.Struct("!8sIHBB32s")
 _UDP: Final = struct.Struct("!HHHH")
 _LOCAL_ROUTING: Final = b"\xff" * 8
-_DO_NOT_FRAGMENT: Final = 0x4000
 _PROTOCOL_UDP: Final = 17
 _IPV4_VERSION: Final = 0x45
 _IPV6_VERSION: Final = 0x6FFF_FFFF
@@ -51,12 +52,19 @@ def _packed(source: str, destination: str) -> bytes:
 
 
 def compute_icrc(
-    source: str, destination: str, source_port: int, header: bytes, payload: bytes | memoryview, identification: int = 0
+    source: str,
+    destination: str,
+    source_port: int,
+    header: bytes,
+    payload: bytes | memoryview,
+    identification: int = 0,
+    flags: int = DONT_FRAGMENT,
 ) -> int:
     """The ICRC of a packet from `source` (an IP address) to `destination`, as a number.
 
     `header` is what the UDP payload begins with, from the BTH on; `payload` the rest, padding included, up to where the
-    ICRC stands. `identification` is that of the IPv4 header. Raises `UsageError` for addresses that are none.
+    ICRC stands. `identification` is that of the IPv4 header, `flags` what follows it there, fragment offset included.
+    Raises `UsageError` for addresses that are none.
     """
     addresses = _packed(source, destination)
     udp_bytes = _UDP_BYTES + len(header) + len(payload) + ICRC_BYTES
@@ -69,7 +77,7 @@ def compute_icrc(
                 0xFF,
                 _IPV4_BYTES + udp_bytes,
                 identification,
-                _DO_NOT_FRAGMENT,
+                flags,
                 0xFF,
                 _PROTOCOL_UDP,
                 0xFFFF,
@@ -89,14 +97,25 @@ def encode_icrc(icrc: int) -> bytes:
 
 
 def check_icrc(
-    source: str, destination: str, source_port: int, data: bytes | memoryview, identification: int = 0
+    source: str,
+    destination: str,
+    source_port: int,
+    data: bytes | memoryview,
+    identification: int = 0,
+    flags: int = DONT_FRAGMENT,
 ) -> None:
     """Raise `DecodeError` unless the UDP payload `data`, BTH to ICRC, arrived as it was sent."""
     end = len(data) - ICRC_BYTES
     if end < BTH_BYTES:
         raise truncated("a BTH with its ICRC", BTH_BYTES + ICRC_BYTES, len(data))
     icrc = compute_icrc(
-        source, destination, source_port, bytes(data[:BTH_BYTES]), memoryview(data)[BTH_BYTES:end], identification
+        source,
+        destination,
+        source_port,
+        bytes(data[:BTH_BYTES]),
+        memoryview(data)[BTH_BYTES:end],
+        identification,
+        flags,
     )
     if icrc != int.from_bytes(data[end:], "little"):
         raise DecodeError(end, "the ICRC is wrong")
