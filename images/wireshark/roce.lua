@@ -12,10 +12,12 @@
 --   roce.opcode == 0x81          congestion notification packets (CNP)
 --   roce.retransmitted == 1      the PSN was seen before on its way to that queue pair
 --   roce.icrc_good == 0          the ICRC is not that of what is there
+--   roce.icrc_unnumbered         it is that of IPv4 identification 0: the kernel has cut the packet from a run, and
+--                                numbered it (UDP_SEGMENT); endpoints of the testbed take it, adapters do not
 --   roce.selective_psns          selective acknowledgements, and what they say has arrived
 --
 -- A Wireshark that has the name "roce" taken gets "roce_testbed" instead. The names of fields are those of
--- `testbed decode --json`.
+-- `testbed decode --json`, which says of a right ICRC for which identification it is.
 --
 -- Source: InfiniBand Architecture Specification, volume 1, release 1.4, sections 7.8.1 (ICRC), 9.2 (BTH) and annex A17.
 
@@ -63,10 +65,14 @@ local EXPERT = {
   cnp = make_expert("cnp", "Congestion notification: the sender is to slow down", "SEQUENCE", "NOTE"),
   again = make_expert("again", "This PSN was seen before", "SEQUENCE", "NOTE"),
   icrc = make_expert("icrc", "The ICRC is wrong", "CHECKSUM", "ERROR"),
+  unnumbered = make_expert(
+    "icrc_unnumbered", "The ICRC is that of IPv4 identification 0: the kernel has cut this packet from a run",
+    "CHECKSUM", "NOTE"
+  ),
   malformed = make_expert("malformed", "Malformed", "MALFORMED", "ERROR"),
   snapped = make_expert("snapped", "The capture holds only the start of the packet", "UNDECODED", "NOTE"),
 }
-roce.experts = { EXPERT.cnp, EXPERT.again, EXPERT.icrc, EXPERT.malformed, EXPERT.snapped }
+roce.experts = { EXPERT.cnp, EXPERT.again, EXPERT.icrc, EXPERT.unnumbered, EXPERT.malformed, EXPERT.snapped }
 
 local bth_opcode = Field.new("infiniband.bth.opcode")
 local ip_version = Field.new("ip.version")
@@ -114,6 +120,7 @@ end
 -- flow label and the hop limit.
 local IPV4_VARIANT = { 1, 8, 10, 11 }
 local IPV6_VARIANT = { 1, 2, 3, 7 }
+local NO_IDENTIFICATION = "\0\0"
 
 local function network_header(tvb, udp_at)
   for _, field in ipairs({ ip_version() }) do
@@ -130,17 +137,24 @@ local function network_header(tvb, udp_at)
   return nil
 end
 
--- Whether the ICRC is right; nil where nobody can tell.
+-- Whether the ICRC is right, and whether only for identification 0; nil where nobody can tell.
 local function check_icrc(tvb, bth_at, stop)
   local network = bits and network_header(tvb, bth_at - 8)
   if not network then
     return nil
   end
-  local crc = crc32(0xFFFFFFFF, string.rep("\255", 8) .. network)
-  crc = crc32(crc, masked(tvb(bth_at - 8, 8):raw(), { 6, 7 }))
-  crc = crc32(crc, masked(tvb(bth_at, stop - ICRC_BYTES - bth_at):raw(), { 4 }))
-  local sent = tvb(stop - ICRC_BYTES, ICRC_BYTES):le_uint()
-  return bits.band(bits.bxor(crc, 0xFFFFFFFF), 0xFFFFFFFF) == bits.band(sent, 0xFFFFFFFF)
+  local rest = masked(tvb(bth_at - 8, 8):raw(), { 6, 7 })
+    .. masked(tvb(bth_at, stop - ICRC_BYTES - bth_at):raw(), { 4 })
+  local sent = bits.band(tvb(stop - ICRC_BYTES, ICRC_BYTES):le_uint(), 0xFFFFFFFF)
+  local function is_of(header)
+    local crc = crc32(crc32(0xFFFFFFFF, string.rep("\255", 8) .. header), rest)
+    return bits.band(bits.bxor(crc, 0xFFFFFFFF), 0xFFFFFFFF) == sent
+  end
+  if is_of(network) then
+    return true, false
+  end
+  local unnumbered = network:byte(1) < 0x60 and is_of(network:sub(1, 4) .. NO_IDENTIFICATION .. network:sub(7))
+  return unnumbered, unnumbered
 end
 
 -- What is sent again --------------------------------------------------------------------------------------------------
@@ -269,12 +283,14 @@ function roce.dissector(tvb, pinfo, root)
     end
   end
   if stop <= captured and stop >= at + BTH_BYTES + ICRC_BYTES then
-    local good = check_icrc(tvb, at, stop)
+    local good, unnumbered = check_icrc(tvb, at, stop)
     if good ~= nil then
       local item = tree:add(f.icrc_good, tvb(stop - ICRC_BYTES, ICRC_BYTES), good):set_generated()
       if not good then
         item:add_proto_expert_info(EXPERT.icrc)
         pinfo.cols.info:append(" [bad ICRC]")
+      elseif unnumbered then
+        item:add_proto_expert_info(EXPERT.unnumbered)
       end
     end
   end

@@ -167,6 +167,17 @@ def test_both_see_the_same_packets_sent_again_and_damaged(tmp_path: Path) -> Non
     assert len(outcomes) == 4
 
 
+def test_a_run_that_the_kernel_has_cut_is_told_from_a_damaged_packet(tmp_path: Path) -> None:
+    frames = []
+    for identification in (0, 1, 300):
+        frame = bytearray(roce_frame(RoceSamples(7).packet(Opcode.RC_WRITE_MIDDLE)))
+        frame[14 + 4 : 14 + 6] = identification.to_bytes(2, "big")
+        frames.append(bytes(frame))
+    shown = [ours for _, ours in dissect(tmp_path, frames)]
+    assert [ours["icrc_good"] for ours in shown] == ["1", "1", "1"]
+    assert ["icrc_unnumbered" in ours for ours in shown] == [False, True, True]
+
+
 def test_a_packet_that_the_capture_cut_is_not_malformed(tmp_path: Path) -> None:
     samples = RoceSamples(4)
     frames = [roce_frame(packet) for packet in samples.of_every_opcode()]
