@@ -6,6 +6,7 @@ set -eu
 up() {
     modprobe -a ib_uverbs rdma_cm rdma_ucm rdma_rxe sch_netem
     rdma system set netns shared
+    sysctl -qw net.core.netdev_max_backlog=20000 # of packets between veths: nothing is to be lost unless it is meant to
     for node in h1 h2 h3 s1 s2; do
         ip netns add "ri-$node"
         ip -n "ri-$node" link set lo up

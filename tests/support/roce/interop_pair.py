@@ -24,6 +24,8 @@ HALF = 3 << 20
 GUARD = 3
 """Bytes between two pieces, which nothing may touch; odd, so that the pieces begin at odd addresses."""
 PATIENCE_S = 120.0
+PATIENT = 22
+"""Timeout of 17 s: what is sent again was lost, and not late on a busy machine."""
 SLICE_NS = 20_000_000
 DATA = ("send", "send-immediate", "write", "write-immediate", "read")
 TAKES_RECEIVE = ("send", "send-immediate", "write-immediate")
@@ -76,7 +78,7 @@ class Site:
     def __init__(self, place: Place, *, foreign_peers: bool = True, **settings: Any) -> None:
         self.place = place
         self.agent = Agent(seed=1)
-        self.config = RoceConfig(**{"timeout": 18} | settings)
+        self.config = RoceConfig(**{"timeout": PATIENT} | settings)
         self.rnic = self.agent.open_rnic(place.ours, self.config, foreign_peers=foreign_peers)
         self.memory = bytearray(2 * HALF)
         self.region = self.rnic.register(self.memory, ALL_ACCESS)
