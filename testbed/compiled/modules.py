@@ -33,6 +33,7 @@ INTERPRETED = (
     "testbed/scenario/simulated/point.py",
     "testbed/scenario/simulated/processes.py",
     "testbed/scenario/simulated/support.py",
+    "testbed/scenario/simulated/transport_registry.py",
     "testbed/scenario/simulated/sweep.py",
     "testbed/scenario/simulated/execution.py",
     "testbed/scenario/simulated/sampling.py",

@@ -9,12 +9,11 @@ are striped over all of them.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from testbed.agent.sockets import Marking, SocketConfig
 from testbed.transport.errors import UsageError
 from testbed.transport.roce.config import RoceConfig
 from testbed.transport.roce.memory import Access
@@ -25,7 +24,7 @@ from testbed.transport.roce.work import CompletionQueue, ReceiveRequest, RemoteB
 from testbed.worker.curves import MOST_CHANNELS, ChannelState
 from testbed.worker.datagram_traffic import DatagramTraffic, named
 from testbed.worker.errors import TrafficError
-from testbed.worker.poll_loop import WatchingLoop
+from testbed.worker.hosting import Hosting
 from testbed.worker.program import Channel, Program, Step
 from testbed.worker.traffic import ChannelEnd, Listener
 
@@ -63,19 +62,28 @@ class NicQueues:
     seen_bytes: int = 0
 
 
+RnicOpener = Callable[[str, RoceConfig], Rnic]
+
+
 class RoceTraffic(DatagramTraffic):
-    """Raises `TrafficError` where something cannot be set up. `Traffic` says what the methods do."""
+    """Raises `TrafficError` where something cannot be set up. `Traffic` says what the methods do.
+
+    `open_rnic` opens an RNIC at an address, on what `hosting` says. It may raise `OSError`, and `ValueError`,
+    `TypeError` or `UsageError` for what cannot work.
+    """
 
     def __init__(
         self,
         program: Program,
         settings: RoceSettings,
-        loop: WatchingLoop,
+        hosting: Hosting,
+        open_rnic: RnicOpener,
         buffers: CollectiveBuffers | None,
         listener: Listener,
     ) -> None:
-        super().__init__(program, settings.tick_ns, loop, buffers, listener)
+        super().__init__(program, hosting, buffers, listener)
         self._settings = settings
+        self._open_rnic = open_rnic
         self._nics: dict[str, NicQueues] = {}
         self._out: dict[int, Connection] = {}
         """By the index of the channel that begins here."""
@@ -84,6 +92,10 @@ class RoceTraffic(DatagramTraffic):
         self._steps = {step.number: step for step in program.steps}
         self._missing: Counter[tuple[int, bool]] = Counter()
         """Stripes of a step that have not ended, at its source (True) or its destination."""
+
+    @property
+    def completions(self) -> Mapping[str, deque[Any]]:
+        return {address: nic.completions for address, nic in self._nics.items()}
 
     # --- setting up --------------------------------------------------------------------------------------
 
@@ -121,20 +133,9 @@ class RoceTraffic(DatagramTraffic):
 
     def _open(self, address: str) -> Rnic:
         settings = self._settings
-        marking = Marking(
-            data=settings.dscp,
-            retransmission=settings.dscp,
-            control=settings.ack_dscp,
-            notification=settings.notification_dscp,
-        )
         try:
-            return self._agent.open_rnic(
-                address,
-                RoceConfig(**settings.config, cc_parameters=settings.cc_parameters),  # type: ignore[arg-type]
-                sockets=SocketConfig(marking=marking),
-                delay_ns=settings.delays_ns.get(address, 0),
-                paced=True,
-            )
+            config = RoceConfig(**settings.config, cc_parameters=settings.cc_parameters)  # type: ignore[arg-type]
+            return self._open_rnic(address, config)
         except (OSError, ValueError, TypeError, UsageError) as error:
             raise TrafficError(f"cannot open an RNIC at {address}: {error}") from error
 
@@ -168,7 +169,7 @@ class RoceTraffic(DatagramTraffic):
         assert step.channel is not None and step.destination is not None
         connection = self._out[step.channel]
         data = self._data_of(step)
-        now = self._now()
+        now = self._hosting.now()
         stripes = stripes_of(len(data), len(connection.qps), connection.qps[0].mtu)
         self._missing[step.number, True] = len(stripes)
         try:
@@ -178,7 +179,7 @@ class RoceTraffic(DatagramTraffic):
         except UsageError as error:
             raise TrafficError(f"{self._what(step)}: {error}") from error
         self._sent_bytes[step.channel] += step.size_bytes
-        self._loop.touch(connection.rnic)
+        self._hosting.touch(connection.rnic)
 
     def turn(self, now: int) -> None:
         for nic in self._nics.values():
@@ -234,7 +235,7 @@ class RoceTraffic(DatagramTraffic):
 
     def _estimate_progress(self, nic: NicQueues) -> None:
         """Messages are told when they are whole; meanwhile, datagrams tell about how much of them is there."""
-        received = self._agent.sockets(nic.rnic.address).counters.received_bytes
+        received = self._hosting.received_bytes(nic.rnic.address)
         payload = nic.rnic.config.mtu
         self._listener.on_bytes((received - nic.seen_bytes) * payload // (payload + _HEADER_BYTES))
         nic.seen_bytes = received
@@ -242,7 +243,7 @@ class RoceTraffic(DatagramTraffic):
     # --- what is known -----------------------------------------------------------------------------------
 
     def sample(self) -> Iterable[tuple[int, ChannelState]]:
-        now = self._now()
+        now = self._hosting.now()
         for nic in self._nics.values():
             self._estimate_progress(nic)
         for channel in self._outgoing[:MOST_CHANNELS]:
@@ -281,11 +282,11 @@ class RoceTraffic(DatagramTraffic):
         return found
 
     def counters(self) -> Mapping[str, int]:
-        """Return those of the RNICs by their names, and those of their sockets."""
+        """Return those of the RNICs by their names, and those of what they stand on."""
         total: Counter[str] = Counter()
         for address, nic in self._nics.items():
             total.update(named(nic.rnic.counters))
-            total.update(self._socket_counters(address))
+            total.update(self._hosting.counters(address))
         return dict(total)
 
 

@@ -6,13 +6,11 @@ their own where it is added. A transfer has ended at its source when its last pa
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from testbed.agent.sockets import Marking, SocketConfig
 from testbed.transport.errors import UsageError
 from testbed.transport.uet.addressing import FepAddress
 from testbed.transport.uet.config import UetConfig
@@ -24,7 +22,7 @@ from testbed.transport.uet.semantics.operations import Operation
 from testbed.worker.curves import MOST_CHANNELS, ChannelState
 from testbed.worker.datagram_traffic import DatagramTraffic, named
 from testbed.worker.errors import TrafficError
-from testbed.worker.poll_loop import WatchingLoop
+from testbed.worker.hosting import Hosting
 from testbed.worker.program import Channel, Program, Step
 from testbed.worker.traffic import ChannelEnd, Listener
 
@@ -41,6 +39,9 @@ _HEADER_BYTES = 56
 """Of a full packet, in the estimate of what has arrived."""
 
 
+FepOpener = Callable[[str, UetConfig, "SecureDomain | None"], Fep]
+
+
 @dataclass(slots=True)
 class NicEndpoint:
     """A fabric endpoint, and the receives that are yet to be posted."""
@@ -52,32 +53,33 @@ class NicEndpoint:
 
 
 class UetTraffic(DatagramTraffic):
-    """Raises `TrafficError` where something cannot be set up. `Traffic` says what the methods do."""
+    """Raises `TrafficError` where something cannot be set up. `Traffic` says what the methods do.
+
+    `open_fep` opens a fabric endpoint at an address, on what `hosting` says. It may raise `OSError`, and `ValueError`,
+    `TypeError` or `UsageError` for what cannot work.
+    """
 
     def __init__(
         self,
         program: Program,
         settings: UetSettings,
-        loop: WatchingLoop,
+        hosting: Hosting,
+        open_fep: FepOpener,
         buffers: CollectiveBuffers | None,
         listener: Listener,
     ) -> None:
-        super().__init__(program, settings.tick_ns, loop, buffers, listener)
+        super().__init__(program, hosting, buffers, listener)
         self._settings = settings
+        self._open_fep = open_fep
         self._nics: dict[str, NicEndpoint] = {}
         try:
             self._mode = Mode[self._settings.mode]
         except KeyError:
             raise TrafficError(f"UET has no mode {self._settings.mode!r}") from None
 
-    # --- what it stands on -------------------------------------------------------------------------------
-
-    def _touch(self, nic: NicEndpoint) -> None:
-        """An endpoint has been given work."""
-        self._loop.touch(nic.fep)
-
-    def _received_bytes(self, nic: NicEndpoint) -> int:
-        return self._agent.sockets(nic.fep.address).counters.received_bytes
+    @property
+    def completions(self) -> Mapping[str, deque[Any]]:
+        return {address: nic.endpoint.completions for address, nic in self._nics.items()}
 
     # --- setting up --------------------------------------------------------------------------------------
 
@@ -97,17 +99,10 @@ class UetTraffic(DatagramTraffic):
 
     def _open(self, address: str, source_port: int, to_post: deque[Step]) -> NicEndpoint:
         settings = self._settings
-        marking = Marking(data=settings.dscp, retransmission=settings.dscp, control=settings.control_dscp)
         entropies = {"entropies": (source_port,)} if source_port else {}
         try:
-            fep = self._agent.open(
-                address,
-                UetConfig(**settings.config, **entropies),  # type: ignore[arg-type]
-                sockets=SocketConfig(marking=marking),
-                delay_ns=settings.delays_ns.get(address, 0),
-                paced=True,
-                security=self._security(),
-            )
+            config = UetConfig(**settings.config, **entropies)  # type: ignore[arg-type]
+            fep = self._open_fep(address, config, self._security())
             endpoint = fep.endpoint(job_id=settings.job_id, resource_index=RESOURCE_INDEX)
         except (OSError, ValueError, TypeError, UsageError, ImportError) as error:
             raise TrafficError(f"cannot open a fabric endpoint at {address}: {error}") from error
@@ -121,21 +116,15 @@ class UetTraffic(DatagramTraffic):
         from testbed.transport.uet.security.tss_header import Tsc
 
         key = load_key(self._settings.security_key)
-        first_tsc = Tsc(counter=self._first_counter())
+        first_tsc = Tsc(counter=self._hosting.first_packet_counter())
         return SecureDomain(_SDI, key, first_tsc=first_tsc, mode=SecurityMode.CLUSTER)
-
-    def _first_counter(self) -> int:
-        """Of TSS: above those of every earlier life of the endpoint."""
-        from testbed.transport.uet.security.tss import first_counter
-
-        return first_counter(time.time_ns())
 
     def connect(self) -> None:
         """Do nothing: a context is there with its first packet."""
 
     def _post(self, nic: NicEndpoint) -> None:
         step = nic.to_post.popleft()
-        nic.endpoint.trecv(self._room_of(step), step.number, self._now(), context=step)
+        nic.endpoint.trecv(self._room_of(step), step.number, self._hosting.now(), context=step)
 
     # --- moving ------------------------------------------------------------------------------------------
 
@@ -146,11 +135,11 @@ class UetTraffic(DatagramTraffic):
         to = FepAddress(self._addresses[step.destination], 0, RESOURCE_INDEX, self._settings.job_id)
         try:
             message = TaggedMessage(data, step.number)
-            nic.endpoint.tsend(to, message, self._now(), mode=self._mode, context=step)
+            nic.endpoint.tsend(to, message, self._hosting.now(), mode=self._mode, context=step)
         except UsageError as error:
             raise TrafficError(f"{self._what(step)}: {error}") from error
         self._sent_bytes[step.channel] += step.size_bytes
-        self._touch(nic)
+        self._hosting.touch(nic.fep)
 
     def turn(self, now: int) -> None:
         for nic in self._nics.values():
@@ -176,12 +165,12 @@ class UetTraffic(DatagramTraffic):
             self._deliver(step)
             if nic.to_post:
                 self._post(nic)
-                self._touch(nic)
+                self._hosting.touch(nic.fep)
             self._listener.on_arrived(step, operation.finished_ns)
 
     def _estimate_progress(self, nic: NicEndpoint) -> None:
         """Messages are told when they are whole; meanwhile, datagrams tell about how much of them is there."""
-        received = self._received_bytes(nic)
+        received = self._hosting.received_bytes(nic.fep.address)
         payload = nic.fep.payload_bytes
         self._listener.on_bytes((received - nic.seen_bytes) * payload // (payload + _HEADER_BYTES))
         nic.seen_bytes = received
@@ -246,12 +235,12 @@ class UetTraffic(DatagramTraffic):
         return named(peers.of(self._addresses[there], initiator=initiator))
 
     def counters(self) -> Mapping[str, int]:
-        """Return those of the FEPs by their names, and those of their sockets."""
+        """Return those of the FEPs by their names, and those of what they stand on."""
         total: Counter[str] = Counter()
         for nic in self._nics.values():
             nic.fep.peers.settle()
             total.update(named(nic.fep.counters))
-            total.update(self._socket_counters(nic.fep.address))
+            total.update(self._hosting.counters(nic.fep.address))
         return dict(total)
 
 

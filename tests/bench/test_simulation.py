@@ -48,7 +48,7 @@ PORT = FabricPortSettings(
         ClassSettings(priority=3, quantum_bytes=8_400, kmin_bytes=120_000, kmax_bytes=480_000, limit_bytes=600_000),
         ClassSettings(priority=6, strict=True),
     ),
-    priority_of=(3, 3, 6, 6),
+    priority_of=(3, 3, 6, 6, 6),
     trimming=True,
 )
 

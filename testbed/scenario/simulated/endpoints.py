@@ -1,33 +1,18 @@
-"""Hosts on the simulator: a worker's own program and its UET endpoints, on simulated time instead of sockets."""
+"""Hosts on the simulator: a worker's own program, on simulated time instead of a loop."""
 
 from __future__ import annotations
 
-import hashlib
 import select
+from collections import deque
 from collections.abc import Callable, Mapping
-from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
-from testbed.transport.datagram import Incoming, Outgoing
-from testbed.transport.errors import UsageError
-from testbed.transport.simulation.fabric import FabricNetwork
-from testbed.transport.simulation.fabric.nic import NicHost
-from testbed.transport.uet.config import UetConfig
-from testbed.transport.uet.fep import Fep
-from testbed.worker.datagram_traffic import named
-from testbed.worker.errors import TrafficError
-from testbed.worker.poll_loop import WatchingLoop
-from testbed.worker.program import Program, Step
-from testbed.worker.traffic import Listener, Traffic
-from testbed.worker.transports.uet import UetSettings
-from testbed.worker.uet_traffic import RESOURCE_INDEX, NicEndpoint, UetTraffic
+from testbed.scenario.simulated.site import Site
+from testbed.scenario.simulated.transport_registry import simulated_transport
+from testbed.worker.datagram_traffic import DatagramTraffic
+from testbed.worker.program import Program
+from testbed.worker.traffic import Traffic
 from testbed.worker.worker import Event, ProgramRun
-
-if TYPE_CHECKING:
-    from collections import deque
-
-    from testbed.worker.buffers import CollectiveBuffers
-
 
 ASKED_EVERY: Final = 4_096
 """After so many actions of endpoints, whoever watches is told how far the run is, and may end it."""
@@ -46,112 +31,6 @@ class NoLoop:
         return False
 
     def close(self) -> None: ...
-
-
-class FepHost(NicHost):
-    """A NIC whose endpoint is a FEP: what compiled code knows, it calls three times as fast as what might be any."""
-
-    __slots__ = ()
-
-    def _next_timer(self) -> int | None:
-        fep = self.endpoint
-        assert isinstance(fep, Fep)
-        return fep.next_timer()
-
-    def _receive(self, incoming: Incoming, now: int) -> None:
-        fep = self.endpoint
-        assert isinstance(fep, Fep)
-        fep.receive((incoming,), now)
-
-    def _transmit(self, now: int) -> list[Outgoing]:
-        fep = self.endpoint
-        assert isinstance(fep, Fep)
-        return fep.transmit(now, 1)
-
-
-class Site:
-    """What all hosts of a run share: the network, once it is built, its clock, and memory that carries nothing."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.network: FabricNetwork | None = None
-        self.feps: dict[str, Fep] = {}
-        """By address, in the order in which they were opened."""
-        self._room = memoryview(b"")
-
-    def now(self) -> int:
-        """Simulated ns since the begin."""
-        return 0 if self.network is None else self.network.now
-
-    def room(self, size: int) -> memoryview:
-        """Memory for transfers that are traffic alone. All have the same: nobody looks at what is in it."""
-        if len(self._room) < size:
-            self._room = memoryview(bytearray(size))
-        return self._room[:size]
-
-
-class SimulatedUet(UetTraffic):
-    """A worker's UET traffic whose endpoints are hosts of the simulated network."""
-
-    def __init__(
-        self, program: Program, site: Site, loop: WatchingLoop, buffers: CollectiveBuffers | None, listener: Listener
-    ) -> None:
-        self._site = site
-        assert isinstance(program.transport, UetSettings)
-        super().__init__(program, program.transport, loop, buffers, listener)
-        self._shared = site.room(len(self._shared))
-
-    @property
-    def nics(self) -> Mapping[str, NicEndpoint]:
-        """Its endpoints by address."""
-        return self._nics
-
-    def _attach(self, loop: WatchingLoop) -> None: ...
-
-    def _now(self) -> int:
-        return self._site.now()
-
-    def _touch(self, nic: NicEndpoint) -> None:
-        network = self._site.network
-        if network is not None:
-            network.hosts[nic.fep.address].wake()
-
-    def _received_bytes(self, nic: NicEndpoint) -> int:
-        network = self._site.network
-        return 0 if network is None else network.hosts[nic.fep.address].delivered_bytes
-
-    def _open(self, address: str, source_port: int, to_post: deque[Step]) -> NicEndpoint:
-        settings = self._settings
-        entropies = {"entropies": (source_port,)} if source_port else {}
-        try:
-            config = UetConfig(**settings.config, **entropies)  # type: ignore[arg-type]
-            random = Random(f"{self._site.seed} {address}")
-            fep = Fep(address, config, random, 0, security=self._security())
-            endpoint = fep.endpoint(job_id=settings.job_id, resource_index=RESOURCE_INDEX)
-        except (ValueError, TypeError, UsageError, ImportError) as error:
-            raise TrafficError(f"cannot open a fabric endpoint at {address}: {error}") from error
-        self._site.feps[address] = fep
-        return NicEndpoint(fep, endpoint, to_post)
-
-    def _first_counter(self) -> int:
-        """There was no life of this endpoint before."""
-        return 1
-
-    def counters(self) -> Mapping[str, int]:
-        """Return those of the FEPs by their names, and the datagrams that the NICs sent and got."""
-        total: dict[str, int] = {"datagrams_received": 0, "datagrams_sent": 0}
-        network = self._site.network
-        for address, nic in self._nics.items():
-            nic.fep.peers.settle()
-            for name, count in named(nic.fep.counters).items():
-                total[name] = total.get(name, 0) + count
-            if network is not None:
-                total["datagrams_received"] += network.hosts[address].delivered
-                total["datagrams_sent"] += network.hosts[address].sent
-        return total
-
-    def close(self) -> None:
-        self._closed = True
 
 
 class Watch:
@@ -198,9 +77,9 @@ class SimulatedProgram(ProgramRun):
         return self._arrived_bytes
 
     @property
-    def nics(self) -> Mapping[str, NicEndpoint]:
-        """Its endpoints by address; none before it is prepared."""
-        return self._traffic.nics if isinstance(self._traffic, SimulatedUet) else {}
+    def completions(self) -> Mapping[str, deque[Any]]:
+        """What has ended at each of its endpoints, by address; none before it is prepared."""
+        return self._traffic.completions if isinstance(self._traffic, DatagramTraffic) else {}
 
     def begin(self) -> None:
         """Begin the workload, now that the network is there."""
@@ -223,7 +102,8 @@ class SimulatedProgram(ProgramRun):
             self.act()
 
     def _make_traffic(self) -> Traffic:
-        return SimulatedUet(self._program, self._site, self._loop, self.buffers, self)
+        transport = simulated_transport(self._program.transport.kind)
+        return transport.make_traffic(self._program, self._site, self.buffers, self)
 
     def _hear(self, event: Event) -> None:
         kind = event["event"]
@@ -232,8 +112,3 @@ class SimulatedProgram(ProgramRun):
         if kind in ("failed", "done") and not self._ended:
             self._ended = True
             self._on_end(self)
-
-
-def simulated_key(seed: int) -> str:
-    """Return the key of TSS of a run, in hexadecimal digits: another one for each seed."""
-    return hashlib.sha256(f"tss {seed}".encode()).hexdigest()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from testbed.agent.sockets import Marking
 from testbed.collect.marking import marking_curves, read_marks
 from testbed.collect.port_table import tabulate_ports
 from testbed.collect.reconcile import PATIENCE_NS, Reconciliation, reconcile
@@ -24,12 +25,14 @@ from testbed.scenario.run.traffic import RunTraffic
 from testbed.scenario.run.workers import Event, WorkerFailed
 from testbed.scenario.run.workload_runner import TimeLimitReached
 from testbed.scenario.simulated.counters import count_fabric, count_ports, empty_maps
-from testbed.scenario.simulated.endpoints import SimulatedProgram, Site, Watch, simulated_key
-from testbed.scenario.simulated.fabric import Marking, SimulatedFabric, build_fabric
+from testbed.scenario.simulated.endpoints import SimulatedProgram, Watch
+from testbed.scenario.simulated.fabric import Hosts, SimulatedFabric, build_fabric
 from testbed.scenario.simulated.faults import do_faults
 from testbed.scenario.simulated.lab import TIME_SCALE
 from testbed.scenario.simulated.sampling import QueueSampler
-from testbed.scenario.transports.uet import Uet
+from testbed.scenario.simulated.site import Site
+from testbed.scenario.simulated.transport_registry import simulated_transport
+from testbed.scenario.transports.lab_transport import LabTransport
 from testbed.transport.simulation.errors import SimulationError
 from testbed.worker.program import Program
 
@@ -39,7 +42,6 @@ QUEUE_SAMPLES_PER_RTT = 8
 SETTLE_RTTS = 4
 """How long the last acknowledgements may still be on their way when all is done."""
 TOLD_EVERY_S = 0.2
-JOB_ID = 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,7 +67,7 @@ class SimulatedRun:
 
 def execute(
     lab: LiveLab,
-    transport: Uet,
+    transport: LabTransport,
     traffic: RunTraffic,
     *,
     limit_s: float,
@@ -87,13 +89,14 @@ class _Execution:
     def __init__(
         self,
         lab: LiveLab,
-        transport: Uet,
+        transport: LabTransport,
         traffic: RunTraffic,
         limit_s: float,
         on_progress: Callable[[float], bool],
     ) -> None:
         self._lab = lab
         self._transport = transport
+        self._simulated = simulated_transport(transport.transport.kind.value)
         self._traffic = traffic
         self._limit_ns = round(limit_s * 1e9)
         self._on_progress = on_progress
@@ -118,7 +121,7 @@ class _Execution:
         for host, plan in plans.items():
             program = self._programs[host] = SimulatedProgram(plan, self._site, self._watch.on_end)
             program.prepare()
-        fabric = self._build()
+        fabric = self._build(self._simulated.marking_of(next(iter(plans.values())).transport))
         events = do_faults(faults, fabric, self._lab.plan)
         observation = Observation(cpu=None)
         sampler = self._sampler(fabric, observation)
@@ -144,10 +147,9 @@ class _Execution:
 
     def _compile(self) -> dict[str, Program]:
         transport, placement = self._transport, self._placement
-        key = simulated_key(placement.seed) if transport.secured else ""
         plans = compile_programs(
             placement,
-            lambda host: transport.host_settings(host, placement.ranks, placement.channels, job_id=JOB_ID, key=key),
+            self._simulated.settings_of(transport, placement),
             checked=self._checked,
             inside_bps=round(SCALE_UP_BPS / TIME_SCALE),
             sample_ns=max(1, transport.base_rtt_ns // SAMPLES_PER_RTT),
@@ -161,20 +163,19 @@ class _Execution:
         )
         return plans
 
-    def _build(self) -> SimulatedFabric:
-        transport = self._transport
+    def _build(self, marking: Marking) -> SimulatedFabric:
         fabric = build_fabric(
             self._lab,
-            list(self._site.feps.values()),
-            Marking(data=transport.dscp, control=transport.control_dscp),
-            pipeline_ns=transport.pipeline_ns,
+            list(self._site.endpoints.values()),
+            Hosts(make=self._simulated.host, port=self._simulated.port, marking=marking),
+            pipeline_ns=self._transport.pipeline_ns,
             seed=self._traffic.seed,
         )
         self._site.network = fabric.network
         for program in self._programs.values():
-            for address, nic in program.nics.items():
+            for address, completions in program.completions.items():
                 host = fabric.network.nics[address]
-                host.completions, host.on_completions = nic.endpoint.completions, program.act
+                host.completions, host.on_completions = completions, program.act
         return fabric
 
     def _sampler(self, fabric: SimulatedFabric, observation: Observation) -> QueueSampler | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from testbed.agent.sockets import Marking
 from testbed.datapath.abi import CURVE_BINS, CURVE_BINS_TO_KMAX
 from testbed.model import BalancingMode, MarkAt
 from testbed.plan.operations import PLAIN_QUEUE_PACKETS, BufferPlan, ClassPlan, InstallPort, PortPlan, PortProfile
 from testbed.plan.sysctls import hash_seed
 from testbed.scenario.ideals.fabric_graph import fabric_graph
 from testbed.scenario.run.lab import LiveLab
-from testbed.scenario.simulated.endpoints import FepHost
 from testbed.scenario.simulated.lab import PAUSE_REACTION_NS
 from testbed.scenario.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES
 from testbed.transport.simulation.fabric import (
@@ -19,6 +19,7 @@ from testbed.transport.simulation.fabric import (
     ClassSettings,
     FabricNetwork,
     FabricPortSettings,
+    NicHost,
     SharedBuffer,
     SwitchSettings,
 )
@@ -37,14 +38,6 @@ BALANCINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Marking:
-    """The DSCP of data (first or again) and of control packets."""
-
-    data: int
-    control: int
-
-
 @dataclass(slots=True, kw_only=True)
 class SimulatedFabric:
     """The network, and the buffer of each switch by its node's name. Lines are named after the port that sends."""
@@ -53,17 +46,29 @@ class SimulatedFabric:
     buffers: dict[str, SharedBuffer] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hosts:
+    """This is what all hosts of a run have in common, besides the fabric."""
+
+    make: type[NicHost]
+    port: int
+    """The UDP port of their transport."""
+    marking: Marking
+
+
 def build_fabric(
-    lab: LiveLab, endpoints: Sequence[Endpoint], marking: Marking, *, pipeline_ns: int, seed: int
+    lab: LiveLab, endpoints: Sequence[Endpoint], hosts: Hosts, *, pipeline_ns: int, seed: int
 ) -> SimulatedFabric:
     """Build the network between these endpoints, each of which has the address of a NIC of the lab.
 
     `pipeline_ns` is what NICs and switches add to every path, each way; it is added behind all queues, as an emulated
     lab's endpoints do.
     """
-    network = FabricNetwork(endpoints, seed=seed, overhead_bytes=OVERHEAD_BYTES, host=FepHost)
+    network = FabricNetwork(
+        endpoints, seed=seed, overhead_bytes=OVERHEAD_BYTES, destination_port=hosts.port, host=hosts.make
+    )
     fabric = SimulatedFabric(network=network)
-    _Builder(lab, fabric, marking, pipeline_ns).build()
+    _Builder(lab, fabric, hosts.marking, pipeline_ns).build()
     return fabric
 
 
@@ -163,11 +168,12 @@ class _PortClasses:
         return self._made[install.profile]
 
     def _of_profile(self, profile: PortProfile) -> FabricPortSettings:
-        data = profile.class_of_dscp[self._marking.data]
-        control = profile.class_of_dscp[self._marking.control]
+        marking, class_of = self._marking, profile.class_of_dscp
+        sent = (marking.data, marking.retransmission, marking.control, marking.notification)
+        data, again, control, notification = (class_of[dscp] for dscp in sent)
         return FabricPortSettings(
             classes=tuple(_class_settings(item, switch=profile.switch) for item in profile.classes),
-            priority_of=(data, data, control, profile.trimmed_class),
+            priority_of=(data, again, control, notification, profile.trimmed_class),
             trimming=profile.trimming,
             trim_bytes=TRIMMED_PAYLOAD_BYTES,
             curve_bins=CURVE_BINS,
@@ -178,7 +184,7 @@ class _PortClasses:
 def _plain(port: PortPlan) -> FabricPortSettings:
     """The one queue of a port without QoS; its bound is in packets, of which full ones matter."""
     limit = PLAIN_QUEUE_PACKETS * (port.mtu_bytes + ETHERNET_BYTES)
-    return FabricPortSettings(classes=(ClassSettings(priority=0, limit_bytes=limit),), priority_of=(0, 0, 0, 0))
+    return FabricPortSettings(classes=(ClassSettings(priority=0, limit_bytes=limit),), priority_of=(0, 0, 0, 0, 0))
 
 
 def _class_settings(item: ClassPlan, *, switch: bool) -> ClassSettings:

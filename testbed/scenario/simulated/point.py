@@ -18,7 +18,6 @@ from testbed.scenario.simulated.lab import planned_lab
 from testbed.scenario.sweep.outlook import PlannedLab
 from testbed.scenario.sweep.points import Point
 from testbed.scenario.transports.registry import transport_on
-from testbed.scenario.transports.uet import Uet
 from testbed.scenario.trust.pauses import check_lossless
 from testbed.scenario.trust.ports import check_balance
 
@@ -53,7 +52,6 @@ class SimulatedPoint:
         """Do the run of this number, from 1. `on_progress` as of `execute`."""
         scenario, traffic = self.point.scenario, self.traffic[index - 1]
         transport = transport_on(self.lab, scenario.transport)
-        assert isinstance(transport, Uet)
         limit_s = scenario.workload.time_limit.seconds
         done = execute(self.lab, transport, traffic, limit_s=limit_s, on_progress=on_progress, faults=scenario.faults)
         measured = MeasuredTraffic(

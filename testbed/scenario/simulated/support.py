@@ -7,9 +7,9 @@ from testbed.model import Lab
 from testbed.model.markers import MARKERS
 from testbed.model.scenario import Scenario
 from testbed.scenario.simulated.faults import INSTEAD, check_fault
+from testbed.scenario.simulated.transport_registry import simulated_names
 from testbed.scenario.sweep.points import Point
 from testbed.scenario.sweep.prepared import Sweep
-from testbed.scenario.transports.registry import transport_class
 
 
 def check_supported(sweep: Sweep) -> None:
@@ -21,10 +21,13 @@ def check_supported(sweep: Sweep) -> None:
 
 def _check_scenario(point: Point) -> None:
     scenario: Scenario = point.scenario
-    if not transport_class(scenario.transport.kind).can_be_simulated:
-        hint = "transport: {kind: uet}, or " if not point.values else "--only kind=uet where the matrix has it, or "
+    kind, able = scenario.transport.kind.value, simulated_names()
+    if kind not in able:
+        hint = "--only kind={} where the matrix has it, or " if point.values else "transport: {{kind: {}}}, or "
         raise _refusal(
-            point, f"--backend simulation carries UET alone, and not {scenario.transport.kind}", hint=hint + INSTEAD
+            point,
+            f"--backend simulation carries {' and '.join(able)}, and not {kind}",
+            hint=hint.format(able[-1]) + INSTEAD,
         )
     if scenario.by_programs:
         raise _refusal(

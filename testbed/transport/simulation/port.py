@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mypy_extensions import i64
 
 CONTROL: Final = int(Priority.CONTROL)
+"""It and what is above it, notifications, ride in the high class."""
 RETRANSMISSION: Final = int(Priority.RETRANSMISSION)
 
 
@@ -218,7 +219,7 @@ class Port(Actor):
         settings = self.settings
         size = frame.wire_bytes
         before = self.low_bytes + self.medium_bytes + self.high_bytes
-        if frame.priority == CONTROL:
+        if frame.priority >= CONTROL:
             if self.high_bytes + size > settings.high_capacity_bytes:
                 self.dropped_high += 1
                 return False

@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from testbed.agent.sockets import Marking, SocketConfig
+from testbed.transport.roce.config import RoceConfig
+from testbed.transport.roce.rnic import Rnic
 from testbed.worker.errors import ProgramError
+from testbed.worker.hosting import AgentHosting
 from testbed.worker.json_values import LONGEST_DELAY_NS, Json, read_delays, read_object, read_whole
 from testbed.worker.poll_loop import WatchingLoop
 from testbed.worker.program import Program, Settings
@@ -45,12 +49,31 @@ class RoceSettings(Settings):
     domain: int = 0
     """The protection domain of the run."""
 
+    @property
+    def marking(self) -> Marking:
+        """Return how its datagrams are marked."""
+        return Marking(
+            data=self.dscp, retransmission=self.dscp, control=self.ack_dscp, notification=self.notification_dscp
+        )
+
 
 def _make_traffic(
     program: Program, loop: WatchingLoop, buffers: CollectiveBuffers | None, listener: Listener
 ) -> RoceTraffic:
-    assert isinstance(program.transport, RoceSettings)
-    return RoceTraffic(program, program.transport, loop, buffers, listener)
+    settings = program.transport
+    assert isinstance(settings, RoceSettings)
+    hosting = AgentHosting(program, loop, settings.tick_ns)
+
+    def open_rnic(address: str, config: RoceConfig) -> Rnic:
+        return hosting.agent.open_rnic(
+            address,
+            config,
+            sockets=SocketConfig(marking=settings.marking),
+            delay_ns=settings.delays_ns.get(address, 0),
+            paced=True,
+        )
+
+    return RoceTraffic(program, settings, hosting, open_rnic, buffers, listener)
 
 
 def _decode(values: dict[str, Json]) -> RoceSettings:

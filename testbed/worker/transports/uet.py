@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from testbed.agent.sockets import Marking, SocketConfig
+from testbed.transport.uet.config import UetConfig
+from testbed.transport.uet.fep import Fep
 from testbed.worker.errors import ProgramError
+from testbed.worker.hosting import AgentHosting
 from testbed.worker.json_values import LONGEST_DELAY_NS, Json, read_delays, read_object, read_text, read_whole
 from testbed.worker.poll_loop import WatchingLoop
 from testbed.worker.program import Program, Settings
@@ -15,6 +19,7 @@ from testbed.worker.transport_registry import WorkerTransport
 from testbed.worker.uet_traffic import UetTraffic
 
 if TYPE_CHECKING:
+    from testbed.transport.uet.security.tss import SecureDomain
     from testbed.worker.buffers import CollectiveBuffers
 
 
@@ -35,12 +40,30 @@ class UetSettings(Settings):
     security_key: str = ""
     """Of TSS, hexadecimal; "": none."""
 
+    @property
+    def marking(self) -> Marking:
+        """Return how its datagrams are marked."""
+        return Marking(data=self.dscp, retransmission=self.dscp, control=self.control_dscp)
+
 
 def _make_traffic(
     program: Program, loop: WatchingLoop, buffers: CollectiveBuffers | None, listener: Listener
 ) -> UetTraffic:
-    assert isinstance(program.transport, UetSettings)
-    return UetTraffic(program, program.transport, loop, buffers, listener)
+    settings = program.transport
+    assert isinstance(settings, UetSettings)
+    hosting = AgentHosting(program, loop, settings.tick_ns)
+
+    def open_fep(address: str, config: UetConfig, security: SecureDomain | None) -> Fep:
+        return hosting.agent.open(
+            address,
+            config,
+            sockets=SocketConfig(marking=settings.marking),
+            delay_ns=settings.delays_ns.get(address, 0),
+            paced=True,
+            security=security,
+        )
+
+    return UetTraffic(program, settings, hosting, open_fep, buffers, listener)
 
 
 def _decode(values: dict[str, Json]) -> UetSettings:

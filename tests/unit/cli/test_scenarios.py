@@ -210,6 +210,6 @@ def test_all_scenarios_are_looked_at_before_the_first_is_simulated(
 ) -> None:
     other = tmp_path / "other.yml"
     other.write_text(SWEEP.replace("kind: uet", "kind: tcp"))
-    with pytest.raises(TestbedError, match="carries UET alone"):
+    with pytest.raises(TestbedError, match="carries roce and uet, and not tcp"):
         run([sweep, other], backend="simulation", results=tmp_path / "results")
     assert not (tmp_path / "results").exists() and not capsys.readouterr().out

@@ -19,7 +19,7 @@ from testbed.transport.simulation.link import Line, LinkSettings
 from testbed.transport.simulation.network import Network
 
 UET_PORT: Final = 4793
-"""The UDP port that endpoints listen on (UE Specification 1.0, section 3.5.3), which switches hash."""
+"""The UDP port of UET (UE Specification 1.0, section 3.5.3), which switches hash where nothing else is said."""
 
 
 class FabricNetwork(Network):

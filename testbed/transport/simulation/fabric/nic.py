@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 new_tuple: Final[Callable[..., Any]] = tuple.__new__
 AHEAD_PACKETS: Final = 8
-"""Packets that wait in a NIC whose class is paused, before its endpoint is asked for no more."""
+"""Packets that wait in a NIC whose class is paused, before its endpoint is asked for no more but what is urgent: that
+may ride in a class which is not."""
 
 
 def ignore_endings() -> None:
@@ -90,10 +91,14 @@ class NicHost(Host):
     def _transmit(self, now: int) -> list[Outgoing]:
         return self.endpoint.transmit(now, 1)
 
+    def _urgent(self) -> int:
+        """Return how many answers an endpoint has that go before all else, if it knows such."""
+        return 0
+
     def _pull(self, now: i64) -> None:
         port = self.port
         assert port is not None
-        while not port.draining and port.free <= now and port.waiting < AHEAD_PACKETS:
+        while not port.draining and port.free <= now and (port.waiting < AHEAD_PACKETS or self._urgent()):
             batch = self._transmit(now)
             if not batch:
                 return

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from testbed.transport.simulation.fabric.switch import HeldAccount, InputPort, SharedBuffer
 
 CONTROL: Final = 2
-TRIMMED: Final = 3
+NOTIFICATION: Final = 3
+TRIMMED: Final = 4
 """Of `PacketKind`, as numbers that a compiler knows."""
 ADMIT: Final = 0
 DROP_TAIL: Final = 1
@@ -244,7 +245,7 @@ class OutputPort(Actor):
             queue.drops_packets[verdict] += 1
             queue.drops_bytes[verdict] += size
             return
-        ect = frame.kind != CONTROL
+        ect = not CONTROL <= frame.kind <= NOTIFICATION
         frame.curve_bin = -1
         if queue.ecn and not self._mark_arrival(queue, frame, size, ect):
             return

@@ -14,12 +14,13 @@ UNLIMITED: Final = 1 << 61
 
 
 class PacketKind(IntEnum):
-    """What a switch sees of a datagram: the first three are the transport's `Priority`."""
+    """What a switch sees of a datagram: all but the last are the transport's `Priority`."""
 
     DATA = 0
     RETRANSMISSION = 1
     CONTROL = 2
-    TRIMMED = 3
+    NOTIFICATION = 3
+    TRIMMED = 4
 
 
 class Balancing(IntEnum):
@@ -76,7 +77,7 @@ class FabricPortSettings:
     """
 
     classes: tuple[ClassSettings, ...]
-    priority_of: tuple[int, int, int, int]
+    priority_of: tuple[int, int, int, int, int]
     trimming: bool = False
     trim_bytes: int = 36
     curve_bins: int = 24

@@ -130,7 +130,7 @@ FAULT = f"faults: [{{at: 1ms, link: '{HOST_LINK}', down: true}}]"
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("kind: uet, cc: nscc", "kind: tcp", "carries UET alone, and not tcp"),
+        ("kind: uet, cc: nscc", "kind: tcp", "carries roce and uet, and not tcp"),
         ("repeat:", f"{FAULT}\nrepeat:", "knows the fault link-set alone, and this scenario has link-down"),
         (
             "spines: 2,",

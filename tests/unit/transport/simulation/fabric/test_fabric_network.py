@@ -31,7 +31,7 @@ FAST = LinkSettings(rate_bps=10 * GBPS, delay_ns=1000)
 
 def port(**data: int | bool) -> FabricPortSettings:
     classes = (ClassSettings(priority=DATA, **data), ClassSettings(priority=CONTROL, strict=True))  # type: ignore[arg-type]
-    return FabricPortSettings(classes=classes, priority_of=(DATA, DATA, CONTROL, CONTROL))
+    return FabricPortSettings(classes=classes, priority_of=(DATA, DATA, CONTROL, CONTROL, CONTROL))
 
 
 class Talker:

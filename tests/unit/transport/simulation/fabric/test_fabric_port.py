@@ -31,7 +31,7 @@ CLASSES = (
     ClassSettings(priority=DATA, quantum_bytes=3 * WIRE),
     ClassSettings(priority=CONTROL, strict=True),
 )
-PLAIN = FabricPortSettings(classes=CLASSES, priority_of=(DATA, BULK, CONTROL, CONTROL))
+PLAIN = FabricPortSettings(classes=CLASSES, priority_of=(DATA, BULK, CONTROL, CONTROL, CONTROL))
 
 
 def with_data(settings: FabricPortSettings = PLAIN, **changes: Any) -> FabricPortSettings:
@@ -142,13 +142,14 @@ def test_between_the_thresholds_chance_decides_by_the_probability_of_the_curve()
     assert 0.22 < marked / 4000 < 0.28
 
 
-def test_control_packets_are_not_marked_and_may_be_dropped_instead() -> None:
+@pytest.mark.parametrize("kind", [PacketKind.CONTROL, PacketKind.NOTIFICATION])
+def test_control_packets_are_not_marked_and_may_be_dropped_instead(kind: PacketKind) -> None:
     classes = tuple(
         replace(item, kmin_bytes=0, kmax_bytes=0, drop_non_ect=True) if item.priority == CONTROL else item
         for item in CLASSES
     )
     bench = Bench(replace(PLAIN, classes=classes))
-    frames = bench.offer(PacketKind.CONTROL, count=3)
+    frames = bench.offer(kind, count=3)
     assert bench.drain() == frames[:2] and not any(frame.ce for frame in frames)
     assert bench.port.queue_of(CONTROL).wred_packets == 1
 
@@ -207,7 +208,7 @@ def test_an_input_port_asks_for_a_pause_above_xoff_and_for_its_end_at_xon() -> N
         (lambda: ClassSettings(priority=8), "from 0 to 7"),
         (lambda: ClassSettings(priority=1, quantum_bytes=0), "never have its turn"),
         (lambda: replace(PLAIN, classes=(*CLASSES, CLASSES[0])), "the same priority"),
-        (lambda: replace(PLAIN, priority_of=(DATA, DATA, 7, 7)), "no class of the port has"),
+        (lambda: replace(PLAIN, priority_of=(DATA, DATA, 7, 7, 7)), "no class of the port has"),
     ],
 )
 def test_settings_that_make_no_port(settings: Any, message: str) -> None:
