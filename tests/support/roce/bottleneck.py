@@ -5,7 +5,6 @@ What a test looks at is sampled: the queue of that port, and what every reaction
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -129,8 +128,8 @@ class Measured:
     queue_bytes: Floats
     rates_bps: Floats
     """A column for each flow."""
-    acked_bytes: list[list[int]]
-    """Of each flow, at each time."""
+    alphas: Floats
+    acked_bytes: Floats
     network: FabricNetwork
     qps: list[QueuePair]
 
@@ -141,7 +140,8 @@ class Measured:
             times_s=self.times_s[late],
             queue_bytes=self.queue_bytes[late],
             rates_bps=self.rates_bps[late],
-            acked_bytes=[row for row, kept in zip(self.acked_bytes, late, strict=True) if kept],
+            alphas=self.alphas[late],
+            acked_bytes=self.acked_bytes[late],
             network=self.network,
             qps=self.qps,
         )
@@ -149,7 +149,7 @@ class Measured:
     @property
     def jain(self) -> float:
         """Jain's index of what was acknowledged of each flow."""
-        moved = np.array(self.acked_bytes[-1], dtype=float) - np.array(self.acked_bytes[0], dtype=float)
+        moved = self.acked_bytes[-1] - self.acked_bytes[0]
         return float(moved.sum() ** 2 / (len(moved) * (moved**2).sum()))
 
     @property
@@ -173,6 +173,7 @@ class _Sampler:
         self._times: list[int] = []
         self._depths: list[int] = []
         self._rates: list[list[float]] = []
+        self._alphas: list[list[float]] = []
         self._acked: list[list[int]] = []
         network.at(0, self._take)
 
@@ -181,17 +182,19 @@ class _Sampler:
             qp.control.update(now)
         self._times.append(now)
         self._depths.append(self._queue.bytes)
-        self._rates.append([qp.control.rate_bps for qp in self._qps])
+        controls = [qp.control for qp in self._qps]
+        self._rates.append([control.rate_bps for control in controls])
+        self._alphas.append([control.alpha for control in controls if isinstance(control, Dcqcn)])
         self._acked.append([qp.requester.acked_bytes for qp in self._qps])
-        take: Callable[[int], None] = self._take
-        self._network.at(now + SAMPLE_NS, take)
+        self._network.at(now + SAMPLE_NS, self._take)
 
     def measured(self) -> Measured:
         return Measured(
             times_s=np.array(self._times, dtype=np.float64) / 1e9,
             queue_bytes=np.array(self._depths, dtype=np.float64),
             rates_bps=np.array(self._rates, dtype=np.float64),
-            acked_bytes=self._acked,
+            alphas=np.array(self._alphas, dtype=np.float64),
+            acked_bytes=np.array(self._acked, dtype=np.float64),
             network=self._network,
             qps=self._qps,
         )
