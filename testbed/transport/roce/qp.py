@@ -155,6 +155,11 @@ class QueuePair:
             return
         elif state is QpState.RESET:
             self._flush(None, WorkStatus.FLUSHED, "", now)
+            self.limiter.next_at = 0.0
+        elif state is QpState.SQE:
+            if self.service is Service.RC:
+                raise UsageError(f"queue pair {self.number:#08x} is RC: its errors take it to ERR, not to SQE")
+            self._flush_requests(None, WorkStatus.FLUSHED, "", now)
         self._enter(state)
         self.wake()
 
@@ -174,11 +179,14 @@ class QueuePair:
         self.count("failed")
         self._flush(failed, status, error, now)
 
-    def _flush(self, failed: WorkRequest | None, status: WorkStatus, error: str, now: int) -> None:
+    def _flush_requests(self, failed: WorkRequest | None, status: WorkStatus, error: str, now: int) -> None:
         self.requester.flush(failed, status, error, now)
-        self.responder.flush()
         if self.datagrams is not None:
             self.datagrams.flush(now)
+
+    def _flush(self, failed: WorkRequest | None, status: WorkStatus, error: str, now: int) -> None:
+        self._flush_requests(failed, status, error, now)
+        self.responder.flush()
         receives = self._receives
         self._receives = None
         while receives:
@@ -284,7 +292,7 @@ class QueuePair:
             raise UsageError(f"{what} needs a reliable connection, this queue pair is {self.service.name}")
 
     def _post(self, request: WorkRequest, fence: bool, now: int) -> WorkRequest:
-        if self.state is QpState.ERR:
+        if self.state is QpState.ERR or self.state is QpState.SQE:
             self.complete(request, WorkStatus.FLUSHED, "", now)
             return request
         if self.state not in (QpState.RTS, QpState.SQD):
@@ -428,7 +436,7 @@ class QueuePair:
         control.update(now)
         if limiter.waiting:
             limiter.go_on(now, self.mtu + _HEADER_BYTES, control.rate_bps)
-        if datagrams is not None and datagrams.posted:
+        if datagrams is not None and self._has_datagram:
             return datagrams.next_packet(now)
         if self.responder.has_response:
             return self.responder.next_packet(now)
@@ -439,7 +447,7 @@ class QueuePair:
 
     @property
     def _has_datagram(self) -> bool:
-        return self.datagrams is not None and self.datagrams.posted > 0
+        return self.datagrams is not None and self.datagrams.posted > 0 and self.state is not QpState.SQD
 
     def data_datagram(
         self,
@@ -458,7 +466,11 @@ class QueuePair:
         remote = remote or self.remote_ip
         size = _BELOW_BYTES + len(header) + len(payload) + padding
         control = self.control
-        self.limiter.on_send(now, size, control.rate_bps)
+        rate_bps = control.rate_bps
+        if rate_bps < self._rnic.unlimited_bps:
+            self.limiter.on_send(now, size, rate_bps)
+        else:
+            self.limiter.next_at = now
         control.on_send(now, size)
         entropy = self.entropy
         body = seal(self._rnic.address, remote, entropy, header, payload, padding)

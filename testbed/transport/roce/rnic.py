@@ -8,6 +8,7 @@ and annex A17 (RoCEv2).
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter, deque
 from collections.abc import Sequence
 from random import Random
@@ -75,6 +76,8 @@ class Rnic:
         self.config: Final[RoceConfig] = config
         self.counters: Counter[str] = Counter()
         """What happened, by name: `timeout`, `duplicate`, `malformed`, `cnp-sent`, ..."""
+        self.unlimited_bps: float = math.inf
+        """A queue pair of this rate needs no rate limiter, since the line of its NIC keeps to it."""
         self.regions: Final[RegionTable] = RegionTable(random)
         self._random = random
         self._now = now

@@ -157,6 +157,15 @@ def test_who_was_not_asked_for_long_makes_up_for_so_much_and_no_more() -> None:
     assert MOST_LATE_PACKETS <= len(burst) <= MOST_LATE_PACKETS + BURST_PACKETS
 
 
+def test_behind_a_line_that_keeps_the_rate_only_lower_rates_are_limited() -> None:
+    rnic, here = sender(10**9)
+    rnic.unlimited_bps = 10**9
+    assert [len(rnic.transmit(SECOND_NS, limit)) for limit in (64, 40)] == [64, 40]  # what its NIC asks for
+    here.control.rate_bps = 1e8
+    sent = sent_by(rnic, 2 * SECOND_NS, 3 * SECOND_NS, 1_000_000)
+    assert sum(size for _, size in sent) * 8 == pytest.approx(1e8, rel=0.01)
+
+
 def test_who_had_nothing_to_send_saves_up_a_small_burst() -> None:
     pair = RnicPair(RoceConfig(link_rate_bps=10**9))
     here, _ = pair.connect()
