@@ -173,6 +173,27 @@ def test_who_had_nothing_to_send_saves_up_a_small_burst() -> None:
     assert len(sent_by(pair.first, SECOND_NS, SECOND_NS + 1, 1)) == BURST_PACKETS + 1
 
 
+def test_at_a_rate_of_a_packet_in_many_timeouts_nothing_fails() -> None:
+    pair = RnicPair(RoceConfig(mtu=4096, timeout=4, retry_count=2))
+    here, _ = pair.connect()
+    region = pair.second.register(bytearray(1 << 16), ALL_ACCESS)
+    here.control.rate_bps = 1e6
+    request = here.write(bytes(1 << 15), RemoteBuffer(region.base, region.rkey), 0)
+    pair.run(lambda: ended(request))
+    assert request.ok
+
+
+def test_a_slow_sender_asks_before_the_peer_has_been_silent_for_too_long() -> None:
+    pair = RnicPair(RoceConfig(mtu=4096, timeout=14))
+    here, _ = pair.connect()
+    region = pair.second.register(bytearray(1 << 17), ALL_ACCESS)
+    here.control.rate_bps = 5e6  # ten packets in a timeout
+    request = here.write(bytes(1 << 17), RemoteBuffer(region.base, region.rkey), 0)
+    pair.run(lambda: ended(request))
+    assert request.ok
+    assert pair.first.counters["timeout"] == pair.first.counters["retransmitted"] == 0
+
+
 # --- the order of answers ---------------------------------------------------------------------------------
 
 
