@@ -545,7 +545,7 @@ class Requester:
         if self.recovery.sequence() <= self.una and qp.limiter.next_at > now:
             self._deadline = (
                 now + qp.timeout_ns
-            )  # what is to be sent again waits for its rate: nobody can have answered
+            )  # what is to be sent again waits for its rate
             return
         if self._retries_left == 0:
             qp.fail(self._head, WorkStatus.RETRY_EXCEEDED, "the peer does not answer", now)
