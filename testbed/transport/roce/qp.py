@@ -446,6 +446,11 @@ class QueuePair:
         return datagram
 
     @property
+    def next_is_short(self) -> bool:
+        """Tell whether what it would send next is a message of a few bytes."""
+        return not self.responder.has_response and self.requester.next_is_short
+
+    @property
     def _has_datagram(self) -> bool:
         return self.datagrams is not None and self.datagrams.posted > 0 and self.state is not QpState.SQD
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 INFINITE_RETRIES: Final = 7
 """Of RNR NAKs: the requester never gives up (section 9.7.5.2.8)."""
 PSN_HALF: Final = 1 << 23
+_SHORT_BYTES: Final = 256
 _PSN_MASK: Final = 0xFF_FFFF
 _REFUSALS: Final[dict[int, WorkStatus]] = {
     int(NakCode.INVALID_REQUEST): WorkStatus.REMOTE_INVALID_REQUEST,
@@ -172,6 +173,17 @@ class Requester:
             if self._reads and (request.fence or (request.has_response and self._reads >= qp.config.most_reads)):
                 return None
         return request
+
+    @property
+    def next_is_short(self) -> bool:
+        """Tell whether the next packet is a whole message of a few bytes, sent for the first time."""
+        request = self._cursor
+        return (
+            request is not None
+            and request.first == self.recovery.top == self.recovery.sequence()
+            and len(request.data) <= _SHORT_BYTES
+            and not request.has_response
+        )
 
     def next_packet(self, now: int) -> Outgoing | None:
         """The next packet; None: there is none that may be sent."""
@@ -543,9 +555,7 @@ class Requester:
             return
         qp = self._qp
         if self.recovery.sequence() <= self.una and qp.limiter.next_at > now:
-            self._deadline = (
-                now + qp.timeout_ns
-            )  # what is to be sent again waits for its rate
+            self._deadline = now + qp.timeout_ns  # what is to be sent again waits for its rate
             return
         if self._retries_left == 0:
             qp.fail(self._head, WorkStatus.RETRY_EXCEEDED, "the peer does not answer", now)

@@ -282,10 +282,18 @@ class Rnic:
         return len(self._control)
 
     def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
-        """Return what is to be sent now, at most `limit` datagrams; fewer: nothing more for the time being."""
+        """Return what is to be sent now, at most `limit` datagrams; answers first, then queue pairs in turn.
+
+        One short message goes before the answers: somebody waits for it, and nobody for them so urgently as to notice a
+        single small packet. Fewer than `limit`: there is nothing more for the time being.
+        """
         self._now = now
         sent: list[Outgoing] = []
         control = self._control
+        if control and self._ready and limit > 1 and self._ready[0].next_is_short:
+            short = self._ready[0].pull(now)
+            if short is not None:
+                sent.append(short)
         while control and len(sent) < limit:
             sent.append(control.popleft())
         ready = self._ready

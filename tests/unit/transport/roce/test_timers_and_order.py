@@ -253,6 +253,20 @@ def test_packets_behind_one_that_met_no_receive_are_no_sequence_error() -> None:
     assert request.ok
 
 
+def test_one_short_message_goes_before_the_answers() -> None:
+    pair = RnicPair()
+    here, there = pair.connect()
+    now = SECOND_NS
+    region = pair.second.register(bytearray(64), ALL_ACCESS)
+    here.write(b"ping", RemoteBuffer(region.base, region.rkey), now)
+    [ping] = pair.first.transmit(now)
+    pair.second.receive([Incoming(FIRST, ping.entropy, ping.to_bytes())], now)
+    for _ in range(2):
+        there.write(b"pong", RemoteBuffer(0, 1), now)
+    sent = [opcode_of(datagram) for datagram in pair.second.transmit(now)]
+    assert sent == [Opcode.RC_WRITE_ONLY, Opcode.RC_ACKNOWLEDGE, Opcode.RC_WRITE_ONLY]
+
+
 # --- windows ----------------------------------------------------------------------------------------------
 
 
