@@ -72,6 +72,50 @@ def test_in_sqd_what_has_begun_ends_and_nothing_else_begins() -> None:
     assert first.ok and second.ok
 
 
+def test_in_sqd_datagrams_wait() -> None:
+    pair = RnicPair()
+    here = pair.first.create_qp(Service.UD)
+    here.open_datagrams(QKEY)
+    here.modify(QpState.SQD)
+    here.send_to((SECOND, 17, QKEY), b"later", 0)
+    assert pair.first.transmit(0) == []
+    here.modify(QpState.RTS)
+    assert len(pair.first.transmit(0)) == 1
+
+
+@pytest.mark.parametrize("service", [Service.UC, Service.UD])
+def test_in_sqe_requests_are_flushed_and_receives_stay(service: Service) -> None:
+    pair = RnicPair()
+    here = pair.first.create_qp(service)
+
+    def post() -> WorkRequest:
+        if service is Service.UD:
+            return here.send_to((SECOND, 17, QKEY), b"x", 0)
+        return here.send(b"x", 0)
+
+    if service is Service.UD:
+        here.open_datagrams(QKEY)
+    else:
+        here.connect(SECOND, 17)
+    receive = here.receive(bytearray(8), 0)
+    before = post()
+    here.modify(QpState.SQE)
+    after = post()
+    assert (before.status, after.status, receive.status) == (WorkStatus.FLUSHED, WorkStatus.FLUSHED, None)
+    assert pair.first.transmit(0) == []
+    here.modify(QpState.RTS)
+    again = post()
+    assert len(pair.first.transmit(0)) == 1
+    assert again.ok
+
+
+def test_a_reliable_connection_has_no_sqe() -> None:
+    here, _ = RnicPair().connect()
+    with pytest.raises(UsageError, match="is RC: its errors take it to ERR"):
+        here.modify(QpState.SQE)
+    assert here.state is QpState.RTS
+
+
 def test_an_error_flushes_everything_posted_before_and_after() -> None:
     pair = RnicPair()
     here, _ = pair.connect()
