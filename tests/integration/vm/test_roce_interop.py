@@ -83,6 +83,14 @@ def test_the_same_over_ipv6(fabric: LabVm) -> None:
     assert found["messages"] == MESSAGES
 
 
+def test_unreliable_services_both_ways(fabric: LabVm) -> None:
+    found = run(fabric, "ri-h2", IPV4, "unreliable")
+    assert_clean(found)
+    assert found["messages"] == 2 * 4 * 10 + 2 * 4, (
+        "four operations of ten sizes over UC, and four datagrams, both ways"
+    )
+
+
 def test_a_loss_of_one_per_cent(fabric: LabVm) -> None:
     with impaired(fabric, "loss", "1%") as netem:
         found = run(fabric, "ri-h2", IPV4, "impaired", 3)
