@@ -24,7 +24,6 @@ from testbed.transport.roce.requester import Requester
 from testbed.transport.roce.responder import Responder
 from testbed.transport.roce.states import QpState, may_step
 from testbed.transport.roce.work import (
-    ATOMIC_BYTES,
     Buffer,
     CompletionQueue,
     ReceiveRequest,
@@ -32,6 +31,12 @@ from testbed.transport.roce.work import (
     WorkRequest,
     WorkStatus,
     byte_view,
+    compare_swap_request,
+    fetch_add_request,
+    read_request,
+    send_request,
+    writable_view,
+    write_request,
 )
 
 if TYPE_CHECKING:
@@ -85,6 +90,8 @@ class QueuePair:
         self._receives: deque[ReceiveRequest] | None = None
         self._notified_at: int = -1
         """When the last CNP was sent to the peer; -1: never."""
+        self._notify_next: tuple[str, int] | None = None
+        """Whom to tell when the interval since then is over: address and QPN."""
         self.control: CongestionControl = make_control(self.config.cc, self.config.flow_settings())
         self.requester: Requester = Requester(self, 0, service is Service.RC)
         self.responder: Responder = Responder(self, 0, service is Service.RC)
@@ -150,6 +157,7 @@ class QueuePair:
             self.responder = Responder(self, receive_psn, self.service is Service.RC)
         elif state is QpState.RTS and send_psn is not None and self.state is QpState.RTR:
             self.requester = Requester(self, send_psn, self.service is Service.RC)
+            self.unacked_bytes = 0
         elif state is QpState.ERR:
             self.fail(None, WorkStatus.FLUSHED, "its user has taken it to ERR", now)
             return
@@ -175,6 +183,7 @@ class QueuePair:
         self._flush(failed, status, error, now)
 
     def _flush(self, failed: WorkRequest | None, status: WorkStatus, error: str, now: int) -> None:
+        self._notify_next = None
         self.requester.flush(failed, status, error, now)
         self.responder.flush()
         if self.datagrams is not None:
@@ -206,11 +215,7 @@ class QueuePair:
         """
         if self.datagrams is not None:
             raise UsageError("a datagram needs an address: send_to")
-        if immediate is not None and invalidate is not None:
-            raise UsageError("a SEND has immediate data or an rkey to invalidate, not both")
-        request = WorkRequest(Operation.SEND, byte_view(data), None, context)
-        request.immediate = immediate
-        request.invalidate = invalidate
+        request = send_request(data, immediate=immediate, invalidate=invalidate, context=context)
         return self._post(request, fence, now)
 
     def send_to(
@@ -243,16 +248,14 @@ class QueuePair:
         context: object = None,
     ) -> WorkRequest:
         """Write into the memory of the peer; with `immediate` (32 bits) one of its receives ends, too."""
-        request = WorkRequest(Operation.WRITE, byte_view(data), remote, context)
-        request.immediate = immediate
-        return self._post(request, fence, now)
+        return self._post(write_request(data, remote, immediate=immediate, context=context), fence, now)
 
     def read(
         self, into: Buffer, remote: RemoteBuffer, now: int, *, fence: bool = False, context: object = None
     ) -> WorkRequest:
         """Read from the memory of the peer."""
         self._need_answers("READ")
-        return self._post(WorkRequest(Operation.READ_REQUEST, _writable(into), remote, context), fence, now)
+        return self._post(read_request(into, remote, context=context), fence, now)
 
     def compare_swap(
         self,
@@ -266,18 +269,14 @@ class QueuePair:
     ) -> WorkRequest:
         """Write the second value to eight bytes of the peer's if they are the first; what they were goes to `into`."""
         self._need_answers("COMPARE_SWAP")
-        request = WorkRequest(Operation.COMPARE_SWAP, _atomic_view(into), remote, context)
-        request.compare, request.swap_or_add = values
-        return self._post(request, fence, now)
+        return self._post(compare_swap_request(into, remote, values, context=context), fence, now)
 
     def fetch_add(
         self, into: Buffer, remote: RemoteBuffer, add: int, now: int, *, fence: bool = False, context: object = None
     ) -> WorkRequest:
         """Add to eight bytes of the peer's; what they were goes to `into`."""
         self._need_answers("FETCH_ADD")
-        request = WorkRequest(Operation.FETCH_ADD, _atomic_view(into), remote, context)
-        request.swap_or_add = add
-        return self._post(request, fence, now)
+        return self._post(fetch_add_request(into, remote, add, context=context), fence, now)
 
     def _need_answers(self, what: str) -> None:
         if self.service is not Service.RC:
@@ -303,7 +302,7 @@ class QueuePair:
 
     def receive(self, buffer: Buffer, now: int, *, context: object = None) -> ReceiveRequest:
         """Post room for a message. Raises `UsageError`."""
-        request = ReceiveRequest(_writable(buffer), context)
+        request = ReceiveRequest(writable_view(buffer), context)
         if self.state is QpState.RESET:
             raise UsageError(f"queue pair {self.number:#08x} is {self.state}: it takes no receives")
         if self.state is QpState.ERR:
@@ -319,12 +318,27 @@ class QueuePair:
     # --- what arrives -------------------------------------------------------------------------------------
 
     def on_marked(self, remote: str, qpn: int, now: int) -> None:
-        """A packet of a peer's data has arrived with a mark of congestion: tell that peer, not too often."""
+        """A packet of a peer's data has arrived with a mark of congestion: tell that peer, not too often.
+
+        At once, if it was not told for an interval; else once at the end of the interval, for all packets that were
+        marked in it (section 3.1 of the DCQCN paper, the notification point).
+        """
         self.marked += 1
-        interval_ns = self.control.notification_ns
-        if interval_ns < 0 or (self._notified_at >= 0 and now - self._notified_at < interval_ns):
+        if self.control.notification_ns < 0:
             return
+        if self._notified_at < 0 or now >= self._notification_due:
+            self._notify(remote, qpn, now)
+        elif self._notify_next is None:
+            self._notify_next = (remote, qpn)
+            self.arm(self._notification_due)
+
+    @property
+    def _notification_due(self) -> int:
+        return self._notified_at + self.control.notification_ns
+
+    def _notify(self, remote: str, qpn: int, now: int) -> None:
         self._notified_at = now
+        self._notify_next = None
         self.count("cnp-sent")
         header = Bth(Opcode.CNP, qpn, 0, becn=True).encode() + _CNP_RESERVED
         self.emit(self.answer_datagram(header, Priority.NOTIFICATION, remote))
@@ -396,6 +410,12 @@ class QueuePair:
 
     def emit(self, datagram: Outgoing) -> None:
         self._rnic.emit(datagram)
+
+    def renew_control(self) -> None:
+        """Forget what is known of congestion: what is sent next is a new flow."""
+        self.control = make_control(self.config.cc, self.config.flow_settings())
+        self.send_at = 0.0
+        self._late_ns = 0.0
 
     def on_acked(self, size: int, now: int) -> None:
         self.unacked_bytes = max(0, self.unacked_bytes - size)
@@ -478,12 +498,17 @@ class QueuePair:
     def next_timer(self) -> int:
         """Return when `handle_timer` is to be called; 0: at no time."""
         deadline = self.requester.next_timer()
+        if self._notify_next is not None and (not deadline or self._notification_due < deadline):
+            deadline = self._notification_due
         limiter = self.limiter
         if limiter.waiting and not self.queued and (not deadline or limiter.due < deadline):
             return limiter.due
         return deadline
 
     def handle_timer(self, now: int) -> None:
+        if self._notify_next is not None and now >= self._notification_due:
+            remote, qpn = self._notify_next
+            self._notify(remote, qpn, now)
         self.requester.handle_timer(now)
         if self.limiter.next_at <= now:
             self.wake()
@@ -492,17 +517,3 @@ class QueuePair:
     def idle(self) -> bool:
         """Tell whether nothing is to be sent or waited for."""
         return self.requester.idle and not self.responder.has_response and not self._has_datagram
-
-
-def _writable(buffer: Buffer) -> memoryview:
-    view = byte_view(buffer)
-    if view.readonly:
-        raise UsageError("what is received or read needs a buffer that can be written")
-    return view
-
-
-def _atomic_view(buffer: Buffer) -> memoryview:
-    view = _writable(buffer)
-    if len(view) != ATOMIC_BYTES:
-        raise UsageError(f"an atomic operation fetches {ATOMIC_BYTES} bytes, not {len(view)}")
-    return view

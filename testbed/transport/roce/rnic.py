@@ -11,7 +11,7 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Sequence
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from testbed.transport.datagram import Incoming, Outgoing
 from testbed.transport.errors import DecodeError, UsageError
@@ -23,16 +23,20 @@ from testbed.transport.roce.packets.headers import (
     BTH_BYTES,
     PSN_MASK,
     QPN_MASK,
+    Bth,
     decode_aeth,
     decode_atomic_ack,
     decode_bth,
     unpack_bth,
 )
 from testbed.transport.roce.packets.icrc import ICRC_BYTES, check_icrc
-from testbed.transport.roce.packets.opcodes import LAYOUTS, Opcode, Operation, Service
+from testbed.transport.roce.packets.opcodes import LAYOUTS, REQUESTS, Layout, Opcode, Operation, Service
 from testbed.transport.roce.qp import QueuePair
 from testbed.transport.roce.states import QpState
 from testbed.transport.roce.work import Buffer, CompletionQueue
+
+if TYPE_CHECKING:
+    from testbed.transport.roce.dynamic import DynamicConnections
 
 LEAST_QPN: Final = 0x10
 """0 and 1 are those of management (section 10.2.4.3)."""
@@ -47,10 +51,7 @@ _VOID_TIMERS: Final = 4
 """Entries of the heap of timers for each queue pair before those that have been made void are thrown out."""
 _BURST: Final = 16
 """Packets of one queue pair before the next one's turn."""
-_REQUESTS: Final = frozenset(
-    {Operation.SEND, Operation.WRITE, Operation.READ_REQUEST, Operation.COMPARE_SWAP, Operation.FETCH_ADD}
-)
-_IS_REQUEST: Final = bytes(layout is not None and layout.operation in _REQUESTS for layout in LAYOUTS)
+_IS_REQUEST: Final = bytes(layout is not None and layout.operation in REQUESTS for layout in LAYOUTS)
 """By opcode."""
 _MIDDLE: Final = (
     int(Opcode.RC_SEND_MIDDLE),
@@ -60,6 +61,7 @@ _MIDDLE: Final = (
 )
 _IS_MIDDLE: Final = bytes(opcode in _MIDDLE for opcode in range(256))
 _CNP: Final[int] = int(Opcode.CNP)
+_DC_CONNECT: Final[int] = int(Opcode.DC_CONNECT)
 _SELECTIVE: Final[int] = int(Opcode.SELECTIVE_ACKNOWLEDGE)
 _UD: Final = Service.UD
 _READ_RESPONSE: Final = Operation.READ_RESPONSE
@@ -86,6 +88,8 @@ class Rnic:
         self._answering: list[QueuePair] = []
         self._timers: list[tuple[int, int, QueuePair]] = []
         self._timer_number: int = 0
+        self.dynamic: DynamicConnections | None = None
+        """What it has of dynamic connections."""
 
     # --- local objects ------------------------------------------------------------------------------------
 
@@ -98,15 +102,24 @@ class Rnic:
         number: int | None = None,
     ) -> QueuePair:
         """Make a queue pair, in RESET. `number`: its QPN; None: the next that is free. Raises `UsageError`."""
+        number = self.free_number(number)
+        qp = QueuePair(self, number, service, deque() if completions is None else completions, domain)
+        self.add_qp(qp)
+        return qp
+
+    def free_number(self, number: int | None = None) -> int:
+        """A QPN for a new queue pair: the one that is wanted, or the next that is free. Raises `UsageError`."""
         if number is None:
             while self._next_qpn in self._qps:
                 self._next_qpn += 1
             number = self._next_qpn
         if not LEAST_QPN <= number < QPN_LIMIT or number in self._qps:
             raise UsageError(f"QPN {number:#x} is taken, or not {LEAST_QPN:#x} to {QPN_LIMIT - 1:#x}")
-        qp = QueuePair(self, number, service, deque() if completions is None else completions, domain)
-        self._qps[number] = qp
-        return qp
+        return number
+
+    def add_qp(self, qp: QueuePair) -> None:
+        """Let packets reach a queue pair."""
+        self._qps[qp.number] = qp
 
     def destroy_qp(self, qp: QueuePair, now: int) -> None:
         """Forget a queue pair; what it has not ended is flushed."""
@@ -127,6 +140,10 @@ class Rnic:
         entropies = self.config.entropies
         self._entropies_given += 1
         return entropies[self._entropies_given % len(entropies)]
+
+    def draw_psn(self) -> int:
+        """A PSN to begin with."""
+        return self._random.randrange(1 << 24)
 
     # --- what queue pairs ask for -------------------------------------------------------------------------
 
@@ -149,7 +166,8 @@ class Rnic:
         if not qp.later_timer_at:
             qp.later_timer_at = qp.timer_at
         qp.timer_at = deadline
-        if len(self._timers) > _VOID_TIMERS * len(self._qps) + _VOID_TIMERS:
+        timed = len(self._qps) + (0 if self.dynamic is None else self.dynamic.responders_now)
+        if len(self._timers) > _VOID_TIMERS * timed + _VOID_TIMERS:
             self._remove_void_timers()
         self._timer_number += 1
         heapq.heappush(self._timers, (deadline, self._timer_number, qp))
@@ -159,7 +177,7 @@ class Rnic:
         for entry in self._timers:
             deadline, _, qp = entry
             if deadline in (qp.timer_at, qp.later_timer_at):
-                valid[qp.number, deadline] = entry
+                valid[id(qp), deadline] = entry
         self._timers = list(valid.values())
         heapq.heapify(self._timers)
 
@@ -212,9 +230,10 @@ class Rnic:
         data = incoming.data
         bth = decode_bth(data)
         qp = self._qps.get(bth.dest_qp)
-        if qp is None:
-            self.counters["unknown-qp"] += 1
-            return
+        if qp is None or bth.opcode >= _DC_CONNECT:
+            qp = self._find_dynamic(bth, incoming, now)
+            if qp is None:
+                return
         if qp.remote_ip != incoming.remote and qp.service is not _UD:
             self.counters["stray"] += 1
             return
@@ -248,10 +267,14 @@ class Rnic:
         if not qp.sends:
             self.counters["stray"] += 1
             return
+        if layout.operation is _READ_RESPONSE and incoming.ce:
+            qp.on_marked(qp.remote_ip, qp.remote_qpn, now)
+        self._receive_answer(qp, bth, layout, view, now)
+
+    def _receive_answer(self, qp: QueuePair, bth: Bth, layout: Layout, view: memoryview, now: int) -> None:
+        """A response or an acknowledgement, BTH to padding. Raises `DecodeError`."""
         requester = qp.requester
         if layout.operation is _READ_RESPONSE:
-            if incoming.ce:
-                qp.on_marked(qp.remote_ip, qp.remote_qpn, now)
             offset = BTH_BYTES + (AETH_BYTES if layout.aeth else 0)
             if layout.aeth:
                 decode_aeth(view, BTH_BYTES)
@@ -270,6 +293,25 @@ class Rnic:
         else:
             bitmap = int.from_bytes(view[BTH_BYTES + AETH_BYTES :], "little")
             requester.on_selective(bth.psn, aeth.syndrome, bitmap, now)
+
+    def _find_dynamic(self, bth: Bth, incoming: Incoming, now: int) -> QueuePair | None:
+        """Whose packet it is that is for no queue pair, or is about dynamic connections; None: it has been dealt with.
+
+        Raises `DecodeError`.
+        """
+        dynamic = self.dynamic
+        if dynamic is None:
+            self.counters["unknown-qp"] += 1
+            return None
+        if bth.opcode >= Opcode.DC_CONNECT:
+            word = incoming.fragment_word
+            check_icrc(incoming.remote, self.address, incoming.entropy, incoming.data, word >> 16, word & 0xFFFF)
+            dynamic.on_packet(bth, incoming, now)
+            return None
+        responder = dynamic.find_responder(bth, incoming, now)
+        if responder is None:
+            self.counters["unknown-qp"] += 1
+        return responder
 
     # --- what is sent -------------------------------------------------------------------------------------
 
@@ -335,4 +377,5 @@ class Rnic:
     @property
     def idle(self) -> bool:
         """Tell whether nothing is to be sent and nothing is unacknowledged."""
-        return not self._control and all(qp.idle for qp in self._qps.values())
+        dynamic_idle = self.dynamic is None or self.dynamic.idle
+        return not self._control and dynamic_idle and all(qp.idle for qp in self._qps.values())

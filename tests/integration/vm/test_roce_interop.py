@@ -112,6 +112,21 @@ def test_packets_that_overtake_others(fabric: LabVm) -> None:
     assert found["state"] == "RTS"
 
 
+def test_rxe_is_told_of_marks_and_does_not_heed_it(fabric: LabVm) -> None:
+    """netem marks what it would lose. A CNP is for no queue pair of rxe's, which drops it before it counts."""
+    netem = ("dev", "up1", "root")
+    fabric.check("tc", "-n", "ri-s1", "qdisc", "add", *netem, "netem", "loss", "20%", "ecn", "limit", "10000")
+    try:
+        found = run(fabric, "ri-h2", IPV4, "marked")
+    finally:
+        fabric.check("tc", "-n", "ri-s1", "qdisc", "del", *netem)
+    assert found["marked"] > 10
+    cnps = found["counters"].pop("cnp-sent")
+    assert 0 < cnps <= found["marked"]
+    found["sent"] -= cnps
+    assert_clean(found)
+
+
 def test_what_neither_may_touch_is_refused_by_the_other(fabric: LabVm) -> None:
     found = run(fabric, "ri-h2", IPV4, "trespass")
     assert found["ours"] == dict.fromkeys(("write", "read", "fetch-add", "beyond"), ACCESS)

@@ -30,6 +30,8 @@ WRONG_RKEY = 0xDEAD_BEEF
 WITHOUT_READ = tuple(operation for operation in DATA if operation != "read")
 DATAGRAM_HEADER = 40
 """Bytes that verbs put before a datagram (GRH)."""
+ECN_CAPABLE = 26 << 2 | 2
+"""A traffic class: DSCP 26 and ECT(0)."""
 PATTERN = bytes(range(1, 9))
 
 
@@ -103,6 +105,17 @@ def impaired(place: Place, rounds: str) -> dict[str, Any]:
         messages += Transfer(pair, LOSSY_SIZES, DATA, f"impaired back {number}").from_rxe()
     atomics(pair)
     found = {"messages": messages, "state": pair.qp.state} | site.counted()
+    site.close()
+    return found
+
+
+def marked(place: Place) -> dict[str, Any]:
+    """Rxe's packets may be marked, and are: we tell it so by CNPs."""
+    site = Site(place)
+    pair = Pair(site, 1024, traffic_class=ECN_CAPABLE)
+    messages = Transfer(pair, [100_001], ("write", "send"), "marked").from_rxe()
+    messages += Transfer(pair, [100_001], ("read",), "marked back").from_us()
+    found = {"messages": messages, "marked": pair.qp.marked, "state": pair.qp.state} | site.counted()
     site.close()
     return found
 
@@ -276,6 +289,7 @@ def without_header(place: Place) -> dict[str, Any]:
 GROUPS: Mapping[str, Callable[..., dict[str, Any]]] = {
     "transfer": transfer,
     "impaired": impaired,
+    "marked": marked,
     "unreliable": unreliable,
     "trespass": trespass,
     "not-ready": not_ready,
