@@ -16,6 +16,7 @@ from typing import Any
 
 from testbed.transport.congestion.registry import CONTROLLERS as FLOW_CONTROLLERS
 from testbed.transport.congestion.registry import DEFAULT_CONTROLLER as DEFAULT_FLOW_CONTROLLER
+from testbed.transport.congestion.registry import NONE as NO_FLOW_CONTROL
 from testbed.transport.roce.dynamic import DEFAULT_INITIATORS
 from testbed.transport.roce.recovery import DEFAULT_RECOVERY, RECOVERIES
 from testbed.transport.uet.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER
@@ -302,8 +303,8 @@ def _roce_conflicts(values: Values) -> Iterator[Conflict]:
         message = "there are initiators with dynamic connections alone"
         yield Conflict(key="dcis", message=message, hint="connections: dct", of_key=True)
     controller = FLOW_CONTROLLERS.get(values.get("cc") or DEFAULT_FLOW_CONTROLLER)
-    if controller is None:
-        return  # said of `cc`
+    if controller is None or controller is NO_FLOW_CONTROL:
+        return  # said of `cc`; and where a matrix turns it off, what is said of it for the other points has no meaning
     chosen = values.get("parameters")
     if chosen is not None and chosen not in controller.parameter_sets:
         known = ", ".join(controller.parameter_sets)
@@ -349,8 +350,12 @@ _ROCE = TransportDeclaration(
             tuple(FLOW_CONTROLLERS),
             f"Names the congestion control; the default is {DEFAULT_FLOW_CONTROLLER}.",
         ),
-        _text("parameters", "Names a set of parameters of the congestion control; by default its first one."),
+        _text(
+            "parameters",
+            "Names a set of parameters of the congestion control; by default its first one. `cc: none` takes no notice.",
+        ),
         _TRAFFIC_CLASS,
+        _text("cnp_class", "Names the class that CNPs are of; by default the one that waits nowhere (DSCP 48)."),
         choice(
             "recovery",
             None,
@@ -396,6 +401,7 @@ _ROCE = TransportDeclaration(
     ),
     names={
         "traffic_class": _CLASS_RULE,
+        "cnp_class": _CLASS_RULE,
         "parameters": NameRule(
             pattern=re.compile(r"[a-z][a-z0-9-]{0,30}"), noun="set of parameters", example="such as paper, nvidia"
         ),

@@ -81,6 +81,21 @@ def generate_overlapped_incast(
     return builder.build("overlapped-incast")
 
 
+def generate_incast_victim(
+    *, ranks: int, size_bytes: int, victim_bytes: int, victim_start_ns: int, senders: int | None = None
+) -> Workload:
+    """Ranks 1, 2 and so on send to rank 0, and the last rank but one sends to the last one, which nobody else does.
+
+    `senders` is how many send to rank 0; None: all but the victim's two. Source: the victim flow of DCQCN (Zhu et al.,
+    SIGCOMM 2015, section 2.2).
+    """
+    builder = StepBuilder(ranks)
+    for source in _others(ranks - 2, 0, senders):
+        builder.transfer(source, 0, size_bytes, label=f"incast.{source}")
+    builder.transfer(ranks - 2, ranks - 1, victim_bytes, start_ns=victim_start_ns, label="victim")
+    return builder.build("incast-victim")
+
+
 def generate_outcast(
     *, ranks: int, size_bytes: int, source: int = 0, receivers: int | Sequence[int] | None = None
 ) -> Workload:

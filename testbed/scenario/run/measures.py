@@ -5,7 +5,7 @@ No metric is named here: `workload.metrics` says which samples each metric needs
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -42,6 +42,7 @@ from testbed.workload.metrics.run_samples import (
     QueueDepths,
     Retransmissions,
     UplinkLoads,
+    VictimRates,
 )
 from testbed.workload.oracles.ecmp import UPLINKS
 
@@ -139,6 +140,11 @@ def _of_channels(run: RunData) -> Iterator[object]:
     yield FlowRates(
         goodput_bps=rates_together(channels, run.transfers), ideal_bps=[channel.ideal_bps for channel in channels]
     )
+    victims = _victims(channels)
+    if victims:
+        yield VictimRates(
+            goodput_bps=[one.goodput_bps for one in victims], ideal_bps=[one.ideal_bps for one in victims]
+        )
     if all("messages" in channel.counters for channel in channels):
         yield Messages(
             completed=[float(channel.counters["messages"]) for channel in channels],
@@ -150,6 +156,15 @@ def _of_channels(run: RunData) -> Iterator[object]:
     late = [channel.counters["out_of_order"] for channel in channels if "out_of_order" in channel.counters]
     if late and sum(packets):
         yield LateArrivals(late=sum(late), packets=sum(packets))
+
+
+def _victims(channels: Sequence[Channel]) -> list[Channel]:
+    """The channels that have both their NICs for themselves, where others share a receiver."""
+    senders = Counter(str(channel.source) for channel in channels)
+    receivers = Counter(str(channel.destination) for channel in channels)
+    if max(receivers.values(), default=0) < 2:
+        return []
+    return [one for one in channels if senders[str(one.source)] == receivers[str(one.destination)] == 1]
 
 
 def _of_collectives(run: RunData) -> Iterator[object]:

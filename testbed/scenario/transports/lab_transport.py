@@ -210,23 +210,26 @@ class LabTransport(ABC):
         qos = self.lab.plan.qos
         return None if qos is None else next((p for p in qos.profiles if p.switch), qos.profiles[0])
 
+    def dscp_of_class(self, name: str, key: str) -> int:
+        """Return the lowest DSCP of a traffic class of the lab, which `transport.key` names; else `ScenarioError`."""
+        profile = self.profile
+        if profile is None:
+            raise ScenarioError(f"{key} {name}: the lab has no qos, so no classes")
+        found = {profile.class_of_dscp[dscp]: dscp for dscp in range(63, -1, -1)}
+        classes = {item.name: found[item.priority] for item in profile.classes if item.priority in found}
+        if name not in classes:
+            raise ScenarioError(f"the lab has no traffic class {name!r}", hint=f"one of {', '.join(classes)}")
+        return classes[name]
+
     def _choose_dscp(self) -> int:
         """The lowest of the class asked for; else of the lossless one or the first with ECN, or the default."""
         profile, wanted = self.profile, self.transport.traffic_class
-        if profile is None:
-            if wanted is not None:
-                raise ScenarioError(f"traffic_class {wanted}: the lab has no qos, so no classes")
+        if wanted is not None:
+            return self.dscp_of_class(wanted, "traffic_class")
+        if profile is None or not self.by_default_lossless:
             return 0
         found = {profile.class_of_dscp[dscp]: dscp for dscp in range(63, -1, -1)}
         classes = [item for item in profile.classes if item.priority in found]
-        if wanted is not None:
-            named = next((item for item in classes if item.name == wanted), None)
-            if named is None:
-                known = ", ".join(item.name for item in classes)
-                raise ScenarioError(f"the lab has no traffic class {wanted!r}", hint=f"one of {known}")
-            return found[named.priority]
-        if not self.by_default_lossless:
-            return 0
         preferred = [item for item in classes if item.lossless]
         preferred += [item for item in classes if item.kmin_bytes is not None and not item.strict]
         return found[preferred[0].priority] if preferred else 0

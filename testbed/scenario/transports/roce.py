@@ -16,6 +16,7 @@ from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.placed_workload import PlacedWorkload
 from testbed.scenario.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES
 from testbed.scenario.transports.user_space import UserSpaceTransport
+from testbed.transport.congestion.registry import NONE
 from testbed.transport.errors import UsageError
 from testbed.transport.roce.config import LONGEST_TIMEOUT, TIMEOUT_UNIT_NS, RoceConfig
 from testbed.transport.roce.dynamic import DEFAULT_INITIATORS
@@ -57,6 +58,7 @@ class Roce(UserSpaceTransport):
             RoceConfig(**self._config(any_nic), cc_parameters=self._cc_parameters)  # type: ignore[arg-type]
         except (UsageError, TypeError) as error:
             raise ScenarioError(f"transport: {error}") from None
+        self._notification_dscp  # noqa: B018 - the class must be there
         for host in self.lab.plan.hosts:
             for nic in host.nics:
                 self._path_mtu(nic)
@@ -107,7 +109,7 @@ class Roce(UserSpaceTransport):
             cc_parameters=self._cc_parameters,
             dscp=self.dscp,
             ack_dscp=self.dscp,
-            notification_dscp=self.control_dscp,
+            notification_dscp=self._notification_dscp,
             delays_ns=delays,
             tick_ns=self.tick_ns,
             qps=int(self.transport.options.get("qps", 1)),
@@ -129,7 +131,7 @@ class Roce(UserSpaceTransport):
         if self.transport.cc is not None:
             config["cc"] = self.transport.cc
         for name in ("parameters", "recovery", "ooo", "retry_count"):
-            if name in self.transport.options:
+            if name in self.transport.options and (name != "parameters" or self._is_controlled):
                 config[name] = self.transport.options[name]
         return config
 
@@ -142,8 +144,21 @@ class Roce(UserSpaceTransport):
         wanted_ns = max(TIMEOUT_RTTS * self.base_rtt_ns, TIMEOUT_ANSWERS * answer_ns) / self.lab.plan.k
         return min(LONGEST_TIMEOUT, max(1, ceil(log2(wanted_ns / TIMEOUT_UNIT_NS))))
 
+    @property
+    def _notification_dscp(self) -> int:
+        """What CNPs are marked with: the class that is asked for, or the one that waits nowhere."""
+        wanted = self.transport.options.get("cnp_class")
+        return self.control_dscp if wanted is None else self.dscp_of_class(str(wanted), "cnp_class")
+
+    @property
+    def _is_controlled(self) -> bool:
+        """Tell whether there is a congestion control that parameters could be of."""
+        return self.transport.cc != NONE.name
+
     @cached_property
     def _cc_parameters(self) -> Mapping[str, bool | int | float]:
+        if not self._is_controlled:
+            return {}
         return {
             name.removeprefix(CC_PREFIX): value
             for name, value in self.transport.options.items()

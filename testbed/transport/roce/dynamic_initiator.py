@@ -234,9 +234,10 @@ class DynamicInitiator(QueuePair):
         if self.requester.idle:
             self.connections.on_idle(self, now)
         if self._connect_is_due:
-            if self.send_at > now:
-                self._paced = True
-                self.arm(int(self.send_at) + 1)
+            limiter = self.limiter
+            if limiter.next_at > now:
+                limiter.wait()
+                self.arm(limiter.due)
                 return None
             self._connect_is_due = False
             return self._connect_packet(now)

@@ -17,8 +17,9 @@ from testbed.transport.errors import UsageError
 from testbed.transport.roce.config import HEADER_BYTES, MTUS, RoceConfig
 from testbed.transport.roce.datagrams import Datagrams
 from testbed.transport.roce.packets.headers import BTH_BYTES, Bth, decode_bth
-from testbed.transport.roce.packets.icrc import compute_icrc, encode_icrc
+from testbed.transport.roce.packets.icrc import seal
 from testbed.transport.roce.packets.opcodes import Opcode, Operation, Service
+from testbed.transport.roce.rate_limiter import RateLimiter
 from testbed.transport.roce.requester import Requester
 from testbed.transport.roce.responder import Responder
 from testbed.transport.roce.states import QpState, may_step
@@ -41,12 +42,15 @@ from testbed.transport.roce.work import (
 if TYPE_CHECKING:
     from testbed.transport.roce.rnic import Rnic
 
-_PADDINGS: Final = (b"", b"\0", b"\0\0", b"\0\0\0")
+_DATA: Final = Priority.DATA  # members of enumerations take as long to look up as all else of a packet together
+_RETRANSMISSION: Final = Priority.RETRANSMISSION
+_CONTROL: Final = Priority.CONTROL
+_RECEIVING: Final = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQE)
+_SENDING: Final = _RECEIVING[1:]
+_HEADER_BYTES: Final[int] = HEADER_BYTES
+_BELOW_BYTES: Final[int] = HEADER_BYTES - BTH_BYTES
+_new: Final = tuple.__new__  # a named tuple in half the time that its own constructor takes
 _CNP_RESERVED: Final = bytes(16)
-BURST_PACKETS: Final = 2
-"""A rate limiter that had nothing to send may send so many packets at the rate of its line."""
-MOST_LATE_PACKETS: Final = 64
-"""A rate limiter that was asked too late, which is the machine's doing, makes up for so many packets at once."""
 
 
 class QueuePair:
@@ -62,7 +66,7 @@ class QueuePair:
         self.domain: Final[int] = domain
         """The protection domain."""
         self._rnic = rnic
-        self.state: QpState = QpState.RESET
+        self._enter(QpState.RESET)
         self.error: str = ""
         """Why it is in ERR."""
         self.remote_ip: str = ""
@@ -80,12 +84,9 @@ class QueuePair:
         """It is among those that answer when what arrived together has been handled."""
         self.timer_at: int = 0
         """When its timer will be handled, as its RNIC has it; 0: it has none."""
-        self.send_at: float = 0.0
-        """When its rate allows the next packet."""
-        self._paced: bool = False
-        """There is something to send that waits for `send_at`."""
-        self._late_ns: float = 0.0
-        """How late it was asked for what waited: it may be so far behind its rate."""
+        self.later_timer_at: int = 0
+        """When it would be handled next if nothing asked for it before; 0: it is not known."""
+        self.limiter: Final[RateLimiter] = RateLimiter()
         self._receives: deque[ReceiveRequest] | None = None
         self._notified_at: int = -1
         """When the last CNP was sent to the peer; -1: never."""
@@ -160,14 +161,21 @@ class QueuePair:
             return
         elif state is QpState.RESET:
             self._flush(None, WorkStatus.FLUSHED, "", now)
-        self.state = state
+        self._enter(state)
         self.wake()
+
+    def _enter(self, state: QpState) -> None:
+        self.state: QpState = state
+        self.receives: bool = state in _RECEIVING
+        """Its state lets it take requests."""
+        self.sends: bool = state in _SENDING
+        """Its state lets it send requests, and take their answers."""
 
     def fail(self, failed: WorkRequest | None, status: WorkStatus, error: str, now: int) -> None:
         """An error that the connection does not survive: `failed` ends with its status, all others as flushed."""
         if self.state is QpState.ERR:
             return
-        self.state = QpState.ERR
+        self._enter(QpState.ERR)
         self.error = error or status.name
         self.count("failed")
         self._flush(failed, status, error, now)
@@ -388,8 +396,7 @@ class QueuePair:
     def renew_control(self) -> None:
         """Forget what is known of congestion: what is sent next is a new flow."""
         self.control = make_control(self.config.cc, self.config.flow_settings())
-        self.send_at = 0.0
-        self._late_ns = 0.0
+        self.limiter.reset()
 
     def on_acked(self, size: int, now: int) -> None:
         self.unacked_bytes = max(0, self.unacked_bytes - size)
@@ -412,25 +419,24 @@ class QueuePair:
     def pull(self, now: int) -> Outgoing | None:
         """The next packet of data or request; None: there is none, or its time has not come, which was asked for."""
         datagrams = self.datagrams
-        if self.send_at > now:
+        limiter = self.limiter
+        if limiter.next_at > now:
             if self._has_datagram or self.responder.has_response or self.requester.may_send(now):
-                self._paced = True
-                self.arm(int(self.send_at) + 1)
+                limiter.wait()
+                self.arm(limiter.due)
             return None
         control = self.control
         control.update(now)
-        if self._paced:
-            self._paced = False
-            most = MOST_LATE_PACKETS * (self.mtu + HEADER_BYTES) * 8e9 / control.rate_bps
-            self._late_ns = min(now - self.send_at, most)
+        if limiter.waiting:
+            limiter.go_on(now, self.mtu + _HEADER_BYTES, control.rate_bps)
         if datagrams is not None and datagrams.posted:
             return datagrams.next_packet(now)
         if self.responder.has_response:
             return self.responder.next_packet(now)
-        if self.requester.may_send(now):
-            return self.requester.next_packet(now)
-        self._late_ns = 0.0
-        return None
+        datagram = self.requester.next_packet(now)
+        if datagram is None:
+            limiter.pause()
+        return datagram
 
     @property
     def _has_datagram(self) -> bool:
@@ -450,37 +456,37 @@ class QueuePair:
 
         `remote`: whom it is for; "": the peer of the connection.
         """
-        body = b"".join((payload, _PADDINGS[padding])) if padding else payload
         remote = remote or self.remote_ip
-        icrc = compute_icrc(self._rnic.address, remote, self.entropy, header, body)
-        size = HEADER_BYTES - BTH_BYTES + len(header) + len(body)
+        size = _BELOW_BYTES + len(header) + len(payload) + padding
         control = self.control
-        packet_ns = size * 8e9 / control.rate_bps
-        self.send_at = max(self.send_at, now - max(BURST_PACKETS * packet_ns, self._late_ns)) + packet_ns
+        self.limiter.on_send(now, size, control.rate_bps)
         control.on_send(now, size)
-        priority = Priority.RETRANSMISSION if again else Priority.DATA
-        return Outgoing(remote, self.entropy, priority, header, b"".join((body, encode_icrc(icrc))))
+        entropy = self.entropy
+        body = seal(self._rnic.address, remote, entropy, header, payload, padding)
+        datagram: Outgoing = _new(Outgoing, (remote, entropy, _RETRANSMISSION if again else _DATA, header, body))
+        return datagram
 
-    def answer_datagram(self, header: bytes, priority: Priority = Priority.CONTROL, remote: str = "") -> Outgoing:
+    def answer_datagram(self, header: bytes, priority: Priority = _CONTROL, remote: str = "") -> Outgoing:
         """An acknowledgement or a CNP. `remote`: whom it is for; "": the peer of the connection."""
         remote = remote or self.remote_ip
-        icrc = compute_icrc(self._rnic.address, remote, self.entropy, header, b"")
-        return Outgoing(remote, self.entropy, priority, header, encode_icrc(icrc))
+        entropy = self.entropy
+        body = seal(self._rnic.address, remote, entropy, header, b"", 0)
+        datagram: Outgoing = _new(Outgoing, (remote, entropy, priority, header, body))
+        return datagram
 
     # --- time ---------------------------------------------------------------------------------------------
 
     def next_timer(self) -> int:
         """Return when `handle_timer` is to be called; 0: at no time."""
         deadline = self.requester.next_timer()
-        if self._paced and not self.queued:
-            send_at = int(self.send_at) + 1
-            if not deadline or send_at < deadline:
-                return send_at
+        limiter = self.limiter
+        if limiter.waiting and not self.queued and (not deadline or limiter.due < deadline):
+            return limiter.due
         return deadline
 
     def handle_timer(self, now: int) -> None:
         self.requester.handle_timer(now)
-        if self.send_at <= now:
+        if self.limiter.next_at <= now:
             self.wake()
 
     @property

@@ -21,10 +21,13 @@ from testbed.transport.roce.packets.headers import (
     AETH_BYTES,
     ATOMIC_ACK_ETH_BYTES,
     BTH_BYTES,
+    PSN_MASK,
+    QPN_MASK,
     Bth,
     decode_aeth,
     decode_atomic_ack,
     decode_bth,
+    unpack_bth,
 )
 from testbed.transport.roce.packets.icrc import ICRC_BYTES, check_icrc
 from testbed.transport.roce.packets.opcodes import LAYOUTS, REQUESTS, Opcode, Operation, Service
@@ -39,14 +42,31 @@ LEAST_QPN: Final = 0x10
 """0 and 1 are those of management (section 10.2.4.3)."""
 QPN_LIMIT: Final = 1 << 24
 _SERVICE_MASK: Final = 0xE0
+_PADDING_OR_VERSION: Final = 0x3F
+PSN_HALF_WORD: Final = 0x7FFF_FFFF
+"""Of the word with the PSN: above it is what asks for an acknowledgement."""
 _MOST_CONTROL: Final = 1 << 14
 """Answers that wait to be sent; who makes us want to send more loses them."""
 _VOID_TIMERS: Final = 4
 """Entries of the heap of timers for each queue pair before those that have been made void are thrown out."""
 _BURST: Final = 16
 """Packets of one queue pair before the next one's turn."""
-_SENDING: Final = frozenset({QpState.RTS, QpState.SQD, QpState.SQE})
-_RECEIVING: Final = _SENDING | {QpState.RTR}
+_IS_REQUEST: Final = bytes(layout is not None and layout.operation in REQUESTS for layout in LAYOUTS)
+"""By opcode."""
+_MIDDLE: Final = (
+    int(Opcode.RC_SEND_MIDDLE),
+    int(Opcode.RC_WRITE_MIDDLE),
+    int(Opcode.UC_SEND_MIDDLE),
+    int(Opcode.UC_WRITE_MIDDLE),
+)
+_IS_MIDDLE: Final = bytes(opcode in _MIDDLE for opcode in range(256))
+_CNP: Final[int] = int(Opcode.CNP)
+_SELECTIVE: Final[int] = int(Opcode.SELECTIVE_ACKNOWLEDGE)
+_UD: Final = Service.UD
+_READ_RESPONSE: Final = Operation.READ_RESPONSE
+_ACKNOWLEDGE: Final = Operation.ACKNOWLEDGE
+_ATOMIC_ACKNOWLEDGE: Final = Operation.ATOMIC_ACKNOWLEDGE
+_LEAST_DYNAMIC: Final[int] = int(Opcode.DC_CONNECT)
 
 
 class Rnic:
@@ -104,7 +124,7 @@ class Rnic:
     def destroy_qp(self, qp: QueuePair, now: int) -> None:
         """Forget a queue pair; what it has not ended is flushed."""
         qp.modify(QpState.RESET, now=now)
-        qp.timer_at = 0
+        qp.timer_at = qp.later_timer_at = 0
         self._qps.pop(qp.number, None)
 
     @property
@@ -143,14 +163,23 @@ class Rnic:
         where it is earlier, `handle_timer` asks the queue pair anew."""
         if 0 < qp.timer_at <= deadline:
             return
+        if not qp.later_timer_at:
+            qp.later_timer_at = qp.timer_at
         qp.timer_at = deadline
-        timers = self._timers
         timed = len(self._qps) + (0 if self.dynamic is None else self.dynamic.responders_now)
-        if len(timers) > _VOID_TIMERS * timed + _VOID_TIMERS:
-            self._timers = timers = [entry for entry in timers if entry[0] == entry[2].timer_at]
-            heapq.heapify(timers)
+        if len(self._timers) > _VOID_TIMERS * timed + _VOID_TIMERS:
+            self._remove_void_timers()
         self._timer_number += 1
-        heapq.heappush(timers, (deadline, self._timer_number, qp))
+        heapq.heappush(self._timers, (deadline, self._timer_number, qp))
+
+    def _remove_void_timers(self) -> None:
+        valid: dict[tuple[int, int], tuple[int, int, QueuePair]] = {}
+        for entry in self._timers:
+            deadline, _, qp = entry
+            if deadline in (qp.timer_at, qp.later_timer_at):
+                valid[id(qp), deadline] = entry  # responders of a target share its number
+        self._timers = list(valid.values())
+        heapq.heapify(self._timers)
 
     def answer_soon(self, qp: QueuePair) -> None:
         if not qp.answering:
@@ -164,7 +193,8 @@ class Rnic:
         self._now = now
         for incoming in datagrams:
             try:
-                self._receive(incoming, now)
+                if not self._receive_middle(incoming, now):
+                    self._receive(incoming, now)
             except DecodeError:
                 self.counters["malformed"] += 1
         if self._answering:
@@ -177,34 +207,53 @@ class Rnic:
             qp.answering = False
             qp.responder.answer(now)
 
-    def _receive(self, incoming: Incoming, now: int) -> None:
+    def _receive_middle(self, incoming: Incoming, now: int) -> bool:
+        """Take a packet of data in the middle of a message in order, as most are, with few words. False: it is not
+        one, or there is something about it, and nothing has happened. Raises `DecodeError`."""
         data = incoming.data
+        opcode, flags, qp_word, psn_word = unpack_bth(data)
+        if not _IS_MIDDLE[opcode] or flags & _PADDING_OR_VERSION:
+            return False
+        qp = self._qps.get(qp_word & QPN_MASK)
+        remote = incoming.remote
+        if qp is None or qp.remote_ip != remote or opcode & _SERVICE_MASK != qp.opcode_base or not qp.receives:
+            return False
+        word = incoming.fragment_word
+        check_icrc(remote, self.address, incoming.entropy, data, word >> 16, word & 0xFFFF)
+        if not qp.responder.on_middle(opcode, psn_word & PSN_MASK, psn_word > PSN_HALF_WORD, data):
+            return False
+        if incoming.ce:
+            qp.on_marked(remote, qp.remote_qpn, now)
+        return True
+
+    def _receive(self, incoming: Incoming, now: int) -> None:
+        data, word = incoming.data, incoming.fragment_word
         bth = decode_bth(data)
         qp = self._qps.get(bth.dest_qp)
-        if qp is None or bth.opcode >= Opcode.DC_CONNECT:
+        if qp is None or bth.opcode >= _LEAST_DYNAMIC:
             qp = self._find_dynamic(bth, incoming, now)
             if qp is None:
                 return
-        if qp.remote_ip != incoming.remote and qp.service is not Service.UD:
+        if qp.remote_ip != incoming.remote and qp.service is not _UD:
             self.counters["stray"] += 1
             return
-        check_icrc(incoming.remote, self.address, incoming.entropy, data)
-        if bth.opcode == Opcode.CNP:
+        check_icrc(incoming.remote, self.address, incoming.entropy, data, word >> 16, word & 0xFFFF)
+        if bth.opcode == _CNP:
             self.counters["cnp-received"] += 1
             qp.on_notification(now)
             return
         layout = LAYOUTS[bth.opcode]
         assert layout is not None
-        if bth.opcode != Opcode.SELECTIVE_ACKNOWLEDGE and bth.opcode & _SERVICE_MASK != qp.opcode_base:
+        if bth.opcode != _SELECTIVE and bth.opcode & _SERVICE_MASK != qp.opcode_base:
             self.counters["wrong-service"] += 1
             return
-        if qp.state not in _RECEIVING:
+        if not qp.receives:
             self.counters["not-ready-to-receive"] += 1
             return
         view = memoryview(data)[: len(data) - ICRC_BYTES]
         if len(view) < BTH_BYTES + bth.pad_bytes:
             raise DecodeError(len(view), "padding is missing")
-        if layout.operation in REQUESTS:
+        if _IS_REQUEST[bth.opcode]:
             if qp.datagrams is not None:
                 source = qp.datagrams.on_packet(bth, layout, view, incoming.remote, now)
                 if incoming.ce and source >= 0:
@@ -214,11 +263,11 @@ class Rnic:
                 qp.on_marked(qp.remote_ip, qp.remote_qpn, now)
             qp.responder.on_request(bth, view, now)
             return
-        if qp.state not in _SENDING:
+        if not qp.sends:
             self.counters["stray"] += 1
             return
         requester = qp.requester
-        if layout.operation is Operation.READ_RESPONSE:
+        if layout.operation is _READ_RESPONSE:
             if incoming.ce:
                 qp.on_marked(qp.remote_ip, qp.remote_qpn, now)
             offset = BTH_BYTES + (AETH_BYTES if layout.aeth else 0)
@@ -229,9 +278,9 @@ class Rnic:
             )
             return
         aeth = decode_aeth(view, BTH_BYTES)
-        if layout.operation is Operation.ACKNOWLEDGE:
+        if layout.operation is _ACKNOWLEDGE:
             requester.on_acknowledge(bth.psn, aeth.syndrome, now)
-        elif layout.operation is Operation.ATOMIC_ACKNOWLEDGE:
+        elif layout.operation is _ATOMIC_ACKNOWLEDGE:
             original = decode_atomic_ack(view, BTH_BYTES + AETH_BYTES)
             if len(view) != BTH_BYTES + AETH_BYTES + ATOMIC_ACK_ETH_BYTES:
                 raise DecodeError(len(view), "data behind an atomic acknowledgement")
@@ -250,7 +299,8 @@ class Rnic:
             self.counters["unknown-qp"] += 1
             return None
         if bth.opcode >= Opcode.DC_CONNECT:
-            check_icrc(incoming.remote, self.address, incoming.entropy, incoming.data)
+            word = incoming.fragment_word
+            check_icrc(incoming.remote, self.address, incoming.entropy, incoming.data, word >> 16, word & 0xFFFF)
             dynamic.on_packet(bth, incoming, now)
             return None
         responder = dynamic.find_responder(bth, incoming, now)
@@ -307,7 +357,8 @@ class Rnic:
             due, _, qp = heapq.heappop(self._timers)
             if qp.timer_at != due:
                 continue
-            qp.timer_at = 0
+            qp.timer_at = qp.later_timer_at
+            qp.later_timer_at = 0
             qp.handle_timer(now)
             deadline = qp.next_timer()
             if deadline > now:

@@ -86,6 +86,7 @@ class WorkRequest:
         "fence",
         "finished_ns",
         "first",
+        "has_response",
         "immediate",
         "invalidate",
         "operation",
@@ -110,6 +111,8 @@ class WorkRequest:
         context: object,
     ) -> None:
         self.operation: Final[Operation] = operation
+        self.has_response: Final[bool] = operation >= Operation.READ_REQUEST
+        """It ends with data of the peer, not with an acknowledgement."""
         self.data: Final[memoryview] = data
         """What is sent or written, or where what is read arrives."""
         self.remote: Final[RemoteBuffer | None] = remote
@@ -153,11 +156,6 @@ class WorkRequest:
     def end(self) -> int:
         """The number of the packet after its last."""
         return self.first + self.packets
-
-    @property
-    def has_response(self) -> bool:
-        """It ends with data of the peer, not with an acknowledgement."""
-        return self.operation >= Operation.READ_REQUEST
 
 
 def send_request(

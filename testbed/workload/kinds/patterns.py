@@ -22,6 +22,7 @@ from testbed.workload.patterns import (
     Scope,
     generate_background,
     generate_incast,
+    generate_incast_victim,
     generate_outcast,
     generate_outcast_incast,
     generate_overlapped_incast,
@@ -66,6 +67,16 @@ def _overlapped_incast(values: Values, fabric: Fabric) -> Workload:
         burst_start_ns=values.ns("burst_start"),
         senders=values.whole("senders"),
         destination=values.whole("destination"),
+    )
+
+
+def _incast_victim(values: Values, fabric: Fabric) -> Workload:
+    return generate_incast_victim(
+        ranks=fabric.ranks,
+        size_bytes=values.bytes("bytes"),
+        victim_bytes=values.bytes("victim_bytes"),
+        victim_start_ns=values.ns("victim_start"),
+        senders=values.optional_whole("senders"),
     )
 
 
@@ -179,6 +190,17 @@ KINDS = (
             rank("destination", 0, "Names the rank that receives."),
         ),
         build=_overlapped_incast,
+    ),
+    WorkloadKind(
+        name="incast-victim",
+        description="Several ranks send to rank 0, and the last rank but one to the last, which has no part in that.",
+        parameters=(
+            _BYTES,
+            size("victim_bytes", "64bdp", "Gives the payload of the victim."),
+            duration("victim_start", "0ns", "Says when the victim begins."),
+            whole("senders", None, "Says how many ranks send to rank 0; by default all others.", high=100_000),
+        ),
+        build=_incast_victim,
     ),
     WorkloadKind(
         name="outcast",

@@ -16,6 +16,7 @@ from testbed.workload.metrics.run_samples import (
     PacketsSent,
     PatternBound,
     Retransmissions,
+    VictimRates,
 )
 from testbed.workload.metrics.sources import DRAFT, HPCC, HTSIM, JAIN, PERCENTILE_RULE
 from testbed.workload.metrics.statistics import jain_index, percentile
@@ -390,6 +391,27 @@ FLOWS.add(
         better=Better.MORE,
         formula="goodput of a flow that is not part of the incast: with the incast / without",
         source="Zhu et al., DCQCN, SIGCOMM 2015, figure 4; NDP, SIGCOMM 2017",
+    )
+)
+
+
+def victim_share(goodputs_bps: Sequence[float], ideals_bps: Sequence[float]) -> float | None:
+    """The least share of its ideal that a flow gets whose two NICs no other flow uses, beside an incast."""
+    _same_length(goodputs_bps, ideals_bps)
+    return min((got / ideal for got, ideal in zip(goodputs_bps, ideals_bps, strict=True) if ideal > 0), default=None)
+
+
+FLOWS.add(
+    Metric(
+        compute=victim_share,
+        title="Victim, share of ideal",
+        unit=MetricUnit.SHARE,
+        better=Better.MORE,
+        formula="min of goodput / ideal over the flows whose two NICs no other flow uses, where others share a receiver",
+        source="Zhu et al., DCQCN, SIGCOMM 2015, section 2.2",
+        ideal=1.0,
+        headline=True,
+        measure=lambda run: victim_share(run[VictimRates].goodput_bps, run[VictimRates].ideal_bps),
     )
 )
 

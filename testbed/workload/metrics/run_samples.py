@@ -77,6 +77,15 @@ class FlowRates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VictimRates:
+    """The goodput of each channel whose two NICs no other one uses, while it has data to send, and its ideal, in bit/s.
+    Only of a run in which other channels share a receiver."""
+
+    goodput_bps: Sequence[float]
+    ideal_bps: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retransmissions:
     """The packets (TCP: segments) that each channel sent again."""
 

@@ -212,3 +212,13 @@ def test_the_curve_of_all_channels() -> None:
     times, rates = goodput_curve([FAST, SLOW], 0.5)
     assert times == [0.5, 1.0, 1.5]
     assert rates == [pytest.approx(1.2e7), pytest.approx(1.2e7), pytest.approx(8e6)]
+
+
+def test_a_victim_has_both_its_nics_for_itself_beside_an_incast() -> None:
+    incast = [channel(index, [(1.0, 250_000)], destination=end("b9")) for index in (0, 1)]
+    victim = channel(2, [(1.0, 500_000)])
+    assert compute_metrics(data(channels=[*incast, victim], transfers=until(1.0, 1.0, 1.0)))["victim_share"] == 0.5
+    beside = channel(3, [(1.0, 250_000)], source=end("a2"))
+    found = compute_metrics(data(channels=[*incast, victim, beside], transfers=until(1.0, 1.0, 1.0, 1.0)))
+    assert "victim_share" not in found, "its sender has another flow"
+    assert "victim_share" not in compute_metrics(data()), "nobody shares a receiver"

@@ -17,6 +17,7 @@ from testbed.workload.patterns import (
     generate_all_to_all,
     generate_background,
     generate_incast,
+    generate_incast_victim,
     generate_outcast,
     generate_outcast_incast,
     generate_overlapped_incast,
@@ -62,6 +63,14 @@ def test_outcast_and_overlaps() -> None:
         (3, 9, 50),
         (4, 9, 50),
     ]
+    victim = generate_incast_victim(ranks=6, size_bytes=7, victim_bytes=3, victim_start_ns=40, senders=2)
+    assert [(s.source, s.destination, s.size_bytes, s.start_ns) for s in victim.transfers] == [
+        (1, 0, 7, 0),
+        (2, 0, 7, 0),
+        (4, 5, 3, 40),
+    ]
+    with pytest.raises(WorkloadError, match="4 other ranks are asked for; there are 3"):
+        generate_incast_victim(ranks=6, size_bytes=7, victim_bytes=3, victim_start_ns=0, senders=4)
 
 
 @settings(max_examples=60, deadline=None)

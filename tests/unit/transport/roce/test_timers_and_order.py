@@ -13,7 +13,8 @@ from testbed.transport.roce.memory import ALL_ACCESS
 from testbed.transport.roce.packets.headers import BTH_BYTES, decode_aeth, decode_bth
 from testbed.transport.roce.packets.opcodes import Opcode
 from testbed.transport.roce.packets.syndrome import RNR_NAK, kind_of
-from testbed.transport.roce.qp import BURST_PACKETS, MOST_LATE_PACKETS, QueuePair
+from testbed.transport.roce.qp import QueuePair
+from testbed.transport.roce.rate_limiter import BURST_PACKETS, MOST_LATE_PACKETS
 from testbed.transport.roce.rnic import Rnic
 from testbed.transport.roce.states import QpState
 from testbed.transport.roce.work import RemoteBuffer, WorkRequest, WorkStatus
