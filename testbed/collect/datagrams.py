@@ -60,7 +60,9 @@ class CapturedDatagram:
     fragment: bool
     """The first fragment of a datagram; the others are not found."""
     identification: int = 0
-    """Of the IPv4 header, which the ICRC of RoCE covers; 0 over IPv6."""
+    """Of the IPv4 header, which the ICRC of RoCE covers, as it does the next; both are 0 over IPv6."""
+    flags: int = 0
+    """The 16 bits behind the identification: flags, and the fragment offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class _Carrier:
     """In the frame on the wire; past the end of the data where the capture was limited."""
     fragment: bool
     identification: int
+    flags: int
 
 
 def find_datagram(frame: CapturedFrame, *ports: int) -> CapturedDatagram | None:
@@ -115,6 +118,7 @@ def find_datagram(frame: CapturedFrame, *ports: int) -> CapturedDatagram | None:
         snapped=len(payload) < whole - UDP_HEADER_BYTES,
         fragment=carrier.fragment,
         identification=carrier.identification,
+        flags=carrier.flags,
     )
 
 
@@ -155,6 +159,7 @@ def _ipv4(frame: CapturedFrame, at: int) -> _Carrier | None:
         payload_end=min(end, frame.length),
         fragment=bool(fragment & 0x2000),
         identification=int.from_bytes(data[at + 4 : at + 6], "big"),
+        flags=fragment,
     )
 
 
@@ -190,4 +195,5 @@ def _ipv6(frame: CapturedFrame, at: int) -> _Carrier | None:
         payload_end=min(end, frame.length),
         fragment=fragment,
         identification=0,
+        flags=0,
     )

@@ -3,6 +3,9 @@ ICRC is right, and whether the same packet was seen before.
 
 A packet is taken for a retransmission when its PSN was seen before on its way to that queue pair, among requests or
 among responses; what was lost before the place of the capture is not seen twice.
+
+The ICRC covers the identification of the IPv4 header. Senders of this project compute it for identification 0, and the
+kernel numbers the packets of a run that it cuts (UDP_SEGMENT) from 0 on: `icrc_identification` says for which it is.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ class RoceCapture(CapturedPacket):
     content: RocePacket | DecodeError
     icrc_good: bool | None
     """Whether the ICRC is that of what is there; None: not all of it is."""
+    icrc_identification: int
+    """The identification for which a good one was computed: that of the IP header, or 0."""
     seen_before: bool
     transport: ClassVar[str] = "RoCE"
 
@@ -52,6 +57,7 @@ class RoceCapture(CapturedPacket):
             *(["SE"] if packet.bth.solicited else ()),
             *(["AGAIN"] if self.seen_before else ()),
             *(["BAD ICRC"] if self.icrc_good is False else ()),
+            *(["ICRC OF ID 0"] if self.icrc_good and self.icrc_identification != self.datagram.identification else ()),
         ]
         text = f"{self.kind} {self.flow} PSN {packet.bth.psn}" + (f" [{' '.join(marks)}]" if marks else "")
         extended = ", ".join(_extended(packet))
@@ -64,7 +70,10 @@ class RoceCapture(CapturedPacket):
         described = describe(packet)
         if packet.bth.opcode == Opcode.SELECTIVE_ACKNOWLEDGE:
             described["selective_psns"] = selective_psns(packet)
-        described |= {"icrc_good": self.icrc_good, "retransmitted": self.seen_before}
+        described["icrc_good"] = self.icrc_good
+        if self.icrc_good:
+            described["icrc_identification"] = self.icrc_identification
+        described["retransmitted"] = self.seen_before
         return {"roce": described}
 
     @property
@@ -156,10 +165,13 @@ class _Decoder:
             if len(datagram.payload) < headers:
                 raise DecodeError(len(datagram.payload), f"{headers} bytes of headers are cut short")
         except DecodeError as error:
-            return RoceCapture(datagram, error, None, False)
-        return RoceCapture(
-            datagram, packet, None if missing else _has_good_icrc(datagram), self._seen(datagram, packet)
-        )
+            return RoceCapture(datagram, error, None, 0, False)
+        seen_before = self._seen(datagram, packet)
+        if missing:
+            return RoceCapture(datagram, packet, None, 0, seen_before)
+        own = datagram.identification
+        good = next((number for number in dict.fromkeys((own, 0)) if _has_icrc_for(number, datagram)), None)
+        return RoceCapture(datagram, packet, good is not None, good or 0, seen_before)
 
     def _seen(self, datagram: CapturedDatagram, packet: RocePacket) -> bool:
         """Whether it was seen before; from now on it was."""
@@ -178,10 +190,16 @@ class _Decoder:
         return False
 
 
-def _has_good_icrc(datagram: CapturedDatagram) -> bool:
+def _has_icrc_for(identification: int, datagram: CapturedDatagram) -> bool:
+    """Tell whether the ICRC is the one of an IP header with this identification."""
     try:
         check_icrc(
-            datagram.source, datagram.destination, datagram.source_port, datagram.payload, datagram.identification
+            datagram.source,
+            datagram.destination,
+            datagram.source_port,
+            datagram.payload,
+            identification,
+            datagram.flags,
         )
     except DecodeError:
         return False

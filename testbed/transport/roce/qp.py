@@ -90,6 +90,8 @@ class QueuePair:
         self._receives: deque[ReceiveRequest] | None = None
         self._notified_at: int = -1
         """When the last CNP was sent to the peer; -1: never."""
+        self._notify_next: tuple[str, int] | None = None
+        """Whom to tell when the interval since then is over: address and QPN."""
         self.control: CongestionControl = make_control(self.config.cc, self.config.flow_settings())
         self.requester: Requester = Requester(self, 0, service is Service.RC)
         self.responder: Responder = Responder(self, 0, service is Service.RC)
@@ -181,6 +183,7 @@ class QueuePair:
         self._flush(failed, status, error, now)
 
     def _flush(self, failed: WorkRequest | None, status: WorkStatus, error: str, now: int) -> None:
+        self._notify_next = None
         self.requester.flush(failed, status, error, now)
         self.responder.flush()
         if self.datagrams is not None:
@@ -315,12 +318,27 @@ class QueuePair:
     # --- what arrives -------------------------------------------------------------------------------------
 
     def on_marked(self, remote: str, qpn: int, now: int) -> None:
-        """A packet of a peer's data has arrived with a mark of congestion: tell that peer, not too often."""
+        """A packet of a peer's data has arrived with a mark of congestion: tell that peer, not too often.
+
+        At once, if it was not told for an interval; else once at the end of the interval, for all packets that were
+        marked in it (section 3.1 of the DCQCN paper, the notification point).
+        """
         self.marked += 1
-        interval_ns = self.control.notification_ns
-        if interval_ns < 0 or (self._notified_at >= 0 and now - self._notified_at < interval_ns):
+        if self.control.notification_ns < 0:
             return
+        if self._notified_at < 0 or now >= self._notification_due:
+            self._notify(remote, qpn, now)
+        elif self._notify_next is None:
+            self._notify_next = (remote, qpn)
+            self.arm(self._notification_due)
+
+    @property
+    def _notification_due(self) -> int:
+        return self._notified_at + self.control.notification_ns
+
+    def _notify(self, remote: str, qpn: int, now: int) -> None:
         self._notified_at = now
+        self._notify_next = None
         self.count("cnp-sent")
         header = Bth(Opcode.CNP, qpn, 0, becn=True).encode() + _CNP_RESERVED
         self.emit(self.answer_datagram(header, Priority.NOTIFICATION, remote))
@@ -479,12 +497,17 @@ class QueuePair:
     def next_timer(self) -> int:
         """Return when `handle_timer` is to be called; 0: at no time."""
         deadline = self.requester.next_timer()
+        if self._notify_next is not None and (not deadline or self._notification_due < deadline):
+            deadline = self._notification_due
         limiter = self.limiter
         if limiter.waiting and not self.queued and (not deadline or limiter.due < deadline):
             return limiter.due
         return deadline
 
     def handle_timer(self, now: int) -> None:
+        if self._notify_next is not None and now >= self._notification_due:
+            remote, qpn = self._notify_next
+            self._notify(remote, qpn, now)
         self.requester.handle_timer(now)
         if self.limiter.next_at <= now:
             self.wake()

@@ -30,7 +30,7 @@ from testbed.transport.roce.packets.headers import (
     unpack_bth,
 )
 from testbed.transport.roce.packets.icrc import ICRC_BYTES, check_icrc
-from testbed.transport.roce.packets.opcodes import LAYOUTS, REQUESTS, Opcode, Operation, Service
+from testbed.transport.roce.packets.opcodes import LAYOUTS, REQUESTS, Layout, Opcode, Operation, Service
 from testbed.transport.roce.qp import QueuePair
 from testbed.transport.roce.states import QpState
 from testbed.transport.roce.work import Buffer, CompletionQueue
@@ -61,12 +61,12 @@ _MIDDLE: Final = (
 )
 _IS_MIDDLE: Final = bytes(opcode in _MIDDLE for opcode in range(256))
 _CNP: Final[int] = int(Opcode.CNP)
+_DC_CONNECT: Final[int] = int(Opcode.DC_CONNECT)
 _SELECTIVE: Final[int] = int(Opcode.SELECTIVE_ACKNOWLEDGE)
 _UD: Final = Service.UD
 _READ_RESPONSE: Final = Operation.READ_RESPONSE
 _ACKNOWLEDGE: Final = Operation.ACKNOWLEDGE
 _ATOMIC_ACKNOWLEDGE: Final = Operation.ATOMIC_ACKNOWLEDGE
-_LEAST_DYNAMIC: Final[int] = int(Opcode.DC_CONNECT)
 
 
 class Rnic:
@@ -230,7 +230,7 @@ class Rnic:
         data, word = incoming.data, incoming.fragment_word
         bth = decode_bth(data)
         qp = self._qps.get(bth.dest_qp)
-        if qp is None or bth.opcode >= _LEAST_DYNAMIC:
+        if qp is None or bth.opcode >= _DC_CONNECT:
             qp = self._find_dynamic(bth, incoming, now)
             if qp is None:
                 return
@@ -266,10 +266,14 @@ class Rnic:
         if not qp.sends:
             self.counters["stray"] += 1
             return
+        if layout.operation is _READ_RESPONSE and incoming.ce:
+            qp.on_marked(qp.remote_ip, qp.remote_qpn, now)
+        self._receive_answer(qp, bth, layout, view, now)
+
+    def _receive_answer(self, qp: QueuePair, bth: Bth, layout: Layout, view: memoryview, now: int) -> None:
+        """A response or an acknowledgement, BTH to padding. Raises `DecodeError`."""
         requester = qp.requester
         if layout.operation is _READ_RESPONSE:
-            if incoming.ce:
-                qp.on_marked(qp.remote_ip, qp.remote_qpn, now)
             offset = BTH_BYTES + (AETH_BYTES if layout.aeth else 0)
             if layout.aeth:
                 decode_aeth(view, BTH_BYTES)

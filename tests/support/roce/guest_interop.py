@@ -1,5 +1,6 @@
-"""Our RNIC and the kernel's soft RDMA (rxe) at work with each other: GROUP [ARGUMENT...], see `GROUPS`.
+"""Our RNIC and the kernel's soft RDMA (rxe) at work with each other: PLACE GROUP [ARGUMENT...].
 
+PLACE is a `Place` in JSON, GROUP one of `GROUPS`.
 Run in the namespace of our endpoint. Prints JSON of what was carried and counted; what is not as it must be is an
 error.
 """
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from interop_pair import DATA, HALF, Pair, Piece, Site, Transfer, drive
+from interop_pair import DATA, HALF, Pair, Piece, Place, Site, Transfer, drive
 
 from testbed.transport.roce.memory import Access
 from testbed.transport.roce.states import QpState
@@ -33,9 +34,9 @@ def sizes_around(mtu: int) -> list[int]:
     return [1, 2, 3, 4, 5, mtu - 1, mtu, mtu + 1, 2 * mtu, 3 * mtu + 7]
 
 
-def transfer(mtu: str, longest: str, version: str = "4") -> dict[str, Any]:
+def transfer(place: Place, mtu: str, longest: str) -> dict[str, Any]:
     """Every operation and size both ways over a fabric that loses nothing; `longest`: also a message of so much."""
-    site = Site(int(version))
+    site = Site(place)
     pair = Pair(site, int(mtu), ours=WRAPS, theirs=WRAPS)
     messages = 0
     for sizes, operations in ((sizes_around(pair.mtu), DATA), ([int(longest)], ("write", "read"))):
@@ -88,9 +89,9 @@ def atomics(pair: Pair) -> None:
     assert site.memory[ALIGNED : ALIGNED + 8] == (7).to_bytes(8, "little")
 
 
-def impaired(rounds: str) -> dict[str, Any]:
+def impaired(place: Place, rounds: str) -> dict[str, Any]:
     """Every operation both ways over a fabric that loses or reorders."""
-    site = Site(timeout=16)
+    site = Site(place, timeout=16)
     pair = Pair(site, 1024, ours=WRAPS, theirs=WRAPS)
     messages = 0
     for number in range(int(rounds)):
@@ -102,9 +103,9 @@ def impaired(rounds: str) -> dict[str, Any]:
     return found
 
 
-def trespass() -> dict[str, Any]:
+def trespass(place: Place) -> dict[str, Any]:
     """What neither may touch: who asks gets the IBTA's error, and no byte of the memory changes."""
-    site = Site()
+    site = Site(place)
     found: dict[str, Any] = {"ours": {}, "rxe": {}}
     site.rxe.ask("put", data=PATTERN.hex(), offset=ALIGNED)
     read_only = site.rnic.register(bytearray(64), Access.REMOTE_READ)
@@ -156,9 +157,9 @@ def trespass() -> dict[str, Any]:
     return found
 
 
-def not_ready() -> dict[str, Any]:
+def not_ready(place: Place) -> dict[str, Any]:
     """No receive is posted: it is asked again until there is one, or as often as was allowed."""
-    site = Site(rnr_retry=7)
+    site = Site(place, rnr_retry=7)
     found: dict[str, Any] = {}
     pair = Pair(site, 1024, min_rnr_timer=20)
     piece = Piece(0, HALF, 3000)
@@ -186,7 +187,7 @@ def not_ready() -> dict[str, Any]:
     found["rxe gives up"] = pair.await_rxe(1)[0]["status"]
     pair.close()
     site.close()
-    site = Site(rnr_retry=2)
+    site = Site(place, rnr_retry=2)
     pair = Pair(site, 1024)
     request = pair.post("send", piece, 0)
     pair.await_ours(1)
@@ -196,9 +197,9 @@ def not_ready() -> dict[str, Any]:
     return found
 
 
-def silent() -> dict[str, Any]:
+def silent(place: Place) -> dict[str, Any]:
     """The peer's queue pair is gone: whoever asks it ends with an error, and does not hang."""
-    site = Site(timeout=12, retry_count=2)
+    site = Site(place, timeout=12, retry_count=2)
     pair = Pair(site, 1024, retry_count=2)
     site.rnic.destroy_qp(pair.qp, time.monotonic_ns())
     request = {"operation": "write", "offset": 0, "length": 64, "address": site.region.base, "rkey": site.region.rkey}
@@ -213,9 +214,9 @@ def silent() -> dict[str, Any]:
     return found
 
 
-def without_header() -> dict[str, Any]:
+def without_header(place: Place) -> dict[str, Any]:
     """Control: opened for peers of our own, an RNIC takes what rxe sends for damaged, and rxe a run of its packets."""
-    site = Site(foreign_peers=False, timeout=12, retry_count=0)
+    site = Site(place, foreign_peers=False, timeout=12, retry_count=0)
     pair = Pair(site, 1024)
     request = pair.post("write", Piece(0, HALF, 20_000), 0)
     pair.await_ours(1)
@@ -235,5 +236,5 @@ GROUPS: Mapping[str, Callable[..., dict[str, Any]]] = {
 
 if __name__ == "__main__":
     began = time.monotonic()
-    result = GROUPS[sys.argv[1]](*sys.argv[2:])
+    result = GROUPS[sys.argv[2]](Place(**json.loads(sys.argv[1])), *sys.argv[3:])
     print(json.dumps(result | {"took_s": round(time.monotonic() - began, 1)}))

@@ -33,6 +33,7 @@ SERVICES = {"RC": e.IBV_QPT_RC, "UC": e.IBV_QPT_UC, "UD": e.IBV_QPT_UD}
 OPERATIONS = {
     "send": e.IBV_WR_SEND,
     "send-immediate": e.IBV_WR_SEND_WITH_IMM,
+    "send-invalidate": e.IBV_WR_SEND_WITH_INV,
     "write": e.IBV_WR_RDMA_WRITE,
     "write-immediate": e.IBV_WR_RDMA_WRITE_WITH_IMM,
     "read": e.IBV_WR_RDMA_READ,
@@ -66,6 +67,8 @@ class Driver:
         self.domain = PD(self.context)
         self.region = MR(self.domain, size, REMOTE)
         self.queues: dict[int, tuple[QP, CQ]] = {}
+        self.handles: list[AH] = []
+        """Of addresses: they must outlive the sending."""
         self.gids = [str(self.context.query_gid(PORT, index)) for index in range(4)]
 
     def memory(self) -> dict[str, Any]:
@@ -92,13 +95,14 @@ class Driver:
         rnr_retry: int = 7,
         min_rnr_timer: int = 12,
         qkey: int = 0,
+        access: int = REMOTE,
     ) -> dict[str, Any]:
         """To RTS. `min_rnr_timer` and `timeout` are codes, `address` is the IP address of the peer."""
         queue, _ = self.queues[qpn]
         route = route_to(address, gid_index)
         attributes = QPAttr()
         attributes.port_num = PORT
-        attributes.qp_access_flags = REMOTE
+        attributes.qp_access_flags = access
         attributes.ah_attr = AHAttr(gr=route, is_global=1, port_num=PORT)
         attributes.dest_qp_num = remote_qpn
         attributes.path_mtu = MTUS[mtu]
@@ -150,6 +154,8 @@ class Driver:
             piece = SGE(self.region.buf + request["offset"], request["length"], self.region.lkey)
             operation = request["operation"]
             immediate = socket.htonl(request.get("immediate", 0))
+            if operation == "send-invalidate":  # one union in the structure of verbs, in the order of this machine
+                immediate = request["invalidate"]
             item = SendWR(number, OPERATIONS[operation], 1, immediate, [piece])
             if operation.startswith(("write", "read")):
                 item.set_wr_rdma(request["rkey"], request["address"])
@@ -157,8 +163,8 @@ class Driver:
                 item.set_wr_atomic(request["rkey"], request["address"], request["first"], request.get("second", 0))
             elif "remote_qpn" in request:
                 route = route_to(request["remote"], request["gid_index"])
-                handle = AH(self.domain, attr=AHAttr(gr=route, is_global=1, port_num=PORT))
-                item.set_wr_ud(handle, request["remote_qpn"], request["qkey"])
+                self.handles.append(AH(self.domain, attr=AHAttr(gr=route, is_global=1, port_num=PORT)))
+                item.set_wr_ud(self.handles[-1], request["remote_qpn"], request["qkey"])
             queue.post_send(item)
         return {}
 

@@ -153,6 +153,28 @@ def test_the_icrc_covers_the_identification_of_the_ip_header(
     assert good == [True, True, True, False]
 
 
+def test_a_run_that_the_kernel_has_cut_is_told_from_a_damaged_packet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its packets are numbered, and the ICRC was computed for identification 0."""
+    numbered = bytearray(roce_frame(written(1)))
+    numbered[14 + 5] = 2
+    path = capture_of(tmp_path, [bytes(numbered), roce_frame(written(2), identification=5)])
+    shown = [item["roce"] for item in documents(capsys, path)]
+    assert [(item["icrc_good"], item["icrc_identification"]) for item in shown] == [(True, 0), (True, 5)]  # type: ignore[index]
+    print_packets(path, Format.TABLE)
+    first, second = capsys.readouterr().out.splitlines()
+    assert "[ICRC OF ID 0]" in first
+    assert "ICRC" not in second
+
+
+def test_the_icrc_covers_the_flags_of_the_ip_header(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = bytearray(roce_frame(written(1)))
+    frame[14 + 6] = 0  # may be fragmented
+    (document,) = documents(capsys, capture_of(tmp_path, [bytes(frame)]))
+    assert document["roce"]["icrc_good"] is False  # type: ignore[index]
+
+
 def test_marks_of_switches_do_not_touch_the_icrc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame = bytearray(roce_frame(written(1)))
     frame[15] |= 3

@@ -317,3 +317,33 @@ def test_marks_are_told_once_in_the_interval_and_before_all_else() -> None:
     assert cnp.priority is Priority.NOTIFICATION
     bth = decode_bth(cnp.header)
     assert (bth.dest_qp, bth.psn, bth.becn, cnp.header[12:]) == (here.number, 0, True, bytes(16))
+
+
+@pytest.mark.parametrize(
+    ("marks_us", "told_us"),
+    [
+        ([5], [5]),
+        ([5, 6, 54], [5, 55]),
+        ([5, 55], [5, 55]),
+        ([5, 56], [5, 56]),
+        ([5, 20, 130], [5, 55, 130]),
+        ([5, 20, 60, 104, 106], [5, 55, 105, 155]),
+    ],
+)
+def test_the_notification_point_tells_at_once_and_then_at_the_end_of_intervals(
+    marks_us: list[int], told_us: list[int]
+) -> None:
+    """The DCQCN paper, section 3.1: of the packets that come within 50 us after a CNP, any that was marked makes one."""
+    pair = RnicPair(RoceConfig(parameters="paper"))
+    _, there = pair.connect()
+    told = []
+    for at in sorted({*marks_us, *range(300)}):
+        now = 1000 * at
+        timer = pair.second.next_timer()
+        if timer is not None and timer <= now:
+            pair.second.handle_timer(now)
+        for _ in range(marks_us.count(at)):
+            there.on_marked(FIRST, 0, now)
+        told += [at for _ in pair.second.transmit(now)]
+    assert told == told_us and there.marked == len(marks_us)
+    assert pair.second.next_timer() is None
