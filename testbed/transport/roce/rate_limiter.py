@@ -49,6 +49,12 @@ class RateLimiter:
         self.waiting = False
         self._late_ns = min(now - self.next_at, MOST_LATE_PACKETS * packet_bytes * 8e9 / rate_bps)
 
+    def reset(self) -> None:
+        """Whatever was sent before does not count."""
+        self.next_at = 0.0
+        self.waiting = False
+        self._late_ns = 0.0
+
     def pause(self) -> None:
         """There is nothing to send."""
         self._late_ns = 0.0
