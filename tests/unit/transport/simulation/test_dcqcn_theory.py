@@ -1,9 +1,9 @@
 """DCQCN's flows at one port against the fluid model of it: fair shares, the queue of the fixed point, and instability.
 
 Reaction and notification points, RNICs and ports are our own, packet by packet under the simulator's clock. The port
-has 10 Gbit/s and packets 2 or 4 KiB, so that a run takes seconds: what the papers have at 40 Gbit/s and 1 KB is the same
-model where R_AI is in proportion to the rate, and the line of RED to the size of packets over the square of the rate.
-`pytest -s` prints the rows of the internals' page on RoCE's congestion control.
+has 10 Gbit/s and packets 2 or 4 KiB, so that a run takes seconds: what the papers have at 40 Gbit/s and 1 KB is the
+same model where R_AI is in proportion to the rate, and the line of RED to the size of packets over the square of the
+rate. `pytest -s` prints the rows of the internals' page on RoCE's congestion control.
 """
 
 from __future__ import annotations
