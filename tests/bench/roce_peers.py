@@ -1,7 +1,8 @@
 """Processes for the benchmarks of RoCE beside UET, started as `roce_peers.py ROLE ...`.
 
 Both transports are driven by the same program, so that what differs is theirs: `serve` is written to and answers
-`ping`, `flow` writes messages for a while. `idle` and `state` tell what queue pairs cost that nobody uses.
+`ping`, `flow` writes messages for a while. `idle`, `traced` and `resident` tell what queue pairs cost
+that nobody uses.
 
 Nothing has to be exchanged: both sides number their queue pairs alike, and their memory has one key and address.
 """
@@ -16,7 +17,7 @@ import sys
 import time
 import tracemalloc
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -131,9 +132,12 @@ def side_of(transport: str, own: str, peer: str, idle_qps: int, spin_ns: int) ->
         yield SIDES[transport](agent, own, peer, idle_qps)  # type: ignore[call-arg]
 
 
-def serve(transport: str, own: str, peer: str, idle_qps: int, spin_ns: int) -> None:
-    """Write back what is written to the memory's first byte, whenever it is another; 0 is not. Until killed."""
-    with side_of(transport, own, peer, idle_qps, spin_ns) as side:
+def serve(transport: str, own: str, peer: str, idle_qps: int, *, busy: bool) -> None:
+    """Write back what is written to the memory's first byte, whenever it changes, but for 0. Until it is killed.
+
+    `busy`: poll before sleeping, as the latency tools do.
+    """
+    with side_of(transport, own, peer, idle_qps, SPIN_NS if busy else 0) as side:
         memory, data = side.memory, side.data
         latest = 0
 
@@ -226,50 +230,52 @@ def joined(near: Rnic, far: Rnic, count: int) -> list[QueuePair]:
     return qps
 
 
-def state(count: int) -> None:
+def state(count: int, account: Callable[[], int]) -> None:
     """Bytes of each of so many connected queue pairs, both ends of a connection counted as one each: new ones, and when
-    each has written, read, sent and received, and its completions are gone. By the interpreter's account, which every
-    object is in, and by what the kernel has given."""
-    gc.collect()
-    resident = resident_bytes()
-    tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
+    each has written, read, sent and received packets, and its completions are gone."""
     near, far = (Rnic(address, RoceConfig(), Random(0), 0) for address in ("10.0.0.1", "10.0.0.2"))
     memory = bytearray(3 * PACKET_BYTES)
     region = far.register(memory, RoceAccess.REMOTE_WRITE | RoceAccess.REMOTE_READ)
-    empty = tracemalloc.get_traced_memory()[0]
+    remote = RoceBuffer(region.base, region.rkey)
+    gc.collect()
+    before = account()
     qps = joined(near, far, count // 2)
     gc.collect()
-    new = (tracemalloc.get_traced_memory()[0] - empty) / count
-    remote = RoceBuffer(region.base, region.rkey)
+    new = (account() - before) / count
+    exchange(near, far, qps, memory, remote)
+    gc.collect()
+    used = (account() - before) / count
+    assert len(near.qps) + len(far.qps) == count
+    print(json.dumps({"new": new, "used": used}))
+
+
+def exchange(near: Rnic, far: Rnic, qps: Sequence[QueuePair], memory: bytearray, remote: RoceBuffer) -> None:
+    """Messages of several packets on every connection, in both directions, one connection after the other: what is
+    under way is no state of the others."""
     now = 0
-    for qp in qps:
-        here, there = qp, far.qp(qp.remote_qpn)
+    others = {qp.number: qp for qp in far.qps}
+    for here in qps:
+        there = others[here.remote_qpn]
         there.receive(memory, now)
         here.write(memory, remote, now)
         here.read(memory, remote, now)
         here.send(memory, now)
-    while not (near.idle and far.idle):
-        now += 1_000
-        for source, target in ((near, far), (far, near)):
-            timer = source.next_timer()
-            if timer is not None and timer <= now:
-                source.handle_timer(now)
-            out = source.transmit(now, 1000)
-            target.receive([Incoming(source.address, item.entropy, item.to_bytes()) for item in out], now)
-    for rnic in (near, far):
-        for qp in rnic.qps:
+        while not (here.idle and there.idle):
+            now += 1_000
+            for source, target in ((near, far), (far, near)):
+                timer = source.next_timer()
+                if timer is not None and timer <= now:
+                    source.handle_timer(now)
+                out = source.transmit(now)
+                target.receive([Incoming(source.address, item.entropy, item.to_bytes()) for item in out], now)
+        for qp in (here, there):
             assert qp.completions and all(request.ok for request in qp.completions)
             qp.completions.clear()
-    out = []
-    gc.collect()
-    used = (tracemalloc.get_traced_memory()[0] - empty) / count
-    tracemalloc.stop()
-    print(
-        json.dumps(
-            {"new": new, "used": used, "resident": (resident_bytes() - resident) / count, "rnic": empty - before}
-        )
-    )
+
+
+def traced_bytes() -> int:
+    """What all objects of the interpreter take."""
+    return tracemalloc.get_traced_memory()[0]
 
 
 def resident_bytes() -> int:
@@ -279,15 +285,18 @@ def resident_bytes() -> int:
 def main(role: str, *words: str) -> None:
     match role:
         case "serve":
-            serve(words[0], words[1], words[2], int(words[3]), int(words[4]))
+            serve(words[0], words[1], words[2], int(words[3]), busy=words[4] == "1")
         case "flow":
             flow(words[0], words[1], words[2], int(words[3]), float(words[4]))
         case "ping":
             ping(words[0], words[1], words[2], int(words[3]), int(words[4]))
         case "idle":
             idle(int(words[0]), float(words[1]))
-        case "state":
-            state(int(words[0]))
+        case "traced":
+            tracemalloc.start()
+            state(int(words[0]), traced_bytes)
+        case "resident":
+            state(int(words[0]), resident_bytes)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Our RNIC and the kernel's soft RDMA (rxe) at work with each other: GROUP [ARGUMENT...], see `GROUPS`.
+"""Our RNIC and the kernel's soft RDMA (rxe) at work with each other: PLACE GROUP [ARGUMENT...].
 
+PLACE is a `Place` in JSON, GROUP one of `GROUPS`.
 Run in the namespace of our endpoint. Prints JSON of what was carried and counted; what is not as it must be is an
 error.
 """
@@ -12,9 +13,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from interop_pair import DATA, HALF, Pair, Piece, Site, Transfer, drive
+from interop_pair import DATA, HALF, QKEY, Pair, Piece, Place, Site, Transfer, content, drive
 
 from testbed.transport.roce.memory import Access
+from testbed.transport.roce.packets.opcodes import Service
 from testbed.transport.roce.states import QpState
 from testbed.transport.roce.work import ReceiveRequest, RemoteBuffer, WorkStatus
 
@@ -25,6 +27,11 @@ LOSSY_SIZES = (1, 4095, 4097, 20_001, 65_537)
 ALIGNED = HALF + 4096
 """Of atomic operations, in either buffer."""
 WRONG_RKEY = 0xDEAD_BEEF
+WITHOUT_READ = tuple(operation for operation in DATA if operation != "read")
+DATAGRAM_HEADER = 40
+"""Bytes that verbs put before a datagram (GRH)."""
+ECN_CAPABLE = 26 << 2 | 2
+"""A traffic class: DSCP 26 and ECT(0)."""
 PATTERN = bytes(range(1, 9))
 
 
@@ -33,9 +40,9 @@ def sizes_around(mtu: int) -> list[int]:
     return [1, 2, 3, 4, 5, mtu - 1, mtu, mtu + 1, 2 * mtu, 3 * mtu + 7]
 
 
-def transfer(mtu: str, longest: str, version: str = "4") -> dict[str, Any]:
+def transfer(place: Place, mtu: str, longest: str) -> dict[str, Any]:
     """Every operation and size both ways over a fabric that loses nothing; `longest`: also a message of so much."""
-    site = Site(int(version))
+    site = Site(place)
     pair = Pair(site, int(mtu), ours=WRAPS, theirs=WRAPS)
     messages = 0
     for sizes, operations in ((sizes_around(pair.mtu), DATA), ([int(longest)], ("write", "read"))):
@@ -88,9 +95,9 @@ def atomics(pair: Pair) -> None:
     assert site.memory[ALIGNED : ALIGNED + 8] == (7).to_bytes(8, "little")
 
 
-def impaired(rounds: str) -> dict[str, Any]:
+def impaired(place: Place, rounds: str) -> dict[str, Any]:
     """Every operation both ways over a fabric that loses or reorders."""
-    site = Site(timeout=16)
+    site = Site(place, timeout=16)
     pair = Pair(site, 1024, ours=WRAPS, theirs=WRAPS)
     messages = 0
     for number in range(int(rounds)):
@@ -102,9 +109,64 @@ def impaired(rounds: str) -> dict[str, Any]:
     return found
 
 
-def trespass() -> dict[str, Any]:
+def marked(place: Place) -> dict[str, Any]:
+    """Rxe's packets may be marked, and are: we tell it so by CNPs."""
+    site = Site(place)
+    pair = Pair(site, 1024, traffic_class=ECN_CAPABLE)
+    messages = Transfer(pair, [100_001], ("write", "send"), "marked").from_rxe()
+    messages += Transfer(pair, [100_001], ("read",), "marked back").from_us()
+    found = {"messages": messages, "marked": pair.qp.marked, "state": pair.qp.state} | site.counted()
+    site.close()
+    return found
+
+
+def unreliable(place: Place) -> dict[str, Any]:
+    """UC and UD both ways, over a fabric that loses nothing."""
+    site = Site(place)
+    pair = Pair(site, 1024, service=Service.UC, ours=WRAPS, theirs=WRAPS)
+    messages = Transfer(pair, sizes_around(pair.mtu), WITHOUT_READ, "UC").from_us()
+    messages += Transfer(pair, sizes_around(pair.mtu), WITHOUT_READ, "UC back").from_rxe()
+    pair.close()
+    # One room of rxe's to each datagram: its header of 40 bytes, and as much data as there is.
+    pair = Pair(site, 1024, service=Service.UD)
+    sizes = (1, 7, 984, 1024)
+    source = content("UD", 1024)
+    rooms = [(HALF + 2048 * number, DATAGRAM_HEADER + 1024) for number in range(len(sizes))]
+    site.rxe.ask("receive", qpn=pair.qpn, buffers=rooms)
+    now = time.monotonic_ns()
+    for number, size in enumerate(sizes):
+        pair.qp.send_to((place.theirs, pair.qpn, QKEY), source[:size], now, immediate=number if number % 2 else None)
+    assert all(item.ok for item in pair.await_ours(len(sizes)))
+    for number, item in enumerate(pair.await_rxe(len(sizes))):
+        size = sizes[number]
+        assert (item["status"], item["length"] - DATAGRAM_HEADER) == (0, size), item
+        assert item["immediate"] == (number if number % 2 else None)
+        there = site.rxe.ask("get", offset=rooms[number][0] + DATAGRAM_HEADER, length=size)["data"]
+        assert there == source[:size].hex()
+    site.rxe.ask("put", data=source.hex(), offset=0)
+    near = [bytearray(1024) for _ in sizes]
+    for room in near:
+        pair.qp.receive(room, now)
+    to = {"remote": place.ours, "gid_index": place.gid_index, "remote_qpn": pair.qp.number, "qkey": QKEY}
+    requests = [
+        {"operation": "send-immediate" if number % 2 else "send", "offset": 0, "length": size, "immediate": number} | to
+        for number, size in enumerate(sizes)
+    ]
+    site.rxe.ask("post", qpn=pair.qpn, requests=requests)
+    assert all(item["status"] == 0 for item in pair.await_rxe(len(sizes)))
+    for number, received in enumerate(pair.await_ours(len(sizes))):
+        assert isinstance(received, ReceiveRequest) and received.ok
+        assert (received.length, received.source_ip, received.source_qpn) == (sizes[number], place.theirs, pair.qpn)
+        assert received.immediate == (number if number % 2 else None)
+        assert near[number] == source[: sizes[number]].ljust(1024, b"\0")
+    found = {"messages": messages + 2 * len(sizes), "state": pair.qp.state} | site.counted()
+    site.close()
+    return found
+
+
+def trespass(place: Place) -> dict[str, Any]:
     """What neither may touch: who asks gets the IBTA's error, and no byte of the memory changes."""
-    site = Site()
+    site = Site(place)
     found: dict[str, Any] = {"ours": {}, "rxe": {}}
     site.rxe.ask("put", data=PATTERN.hex(), offset=ALIGNED)
     read_only = site.rnic.register(bytearray(64), Access.REMOTE_READ)
@@ -156,9 +218,9 @@ def trespass() -> dict[str, Any]:
     return found
 
 
-def not_ready() -> dict[str, Any]:
+def not_ready(place: Place) -> dict[str, Any]:
     """No receive is posted: it is asked again until there is one, or as often as was allowed."""
-    site = Site(rnr_retry=7)
+    site = Site(place, rnr_retry=7)
     found: dict[str, Any] = {}
     pair = Pair(site, 1024, min_rnr_timer=20)
     piece = Piece(0, HALF, 3000)
@@ -186,7 +248,7 @@ def not_ready() -> dict[str, Any]:
     found["rxe gives up"] = pair.await_rxe(1)[0]["status"]
     pair.close()
     site.close()
-    site = Site(rnr_retry=2)
+    site = Site(place, rnr_retry=2)
     pair = Pair(site, 1024)
     request = pair.post("send", piece, 0)
     pair.await_ours(1)
@@ -196,9 +258,9 @@ def not_ready() -> dict[str, Any]:
     return found
 
 
-def silent() -> dict[str, Any]:
+def silent(place: Place) -> dict[str, Any]:
     """The peer's queue pair is gone: whoever asks it ends with an error, and does not hang."""
-    site = Site(timeout=12, retry_count=2)
+    site = Site(place, timeout=12, retry_count=2)
     pair = Pair(site, 1024, retry_count=2)
     site.rnic.destroy_qp(pair.qp, time.monotonic_ns())
     request = {"operation": "write", "offset": 0, "length": 64, "address": site.region.base, "rkey": site.region.rkey}
@@ -213,9 +275,9 @@ def silent() -> dict[str, Any]:
     return found
 
 
-def without_header() -> dict[str, Any]:
+def without_header(place: Place) -> dict[str, Any]:
     """Control: opened for peers of our own, an RNIC takes what rxe sends for damaged, and rxe a run of its packets."""
-    site = Site(foreign_peers=False, timeout=12, retry_count=0)
+    site = Site(place, foreign_peers=False, timeout=12, retry_count=0)
     pair = Pair(site, 1024)
     request = pair.post("write", Piece(0, HALF, 20_000), 0)
     pair.await_ours(1)
@@ -227,6 +289,8 @@ def without_header() -> dict[str, Any]:
 GROUPS: Mapping[str, Callable[..., dict[str, Any]]] = {
     "transfer": transfer,
     "impaired": impaired,
+    "marked": marked,
+    "unreliable": unreliable,
     "trespass": trespass,
     "not-ready": not_ready,
     "silent": silent,
@@ -235,5 +299,5 @@ GROUPS: Mapping[str, Callable[..., dict[str, Any]]] = {
 
 if __name__ == "__main__":
     began = time.monotonic()
-    result = GROUPS[sys.argv[1]](*sys.argv[2:])
+    result = GROUPS[sys.argv[2]](Place(**json.loads(sys.argv[1])), *sys.argv[3:])
     print(json.dumps(result | {"took_s": round(time.monotonic() - began, 1)}))

@@ -6,81 +6,63 @@ Ours is in this process; rxe is driven by `rxe_driver.py`, a process in the name
 from __future__ import annotations
 
 import hashlib
-import json
-import subprocess
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
+
+from rxe_process import RxeProcess
 
 from testbed.agent.agent import Agent
 from testbed.transport.roce.config import RoceConfig
 from testbed.transport.roce.memory import ALL_ACCESS
+from testbed.transport.roce.packets.opcodes import Service
 from testbed.transport.roce.qp import QueuePair
 from testbed.transport.roce.work import Completion, ReceiveRequest, RemoteBuffer, WorkRequest
 
-OURS = {4: "10.77.2.2", 6: "fd77:2::2"}
-RXE = {4: "10.77.1.2", 6: "fd77:1::2"}
-GID_INDEX = {4: 1, 6: 2}
-"""Of rxe's port: the first is that of the link-local address."""
-DEVICE = "ri-h1-eth1"
-RXE_NAMESPACE = "/run/netns/ri-h1"
-DRIVER = Path(__file__).with_name("rxe_driver.py")
 HALF = 3 << 20
 """Both buffers have data to be sent in their first half, and room for what arrives in the second."""
 GUARD = 3
 """Bytes between two pieces, which nothing may touch; odd, so that the pieces begin at odd addresses."""
 PATIENCE_S = 120.0
+PATIENT = 22
+"""Timeout of 17 s: what is sent again was lost, and not late on a busy machine."""
 SLICE_NS = 20_000_000
+QKEY = 0x1234_5678
+"""Of datagrams. The upper bit would make it one of a kernel's own."""
 DATA = ("send", "send-immediate", "write", "write-immediate", "read")
 TAKES_RECEIVE = ("send", "send-immediate", "write-immediate")
 
 
-class Rxe:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where both ends are. `gid_index` is that of rxe's address at its port; 0 is that of the link-local one."""
+
+    ours: str
+    theirs: str
+    device: str
+    namespace: str
+    """Of the device."""
+    gid_index: int = 1
+
+
+class Rxe(RxeProcess):
     """The driver of rxe's side; while it is waited for, our side works on."""
 
-    def __init__(self, agent: Agent) -> None:
-        argv = ["nsenter", f"--net={RXE_NAMESPACE}", "/usr/bin/python3", str(DRIVER), DEVICE, str(2 * HALF)]
-        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def __init__(self, agent: Agent, place: Place) -> None:
+        super().__init__(place.device, place.namespace, 2 * HALF)
         self._agent = agent
         self._answers: list[dict[str, Any]] = []
-        assert self._process.stdout is not None
-        self._output = self._process.stdout
-        agent.loop.watch(self._output.fileno(), self._take)
-        memory = self.ask("memory")
-        self.address, self.rkey = memory["address"], memory["rkey"]
-        self._before: dict[str, int] = {}
-        self._before = self.counted()
-
-    def _take(self, events: int) -> None:
-        self._answers.append(json.loads(self._output.readline()))
-
-    def begin(self, what: str, **arguments: Any) -> None:
-        """Ask without waiting."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"do": what, **arguments}).encode() + b"\n")
-        self._process.stdin.flush()
+        agent.loop.watch(self.output.fileno(), lambda events: self._answers.append(self.read()))
+        self.start()
 
     def answer(self) -> dict[str, Any]:
-        drive(self._agent, lambda: bool(self._answers), f"rxe's driver does not answer: {self._process.poll()}")
-        answer = self._answers.pop(0)
-        assert "error" not in answer, answer["error"]
-        return answer
-
-    def ask(self, what: str, **arguments: Any) -> dict[str, Any]:
-        self.begin(what, **arguments)
-        return self.answer()
-
-    def counted(self) -> dict[str, int]:
-        """What its device has counted since this was made."""
-        counters: dict[str, int] = self.ask("counters")["counters"]
-        return {name: value - self._before.get(name, 0) for name, value in counters.items()}
+        drive(self._agent, lambda: bool(self._answers), "rxe's driver does not answer")
+        return self._answers.pop(0)
 
     def close(self) -> None:
-        self._agent.loop.unwatch(self._output.fileno())
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(PATIENCE_S)
+        self._agent.loop.unwatch(self.output.fileno())
+        super().close()
 
 
 def drive(agent: Agent, until: Callable[[], bool], complaint: str) -> None:
@@ -96,14 +78,14 @@ def content(seed: str, length: int) -> bytes:
 class Site:
     """Our RNIC, rxe's device, and the memory of both."""
 
-    def __init__(self, version: int = 4, *, foreign_peers: bool = True, **settings: Any) -> None:
-        self.version = version
+    def __init__(self, place: Place, *, foreign_peers: bool = True, **settings: Any) -> None:
+        self.place = place
         self.agent = Agent(seed=1)
-        self.config = RoceConfig(**{"timeout": 18} | settings)
-        self.rnic = self.agent.open_rnic(OURS[version], self.config, foreign_peers=foreign_peers)
+        self.config = RoceConfig(**{"timeout": PATIENT} | settings)
+        self.rnic = self.agent.open_rnic(place.ours, self.config, foreign_peers=foreign_peers)
         self.memory = bytearray(2 * HALF)
         self.region = self.rnic.register(self.memory, ALL_ACCESS)
-        self.rxe = Rxe(self.agent)
+        self.rxe = Rxe(self.agent, place)
 
     def close(self) -> None:
         self.rxe.close()
@@ -123,24 +105,37 @@ class Site:
 class Pair:
     """A queue pair of ours and one of rxe's, connected."""
 
-    def __init__(self, site: Site, mtu: int, *, ours: int = 5, theirs: int = 77, **rxe_settings: Any) -> None:
+    def __init__(
+        self,
+        site: Site,
+        mtu: int,
+        *,
+        service: Service = Service.RC,
+        ours: int = 5,
+        theirs: int = 77,
+        **rxe_settings: Any,
+    ) -> None:
         """`ours` and `theirs` are the PSNs of the first packets."""
         self.site = site
         self.mtu = mtu
-        self.qp: QueuePair = site.rnic.create_qp()
-        self.qpn: int = site.rxe.ask("create")["qpn"]
+        self.qp: QueuePair = site.rnic.create_qp(service)
+        self.qpn: int = site.rxe.ask("create", service=service.name)["qpn"]
         site.rxe.ask(
             "connect",
             qpn=self.qpn,
-            address=OURS[site.version],
-            gid_index=GID_INDEX[site.version],
+            address=site.place.ours,
+            gid_index=site.place.gid_index,
             remote_qpn=self.qp.number,
             send_psn=theirs,
             receive_psn=ours,
             mtu=mtu,
+            qkey=QKEY,
             **{"timeout": site.config.timeout} | rxe_settings,
         )
-        self.qp.connect(RXE[site.version], self.qpn, send_psn=ours, receive_psn=theirs, mtu=mtu)
+        if service is Service.UD:
+            self.qp.open_datagrams(QKEY)
+            return
+        self.qp.connect(site.place.theirs, self.qpn, send_psn=ours, receive_psn=theirs, mtu=mtu)
 
     def await_ours(self, count: int) -> list[Completion]:
         found = self.qp.completions

@@ -33,6 +33,7 @@ SERVICES = {"RC": e.IBV_QPT_RC, "UC": e.IBV_QPT_UC, "UD": e.IBV_QPT_UD}
 OPERATIONS = {
     "send": e.IBV_WR_SEND,
     "send-immediate": e.IBV_WR_SEND_WITH_IMM,
+    "send-invalidate": e.IBV_WR_SEND_WITH_INV,
     "write": e.IBV_WR_RDMA_WRITE,
     "write-immediate": e.IBV_WR_RDMA_WRITE_WITH_IMM,
     "read": e.IBV_WR_RDMA_READ,
@@ -48,13 +49,13 @@ COUNTERS = Path("/sys/class/infiniband")
 POLL_S = 0.001
 
 
-def route_to(address: str, gid_index: int) -> GlobalRoute:
+def route_to(address: str, gid_index: int, traffic_class: int = 0) -> GlobalRoute:
     """The route to the GID of an IP address (of IPv4: ::ffff:a.b.c.d), from the GID of that index of ours."""
     digits = ip_address(address).packed.hex()
     if len(digits) == 8:
         digits = MAPPED + digits
     gid = ":".join(digits[at : at + 4] for at in range(0, 32, 4))
-    return GlobalRoute(dgid=GID(gid), sgid_index=gid_index, hop_limit=HOPS)
+    return GlobalRoute(dgid=GID(gid), sgid_index=gid_index, hop_limit=HOPS, traffic_class=traffic_class)
 
 
 class Driver:
@@ -66,6 +67,8 @@ class Driver:
         self.domain = PD(self.context)
         self.region = MR(self.domain, size, REMOTE)
         self.queues: dict[int, tuple[QP, CQ]] = {}
+        self.handles: list[AH] = []
+        """Of addresses: they must outlive the sending."""
         self.gids = [str(self.context.query_gid(PORT, index)) for index in range(4)]
 
     def memory(self) -> dict[str, Any]:
@@ -92,13 +95,15 @@ class Driver:
         rnr_retry: int = 7,
         min_rnr_timer: int = 12,
         qkey: int = 0,
+        access: int = REMOTE,
+        traffic_class: int = 0,
     ) -> dict[str, Any]:
         """To RTS. `min_rnr_timer` and `timeout` are codes, `address` is the IP address of the peer."""
         queue, _ = self.queues[qpn]
-        route = route_to(address, gid_index)
+        route = route_to(address, gid_index, traffic_class)
         attributes = QPAttr()
         attributes.port_num = PORT
-        attributes.qp_access_flags = REMOTE
+        attributes.qp_access_flags = access
         attributes.ah_attr = AHAttr(gr=route, is_global=1, port_num=PORT)
         attributes.dest_qp_num = remote_qpn
         attributes.path_mtu = MTUS[mtu]
@@ -150,6 +155,8 @@ class Driver:
             piece = SGE(self.region.buf + request["offset"], request["length"], self.region.lkey)
             operation = request["operation"]
             immediate = socket.htonl(request.get("immediate", 0))
+            if operation == "send-invalidate":  # one union in the structure of verbs, in the order of this machine
+                immediate = request["invalidate"]
             item = SendWR(number, OPERATIONS[operation], 1, immediate, [piece])
             if operation.startswith(("write", "read")):
                 item.set_wr_rdma(request["rkey"], request["address"])
@@ -157,8 +164,8 @@ class Driver:
                 item.set_wr_atomic(request["rkey"], request["address"], request["first"], request.get("second", 0))
             elif "remote_qpn" in request:
                 route = route_to(request["remote"], request["gid_index"])
-                handle = AH(self.domain, attr=AHAttr(gr=route, is_global=1, port_num=PORT))
-                item.set_wr_ud(handle, request["remote_qpn"], request["qkey"])
+                self.handles.append(AH(self.domain, attr=AHAttr(gr=route, is_global=1, port_num=PORT)))
+                item.set_wr_ud(self.handles[-1], request["remote_qpn"], request["qkey"])
             queue.post_send(item)
         return {}
 

@@ -23,6 +23,13 @@ from testbed.transport.errors import DecodeError, UsageError, truncated
 from testbed.transport.roce.packets.headers import BTH_BYTES
 from testbed.transport.roce.packets.opcodes import UDP_PORT
 
+try:
+    from testbed.transport.roce.packets import crc32
+except ImportError:  # interpreted
+    HAS_CRC32 = False
+else:
+    HAS_CRC32 = True
+
 ICRC_BYTES: Final = 4
 
 _UDP_BYTES: Final = 8
@@ -51,6 +58,35 @@ def _packed(source: str, destination: str) -> bytes:
     return first.packed + second.packed
 
 
+@lru_cache(maxsize=4096)
+def _state_before_bth(source: str, destination: str, source_port: int, udp_bytes: int, second_word: int) -> int:
+    """The CRC of what is covered before the BTH, the same for all packets of a flow that are of one size.
+
+    `second_word`: of the IPv4 header. Raises `UsageError`.
+    """
+    addresses = _packed(source, destination)
+    try:
+        udp = _UDP.pack(source_port, UDP_PORT, udp_bytes, 0xFFFF)
+        if len(addresses) == 8:
+            network = _IPV4.pack(
+                _LOCAL_ROUTING,
+                _IPV4_VERSION,
+                0xFF,
+                _IPV4_BYTES + udp_bytes,
+                second_word >> 16,
+                second_word & 0xFFFF,
+                0xFF,
+                _PROTOCOL_UDP,
+                0xFFFF,
+                addresses,
+            )
+        else:
+            network = _IPV6.pack(_LOCAL_ROUTING, _IPV6_VERSION, udp_bytes, _PROTOCOL_UDP, 0xFF, addresses)
+    except struct.error as error:
+        raise UsageError(f"no IP packet holds port {source_port} and {udp_bytes} bytes of UDP: {error}") from None
+    return zlib.crc32(network + udp)
+
+
 def compute_icrc(
     source: str,
     destination: str,
@@ -66,34 +102,28 @@ def compute_icrc(
     ICRC stands. `identification` is that of the IPv4 header, `flags` what follows it there, fragment offset included.
     Raises `UsageError` for addresses that are none.
     """
-    addresses = _packed(source, destination)
     udp_bytes = _UDP_BYTES + len(header) + len(payload) + ICRC_BYTES
-    try:
-        udp = _UDP.pack(source_port, UDP_PORT, udp_bytes, 0xFFFF)
-        if len(addresses) == 8:
-            network = _IPV4.pack(
-                _LOCAL_ROUTING,
-                _IPV4_VERSION,
-                0xFF,
-                _IPV4_BYTES + udp_bytes,
-                identification,
-                flags,
-                0xFF,
-                _PROTOCOL_UDP,
-                0xFFFF,
-                addresses,
-            )
-        else:
-            network = _IPV6.pack(_LOCAL_ROUTING, _IPV6_VERSION, udp_bytes, _PROTOCOL_UDP, 0xFF, addresses)
-    except struct.error as error:
-        raise UsageError(f"no IP packet holds port {source_port} and {udp_bytes} bytes of UDP: {error}") from None
-    head = b"".join((network, udp, header[:_VARIANT_AT], b"\xff", header[_VARIANT_AT + 1 :]))
-    return zlib.crc32(payload, zlib.crc32(head))
+    state = _state_before_bth(source, destination, source_port, udp_bytes, identification << 16 | flags)
+    covered = b"".join((header[:_VARIANT_AT], b"\xff", header[_VARIANT_AT + 1 :]))
+    return zlib.crc32(payload, zlib.crc32(covered, state))
 
 
 def encode_icrc(icrc: int) -> bytes:
     """The four bytes that follow the padding."""
     return icrc.to_bytes(ICRC_BYTES, "little")
+
+
+def seal(
+    source: str, destination: str, source_port: int, header: bytes, payload: bytes | memoryview, padding: int
+) -> bytes:
+    """What follows `header` in a packet: the payload, `padding` bytes of zeros and the ICRC. Raises `UsageError`."""
+    if HAS_CRC32:
+        udp_bytes = _UDP_BYTES + len(header) + len(payload) + padding + ICRC_BYTES
+        return crc32.seal(
+            _state_before_bth(source, destination, source_port, udp_bytes, DONT_FRAGMENT), header, payload, padding
+        )
+    padded = b"".join((payload, bytes(padding))) if padding else payload
+    return b"".join((padded, encode_icrc(compute_icrc(source, destination, source_port, header, padded))))
 
 
 def check_icrc(
@@ -108,6 +138,12 @@ def check_icrc(
     end = len(data) - ICRC_BYTES
     if end < BTH_BYTES:
         raise truncated("a BTH with its ICRC", BTH_BYTES + ICRC_BYTES, len(data))
+    if HAS_CRC32:
+        second_word = identification << 16 | flags
+        state = _state_before_bth(source, destination, source_port, _UDP_BYTES + len(data), second_word)
+        if crc32.intact(state, data):
+            return
+        raise DecodeError(end, "the ICRC is wrong")
     icrc = compute_icrc(
         source,
         destination,
