@@ -494,7 +494,7 @@ class QueuePair:
         if rate_bps < self._rnic.unlimited_bps:
             self.limiter.on_send(now, size, rate_bps)
         else:
-            self.limiter.next_at = now
+            self.limiter.next_at = float(now)
         control.on_send(now, size)
         entropy = self.entropy
         body = seal(self._rnic.address, remote, entropy, header, payload, padding)
