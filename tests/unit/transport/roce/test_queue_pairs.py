@@ -12,6 +12,7 @@ from testbed.transport.roce.memory import ALL_ACCESS, Access
 from testbed.transport.roce.packets.headers import decode_bth
 from testbed.transport.roce.packets.opcodes import Opcode, Service
 from testbed.transport.roce.packets.syndrome import RNR_TIMERS_NS
+from testbed.transport.roce.qp import QueuePair
 from testbed.transport.roce.states import QpState
 from testbed.transport.roce.work import RemoteBuffer, WorkRequest, WorkStatus
 
@@ -66,10 +67,47 @@ def test_in_sqd_what_has_begun_ends_and_nothing_else_begins() -> None:
     second = here.send(bytes(4096), 0)
     pair.run(lambda: here.requester.unacknowledged == 0 or ended(first), longest_ns=10**9)
     assert first.status is None or first.ok
-    assert second.status is None
+    assert second.status is None and here.is_drained
     here.modify(QpState.RTS)
     pair.run(lambda: ended(first, second))
     assert first.ok and second.ok
+
+
+@pytest.mark.parametrize("service", [Service.UC, Service.UD])
+def test_in_sqe_sends_are_flushed_and_what_arrives_is_taken(service: Service) -> None:
+    pair = RnicPair(RoceConfig(mtu=256))
+    if service is Service.UC:
+        here, there = pair.connect(service)
+    else:
+        here, there = pair.first.create_qp(service), pair.second.create_qp(service)
+        here.open_datagrams(QKEY)
+        there.open_datagrams(QKEY)
+
+    def send(sender: QueuePair, receiver: QueuePair, address: str) -> WorkRequest:
+        if service is Service.UC:
+            return sender.send(bytes(200), pair.now)
+        return sender.send_to((address, receiver.number, QKEY), bytes(200), pair.now)
+
+    waiting = send(here, there, SECOND)
+    here.modify(QpState.SQE)
+    refused = send(here, there, SECOND)
+    assert waiting.status is refused.status is WorkStatus.FLUSHED and here.is_drained
+    received = here.receive(bytearray(256), 0)
+    sent = send(there, here, FIRST)
+    pair.run(lambda: received.status is not None)
+    assert sent.ok and received.ok
+    here.modify(QpState.RTS)
+    arrival = there.receive(bytearray(256), 0)
+    again = send(here, there, SECOND)
+    pair.run(lambda: arrival.status is not None)
+    assert again.ok and arrival.ok
+
+
+def test_a_reliable_connection_has_no_sqe() -> None:
+    here, _ = RnicPair().connect()
+    with pytest.raises(UsageError, match="takes a reliable connection to ERR"):
+        here.modify(QpState.SQE)
+    assert here.state is QpState.RTS
 
 
 def test_an_error_flushes_everything_posted_before_and_after() -> None:
@@ -333,7 +371,7 @@ def test_marks_are_told_once_in_the_interval_and_before_all_else() -> None:
 def test_the_notification_point_tells_at_once_and_then_at_the_end_of_intervals(
     marks_us: list[int], told_us: list[int]
 ) -> None:
-    """The DCQCN paper, section 3.1: of the packets that come within 50 us after a CNP, any that was marked makes one."""
+    """The DCQCN paper, section 3.1: of what comes within 50 us after a CNP, any packet that was marked makes one."""
     pair = RnicPair(RoceConfig(parameters="paper"))
     _, there = pair.connect()
     told = []
