@@ -101,6 +101,8 @@ class Agent:
         group, delay = _open_sockets(address, sockets, delay_ns, paced=paced)
         rnic = Rnic(group.address, config, Random(self._random.getrandbits(64)), time.monotonic_ns())
         self._endpoints[rnic.address] = (rnic, group, delay)
+        if paced:
+            rnic.unlimited_bps = config.link_rate_bps
         pacer = Pacer(config.link_rate_bps, config.packet_bytes) if paced else None
         self.loop.add(rnic, group, delay, pacer)
         return rnic

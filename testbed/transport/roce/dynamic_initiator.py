@@ -234,10 +234,9 @@ class DynamicInitiator(QueuePair):
         if self.requester.idle:
             self.connections.on_idle(self, now)
         if self._connect_is_due:
-            limiter = self.limiter
-            if limiter.next_at > now:
-                limiter.wait()
-                self.arm(limiter.due)
+            if self.limiter.next_at > now:
+                self.limiter.wait()
+                self.arm(self.limiter.due)
                 return None
             self._connect_is_due = False
             return self._connect_packet(now)

@@ -165,6 +165,11 @@ class QueuePair:
             return
         elif state is QpState.RESET:
             self._flush(None, WorkStatus.FLUSHED, "", now)
+            self.limiter.begin()
+        elif state is QpState.SQE:
+            if self.service is Service.RC:
+                raise UsageError(f"queue pair {self.number:#08x} is RC: its errors take it to ERR, not to SQE")
+            self._flush_requests(None, WorkStatus.FLUSHED, "", now)
         self._enter(state)
         self.wake()
 
@@ -198,12 +203,15 @@ class QueuePair:
         self.count("failed")
         self._flush(failed, status, error, now)
 
-    def _flush(self, failed: WorkRequest | None, status: WorkStatus, error: str, now: int) -> None:
-        self._notify_next = None
+    def _flush_requests(self, failed: WorkRequest | None, status: WorkStatus, error: str, now: int) -> None:
         self.requester.flush(failed, status, error, now)
-        self.responder.flush()
         if self.datagrams is not None:
             self.datagrams.flush(now)
+
+    def _flush(self, failed: WorkRequest | None, status: WorkStatus, error: str, now: int) -> None:
+        self._notify_next = None
+        self._flush_requests(failed, status, error, now)
+        self.responder.flush()
         receives = self._receives
         self._receives = None
         while receives:
@@ -430,7 +438,7 @@ class QueuePair:
     def renew_control(self) -> None:
         """Forget what is known of congestion: what is sent next is a new flow."""
         self.control = make_control(self.config.cc, self.config.flow_settings())
-        self.limiter.reset()
+        self.limiter.begin()
 
     def on_acked(self, size: int, now: int) -> None:
         self.unacked_bytes = max(0, self.unacked_bytes - size)
@@ -463,7 +471,7 @@ class QueuePair:
         control.update(now)
         if limiter.waiting:
             limiter.go_on(now, self.mtu + _HEADER_BYTES, control.rate_bps)
-        if datagrams is not None and datagrams.posted:
+        if datagrams is not None and self._has_datagram:
             return datagrams.next_packet(now)
         if self.responder.has_response:
             return self.responder.next_packet(now)
@@ -473,8 +481,13 @@ class QueuePair:
         return datagram
 
     @property
+    def next_is_short(self) -> bool:
+        """Tell whether what it would send next is a message of a few bytes."""
+        return not self.responder.has_response and self.requester.next_is_short
+
+    @property
     def _has_datagram(self) -> bool:
-        return self.datagrams is not None and self.datagrams.posted > 0
+        return self.datagrams is not None and self.datagrams.posted > 0 and self.state is not QpState.SQD
 
     def data_datagram(
         self,
@@ -493,7 +506,11 @@ class QueuePair:
         remote = remote or self.remote_ip
         size = _BELOW_BYTES + len(header) + len(payload) + padding
         control = self.control
-        self.limiter.on_send(now, size, control.rate_bps)
+        rate_bps = control.rate_bps
+        if rate_bps < self._rnic.unlimited_bps:
+            self.limiter.on_send(now, size, rate_bps)
+        else:
+            self.limiter.next_at = now
         control.on_send(now, size)
         entropy = self.entropy
         body = seal(self._rnic.address, remote, entropy, header, payload, padding)

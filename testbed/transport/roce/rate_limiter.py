@@ -34,6 +34,12 @@ class RateLimiter:
         """The first nanosecond at which the next packet may leave."""
         return int(self.next_at) + 1
 
+    def begin(self) -> None:
+        """Forget what was sent: this is a new flow."""
+        self.next_at = 0.0
+        self.waiting = False
+        self._late_ns = 0.0
+
     def wait(self) -> None:
         """There is a packet, and its time has not come."""
         self.waiting = True

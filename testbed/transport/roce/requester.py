@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 INFINITE_RETRIES: Final = 7
 """Of RNR NAKs: the requester never gives up (section 9.7.5.2.8)."""
 PSN_HALF: Final = 1 << 23
+_SHORT_BYTES: Final = 256
 _PSN_MASK: Final = 0xFF_FFFF
 _REFUSALS: Final[dict[int, WorkStatus]] = {
     int(NakCode.INVALID_REQUEST): WorkStatus.REMOTE_INVALID_REQUEST,
@@ -173,6 +174,17 @@ class Requester:
                 return None
         return request
 
+    @property
+    def next_is_short(self) -> bool:
+        """Tell whether the next packet is a whole message of a few bytes, sent for the first time."""
+        request = self._cursor
+        return (
+            request is not None
+            and request.first == self.recovery.top == self.recovery.sequence()
+            and len(request.data) <= _SHORT_BYTES
+            and not request.has_response
+        )
+
     def next_packet(self, now: int) -> Outgoing | None:
         """The next packet; None: there is none that may be sent."""
         request = self._sendable(now)
@@ -197,7 +209,7 @@ class Requester:
         last = index == request.packets - 1
         operation, extensions = self._describe(request, index, len(payload))
         self.recovery.on_sent(number, 1)
-        asks = self._reliable and self._asks(number, last, again, len(payload))
+        asks = self._reliable and self._asks(number, last, again, len(payload), now)
         if asks and not again:
             self._probe(number, now)
         padding = -len(payload) & 3
@@ -270,9 +282,9 @@ class Requester:
             self._cursor = request
         return request
 
-    def _asks(self, number: int, last: bool, again: bool, size: int) -> bool:
+    def _asks(self, number: int, last: bool, again: bool, size: int, now: int) -> bool:
         """Tell whether a packet is to ask for an acknowledgement: one that ends a message or fills a window, or that is
-        the first to be sent again, and every so many."""
+        the first to be sent again, and every so many, or one that leaves when the peer's time is half over."""
         qp = self._qp
         self._unrequested += 1
         if (
@@ -281,6 +293,7 @@ class Requester:
             or (again and (number == self.una or not self.recovery.rewinds))
             or number + 1 - self.una >= qp.window_packets
             or qp.unacked_bytes + size >= qp.control.window_bytes
+            or 0 < self._deadline < now + qp.timeout_ns // 2
         ):
             self._unrequested = 0
             return True
@@ -541,6 +554,9 @@ class Requester:
         if not self._deadline or now < self._deadline:
             return
         qp = self._qp
+        if self.recovery.sequence() <= self.una and qp.limiter.next_at > now:
+            self._deadline = now + qp.timeout_ns  # what is to be sent again waits for its rate
+            return
         if self._retries_left == 0:
             qp.fail(self._head, WorkStatus.RETRY_EXCEEDED, "the peer does not answer", now)
             return

@@ -8,6 +8,7 @@ and annex A17 (RoCEv2).
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter, deque
 from collections.abc import Sequence
 from random import Random
@@ -77,6 +78,8 @@ class Rnic:
         self.config: Final[RoceConfig] = config
         self.counters: Counter[str] = Counter()
         """What happened, by name: `timeout`, `duplicate`, `malformed`, `cnp-sent`, ..."""
+        self.unlimited_bps: float = math.inf
+        """A queue pair of this rate needs no rate limiter, since the line of its NIC keeps to it."""
         self.regions: Final[RegionTable] = RegionTable(random)
         self._random = random
         self._now = now
@@ -320,10 +323,18 @@ class Rnic:
         return len(self._control)
 
     def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
-        """Return what is to be sent now, at most `limit` datagrams; fewer: nothing more for the time being."""
+        """Return what is to be sent now, at most `limit` datagrams; answers first, then queue pairs in turn.
+
+        One short message goes before the answers: somebody waits for it, and nobody for them so urgently as to notice a
+        single small packet. Fewer than `limit`: there is nothing more for the time being.
+        """
         self._now = now
         sent: list[Outgoing] = []
         control = self._control
+        if control and self._ready and limit > 1 and self._ready[0].next_is_short:
+            short = self._ready[0].pull(now)
+            if short is not None:
+                sent.append(short)
         while control and len(sent) < limit:
             sent.append(control.popleft())
         ready = self._ready

@@ -83,6 +83,14 @@ def test_the_same_over_ipv6(fabric: LabVm) -> None:
     assert found["messages"] == MESSAGES
 
 
+def test_unreliable_services_both_ways(fabric: LabVm) -> None:
+    found = run(fabric, "ri-h2", IPV4, "unreliable")
+    assert_clean(found)
+    assert found["messages"] == 2 * 4 * 10 + 2 * 4, (
+        "four operations of ten sizes over UC, and four datagrams, both ways"
+    )
+
+
 def test_a_loss_of_one_per_cent(fabric: LabVm) -> None:
     with impaired(fabric, "loss", "1%") as netem:
         found = run(fabric, "ri-h2", IPV4, "impaired", 3)
@@ -102,6 +110,21 @@ def test_packets_that_overtake_others(fabric: LabVm) -> None:
     assert found["counters"]["out-of-order"] > 0
     assert found["rxe"]["out_of_seq_request"] > 0
     assert found["state"] == "RTS"
+
+
+def test_rxe_is_told_of_marks_and_does_not_heed_it(fabric: LabVm) -> None:
+    """netem marks what it would lose. A CNP is for no queue pair of rxe's, which drops it before it counts."""
+    netem = ("dev", "up1", "root")
+    fabric.check("tc", "-n", "ri-s1", "qdisc", "add", *netem, "netem", "loss", "20%", "ecn", "limit", "10000")
+    try:
+        found = run(fabric, "ri-h2", IPV4, "marked")
+    finally:
+        fabric.check("tc", "-n", "ri-s1", "qdisc", "del", *netem)
+    assert found["marked"] > 10
+    cnps = found["counters"].pop("cnp-sent")
+    assert 0 < cnps <= found["marked"]
+    found["sent"] -= cnps
+    assert_clean(found)
 
 
 def test_what_neither_may_touch_is_refused_by_the_other(fabric: LabVm) -> None:

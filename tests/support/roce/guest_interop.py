@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from interop_pair import DATA, HALF, Pair, Piece, Place, Site, Transfer, drive
+from interop_pair import DATA, HALF, QKEY, Pair, Piece, Place, Site, Transfer, content, drive
 
 from testbed.transport.roce.memory import Access
+from testbed.transport.roce.packets.opcodes import Service
 from testbed.transport.roce.states import QpState
 from testbed.transport.roce.work import ReceiveRequest, RemoteBuffer, WorkStatus
 
@@ -26,6 +27,11 @@ LOSSY_SIZES = (1, 4095, 4097, 20_001, 65_537)
 ALIGNED = HALF + 4096
 """Of atomic operations, in either buffer."""
 WRONG_RKEY = 0xDEAD_BEEF
+WITHOUT_READ = tuple(operation for operation in DATA if operation != "read")
+DATAGRAM_HEADER = 40
+"""Bytes that verbs put before a datagram (GRH)."""
+ECN_CAPABLE = 26 << 2 | 2
+"""A traffic class: DSCP 26 and ECT(0)."""
 PATTERN = bytes(range(1, 9))
 
 
@@ -99,6 +105,61 @@ def impaired(place: Place, rounds: str) -> dict[str, Any]:
         messages += Transfer(pair, LOSSY_SIZES, DATA, f"impaired back {number}").from_rxe()
     atomics(pair)
     found = {"messages": messages, "state": pair.qp.state} | site.counted()
+    site.close()
+    return found
+
+
+def marked(place: Place) -> dict[str, Any]:
+    """Rxe's packets may be marked, and are: we tell it so by CNPs."""
+    site = Site(place)
+    pair = Pair(site, 1024, traffic_class=ECN_CAPABLE)
+    messages = Transfer(pair, [100_001], ("write", "send"), "marked").from_rxe()
+    messages += Transfer(pair, [100_001], ("read",), "marked back").from_us()
+    found = {"messages": messages, "marked": pair.qp.marked, "state": pair.qp.state} | site.counted()
+    site.close()
+    return found
+
+
+def unreliable(place: Place) -> dict[str, Any]:
+    """UC and UD both ways, over a fabric that loses nothing."""
+    site = Site(place)
+    pair = Pair(site, 1024, service=Service.UC, ours=WRAPS, theirs=WRAPS)
+    messages = Transfer(pair, sizes_around(pair.mtu), WITHOUT_READ, "UC").from_us()
+    messages += Transfer(pair, sizes_around(pair.mtu), WITHOUT_READ, "UC back").from_rxe()
+    pair.close()
+    # One room of rxe's to each datagram: its header of 40 bytes, and as much data as there is.
+    pair = Pair(site, 1024, service=Service.UD)
+    sizes = (1, 7, 984, 1024)
+    source = content("UD", 1024)
+    rooms = [(HALF + 2048 * number, DATAGRAM_HEADER + 1024) for number in range(len(sizes))]
+    site.rxe.ask("receive", qpn=pair.qpn, buffers=rooms)
+    now = time.monotonic_ns()
+    for number, size in enumerate(sizes):
+        pair.qp.send_to((place.theirs, pair.qpn, QKEY), source[:size], now, immediate=number if number % 2 else None)
+    assert all(item.ok for item in pair.await_ours(len(sizes)))
+    for number, item in enumerate(pair.await_rxe(len(sizes))):
+        size = sizes[number]
+        assert (item["status"], item["length"] - DATAGRAM_HEADER) == (0, size), item
+        assert item["immediate"] == (number if number % 2 else None)
+        there = site.rxe.ask("get", offset=rooms[number][0] + DATAGRAM_HEADER, length=size)["data"]
+        assert there == source[:size].hex()
+    site.rxe.ask("put", data=source.hex(), offset=0)
+    near = [bytearray(1024) for _ in sizes]
+    for room in near:
+        pair.qp.receive(room, now)
+    to = {"remote": place.ours, "gid_index": place.gid_index, "remote_qpn": pair.qp.number, "qkey": QKEY}
+    requests = [
+        {"operation": "send-immediate" if number % 2 else "send", "offset": 0, "length": size, "immediate": number} | to
+        for number, size in enumerate(sizes)
+    ]
+    site.rxe.ask("post", qpn=pair.qpn, requests=requests)
+    assert all(item["status"] == 0 for item in pair.await_rxe(len(sizes)))
+    for number, received in enumerate(pair.await_ours(len(sizes))):
+        assert isinstance(received, ReceiveRequest) and received.ok
+        assert (received.length, received.source_ip, received.source_qpn) == (sizes[number], place.theirs, pair.qpn)
+        assert received.immediate == (number if number % 2 else None)
+        assert near[number] == source[: sizes[number]].ljust(1024, b"\0")
+    found = {"messages": messages + 2 * len(sizes), "state": pair.qp.state} | site.counted()
     site.close()
     return found
 
@@ -228,6 +289,8 @@ def without_header(place: Place) -> dict[str, Any]:
 GROUPS: Mapping[str, Callable[..., dict[str, Any]]] = {
     "transfer": transfer,
     "impaired": impaired,
+    "marked": marked,
+    "unreliable": unreliable,
     "trespass": trespass,
     "not-ready": not_ready,
     "silent": silent,

@@ -157,11 +157,41 @@ def test_who_was_not_asked_for_long_makes_up_for_so_much_and_no_more() -> None:
     assert MOST_LATE_PACKETS <= len(burst) <= MOST_LATE_PACKETS + BURST_PACKETS
 
 
+def test_behind_a_line_that_keeps_the_rate_only_lower_rates_are_limited() -> None:
+    rnic, here = sender(10**9)
+    rnic.unlimited_bps = 10**9
+    assert [len(rnic.transmit(SECOND_NS, limit)) for limit in (64, 40)] == [64, 40]  # what its NIC asks for
+    here.control.rate_bps = 1e8
+    sent = sent_by(rnic, 2 * SECOND_NS, 3 * SECOND_NS, 1_000_000)
+    assert sum(size for _, size in sent) * 8 == pytest.approx(1e8, rel=0.01)
+
+
 def test_who_had_nothing_to_send_saves_up_a_small_burst() -> None:
     pair = RnicPair(RoceConfig(link_rate_bps=10**9))
     here, _ = pair.connect()
     here.write(bytes(1 << 20), RemoteBuffer(0, 1), SECOND_NS)
     assert len(sent_by(pair.first, SECOND_NS, SECOND_NS + 1, 1)) == BURST_PACKETS + 1
+
+
+def test_at_a_rate_of_a_packet_in_many_timeouts_nothing_fails() -> None:
+    pair = RnicPair(RoceConfig(mtu=4096, timeout=4, retry_count=2))
+    here, _ = pair.connect()
+    region = pair.second.register(bytearray(1 << 16), ALL_ACCESS)
+    here.control.rate_bps = 1e6
+    request = here.write(bytes(1 << 15), RemoteBuffer(region.base, region.rkey), 0)
+    pair.run(lambda: ended(request))
+    assert request.ok
+
+
+def test_a_slow_sender_asks_before_the_peer_has_been_silent_for_too_long() -> None:
+    pair = RnicPair(RoceConfig(mtu=4096, timeout=14))
+    here, _ = pair.connect()
+    region = pair.second.register(bytearray(1 << 17), ALL_ACCESS)
+    here.control.rate_bps = 5e6  # ten packets in a timeout
+    request = here.write(bytes(1 << 17), RemoteBuffer(region.base, region.rkey), 0)
+    pair.run(lambda: ended(request))
+    assert request.ok
+    assert pair.first.counters["timeout"] == pair.first.counters["retransmitted"] == 0
 
 
 # --- the order of answers ---------------------------------------------------------------------------------
@@ -221,6 +251,20 @@ def test_packets_behind_one_that_met_no_receive_are_no_sequence_error() -> None:
     there.receive(bytearray(1024), 0)
     pair.run(lambda: ended(request))
     assert request.ok
+
+
+def test_one_short_message_goes_before_the_answers() -> None:
+    pair = RnicPair()
+    here, there = pair.connect()
+    now = SECOND_NS
+    region = pair.second.register(bytearray(64), ALL_ACCESS)
+    here.write(b"ping", RemoteBuffer(region.base, region.rkey), now)
+    [ping] = pair.first.transmit(now)
+    pair.second.receive([Incoming(FIRST, ping.entropy, ping.to_bytes())], now)
+    for _ in range(2):
+        there.write(b"pong", RemoteBuffer(0, 1), now)
+    sent = [opcode_of(datagram) for datagram in pair.second.transmit(now)]
+    assert sent == [Opcode.RC_WRITE_ONLY, Opcode.RC_ACKNOWLEDGE, Opcode.RC_WRITE_ONLY]
 
 
 # --- windows ----------------------------------------------------------------------------------------------
