@@ -158,8 +158,6 @@ class QueuePair:
         elif state is QpState.RTS and send_psn is not None and self.state is QpState.RTR:
             self.requester = Requester(self, send_psn, self.service is Service.RC)
             self.unacked_bytes = 0
-        elif state is QpState.SQE:
-            self._fail_sends(now)
         elif state is QpState.ERR:
             self.fail(None, WorkStatus.FLUSHED, "its user has taken it to ERR", now)
             return
@@ -179,20 +177,6 @@ class QueuePair:
         """Its state lets it take requests."""
         self.sends: bool = state in _SENDING
         """Its state lets it send requests, and take their answers."""
-
-    def _fail_sends(self, now: int) -> None:
-        """The send queue is in an error (section 10.3.1): its requests end as flushed, what arrives is still taken."""
-        if self.service is Service.RC:
-            raise UsageError("an error of its send queue takes a reliable connection to ERR, not to SQE")
-        self.requester.flush(None, WorkStatus.FLUSHED, "", now)
-        self.requester.una = self.requester.recovery.top
-        if self.datagrams is not None:
-            self.datagrams.flush(now)
-
-    @property
-    def is_drained(self) -> bool:
-        """Tell whether no request that has begun is under way: in SQD, that it may be modified."""
-        return self.requester.unacknowledged == 0
 
     def fail(self, failed: WorkRequest | None, status: WorkStatus, error: str, now: int) -> None:
         """An error that the connection does not survive: `failed` ends with its status, all others as flushed."""
