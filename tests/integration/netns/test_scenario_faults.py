@@ -81,6 +81,16 @@ def test_roce_over_a_nic_that_is_down_for_less_than_its_timeouts_loses_nothing(s
     assert (run["counters"]["connects"] > 0) == ("dct" in options)
 
 
+@pytest.mark.parametrize("options", ["", ", connections: dct"])
+def test_roce_over_a_nic_that_is_down_for_longer_fails_with_its_reason(sandbox: Any, options: str) -> None:
+    fault = '{at: 200ms, until: 100s, link: "p1-s1-h1:rail1", down: true}'
+    code, record = run_scenario(sandbox, fault, f"{{kind: roce, retry_count: 1{options}}}")
+    assert code == INVALID
+    assert "RETRY_EXCEEDED: the peer does not answer" in record["incomplete"]
+    (run,) = record["points"][0]["runs"]
+    assert run["channels"][0]["counters"]["timeout"] == 1
+
+
 def test_daemons_that_are_killed_and_started_anew_leave_nothing(sandbox: Any) -> None:
     """The sandbox looks for the crash directories of all that ran when the lab was deployed."""
     lab = sandbox.deploy(sandbox.tiny()).lab
