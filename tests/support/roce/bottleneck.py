@@ -5,7 +5,7 @@ What a test looks at is sampled: the queue of that port, and what every reaction
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import numpy as np
@@ -54,11 +54,8 @@ class Bottleneck:
     @property
     def model(self) -> DcqcnFluid:
         """The fluid model of these flows, of parameters that it knows."""
-        config = RoceConfig(parameters=self.parameters, cc_parameters=self.overrides)
-        parameters = PARAMETER_SETS[config.parameters]
-        changed = {name: self.overrides.get(name, getattr(parameters, name)) for name in parameters.__slots__}
         return DcqcnFluid.of(
-            type(parameters)(**changed),
+            replace(PARAMETER_SETS[self.parameters], **self.overrides),
             flows=self.flows,
             capacity_bps=self.capacity_bps,
             packet_bytes=self.mtu + HEADER_BYTES,
