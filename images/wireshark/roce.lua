@@ -14,6 +14,7 @@
 --   roce.icrc_good == 0          the ICRC is not that of what is there
 --   roce.icrc_unnumbered         it is that of IPv4 identification 0: the kernel has cut the packet from a run, and
 --                                numbered it (UDP_SEGMENT); endpoints of the testbed take it, adapters do not
+--   roce.opcode == 0xc1          an initiator of dynamic connections attaches to a target
 --   roce.selective_psns          selective acknowledgements, and what they say has arrived
 --
 -- A Wireshark that has the name "roce" taken gets "roce_testbed" instead. The names of fields are those of
@@ -40,12 +41,23 @@ local bits = rawget(_G, "bit") or rawget(_G, "bit32")
 
 local CNP = 0x81
 local SELECTIVE_ACKNOWLEDGE = 0xC0
-local NAMES = { [CNP] = "CNP", [SELECTIVE_ACKNOWLEDGE] = "SELECTIVE_ACKNOWLEDGE" }
+-- Of dynamic connections, whose wire format is not public: an initiator attaches to a target and detaches, and a target
+-- has nothing that a packet belongs to.
+local DC_CONNECT, DC_DISCONNECT, DC_UNATTACHED = 0xC1, 0xC2, 0xC3
+local NAMES = {
+  [CNP] = "CNP",
+  [SELECTIVE_ACKNOWLEDGE] = "SELECTIVE_ACKNOWLEDGE",
+  [DC_CONNECT] = "DC_CONNECT",
+  [DC_DISCONNECT] = "DC_DISCONNECT",
+  [DC_UNATTACHED] = "DC_UNATTACHED",
+}
 
 local f = {
   opcode = ProtoField.uint8(PREFIX .. ".opcode", "Opcode", base.HEX, NAMES),
   fecn = ProtoField.bool(PREFIX .. ".fecn", "FECN", 8, nil, 0x80),
   becn = ProtoField.bool(PREFIX .. ".becn", "BECN", 8, nil, 0x40),
+  qkey = ProtoField.uint32(PREFIX .. ".qkey", "Queue Key", base.HEX),
+  source_qp = ProtoField.uint24(PREFIX .. ".source_qp", "Source Queue Pair", base.HEX),
   syndrome = ProtoField.uint8(PREFIX .. ".syndrome", "Syndrome", base.HEX),
   msn = ProtoField.uint24(PREFIX .. ".msn", "Message Sequence Number"),
   bitmap = ProtoField.bytes(PREFIX .. ".bitmap", "Bitmap of the packets behind the PSN"),
@@ -54,7 +66,8 @@ local f = {
   retransmitted = ProtoField.bool(PREFIX .. ".retransmitted", "Sent again"),
 }
 roce.fields = {
-  f.opcode, f.fecn, f.becn, f.syndrome, f.msn, f.bitmap, f.selective_psns, f.icrc_good, f.retransmitted,
+  f.opcode, f.fecn, f.becn, f.qkey, f.source_qp, f.syndrome, f.msn, f.bitmap, f.selective_psns, f.icrc_good,
+  f.retransmitted,
 }
 
 local function make_expert(name, text, group, severity)
@@ -247,9 +260,27 @@ local function dissect_cnp(tree)
   return "CNP"
 end
 
--- By opcode: a function of the tree, what follows the BTH up to padding and ICRC, and the PSN; what it returns is added to
--- the Info column. Manufacturers have 0xC0 to 0xFF.
-local DISSECTORS = { [CNP] = dissect_cnp, [SELECTIVE_ACKNOWLEDGE] = dissect_selective }
+local DETH_BYTES = 8
+
+local function dissect_dynamic(tree, body, _, opcode)
+  if body:len() < DETH_BYTES then
+    tree:add_proto_expert_info(EXPERT.malformed, "Malformed: the DETH is cut short")
+    return "[malformed]"
+  end
+  tree:add(f.qkey, body(0, 4))
+  tree:add(f.source_qp, body(5, 3))
+  return NAMES[opcode]
+end
+
+-- By opcode: a function of the tree, what follows the BTH up to padding and ICRC, the PSN, and the opcode; what it returns
+-- is added to the Info column. Manufacturers have 0xC0 to 0xFF.
+local DISSECTORS = {
+  [CNP] = dissect_cnp,
+  [SELECTIVE_ACKNOWLEDGE] = dissect_selective,
+  [DC_CONNECT] = dissect_dynamic,
+  [DC_DISCONNECT] = dissect_dynamic,
+  [DC_UNATTACHED] = dissect_dynamic,
+}
 
 -- The whole packet ----------------------------------------------------------------------------------------------------
 
@@ -279,7 +310,7 @@ function roce.dissector(tvb, pinfo, root)
     else
       local size = stop - ICRC_BYTES - bth:bitfield(10, 2) - at - BTH_BYTES
       local body = size > 0 and tvb(at + BTH_BYTES, size) or tvb(at, 0)
-      pinfo.cols.info:append(" " .. dissect(tree, body, psn))
+      pinfo.cols.info:append(" " .. dissect(tree, body, psn, opcode))
     end
   end
   if stop <= captured and stop >= at + BTH_BYTES + ICRC_BYTES then

@@ -299,7 +299,7 @@ CC_PREFIX = "cc_"
 
 def _roce_conflicts(values: Values) -> Iterator[Conflict]:
     yield from _path_mtu_conflict(values.get("path_mtu"))
-    if values.get("dcis") is not None and values.get("connections") != "dct":
+    if values.get("dcis") is not None and values.get("connections") is None:  # "rc" may be a point of a matrix
         message = "there are initiators with dynamic connections alone"
         yield Conflict(key="dcis", message=message, hint="connections: dct", of_key=True)
     controller = FLOW_CONTROLLERS.get(values.get("cc") or DEFAULT_FLOW_CONTROLLER)

@@ -38,7 +38,7 @@ from testbed.transport.roce.config import MTUS
 from testbed.transport.roce.dynamic_initiator import CONNECT_BODY, SESSION_BODY, Destination, DynamicInitiator
 from testbed.transport.roce.dynamic_target import DynamicResponder, DynamicTarget
 from testbed.transport.roce.packets.headers import BTH_BYTES, DETH_BYTES, Aeth, Bth, Deth, decode_deth
-from testbed.transport.roce.packets.icrc import ICRC_BYTES, check_icrc, compute_icrc, encode_icrc
+from testbed.transport.roce.packets.icrc import ICRC_BYTES, check_icrc, seal
 from testbed.transport.roce.packets.opcodes import LAYOUTS, REQUESTS, Opcode
 from testbed.transport.roce.packets.syndrome import RNR_TIMERS_NS, NakCode, nak
 from testbed.transport.roce.qp import QueuePair
@@ -227,7 +227,8 @@ class DynamicConnections:
         assert layout is not None
         if layout.operation not in REQUESTS:
             return None
-        check_icrc(incoming.remote, self._rnic.address, incoming.entropy, incoming.data)
+        word = incoming.fragment_word
+        check_icrc(incoming.remote, self._rnic.address, incoming.entropy, incoming.data, word >> 16, word & 0xFFFF)
         if incoming.remote != self._told or now - self._told_at >= self._rnic.config.base_rtt_ns:
             self._told = incoming.remote
             self._told_at = now
@@ -313,7 +314,7 @@ class DynamicConnections:
             del target.ended[oldest], target.counted[oldest]
         self.responders_now -= 1
         responder.modify(QpState.RESET, now=now)
-        responder.timer_at = 0
+        responder.timer_at = responder.later_timer_at = 0
 
     def _refuse(self, source_qp: int, psn: int, remote: str, code: NakCode) -> None:
         self._rnic.counters["refusals"] += 1
@@ -323,5 +324,6 @@ class DynamicConnections:
         """Send an answer that is not of a connection."""
         rnic = self._rnic
         entropy = rnic.config.entropies[0]
-        icrc = compute_icrc(rnic.address, remote, entropy, header, b"")
-        rnic.emit(Outgoing(remote, entropy, Priority.CONTROL, header, encode_icrc(icrc)))
+        rnic.emit(
+            Outgoing(remote, entropy, Priority.CONTROL, header, seal(rnic.address, remote, entropy, header, b"", 0))
+        )

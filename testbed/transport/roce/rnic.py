@@ -180,7 +180,7 @@ class Rnic:
         for entry in self._timers:
             deadline, _, qp = entry
             if deadline in (qp.timer_at, qp.later_timer_at):
-                valid[id(qp), deadline] = entry
+                valid[id(qp), deadline] = entry  # responders of a target share its number
         self._timers = list(valid.values())
         heapq.heapify(self._timers)
 
@@ -232,7 +232,7 @@ class Rnic:
         return True
 
     def _receive(self, incoming: Incoming, now: int) -> None:
-        data = incoming.data
+        data, word = incoming.data, incoming.fragment_word
         bth = decode_bth(data)
         qp = self._qps.get(bth.dest_qp)
         if qp is None or bth.opcode >= _DC_CONNECT:
@@ -242,7 +242,6 @@ class Rnic:
         if qp.remote_ip != incoming.remote and qp.service is not _UD:
             self.counters["stray"] += 1
             return
-        word = incoming.fragment_word
         check_icrc(incoming.remote, self.address, incoming.entropy, data, word >> 16, word & 0xFFFF)
         if bth.opcode == _CNP:
             self.counters["cnp-received"] += 1

@@ -22,8 +22,8 @@ PROGRAM = "tests/support/roce/guest_interop.py"
 IPV4 = {"ours": "10.77.2.2", "theirs": "10.77.1.2", "device": "ri-h1-eth1", "namespace": "ri-h1"}
 IPV6 = {"ours": "fd77:2::2", "theirs": "fd77:1::2", "device": "ri-h1-eth1", "namespace": "ri-h1", "gid_index": 2}
 MEBIBYTE = 1 << 20
-MESSAGES = 104
-"""Of `transfer`: five operations of ten sizes and two of the longest, both ways."""
+MESSAGES = 114
+"""Of `transfer`: five operations of eleven sizes and two of the longest, both ways."""
 ROUND = 50
 """Messages of a round of `impaired`."""
 ACCESS, SILENT, NOT_READY = 10, 12, 13
@@ -83,6 +83,12 @@ def test_the_same_over_ipv6(fabric: LabVm) -> None:
     assert found["messages"] == MESSAGES
 
 
+def test_unreliable_services_both_ways(fabric: LabVm) -> None:
+    found = run(fabric, "ri-h2", IPV4, "unreliable")
+    assert_clean(found)
+    assert found["messages"] == 2 * 4 * 11 + 2 * 4, "four operations of eleven sizes, and four datagrams"
+
+
 def test_a_loss_of_one_per_cent(fabric: LabVm) -> None:
     with impaired(fabric, "loss", "1%") as netem:
         found = run(fabric, "ri-h2", IPV4, "impaired", 3)
@@ -104,10 +110,25 @@ def test_packets_that_overtake_others(fabric: LabVm) -> None:
     assert found["state"] == "RTS"
 
 
+def test_rxe_is_told_of_marks_and_does_not_heed_it(fabric: LabVm) -> None:
+    """netem marks what it would lose. A CNP is for no queue pair of rxe's, which drops it before it counts."""
+    netem = ("dev", "up1", "root")
+    fabric.check("tc", "-n", "ri-s1", "qdisc", "add", *netem, "netem", "loss", "20%", "ecn", "limit", "10000")
+    try:
+        found = run(fabric, "ri-h2", IPV4, "marked")
+    finally:
+        fabric.check("tc", "-n", "ri-s1", "qdisc", "del", *netem)
+    assert found["marked"] > 10
+    cnps = found["counters"].pop("cnp-sent")
+    assert 0 < cnps <= found["marked"]
+    found["sent"] -= cnps
+    assert_clean(found)
+
+
 def test_what_neither_may_touch_is_refused_by_the_other(fabric: LabVm) -> None:
     found = run(fabric, "ri-h2", IPV4, "trespass")
     assert found["ours"] == dict.fromkeys(("write", "read", "fetch-add", "beyond"), ACCESS)
-    assert found["rxe"] == dict.fromkeys(("write", "read", "fetch-add", "beyond", "permission"), ACCESS)
+    assert found["rxe"] == dict.fromkeys(("write", "read", "fetch-add", "beyond", "permission", "invalidated"), ACCESS)
 
 
 def test_a_receive_that_is_not_posted_is_waited_for(fabric: LabVm) -> None:

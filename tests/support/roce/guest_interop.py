@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from interop_pair import DATA, HALF, Pair, Piece, Place, Site, Transfer, drive
+from interop_pair import DATA, HALF, QKEY, Pair, Piece, Place, Site, Transfer, content, drive
 
 from testbed.transport.roce.memory import Access
+from testbed.transport.roce.packets.opcodes import Service
 from testbed.transport.roce.states import QpState
 from testbed.transport.roce.work import ReceiveRequest, RemoteBuffer, WorkStatus
 
@@ -25,13 +26,19 @@ MEBIBYTE = 1 << 20
 LOSSY_SIZES = (1, 4095, 4097, 20_001, 65_537)
 ALIGNED = HALF + 4096
 """Of atomic operations, in either buffer."""
+ADDITIONS = 100
 WRONG_RKEY = 0xDEAD_BEEF
+WITHOUT_READ = tuple(operation for operation in DATA if operation != "read")
+DATAGRAM_HEADER = 40
+"""Bytes that verbs put before a datagram (GRH)."""
+ECN_CAPABLE = 26 << 2 | 2
+"""A traffic class: DSCP 26 and ECT(0)."""
 PATTERN = bytes(range(1, 9))
 
 
 def sizes_around(mtu: int) -> list[int]:
-    """1 byte to a few packets: odd ones, and around the boundaries of packets and of padding."""
-    return [1, 2, 3, 4, 5, mtu - 1, mtu, mtu + 1, 2 * mtu, 3 * mtu + 7]
+    """None to a few packets of bytes: odd sizes, and those around the boundaries of packets and of padding."""
+    return [0, 1, 2, 3, 4, 5, mtu - 1, mtu, mtu + 1, 2 * mtu, 3 * mtu + 7]
 
 
 def transfer(place: Place, mtu: str, longest: str) -> dict[str, Any]:
@@ -98,7 +105,83 @@ def impaired(place: Place, rounds: str) -> dict[str, Any]:
         messages += Transfer(pair, LOSSY_SIZES, DATA, f"impaired {number}").from_us()
         messages += Transfer(pair, LOSSY_SIZES, DATA, f"impaired back {number}").from_rxe()
     atomics(pair)
+    count_up(pair)
     found = {"messages": messages, "state": pair.qp.state} | site.counted()
+    site.close()
+    return found
+
+
+def count_up(pair: Pair) -> None:
+    """Each adds 1 to a word of the other's, many times: whatever is lost, each is executed once, and in order."""
+    site = pair.site
+    site.rxe.ask("clear", offset=ALIGNED, length=8)
+    now = time.monotonic_ns()
+    remote = RemoteBuffer(site.rxe.address + ALIGNED, site.rxe.rkey)
+    adds = [pair.qp.fetch_add(bytearray(8), remote, 1, now) for _ in range(ADDITIONS)]
+    assert all(item.ok for item in pair.await_ours(ADDITIONS))
+    assert [item.original for item in adds] == list(range(ADDITIONS))
+    site.memory[ALIGNED : ALIGNED + 8] = bytes(8)
+    request = {"operation": "fetch-add", "length": 8, "first": 1, "rkey": site.region.rkey}
+    request["address"] = site.region.base + ALIGNED
+    requests = [request | {"offset": ALIGNED + 64 + 8 * number} for number in range(ADDITIONS)]
+    site.rxe.ask("post", qpn=pair.qpn, requests=requests)
+    assert all(item["status"] == 0 for item in pair.await_rxe(ADDITIONS))
+    found = bytes.fromhex(site.rxe.ask("get", offset=ALIGNED + 64, length=8 * ADDITIONS)["data"])
+    assert [int.from_bytes(found[at : at + 8], "little") for at in range(0, len(found), 8)] == list(range(ADDITIONS))
+    assert int.from_bytes(site.memory[ALIGNED : ALIGNED + 8], "little") == ADDITIONS
+
+
+def marked(place: Place) -> dict[str, Any]:
+    """Rxe's packets may be marked, and are: we tell it so by CNPs."""
+    site = Site(place)
+    pair = Pair(site, 1024, traffic_class=ECN_CAPABLE)
+    messages = Transfer(pair, [100_001], ("write", "send"), "marked").from_rxe()
+    messages += Transfer(pair, [100_001], ("read",), "marked back").from_us()
+    found = {"messages": messages, "marked": pair.qp.marked, "state": pair.qp.state} | site.counted()
+    site.close()
+    return found
+
+
+def unreliable(place: Place) -> dict[str, Any]:
+    """UC and UD both ways, over a fabric that loses nothing."""
+    site = Site(place)
+    pair = Pair(site, 1024, service=Service.UC, ours=WRAPS, theirs=WRAPS)
+    messages = Transfer(pair, sizes_around(pair.mtu), WITHOUT_READ, "UC").from_us()
+    messages += Transfer(pair, sizes_around(pair.mtu), WITHOUT_READ, "UC back").from_rxe()
+    pair.close()
+    # One room of rxe's to each datagram: its header of 40 bytes, and as much data as there is.
+    pair = Pair(site, 1024, service=Service.UD)
+    sizes = (1, 7, 984, 1024)
+    source = content("UD", 1024)
+    rooms = [(HALF + 2048 * number, DATAGRAM_HEADER + 1024) for number in range(len(sizes))]
+    site.rxe.ask("receive", qpn=pair.qpn, buffers=rooms)
+    now = time.monotonic_ns()
+    for number, size in enumerate(sizes):
+        pair.qp.send_to((place.theirs, pair.qpn, QKEY), source[:size], now, immediate=number if number % 2 else None)
+    assert all(item.ok for item in pair.await_ours(len(sizes)))
+    for number, item in enumerate(pair.await_rxe(len(sizes))):
+        size = sizes[number]
+        assert (item["status"], item["length"] - DATAGRAM_HEADER) == (0, size), item
+        assert item["immediate"] == (number if number % 2 else None)
+        there = site.rxe.ask("get", offset=rooms[number][0] + DATAGRAM_HEADER, length=size)["data"]
+        assert there == source[:size].hex()
+    site.rxe.ask("put", data=source.hex(), offset=0)
+    near = [bytearray(1024) for _ in sizes]
+    for room in near:
+        pair.qp.receive(room, now)
+    to = {"remote": place.ours, "gid_index": place.gid_index, "remote_qpn": pair.qp.number, "qkey": QKEY}
+    requests = [
+        {"operation": "send-immediate" if number % 2 else "send", "offset": 0, "length": size, "immediate": number} | to
+        for number, size in enumerate(sizes)
+    ]
+    site.rxe.ask("post", qpn=pair.qpn, requests=requests)
+    assert all(item["status"] == 0 for item in pair.await_rxe(len(sizes)))
+    for number, received in enumerate(pair.await_ours(len(sizes))):
+        assert isinstance(received, ReceiveRequest) and received.ok
+        assert (received.length, received.source_ip, received.source_qpn) == (sizes[number], place.theirs, pair.qpn)
+        assert received.immediate == (number if number % 2 else None)
+        assert near[number] == source[: sizes[number]].ljust(1024, b"\0")
+    found = {"messages": messages + 2 * len(sizes), "state": pair.qp.state} | site.counted()
     site.close()
     return found
 
@@ -153,6 +236,18 @@ def trespass(place: Place) -> dict[str, Any]:
         found["rxe"][name] = first["status"]
         pair.close()
     assert site.memory[ALIGNED : ALIGNED + 8] == PATTERN and bytes(read_only.buffer) == bytes(64)
+    # A region that rxe has invalidated itself by a SEND.
+    lent = site.rnic.register(bytearray(64), Access.REMOTE_WRITE)
+    pair = Pair(site, 1024)
+    pair.qp.receive(bytearray(2000), time.monotonic_ns())
+    write = {"operation": "write", "offset": 0, "length": 64, "address": lent.base, "rkey": lent.rkey}
+    send = {"operation": "send-invalidate", "offset": 0, "length": 2000, "invalidate": lent.rkey}
+    site.rxe.ask("post", qpn=pair.qpn, requests=[write, send, write])
+    statuses = [item["status"] for item in pair.await_rxe(3)]
+    (received,) = pair.await_ours(1)
+    assert isinstance(received, ReceiveRequest) and received.invalidated_rkey == lent.rkey
+    assert statuses[:2] == [0, 0]
+    found["rxe"]["invalidated"] = statuses[2]
     site.close()
     return found
 
@@ -228,6 +323,8 @@ def without_header(place: Place) -> dict[str, Any]:
 GROUPS: Mapping[str, Callable[..., dict[str, Any]]] = {
     "transfer": transfer,
     "impaired": impaired,
+    "marked": marked,
+    "unreliable": unreliable,
     "trespass": trespass,
     "not-ready": not_ready,
     "silent": silent,

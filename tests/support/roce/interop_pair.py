@@ -16,6 +16,7 @@ from rxe_process import RxeProcess
 from testbed.agent.agent import Agent
 from testbed.transport.roce.config import RoceConfig
 from testbed.transport.roce.memory import ALL_ACCESS
+from testbed.transport.roce.packets.opcodes import Service
 from testbed.transport.roce.qp import QueuePair
 from testbed.transport.roce.work import Completion, ReceiveRequest, RemoteBuffer, WorkRequest
 
@@ -27,6 +28,8 @@ PATIENCE_S = 120.0
 PATIENT = 22
 """Timeout of 17 s: what is sent again was lost, and not late on a busy machine."""
 SLICE_NS = 20_000_000
+QKEY = 0x1234_5678
+"""Of datagrams. The upper bit would make it one of a kernel's own."""
 DATA = ("send", "send-immediate", "write", "write-immediate", "read")
 TAKES_RECEIVE = ("send", "send-immediate", "write-immediate")
 
@@ -102,12 +105,21 @@ class Site:
 class Pair:
     """A queue pair of ours and one of rxe's, connected."""
 
-    def __init__(self, site: Site, mtu: int, *, ours: int = 5, theirs: int = 77, **rxe_settings: Any) -> None:
+    def __init__(
+        self,
+        site: Site,
+        mtu: int,
+        *,
+        service: Service = Service.RC,
+        ours: int = 5,
+        theirs: int = 77,
+        **rxe_settings: Any,
+    ) -> None:
         """`ours` and `theirs` are the PSNs of the first packets."""
         self.site = site
         self.mtu = mtu
-        self.qp: QueuePair = site.rnic.create_qp()
-        self.qpn: int = site.rxe.ask("create")["qpn"]
+        self.qp: QueuePair = site.rnic.create_qp(service)
+        self.qpn: int = site.rxe.ask("create", service=service.name)["qpn"]
         site.rxe.ask(
             "connect",
             qpn=self.qpn,
@@ -117,8 +129,12 @@ class Pair:
             send_psn=theirs,
             receive_psn=ours,
             mtu=mtu,
+            qkey=QKEY,
             **{"timeout": site.config.timeout} | rxe_settings,
         )
+        if service is Service.UD:
+            self.qp.open_datagrams(QKEY)
+            return
         self.qp.connect(site.place.theirs, self.qpn, send_psn=ours, receive_psn=theirs, mtu=mtu)
 
     def await_ours(self, count: int) -> list[Completion]:

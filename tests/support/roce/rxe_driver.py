@@ -49,13 +49,13 @@ COUNTERS = Path("/sys/class/infiniband")
 POLL_S = 0.001
 
 
-def route_to(address: str, gid_index: int) -> GlobalRoute:
+def route_to(address: str, gid_index: int, traffic_class: int = 0) -> GlobalRoute:
     """The route to the GID of an IP address (of IPv4: ::ffff:a.b.c.d), from the GID of that index of ours."""
     digits = ip_address(address).packed.hex()
     if len(digits) == 8:
         digits = MAPPED + digits
     gid = ":".join(digits[at : at + 4] for at in range(0, 32, 4))
-    return GlobalRoute(dgid=GID(gid), sgid_index=gid_index, hop_limit=HOPS)
+    return GlobalRoute(dgid=GID(gid), sgid_index=gid_index, hop_limit=HOPS, traffic_class=traffic_class)
 
 
 class Driver:
@@ -96,10 +96,11 @@ class Driver:
         min_rnr_timer: int = 12,
         qkey: int = 0,
         access: int = REMOTE,
+        traffic_class: int = 0,
     ) -> dict[str, Any]:
         """To RTS. `min_rnr_timer` and `timeout` are codes, `address` is the IP address of the peer."""
         queue, _ = self.queues[qpn]
-        route = route_to(address, gid_index)
+        route = route_to(address, gid_index, traffic_class)
         attributes = QPAttr()
         attributes.port_num = PORT
         attributes.qp_access_flags = access

@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from testbed.agent.with_header import decode_datagram
 from testbed.transport.datagram import Incoming
@@ -49,3 +51,10 @@ def test_what_is_behind_the_datagram_does_not_belong_to_it() -> None:
 )
 def test_anything_else_is_left_out(other: memoryview) -> None:
     assert decode_datagram(other, SOURCE, PORT) is None
+
+
+@given(st.binary(max_size=80))
+def test_nothing_that_arrives_raises(data: bytes) -> None:
+    for noise in (data, bytes(packet())[: len(data)] + data, b"\x45" + data):
+        found = decode_datagram(memoryview(noise), SOURCE, PORT)
+        assert found is None or len(found.data) <= len(noise) - 28

@@ -28,7 +28,8 @@ pytestmark = pytest.mark.tshark
 
 SCRIPT = "roce.lua"
 MANUFACTURERS = 0xC0
-OURS = {Opcode.CNP, Opcode.SELECTIVE_ACKNOWLEDGE}
+DYNAMIC = {Opcode.DC_CONNECT, Opcode.DC_DISCONNECT, Opcode.DC_UNATTACHED}
+OURS = {Opcode.CNP, Opcode.SELECTIVE_ACKNOWLEDGE} | DYNAMIC
 Shown = dict[str, str]
 """Values by the names of fields."""
 
@@ -138,6 +139,11 @@ def test_what_tshark_does_not_know_is_shown_as_decode_shows_it(tmp_path: Path, o
         if opcode == Opcode.SELECTIVE_ACKNOWLEDGE:
             assert ours["selective_psns"] == fields["selective_psns"]
             assert (number(ours["syndrome"]), number(ours["msn"])) == (ack(), fields["msn"])
+        if opcode in DYNAMIC:
+            assert (number(ours["qkey"]), number(ours["source_qp"])) == (
+                number(str(fields["qkey"])),
+                number(str(fields["source_qp"])),
+            )
 
 
 def test_every_manufacturers_opcode_of_ours_is_shown() -> None:

@@ -19,7 +19,8 @@ from testbed.transport.roce.packets.syndrome import NAK, RNR_NAK, NakCode, ack, 
 DATA = Path(__file__).parents[4] / "data/roce"
 CAPTURES = ("rxe-ipv4.pcap", "rxe-ipv6.pcap", "rxe-errors.pcap")
 MTU = 256
-NOT_OF_RXE = {Opcode.CNP, Opcode.SELECTIVE_ACKNOWLEDGE}
+NOT_OF_RXE = {Opcode.CNP} | {opcode for opcode in Opcode if opcode >= Opcode.SELECTIVE_ACKNOWLEDGE}
+"""The notification of congestion, and what is ours among the opcodes of manufacturers."""
 ONLY_REFUSED = {Opcode.RC_SEND_LAST_INVALIDATE, Opcode.RC_SEND_ONLY_INVALIDATE}
 """An rkey that a SEND invalidates must be a memory window's, which our vectors have none of."""
 FRAGMENT_WORD_AT = 14 + 4
