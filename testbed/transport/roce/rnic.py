@@ -214,8 +214,10 @@ class Rnic:
         """Take a packet of data in the middle of a message in order, as most are, with few words. False: it is not
         one, or there is something about it, and nothing has happened. Raises `DecodeError`."""
         data = incoming.data
+        if not len(data) or not _IS_MIDDLE[data[0]]:
+            return False
         opcode, flags, qp_word, psn_word = unpack_bth(data)
-        if not _IS_MIDDLE[opcode] or flags & _PADDING_OR_VERSION:
+        if flags & _PADDING_OR_VERSION:
             return False
         qp = self._qps.get(qp_word & QPN_MASK)
         remote = incoming.remote

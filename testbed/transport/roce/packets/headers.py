@@ -164,9 +164,10 @@ class Reth(NamedTuple):
 def decode_reth(data: Data, offset: int) -> Reth:
     """Raises `DecodeError`."""
     try:
-        return Reth._make(_RETH.unpack_from(data, offset))
+        reth: Reth = _new(Reth, _RETH.unpack_from(data, offset))
     except struct.error:
         raise truncated("a RETH", RETH_BYTES, len(data), offset) from None
+    return reth
 
 
 class AtomicEth(NamedTuple):
@@ -192,9 +193,10 @@ class AtomicEth(NamedTuple):
 def decode_atomic_eth(data: Data, offset: int) -> AtomicEth:
     """Raises `DecodeError`."""
     try:
-        return AtomicEth._make(_ATOMIC.unpack_from(data, offset))
+        atomic: AtomicEth = _new(AtomicEth, _ATOMIC.unpack_from(data, offset))
     except struct.error:
         raise truncated("an AtomicETH", ATOMIC_ETH_BYTES, len(data), offset) from None
+    return atomic
 
 
 class Aeth(NamedTuple):
@@ -221,7 +223,8 @@ def encode_aeth(syndrome: int, msn: int) -> bytes:
 def decode_aeth(data: Data, offset: int) -> Aeth:
     """Raises `DecodeError`."""
     word = _decode_word("an AETH", data, offset)
-    return Aeth(word >> 24, word & 0xFF_FFFF)
+    aeth: Aeth = _new(Aeth, (word >> 24, word & 0xFF_FFFF))
+    return aeth
 
 
 class Deth(NamedTuple):
