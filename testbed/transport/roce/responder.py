@@ -364,6 +364,8 @@ class Responder:
             if not writes:
                 self._too_long(now)
             raise _Refused(NakCode.INVALID_REQUEST, f"{stop} bytes of a message for {len(room)}")
+        if invalidated is not None and not qp.invalidate(invalidated):
+            raise _Refused(NakCode.REMOTE_ACCESS_ERROR, f"rkey {invalidated:#010x} cannot be invalidated")
         room[start:stop] = data[offset:end]
         self._received = stop
         self._operation = None if layout.last else layout.operation
@@ -387,8 +389,6 @@ class Responder:
             return
         self._receive = None
         qp = self._qp
-        if invalidated is not None and not qp.invalidate(invalidated):
-            raise _Refused(NakCode.REMOTE_ACCESS_ERROR, f"rkey {invalidated:#010x} cannot be invalidated")
         receive.length = self._received
         receive.operation = layout.operation
         receive.immediate = immediate
