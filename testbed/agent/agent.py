@@ -102,7 +102,7 @@ class Agent:
         rnic = Rnic(group.address, config, Random(self._random.getrandbits(64)), time.monotonic_ns())
         self._endpoints[rnic.address] = (rnic, group, delay)
         if paced:
-            rnic.unlimited_bps = config.link_rate_bps
+            rnic.unlimited_bps = float(config.link_rate_bps)
         pacer = Pacer(config.link_rate_bps, config.packet_bytes) if paced else None
         self.loop.add(rnic, group, delay, pacer)
         return rnic

@@ -18,7 +18,7 @@ from testbed.collect.captured.packet import ECN_NAMES, CapturedPacket, flatten
 from testbed.collect.captured.registry import TRANSPORTS, PacketFinder
 from testbed.collect.captured.uet import UetCapture
 from testbed.collect.datagrams import LINK_TYPES
-from testbed.collect.pcap import CapturedFrame, read_capture
+from testbed.collect.pcap import CapturedFrame, CaptureError, read_capture
 from testbed.errors import TestbedError
 from testbed.names import nearest
 from testbed.transport.uet.packets.packet import Packet
@@ -189,8 +189,10 @@ def print_flows(
     flows = FlowAccounts()
     try:
         _read(file, PacketChoice.parse(count, filters, pdc), lambda capture, _: flows.add(capture))
-    finally:
+    except CaptureError:
         emit_rows(flows.rows(), COLUMNS, form)
+        raise
+    emit_rows(flows.rows(), COLUMNS, form)
 
 
 def _read(file: str, choice: PacketChoice, show: Callable[[CapturedPacket, int], None]) -> None:

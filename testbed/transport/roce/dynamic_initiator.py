@@ -235,7 +235,8 @@ class DynamicInitiator(QueuePair):
             self.connections.on_idle(self, now)
         if self._connect_is_due:
             if self.limiter.next_at > now:
-                self.limiter.wait()
+                self.control.update(now)
+                self.limiter.wait(now, self.control.rate_bps)
                 self.arm(self.limiter.due)
                 return None
             self._connect_is_due = False

@@ -51,6 +51,8 @@ _HEADER_BYTES: Final[int] = HEADER_BYTES
 _BELOW_BYTES: Final[int] = HEADER_BYTES - BTH_BYTES
 _new: Final = tuple.__new__  # a named tuple in half the time that its own constructor takes
 _CNP_RESERVED: Final = bytes(16)
+RATE_LOOK_RTTS: Final = 4
+"""While a packet waits for its time, its rate is looked at so often, in base round trips."""
 
 
 class QueuePair:
@@ -86,7 +88,7 @@ class QueuePair:
         """When its timer will be handled, as its RNIC has it; 0: it has none."""
         self.later_timer_at: int = 0
         """When it would be handled next if nothing asked for it before; 0: it is not known."""
-        self.limiter: Final[RateLimiter] = RateLimiter()
+        self.limiter: Final[RateLimiter] = RateLimiter(RATE_LOOK_RTTS * self.config.base_rtt_ns)
         self._receives: deque[ReceiveRequest] | None = None
         self._notified_at: int = -1
         """When the last CNP was sent to the peer; -1: never."""
@@ -448,7 +450,8 @@ class QueuePair:
         limiter = self.limiter
         if limiter.next_at > now:
             if self._has_datagram or self.responder.has_response or self.requester.may_send(now):
-                limiter.wait()
+                self.control.update(now)
+                limiter.wait(now, self.control.rate_bps)
                 self.arm(limiter.due)
             return None
         control = self.control
@@ -494,7 +497,7 @@ class QueuePair:
         if rate_bps < self._rnic.unlimited_bps:
             self.limiter.on_send(now, size, rate_bps)
         else:
-            self.limiter.next_at = now
+            self.limiter.next_at = float(now)
         control.on_send(now, size)
         entropy = self.entropy
         body = seal(self._rnic.address, remote, entropy, header, payload, padding)
@@ -526,7 +529,7 @@ class QueuePair:
             remote, qpn = self._notify_next
             self._notify(remote, qpn, now)
         self.requester.handle_timer(now)
-        if self.limiter.next_at <= now:
+        if self.limiter.due <= now:
             self.wake()
 
     @property

@@ -2,7 +2,7 @@
 
 Sources: Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 5, equations (5) to
 (9), which are the model; Zhu, Ghobadi, Misra, Padhye, "ECN or Delay: Lessons Learnt from Analysis of DCQCN and TIMELY",
-CoNEXT 2016, section 3, for its fixed point (theorem 1, equation (11)) and its stability. N greedy flows share one port:
+CoNEXT 2016, section 3, for its fixed point (equation (11)) and its stability. N greedy flows share one port:
 
 * p(t): RED, 0 below Kmin, from there in a straight line to Pmax at Kmax (equation (5)), of a queue of which dq/dt is
   the sum of all R_C, less C (equation (6)).
@@ -142,7 +142,7 @@ class DcqcnFluid:
     def fixed_point(self) -> FixedPoint:
         """Return the fixed point: p* solves equation (11), a^2 alpha = tau^2 R_AI R_C (b + d) (c + e).
 
-        Both sides are monotonic in p (theorem 1), so halving finds the only one.
+        What is left of the left side over the right one is monotonic in p, so halving finds the only solution.
         """
         rate = self._fair_rate
         low, high = _LEAST_MARKING, 1 - 1e-12
@@ -195,7 +195,7 @@ class DcqcnFluid:
     def phase_margin_degrees(self, delay_s: float) -> float:
         """Return how much more lag the loop bears that leads from the marks over the flows to the queue.
 
-        Below 0 it is unstable (section 3.3 of the CoNEXT paper). Infinite where its gain is never 1.
+        Below 0 it is unstable (section 3 of the CoNEXT paper). Infinite where its gain is never 1.
         """
         now, late = self._linearised()
         marks = late.copy()

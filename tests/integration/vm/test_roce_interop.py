@@ -22,8 +22,8 @@ PROGRAM = "tests/support/roce/guest_interop.py"
 IPV4 = {"ours": "10.77.2.2", "theirs": "10.77.1.2", "device": "ri-h1-eth1", "namespace": "ri-h1"}
 IPV6 = {"ours": "fd77:2::2", "theirs": "fd77:1::2", "device": "ri-h1-eth1", "namespace": "ri-h1", "gid_index": 2}
 MEBIBYTE = 1 << 20
-MESSAGES = 104
-"""Of `transfer`: five operations of ten sizes and two of the longest, both ways."""
+MESSAGES = 114
+"""Of `transfer`: five operations of eleven sizes and two of the longest, both ways."""
 ROUND = 50
 """Messages of a round of `impaired`."""
 ACCESS, SILENT, NOT_READY = 10, 12, 13
@@ -86,9 +86,7 @@ def test_the_same_over_ipv6(fabric: LabVm) -> None:
 def test_unreliable_services_both_ways(fabric: LabVm) -> None:
     found = run(fabric, "ri-h2", IPV4, "unreliable")
     assert_clean(found)
-    assert found["messages"] == 2 * 4 * 10 + 2 * 4, (
-        "four operations of ten sizes over UC, and four datagrams, both ways"
-    )
+    assert found["messages"] == 2 * 4 * 11 + 2 * 4, "four operations of eleven sizes, and four datagrams"
 
 
 def test_a_loss_of_one_per_cent(fabric: LabVm) -> None:
@@ -130,7 +128,7 @@ def test_rxe_is_told_of_marks_and_does_not_heed_it(fabric: LabVm) -> None:
 def test_what_neither_may_touch_is_refused_by_the_other(fabric: LabVm) -> None:
     found = run(fabric, "ri-h2", IPV4, "trespass")
     assert found["ours"] == dict.fromkeys(("write", "read", "fetch-add", "beyond"), ACCESS)
-    assert found["rxe"] == dict.fromkeys(("write", "read", "fetch-add", "beyond", "permission"), ACCESS)
+    assert found["rxe"] == dict.fromkeys(("write", "read", "fetch-add", "beyond", "permission", "invalidated"), ACCESS)
 
 
 def test_a_receive_that_is_not_posted_is_waited_for(fabric: LabVm) -> None:

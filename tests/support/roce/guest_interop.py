@@ -26,6 +26,7 @@ MEBIBYTE = 1 << 20
 LOSSY_SIZES = (1, 4095, 4097, 20_001, 65_537)
 ALIGNED = HALF + 4096
 """Of atomic operations, in either buffer."""
+ADDITIONS = 100
 WRONG_RKEY = 0xDEAD_BEEF
 WITHOUT_READ = tuple(operation for operation in DATA if operation != "read")
 DATAGRAM_HEADER = 40
@@ -36,8 +37,8 @@ PATTERN = bytes(range(1, 9))
 
 
 def sizes_around(mtu: int) -> list[int]:
-    """1 byte to a few packets: odd ones, and around the boundaries of packets and of padding."""
-    return [1, 2, 3, 4, 5, mtu - 1, mtu, mtu + 1, 2 * mtu, 3 * mtu + 7]
+    """None to a few packets of bytes: odd sizes, and those around the boundaries of packets and of padding."""
+    return [0, 1, 2, 3, 4, 5, mtu - 1, mtu, mtu + 1, 2 * mtu, 3 * mtu + 7]
 
 
 def transfer(place: Place, mtu: str, longest: str) -> dict[str, Any]:
@@ -104,9 +105,30 @@ def impaired(place: Place, rounds: str) -> dict[str, Any]:
         messages += Transfer(pair, LOSSY_SIZES, DATA, f"impaired {number}").from_us()
         messages += Transfer(pair, LOSSY_SIZES, DATA, f"impaired back {number}").from_rxe()
     atomics(pair)
+    count_up(pair)
     found = {"messages": messages, "state": pair.qp.state} | site.counted()
     site.close()
     return found
+
+
+def count_up(pair: Pair) -> None:
+    """Each adds 1 to a word of the other's, many times: whatever is lost, each is executed once, and in order."""
+    site = pair.site
+    site.rxe.ask("clear", offset=ALIGNED, length=8)
+    now = time.monotonic_ns()
+    remote = RemoteBuffer(site.rxe.address + ALIGNED, site.rxe.rkey)
+    adds = [pair.qp.fetch_add(bytearray(8), remote, 1, now) for _ in range(ADDITIONS)]
+    assert all(item.ok for item in pair.await_ours(ADDITIONS))
+    assert [item.original for item in adds] == list(range(ADDITIONS))
+    site.memory[ALIGNED : ALIGNED + 8] = bytes(8)
+    request = {"operation": "fetch-add", "length": 8, "first": 1, "rkey": site.region.rkey}
+    request["address"] = site.region.base + ALIGNED
+    requests = [request | {"offset": ALIGNED + 64 + 8 * number} for number in range(ADDITIONS)]
+    site.rxe.ask("post", qpn=pair.qpn, requests=requests)
+    assert all(item["status"] == 0 for item in pair.await_rxe(ADDITIONS))
+    found = bytes.fromhex(site.rxe.ask("get", offset=ALIGNED + 64, length=8 * ADDITIONS)["data"])
+    assert [int.from_bytes(found[at : at + 8], "little") for at in range(0, len(found), 8)] == list(range(ADDITIONS))
+    assert int.from_bytes(site.memory[ALIGNED : ALIGNED + 8], "little") == ADDITIONS
 
 
 def marked(place: Place) -> dict[str, Any]:
@@ -214,6 +236,18 @@ def trespass(place: Place) -> dict[str, Any]:
         found["rxe"][name] = first["status"]
         pair.close()
     assert site.memory[ALIGNED : ALIGNED + 8] == PATTERN and bytes(read_only.buffer) == bytes(64)
+    # A region that rxe has invalidated itself by a SEND.
+    lent = site.rnic.register(bytearray(64), Access.REMOTE_WRITE)
+    pair = Pair(site, 1024)
+    pair.qp.receive(bytearray(2000), time.monotonic_ns())
+    write = {"operation": "write", "offset": 0, "length": 64, "address": lent.base, "rkey": lent.rkey}
+    send = {"operation": "send-invalidate", "offset": 0, "length": 2000, "invalidate": lent.rkey}
+    site.rxe.ask("post", qpn=pair.qpn, requests=[write, send, write])
+    statuses = [item["status"] for item in pair.await_rxe(3)]
+    (received,) = pair.await_ours(1)
+    assert isinstance(received, ReceiveRequest) and received.invalidated_rkey == lent.rkey
+    assert statuses[:2] == [0, 0]
+    found["rxe"]["invalidated"] = statuses[2]
     site.close()
     return found
 

@@ -14,6 +14,7 @@ from roce_samples import FIRST, FIRST_V6, SECOND, SECOND_V6, RoceSamples, roce_f
 from testbed.cli.nodes.packets import print_flows, print_packets
 from testbed.cli.output import Format
 from testbed.collect.captured.roce import REMEMBERED_PSNS
+from testbed.collect.pcap import CaptureError
 from testbed.transport.roce.packets.headers import Aeth, Bth, Reth
 from testbed.transport.roce.packets.opcodes import UDP_PORT, Opcode
 from testbed.transport.roce.packets.packet import RocePacket, describe
@@ -242,6 +243,17 @@ def test_what_cannot_be_decoded_says_why(tmp_path: Path, capsys: pytest.CaptureF
     shown = documents(capsys, capture_of(tmp_path, [reserved, short]))
     assert [item["malformed"] for item in shown] == [True, True]
     assert shown[0]["error"] == {"offset": 0, "reason": "opcode 0xff is reserved, or of a service that is not known"}
+
+
+def test_the_summary_of_what_precedes_damage_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "cut.pcap"
+    path.write_bytes(make.pcap(FRAMES[:2])[:-3])
+    with pytest.raises(CaptureError):
+        print_flows(str(path), Format.JSON)
+    assert [row["packets"] for row in json.loads(capsys.readouterr().out)] == [1]
+    with pytest.raises(FileNotFoundError):
+        print_flows(str(tmp_path / "none.pcap"), Format.JSON)
+    assert capsys.readouterr().out == ""
 
 
 def test_no_bytes_make_it_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

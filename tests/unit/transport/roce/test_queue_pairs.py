@@ -390,6 +390,8 @@ def test_marks_are_told_once_in_the_interval_and_before_all_else() -> None:
 def test_the_notification_point_tells_at_once_and_then_at_the_end_of_intervals(
     marks_us: list[int], told_us: list[int]
 ) -> None:
+    """The DCQCN paper, section 3.1: within 50 us after a CNP, any packet that was marked makes the next one."""
+
     """DCQCN paper, section 3.1: of the packets that come within 50 us after a CNP, any that was marked makes one."""
     pair = RnicPair(RoceConfig(parameters="paper"))
     _, there = pair.connect()
