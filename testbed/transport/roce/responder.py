@@ -334,10 +334,7 @@ class Responder:
             self._receive = qp.take_receive()
             if self._receive is None:
                 if self._reliable:
-                    self._nak = syndrome.rnr_nak(qp.config.min_rnr_timer)
-                    self._nak_sent = True  # what comes behind it is no sequence error
-                    qp.count("not-ready")
-                    qp.answer_soon()
+                    self._say_not_ready()
                     return False
                 raise _Refused(NakCode.INVALID_REQUEST, "no receive is posted")
         if layout.reth:
@@ -364,6 +361,8 @@ class Responder:
             if not writes:
                 self._too_long(now)
             raise _Refused(NakCode.INVALID_REQUEST, f"{stop} bytes of a message for {len(room)}")
+        if invalidated is not None:
+            self._invalidate(invalidated)
         room[start:stop] = data[offset:end]
         self._received = stop
         self._operation = None if layout.last else layout.operation
@@ -372,6 +371,17 @@ class Responder:
             self.msn = (self.msn + 1) & _PSN_MASK
             self._end_message(layout, immediate, invalidated, now)
         return True
+
+    def _say_not_ready(self) -> None:
+        qp = self._qp
+        self._nak = syndrome.rnr_nak(qp.config.min_rnr_timer)
+        self._nak_sent = True  # what comes behind it is no sequence error
+        qp.count("not-ready")
+        qp.answer_soon()
+
+    def _invalidate(self, rkey: int) -> None:
+        if not self._qp.invalidate(rkey):
+            raise _Refused(NakCode.REMOTE_ACCESS_ERROR, f"rkey {rkey:#010x} cannot be invalidated")
 
     def _memory_of(self, data: memoryview, access: int) -> memoryview:
         """The memory of ours that the RETH of a packet means."""
@@ -387,8 +397,6 @@ class Responder:
             return
         self._receive = None
         qp = self._qp
-        if invalidated is not None and not qp.invalidate(invalidated):
-            raise _Refused(NakCode.REMOTE_ACCESS_ERROR, f"rkey {invalidated:#010x} cannot be invalidated")
         receive.length = self._received
         receive.operation = layout.operation
         receive.immediate = immediate

@@ -64,6 +64,28 @@ def executed(text: str, **overrides: object) -> tuple[SimulatedRun, Any]:
     return execute(lab, transport, traffic, limit_s=1.0, on_progress=lambda share: False), lab
 
 
+ALL_TO_ALL = """
+name: all-to-all
+topology: {inline: {name: small, fabric: {design: single-switch, hosts: 12, gpus: 1}}}
+transport: {kind: roce, qps: 2, dcis: 2, recovery: selective}
+workload: {kind: all-to-all, bytes: 32kB}
+matrix: {transport.connections: [rc, dct]}
+expect:
+  - {metric: wrong, max: 0, source: every element is checked}
+"""
+
+
+def test_the_state_of_queue_pairs_grows_with_the_peers_and_that_of_a_pool_does_not() -> None:
+    record = run(ALL_TO_ALL)
+    assert record.verdict.outcome is Outcome.PASS, record.verdict
+    reliable, dynamic = (point.runs[0].counters for point in record.points)
+    assert reliable["connects"] == 0
+    # Each of 12 hosts has 11 peers and 2 stripes to each: it attaches once for each of them, and keeps two attached.
+    assert dynamic["connects"] == dynamic["attached"] == 12 * 11 * 2
+    assert dynamic["disconnects"] >= 12 * (11 * 2 - 2)
+    assert dynamic["qp_state_bytes"] < reliable["qp_state_bytes"] / 4
+
+
 def test_a_scenario_comes_to_a_verdict_with_pauses_marks_and_notifications() -> None:
     record = run(INCAST)
     assert record.verdict.outcome is Outcome.PASS, record.verdict

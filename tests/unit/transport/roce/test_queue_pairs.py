@@ -156,6 +156,19 @@ def test_a_send_with_invalidate_takes_the_rkey_away() -> None:
     assert late.status is WorkStatus.REMOTE_ACCESS_ERROR
 
 
+@pytest.mark.parametrize("size", [8, 600])
+def test_a_send_that_would_invalidate_what_is_not_its_peers_is_refused(size: int) -> None:
+    pair = RnicPair(RoceConfig(mtu=256))
+    here, there = pair.connect()
+    foreign = pair.second.register(bytearray(64), ALL_ACCESS, domain=9)
+    received = there.receive(bytearray(size), 0)
+    request = here.send(b"x" * size, 0, invalidate=foreign.rkey)
+    pair.run(lambda: ended(request))
+    assert request.status is WorkStatus.REMOTE_ACCESS_ERROR
+    assert received.status is WorkStatus.FLUSHED and received.length == 0
+    assert pair.second.regions.resolve(foreign.rkey, 9, foreign.base, 64, Access.REMOTE_WRITE) is not None
+
+
 def test_an_unreliable_connection_loses_the_message_that_a_packet_was_lost_of_and_no_other() -> None:
     pair = RnicPair(RoceConfig(mtu=256))
     here, there = pair.connect(Service.UC)
