@@ -142,7 +142,9 @@ def _of_channels(run: RunData) -> Iterator[object]:
     )
     victims = _victims(channels)
     if victims:
-        yield VictimRates(goodput_bps=[one.goodput_bps for one in victims], ideal_bps=[one.ideal_bps for one in victims])
+        yield VictimRates(
+            goodput_bps=[one.goodput_bps for one in victims], ideal_bps=[one.ideal_bps for one in victims]
+        )
     if all("messages" in channel.counters for channel in channels):
         yield Messages(
             completed=[float(channel.counters["messages"]) for channel in channels],

@@ -107,9 +107,7 @@ def matrix_problems(document: Document, matrix: Mapping[str, tuple[Scalar, ...]]
         yield document.problem("out-of-range", ("matrix",), message, hint="fewer values or keys", key=True)
 
 
-def _transport_problems(
-    document: Document, key: str, matrix: Mapping[str, tuple[Scalar, ...]]
-) -> Iterator[Problem]:
+def _transport_problems(document: Document, key: str, matrix: Mapping[str, tuple[Scalar, ...]]) -> Iterator[Problem]:
     """A matrix chooses among the transports that the file names, and nothing else says anything of the transport."""
     named = document.get(NAMED_TRANSPORTS)
     known = list(named) if isinstance(named, dict) else []

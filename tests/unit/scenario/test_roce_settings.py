@@ -30,9 +30,7 @@ def lab_of_three_classes() -> Any:
             ("control", 6, False, True),
         )
     )
-    profile = SimpleNamespace(
-        switch=True, classes=classes, class_of_dscp=tuple(table), trimming=False, control_class=6
-    )
+    profile = SimpleNamespace(switch=True, classes=classes, class_of_dscp=tuple(table), trimming=False, control_class=6)
     qos = SimpleNamespace(profiles=(profile,), buffers=(), base_rtt_ns=10_000, reaction_ns=0)
     return SimpleNamespace(name="fake", model=model, plan=replace(plan, qos=qos))
 
