@@ -345,7 +345,7 @@ _ROCE = TransportDeclaration(
         ),
         _text(
             "parameters",
-            "Names a set of parameters of the congestion control; by default its first one. With cc: none it has no effect.",
+            "Names a set of parameters of the congestion control, by default its first one; `none` has none.",
         ),
         _TRAFFIC_CLASS,
         _text("cnp_class", "Names the class that CNPs are of; by default the one that waits nowhere (DSCP 48)."),

@@ -407,7 +407,7 @@ FLOWS.add(
         title="Victim, share of ideal",
         unit=MetricUnit.SHARE,
         better=Better.MORE,
-        formula="min of goodput / ideal over the flows whose two NICs no other flow uses, where others share a receiver",
+        formula="min of goodput / ideal over flows whose two NICs no other flow uses, where others share a receiver",
         source="Zhu et al., DCQCN, SIGCOMM 2015, section 2.2",
         ideal=1.0,
         headline=True,
