@@ -89,12 +89,20 @@ class Agent:
         sockets: SocketConfig | None = None,
         delay_ns: int | Mapping[str, int] = 0,
         paced: bool = False,
+        foreign_peers: bool = False,
     ) -> Rnic:
-        """Open an RNIC on an address of this host: the arguments and errors are those of `open`."""
-        sockets = replace(sockets or SocketConfig(), port=ROCE_PORT, trimmed=False)
+        """Open an RNIC on an address of this host: the arguments and errors are those of `open`.
+
+        `foreign_peers`: its peers are other implementations, or opened so themselves. Their ICRC covers an IPv4
+        identification that is not 0, so that each packet is received with its IP header, which takes longer and needs
+        CAP_NET_RAW (`PermissionError` without); over IPv6 they may send no UDP checksum.
+        """
+        sockets = replace(sockets or SocketConfig(), port=ROCE_PORT, trimmed=False, foreign_peers=foreign_peers)
         group, delay = _open_sockets(address, sockets, delay_ns, paced=paced)
         rnic = Rnic(group.address, config, Random(self._random.getrandbits(64)), time.monotonic_ns())
         self._endpoints[rnic.address] = (rnic, group, delay)
+        if paced:
+            rnic.unlimited_bps = float(config.link_rate_bps)
         pacer = Pacer(config.link_rate_bps, config.packet_bytes) if paced else None
         self.loop.add(rnic, group, delay, pacer)
         return rnic

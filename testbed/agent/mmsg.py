@@ -30,7 +30,7 @@ from testbed.agent.message_layout import (
     sendmmsg,
 )
 from testbed.agent.options import SOL_UDP, UDP_GRO
-from testbed.transport.datagram import Incoming, Outgoing
+from testbed.transport.datagram import DONT_FRAGMENT, Incoming, Outgoing
 
 ECN_MASK = 3
 CE = 3
@@ -203,10 +203,10 @@ class ReceiveRing:
             if 0 < segment < length:
                 while start < end:
                     stop = min(start + segment, end)
-                    found.append(_new(Incoming, (remote, port, data[start:stop], ce, 0, False)))
+                    found.append(_new(Incoming, (remote, port, data[start:stop], ce, 0, False, DONT_FRAGMENT)))
                     start = stop
             else:
-                found.append(_new(Incoming, (remote, port, data[start:end], ce, 0, False)))
+                found.append(_new(Incoming, (remote, port, data[start:end], ce, 0, False, DONT_FRAGMENT)))
         self.received_bytes = total
         return found
 

@@ -21,6 +21,7 @@
 #define MESSAGE_BYTES (1 << 16) /* the longest datagram, and the longest run that UDP_GRO hands over as one */
 #define HEADER_BYTES 28         /* IPv4 without options, and UDP */
 #define LONGEST_PAYLOAD (0xFFFF - HEADER_BYTES)
+#define DONT_FRAGMENT 0x4000 /* of `Incoming`, where the IP header is not seen */
 #define REMEMBERED 1024 /* addresses whose text is kept, by a hash of theirs */
 #ifndef SCM_TIMESTAMPNS
 #define SCM_TIMESTAMPNS SO_TIMESTAMPNS
@@ -30,10 +31,10 @@
 #endif
 
 enum outgoing { REMOTE, ENTROPY, PRIORITY, HEADER, PAYLOAD, OUTGOING_FIELDS };
-enum incoming { IN_REMOTE, IN_ENTROPY, IN_DATA, IN_CE, IN_LENGTH, IN_LAST_HOP, INCOMING_FIELDS };
+enum incoming { IN_REMOTE, IN_ENTROPY, IN_DATA, IN_CE, IN_LENGTH, IN_LAST_HOP, IN_FRAGMENT_WORD, INCOMING_FIELDS };
 
 static PyTypeObject *incoming_type; /* set once, by `start` */
-static PyObject *zero;
+static PyObject *zero, *dont_fragment;
 static unsigned char *room; /* of received messages; under the interpreter's lock, as all here */
 
 static struct {
@@ -330,6 +331,7 @@ static int append_datagram(PyObject *found, PyObject *remote, PyObject *port, co
 	PyTuple_SET_ITEM(item, IN_CE, Py_NewRef(ce ? Py_True : Py_False));
 	PyTuple_SET_ITEM(item, IN_LENGTH, Py_NewRef(zero));
 	PyTuple_SET_ITEM(item, IN_LAST_HOP, Py_NewRef(Py_False));
+	PyTuple_SET_ITEM(item, IN_FRAGMENT_WORD, Py_NewRef(dont_fragment));
 	failed = PyList_Append(found, item);
 	Py_DECREF(item);
 	return failed;
@@ -434,6 +436,8 @@ static PyObject *mover_start(PyObject *module, PyObject *type)
 		return PyErr_NoMemory();
 	if (!zero)
 		zero = PyLong_FromLong(0);
+	if (!dont_fragment)
+		dont_fragment = PyLong_FromLong(DONT_FRAGMENT);
 	incoming_type = (PyTypeObject *)Py_NewRef(type);
 	Py_RETURN_NONE;
 }

@@ -20,6 +20,7 @@ IPV6_MTU_DISCOVER = 23
 PMTUDISC_PROBE = 3
 """Never fragment, and believe the interface's MTU rather than what routers (or forgers) report."""
 SOL_UDP = socket.IPPROTO_UDP
+UDP_NO_CHECK6_RX = 102
 UDP_SEGMENT = 103
 UDP_GRO = 104
 _REJECT_ALL = struct.pack("=HBBI", 0x06, 0, 0, 0)
@@ -78,6 +79,11 @@ def never_fragment(item: socket.socket) -> None:
         item.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, PMTUDISC_PROBE)
     else:
         item.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, PMTUDISC_PROBE)
+
+
+def receive_without_checksum(item: socket.socket) -> None:
+    """Let an IPv6 socket receive datagrams whose UDP checksum is 0 (RFC 6935; Linux 3.16)."""
+    item.setsockopt(SOL_UDP, UDP_NO_CHECK6_RX, 1)
 
 
 def enable_gro(item: socket.socket) -> bool:

@@ -21,6 +21,7 @@ from ipaddress import ip_address
 from testbed.agent import namespace, options
 from testbed.agent.mmsg import REMEMBERED, ReceiveRing, SendBatch, packed_address
 from testbed.agent.trimmed import TrimmedReceiver
+from testbed.agent.with_header import HeaderReceiver
 from testbed.transport.datagram import Incoming, Outgoing, Priority
 from testbed.transport.uet.packets.codes import UDP_PORT
 
@@ -91,6 +92,10 @@ class SocketConfig:
     """Send by a raw socket what leaves in no runs, if this process may and the mover is there."""
     trimmed: bool = True
     """Receive trimmed packets, if this process may (CAP_NET_RAW)."""
+    foreign_peers: bool = False
+    """Peers are other implementations. Over IPv4, datagrams are received with the header that they came with, and each
+    leaves with an identification of 0, which those of a run that the kernel cuts have not: it needs CAP_NET_RAW, and
+    more time for each. Over IPv6, datagrams without a UDP checksum are received too (RFC 6935)."""
     receive_buffer_bytes: int = 1 << 23
     send_buffer_bytes: int = 1 << 16
     """Of each entropy value; Linux doubles it. Little, since what waits here is beyond congestion control."""
@@ -148,6 +153,7 @@ class SocketGroup:
         "_config",
         "_gso_segments",
         "_head",
+        "_headers",
         "_limit",
         "_namespace",
         "_packed_address",
@@ -194,19 +200,17 @@ class SocketGroup:
         self._batch: SendBatch | None = None
         self._namespace = namespace.entered()
         self._receiver = options.open_socket(self.address, socket.SOCK_DGRAM, config.interface)
+        self._headers: HeaderReceiver | None = None
+        self._raw: socket.socket | None = None
+        self._trimmed: TrimmedReceiver | None = None
         try:
-            options.set_receive_buffer(self._receiver, config.receive_buffer_bytes)
-            options.receive_tos(self._receiver)
-            if HAS_MOVER and config.stamps:
-                self._receiver.setsockopt(socket.SOL_SOCKET, options.SO_TIMESTAMPNS, 1)
-            options.never_fragment(self._receiver)
-            self.gro = config.gro and options.enable_gro(self._receiver)
-            """Whether the kernel may hand over several datagrams as one message."""
-            gso = config.gso_segments > 1 and options.has_gso(self._receiver)
-            self._gso_segments = min(config.gso_segments, MOST_SEGMENTS) if gso else 1
-            self._receiver.bind((self.address, config.port))
+            self._headers = self._prepare_receiver()
+            if HAS_MOVER and config.raw and parsed.version == 4:
+                self._raw = self._open_raw()
+            if config.trimmed:
+                self._trimmed = self._open_trimmed()
         except OSError:
-            self._receiver.close()
+            self.close()
             raise
         if config.mmsg:
             self._batch = SendBatch()
@@ -215,26 +219,48 @@ class SocketGroup:
         self._ring: ReceiveRing | None = None
         if not HAS_MOVER:
             self._ring = ReceiveRing(self._receiver.fileno(), ipv6=parsed.version == 6, slots=config.receive_messages)
-        self._raw = self._open_raw() if HAS_MOVER and config.raw and parsed.version == 4 else None
         self._raw_fd = -1 if self._raw is None else self._raw.fileno()
-        self._trimmed = self._open_trimmed() if config.trimmed else None
-        self.receivers = (self._receiver.fileno(), *((self._trimmed.fileno(),) if self._trimmed else ()))
+        first = self._receiver.fileno() if self._headers is None else self._headers.fileno()
+        self.receivers = (first, *((self._trimmed.fileno(),) if self._trimmed else ()))
         """Descriptors to be watched, and to be handed to `receive` when they are readable."""
+
+    def _prepare_receiver(self) -> HeaderReceiver | None:
+        """Set up the UDP socket, and for foreign peers over IPv4 the raw one that receives while it keeps the port."""
+        config, receiver = self._config, self._receiver
+        headers = config.foreign_peers and receiver.family == socket.AF_INET
+        options.set_receive_buffer(receiver, config.receive_buffer_bytes)
+        options.receive_tos(receiver)
+        if HAS_MOVER and config.stamps:
+            receiver.setsockopt(socket.SOL_SOCKET, options.SO_TIMESTAMPNS, 1)
+        options.never_fragment(receiver)
+        self.gro = config.gro and not headers and options.enable_gro(receiver)
+        """Whether the kernel may hand over several datagrams as one message."""
+        most = 1 if headers else min(config.gso_segments, MOST_SEGMENTS)
+        self._gso_segments = most if most > 1 and options.has_gso(receiver) else 1
+        if headers:
+            options.receive_nothing(receiver)
+        elif config.foreign_peers:
+            options.receive_without_checksum(receiver)
+        receiver.bind((self.address, config.port))
+        if not headers:
+            return None
+        return HeaderReceiver(
+            self.address,
+            port=config.port,
+            interface=config.interface,
+            receive_buffer_bytes=config.receive_buffer_bytes,
+        )
 
     def _open_raw(self) -> socket.socket | None:
         try:
             item = options.open_socket(self.address, socket.SOCK_RAW, self._config.interface, socket.IPPROTO_RAW)
         except PermissionError:
             return None
-        except OSError:
-            self._receiver.close()
-            raise
         try:
             item.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._config.raw_buffer_bytes)
             item.bind((self.address, 0))  # routes may depend on where packets come from
         except OSError:
             item.close()
-            self._receiver.close()
             raise
         return item
 
@@ -249,11 +275,6 @@ class SocketGroup:
             )
         except PermissionError:
             return None
-        except OSError:
-            self._receiver.close()
-            if self._raw is not None:
-                self._raw.close()
-            raise
 
     @property
     def sees_trimmed(self) -> bool:
@@ -284,6 +305,8 @@ class SocketGroup:
     def overflows(self) -> int:
         """Datagrams, whole and trimmed, that the kernel dropped because this process did not receive them in time."""
         trimmed = 0 if self._trimmed is None else self._trimmed.overflows
+        if self._headers is not None:  # what its filter rejects counts as dropped by the UDP socket
+            return self._headers.overflows + trimmed
         return options.dropped_datagrams(self._receiver) + trimmed
 
     # --- receiving ------------------------------------------------------------------------------------
@@ -300,6 +323,11 @@ class SocketGroup:
             self.arrivals = []
             found = self._trimmed.receive()
             counters.trimmed += len(found)
+            return found
+        if self._headers is not None:
+            found = self._headers.receive()
+            counters.received += len(found)
+            counters.received_bytes += sum([len(datagram.data) for datagram in found])
             return found
         ring = self._ring
         if ring is None:
@@ -508,8 +536,6 @@ class SocketGroup:
         """Close all sockets; what waits is lost."""
         while self._senders:
             self._close_oldest()
-        self._receiver.close()
-        if self._raw is not None:
-            self._raw.close()
-        if self._trimmed is not None:
-            self._trimmed.close()
+        for item in (self._receiver, self._headers, self._raw, self._trimmed):
+            if item is not None:
+                item.close()

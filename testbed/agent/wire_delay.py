@@ -89,7 +89,7 @@ class DelayLine:
             delay, lane = self._find_lane(item.remote) if found is None else found
             kept = item
             if not isinstance(item.data, bytes):  # it may be gone when it is due
-                kept = Incoming(item.remote, item.entropy, bytes(item.data), item.ce, item.length, item.last_hop)
+                kept = item._replace(data=bytes(item.data))
             lane.append(((arrivals[index] if arrivals else now) + delay, self._arrivals, kept))
             self._arrivals += 1
             self._held += 1

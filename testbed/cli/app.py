@@ -24,6 +24,7 @@ from testbed.cli.nodes import (
     logs,
     mininet_cli,
     pfc,
+    roce,
     serve,
     shell,
     stats,
@@ -37,7 +38,7 @@ from testbed.version import __version__
 
 VERBS = (
     *(deploy, destroy, list_labs, inspect, check, events, validate, generate, schema, graph),
-    *(execute, shell, logs, capture, decode, uet, link, pfc, stats, serve, mininet_cli),
+    *(execute, shell, logs, capture, decode, roce, uet, link, pfc, stats, serve, mininet_cli),
     *(run, workloads, metrics, report, compare, results),
     *(doctor, images, vm),
 )

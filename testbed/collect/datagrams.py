@@ -59,6 +59,10 @@ class CapturedDatagram:
     """The capture ends before the packet does."""
     fragment: bool
     """The first fragment of a datagram; the others are not found."""
+    identification: int = 0
+    """Of the IPv4 header, which the ICRC of RoCE covers, as it does the next; both are 0 over IPv6."""
+    flags: int = 0
+    """The 16 bits behind the identification: flags, and the fragment offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +76,12 @@ class _Carrier:
     payload_end: int
     """In the frame on the wire; past the end of the data where the capture was limited."""
     fragment: bool
+    identification: int
+    flags: int
 
 
-def find_datagram(frame: CapturedFrame, port: int) -> CapturedDatagram | None:
-    """The datagram to the UDP port `port` that `frame` carries.
+def find_datagram(frame: CapturedFrame, *ports: int) -> CapturedDatagram | None:
+    """The datagram to one of the UDP ports `ports` that `frame` carries.
 
     None: another protocol or port, a later fragment, headers that are cut or broken before the ports, a link type that
     is not of `LINK_TYPES`.
@@ -91,7 +97,7 @@ def find_datagram(frame: CapturedFrame, port: int) -> CapturedDatagram | None:
     if carrier is None or len(data) < carrier.payload_at + UDP_HEADER_BYTES:
         return None
     source_port, destination_port, length, _ = struct.unpack_from("!HHHH", data, carrier.payload_at)
-    if destination_port != port:
+    if destination_port not in ports:
         return None
     there = max(carrier.payload_end - carrier.payload_at, UDP_HEADER_BYTES)
     sent = max(length, UDP_HEADER_BYTES) if length else there
@@ -111,6 +117,8 @@ def find_datagram(frame: CapturedFrame, port: int) -> CapturedDatagram | None:
         trimmed=sent > there and not carrier.fragment,
         snapped=len(payload) < whole - UDP_HEADER_BYTES,
         fragment=carrier.fragment,
+        identification=carrier.identification,
+        flags=carrier.flags,
     )
 
 
@@ -150,6 +158,8 @@ def _ipv4(frame: CapturedFrame, at: int) -> _Carrier | None:
         payload_at=at + header,
         payload_end=min(end, frame.length),
         fragment=bool(fragment & 0x2000),
+        identification=int.from_bytes(data[at + 4 : at + 6], "big"),
+        flags=fragment,
     )
 
 
@@ -184,4 +194,6 @@ def _ipv6(frame: CapturedFrame, at: int) -> _Carrier | None:
         payload_at=place,
         payload_end=min(end, frame.length),
         fragment=fragment,
+        identification=0,
+        flags=0,
     )

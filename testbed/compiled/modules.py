@@ -20,6 +20,8 @@ INTERPRETED = (
     "testbed/agent/options.py",
     "testbed/transport/congestion/controller.py",
     "testbed/transport/congestion/registry.py",
+    "testbed/transport/congestion/scaled_parameters.py",
+    "testbed/transport/roce/state_size.py",
     "testbed/transport/roce/config.py",
     "testbed/transport/roce/packets/opcodes.py",
     "testbed/transport/roce/packets/packet.py",

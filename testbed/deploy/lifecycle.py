@@ -273,11 +273,12 @@ class _Deploy:
         watch: ConvergenceWatch | None = None
         launcher: DaemonLauncher | None = None
         try:
-            realised(self.create_nodes(plan, kernel))
-            # What needs no lock of the kernel is done beside the links, which are made on one CPU. It has ended when
-            # the pool is left, whatever happens.
-            with ThreadPoolExecutor(3, thread_name_prefix="deploy") as pool:
+            created = self.create_nodes(plan, kernel)
+            # What needs not the lock of the kernel's links is done beside the links, which are made on one CPU. It has
+            # ended when the pool is left, whatever happens.
+            with ThreadPoolExecutor(4, thread_name_prefix="deploy") as pool:
                 with signals_later():
+                    publishing = pool.submit(kernel.publish)
                     loading = pool.submit(_load_data_path, plan, run) if plan.qos is not None else None
                     beside = [pool.submit(write_lab_directory, lab, plan, Path(record.directory), self.journal)]
                     elsewhere = {node: how for nodes in self.runtimes for node, how in nodes.elsewhere.items()}
@@ -287,7 +288,8 @@ class _Deploy:
                 links, ports = _links_and_ports(plan)
                 with step("links", notify, f"{len(lab.links)} links"):
                     kernel.apply(links)
-                    realised(links)
+                    publishing.result()
+                    realised([*created, *links])
                 if loading is not None:
                     with step("data path", notify):
                         kernel.use_data_path(loading.result())
@@ -303,12 +305,8 @@ class _Deploy:
                         launcher.start(sets.result())
                 for work in beside:
                     work.result()
-            if watch is not None and launcher is not None and options.wait:
-                with step("converge", notify):
-                    watch.wait(options.timeout_s, notify, launcher.check_alive)
             if options.wait:
-                for nodes in self.runtimes:
-                    nodes.wait_healthy(options.timeout_s, notify)
+                self.wait(watch, launcher)
             _run_node_commands(lab, RunningLab(record, state))
             self.journal.state(LabState.RUNNING)
         finally:
@@ -318,13 +316,21 @@ class _Deploy:
                 watch.close()
             kernel.close()
 
+    def wait(self, watch: ConvergenceWatch | None, launcher: DaemonLauncher | None) -> None:
+        """Wait until routing has converged, where there is any, and the nodes of all runtimes are healthy."""
+        options, notify = self.options, self.notify
+        if watch is not None and launcher is not None:
+            with step("converge", notify):
+                watch.wait(options.timeout_s, notify, launcher.check_alive)
+        for nodes in self.runtimes:
+            nodes.wait_healthy(options.timeout_s, notify)
+
     def create_nodes(self, plan: LabPlan, kernel: NetnsKernel) -> list[Operation]:
-        """Make the nodes of all runtimes, under their names; what was done comes back."""
+        """Make the nodes of all runtimes, journalled and not yet under their names; what was done comes back."""
         creations = [item for item in plan.operations if isinstance(item, CreateNode)]
         with step("nodes", self.notify, f"{len(creations)} namespaces"):
             self.journal.nodes(kernel.create_nodes(creations))
         started = [item for nodes in self.runtimes for item in nodes.start(plan, kernel, self.notify)]
-        kernel.publish()
         return [*creations, *started]
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from testbed.transport.congestion.registry import CONTROLLERS as FLOW_CONTROLLERS
 from testbed.transport.congestion.registry import DEFAULT_CONTROLLER as DEFAULT_FLOW_CONTROLLER
 from testbed.transport.congestion.registry import NONE as NO_FLOW_CONTROL
+from testbed.transport.roce.dynamic import DEFAULT_INITIATORS
 from testbed.transport.roce.recovery import DEFAULT_RECOVERY, RECOVERIES
 from testbed.transport.uet.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER
 from testbed.transport.uet.paths import DEFAULT_PATHS, PathKind
@@ -27,6 +28,9 @@ ATOMIC_BYTES = 8
 ATOMIC_VERBS = ("fetch-and-add", "compare-and-swap")
 ROCE_MTUS = (4096, 2048, 1024, 512, 256)
 """What a RoCE packet can carry (InfiniBand volume 1, section 9.4.3), largest first."""
+
+ROCE_HEADER_BYTES = 20 + 8 + 12 + 16 + 4
+"""Beside the payload of a RoCEv2 packet, inside an MTU: IPv4, UDP, BTH, RETH, ICRC (InfiniBand volume 1, annex A17)."""
 
 
 class TransportKind(StrEnum):
@@ -295,6 +299,9 @@ CC_PREFIX = "cc_"
 
 def _roce_conflicts(values: Values) -> Iterator[Conflict]:
     yield from _path_mtu_conflict(values.get("path_mtu"))
+    if values.get("dcis") is not None and values.get("connections") is None:  # "rc" may be a point of a matrix
+        message = "there are initiators with dynamic connections alone"
+        yield Conflict(key="dcis", message=message, hint="connections: dct", of_key=True)
     controller = FLOW_CONTROLLERS.get(values.get("cc") or DEFAULT_FLOW_CONTROLLER)
     if controller is None or controller is NO_FLOW_CONTROL:
         return  # said of `cc`; and where a matrix turns it off, what is said of it for the other points has no meaning
@@ -345,7 +352,7 @@ _ROCE = TransportDeclaration(
         ),
         _text(
             "parameters",
-            "Names a set of parameters of the congestion control, by default its first one; `none` has none.",
+            "Names a set of parameters of the congestion control; by default its first. `cc: none` takes no notice.",
         ),
         _TRAFFIC_CLASS,
         _text("cnp_class", "Names the class that CNPs are of; by default the one that waits nowhere (DSCP 48)."),
@@ -357,6 +364,19 @@ _ROCE = TransportDeclaration(
         ),
         flag("ooo", "Says whether packets out of order are no sign of loss, and written where they belong at once."),
         whole("qps", None, "Says over how many queue pairs a channel is striped; the default is 1.", high=256),
+        choice(
+            "connections",
+            None,
+            ("rc", "dct"),
+            "Says whether each channel has queue pairs of its own at both ends (rc, default), or initiators of a pool"
+            " attach to targets while there is work (dct).",
+        ),
+        whole(
+            "dcis",
+            None,
+            f"Says how many initiators a NIC has with connections: dct; the default is {DEFAULT_INITIATORS}.",
+            high=256,
+        ),
         whole(
             "path_mtu",
             None,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+DONT_FRAGMENT: Final = 0x4000
+"""The second word of an IPv4 header as Linux sends it for endpoints: DF set, identification and offset 0."""
 
 
 class Priority(IntEnum):
@@ -54,6 +57,8 @@ class Incoming(NamedTuple):
     """UDP payload bytes that were sent; more than `len(data)` where a switch trimmed. 0: all of `data`."""
     last_hop: bool = False
     """It was trimmed by the last switch (DSCP_TRIMMED_LASTHOP)."""
+    fragment_word: int = DONT_FRAGMENT
+    """The second word of its IPv4 header (identification, flags, fragment offset), where it was seen."""
 
     @property
     def trimmed(self) -> bool:

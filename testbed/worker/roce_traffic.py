@@ -1,9 +1,9 @@
-"""Transfers over RoCEv2: queue pairs for each channel, and a WRITE with immediate data for each transfer.
+"""Transfers over RoCEv2: connections for each channel, and a WRITE with immediate data for each transfer.
 
 The immediate data is the step's number. Numbers of queue pairs, first PSNs, rkeys and addresses follow from the numbers
 of channels and steps, so that nothing has to be exchanged: what an out-of-band connection would tell, both ends know. A
-transfer has ended at its source when its last packet is acknowledged. With several queue pairs a channel's transfers
-are striped over all of them.
+transfer has ended at its source when its last packet is acknowledged. With several queue pairs, or targets of a NIC
+where connections are dynamic, a channel's transfers are striped over all of them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,26 @@ from typing import TYPE_CHECKING, Any, Final
 
 from testbed.transport.errors import UsageError
 from testbed.transport.roce.config import RoceConfig
+from testbed.transport.roce.dynamic import DynamicConnections
 from testbed.transport.roce.memory import Access
 from testbed.transport.roce.packets.opcodes import Service
 from testbed.transport.roce.qp import QueuePair
 from testbed.transport.roce.rnic import LEAST_QPN, QPN_LIMIT, Rnic
+from testbed.transport.roce.state_size import qp_state_bytes
 from testbed.transport.roce.work import CompletionQueue, ReceiveRequest, RemoteBuffer, WorkRequest
 from testbed.worker.curves import MOST_CHANNELS, ChannelState
 from testbed.worker.datagram_traffic import DatagramTraffic, named
 from testbed.worker.errors import TrafficError
 from testbed.worker.hosting import Hosting
 from testbed.worker.program import Channel, Program, Step
+from testbed.worker.roce_connections import (
+    Arrivals,
+    DestinationStripe,
+    QueuePairArrivals,
+    QueuePairStripe,
+    Stripe,
+    TargetArrivals,
+)
 from testbed.worker.traffic import ChannelEnd, Listener
 
 if TYPE_CHECKING:
@@ -41,25 +51,33 @@ _PSN_STEP: Final = 0x9E_3779
 _PSN_MASK: Final = 0xFF_FFFF
 _HEADER_BYTES: Final = 16
 """Of a full packet, in the estimate of what has arrived."""
-_NOTHING: Final = memoryview(bytearray())
-
-
-@dataclass(slots=True)
-class Connection:
-    """The queue pairs of a channel at one of its ends, and the receives that are yet to be posted."""
-
-    rnic: Rnic
-    qps: list[QueuePair]
-    to_post: int = 0
 
 
 @dataclass(slots=True)
 class NicQueues:
-    """An RNIC, and the requests that have ended there."""
+    """An RNIC, the requests that have ended there, and with dynamic connections what its channels share."""
 
     rnic: Rnic
     completions: CompletionQueue = field(default_factory=deque)
     seen_bytes: int = 0
+    dynamic: DynamicConnections | None = None
+    shared_arrivals: TargetArrivals | None = None
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """The connections of a channel that begins here."""
+
+    nic: NicQueues
+    stripes: list[Stripe]
+
+
+@dataclass(slots=True)
+class Incoming:
+    """Where a channel that ends here does."""
+
+    nic: NicQueues
+    arrivals: Arrivals
 
 
 RnicOpener = Callable[[str, RoceConfig], Rnic]
@@ -85,9 +103,9 @@ class RoceTraffic(DatagramTraffic):
         self._settings = settings
         self._open_rnic = open_rnic
         self._nics: dict[str, NicQueues] = {}
-        self._out: dict[int, Connection] = {}
+        self._out: dict[int, Outgoing] = {}
         """By the index of the channel that begins here."""
-        self._in: dict[int, Connection] = {}
+        self._in: dict[int, Incoming] = {}
         """By the index of the channel that ends here."""
         self._steps = {step.number: step for step in program.steps}
         self._missing: Counter[tuple[int, bool]] = Counter()
@@ -109,12 +127,15 @@ class RoceTraffic(DatagramTraffic):
         for address in sorted(channels):
             nic = self._nics[address] = NicQueues(self._open(address))
             try:
+                if settings.connections == "dct":
+                    self._share(nic)
                 for channel, is_source in channels[address]:
-                    connection = Connection(nic.rnic, self._connect(nic, channel, is_source=is_source))
-                    (self._out if is_source else self._in)[channel.index] = connection
+                    if is_source:
+                        self._out[channel.index] = Outgoing(nic, self._stripes(nic, channel))
+                    else:
+                        self._in[channel.index] = Incoming(nic, self._arrivals(nic, channel))
             except UsageError as error:
                 raise TrafficError(f"cannot set up the queue pairs of {address}: {error}") from error
-        expected: Counter[int] = Counter()
         for step in self._program.steps:
             if step.channel is None or step.destination not in self._program.own:
                 continue
@@ -123,13 +144,12 @@ class RoceTraffic(DatagramTraffic):
             rnic.regions.register(
                 self._room_of(step), Access.REMOTE_WRITE, settings.domain, base=_BASE, rkey=step.number + 1
             )
-            expected[step.channel] += 1
-        for index, count in expected.items():
-            connection = self._in[index]
-            connection.to_post = max(0, count - MOST_RECEIVES)
-            for qp in connection.qps:
-                for _ in range(min(count, MOST_RECEIVES)):
-                    qp.receive(_NOTHING, 0)
+            self._in[step.channel].arrivals.to_post += 1
+        for incoming in self._in.values():
+            arrivals = incoming.arrivals
+            ahead = min(arrivals.to_post, MOST_RECEIVES - arrivals.posted)
+            for _ in range(ahead):
+                arrivals.post(0)
 
     def _open(self, address: str) -> Rnic:
         settings = self._settings
@@ -138,6 +158,42 @@ class RoceTraffic(DatagramTraffic):
             return self._open_rnic(address, config)
         except (OSError, ValueError, TypeError, UsageError) as error:
             raise TrafficError(f"cannot open an RNIC at {address}: {error}") from error
+
+    def _share(self, nic: NicQueues) -> None:
+        """Make what channels of a NIC share with dynamic connections."""
+        settings = self._settings
+        nic.dynamic = DynamicConnections(nic.rnic, initiators=settings.dcis, first_number=self._number(settings.qps))
+        nic.shared_arrivals = TargetArrivals(
+            [
+                nic.dynamic.create_target(
+                    settings.domain,
+                    number=self._number(stripe),
+                    domain=settings.domain,
+                    completions=nic.completions,
+                )
+                for stripe in range(settings.qps)
+            ]
+        )
+
+    def _stripes(self, nic: NicQueues, channel: Channel) -> list[Stripe]:
+        settings = self._settings
+        if nic.dynamic is None:
+            return [QueuePairStripe(qp) for qp in self._connect(nic, channel, is_source=True)]
+        return [
+            DestinationStripe(
+                nic.dynamic.destination(
+                    self._addresses[channel.destination],
+                    self._number(stripe),
+                    settings.domain,
+                    completions=nic.completions,
+                    entropy=entropy_of(channel.source_port, stripe),
+                )
+            )
+            for stripe in range(settings.qps)
+        ]
+
+    def _arrivals(self, nic: NicQueues, channel: Channel) -> Arrivals:
+        return nic.shared_arrivals or QueuePairArrivals(self._connect(nic, channel, is_source=False))
 
     def _connect(self, nic: NicQueues, channel: Channel, *, is_source: bool) -> list[QueuePair]:
         """The queue pairs of a channel at this end of it."""
@@ -170,16 +226,17 @@ class RoceTraffic(DatagramTraffic):
         connection = self._out[step.channel]
         data = self._data_of(step)
         now = self._hosting.now()
-        stripes = stripes_of(len(data), len(connection.qps), connection.qps[0].mtu)
-        self._missing[step.number, True] = len(stripes)
+        rnic = connection.nic.rnic
+        parts = stripes_of(len(data), len(connection.stripes), rnic.config.mtu)
+        self._missing[step.number, True] = len(parts)
         try:
-            for qp, (start, stop) in zip(connection.qps, stripes, strict=False):
+            for stripe, (start, stop) in zip(connection.stripes, parts, strict=False):
                 remote = RemoteBuffer(_BASE + start, step.number + 1)
-                qp.write(data[start:stop], remote, now, immediate=step.number, context=step)
+                stripe.write(data[start:stop], remote, now, step.number, step)
         except UsageError as error:
             raise TrafficError(f"{self._what(step)}: {error}") from error
         self._sent_bytes[step.channel] += step.size_bytes
-        self._hosting.touch(connection.rnic)
+        self._hosting.touch(rnic)
 
     def turn(self, now: int) -> None:
         for nic in self._nics.values():
@@ -210,17 +267,15 @@ class RoceTraffic(DatagramTraffic):
         if step is None or step.channel not in self._in:
             self._listener.on_failed(f"{request.source_ip} writes for step {request.immediate}, which is none of ours")
             return
-        connection = self._in[step.channel]
-        if connection.to_post:
-            connection.to_post -= 1
-            for qp in connection.qps:
-                qp.receive(_NOTHING, request.finished_ns)
+        incoming = self._in[step.channel]
+        rnic = incoming.nic.rnic
+        if incoming.arrivals.to_post:
+            incoming.arrivals.post(request.finished_ns)
         key = (step.number, False)
         if key not in self._missing:
-            mtu = connection.qps[0].mtu
-            self._missing[key] = len(stripes_of(step.size_bytes, len(connection.qps), mtu))
+            self._missing[key] = len(stripes_of(step.size_bytes, self._settings.qps, rnic.config.mtu))
         if self._ended(step, is_source=False):
-            connection.rnic.regions.invalidate(step.number + 1, self._settings.domain)
+            rnic.regions.invalidate(step.number + 1, self._settings.domain)
             self._deliver(step)
             self._listener.on_arrived(step, request.finished_ns)
 
@@ -247,47 +302,51 @@ class RoceTraffic(DatagramTraffic):
         for nic in self._nics.values():
             self._estimate_progress(nic)
         for channel in self._outgoing[:MOST_CHANNELS]:
-            qps = self._out[channel.index].qps
-            for qp in qps:
-                qp.control.update(now)
+            stripes = self._out[channel.index].stripes
             yield (
                 channel.index,
                 ChannelState(
-                    acked_bytes=sum(qp.requester.acked_bytes for qp in qps),
-                    cwnd_bytes=round(sum(allowed_bytes(qp) for qp in qps)),
-                    rtt_us=max(qp.latest_rtt_ns for qp in qps) / 1e3,
-                    retransmits=sum(qp.requester.retransmitted for qp in qps),
+                    acked_bytes=sum(one.acked_bytes for one in stripes),
+                    cwnd_bytes=round(sum(one.allowed_bytes(now) for one in stripes)),
+                    rtt_us=max(one.latest_rtt_ns for one in stripes) / 1e3,
+                    retransmits=sum(one.retransmitted for one in stripes),
                 ),
             )
 
     def ends(self) -> list[ChannelEnd]:
         found = []
         for channel in self._outgoing:
-            qps = self._out[channel.index].qps
-            least = [qp.least_rtt_ns for qp in qps if qp.least_rtt_ns]
+            stripes = self._out[channel.index].stripes
+            least = [one.least_rtt_ns for one in stripes if one.least_rtt_ns]
+            counts: Counter[str] = Counter(cnps=sum(one.notifications for one in stripes))
+            for one in stripes:
+                counts.update(one.counts)
             found.append(
                 ChannelEnd(
                     channel=channel.index,
                     sent_bytes=self._sent_bytes[channel.index],
-                    retransmits=sum(qp.requester.retransmitted for qp in qps),
-                    packets=sum(qp.requester.sent for qp in qps),
+                    retransmits=sum(one.retransmitted for one in stripes),
+                    packets=sum(one.sent for one in stripes),
                     min_rtt_us=min(least) / 1e3 if least else None,
-                    counters={"cnps": sum(qp.notifications for qp in qps), **counted(qps)},
+                    counters={"cnps": counts["cnps"], **named(counts)},
                 )
             )
         for channel in self._incoming:
-            qps = self._in[channel.index].qps
-            counters = {"out_of_order": 0, "marked": sum(qp.marked for qp in qps), **counted(qps)}
+            seen = self._in[channel.index].arrivals.counts(self._addresses[channel.source])
+            counters = {"out_of_order": 0, "marked": seen["marked"], **named(seen)}
             found.append(ChannelEnd(channel=channel.index, counters=counters))
         return found
 
     def counters(self) -> Mapping[str, int]:
-        """Return those of the RNICs by their names, and those of what they stand on."""
-        total: Counter[str] = Counter()
+        """Return those of the RNICs by their names, and those of what they stand on.
+
+        `qp_state_bytes`: what the queue pairs of the RNIC with the most of them take.
+        """
+        total: Counter[str] = Counter(connects=0)
         for address, nic in self._nics.items():
             total.update(named(nic.rnic.counters))
             total.update(self._hosting.counters(address))
-        return dict(total)
+        return {**total, "qp_state_bytes": max((qp_state_bytes(nic.rnic) for nic in self._nics.values()), default=0)}
 
 
 def entropy_of(source_port: int, stripe: int) -> int:
@@ -302,19 +361,6 @@ def stripes_of(size: int, qps: int, mtu: int) -> list[tuple[int, int]]:
     count = min(qps, packets)
     edges = [min(size, packets * part // count * mtu) for part in range(count)] + [size]
     return list(pairwise(edges))
-
-
-def allowed_bytes(qp: QueuePair) -> float:
-    """What a queue pair may have under way: its window, or what its rate sends in a base round trip."""
-    return min(qp.control.window_bytes, qp.control.rate_bps * qp.config.base_rtt_ns / 8e9)
-
-
-def counted(qps: Iterable[QueuePair]) -> dict[str, int]:
-    """What has happened to queue pairs, all together, in a record's way of writing names."""
-    total: Counter[str] = Counter()
-    for qp in qps:
-        total.update(qp.counts)
-    return named(total)
 
 
 def reason_of(request: WorkRequest | ReceiveRequest) -> str:

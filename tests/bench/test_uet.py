@@ -117,7 +117,7 @@ def perftest(pair: Pair, directory: Path, tool: str, *options: str) -> dict[str,
 
 
 def uet_bps(pair: Pair, directory: Path, *options: str) -> float:
-    return perftest(pair, directory, "write_bw", "-D", "1.5", "--report_gbits", *options)["BW_average"] * 1e9
+    return perftest(pair, directory, "uet_write_bw", "-D", "1.5", "--report_gbits", *options)["BW_average"] * 1e9
 
 
 def iperf3_bps(pair: Pair) -> float:
@@ -178,7 +178,7 @@ def test_goodput_of_one_flow(pair: Pair, tmp_path: Path) -> None:
 def test_latency_of_a_send(pair: Pair, tmp_path: Path) -> None:
     ours, bare = [], []
     for _ in range(ROUNDS):
-        ours.append(perftest(pair, tmp_path, "send_lat", "-s", "8", "-n", "3000")["t_typical"])
+        ours.append(perftest(pair, tmp_path, "uet_send_lat", "-s", "8", "-n", "3000")["t_typical"])
         with pair.serving(PYTHON, str(PEERS), "echo", FAR, until="ready"):
             bare.append(float(pair.client(PYTHON, str(PEERS), "ping", FAR, "8", "3000")))
     best = min(ours)

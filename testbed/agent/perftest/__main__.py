@@ -1,10 +1,10 @@
-"""`python -m testbed.agent.perftest write_bw ...`: the tools where nothing is installed."""
+"""`python -m testbed.agent.perftest uet_write_bw ...`: the tools where nothing is installed."""
 
 from __future__ import annotations
 
 import sys
 
-from testbed.agent.perftest.options import TOOLS
+from testbed.agent.perftest.registry import TOOLS
 from testbed.agent.perftest.tools import run_tool
 
 if __name__ == "__main__":

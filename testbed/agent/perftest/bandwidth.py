@@ -6,10 +6,8 @@ import time
 from dataclasses import asdict
 
 from testbed.agent.perftest.errors import PeerGoneError
-from testbed.agent.perftest.options import Verb
 from testbed.agent.perftest.results import BandwidthResult, bandwidth_result
-from testbed.agent.perftest.session import PerftestSession, check
-from testbed.transport.uet.semantics.operations import OpKind
+from testbed.agent.perftest.session import PerftestSession
 
 WARM_UP_BYTES = 4 << 20
 _NEVER = 1 << 63
@@ -21,10 +19,9 @@ class BandwidthRun:
     def __init__(self, session: PerftestSession, size: int) -> None:
         self._session = session
         self._endpoint = session.endpoint
-        self._verb = session.options.tool.verb
         self._size = size
-        self._data = session.local[:size]
-        self._depth = session.options.tx_depth
+        self._data = session.memory.local[:size]
+        self._depth = session.endpoint.depth
         self._left = 0
         self._under_way = 0
         self._until_ns = _NEVER
@@ -37,37 +34,23 @@ class BandwidthRun:
 
     def poll(self) -> None:
         """Take completions and post what may follow: to be called at every turn."""
-        completions = self._endpoint.completions
+        endpoint = self._endpoint
+        finished_ns = self._finished_ns
+        before = len(finished_ns)
         now = time.monotonic_ns()
-        while completions:
-            operation = completions.popleft()
-            check(operation)
-            if operation.kind is OpKind.RECV:
-                self._session.post_receive()
-            else:
-                self._finished_ns.append(operation.finished_ns)
-                self._under_way -= 1
+        if endpoint.take(finished_ns):
+            endpoint.replenish()
+        self._under_way -= len(finished_ns) - before
         if now >= self._until_ns:
             self._left = 0
         if self._left and self._under_way < self._depth:
             while self._left and self._under_way < self._depth:
-                self._post(now)
+                endpoint.post(self._data, now)
                 self._left -= 1
                 self._under_way += 1
             self._session.agent.loop.touch()
         if self._session.channel.failed:
             self._session.channel.take("end")
-
-    def _post(self, now: int) -> None:
-        session = self._session
-        mode = session.options.mode
-        match self._verb:
-            case Verb.SEND:
-                self._endpoint.send(session.peer, self._data, now, mode=mode)
-            case Verb.READ:
-                self._endpoint.read(session.peer, self._data, session.peer_buffer, now, mode=mode)
-            case _:
-                self._endpoint.write(session.peer, self._data, session.peer_buffer, now, mode=mode)
 
     def _run(self, messages: int, until_ns: int) -> None:
         self._left = messages

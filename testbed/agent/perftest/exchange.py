@@ -1,7 +1,8 @@
 """The exchange over TCP: what the two sides tell each other before, between and after measurements.
 
-One JSON object a line. Each side says `hello` with its version, tool, options and where its memory is; then the client
-begins and ends each size. Whoever gives up says `error` first.
+One JSON object a line. Each side says `hello` with its version, tool, options, address and what its endpoint says of
+itself (numbers of queue pairs, keys of memory); then the client begins and ends each size. Whoever gives up says
+`error` first.
 """
 
 from __future__ import annotations
@@ -11,19 +12,25 @@ import json
 import socket
 import time
 from collections import deque
+from collections.abc import Mapping
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, TypeVar
 
 from testbed.agent.loop import Loop
 from testbed.agent.perftest.errors import MismatchError, PeerGoneError, PerftestError
 from testbed.agent.perftest.options import Options
 
-VERSION = 1
+VERSION = 2
 LOOPBACK = "127.0.0.1"
 _LONGEST_LINE = 1 << 16
 _CONNECT_PAUSE_S = 0.05
 _REFUSED_PATIENCE_NS = 1_000_000_000
 """For a server that is being started at the same time."""
+_IP_MTU = 14
+_IPV6_MTU = 24
+"""Options that Python has no names for (ip(7), ipv6(7))."""
+_IPV4_BYTES, _IPV6_BYTES = 20, 40
+_Told = TypeVar("_Told")
 
 
 def source_address(host: str, port: int) -> tuple[str, str]:
@@ -95,6 +102,13 @@ class Channel:
     @property
     def peer_address(self) -> str:
         return str(self._socket.getpeername()[0])
+
+    @property
+    def link_mtu(self) -> tuple[int, int]:
+        """(the MTU of the way to the other side as far as this host knows it, bytes that the IP header takes of it)."""
+        if self._socket.family == socket.AF_INET6:
+            return self._socket.getsockopt(socket.IPPROTO_IPV6, _IPV6_MTU), _IPV6_BYTES
+        return self._socket.getsockopt(socket.IPPROTO_IP, _IP_MTU), _IPV4_BYTES
 
     def watch(self, loop: Loop) -> None:
         """Take messages as they come while `loop` runs."""
@@ -174,15 +188,14 @@ class Channel:
         return message
 
 
-def hello(options: Options, address: str, job_id: int, key: int) -> dict[str, Any]:
-    """Return what one side says first. `key`: of the memory that the peer may use."""
+def hello(options: Options, address: str, introduction: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what one side says first. `introduction`: what its endpoint says of itself."""
     return {
         "hello": options.tool.name,
         "version": VERSION,
         "options": options.compared(),
         "address": address,
-        "job": job_id,
-        "key": f"{key:016x}",
+        "endpoint": dict(introduction),
     }
 
 
@@ -191,7 +204,7 @@ def check_hello(message: dict[str, Any], options: Options) -> None:
     if message.get("version") != VERSION:
         raise MismatchError(f"version {message.get('version')} of the exchange there, {VERSION} here")
     if message["hello"] != options.tool.name:
-        raise MismatchError(f"the two sides differ: uet_{options.tool.name} here, uet_{message['hello']} there")
+        raise MismatchError(f"the two sides differ: {options.tool.name} here, {message['hello']} there")
     theirs = message.get("options")
     for name, value in options.compared().items():
         other = theirs.get(name) if isinstance(theirs, dict) else None
@@ -200,6 +213,13 @@ def check_hello(message: dict[str, Any], options: Options) -> None:
         if name == "--tss":
             raise MismatchError("the two sides differ in --tss: one has no key, or another")
         raise MismatchError(f"the two sides differ in {name}: {value!r} here, {other!r} there")
-    fields = (("address", str), ("job", int), ("key", str))
-    if not all(isinstance(message.get(name), kind) for name, kind in fields):
-        raise MismatchError("the other side's hello lacks address, job or key")
+    told(message, "address", str)
+    told(message, "endpoint", dict)
+
+
+def told(message: Mapping[str, Any], name: str, kind: type[_Told]) -> _Told:
+    """What the other side says of `name`. Raises `MismatchError` where it says nothing, or something else."""
+    value = message.get(name)
+    if not isinstance(value, kind):
+        raise MismatchError(f"the other side's hello lacks {name}")
+    return value

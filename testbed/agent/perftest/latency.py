@@ -1,8 +1,9 @@
 """Latency: one message to the peer, one back, and half of the time between; an atomic operation and the whole of it.
 
 perftest's rule (`rtt_factor`): what the peer's program answers counts half, what its adapter answers (atomics) whole.
-A WRITE tells of its arrival by header data, where perftest looks at the last byte of the memory: packets may arrive in
-any order. RUDI has no header data, so the answer to a RUDI WRITE is its response, of which half counts too.
+A WRITE tells of its arrival by a completion (header data of UET, immediate data of RoCE), where perftest looks at the
+last byte of the memory: packets may arrive in any order. RUDI has no header data, so the answer to a RUDI WRITE is its
+response, of which half counts too.
 """
 
 from __future__ import annotations
@@ -11,15 +12,11 @@ import time
 from dataclasses import asdict
 
 from testbed.agent.perftest.errors import PeerGoneError
-from testbed.agent.perftest.options import Verb
 from testbed.agent.perftest.results import LatencyResult, latency_result
-from testbed.agent.perftest.session import PerftestSession, check
-from testbed.transport.uet.atomics import Amo
-from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode
-from testbed.transport.uet.semantics.operations import OpKind
+from testbed.agent.perftest.session import PerftestSession
+from testbed.agent.perftest.tool import Verb
+from testbed.agent.perftest.transport import RECEIVES
 
-RECEIVES = 16
-"""Posted at a time."""
 WARM_UP = 100
 """Round trips before those that count, at most."""
 _NEVER = 1 << 63
@@ -31,60 +28,30 @@ class PingPong:
     def __init__(self, session: PerftestSession, size: int) -> None:
         self._session = session
         self._endpoint = session.endpoint
-        options = session.options
-        self._verb = options.tool.verb
         self._size = size
-        self._data = session.local[:size]
-        self._answer = self._answering_kind(options.mode)
+        self._data = session.memory.local[:size]
         self._left = 0
         self._until_ns = _NEVER
         self._sent_ns = 0
-        self._to_post = 0
-        """Receives that have met a message, and are to be posted anew."""
+        self._finished_ns: list[int] = []
+        """When own operations ended, since it was last asked."""
         self.times_ns: list[float] = []
         """Of what counts: half of a round trip, or all."""
-        self._factor = 1 if self._verb is Verb.ATOMIC else 2
-
-    def _answering_kind(self, mode: Mode) -> OpKind:
-        """Which completion ends a round trip."""
-        if self._verb is Verb.ATOMIC:
-            return OpKind.FETCH_ATOMIC
-        if self._verb is Verb.SEND:
-            return OpKind.RECV
-        return OpKind.WRITE if mode is Mode.RUDI else OpKind.REMOTE_WRITE
+        self._factor = 1 if session.options.tool.verb is Verb.ATOMIC else 2
 
     def _send(self) -> None:
-        session = self._session
-        endpoint = self._endpoint
-        mode = session.options.mode
         now = self._sent_ns = time.monotonic_ns()
-        match self._verb:
-            case Verb.SEND:
-                endpoint.send(session.peer, self._data, now, mode=mode)
-            case Verb.ATOMIC:
-                fetch = session.local[: self._size]
-                amo = Amo(AmoOpcode.SUM, AmoType.UINT64, (1).to_bytes(8, "little"))
-                endpoint.atomic(session.peer, amo, session.peer_buffer, now, fetch=fetch, mode=mode)
-            case _:
-                data = None if mode is Mode.RUDI else 1
-                endpoint.write(session.peer, self._data, session.peer_buffer, now, mode=mode, header_data=data)
-        session.agent.loop.touch()
+        self._endpoint.post(self._data, now)
+        self._session.agent.loop.touch()
 
     def _answered(self) -> int:
         """Return how many answers have come since the last call."""
-        completions = self._endpoint.completions
-        answers = 0
-        while completions:
-            operation = completions.popleft()
-            check(operation)
-            if operation.kind is OpKind.RECV:
-                self._to_post += 1
-            if operation.kind is self._answer:
-                answers += 1
-        if self._to_post and (not answers or self._to_post >= RECEIVES // 2):  # else there is something to be answered
-            for _ in range(self._to_post):
-                self._session.post_receive()
-            self._to_post = 0
+        endpoint = self._endpoint
+        finished_ns = self._finished_ns
+        finished_ns.clear()
+        arrived = endpoint.take(finished_ns)
+        answers = len(finished_ns) if endpoint.one_sided else arrived
+        endpoint.replenish(RECEIVES // 2 if answers else 1)  # what is to be answered is answered first
         return answers
 
     def answer(self) -> bool:
@@ -131,8 +98,7 @@ class PingPong:
 def serve_latency(session: PerftestSession, size: int) -> LatencyResult:
     """The server's side of one size; the client tells what it found."""
     run = PingPong(session, size)
-    one_sided = session.options.tool.verb is Verb.ATOMIC or session.options.mode is Mode.RUDI
-    theirs = session.ask("end") if one_sided else session.ask("end", run.answer)
+    theirs = session.ask("end") if session.endpoint.one_sided else session.ask("end", run.answer)
     session.channel.send({"result": None})
     try:
         fields = theirs["end"]

@@ -1,4 +1,4 @@
-"""One side of a measurement: its agent, its fabric endpoint and memory, and the channel to the other side."""
+"""One side of a measurement: its agent, its endpoint and memory, and the channel to the other side."""
 
 from __future__ import annotations
 
@@ -6,73 +6,31 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from secrets import randbelow
 from types import FrameType
 from typing import Any
 
 from testbed.agent.agent import CLOSE_PATIENCE_NS, Agent
-from testbed.agent.perftest.errors import Interrupted, MismatchError, PeerGoneError, PerftestError
+from testbed.agent.perftest.errors import Interrupted, PeerGoneError, PerftestError
 from testbed.agent.perftest.exchange import LOOPBACK, Channel, check_hello, hello, source_address
 from testbed.agent.perftest.options import Options
-from testbed.transport.errors import UsageError
-from testbed.transport.uet.addressing import JOB_LIMIT, FepAddress
-from testbed.transport.uet.config import UetConfig
-from testbed.transport.uet.fep import Fep
-from testbed.transport.uet.memory import Access, RemoteBuffer
-from testbed.transport.uet.security.tss import SecureDomain, SecurityMode, first_counter
-from testbed.transport.uet.security.tss_header import Tsc
-from testbed.transport.uet.semantics.endpoint import Endpoint
-from testbed.transport.uet.semantics.operations import Operation
+from testbed.agent.perftest.transport import MeasuredEndpoint, Memory
 
 SPIN_NS = 200_000
 """How long the latency tools look for work before they sleep (perftest: for ever)."""
-_SDI = 1
-_RESOURCE_INDEX = 1
-_REMOTE = Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
-
-
-def uet_config(options: Options) -> UetConfig:
-    """Raises `PerftestError` for what cannot work."""
-    try:
-        return UetConfig(
-            link_rate_bps=options.link_rate_bps,
-            base_rtt_ns=options.base_rtt_ns,
-            payload_bytes=options.payload_bytes,
-            trimming=options.trimming,
-            cc=options.cc,
-            paths=options.paths,
-            pdcs_per_peer=options.pdcs,
-        )
-    except UsageError as error:
-        raise PerftestError(str(error)) from None
-
-
-def check(operation: Operation) -> None:
-    """Raises `PerftestError` for an operation that failed."""
-    if not operation.ok:
-        status = "" if operation.status is None else f" with {operation.status.name}"
-        raise PerftestError(f"a {operation.kind} failed{status}: {operation.error}".removesuffix(": "))
 
 
 class PerftestSession:
     """Both sides are alike once they have said hello. Everything raises `PerftestError` where it cannot go on."""
 
-    def __init__(self, options: Options, agent: Agent, channel: Channel, fep: Fep, job_id: int, peer: str) -> None:
+    def __init__(
+        self, options: Options, agent: Agent, channel: Channel, endpoint: MeasuredEndpoint, memory: Memory
+    ) -> None:
         self.options = options
         self.agent = agent
         self.channel = channel
-        self.fep = fep
-        self.job_id = job_id
+        self.endpoint = endpoint
+        self.memory = memory
         self.interrupted = False
-        self.endpoint: Endpoint = fep.endpoint(job_id=job_id, resource_index=_RESOURCE_INDEX)
-        longest = max(options.sizes)
-        self.local = memoryview(bytearray(longest))
-        """What is sent, and read into."""
-        self.remote = memoryview(bytearray(longest))
-        """What the peer writes, reads and sends into."""
-        self.region = fep.register(self.remote, _REMOTE, job_id)
-        self.peer = FepAddress(peer, 0, _RESOURCE_INDEX, job_id)
-        self.peer_buffer = RemoteBuffer(0)
 
     # --- meeting -----------------------------------------------------------------------------------------
 
@@ -80,13 +38,12 @@ class PerftestSession:
     @contextmanager
     def open(options: Options, announce: Callable[[str], None]) -> Iterator[PerftestSession]:
         """Meet the other side; `announce` is called with this side's address before the server begins to wait."""
-        config = uet_config(options)
         agent = Agent(spin_ns=SPIN_NS if options.tool.latency and not options.events else 0)
         channel: Channel | None = None
         try:
             channel = _accept(options, announce) if options.host is None else _connect(options, options.host, announce)
             channel.watch(agent.loop)
-            session = _meet(options, config, agent, channel)
+            session = _meet(options, agent, channel)
             with session.interruptible():
                 yield session
         except PerftestError as error:
@@ -118,7 +75,7 @@ class PerftestSession:
     def drive(self, until: Callable[[], bool]) -> None:
         """Run until the condition holds, as long as anything arrives at all."""
         received = -1
-        counters = self.agent.sockets(self.fep.address).counters
+        counters = self.agent.sockets(self.endpoint.address).counters
         while not self.agent.drive(lambda: self.interrupted or until(), self.options.timeout_ns):
             if counters.received == received:
                 raise PerftestError(f"nothing has arrived for {self.options.timeout_ns / 1e9:g} s")
@@ -132,14 +89,10 @@ class PerftestSession:
         self.drive(lambda: until() or channel.stirred)
         return channel.take(name)
 
-    def post_receive(self) -> None:
-        """Post a receive for a SEND of any of the sizes. All receives share their memory."""
-        self.endpoint.recv(self.remote, time.monotonic_ns())
-
     def finish(self) -> None:
-        """Close the PDCs of both sides while both still answer."""
-        self.fep.close(time.monotonic_ns())
-        self.agent.drive(lambda: not any(pdc.initiator for pdc in self.fep.pdcs), CLOSE_PATIENCE_NS)
+        """End the connection while both sides still answer."""
+        self.endpoint.begin_closing(time.monotonic_ns())
+        self.agent.drive(lambda: self.endpoint.closed, CLOSE_PATIENCE_NS)
         self.channel.send({"closed": True})
         self.ask("closed")
 
@@ -158,36 +111,27 @@ def _accept(options: Options, announce: Callable[[str], None]) -> Channel:
         return Channel(accepted)
 
 
-def _meet(options: Options, config: UetConfig, agent: Agent, channel: Channel) -> PerftestSession:
-    """Say hello. The client chooses the job."""
+def _meet(options: Options, agent: Agent, channel: Channel) -> PerftestSession:
+    """Say hello. The server answers what the client says."""
 
     def heard() -> dict[str, Any]:
         if not agent.drive(lambda: channel.stirred, options.timeout_ns):
             raise PerftestError("the other side does not say anything")
-        return channel.take("hello")
+        message = channel.take("hello")
+        check_hello(message, options)
+        return message
 
-    theirs: dict[str, Any] = {}
-    if options.server:
-        theirs = heard()
-        check_hello(theirs, options)
+    transport = options.tool.transport
+    theirs = heard() if options.server else None
+    transport.check_link(options, *channel.link_mtu)
+    longest = max(options.sizes)
+    memory = Memory(memoryview(bytearray(longest)), memoryview(bytearray(longest)))
     address = channel.local_address
-    security = None
-    if options.tss is not None:
-        first_tsc = Tsc(counter=first_counter(time.time_ns()))
-        security = SecureDomain(_SDI, options.tss, first_tsc=first_tsc, mode=SecurityMode.CLUSTER)
-    try:
-        fep = agent.open(address, config, security=security)
-    except (OSError, ValueError, ImportError) as error:
-        raise PerftestError(f"cannot open the fabric endpoint {address}: {error}") from None
-    job_id = int(theirs["job"]) if theirs else 1 + randbelow(JOB_LIMIT - 1)
-    peer = str(theirs["address"]) if theirs else channel.peer_address
-    try:
-        session = PerftestSession(options, agent, channel, fep, job_id, peer)
-    except UsageError as error:
-        raise MismatchError(str(error)) from None
-    channel.send(hello(options, address, job_id, session.region.key))
-    if not theirs:
+    endpoint = transport.open(options, agent, address, memory, None if theirs is None else theirs["endpoint"])
+    if theirs is not None:
+        endpoint.connect(str(theirs["address"]), theirs["endpoint"])
+    channel.send(hello(options, address, endpoint.introduction))
+    if theirs is None:
         theirs = heard()
-        check_hello(theirs, options)
-    session.peer_buffer = RemoteBuffer(int(theirs["key"], 16))
-    return session
+        endpoint.connect(channel.peer_address, theirs["endpoint"])
+    return PerftestSession(options, agent, channel, endpoint, memory)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from testbed.agent.perftest.options import Options
 from testbed.agent.perftest.results import BandwidthResult, LatencyResult, Result
 
@@ -26,8 +28,8 @@ def header_block(options: Options, address: str) -> str:
     title = tool.title.replace("BW", "Bidirectional BW") if options.bidirectional else tool.title
     left = (
         ("Dual-port", "OFF"),
-        ("Number of qps", str(options.pdcs)),
-        ("Connection type", options.mode.name),
+        ("Number of qps", str(options.queues)),
+        ("Connection type", options.transport.connection_type),
         ("TX depth", str(options.tx_depth)),
         ("Mtu", f"{options.payload_bytes}[B]"),
         ("Link type", "Ethernet"),
@@ -35,20 +37,19 @@ def header_block(options: Options, address: str) -> str:
     )
     right = (
         ("Device", address),
-        ("Transport type", "UET"),
+        ("Transport type", tool.transport.short_name),
         ("Using SRQ", "OFF"),
         ("Congestion ctrl", options.cc),
-        ("Path selection", options.paths),
-        ("Security", "OFF" if options.tss is None else "TSS"),
-        ("Trimming", "ON" if options.trimming else "OFF"),
+        *options.transport.details,
     )
     rows = (f" {a:<15} : {b:<16} {c:<15} : {d}" for (a, b), (c, d) in zip(left, right, strict=True))
     return "\n".join((RULE, f"{title:^87}".rstrip(), *rows, RULE))
 
 
-def address_block(local: str, remote: str, job_id: int) -> str:
-    """Return who measures against whom."""
-    return "\n".join((f" local address: {local} job {job_id}", f" remote address: {remote} job {job_id}", RULE))
+def address_block(ends: tuple[Sequence[str], Sequence[str]]) -> str:
+    """Return who measures against whom: this side's ends, and the other's."""
+    rows = [f" {side} address: {end}" for side, them in zip(("local", "remote"), ends, strict=True) for end in them]
+    return "\n".join((*rows, RULE))
 
 
 def table_head(options: Options) -> str:

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
 from testbed.agent.perftest.bandwidth import BandwidthRun, measure_bandwidth, serve_bandwidth
-from testbed.agent.perftest.errors import EXIT_FAILED, EXIT_INTERRUPTED, Interrupted, PeerGoneError, PerftestError
+from testbed.agent.perftest.errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    Interrupted,
+    PeerGoneError,
+    PerftestError,
+)
 from testbed.agent.perftest.json_results import json_document, write_json
-from testbed.agent.perftest.latency import RECEIVES, PingPong, measure_latency, serve_latency
-from testbed.agent.perftest.options import TOOLS, Options, Tool, Verb, parse_options
+from testbed.agent.perftest.latency import PingPong, measure_latency, serve_latency
+from testbed.agent.perftest.options import Options, parse_options
+from testbed.agent.perftest.registry import TOOLS
 from testbed.agent.perftest.results import Result
 from testbed.agent.perftest.session import PerftestSession
 from testbed.agent.perftest.table import RULE, address_block, header_block, table_head, table_row
+from testbed.agent.perftest.tool import Tool
 
 
 def run_tool(tool: Tool, argv: Sequence[str] | None = None) -> int:
@@ -24,11 +34,11 @@ def run_tool(tool: Tool, argv: Sequence[str] | None = None) -> int:
         measurement.run()
     except (Interrupted, KeyboardInterrupt):
         measurement.conclude()
-        print(f"uet_{tool.name}: interrupted", file=sys.stderr)
+        print(f"{tool.name}: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except PerftestError as error:
         measurement.conclude()
-        print(f"uet_{tool.name}: {error}", file=sys.stderr)
+        print(f"{tool.name}: {error}", file=sys.stderr)
         return EXIT_FAILED
     return 0
 
@@ -48,10 +58,8 @@ class Measurement:
         """Meet the other side, measure, print. Raises `PerftestError`."""
         options = self._options
         with PerftestSession.open(options, self._announce) as session:
-            if options.tool.verb is Verb.SEND:
-                for _ in range(RECEIVES if options.tool.latency else 2 * options.tx_depth):
-                    session.post_receive()
-            print(address_block(session.fep.address, session.peer.ip, session.job_id))
+            session.endpoint.prepare()
+            print(address_block(session.endpoint.ends))
             print(table_head(options), flush=True)
             self._begun = True
             self._wall_s, self._cpu_s = time.monotonic(), time.process_time()
@@ -102,18 +110,10 @@ class Measurement:
             write_json(options.json_file, json_document(options, self._address, self._results, cpu))
 
 
-def _entry(name: str) -> Callable[[], int]:
-    def main() -> int:
-        return run_tool(TOOLS[name])
-
-    main.__name__ = name
-    main.__doc__ = f"The program uet_{name}."
-    return main
-
-
-write_bw = _entry("write_bw")
-read_bw = _entry("read_bw")
-send_bw = _entry("send_bw")
-send_lat = _entry("send_lat")
-write_lat = _entry("write_lat")
-atomic_lat = _entry("atomic_lat")
+def main() -> int:
+    """The program by whose name this one was called, as packages install them; its exit code."""
+    name = Path(sys.argv[0]).name
+    if name not in TOOLS:
+        print(f"{name} is none of {', '.join(TOOLS)}", file=sys.stderr)
+        return EXIT_USAGE
+    return run_tool(TOOLS[name])

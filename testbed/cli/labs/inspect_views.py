@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from testbed.cli.lab_choice import open_lab
+from testbed.cli.labs.transport_scale import transport_rows
 from testbed.cli.output import Format, emit_rows
 from testbed.deploy.live import RunningLab
 from testbed.deploy.packet_costs import PacketCosts
@@ -218,6 +219,7 @@ def _scale(lab: RunningLab, _: NodeFilter, form: Format) -> None:
         }
         for cost in PacketCosts(StateDirectory()).all()
     ]
+    rows += transport_rows(lab.model, k)
     emit_rows(rows, ["quantity", "fabric", "lab", "law"], form, title=f"{lab.name}: time scale k = {k:g}")
     _print_mechanism(lab, form)
 

@@ -1,5 +1,6 @@
 """The verb `validate`."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,7 +54,7 @@ def _validate_topology(topology: str | None, settings: list[str], form: "Format"
 def _validate_scenarios(files: list[Path], settings: list[str], form: "Format") -> None:
     """Print a line for each scenario, or in another format than the table what `run --dry-run` prints."""
     from testbed.cli.output import Format
-    from testbed.cli.scenarios.dry_run import describe_sweep, foresee, print_dry_run
+    from testbed.cli.scenarios.dry_run import describe_sweep, foresee, print_dry_run, warnings_of
     from testbed.cli.scenarios.named_files import read_sweeps
 
     sweeps = read_sweeps(files, settings)
@@ -61,5 +62,7 @@ def _validate_scenarios(files: list[Path], settings: list[str], form: "Format") 
         print_dry_run(sweeps, form)
         return
     for sweep in sweeps:
-        foresee(sweep)
+        points = foresee(sweep)
         print(describe_sweep(sweep))
+        for said in warnings_of(points):
+            print(f"{sweep.scenario.source}: warning: {said}", file=sys.stderr)

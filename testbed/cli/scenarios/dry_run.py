@@ -37,6 +37,11 @@ def print_dry_run(sweeps: Sequence[Sweep], form: Format) -> None:
                 console().print(f"{sweep.scenario.name}: {line}", highlight=False, soft_wrap=True, markup=False)
             for said in dict.fromkeys(expect_busy(scale).sentence for scale in whys.values()):
                 console().print(f"{sweep.scenario.name}: {said}", highlight=False, soft_wrap=True, markup=False)
+        for sweep, ones in foreseen:
+            for said in warnings_of(ones):
+                console().print(
+                    f"{sweep.scenario.name}: warning: {said}", highlight=False, soft_wrap=True, markup=False
+                )
         points = sum(len(ones) for _, ones in foreseen)
         labs = sum(len(sweep.labs) for sweep in sweeps)
         runs = sum(one.runs for _, ones in foreseen for one in ones)
@@ -45,6 +50,11 @@ def print_dry_run(sweeps: Sequence[Sweep], form: Format) -> None:
             f"{_count(points, 'point')} on {_count(labs, 'lab')}, {_count(runs, 'run')}, about {duration(total_s)}"
             " where the fabric is as good as ideal; nothing was touched"
         )
+
+
+def warnings_of(points: Sequence[PointOutlook]) -> list[str]:
+    """Return what is allowed at some point, and hardly meant, each sentence once."""
+    return list(dict.fromkeys(said for one in points for said in one.warnings))
 
 
 def foresee(sweep: Sweep, scales: ScenarioScales | None = None) -> list[PointOutlook]:

@@ -24,7 +24,7 @@ class Balance:
 
 def reconcile(run: RunResult) -> list[Balance]:
     """Balance the counters of one run; nothing that the record does not have is assumed."""
-    return [*_transfers(run), *_payload(run), *_packets(run), *_fates(run), *_links(run)]
+    return [*_transfers(run), *_payload(run), *_packets(run), *_queue_pairs(run), *_fates(run), *_links(run)]
 
 
 def _transfers(run: RunResult) -> list[Balance]:
@@ -71,6 +71,18 @@ def _packets(run: RunResult) -> list[Balance]:
         lines.append(Balance(what="Of them sent again", counted=f"{resent:,}", ok=resent_ok))
     elif run.channels:
         lines.append(Balance(what="Packets sent again", counted=f"{resent:,}"))
+    return lines
+
+
+def _queue_pairs(run: RunResult) -> list[Balance]:
+    """Return what connections cost: memory of a NIC, and packets that attach where connections are dynamic."""
+    state = run.counters.get("qp_state_bytes")
+    if not state:
+        return []
+    lines = [Balance(what="State of queue pairs, of the NIC with the most", counted=format_bytes(int(state)))]
+    connects = int(run.counters.get("connects", 0))
+    if connects:
+        lines.append(Balance(what="Packets that attach initiators (connects)", counted=f"{connects:,}"))
     return lines
 
 

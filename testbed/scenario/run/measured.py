@@ -32,11 +32,16 @@ class Ideals:
     one_way_s: Callable[[PortPlan, PortPlan, int], float]
 
 
+_OF_ONE_NIC = frozenset({"qp_state_bytes"})
+"""Counters of which the largest counts, not the sum."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """This is what a run measured, of all hosts.
 
-    `counters` are sums over the hosts of what belongs to no single channel; `steps_left` says how many steps each host
+    `counters` are sums over the hosts of what belongs to no single channel, and what a NIC has, of the one that has the
+    most (`qp_state_bytes`); `steps_left` says how many steps each host
     had not ended.
     """
 
@@ -66,7 +71,7 @@ def put_together(
             ends[end["channel"]].append(end)
         samples |= {int(channel): columns for channel, columns in report["samples"].items()}
         for name, value in report["counters"].items():
-            counters[name] += value
+            counters[name] = max(counters[name], value) if name in _OF_ONE_NIC else counters[name] + value
         counters["latest_timer_us"] = max(counters["latest_timer_us"], report["latest_timer_ns"] / 1e3)
     transfers = _transfers(placement, started, arrived, ideals)
     return Measured(

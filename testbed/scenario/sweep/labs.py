@@ -18,6 +18,7 @@ from testbed.model.scenario import TopologyRef
 from testbed.scenario.sweep.points import topology_key
 from testbed.scenario.sweep.prepared import Sweep
 from testbed.scenario.sweep.scales import ScenarioScales
+from testbed.scenario.transports.registry import transport_on
 
 
 def ignore_warning(_: str) -> None:
@@ -29,7 +30,8 @@ class LabOptions:
     """How the labs of a scenario are brought up, and who is told about it.
 
     `timeout_s` is how long routing may take to converge, in seconds of wall-clock time. With `keep` the last lab stays
-    deployed. `notify` gets the steps of each deploy, `warn` a sentence for each lab that this machine may not carry.
+    deployed. `notify` gets the steps of each deploy, `warn` a sentence for each lab that this machine may not carry,
+    and for each thing that a scenario may have on it and hardly means.
     """
 
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -42,6 +44,8 @@ class ScenarioLabs:
     """Brings up one lab at a time. A lab that was deployed before, unchanged, is used as it is and not removed."""
 
     def __init__(self, sweep: Sweep, state: StateDirectory, options: LabOptions) -> None:
+        self._points = sweep.points
+        self._said: set[str] = set()
         self._load = sweep.reader.load_topology
         self._scales = ScenarioScales(sweep.points, sweep.labs, state)
         self._state = state
@@ -73,7 +77,18 @@ class ScenarioLabs:
         self._lab, self._key, self._ours = outcome.lab, key, outcome.changed
         if not outcome.changed:
             self._found.add(outcome.lab.name)
+        self._warn_of_transports(outcome.lab)
         return outcome.lab
+
+    def _warn_of_transports(self, lab: RunningLab) -> None:
+        """Tell what the points on this lab may have and hardly mean, each sentence once."""
+        for point in self._points:
+            if topology_key(point.topology) != self._key:
+                continue
+            for said in transport_on(lab, point.scenario.transport).warnings():
+                if said not in self._said:
+                    self._said.add(said)
+                    self._options.warn(said)
 
     def larger_k(self, topology: TopologyRef, k: float) -> float | None:
         """Return `k`, or the largest that leaves no port of this lab too slow; None where its k cannot be changed.

@@ -57,6 +57,8 @@ class PointOutlook:
     traffic_s: float | None
     runs: int
     estimated_s: float
+    warnings: list[str]
+    """What is allowed, and hardly meant."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -98,8 +100,9 @@ def foresee_point(point: Point, lab: Lab, plan: LabPlan) -> PointOutlook:
     transfers = traffic.workload.transfers
     timed = scenario.workload.duration
     expected_s = timed.seconds if timed is not None else ideal_s(scenario, planned, traffic)
+    transport = transport_on(planned, scenario.transport)
     if scenario.transport.measures_latency:
-        expected_s = transport_on(planned, scenario.transport).expected_latency_s(traffic)
+        expected_s = transport.expected_latency_s(traffic)
     overhead_s = IPERF_OVERHEAD_S if scenario.by_programs else RUN_OVERHEAD_S
     return PointOutlook(
         index=point.index,
@@ -118,6 +121,7 @@ def foresee_point(point: Point, lab: Lab, plan: LabPlan) -> PointOutlook:
         traffic_s=expected_s,
         runs=scenario.repeat.runs,
         estimated_s=scenario.repeat.runs * ((expected_s or 0.0) + overhead_s),
+        warnings=transport.warnings(),
     )
 
 

@@ -18,7 +18,7 @@ from testbed.model.scenario import Transport
 from testbed.model.transports import TRANSPORTS
 from testbed.names import nearest
 from testbed.plan.link_delays import PathModel, WirePaths
-from testbed.plan.operations import PortPlan, PortProfile
+from testbed.plan.operations import ClassPlan, PortPlan, PortProfile
 from testbed.scenario.run.channels import CONNECTIONS, ChannelPlan, ChannelRules, plan_channels
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.measured import Ideals, Measured
@@ -94,6 +94,10 @@ class LabTransport(ABC):
                     f"transport.options: {kind.upper()} has none called {name!r}",
                     hint=f"did you mean {guess}?" if guess else None,
                 )
+
+    def warnings(self) -> list[str]:
+        """Return what is allowed, and hardly meant: a sentence each, without a full stop."""
+        return []
 
     def check_ranks(self, nics: Sequence[PortPlan]) -> None:  # noqa: B027 - most can send from any NIC
         """Raise `ScenarioError` for the first of these NICs that it cannot send from."""
@@ -190,6 +194,15 @@ class LabTransport(ABC):
     @cached_property
     def _wire(self) -> WirePaths:
         return WirePaths(self.lab.plan.ports, [host.node for host in self.lab.plan.hosts])
+
+    @property
+    def traffic_class(self) -> ClassPlan | None:
+        """Return the class that its packets are of; None for a lab without `qos:`."""
+        profile = self.profile
+        if profile is None:
+            return None
+        priority = profile.class_of_dscp[self.dscp]
+        return next((item for item in profile.classes if item.priority == priority), None)
 
     @property
     def profile(self) -> PortProfile | None:

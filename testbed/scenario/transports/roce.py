@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from testbed.errors import ScenarioError
 from testbed.model.scenario import Scalar, Transport
-from testbed.model.transports import CC_PREFIX, ROCE_MTUS
+from testbed.model.transports import CC_PREFIX, ROCE_HEADER_BYTES, ROCE_MTUS
 from testbed.plan.operations import PortPlan
 from testbed.scenario.run.channels import ChannelPlan, ChannelRules
 from testbed.scenario.run.lab import LiveLab
@@ -19,9 +19,11 @@ from testbed.scenario.transports.user_space import UserSpaceTransport
 from testbed.transport.congestion.registry import NONE
 from testbed.transport.errors import UsageError
 from testbed.transport.roce.config import LONGEST_TIMEOUT, TIMEOUT_UNIT_NS, RoceConfig
+from testbed.transport.roce.dynamic import DEFAULT_INITIATORS
 from testbed.transport.roce.packets.headers import BTH_BYTES, RETH_BYTES
 from testbed.transport.roce.packets.icrc import ICRC_BYTES
 from testbed.transport.roce.packets.opcodes import UDP_PORT
+from testbed.transport.roce.recovery import DEFAULT_RECOVERY
 from testbed.worker.program import Settings
 from testbed.worker.transports.roce import RoceSettings
 from testbed.workload.oracles.serialisation import Framing
@@ -63,7 +65,13 @@ class Roce(UserSpaceTransport):
 
     @property
     def channel_rules(self) -> ChannelRules:
-        return ChannelRules(destination_port=UDP_PORT)
+        dynamic = self._is_dynamic
+        return ChannelRules(destination_port=UDP_PORT, one_for_each_pair=dynamic, keeps_port=dynamic)
+
+    @property
+    def _is_dynamic(self) -> bool:
+        """Tell whether connections come and go: then a pair has one at a time, from its NIC's source port."""
+        return self.transport.options.get("connections") == "dct"
 
     # --- packets -----------------------------------------------------------------------------------------
 
@@ -74,7 +82,7 @@ class Roce(UserSpaceTransport):
 
     def _path_mtu(self, nic: PortPlan) -> int:
         """The path MTU of a NIC. Raises `ScenarioError` where the one asked for does not fit into the link's."""
-        room = nic.mtu_bytes - IPV4_BYTES - UDP_BYTES - BTH_BYTES - RETH_BYTES - ICRC_BYTES
+        room = nic.mtu_bytes - ROCE_HEADER_BYTES
         wanted = self.transport.options.get("path_mtu")
         if wanted is not None:
             if int(wanted) > room:
@@ -105,6 +113,8 @@ class Roce(UserSpaceTransport):
             delays_ns=delays,
             tick_ns=self.tick_ns,
             qps=int(self.transport.options.get("qps", 1)),
+            connections="dct" if self._is_dynamic else "rc",
+            dcis=int(self.transport.options.get("dcis", DEFAULT_INITIATORS)),
             first_qpn=self._runs * _LONGEST_RUN % (1 << 24),
             first_psn=self._runs * _PSN_STEP % (1 << 24),
             domain=self._runs,
@@ -155,6 +165,25 @@ class Roce(UserSpaceTransport):
             if name.startswith(CC_PREFIX) and not isinstance(value, str)
         }
 
+    # --- warnings ---------------------------------------------------------------------------------------
+
+    def warnings(self) -> list[str]:
+        """A lossy class, and what is made for lossless ones."""
+        profile, chosen = self.profile, self.traffic_class
+        if chosen is not None and chosen.lossless:
+            return []
+        found = []
+        recovery = str(self.transport.options.get("recovery", DEFAULT_RECOVERY))
+        if recovery == DEFAULT_RECOVERY:
+            where = f"of the class {chosen.name}, which is lossy" if chosen else "of no class, since the lab has no qos"
+            found.append(
+                f"RoCE's packets are {where}: with recovery: {recovery}, each that is lost has all behind it sent again"
+            )
+        if self.transport.options.get("parameters") == "nvidia":
+            what = "has no qos" if profile is None else "gives this class none"
+            found.append(f"parameters: nvidia are those of NICs beside PFC, and the lab {what}")
+        return found
+
     # --- reports -----------------------------------------------------------------------------------------
 
     def approximations(self) -> list[str]:
@@ -162,6 +191,7 @@ class Roce(UserSpaceTransport):
             *super().approximations(),
             "RoCE is an endpoint in user space: numbers of queue pairs, rkeys and addresses are agreed on beforehand,"
             " and rate limiters are as fine as the turns of a worker (simulated ones as fine as a packet).",
+            *(f"{said}." for said in self.warnings()),
         ]
 
 

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from testbed.errors import Finding, Problem, WorkloadError
 from testbed.model import Lab, LinkKind
 from testbed.model.scenario import Fault, Scenario
+from testbed.model.transports import ROCE_HEADER_BYTES, ROCE_MTUS
 from testbed.names import known_names_hint
 from testbed.spec.scenario.file import ScenarioFile
 from testbed.spec.yaml.document import Document
@@ -20,7 +21,7 @@ FaultFindings = Callable[[Fault, Lab], Iterable[Finding]]
 def check_against(file: ScenarioFile, point: Scenario, lab: Lab, fault_findings: FaultFindings) -> list[Problem]:
     """Return what a scenario, or one of its variants, asks of `lab` that it does not have; in the order of the file."""
     document = file.document_at(point)
-    problems = [*_ranks(document, point, lab), *_traffic_class(document, point, lab)]
+    problems = [*_ranks(document, point, lab), *_traffic_class(document, point, lab), *_path_mtu(document, point, lab)]
     for index, fault in enumerate(point.faults):
         path: Path = ("faults", index)
         problems += [_problem(document, path, finding) for finding in fault_findings(fault, lab)]
@@ -73,6 +74,26 @@ def _traffic_class(document: Document, point: Scenario, lab: Lab) -> Iterator[Pr
     names = [item.name for item in lab.qos.profiles[0].classes]
     if wanted not in names:
         yield _unknown(document, "unknown-class", path, f"{lab.name} has no traffic class", wanted, names)
+
+
+def _path_mtu(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
+    wanted = point.transport.options.get("path_mtu")
+    hosts = {node.name for node in lab.hosts}
+    links = [link for link in lab.links if link.a.node in hosts or link.b.node in hosts]
+    if wanted is None or not links:
+        return
+    least = min(links, key=lambda link: link.mtu_bytes)
+    room = least.mtu_bytes - ROCE_HEADER_BYTES
+    if int(wanted) > room:
+        nic = least.a if least.a.node in hosts else least.b
+        fitting = next((mtu for mtu in ROCE_MTUS if mtu <= room), None)
+        yield document.problem(
+            "out-of-range",
+            ("transport", "path_mtu"),
+            f"{wanted} bytes do not fit into the MTU of {nic}, {least.mtu_bytes} bytes, which leaves {room} beside the"
+            " headers",
+            hint=f"path_mtu: {fitting}, or a larger fabric.mtu" if fitting else "a larger fabric.mtu",
+        )
 
 
 def _problem(document: Document, path: Path, finding: Finding) -> Problem:

@@ -31,6 +31,9 @@ MAX_DEPTH = 32
 MAX_PROBLEMS = 20
 """Problems shown of one file: a file with more is not what the user thinks it is."""
 
+_DEEPER_THAN_LIBYAML_READS = "exceeded maximum nesting depth"
+"""Of brackets that are 1,000 deep, since its version 0.2.6; it scans ahead, so that this may come before our limit."""
+
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _UNPRINTABLE_VALUE = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
@@ -109,6 +112,8 @@ def parse_value(text: str, file: str) -> Tree:
         for event in yaml.parse(text, Loader=_LOADER):
             reader.on_event(event)
     except MarkedYAMLError as error:
+        if error.problem == _DEEPER_THAN_LIBYAML_READS and (mark := error.problem_mark):
+            reader.fail(_too_deep(file, Position(line=mark.line + 1, column=mark.column + 1)))
         reader.fail(explain_syntax_error(error, text, file))
     except YAMLError as error:
         reader.fail(Problem(code="syntax", file=file, message=f"not YAML: {quote(str(error), 100)}"))
@@ -280,15 +285,7 @@ class _Reader:
                 )
             )
         if len(self.stack) >= MAX_DEPTH:
-            self.fail(
-                Problem(
-                    code="too-deep",
-                    file=self.file,
-                    message=f"more than {MAX_DEPTH} levels of nesting",
-                    position=_position(event),
-                    hint="no section goes deeper than six levels: is a bracket or a '-' repeated?",
-                )
-            )
+            self.fail(_too_deep(self.file, _position(event)))
         self.stack.append(_Frame(self._add(data, event, children)))
 
     def _add(self, data: Any, event: events.Event, children: Any = None) -> Tree:
@@ -354,6 +351,16 @@ def _position(event: events.Event) -> Position:
 def _position_after(text: str) -> Position:
     lines = _LINE_BREAK.split(text.removeprefix("\ufeff"))
     return Position(line=len(lines), column=len(lines[-1]) + 1)
+
+
+def _too_deep(file: str, where: Position) -> Problem:
+    return Problem(
+        code="too-deep",
+        file=file,
+        message=f"more than {MAX_DEPTH} levels of nesting",
+        position=where,
+        hint="no section goes deeper than six levels: is a bracket or a '-' repeated?",
+    )
 
 
 def _too_big(file: str, what: str = f"more than {MAX_BYTES >> 20} MiB", where: Position | None = None) -> Problem:

@@ -46,6 +46,8 @@ class Controller:
     """The names that `parameters` may have, the default first."""
     defaults: Mapping[str, Number] = field(default_factory=dict)
     """Its parameters by name, as the default set has them."""
+    values: Mapping[str, Mapping[str, Number]] = field(default_factory=dict)
+    """Those of every set, by the set's name."""
 
 
 def chosen_parameters(sets: Mapping[str, _Parameters], settings: FlowSettings, controller: str) -> _Parameters:

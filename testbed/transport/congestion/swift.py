@@ -151,4 +151,5 @@ CONTROLLER: Final = Controller(
     make=_make,
     parameter_sets=tuple(PARAMETER_SETS),
     defaults=parameters_of(next(iter(PARAMETER_SETS.values()))),
+    values={name: parameters_of(one) for name, one in PARAMETER_SETS.items()},
 )

@@ -17,13 +17,13 @@ from testbed.transport.errors import UsageError
 from testbed.transport.roce.config import HEADER_BYTES, MTUS, RoceConfig
 from testbed.transport.roce.datagrams import Datagrams
 from testbed.transport.roce.packets.headers import BTH_BYTES, Bth, decode_bth
-from testbed.transport.roce.packets.icrc import compute_icrc, encode_icrc
+from testbed.transport.roce.packets.icrc import seal
 from testbed.transport.roce.packets.opcodes import Opcode, Operation, Service
+from testbed.transport.roce.rate_limiter import RateLimiter
 from testbed.transport.roce.requester import Requester
 from testbed.transport.roce.responder import Responder
 from testbed.transport.roce.states import QpState, may_step
 from testbed.transport.roce.work import (
-    ATOMIC_BYTES,
     Buffer,
     CompletionQueue,
     ReceiveRequest,
@@ -31,15 +31,28 @@ from testbed.transport.roce.work import (
     WorkRequest,
     WorkStatus,
     byte_view,
+    compare_swap_request,
+    fetch_add_request,
+    read_request,
+    send_request,
+    writable_view,
+    write_request,
 )
 
 if TYPE_CHECKING:
     from testbed.transport.roce.rnic import Rnic
 
-_PADDINGS: Final = (b"", b"\0", b"\0\0", b"\0\0\0")
+_DATA: Final = Priority.DATA  # members of enumerations take as long to look up as all else of a packet together
+_RETRANSMISSION: Final = Priority.RETRANSMISSION
+_CONTROL: Final = Priority.CONTROL
+_RECEIVING: Final = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQE)
+_SENDING: Final = _RECEIVING[1:]
+_HEADER_BYTES: Final[int] = HEADER_BYTES
+_BELOW_BYTES: Final[int] = HEADER_BYTES - BTH_BYTES
+_new: Final = tuple.__new__  # a named tuple in half the time that its own constructor takes
 _CNP_RESERVED: Final = bytes(16)
-BURST_PACKETS: Final = 2
-"""A rate limiter that had nothing to send may send so many packets at the rate of its line."""
+RATE_LOOK_RTTS: Final = 4
+"""While a packet waits for its time, its rate is looked at so often, in base round trips."""
 
 
 class QueuePair:
@@ -55,7 +68,7 @@ class QueuePair:
         self.domain: Final[int] = domain
         """The protection domain."""
         self._rnic = rnic
-        self.state: QpState = QpState.RESET
+        self._enter(QpState.RESET)
         self.error: str = ""
         """Why it is in ERR."""
         self.remote_ip: str = ""
@@ -71,15 +84,16 @@ class QueuePair:
         """It is in the round of those that may have something to send."""
         self.answering: bool = False
         """It is among those that answer when what arrived together has been handled."""
-        self.send_at: int = 0
-        """When its rate allows the next packet."""
-        self.paced_at: int = 0
-        """When it is asked again because its rate allows a packet then; 0: it is not."""
         self.timer_at: int = 0
-        """When its timer is looked at; 0: at no time."""
+        """When its timer will be handled, as its RNIC has it; 0: it has none."""
+        self.later_timer_at: int = 0
+        """When it would be handled next if nothing asked for it before; 0: it is not known."""
+        self.limiter: Final[RateLimiter] = RateLimiter(RATE_LOOK_RTTS * self.config.base_rtt_ns)
         self._receives: deque[ReceiveRequest] | None = None
         self._notified_at: int = -1
         """When the last CNP was sent to the peer; -1: never."""
+        self._notify_next: tuple[str, int] | None = None
+        """Whom to tell when the interval since then is over: address and QPN."""
         self.control: CongestionControl = make_control(self.config.cc, self.config.flow_settings())
         self.requester: Requester = Requester(self, 0, service is Service.RC)
         self.responder: Responder = Responder(self, 0, service is Service.RC)
@@ -143,30 +157,47 @@ class QueuePair:
             self.remote_qpn = remote_qpn
             self.mtu = mtu
             self.responder = Responder(self, receive_psn, self.service is Service.RC)
-        elif state is QpState.RTS and send_psn is not None:
+        elif state is QpState.RTS and send_psn is not None and self.state is QpState.RTR:
             self.requester = Requester(self, send_psn, self.service is Service.RC)
+            self.unacked_bytes = 0
         elif state is QpState.ERR:
             self.fail(None, WorkStatus.FLUSHED, "its user has taken it to ERR", now)
             return
         elif state is QpState.RESET:
             self._flush(None, WorkStatus.FLUSHED, "", now)
-        self.state = state
+            self.limiter.begin()
+        elif state is QpState.SQE:
+            if self.service is Service.RC:
+                raise UsageError(f"queue pair {self.number:#08x} is RC: its errors take it to ERR, not to SQE")
+            self._flush_requests(None, WorkStatus.FLUSHED, "", now)
+        self._enter(state)
         self.wake()
+
+    def _enter(self, state: QpState) -> None:
+        self.state: QpState = state
+        self.receives: bool = state in _RECEIVING
+        """Its state lets it take requests."""
+        self.sends: bool = state in _SENDING
+        """Its state lets it send requests, and take their answers."""
 
     def fail(self, failed: WorkRequest | None, status: WorkStatus, error: str, now: int) -> None:
         """An error that the connection does not survive: `failed` ends with its status, all others as flushed."""
         if self.state is QpState.ERR:
             return
-        self.state = QpState.ERR
+        self._enter(QpState.ERR)
         self.error = error or status.name
         self.count("failed")
         self._flush(failed, status, error, now)
 
-    def _flush(self, failed: WorkRequest | None, status: WorkStatus, error: str, now: int) -> None:
+    def _flush_requests(self, failed: WorkRequest | None, status: WorkStatus, error: str, now: int) -> None:
         self.requester.flush(failed, status, error, now)
-        self.responder.flush()
         if self.datagrams is not None:
             self.datagrams.flush(now)
+
+    def _flush(self, failed: WorkRequest | None, status: WorkStatus, error: str, now: int) -> None:
+        self._notify_next = None
+        self._flush_requests(failed, status, error, now)
+        self.responder.flush()
         receives = self._receives
         self._receives = None
         while receives:
@@ -194,11 +225,7 @@ class QueuePair:
         """
         if self.datagrams is not None:
             raise UsageError("a datagram needs an address: send_to")
-        if immediate is not None and invalidate is not None:
-            raise UsageError("a SEND has immediate data or an rkey to invalidate, not both")
-        request = WorkRequest(Operation.SEND, byte_view(data), None, context)
-        request.immediate = immediate
-        request.invalidate = invalidate
+        request = send_request(data, immediate=immediate, invalidate=invalidate, context=context)
         return self._post(request, fence, now)
 
     def send_to(
@@ -231,16 +258,14 @@ class QueuePair:
         context: object = None,
     ) -> WorkRequest:
         """Write into the memory of the peer; with `immediate` (32 bits) one of its receives ends, too."""
-        request = WorkRequest(Operation.WRITE, byte_view(data), remote, context)
-        request.immediate = immediate
-        return self._post(request, fence, now)
+        return self._post(write_request(data, remote, immediate=immediate, context=context), fence, now)
 
     def read(
         self, into: Buffer, remote: RemoteBuffer, now: int, *, fence: bool = False, context: object = None
     ) -> WorkRequest:
         """Read from the memory of the peer."""
         self._need_answers("READ")
-        return self._post(WorkRequest(Operation.READ_REQUEST, _writable(into), remote, context), fence, now)
+        return self._post(read_request(into, remote, context=context), fence, now)
 
     def compare_swap(
         self,
@@ -254,25 +279,21 @@ class QueuePair:
     ) -> WorkRequest:
         """Write the second value to eight bytes of the peer's if they are the first; what they were goes to `into`."""
         self._need_answers("COMPARE_SWAP")
-        request = WorkRequest(Operation.COMPARE_SWAP, _atomic_view(into), remote, context)
-        request.compare, request.swap_or_add = values
-        return self._post(request, fence, now)
+        return self._post(compare_swap_request(into, remote, values, context=context), fence, now)
 
     def fetch_add(
         self, into: Buffer, remote: RemoteBuffer, add: int, now: int, *, fence: bool = False, context: object = None
     ) -> WorkRequest:
         """Add to eight bytes of the peer's; what they were goes to `into`."""
         self._need_answers("FETCH_ADD")
-        request = WorkRequest(Operation.FETCH_ADD, _atomic_view(into), remote, context)
-        request.swap_or_add = add
-        return self._post(request, fence, now)
+        return self._post(fetch_add_request(into, remote, add, context=context), fence, now)
 
     def _need_answers(self, what: str) -> None:
         if self.service is not Service.RC:
             raise UsageError(f"{what} needs a reliable connection, this queue pair is {self.service.name}")
 
     def _post(self, request: WorkRequest, fence: bool, now: int) -> WorkRequest:
-        if self.state is QpState.ERR:
+        if self.state is QpState.ERR or self.state is QpState.SQE:
             self.complete(request, WorkStatus.FLUSHED, "", now)
             return request
         if self.state not in (QpState.RTS, QpState.SQD):
@@ -291,7 +312,7 @@ class QueuePair:
 
     def receive(self, buffer: Buffer, now: int, *, context: object = None) -> ReceiveRequest:
         """Post room for a message. Raises `UsageError`."""
-        request = ReceiveRequest(_writable(buffer), context)
+        request = ReceiveRequest(writable_view(buffer), context)
         if self.state is QpState.RESET:
             raise UsageError(f"queue pair {self.number:#08x} is {self.state}: it takes no receives")
         if self.state is QpState.ERR:
@@ -307,12 +328,27 @@ class QueuePair:
     # --- what arrives -------------------------------------------------------------------------------------
 
     def on_marked(self, remote: str, qpn: int, now: int) -> None:
-        """A packet of a peer's data has arrived with a mark of congestion: tell that peer, not too often."""
+        """A packet of a peer's data has arrived with a mark of congestion: tell that peer, not too often.
+
+        At once, if it was not told for an interval; else once at the end of the interval, for all packets that were
+        marked in it (section 3.1 of the DCQCN paper, the notification point).
+        """
         self.marked += 1
-        interval_ns = self.control.notification_ns
-        if interval_ns < 0 or (self._notified_at >= 0 and now - self._notified_at < interval_ns):
+        if self.control.notification_ns < 0:
             return
+        if self._notified_at < 0 or now >= self._notification_due:
+            self._notify(remote, qpn, now)
+        elif self._notify_next is None:
+            self._notify_next = (remote, qpn)
+            self.arm(self._notification_due)
+
+    @property
+    def _notification_due(self) -> int:
+        return self._notified_at + self.control.notification_ns
+
+    def _notify(self, remote: str, qpn: int, now: int) -> None:
         self._notified_at = now
+        self._notify_next = None
         self.count("cnp-sent")
         header = Bth(Opcode.CNP, qpn, 0, becn=True).encode() + _CNP_RESERVED
         self.emit(self.answer_datagram(header, Priority.NOTIFICATION, remote))
@@ -385,8 +421,13 @@ class QueuePair:
     def emit(self, datagram: Outgoing) -> None:
         self._rnic.emit(datagram)
 
+    def renew_control(self) -> None:
+        """Forget what is known of congestion: what is sent next is a new flow."""
+        self.control = make_control(self.config.cc, self.config.flow_settings())
+        self.limiter.begin()
+
     def on_acked(self, size: int, now: int) -> None:
-        self.unacked_bytes -= size
+        self.unacked_bytes = max(0, self.unacked_bytes - size)
         self.control.on_acked(now, size)
 
     def on_round_trip(self, rtt_ns: int, now: int) -> None:
@@ -406,23 +447,34 @@ class QueuePair:
     def pull(self, now: int) -> Outgoing | None:
         """The next packet of data or request; None: there is none, or its time has not come, which was asked for."""
         datagrams = self.datagrams
-        if self.send_at > now:
+        limiter = self.limiter
+        if limiter.next_at > now:
             if self._has_datagram or self.responder.has_response or self.requester.may_send(now):
-                self._rnic.pace(self, self.send_at)
+                self.control.update(now)
+                limiter.wait(now, self.control.rate_bps)
+                self.arm(limiter.due)
             return None
         control = self.control
         control.update(now)
-        if datagrams is not None and datagrams.posted:
+        if limiter.waiting:
+            limiter.go_on(now, self.mtu + _HEADER_BYTES, control.rate_bps)
+        if datagrams is not None and self._has_datagram:
             return datagrams.next_packet(now)
         if self.responder.has_response:
             return self.responder.next_packet(now)
-        if self.unacked_bytes >= control.window_bytes or not self.requester.may_send(now):
-            return None
-        return self.requester.next_packet(now)
+        datagram = self.requester.next_packet(now)
+        if datagram is None:
+            limiter.pause()
+        return datagram
+
+    @property
+    def next_is_short(self) -> bool:
+        """Tell whether what it would send next is a message of a few bytes."""
+        return not self.responder.has_response and self.requester.next_is_short
 
     @property
     def _has_datagram(self) -> bool:
-        return self.datagrams is not None and self.datagrams.posted > 0
+        return self.datagrams is not None and self.datagrams.posted > 0 and self.state is not QpState.SQD
 
     def data_datagram(
         self,
@@ -438,47 +490,49 @@ class QueuePair:
 
         `remote`: whom it is for; "": the peer of the connection.
         """
-        body = b"".join((payload, _PADDINGS[padding])) if padding else payload
         remote = remote or self.remote_ip
-        icrc = compute_icrc(self._rnic.address, remote, self.entropy, header, body)
-        size = HEADER_BYTES - BTH_BYTES + len(header) + len(body)
+        size = _BELOW_BYTES + len(header) + len(payload) + padding
         control = self.control
-        byte_ns = 8e9 / control.rate_bps
-        self.send_at = max(self.send_at, now - int(BURST_PACKETS * size * byte_ns)) + int(size * byte_ns)
+        rate_bps = control.rate_bps
+        if rate_bps < self._rnic.unlimited_bps:
+            self.limiter.on_send(now, size, rate_bps)
+        else:
+            self.limiter.next_at = float(now)
         control.on_send(now, size)
-        priority = Priority.RETRANSMISSION if again else Priority.DATA
-        return Outgoing(remote, self.entropy, priority, header, b"".join((body, encode_icrc(icrc))))
+        entropy = self.entropy
+        body = seal(self._rnic.address, remote, entropy, header, payload, padding)
+        datagram: Outgoing = _new(Outgoing, (remote, entropy, _RETRANSMISSION if again else _DATA, header, body))
+        return datagram
 
-    def answer_datagram(self, header: bytes, priority: Priority = Priority.CONTROL, remote: str = "") -> Outgoing:
+    def answer_datagram(self, header: bytes, priority: Priority = _CONTROL, remote: str = "") -> Outgoing:
         """An acknowledgement or a CNP. `remote`: whom it is for; "": the peer of the connection."""
         remote = remote or self.remote_ip
-        icrc = compute_icrc(self._rnic.address, remote, self.entropy, header, b"")
-        return Outgoing(remote, self.entropy, priority, header, encode_icrc(icrc))
+        entropy = self.entropy
+        body = seal(self._rnic.address, remote, entropy, header, b"", 0)
+        datagram: Outgoing = _new(Outgoing, (remote, entropy, priority, header, body))
+        return datagram
 
     # --- time ---------------------------------------------------------------------------------------------
 
     def next_timer(self) -> int:
         """Return when `handle_timer` is to be called; 0: at no time."""
-        return self.requester.next_timer()
+        deadline = self.requester.next_timer()
+        if self._notify_next is not None and (not deadline or self._notification_due < deadline):
+            deadline = self._notification_due
+        limiter = self.limiter
+        if limiter.waiting and not self.queued and (not deadline or limiter.due < deadline):
+            return limiter.due
+        return deadline
 
     def handle_timer(self, now: int) -> None:
+        if self._notify_next is not None and now >= self._notification_due:
+            remote, qpn = self._notify_next
+            self._notify(remote, qpn, now)
         self.requester.handle_timer(now)
+        if self.limiter.due <= now:
+            self.wake()
 
     @property
     def idle(self) -> bool:
         """Tell whether nothing is to be sent or waited for."""
         return self.requester.idle and not self.responder.has_response and not self._has_datagram
-
-
-def _writable(buffer: Buffer) -> memoryview:
-    view = byte_view(buffer)
-    if view.readonly:
-        raise UsageError("what is received or read needs a buffer that can be written")
-    return view
-
-
-def _atomic_view(buffer: Buffer) -> memoryview:
-    view = _writable(buffer)
-    if len(view) != ATOMIC_BYTES:
-        raise UsageError(f"an atomic operation fetches {ATOMIC_BYTES} bytes, not {len(view)}")
-    return view

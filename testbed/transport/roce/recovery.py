@@ -21,9 +21,11 @@ from typing import Final
 class Recovery:
     """Go-back-N: after a gap or a timeout, everything from the first missing packet on is sent again."""
 
-    __slots__ = ("next", "top")
+    __slots__ = ("next", "rewinds", "top")
 
     def __init__(self, start: int) -> None:
+        self.rewinds: bool = True
+        """Whatever was sent after a packet that is missing is taken for lost with it."""
         self.next: int = start
         """The packet to be sent next, unless `lost` says otherwise."""
         self.top: int = start
@@ -69,6 +71,7 @@ class SelectiveRecovery(Recovery):
 
     def __init__(self, start: int) -> None:
         super().__init__(start)
+        self.rewinds = False
         self.lost: list[int] = []
         """To be sent again, in order."""
         self._held: set[int] = set()

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from testbed.transport.datagram import Outgoing
-from testbed.transport.roce.packets.headers import AtomicEth, Bth, Reth, encode_ieth, encode_immediate
+from testbed.transport.roce.packets.headers import AtomicEth, Reth, encode_bth, encode_ieth, encode_immediate
 from testbed.transport.roce.packets.opcodes import Operation
 from testbed.transport.roce.packets.syndrome import ACK, NAK, RNR_NAK, RNR_TIMERS_NS, NakCode, kind_of, value_of
 from testbed.transport.roce.recovery import RECOVERIES, Recovery
@@ -27,12 +27,16 @@ if TYPE_CHECKING:
 INFINITE_RETRIES: Final = 7
 """Of RNR NAKs: the requester never gives up (section 9.7.5.2.8)."""
 PSN_HALF: Final = 1 << 23
+_SHORT_BYTES: Final = 256
 _PSN_MASK: Final = 0xFF_FFFF
 _REFUSALS: Final[dict[int, WorkStatus]] = {
     int(NakCode.INVALID_REQUEST): WorkStatus.REMOTE_INVALID_REQUEST,
     int(NakCode.REMOTE_ACCESS_ERROR): WorkStatus.REMOTE_ACCESS_ERROR,
     int(NakCode.REMOTE_OPERATIONAL_ERROR): WorkStatus.REMOTE_OPERATION_ERROR,
 }
+_SEND: Final = Operation.SEND
+_SUCCESS: Final = WorkStatus.SUCCESS
+_SQD: Final = QpState.SQD
 # The operation part of the opcodes, of which all services have the same ones.
 _SEND_FIRST, _SEND_MIDDLE, _SEND_LAST, _SEND_ONLY = 0x00, 0x01, 0x02, 0x04
 _WRITE_FIRST, _WRITE_MIDDLE, _WRITE_LAST, _WRITE_ONLY = 0x06, 0x07, 0x08, 0x0A
@@ -140,34 +144,59 @@ class Requester:
 
     def may_send(self, now: int) -> bool:
         """Tell whether there is a packet that may be sent, as far as this requester knows."""
+        return self._sendable(now) is not None
+
+    def _sendable(self, now: int) -> WorkRequest | None:
+        """The request whose packet is next, and may be sent."""
         if self._head is None or (self._resume_at and now < self._resume_at):
-            return False
-        number = self.recovery.sequence()
+            return None
+        recovery = self.recovery
+        number = recovery.sequence()
         request = self._find(number)
         if request is None:
-            return False
-        if number - self.una >= self._qp.window_packets:
-            return False
-        if number < self.recovery.top:
-            return True
+            return None
+        qp = self._qp
+        if number - self.una >= qp.window_packets:
+            return None
+        again = number < recovery.top
+        if (
+            qp.unacked_bytes >= qp.control.window_bytes
+            and (recovery.rewinds or not again)  # what fills a hole is in the window already
+            and not self._unrequested  # else nothing would tell when there is room: one more, which asks
+        ):
+            return None
+        if again:
+            return request
         if number == request.first:
-            if self._qp.state is QpState.SQD:
-                return False
-            if self._reads and (request.fence or (request.has_response and self._reads >= self._qp.config.most_reads)):
-                return False
-        return True
+            if qp.state is _SQD:
+                return None
+            if self._reads and (request.fence or (request.has_response and self._reads >= qp.config.most_reads)):
+                return None
+        return request
 
-    def next_packet(self, now: int) -> Outgoing:
-        """The next packet; `may_send` has said that there is one."""
+    @property
+    def next_is_short(self) -> bool:
+        """Tell whether the next packet is a whole message of a few bytes, sent for the first time."""
+        request = self._cursor
+        return (
+            request is not None
+            and request.first == self.recovery.top == self.recovery.sequence()
+            and len(request.data) <= _SHORT_BYTES
+            and not request.has_response
+        )
+
+    def next_packet(self, now: int) -> Outgoing | None:
+        """The next packet; None: there is none that may be sent."""
+        request = self._sendable(now)
+        if request is None:
+            return None
         number = self.recovery.sequence()
-        request = self._find(number)
-        assert request is not None
         again = number < self.recovery.top
         self.sent += 1
         if again:
             self.retransmitted += 1
             self._qp.count("retransmitted")
-        if request.operation is Operation.SEND or request.operation is Operation.WRITE:
+        if not request.has_response:
             return self._data_packet(request, number, again, now)
         return self._request_of_response(request, number, again, now)
 
@@ -180,26 +209,31 @@ class Requester:
         last = index == request.packets - 1
         operation, extensions = self._describe(request, index, len(payload))
         self.recovery.on_sent(number, 1)
-        asks = self._reliable and self._asks(number, last, again)
+        asks = self._reliable and self._asks(number, last, again, len(payload), now)
         if asks and not again:
             self._probe(number, now)
         padding = -len(payload) & 3
-        bth = Bth(qp.opcode_base | operation, qp.remote_qpn, number & _PSN_MASK, asks, padding)
+        header = encode_bth(qp.opcode_base | operation, qp.remote_qpn, number & _PSN_MASK, asks, padding)
+        if extensions:
+            header += extensions
         if self._reliable:
             self._arm(now)
-            if not again:
+            if not again or self.recovery.rewinds:
                 qp.unacked_bytes += len(payload)
         elif last:
             self._complete_unreliable(request, now)
-        return qp.data_datagram(bth.encode() + extensions, payload, padding, now, again=again)
+        return qp.data_datagram(header, payload, padding, now, again=again)
 
     def _describe(self, request: WorkRequest, index: int, size: int) -> tuple[int, bytes]:
         """The operation part of the opcode of a packet of data, and its headers after the BTH."""
         only = request.packets == 1
         first = index == 0
         last = index == request.packets - 1
+        sends = request.operation is _SEND
+        if not first and not last and (sends or not self._qp.config.ooo):
+            return (_SEND_MIDDLE if sends else _WRITE_MIDDLE), b""
         tail = encode_immediate(request.immediate) if last and request.immediate is not None else b""
-        if request.operation is Operation.SEND:
+        if sends:
             if last and request.invalidate is not None:
                 return (_ONLY_INVALIDATE if only else _LAST_INVALIDATE), encode_ieth(request.invalidate)
             operation = _SEND_ONLY if only else _SEND_FIRST if first else _SEND_LAST if last else _SEND_MIDDLE
@@ -233,9 +267,9 @@ class Requester:
         if not again and number == request.first:
             self._reads += 1
         self.recovery.on_sent(number, packets)
-        bth = Bth(qp.opcode_base | operation, qp.remote_qpn, number & _PSN_MASK, True)
+        bth = encode_bth(qp.opcode_base | operation, qp.remote_qpn, number & _PSN_MASK, True)
         self._arm(now)
-        return qp.data_datagram(bth.encode() + header, b"", 0, now, again=again)
+        return qp.data_datagram(bth + header, b"", 0, now, again=again)
 
     def _find(self, number: int) -> WorkRequest | None:
         """The request that a packet belongs to, which the cursor stays at; None: it has not been posted yet."""
@@ -248,11 +282,19 @@ class Requester:
             self._cursor = request
         return request
 
-    def _asks(self, number: int, last: bool, again: bool) -> bool:
-        """Tell whether a packet is to ask for an acknowledgement."""
-        config = self._qp.config
+    def _asks(self, number: int, last: bool, again: bool, size: int, now: int) -> bool:
+        """Tell whether a packet is to ask for an acknowledgement: one that ends a message or fills a window, or that is
+        the first to be sent again, and every so many, or one that leaves when the peer's time is half over."""
+        qp = self._qp
         self._unrequested += 1
-        if last or again or self._unrequested >= config.ack_packets or number + 1 - self.una >= self._qp.window_packets:
+        if (
+            last
+            or self._unrequested >= qp.config.ack_packets
+            or (again and (number == self.una or not self.recovery.rewinds))
+            or number + 1 - self.una >= qp.window_packets
+            or qp.unacked_bytes + size >= qp.control.window_bytes
+            or 0 < self._deadline < now + qp.timeout_ns // 2
+        ):
             self._unrequested = 0
             return True
         return False
@@ -315,7 +357,7 @@ class Requester:
                 return
             self._rnr_left -= 1
         self.recovery.on_timeout(number)
-        self._cursor = self._head
+        self._rewound()
         self._resume_at = now + int(RNR_TIMERS_NS[timer_code] * qp.config.time_scale)
         self._deadline = 0
         qp.arm(self._resume_at)
@@ -326,6 +368,7 @@ class Requester:
             qp.count("sequence-nak")
             self._forget_probes(number)
             self.recovery.on_gap(number)
+            self._rewound()
             qp.on_loss(now)
             self._touch(now)
             return
@@ -403,12 +446,21 @@ class Requester:
             self._asked_again = number
             self._qp.count("response-gap")
             self.recovery.on_response_missing(number)
+            self._rewound()
             self._touch(now)
+
+    def _rewound(self) -> None:
+        """What is sent next may be older than what was sent last. Nothing counts as under way where recovery takes all
+        of it for lost: a window that it filled would keep it from being sent again."""
+        self._cursor = self._head
+        if self.recovery.rewinds:
+            self._qp.unacked_bytes = 0
 
     def _advance(self, una: int, now: int) -> None:
         """Everything below `una` has arrived, unless a response is missing there: an acknowledgement of what comes
         after it says that it was lost."""
-        if una <= self.una:
+        before = self.una
+        if una <= before:
             return
         mtu = self._qp.mtu
         request = self._head
@@ -425,22 +477,26 @@ class Requester:
             if request.end > una:
                 break
             self.una = request.end
-            self._end_head(WorkStatus.SUCCESS, now)
+            self._end_head(_SUCCESS, now)
             request = self._head
         self.una = max(self.una, una)
-        self.recovery.on_acknowledged(self.una)
-        self._progressed(now)
+        if self.una > before:
+            self.recovery.on_acknowledged(self.una)
+            self._progressed(now)
 
     def _sample_round_trip(self, number: int, now: int) -> None:
         """Take the time since the latest packet that asked for this acknowledgement, which may stand for several."""
         probes = self._probes
         if not probes:
             return
-        asked = [asking for asking in probes if asking <= number]
-        if asked:
-            self._qp.on_round_trip(now - probes[asked[-1]], now)
-            for asking in asked:
-                del probes[asking]
+        sent_at = -1
+        while probes:  # the oldest stands first
+            asking = next(iter(probes))
+            if asking > number:
+                break
+            sent_at = probes.pop(asking)
+        if sent_at >= 0:
+            self._qp.on_round_trip(now - sent_at, now)
 
     def _forget_probes(self, number: int) -> None:
         """Packets from this one on may be sent again: their answers tell no round trip (Karn)."""
@@ -498,6 +554,9 @@ class Requester:
         if not self._deadline or now < self._deadline:
             return
         qp = self._qp
+        if self.recovery.sequence() <= self.una and qp.limiter.next_at > now:
+            self._deadline = now + qp.timeout_ns  # what is to be sent again waits for its rate
+            return
         if self._retries_left == 0:
             qp.fail(self._head, WorkStatus.RETRY_EXCEEDED, "the peer does not answer", now)
             return
@@ -505,8 +564,8 @@ class Requester:
         qp.count("timeout")
         qp.on_timeout(now)
         self.recovery.on_timeout(self.una)
+        self._rewound()
         self._asked_again = -1
-        self._cursor = self._head
         self._forget_probes(self.una)
         self._deadline = now + qp.timeout_ns
         qp.wake()
@@ -516,6 +575,8 @@ class Requester:
         self._deadline = 0
         self._resume_at = 0
         self._reads = 0
+        self._qp.unacked_bytes = 0
+        self._probes = None
         self._cursor = None
         request = self._head
         self._head = None

@@ -29,8 +29,11 @@ from testbed.transport.roce.packets.headers import (
     decode_ieth,
     decode_immediate,
     decode_reth,
+    encode_aeth,
     encode_atomic_ack,
+    encode_bth,
 )
+from testbed.transport.roce.packets.icrc import ICRC_BYTES
 from testbed.transport.roce.packets.opcodes import LAYOUTS, Layout, Opcode, Operation
 from testbed.transport.roce.packets.syndrome import NakCode
 from testbed.transport.roce.requester import distance
@@ -42,9 +45,22 @@ if TYPE_CHECKING:
 
 _PSN_MASK: Final = 0xFF_FFFF
 _WORD_MASK: Final = (1 << 64) - 1
+_OPERATION_MASK: Final = 0x1F
+_WRITE_MIDDLE: Final[int] = int(Opcode.RC_WRITE_MIDDLE)
+_MIDDLE_BYTES: Final[int] = BTH_BYTES + ICRC_BYTES
 BITMAP_BYTES: Final = 32
 """Of a selective acknowledgement: the 256 packets after the last in order."""
-_ATOMIC_OPERATIONS: Final = frozenset({Operation.COMPARE_SWAP, Operation.FETCH_ADD})
+_ACKNOWLEDGE: Final[int] = int(Opcode.RC_ACKNOWLEDGE)
+_ATOMIC_ACKNOWLEDGE: Final[int] = int(Opcode.RC_ATOMIC_ACKNOWLEDGE)
+_SELECTIVE_ACKNOWLEDGE: Final[int] = int(Opcode.SELECTIVE_ACKNOWLEDGE)
+_READ_RESPONSE_FIRST: Final[int] = int(Opcode.RC_READ_RESPONSE_FIRST)
+_READ_RESPONSE_MIDDLE: Final[int] = int(Opcode.RC_READ_RESPONSE_MIDDLE)
+_READ_RESPONSE_LAST: Final[int] = int(Opcode.RC_READ_RESPONSE_LAST)
+_READ_RESPONSE_ONLY: Final[int] = int(Opcode.RC_READ_RESPONSE_ONLY)
+_REMOTE_WRITE: Final = int(Access.REMOTE_WRITE)
+_SEND: Final = Operation.SEND
+_WRITE: Final = Operation.WRITE
+_READ: Final = Operation.READ_REQUEST
 _NOWHERE: Final = memoryview(bytearray())
 """Where a message without data arrives: its rkey is not looked at (section 9.7.4.1.5)."""
 _PLACED: Final = b""
@@ -52,16 +68,18 @@ _PLACED: Final = b""
 
 
 class _Response:
-    """The response of a READ that has not been sent whole."""
+    """The response of a READ that has not been sent whole, or of an atomic operation that came after one."""
 
-    __slots__ = ("again", "data", "number", "packets", "sent")
+    __slots__ = ("again", "data", "number", "original", "packets", "sent")
 
-    def __init__(self, number: int, data: memoryview, packets: int, again: bool) -> None:
+    def __init__(self, number: int, data: memoryview, packets: int, again: bool, original: int = -1) -> None:
         self.number: Final[int] = number
         self.data: Final[memoryview] = data
         self.packets: Final[int] = packets
         self.again: Final[bool] = again
         """It was asked for before."""
+        self.original: Final[int] = original
+        """What an atomic operation found; -1: it is a READ."""
         self.sent: int = 0
 
 
@@ -86,6 +104,7 @@ class Responder:
         "_qp",
         "_receive",
         "_received",
+        "_refusal",
         "_reliable",
         "_responses",
         "_target",
@@ -115,6 +134,8 @@ class Responder:
         self._ack_is_due: bool = False
         self._nak: int = -1
         """The syndrome of a NAK that waits to be sent; -1: none."""
+        self._refusal: str = ""
+        """Why nothing is executed any longer: the queue pair fails when the requester is told."""
         self._nak_sent: bool = False
         """The gap at `expected` was told: once is enough (section 9.7.5.1.1)."""
 
@@ -131,6 +152,34 @@ class Responder:
             self._duplicate(bth, data, self.expected + ahead, now)
         else:
             self._out_of_order(bth, data, self.expected + ahead, now)
+
+    def on_middle(self, opcode: int, psn: int, ack_request: bool, data: bytes | memoryview) -> bool:
+        """A packet, BTH to ICRC, in the middle of a message: most of what arrives. False: there is something about it,
+        and nothing has happened; `on_request` is to look at it."""
+        qp = self._qp
+        size = len(data) - _MIDDLE_BYTES
+        if distance(psn, self.expected) or size != qp.mtu or self._kept or self._refusal:
+            return False
+        if opcode & _OPERATION_MASK == _WRITE_MIDDLE:
+            room = self._target
+            if self._operation is not _WRITE or room is None:
+                return False
+        else:
+            receive = self._receive
+            if self._operation is not _SEND or receive is None:
+                return False
+            room = receive.buffer
+        start = self._received
+        stop = start + size
+        if stop > len(room):
+            return False
+        room[start:stop] = memoryview(data)[BTH_BYTES : BTH_BYTES + size]
+        self._received = stop
+        self.expected += 1
+        self._nak_sent = False
+        if ack_request and self._reliable:
+            self.ack_soon()
+        return True
 
     def _in_order(self, bth: Bth, data: memoryview, now: int) -> None:
         if not self._execute(bth, data, now):
@@ -241,10 +290,12 @@ class Responder:
 
     def _execute(self, bth: Bth, data: memoryview, now: int) -> bool:
         """Execute the packet in order. False: it was refused, or there is no receive for it."""
+        if self._refusal:
+            return False
         layout = LAYOUTS[bth.opcode]
         assert layout is not None
         try:
-            if layout.operation is Operation.READ_REQUEST:
+            if layout.operation is _READ:
                 self._between_messages()
                 self.expected += self._read(self.expected, data)
                 self.msn = (self.msn + 1) & _PSN_MASK
@@ -260,7 +311,7 @@ class Responder:
             self._refuse(refusal.code, str(refusal), now)
             return False
         self._nak_sent = False
-        if bth.ack_request and layout.operation in (Operation.SEND, Operation.WRITE):
+        if bth.ack_request and (layout.operation is _SEND or layout.operation is _WRITE):
             self.ack_soon()
         return True
 
@@ -277,24 +328,21 @@ class Responder:
         elif self._operation is not layout.operation:
             raise _Refused(NakCode.INVALID_REQUEST, "a packet of a message that has not begun")
         end = len(data) - bth.pad_bytes
-        takes_receive = layout.immediate or layout.operation is Operation.SEND
+        writes = layout.operation is _WRITE
+        takes_receive = layout.immediate or not writes
         if takes_receive and self._receive is None and (layout.first or layout.last):
             self._receive = qp.take_receive()
             if self._receive is None:
                 if self._reliable:
                     self._nak = syndrome.rnr_nak(qp.config.min_rnr_timer)
+                    self._nak_sent = True  # what comes behind it is no sequence error
                     qp.count("not-ready")
                     qp.answer_soon()
                     return False
                 raise _Refused(NakCode.INVALID_REQUEST, "no receive is posted")
         if layout.reth:
-            reth = decode_reth(data, offset)
+            self._target = self._memory_of(data, _REMOTE_WRITE)
             offset += RETH_BYTES
-            self._target = (
-                qp.resolve(reth.rkey, reth.virtual_address, reth.length, Access.REMOTE_WRITE)
-                if reth.length
-                else _NOWHERE
-            )
         immediate: int | None = None
         invalidated: int | None = None
         if layout.immediate:
@@ -306,14 +354,14 @@ class Responder:
         size = end - offset
         if size > qp.mtu or size < 0 or (not layout.last and size != qp.mtu) or (not size and not layout.first):
             raise _Refused(NakCode.INVALID_REQUEST, f"a packet of {size} bytes where the path MTU is {qp.mtu}")
-        room = self._target if layout.operation is Operation.WRITE else None
+        room = self._target if writes else None
         if room is None:
             assert self._receive is not None
             room = self._receive.buffer
         start = 0 if layout.first else self._received
         stop = start + size
-        if stop > len(room) or (layout.last and layout.operation is Operation.WRITE and stop != len(room)):
-            if layout.operation is Operation.SEND:
+        if stop > len(room) or (layout.last and writes and stop != len(room)):
+            if not writes:
                 self._too_long(now)
             raise _Refused(NakCode.INVALID_REQUEST, f"{stop} bytes of a message for {len(room)}")
         room[start:stop] = data[offset:end]
@@ -324,6 +372,13 @@ class Responder:
             self.msn = (self.msn + 1) & _PSN_MASK
             self._end_message(layout, immediate, invalidated, now)
         return True
+
+    def _memory_of(self, data: memoryview, access: int) -> memoryview:
+        """The memory of ours that the RETH of a packet means."""
+        reth = decode_reth(data, BTH_BYTES)
+        if not reth.length:
+            return _NOWHERE
+        return self._qp.resolve(reth.rkey, reth.virtual_address, reth.length, access)
 
     def _end_message(self, layout: Layout, immediate: int | None, invalidated: int | None, now: int) -> None:
         receive = self._receive
@@ -354,19 +409,21 @@ class Responder:
             self._abandon()
             self.expected += 1
             return
-        qp.emit(self._acknowledgement(self.expected, syndrome.nak(code)))
-        qp.fail(None, WorkStatus.FLUSHED, reason, now)
+        self._nak = syndrome.nak(code)
+        self._nak_sent = True
+        self._refusal = reason
+        if not self._responses:  # else what was executed before is answered first
+            self.answer(now)
 
     # --- READ and atomic operations ------------------------------------------------------------------------
 
     def _read(self, number: int, data: memoryview) -> int:
         """Take on a READ; how many packets its response has."""
         qp = self._qp
-        reth = decode_reth(data, BTH_BYTES)
-        if len(data) != BTH_BYTES + RETH_BYTES:
+        if len(data) > BTH_BYTES + RETH_BYTES:
             raise _Refused(NakCode.INVALID_REQUEST, "a READ request with data")
-        view = qp.resolve(reth.rkey, reth.virtual_address, reth.length, Access.REMOTE_READ) if reth.length else _NOWHERE
-        packets = max(1, (reth.length + qp.mtu - 1) // qp.mtu)
+        view = self._memory_of(data, Access.REMOTE_READ)
+        packets = max(1, (len(view) + qp.mtu - 1) // qp.mtu)
         if self._responses is None:
             self._responses = deque()
         responses = self._responses
@@ -403,13 +460,21 @@ class Responder:
         self.expected += 1
 
     def _answer_atomic(self, number: int, original: int) -> None:
-        bth = Bth(Opcode.RC_ATOMIC_ACKNOWLEDGE, self._qp.remote_qpn, number & _PSN_MASK)
-        header = bth.encode() + Aeth(syndrome.ack(), self.msn).encode() + encode_atomic_ack(original)
-        self._qp.emit(self._qp.answer_datagram(header))
+        """Answers go out in the order of the requests: behind the READs that are being answered."""
+        responses = self._responses
+        if not responses:
+            self._qp.emit(self._atomic_acknowledgement(number, original))
+        elif len(responses) < 2 * self._qp.config.most_reads:  # who has more under way asks again too often
+            responses.append(_Response(number, _NOWHERE, 1, number < self.expected, original))
+
+    def _atomic_acknowledgement(self, number: int, original: int) -> Outgoing:
+        bth = encode_bth(_ATOMIC_ACKNOWLEDGE, self._qp.remote_qpn, number & _PSN_MASK)
+        header = bth + Aeth(syndrome.ack(), self.msn).encode() + encode_atomic_ack(original)
+        return self._qp.answer_datagram(header)
 
     @property
     def has_response(self) -> bool:
-        """Tell whether data of a READ wait to be sent."""
+        """Tell whether the answer to a READ waits to be sent."""
         return bool(self._responses)
 
     def next_packet(self, now: int) -> Outgoing:
@@ -418,6 +483,9 @@ class Responder:
         assert responses
         response = responses[0]
         qp = self._qp
+        if response.original >= 0:
+            self._end_response()
+            return self._atomic_acknowledgement(response.number, response.original)
         start = response.sent * qp.mtu
         payload = response.data[start : start + qp.mtu]
         first = response.sent == 0
@@ -426,16 +494,23 @@ class Responder:
         last = response.sent == response.packets
         extension = Aeth(syndrome.ack(), self.msn).encode() if first or last else b""
         if first:
-            opcode = Opcode.RC_READ_RESPONSE_ONLY if last else Opcode.RC_READ_RESPONSE_FIRST
+            opcode = _READ_RESPONSE_ONLY if last else _READ_RESPONSE_FIRST
         else:
-            opcode = Opcode.RC_READ_RESPONSE_LAST if last else Opcode.RC_READ_RESPONSE_MIDDLE
+            opcode = _READ_RESPONSE_LAST if last else _READ_RESPONSE_MIDDLE
         padding = -len(payload) & 3
-        bth = Bth(opcode, qp.remote_qpn, number & _PSN_MASK, False, padding)
+        header = encode_bth(opcode, qp.remote_qpn, number & _PSN_MASK, False, padding)
+        if extension:
+            header += extension
         if last:
-            responses.popleft()
-            if not responses and (self._ack_is_due or self._nak >= 0):
-                qp.answer_soon()
-        return qp.data_datagram(bth.encode() + extension, payload, padding, now)
+            self._end_response()
+        return qp.data_datagram(header, payload, padding, now)
+
+    def _end_response(self) -> None:
+        responses = self._responses
+        assert responses
+        responses.popleft()
+        if not responses and (self._ack_is_due or self._nak >= 0):
+            self._qp.answer_soon()
 
     # --- answers ------------------------------------------------------------------------------------------
 
@@ -445,7 +520,7 @@ class Responder:
             self._ack_is_due = True
             self._qp.answer_soon()
 
-    def answer(self) -> None:
+    def answer(self, now: int) -> None:
         """Send the acknowledgement that is due, unless a response goes before it, which will come back to this."""
         if self._responses:
             return
@@ -459,10 +534,12 @@ class Responder:
         if self._nak >= 0:
             qp.emit(self._acknowledgement(self.expected, self._nak))
             self._nak = -1
+            if self._refusal:
+                qp.fail(None, WorkStatus.FLUSHED, self._refusal, now)
 
     def _acknowledgement(self, number: int, value: int) -> Outgoing:
-        bth = Bth(Opcode.RC_ACKNOWLEDGE, self._qp.remote_qpn, number & _PSN_MASK)
-        return self._qp.answer_datagram(bth.encode() + Aeth(value, self.msn).encode())
+        bth = encode_bth(_ACKNOWLEDGE, self._qp.remote_qpn, number & _PSN_MASK)
+        return self._qp.answer_datagram(bth + encode_aeth(value, self.msn))
 
     def _selective_acknowledgement(self) -> Outgoing:
         bitmap = 0
@@ -470,9 +547,9 @@ class Responder:
         for number in self._kept:
             if number - self.expected < 8 * BITMAP_BYTES:
                 bitmap |= 1 << number - self.expected
-        bth = Bth(Opcode.SELECTIVE_ACKNOWLEDGE, self._qp.remote_qpn, (self.expected - 1) & _PSN_MASK)
+        bth = encode_bth(_SELECTIVE_ACKNOWLEDGE, self._qp.remote_qpn, (self.expected - 1) & _PSN_MASK)
         return self._qp.answer_datagram(
-            bth.encode() + Aeth(syndrome.ack(), self.msn).encode() + bitmap.to_bytes(BITMAP_BYTES, "little")
+            bth + Aeth(syndrome.ack(), self.msn).encode() + bitmap.to_bytes(BITMAP_BYTES, "little")
         )
 
     def flush(self) -> None:
@@ -482,6 +559,7 @@ class Responder:
         self._responses = None
         self._ack_is_due = False
         self._nak = -1
+        self._refusal = ""
 
     @property
     def is_open(self) -> bool:

@@ -39,3 +39,11 @@ STEPS: Final[dict[QpState, frozenset[QpState]]] = {
 def may_step(state: QpState, new: QpState) -> bool:
     """Tell whether a queue pair in `state` may become `new`."""
     return new in (QpState.RESET, QpState.ERR) or new in STEPS[state]
+
+
+def state_diagram() -> str:
+    """The steps as a Mermaid state diagram. RESET and ERR, which every state leads to, are told in a note."""
+    lines = ["stateDiagram-v2", f"    [*] --> {QpState.RESET}"]
+    lines += [f"    {state} --> {new}" for state in QpState for new in QpState if new in STEPS[state]]
+    lines += [f"    note right of {QpState.ERR} : every state leads here, and to {QpState.RESET}"]
+    return "\n".join(lines) + "\n"

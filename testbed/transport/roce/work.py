@@ -60,6 +60,21 @@ def byte_view(buffer: Buffer) -> memoryview:
     return view
 
 
+def writable_view(buffer: Buffer) -> memoryview:
+    """A buffer that something arrives in, as a row of bytes. Raises `UsageError`."""
+    view = byte_view(buffer)
+    if view.readonly:
+        raise UsageError("what is received or read needs a buffer that can be written")
+    return view
+
+
+def _atomic_view(buffer: Buffer) -> memoryview:
+    view = writable_view(buffer)
+    if len(view) != ATOMIC_BYTES:
+        raise UsageError(f"an atomic operation fetches {ATOMIC_BYTES} bytes, not {len(view)}")
+    return view
+
+
 class WorkRequest:
     """A request of a send queue. The methods of `QueuePair` make it; it has ended when `status` is not None."""
 
@@ -71,6 +86,7 @@ class WorkRequest:
         "fence",
         "finished_ns",
         "first",
+        "has_response",
         "immediate",
         "invalidate",
         "operation",
@@ -95,6 +111,8 @@ class WorkRequest:
         context: object,
     ) -> None:
         self.operation: Final[Operation] = operation
+        self.has_response: Final[bool] = operation >= Operation.READ_REQUEST
+        """It ends with data of the peer, not with an acknowledgement."""
         self.data: Final[memoryview] = data
         """What is sent or written, or where what is read arrives."""
         self.remote: Final[RemoteBuffer | None] = remote
@@ -139,10 +157,47 @@ class WorkRequest:
         """The number of the packet after its last."""
         return self.first + self.packets
 
-    @property
-    def has_response(self) -> bool:
-        """It ends with data of the peer, not with an acknowledgement."""
-        return self.operation >= Operation.READ_REQUEST
+
+def send_request(
+    data: Buffer, *, immediate: int | None = None, invalidate: int | None = None, context: object = None
+) -> WorkRequest:
+    """A SEND, with immediate data or an rkey to invalidate or neither. Raises `UsageError`, as all of these do."""
+    if immediate is not None and invalidate is not None:
+        raise UsageError("a SEND has immediate data or an rkey to invalidate, not both")
+    request = WorkRequest(Operation.SEND, byte_view(data), None, context)
+    request.immediate = immediate
+    request.invalidate = invalidate
+    return request
+
+
+def write_request(
+    data: Buffer, remote: RemoteBuffer, *, immediate: int | None = None, context: object = None
+) -> WorkRequest:
+    """An RDMA WRITE, perhaps with immediate data."""
+    request = WorkRequest(Operation.WRITE, byte_view(data), remote, context)
+    request.immediate = immediate
+    return request
+
+
+def read_request(into: Buffer, remote: RemoteBuffer, *, context: object = None) -> WorkRequest:
+    """An RDMA READ."""
+    return WorkRequest(Operation.READ_REQUEST, writable_view(into), remote, context)
+
+
+def compare_swap_request(
+    into: Buffer, remote: RemoteBuffer, values: tuple[int, int], *, context: object = None
+) -> WorkRequest:
+    """Writes the second value where the first one is found; what was found goes to `into`."""
+    request = WorkRequest(Operation.COMPARE_SWAP, _atomic_view(into), remote, context)
+    request.compare, request.swap_or_add = values
+    return request
+
+
+def fetch_add_request(into: Buffer, remote: RemoteBuffer, add: int, *, context: object = None) -> WorkRequest:
+    """Adds; what was found goes to `into`."""
+    request = WorkRequest(Operation.FETCH_ADD, _atomic_view(into), remote, context)
+    request.swap_or_add = add
+    return request
 
 
 class ReceiveRequest:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from testbed.agent.sockets import Marking, SocketConfig
 from testbed.transport.roce.config import RoceConfig
+from testbed.transport.roce.dynamic import DEFAULT_INITIATORS
 from testbed.transport.roce.rnic import Rnic
 from testbed.worker.errors import ProgramError
 from testbed.worker.hosting import AgentHosting
@@ -21,7 +22,10 @@ from testbed.worker.transport_registry import WorkerTransport
 if TYPE_CHECKING:
     from testbed.worker.buffers import CollectiveBuffers
 
-_MOST_QPS = 256
+MOST_QPS = 256
+MOST_DCIS = 256
+CONNECTIONS = ("rc", "dct")
+"""Reliable connections, a queue pair for each channel at both ends, or dynamic ones, from a pool of initiators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +46,11 @@ class RoceSettings(Settings):
     tick_ns: int = 0
     """How often the worker looks for what has come and is due, at most; 0: at once."""
     qps: int = 1
-    """Queue pairs of a channel."""
+    """Queue pairs of a channel, or targets of a NIC."""
+    connections: str = CONNECTIONS[0]
+    """One of `CONNECTIONS`."""
+    dcis: int = DEFAULT_INITIATORS
+    """Initiators of a NIC with dynamic connections."""
     first_qpn: int = 0
     """Numbers of queue pairs are counted from here on: another run's packets are not taken for this one's."""
     first_psn: int = 0
@@ -85,9 +93,15 @@ def _decode(values: dict[str, Json]) -> RoceSettings:
     for name, value in parameters.items():
         if not isinstance(value, bool | int | float):
             raise ProgramError(f"transport.cc_parameters.{name}", "is no number or truth value")
-    qps = read_whole(values["qps"], "transport.qps", _MOST_QPS + 1)
+    qps = read_whole(values["qps"], "transport.qps", MOST_QPS + 1)
     if not qps:
         raise ProgramError("transport.qps", "is 0")
+    connections = values["connections"]
+    if connections not in CONNECTIONS:
+        raise ProgramError("transport.connections", f"is none of {', '.join(CONNECTIONS)}")
+    dcis = read_whole(values["dcis"], "transport.dcis", MOST_DCIS + 1)
+    if not dcis:
+        raise ProgramError("transport.dcis", "is 0")
     return RoceSettings(
         config=config,
         cc_parameters=parameters,
@@ -97,6 +111,8 @@ def _decode(values: dict[str, Json]) -> RoceSettings:
         delays_ns=read_delays(values["delays_ns"], "transport.delays_ns"),
         tick_ns=read_whole(values["tick_ns"], "transport.tick_ns", LONGEST_DELAY_NS),
         qps=qps,
+        connections=str(connections),
+        dcis=dcis,
         first_qpn=read_whole(values["first_qpn"], "transport.first_qpn", 1 << 24),
         first_psn=read_whole(values["first_psn"], "transport.first_psn", 1 << 24),
         domain=read_whole(values["domain"], "transport.domain", 1 << 32),

@@ -17,15 +17,19 @@ from rnic_pair import FIRST, SECOND, RnicPair
 from testbed.transport.datagram import Incoming
 from testbed.transport.errors import DecodeError
 from testbed.transport.roce.config import RoceConfig
+from testbed.transport.roce.dynamic import DynamicConnections
+from testbed.transport.roce.dynamic_initiator import CONNECT_BODY, SESSION_BODY
 from testbed.transport.roce.memory import ALL_ACCESS
-from testbed.transport.roce.packets.headers import BTH_BYTES, Bth, Reth
+from testbed.transport.roce.packets.headers import BTH_BYTES, Bth, Deth, Reth
 from testbed.transport.roce.packets.icrc import compute_icrc, encode_icrc
 from testbed.transport.roce.packets.opcodes import LAYOUTS, Opcode, Service
 from testbed.transport.roce.packets.packet import decode_roce, describe
-from testbed.transport.roce.work import RemoteBuffer
+from testbed.transport.roce.work import RemoteBuffer, write_request
 
 CASES = int(os.environ.get("TESTBED_FUZZ_CASES", "20000"))
 OPCODES = list(Opcode)
+KEY = 0x5EC0DE
+TARGET = 0x777
 GUARD = b"guard" * 20
 
 
@@ -54,7 +58,7 @@ def test_what_is_decoded_is_encoded_to_the_same() -> None:
     kinds: Counter[str] = Counter()
     for _ in range(CASES):
         opcode = source.choice(OPCODES) if source.random() < 0.9 else source.randrange(256)
-        data = bytearray(source.randbytes(source.choice([0, 5, 12, 16, 20, 28, 32, 44, 60, 300])))
+        data = bytearray(source.randbytes(source.choice([0, 5, 12, 16, 20, 24, 28, 32, 44, 60, 300])))
         if len(data) > 1:
             data[0], data[1] = opcode, data[1] & 0xF0
         try:
@@ -102,6 +106,45 @@ def test_a_hostile_peer_touches_nothing_that_it_was_not_given(config: RoceConfig
         pair.second.regions.invalidate(region.rkey, 0)
         assert len(pair.second.qps) == 0 and len(pair.second.regions) == 0, round_
     assert {"refusals", "duplicate", "out-of-order", "malformed", "wrong-service"} <= set(kinds), kinds
+
+
+def test_a_hostile_peer_of_dynamic_connections_is_bounded_and_touches_nothing() -> None:
+    source = Random(3)
+    pair = RnicPair(RoceConfig(mtu=256, timeout=4))
+    there = DynamicConnections(pair.second, initiators=2, most_responders=4)
+    target = there.create_target(KEY, number=TARGET)
+    arena = bytearray(GUARD + bytes(64) + GUARD)
+    region = pair.second.register(memoryview(arena)[len(GUARD) : len(GUARD) + 64], ALL_ACCESS)
+    remotes = [FIRST, *(f"10.9.0.{host}" for host in range(8))]
+    for remote in remotes[:3]:
+        there.destination(remote, TARGET, KEY).post(write_request(bytes(600), RemoteBuffer(0, 1)), 0)
+    for number in range(CASES):
+        if len(target.receives) < 4:
+            target.receive(bytearray(64))
+        remote = source.choice(remotes)
+        initiators = [one.number for one in there.initiators]
+        header = some_header(source, [TARGET, TARGET, *initiators], [0, 77], [(region.base, region.rkey)])
+        if header[0] >= Opcode.DC_CONNECT or source.random() < 0.2:
+            opcode = source.choice([Opcode.DC_CONNECT, Opcode.DC_CONNECT, Opcode.DC_DISCONNECT, Opcode.DC_UNATTACHED])
+            key = KEY if source.random() < 0.9 else source.randrange(1 << 32)
+            header = Bth(opcode, source.choice([TARGET, TARGET, TARGET + 1]), source.choice([0, 77])).encode()
+            header += Deth(key, source.choice([0x40, *initiators])).encode()
+            body = CONNECT_BODY if opcode == Opcode.DC_CONNECT else SESSION_BODY
+            values = [source.choice([0, number, 1 << 60]), source.choice([256, 256, 4096, 7])]
+            payload = body.pack(*values[: 2 if body is CONNECT_BODY else 1])
+            payload = payload if source.random() < 0.9 else payload[:5]
+        else:
+            payload = source.randbytes(source.choice([0, 4, 8, 64, 252, 256, 260, 1500]))
+        icrc = compute_icrc(remote, SECOND, 49152, header, payload)
+        pair.second.receive([Incoming(remote, 49152, header + payload + encode_icrc(icrc))], pair.now)
+        pair.second.transmit(pair.now)
+        assert len(there.responders) <= 4
+        pair.now += 1000
+        pair.second.handle_timer(pair.now)
+    assert arena[: len(GUARD)] == GUARD and arena[-len(GUARD) :] == GUARD
+    assert {"attached", "refusals", "unattached", "late-connect", "responders-full"} <= set(pair.second.counters)
+    pair.second.handle_timer(pair.now + 2 * there.forget_ns)
+    assert not there.responders
 
 
 def test_a_stranger_who_knows_a_queue_pair_changes_nothing() -> None:

@@ -226,9 +226,10 @@ def test_traffic_from_container_to_namespace(mixed: RunningLab) -> None:
     assert json.loads(done.stdout)["end"]["sum_received"]["bytes"] > 100_000
 
 
-def test_the_transports_tools_between_containers(mixed: RunningLab) -> None:
+@pytest.mark.parametrize("tool", ["uet_write_bw", "roce_write_bw"])
+def test_the_transports_tools_between_containers(mixed: RunningLab, tool: str) -> None:
     address = str(mixed.port("p1-s1-h1", "rail1").address).partition("/")[0]
-    argv = ["uet_write_bw", "-n", "20", "-s", "4096"]
+    argv = [tool, "-n", "20", "-s", "4096"]
     server = mixed.spawn(
         "p1-s1-h1", [*argv, "-i", address], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

@@ -27,7 +27,7 @@ topology:
 transport: {{kind: uet}}
 workload: {{kind: all-reduce, algorithm: ring, bytes: 1MB}}
 matrix:
-  transport.kind: [tcp, uet]
+  transport.kind: [tcp, uet, roce]
 expect:
   - {{metric: wrong, max: 0, source: every element is checked}}
 """
@@ -52,6 +52,11 @@ def test_it_runs_in_containers(sandbox: Any, client: Any, scenario: str, metric:
     done = sandbox.cli("run", "scenario.yml", "-f", "json", "--quiet", timeout_s=300)
     assert done.returncode in {0, 2}, done.stderr
     record = json.loads(next(Path(sandbox.work, "results").glob("*/record.json")).read_text())
+    for point in record["points"]:
+        for run in point["runs"]:
+            assert all(collective["wrong"] == 0 for collective in run["collectives"]), point["name"]
+    if metric == "wrong":
+        assert [len(point["runs"][0]["collectives"]) for point in record["points"]] == [1, 1, 1]
     text = json.dumps(record)
     assert f'"{metric}"' in text
     assert "testbed/host" in text or "docker" in text

@@ -26,6 +26,11 @@ from testbed.drivers.nodes.mininet_package import DEBIAN_PACKAGE, find_mininet
 from testbed.drivers.nodes.netns import NetnsKernel
 from testbed.drivers.nodes.processes import processes_in
 from testbed.errors import CapabilityError, DriverError
+from testbed.model.scenario import Transport
+from testbed.model.transports import TransportKind
+from testbed.scenario.run.workload_runner import WorkloadRunner
+from testbed.workload.collectives.algorithms import generate_collective
+from testbed.workload.collectives.operation import CollectiveOperation
 
 pytestmark = [
     pytest.mark.netns,
@@ -122,6 +127,19 @@ def test_the_kernel_has_the_same_objects_as_without(sandbox: Any) -> None:
         )
         found[runtime] = re.sub("mac='[0-9a-f:]+'", "mac", described)
     assert found["netns"] == found["mininet"]
+
+
+@pytest.mark.parametrize("kind", [TransportKind.UET, TransportKind.ROCE])
+def test_a_collective_is_right_over_transports_in_user_space(sandbox: Any, kind: TransportKind) -> None:
+    topology = write_topology(sandbox)
+    assert sandbox.cli("deploy", "-q", "--runtime", "mininet", "-t", topology).returncode == 0
+    lab = RunningLab.open(sandbox.name(), sandbox.state)
+    ranks = [host.nics[0] for host in lab.plan.hosts]
+    operation = CollectiveOperation(kind="all_reduce", size_bytes=1 << 20)
+    with WorkloadRunner(lab, Transport(kind=kind)) as runner:
+        result = runner.run(generate_collective(operation, ranks=len(ranks)), ranks)
+    assert result.failure is None and result.complete
+    assert [collective.wrong for collective in result.collectives] == [0]
 
 
 def test_the_prompt(sandbox: Any) -> None:

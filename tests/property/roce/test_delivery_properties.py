@@ -11,6 +11,7 @@ from random import Random
 import pytest
 from rnic_pair import RnicPair, Wire
 
+from testbed.transport.congestion.registry import CONTROLLERS
 from testbed.transport.roce.config import RoceConfig
 from testbed.transport.roce.memory import ALL_ACCESS
 from testbed.transport.roce.qp import QueuePair
@@ -116,6 +117,7 @@ def test_every_request_is_executed_once_and_in_order(seed: int) -> None:
         ack_packets=source.choice([1, 4, 32]),
         window_packets=source.choice([8, 64, 4096]),
         most_reads=source.choice([1, 4, 16]),
+        cc=source.choice(sorted(CONTROLLERS)),
     )
     pair = RnicPair(config, WIRES[seed % len(WIRES)], seed)
     psn = source.choice([0, (1 << 24) - 3, source.randrange(1 << 24)])

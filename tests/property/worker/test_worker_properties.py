@@ -23,12 +23,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from testbed.agent.loop import Loop
-from testbed.model.scenario import TransportKind
 from testbed.plan.operations import PortPlan
 from testbed.scenario.run.channels import CONNECTIONS, ChannelRules, plan_channels
 from testbed.scenario.run.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of
-from testbed.worker.program import Program
+from testbed.worker.program import Program, Settings
 from testbed.worker.program_json import encode_program
+from testbed.worker.transports.roce import RoceSettings
 from testbed.worker.transports.tcp import TcpSettings
 from testbed.worker.transports.uet import UetSettings
 from testbed.worker.worker import Event, Worker
@@ -41,6 +41,16 @@ from testbed.workload.steps import Workload
 
 PATIENCE_S = 60.0
 UET = {"link_rate_bps": 10**9, "base_rtt_ns": 20_000_000, "paths": "oblivious"}
+ROCE = {"link_rate_bps": 10**9, "base_rtt_ns": 2_000_000, "timeout": 16}
+PAIRED = ChannelRules(destination_port=4791, one_for_each_pair=True, keeps_port=True)
+MOVERS: dict[str, tuple[ChannelRules, Settings]] = {
+    "tcp": (CONNECTIONS, TcpSettings()),
+    "uet": (ChannelRules(destination_port=4793, one_for_each_pair=True), UetSettings(config=UET)),
+    "roce": (CONNECTIONS, RoceSettings(config=ROCE)),
+    "roce-striped": (CONNECTIONS, RoceSettings(config={**ROCE, "ooo": True}, qps=3)),
+    "roce-dct": (PAIRED, RoceSettings(config=ROCE, connections="dct", dcis=2)),
+    "roce-dct-striped": (PAIRED, RoceSettings(config={**ROCE, "recovery": "selective"}, connections="dct", qps=2)),
+}
 
 
 def loopback_nics(hosts: int, per_host: int) -> list[PortPlan]:
@@ -107,11 +117,10 @@ def _as_read(program: Program) -> dict[str, object]:
 
 
 @contextmanager
-def workers_of(workload: Workload, nics: list[PortPlan], kind: TransportKind, seed: int) -> Iterator[FakeWorkers]:
-    rules = CONNECTIONS if kind is TransportKind.TCP else ChannelRules(destination_port=4793, one_for_each_pair=True)
+def workers_of(workload: Workload, nics: list[PortPlan], mover: str, seed: int) -> Iterator[FakeWorkers]:
+    rules, transport = MOVERS[mover]
     channels = plan_channels(workload, nics, rules, seed=seed)
     placement = PlacedWorkload(workload=workload, ranks=nics, channels=channels, k=1.0, seed=seed)
-    transport = TcpSettings() if kind is TransportKind.TCP else UetSettings(config=UET)
     programs = compile_programs(placement, lambda host: transport, checked=choose_checked(workload))
     workers = FakeWorkers(programs, random.Random(seed))
     try:
@@ -124,7 +133,7 @@ def workers_of(workload: Workload, nics: list[PortPlan], kind: TransportKind, se
 PAIRS = [(kind, algorithm) for kind, algorithms in ALGORITHMS.items() for algorithm in algorithms]
 
 
-@pytest.mark.parametrize("kind", [TransportKind.TCP, TransportKind.UET])
+@pytest.mark.parametrize("mover", MOVERS)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     pair=st.sampled_from(PAIRS),
@@ -137,7 +146,7 @@ PAIRS = [(kind, algorithm) for kind, algorithms in ALGORITHMS.items() for algori
     seed=st.integers(0, 1000),
 )
 def test_a_collective_is_what_the_reference_gives(
-    kind: TransportKind,
+    mover: str,
     pair: tuple[Kind, Algorithm],
     hosts: int,
     per_host: int,
@@ -162,7 +171,7 @@ def test_a_collective_is_what_the_reference_gives(
         ranks_per_host=per_host if per_host > 1 else 0,
     )
     nics = loopback_nics(hosts, per_host)
-    with workers_of(workload, nics, kind, seed) as workers:
+    with workers_of(workload, nics, mover, seed) as workers:
         reports = workers.reports()
         for index, collective in enumerate(workload.collectives):
             assert datatype_of(collective) is datatype
@@ -177,7 +186,7 @@ def test_a_collective_is_what_the_reference_gives(
     assert all(report["steps_left"] == 0 for report in reports.values())
 
 
-@pytest.mark.parametrize("kind", [TransportKind.TCP, TransportKind.UET])
+@pytest.mark.parametrize("mover", MOVERS)
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     hosts=st.integers(2, 6),
@@ -187,7 +196,7 @@ def test_a_collective_is_what_the_reference_gives(
     seed=st.integers(0, 1000),
 )
 def test_every_transfer_of_a_pattern_arrives_once(
-    kind: TransportKind, hosts: int, size_bytes: int, flows: int, timed: bool, seed: int
+    mover: str, hosts: int, size_bytes: int, flows: int, timed: bool, seed: int
 ) -> None:
     rng = random.Random(seed)
     if timed:
@@ -202,7 +211,7 @@ def test_every_transfer_of_a_pattern_arrives_once(
         )
     else:
         workload = generate_permutation(ranks=hosts, size_bytes=size_bytes, rng=rng, flows=flows)
-    with workers_of(workload, loopback_nics(hosts, 1), kind, seed) as workers:
+    with workers_of(workload, loopback_nics(hosts, 1), mover, seed) as workers:
         reports = workers.reports()
     started = {n: at for report in reports.values() for n, at in zip(*report["started"], strict=True)}
     arrived = {n: at for report in reports.values() for n, at in zip(*report["arrived"], strict=True)}
@@ -211,14 +220,14 @@ def test_every_transfer_of_a_pattern_arrives_once(
     assert all(steps[number].start_ns <= started[number] <= arrived[number] for number in steps)
     sent = sum(end["sent_bytes"] or 0 for report in reports.values() for end in report["channels"])
     assert sent == sum(step.size_bytes for step in steps.values())
-    if kind is TransportKind.TCP:
+    if mover == "tcp":
         assert sum(report["arrived_bytes"] for report in reports.values()) == sent
 
 
 def test_a_byte_that_changes_on_the_way_is_counted() -> None:
     workload = generate_collective(CollectiveOperation(kind="all_gather", size_bytes=3000), ranks=3)
     nics = loopback_nics(3, 1)
-    with workers_of(workload, nics, TransportKind.TCP, 1) as workers:
+    with workers_of(workload, nics, "tcp", 1) as workers:
         buffers = workers.workers[nics[0].node].buffers
         assert buffers is not None
         buffers.array(0, 0).view(np.uint8)[1501] ^= 4

@@ -45,8 +45,14 @@ class RnicPair:
         self.drop: Callable[[str, Outgoing], bool] = lambda source, datagram: False
         """Whether a datagram of an address is lost, whatever `wire` says."""
         self._random = Random(seed)
+        self._alarm = 0
         self._nics = {FIRST: self.first, SECOND: self.second}
         self._under_way: list[tuple[int, int, str, Incoming]] = []
+
+    def add(self, address: str, config: RoceConfig | None = None) -> Rnic:
+        """One more RNIC on the wire, or another one in the place of what was there (a restart)."""
+        nic = self._nics[address] = Rnic(address, config or self.config, Random(len(self.sent)), self.now)
+        return nic
 
     def connect(
         self, service: Service = Service.RC, *, first_psn: int = 0, second_psn: int = 0, mtu: int | None = None
@@ -57,6 +63,11 @@ class RnicPair:
         there.connect(FIRST, here.number, send_psn=second_psn, receive_psn=first_psn, mtu=mtu)
         return here, there
 
+    def pass_time(self, duration_ns: int) -> None:
+        """Let time go by, with whatever happens meanwhile."""
+        self._alarm = self.now + duration_ns
+        self.run(lambda: self.now >= self._alarm)
+
     def run(self, until: Callable[[], bool], *, longest_ns: int = 10**12) -> None:
         """Fails if nothing is left that could happen, or the time is over."""
         while not until():
@@ -66,6 +77,8 @@ class RnicPair:
             times = [timer for nic in self._nics.values() if (timer := nic.next_timer()) is not None]
             if self._under_way:
                 times.append(self._under_way[0][0])
+            if self._alarm > self.now:
+                times.append(self._alarm)
             assert times, f"nothing is left to happen: {self.first.counters}, {self.second.counters}"
             self.now = max(self.now, min(times))
             assert self.now < longest_ns, f"it takes too long: {self.first.counters}, {self.second.counters}"

@@ -12,7 +12,7 @@ import capture_files as make
 import pytest
 from packet_samples import PacketSamples
 
-from testbed.cli.nodes.uet_packets import FieldFilter, PdcFilter, print_uet_packets
+from testbed.cli.nodes.packets import FieldFilter, PdcFilter, print_packets
 from testbed.cli.output import Format
 from testbed.collect.pcap import CaptureError
 from testbed.errors import TestbedError
@@ -58,7 +58,7 @@ def capture(tmp_path: Path) -> str:
 
 
 def output(capsys: pytest.CaptureFixture[str], file: str, form: Format = Format.TABLE, **options: object) -> list[str]:
-    print_uet_packets(file, form, **options)  # type: ignore[arg-type]
+    print_packets(file, form, **options)  # type: ignore[arg-type]
     return capsys.readouterr().out.splitlines()
 
 
@@ -67,7 +67,7 @@ def documents(capsys: pytest.CaptureFixture[str], file: str, **options: object) 
 
 
 def test_lines_and_the_counts_at_the_end(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
-    print_uet_packets(capture, Format.TABLE)
+    print_packets(capture, Format.TABLE)
     shown = capsys.readouterr()
     assert shown.out.splitlines() == [
         f"   0.000000000  10.0.0.1 > 10.0.0.2  EV 50000  DSCP 10 ECT0  {summary(decode_packet(WRITE + b'data'))}",
@@ -78,7 +78,9 @@ def test_lines_and_the_counts_at_the_end(capture: str, capsys: pytest.CaptureFix
         "   4.000000004  10.0.0.2 > 10.0.0.1  EV 50000  DSCP  0 -     MALFORMED at byte 2: nack_code 0x0c is reserved",
         f"   5.000000005  10.0.0.2 > 10.0.0.1  EV 50000  DSCP  0 -     {summary(decode_packet(OTHER))}",
     ]
-    assert shown.err == ("7 frames, 6 UET packets: 2 RUD_REQ, 2 ACK, 1 NACK, 1 malformed; 1 trimmed, 1 marked CE\n")
+    assert shown.err == (
+        "7 frames, 6 UET packets: 2 RUD_REQ, 2 ACK, 1 NACK, 1 malformed; 1 trimmed, 1 marked CE, 0 retransmitted\n"
+    )
 
 
 def test_json_has_every_field(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,6 +88,7 @@ def test_json_has_every_field(capture: str, capsys: pytest.CaptureFixture[str]) 
     assert shown[0] == {
         "frame": 1,
         "time_ns": 1_000_000_000_000,
+        "transport": "UET",
         "src": "10.0.0.1",
         "dst": "10.0.0.2",
         "ev": 50_000,
@@ -154,7 +157,7 @@ def test_a_pdc_is_followed_both_ways(
 
 
 def test_count_counts_what_is_shown(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
-    print_uet_packets(capture, Format.JSON, count=2, filters=["dst=10.0.0.1"])
+    print_packets(capture, Format.JSON, count=2, filters=["dst=10.0.0.1"])
     shown = capsys.readouterr()
     assert [json.loads(line)["frame"] for line in shown.out.splitlines()] == [2, 3]
     assert shown.err.startswith("3 frames, 3 UET packets")
@@ -162,7 +165,7 @@ def test_count_counts_what_is_shown(capture: str, capsys: pytest.CaptureFixture[
 
 
 def test_a_field_that_no_packet_has_is_pointed_out(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
-    print_uet_packets(capture, Format.TABLE, filters=["spdcld=7"])
+    print_packets(capture, Format.TABLE, filters=["spdcld=7"])
     assert "no packet has a field 'spdcld'; did you mean spdcid?" in capsys.readouterr().err
 
 
@@ -190,9 +193,10 @@ def test_a_limited_capture_is_not_malformed(tmp_path: Path, capsys: pytest.Captu
 def test_an_unread_link_type_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "radio.pcap"
     path.write_bytes(make.pcap(FRAMES[:2], link_type=127))
-    print_uet_packets(str(path), Format.TABLE)
+    print_packets(str(path), Format.TABLE)
     assert capsys.readouterr().err == (
-        "2 frames, 0 UET packets; 0 trimmed, 0 marked CE; 2 frames of link type 127, which is not read\n"
+        "2 frames, no UET or RoCE packet; 0 trimmed, 0 marked CE, 0 retransmitted;"
+        " 2 frames of link type 127, which is not read\n"
     )
 
 
@@ -200,7 +204,7 @@ def test_what_precedes_damage_is_shown(tmp_path: Path, capsys: pytest.CaptureFix
     path = tmp_path / "cut.pcap"
     path.write_bytes(make.pcap(FRAMES[:2])[:-3])
     with pytest.raises(CaptureError, match="the file ends within a record"):
-        print_uet_packets(str(path), Format.TABLE)
+        print_packets(str(path), Format.TABLE)
     shown = capsys.readouterr()
     assert len(shown.out.splitlines()) == 1
     assert shown.err.startswith("1 frame, 1 UET packet: 1 RUD_REQ")
@@ -225,11 +229,11 @@ def test_wrong_pdcs_are_named(text: str) -> None:
 
 def test_wrong_options_are_named(capture: str, tmp_path: Path) -> None:
     with pytest.raises(TestbedError, match="table or json"):
-        print_uet_packets(capture, Format.CSV)
+        print_packets(capture, Format.CSV)
     with pytest.raises(TestbedError, match="--count 0: expected at least 1"):
-        print_uet_packets(capture, Format.TABLE, count=0)
+        print_packets(capture, Format.TABLE, count=0)
     with pytest.raises(TestbedError, match="is a directory"):
-        print_uet_packets(str(tmp_path), Format.TABLE)
+        print_packets(str(tmp_path), Format.TABLE)
 
 
 def test_the_command(capture: str) -> None:

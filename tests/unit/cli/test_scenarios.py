@@ -82,6 +82,22 @@ def test_a_dry_run_as_a_table_and_as_csv(sweep: Path, capsys: pytest.CaptureFixt
     assert "2 points on 1 lab, 4 runs, about " in capsys.readouterr().out
 
 
+def test_what_is_allowed_and_hardly_meant_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "lossy.yml"
+    path.write_text(
+        SWEEP.replace("{kind: uet}", "{kind: roce, traffic_class: bulk, parameters: nvidia}").replace("sweep", "lossy")
+    )
+    print_dry_run(read_sweeps([path]), Format.TABLE)
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("lossy: warning: ")]
+    assert sum("of the class bulk, which is lossy" in line for line in told) == 1, "for four points once"
+    assert sum("those of NICs beside PFC" in line for line in told) == 1
+    validate([path])
+    assert "warning: RoCE's packets are of the class bulk" in capsys.readouterr().err
+    print_dry_run(read_sweeps([path]), Format.JSON)
+    [document] = json.loads(capsys.readouterr().out)
+    assert [len(point["warnings"]) for point in document["points"]] == [2, 2, 2, 2]
+
+
 def test_only_some_points_and_other_repeats(sweep: Path) -> None:
     [cut] = read_sweeps([sweep], ["workload.bytes=2MB", "fabric.hosts=4"], seed=5, repeat=7, only=["mode=flow"])
     assert [point.index for point in cut.points] == [1, 2]

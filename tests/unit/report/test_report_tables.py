@@ -153,6 +153,19 @@ def test_counters_that_do_not_add_up_are_told() -> None:
     assert lines["Bytes of ended transfers"].ok is False
 
 
+def test_what_connections_cost_is_told() -> None:
+    run = load("permutation-lb").points[0].runs[0]
+    assert not any("queue pairs" in line.what for line in reconcile(run))
+    counters = {**run.counters, "qp_state_bytes": 70_244, "connects": 0}
+    lines = {line.what: line.counted for line in reconcile(dataclasses.replace(run, counters=counters))}
+    assert lines["State of queue pairs, of the NIC with the most"] == "70.2 kB"
+    assert not any("connects" in what for what in lines)
+    lines = {
+        line.what: line.counted for line in reconcile(dataclasses.replace(run, counters={**counters, "connects": 1200}))
+    }
+    assert lines["Packets that attach initiators (connects)"] == "1,200"
+
+
 def test_unended_transfers_are_told_apart() -> None:
     run = load("silent-failure").points[0].runs[0]
     starts: list[float | None] = [None, *run.transfers.start_s[1:]]

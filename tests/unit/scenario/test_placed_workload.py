@@ -154,12 +154,12 @@ def test_transfers_and_channels_from_both_ends() -> None:
             channels=[end(0, sent_bytes=2000, retransmits=3, packets=9, min_rtt_us=7.5, counters={"x": 1, "z": 4})],
             samples={"0": columns},
             latest_timer_ns=2000,
-            counters={"timeout": 1},
+            counters={"timeout": 1, "qp_state_bytes": 5000},
         ),
         "b": report(
             arrived=[[0, 1], [2_000_000_000, 4_000_000_000]],
             channels=[end(0, counters={"y": 2, "z": 3})],
-            counters={"timeout": 2},
+            counters={"timeout": 2, "qp_state_bytes": 3000},
         ),
     }
     measured = put_together(place(workload), reports, (), IDEALS)
@@ -171,7 +171,7 @@ def test_transfers_and_channels_from_both_ends() -> None:
     assert channel.ideal_bps == NICS[0].rate_bps * 0.9
     assert channel.counters == {"x": 1, "y": 2, "z": 7} and channel.min_rtt_us == 7.5
     assert channel.samples.at_s == [0.0, 1.0] and channel.samples.retransmits == [0, 1]
-    assert measured.counters == {"timeout": 3, "latest_timer_us": 2.0}
+    assert measured.counters == {"timeout": 3, "latest_timer_us": 2.0, "qp_state_bytes": 5000}
 
 
 def test_what_nobody_reported_was_not_measured() -> None:

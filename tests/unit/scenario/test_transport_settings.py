@@ -20,6 +20,7 @@ from testbed.workload.patterns import generate_point_to_point
 
 K = 1000.0
 UET = TransportKind.UET
+ROCE = TransportKind.ROCE
 TCP = TransportKind.TCP
 
 
@@ -156,7 +157,7 @@ def test_single_path() -> None:
     assert not settings(UET).single_path
 
 
-@pytest.mark.parametrize("kind", [TCP, UET])
+@pytest.mark.parametrize("kind", [TCP, UET, ROCE])
 def test_a_transfer_alone(kind: TransportKind) -> None:
     """Two segments apart: four links of one rate, 1 ms of delay that TCP does not get."""
     where = lab()
@@ -165,7 +166,7 @@ def test_a_transfer_alone(kind: TransportKind) -> None:
     framing = ideals.framing(a)
     size = 10 * framing.payload_bytes
     frame = framing.payload_bytes + framing.overhead_bytes
-    expected = (10 + 3) * frame * 8 / a.rate_bps + (0.001 if kind is UET else 0.0)
+    expected = (10 + 3) * frame * 8 / a.rate_bps + (0.0 if kind is TCP else 0.001)
     assert ideals.one_way_s(a, b, size) == pytest.approx(expected, rel=1e-6)
     one = ideals.one_way_s(a, b, 1)
     assert one == pytest.approx(
@@ -178,6 +179,7 @@ def test_what_packets_cost() -> None:
     costs = {
         TCP: (4500 - 52, 66),
         UET: (4096, 14 + 20 + 8 + 12 + 44),
+        ROCE: (4096, 14 + 20 + 8 + 12 + 4),
         TransportKind.RDMA: (4096, 14 + 20 + 8 + 12 + 4),
     }
     for kind, cost in costs.items():

@@ -20,6 +20,7 @@ from testbed.worker.program import (
 )
 from testbed.worker.program_json import decode_program, encode_program
 from testbed.worker.transports.rdma import RdmaSettings
+from testbed.worker.transports.roce import RoceSettings
 from testbed.worker.transports.tcp import TcpSettings
 from testbed.worker.transports.uet import UetSettings
 from testbed.workload.collectives.datatype import DataType
@@ -67,8 +68,21 @@ UET = UetSettings(
 )
 
 
+ROCE = RoceSettings(
+    config={"cc": "dcqcn", "recovery": "selective", "ooo": True},
+    cc_parameters={"g": 0.01},
+    delays_ns={"10.0.0.1": {"10.0.0.2": 700}},
+    qps=4,
+    connections="dct",
+    dcis=3,
+    first_psn=5,
+    domain=2,
+)
+
+
 @pytest.mark.parametrize(
-    "transport", [TcpSettings(), TcpSettings(congestion_control="dctcp", tos=4), UET, RdmaSettings()]
+    "transport",
+    [TcpSettings(), TcpSettings(congestion_control="dctcp", tos=4), UET, RoceSettings(), ROCE, RdmaSettings()],
 )
 def test_what_is_encoded_is_decoded(transport: Settings) -> None:
     there = program(transport=transport)

@@ -98,6 +98,14 @@ class Bth(NamedTuple):
             raise unfit(self, str(error)) from None
 
 
+def encode_bth(opcode: int, dest_qp: int, psn: int, ack_request: bool = False, pad_bytes: int = 0) -> bytes:
+    """The BTH of a packet of the default partition, of fields that fit, as a queue pair has them: see `Bth`."""
+    encoded: bytes = _pack_bth(
+        opcode, pad_bytes << 4, DEFAULT_PKEY, dest_qp, psn | _ACK_REQUEST if ack_request else psn
+    )
+    return encoded
+
+
 def decode_bth(data: Data) -> Bth:
     """The BTH that a UDP payload begins with. Raises `DecodeError`, for an opcode that is not known too."""
     try:
@@ -124,6 +132,15 @@ def decode_bth(data: Data) -> Bth:
         ),
     )
     return bth
+
+
+def unpack_bth(data: Data) -> tuple[int, int, int, int]:
+    """The opcode, flags, and words with QPN and PSN of a BTH, as they stand there. Raises `DecodeError`."""
+    try:
+        opcode, flags, _, qp_word, psn_word = _unpack_bth(data)
+    except struct.error:
+        raise truncated("a BTH", BTH_BYTES, len(data)) from None
+    return opcode, flags, qp_word, psn_word
 
 
 class Reth(NamedTuple):
@@ -192,7 +209,13 @@ class Aeth(NamedTuple):
         """Raises `UsageError`."""
         if not 0 <= self.syndrome <= 0xFF or not 0 <= self.msn <= 0xFF_FFFF:
             raise unfit(self, "syndrome or msn")
-        return _WORD.pack(self.syndrome << 24 | self.msn)
+        return encode_aeth(self.syndrome, self.msn)
+
+
+def encode_aeth(syndrome: int, msn: int) -> bytes:
+    """An AETH of fields that fit."""
+    encoded: bytes = _WORD.pack(syndrome << 24 | msn)
+    return encoded
 
 
 def decode_aeth(data: Data, offset: int) -> Aeth:

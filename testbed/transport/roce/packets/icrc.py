@@ -5,8 +5,9 @@ bytes of ones in place of the local routing header, the IP and UDP headers with 
 ones (IPv4: type of service, time to live and header checksum; IPv6: traffic class, flow label and hop limit; the UDP
 checksum; byte 4 of the BTH, which has FECN and BECN), and the rest as it is. It is sent with its low byte first.
 
-The identification of an IPv4 header is covered too. Linux gives packets that must not be fragmented the identification
-0; other senders (its soft RDMA among them) count, so that who checks must have seen the IP header.
+The second word of an IPv4 header is covered too: identification, flags and fragment offset. Linux gives packets that
+must not be fragmented the identification 0; other senders (its soft RDMA among them) count, so that who checks must
+have seen the IP header.
 """
 
 from __future__ import annotations
@@ -17,9 +18,17 @@ from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 
+from testbed.transport.datagram import DONT_FRAGMENT
 from testbed.transport.errors import DecodeError, UsageError, truncated
 from testbed.transport.roce.packets.headers import BTH_BYTES
 from testbed.transport.roce.packets.opcodes import UDP_PORT
+
+try:
+    from testbed.transport.roce.packets import crc32
+except ImportError:  # interpreted
+    HAS_CRC32 = False
+else:
+    HAS_CRC32 = True
 
 ICRC_BYTES: Final = 4
 
@@ -29,7 +38,6 @@ _IPV4: Final = struct.Struct("!8sBBHHHBBH8s")
 _IPV6: Final = struct.Struct("!8sIHBB32s")
 _UDP: Final = struct.Struct("!HHHH")
 _LOCAL_ROUTING: Final = b"\xff" * 8
-_DO_NOT_FRAGMENT: Final = 0x4000
 _PROTOCOL_UDP: Final = 17
 _IPV4_VERSION: Final = 0x45
 _IPV6_VERSION: Final = 0x6FFF_FFFF
@@ -50,16 +58,13 @@ def _packed(source: str, destination: str) -> bytes:
     return first.packed + second.packed
 
 
-def compute_icrc(
-    source: str, destination: str, source_port: int, header: bytes, payload: bytes | memoryview, identification: int = 0
-) -> int:
-    """The ICRC of a packet from `source` (an IP address) to `destination`, as a number.
+@lru_cache(maxsize=4096)
+def _state_before_bth(source: str, destination: str, source_port: int, udp_bytes: int, second_word: int) -> int:
+    """The CRC of what is covered before the BTH, the same for all packets of a flow that are of one size.
 
-    `header` is what the UDP payload begins with, from the BTH on; `payload` the rest, padding included, up to where the
-    ICRC stands. `identification` is that of the IPv4 header. Raises `UsageError` for addresses that are none.
+    `second_word`: of the IPv4 header. Raises `UsageError`.
     """
     addresses = _packed(source, destination)
-    udp_bytes = _UDP_BYTES + len(header) + len(payload) + ICRC_BYTES
     try:
         udp = _UDP.pack(source_port, UDP_PORT, udp_bytes, 0xFFFF)
         if len(addresses) == 8:
@@ -68,8 +73,8 @@ def compute_icrc(
                 _IPV4_VERSION,
                 0xFF,
                 _IPV4_BYTES + udp_bytes,
-                identification,
-                _DO_NOT_FRAGMENT,
+                second_word >> 16,
+                second_word & 0xFFFF,
                 0xFF,
                 _PROTOCOL_UDP,
                 0xFFFF,
@@ -79,8 +84,28 @@ def compute_icrc(
             network = _IPV6.pack(_LOCAL_ROUTING, _IPV6_VERSION, udp_bytes, _PROTOCOL_UDP, 0xFF, addresses)
     except struct.error as error:
         raise UsageError(f"no IP packet holds port {source_port} and {udp_bytes} bytes of UDP: {error}") from None
-    head = b"".join((network, udp, header[:_VARIANT_AT], b"\xff", header[_VARIANT_AT + 1 :]))
-    return zlib.crc32(payload, zlib.crc32(head))
+    return zlib.crc32(network + udp)
+
+
+def compute_icrc(
+    source: str,
+    destination: str,
+    source_port: int,
+    header: bytes,
+    payload: bytes | memoryview,
+    identification: int = 0,
+    flags: int = DONT_FRAGMENT,
+) -> int:
+    """The ICRC of a packet from `source` (an IP address) to `destination`, as a number.
+
+    `header` is what the UDP payload begins with, from the BTH on; `payload` the rest, padding included, up to where the
+    ICRC stands. `identification` is that of the IPv4 header, `flags` what follows it there, fragment offset included.
+    Raises `UsageError` for addresses that are none.
+    """
+    udp_bytes = _UDP_BYTES + len(header) + len(payload) + ICRC_BYTES
+    state = _state_before_bth(source, destination, source_port, udp_bytes, identification << 16 | flags)
+    covered = b"".join((header[:_VARIANT_AT], b"\xff", header[_VARIANT_AT + 1 :]))
+    return zlib.crc32(payload, zlib.crc32(covered, state))
 
 
 def encode_icrc(icrc: int) -> bytes:
@@ -88,15 +113,45 @@ def encode_icrc(icrc: int) -> bytes:
     return icrc.to_bytes(ICRC_BYTES, "little")
 
 
+def seal(
+    source: str, destination: str, source_port: int, header: bytes, payload: bytes | memoryview, padding: int
+) -> bytes:
+    """What follows `header` in a packet: the payload, `padding` bytes of zeros and the ICRC. Raises `UsageError`."""
+    if HAS_CRC32:
+        udp_bytes = _UDP_BYTES + len(header) + len(payload) + padding + ICRC_BYTES
+        return crc32.seal(
+            _state_before_bth(source, destination, source_port, udp_bytes, DONT_FRAGMENT), header, payload, padding
+        )
+    padded = b"".join((payload, bytes(padding))) if padding else payload
+    return b"".join((padded, encode_icrc(compute_icrc(source, destination, source_port, header, padded))))
+
+
 def check_icrc(
-    source: str, destination: str, source_port: int, data: bytes | memoryview, identification: int = 0
+    source: str,
+    destination: str,
+    source_port: int,
+    data: bytes | memoryview,
+    identification: int = 0,
+    flags: int = DONT_FRAGMENT,
 ) -> None:
     """Raise `DecodeError` unless the UDP payload `data`, BTH to ICRC, arrived as it was sent."""
     end = len(data) - ICRC_BYTES
     if end < BTH_BYTES:
         raise truncated("a BTH with its ICRC", BTH_BYTES + ICRC_BYTES, len(data))
+    if HAS_CRC32:
+        second_word = identification << 16 | flags
+        state = _state_before_bth(source, destination, source_port, _UDP_BYTES + len(data), second_word)
+        if crc32.intact(state, data):
+            return
+        raise DecodeError(end, "the ICRC is wrong")
     icrc = compute_icrc(
-        source, destination, source_port, bytes(data[:BTH_BYTES]), memoryview(data)[BTH_BYTES:end], identification
+        source,
+        destination,
+        source_port,
+        bytes(data[:BTH_BYTES]),
+        memoryview(data)[BTH_BYTES:end],
+        identification,
+        flags,
     )
     if icrc != int.from_bytes(data[end:], "little"):
         raise DecodeError(end, "the ICRC is wrong")

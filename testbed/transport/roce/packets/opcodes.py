@@ -60,6 +60,12 @@ class Opcode(IntEnum):
     SELECTIVE_ACKNOWLEDGE = 0xC0
     """Ours, among the opcodes left to manufacturers: an acknowledgement with a bitmap of the packets after its PSN (the
     first bit is that of the next one), as selective recovery needs it."""
+    DC_CONNECT = 0xC1
+    """Ours, as the wire format of dynamic connections is not public: an initiator attaches to a target (`dynamic`)."""
+    DC_DISCONNECT = 0xC2
+    """An initiator has detached from a target."""
+    DC_UNATTACHED = 0xC3
+    """A target has no state for the packet of this PSN: nothing has connected, or it has been forgotten."""
 
 
 class Service(IntEnum):
@@ -86,6 +92,9 @@ class Operation(IntEnum):
     FETCH_ADD = 7
     CNP = 8
     SELECTIVE_ACKNOWLEDGE = 9
+    CONNECT = 10
+    DISCONNECT = 11
+    UNATTACHED = 12
 
 
 class Layout(NamedTuple):
@@ -114,8 +123,14 @@ class Layout(NamedTuple):
     """Data may follow the headers."""
 
 
+REQUESTS: Final = frozenset(
+    {Operation.SEND, Operation.WRITE, Operation.READ_REQUEST, Operation.COMPARE_SWAP, Operation.FETCH_ADD}
+)
+"""The operations that a responder executes."""
+_DYNAMIC: Final = frozenset({Operation.CONNECT, Operation.DISCONNECT, Operation.UNATTACHED})
 _WITH_DATA: Final = frozenset(
     {Operation.SEND, Operation.WRITE, Operation.READ_RESPONSE, Operation.CNP, Operation.SELECTIVE_ACKNOWLEDGE}
+    | {Operation.CONNECT, Operation.DISCONNECT}
 )
 
 
@@ -130,7 +145,7 @@ def _layout(opcode: Opcode) -> Layout:
         operation=operation,
         first=first,
         last=last,
-        deth="UD" in words,
+        deth="UD" in words or operation in _DYNAMIC,
         reth=operation is Operation.READ_REQUEST or (operation is Operation.WRITE and first),
         atomic=atomic,
         aeth=operation in (Operation.ACKNOWLEDGE, Operation.ATOMIC_ACKNOWLEDGE, Operation.SELECTIVE_ACKNOWLEDGE)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from testbed.transport.datagram import Incoming, Outgoing
+from testbed.transport.datagram import DONT_FRAGMENT, Incoming, Outgoing
 from testbed.transport.simulation.errors import ContractError
 from testbed.transport.simulation.events import Events
 from testbed.transport.simulation.fabric.port import OutputPort
@@ -63,7 +63,8 @@ class NicHost(Host):
         length = frame.length if frame.trimmed else 0
         # The constructor of a named tuple is a function of Python's; tuple's own takes a third of its time.
         incoming: Incoming = new_tuple(
-            Incoming, (self.addresses[frame.source], frame.entropy, data, frame.ce, length, frame.last_hop)
+            Incoming,
+            (self.addresses[frame.source], frame.entropy, data, frame.ce, length, frame.last_hop, DONT_FRAGMENT),
         )
         self._receive(incoming, now)
         self._continue(now)

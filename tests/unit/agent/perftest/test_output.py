@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from testbed.agent.perftest.json_results import json_document, write_json
-from testbed.agent.perftest.options import TOOLS, parse_options
+from testbed.agent.perftest.options import parse_options
+from testbed.agent.perftest.registry import TOOLS
 from testbed.agent.perftest.results import BandwidthResult, bandwidth_result, latency_result, peak_bandwidth
 from testbed.agent.perftest.table import address_block, header_block, table_head, table_row
 
@@ -29,6 +30,18 @@ HEADER = """\
  Data ex. method : Ethernet         Trimming        : ON
 ---------------------------------------------------------------------------------------"""
 
+ROCE_HEADER = """\
+---------------------------------------------------------------------------------------
+                                   RoCE_Read BW Test
+ Dual-port       : OFF              Device          : 10.0.0.1
+ Number of qps   : 4                Transport type  : RoCE
+ Connection type : RC               Using SRQ       : OFF
+ TX depth        : 16               Congestion ctrl : dcqcn
+ Mtu             : 1024[B]          Parameters      : nvidia
+ Link type       : Ethernet         Loss recovery   : selective
+ Data ex. method : Ethernet         Out of order    : ON
+---------------------------------------------------------------------------------------"""
+
 GBITS = """\
  #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]    MsgRate[Mpps]
  65536      1000           2.00               1.50                  0.002861"""
@@ -44,25 +57,46 @@ TIMES = """\
 
 def test_the_header_says_what_is_measured() -> None:
     argv = ["-q", "4", "--mode", "rod", "-t", "16", "--cc", "both", "--paths", "bitmap", "-m", "1024", "--trimming"]
-    assert header_block(parse_options(TOOLS["write_bw"], argv), "10.0.0.1") == HEADER
-    both = header_block(parse_options(TOOLS["read_bw"], ["-b"]), "10.0.0.1")
+    assert header_block(parse_options(TOOLS["uet_write_bw"], argv), "10.0.0.1") == HEADER
+    both = header_block(parse_options(TOOLS["uet_read_bw"], ["-b"]), "10.0.0.1")
     assert "UET_Read Bidirectional BW Test" in both
-    assert "remote address: 10.0.0.2 job 7" in address_block("10.0.0.1", "10.0.0.2", 7)
+    assert "remote address: 10.0.0.2 job 7" in address_block((["10.0.0.1 job 7"], ["10.0.0.2 job 7"]))
+
+
+def test_the_header_of_roce() -> None:
+    text = "-q 4 -t 16 -m 1024 --parameters nvidia --recovery selective --ooo"
+    assert header_block(parse_options(TOOLS["roce_read_bw"], text.split()), "10.0.0.1") == ROCE_HEADER
+    ends = ["10.0.0.1 QPN 0x000011", "10.0.0.1 QPN 0x000012"], ["10.0.0.2 QPN 0x000021", "10.0.0.2 QPN 0x000022"]
+    assert address_block(ends).splitlines()[:-1] == [
+        " local address: 10.0.0.1 QPN 0x000011",
+        " local address: 10.0.0.1 QPN 0x000012",
+        " remote address: 10.0.0.2 QPN 0x000021",
+        " remote address: 10.0.0.2 QPN 0x000022",
+    ]
+
+
+def test_the_json_of_roce_says_how_its_queue_pairs_were_set() -> None:
+    options = parse_options(TOOLS["roce_write_bw"], ["-q", "2", "-u", "9", "--cc", "none", "--tclass", "98"])
+    test_info = json_document(options, "10.0.0.1", [BANDWIDTH], 1)["test_info"]
+    assert (test_info["test"], test_info["Transport_type"]) == ("RoCE_Write BW Test", "RoCE")
+    assert (test_info["Connection_type"], test_info["Number_of_qps"], test_info["QP_timeout"]) == ("RC", 2, 9)
+    assert (test_info["Congestion_control"], test_info["Parameters"]) == ("none", "")
+    assert test_info["Traffic_class"] == 96
 
 
 @pytest.mark.parametrize(("argv", "table"), [(["--report_gbits"], GBITS), ([], MIB)])
 def test_the_bandwidth_table(argv: list[str], table: str) -> None:
-    options = parse_options(TOOLS["write_bw"], argv)
+    options = parse_options(TOOLS["uet_write_bw"], argv)
     assert f"{table_head(options)}\n{table_row(options, BANDWIDTH)}" == table
 
 
 def test_the_latency_table() -> None:
-    options = parse_options(TOOLS["send_lat"], [])
+    options = parse_options(TOOLS["uet_send_lat"], [])
     assert f"{table_head(options)}\n{table_row(options, LATENCY)}" == TIMES
 
 
 def test_bandwidth_as_json(tmp_path: Path) -> None:
-    options = parse_options(TOOLS["write_bw"], ["--report_gbits", "--out_json_file", str(tmp_path / "x.json")])
+    options = parse_options(TOOLS["uet_write_bw"], ["--report_gbits", "--out_json_file", str(tmp_path / "x.json")])
     assert options.json_file is not None
     write_json(options.json_file, json_document(options, "10.0.0.1", [BANDWIDTH], 97.126))
     document = json.loads(options.json_file.read_text())
@@ -97,7 +131,7 @@ def test_bandwidth_as_json(tmp_path: Path) -> None:
 
 
 def test_latency_as_json() -> None:
-    options = parse_options(TOOLS["send_lat"], [])
+    options = parse_options(TOOLS["uet_send_lat"], [])
     assert json_document(options, "10.0.0.1", [LATENCY], 1)["results"] == {
         "MsgSize": 8,
         "n_iterations": 1000,
@@ -112,7 +146,7 @@ def test_latency_as_json() -> None:
 
 
 def test_several_sizes_are_a_list_in_json() -> None:
-    options = parse_options(TOOLS["write_bw"], ["-a"])
+    options = parse_options(TOOLS["uet_write_bw"], ["-a"])
     results = json_document(options, "10.0.0.1", [BANDWIDTH, BANDWIDTH], 1)["results"]
     assert [row["MsgSize"] for row in results] == [65536, 65536]
 

@@ -72,6 +72,50 @@ def test_in_sqd_what_has_begun_ends_and_nothing_else_begins() -> None:
     assert first.ok and second.ok
 
 
+def test_in_sqd_datagrams_wait() -> None:
+    pair = RnicPair()
+    here = pair.first.create_qp(Service.UD)
+    here.open_datagrams(QKEY)
+    here.modify(QpState.SQD)
+    here.send_to((SECOND, 17, QKEY), b"later", 0)
+    assert pair.first.transmit(0) == []
+    here.modify(QpState.RTS)
+    assert len(pair.first.transmit(0)) == 1
+
+
+@pytest.mark.parametrize("service", [Service.UC, Service.UD])
+def test_in_sqe_requests_are_flushed_and_receives_stay(service: Service) -> None:
+    pair = RnicPair()
+    here = pair.first.create_qp(service)
+
+    def post() -> WorkRequest:
+        if service is Service.UD:
+            return here.send_to((SECOND, 17, QKEY), b"x", 0)
+        return here.send(b"x", 0)
+
+    if service is Service.UD:
+        here.open_datagrams(QKEY)
+    else:
+        here.connect(SECOND, 17)
+    receive = here.receive(bytearray(8), 0)
+    before = post()
+    here.modify(QpState.SQE)
+    after = post()
+    assert (before.status, after.status, receive.status) == (WorkStatus.FLUSHED, WorkStatus.FLUSHED, None)
+    assert pair.first.transmit(0) == []
+    here.modify(QpState.RTS)
+    again = post()
+    assert len(pair.first.transmit(0)) == 1
+    assert again.ok
+
+
+def test_a_reliable_connection_has_no_sqe() -> None:
+    here, _ = RnicPair().connect()
+    with pytest.raises(UsageError, match="is RC: its errors take it to ERR"):
+        here.modify(QpState.SQE)
+    assert here.state is QpState.RTS
+
+
 def test_an_error_flushes_everything_posted_before_and_after() -> None:
     pair = RnicPair()
     here, _ = pair.connect()
@@ -317,3 +361,35 @@ def test_marks_are_told_once_in_the_interval_and_before_all_else() -> None:
     assert cnp.priority is Priority.NOTIFICATION
     bth = decode_bth(cnp.header)
     assert (bth.dest_qp, bth.psn, bth.becn, cnp.header[12:]) == (here.number, 0, True, bytes(16))
+
+
+@pytest.mark.parametrize(
+    ("marks_us", "told_us"),
+    [
+        ([5], [5]),
+        ([5, 6, 54], [5, 55]),
+        ([5, 55], [5, 55]),
+        ([5, 56], [5, 56]),
+        ([5, 20, 130], [5, 55, 130]),
+        ([5, 20, 60, 104, 106], [5, 55, 105, 155]),
+    ],
+)
+def test_the_notification_point_tells_at_once_and_then_at_the_end_of_intervals(
+    marks_us: list[int], told_us: list[int]
+) -> None:
+    """The DCQCN paper, section 3.1: within 50 us after a CNP, any packet that was marked makes the next one."""
+
+    """DCQCN paper, section 3.1: of the packets that come within 50 us after a CNP, any that was marked makes one."""
+    pair = RnicPair(RoceConfig(parameters="paper"))
+    _, there = pair.connect()
+    told = []
+    for at in sorted({*marks_us, *range(300)}):
+        now = 1000 * at
+        timer = pair.second.next_timer()
+        if timer is not None and timer <= now:
+            pair.second.handle_timer(now)
+        for _ in range(marks_us.count(at)):
+            there.on_marked(FIRST, 0, now)
+        told += [at for _ in pair.second.transmit(now)]
+    assert told == told_us and there.marked == len(marks_us)
+    assert pair.second.next_timer() is None

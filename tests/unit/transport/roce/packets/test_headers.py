@@ -178,6 +178,9 @@ def test_every_opcode_brings_the_headers_that_the_specification_lists() -> None:
         "UD_SEND_ONLY": "D",
         "UD_SEND_ONLY_IMMEDIATE": "DI",
         "SELECTIVE_ACKNOWLEDGE": "S",
+        "DC_CONNECT": "D",
+        "DC_DISCONNECT": "D",
+        "DC_UNATTACHED": "D",
     }
 
 

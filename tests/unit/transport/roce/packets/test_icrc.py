@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
+from random import Random
+
 import pytest
 
 from testbed.transport.errors import DecodeError, UsageError
-from testbed.transport.roce.packets.icrc import check_icrc, compute_icrc, encode_icrc
+from testbed.transport.roce.packets.icrc import HAS_CRC32, check_icrc, compute_icrc, encode_icrc, seal
 
 VECTORS = {
     # Source, destination, source port, UDP payload. Made with scapy 2.6 (contrib.roce), IPv4 with identification 0.
@@ -66,3 +69,32 @@ def test_a_packet_that_is_cut_short_is_refused() -> None:
 def test_addresses_and_ports_that_are_none_are_refused(source: str, destination: str, port: int) -> None:
     with pytest.raises(UsageError):
         compute_icrc(source, destination, port, bytes(12), b"")
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_what_is_sealed_has_its_padding_and_icrc_behind_it(name: str) -> None:
+    source, destination, port, _ = VECTORS[name]
+    random = Random(1)
+    for length in (*range(300), 1024, 4096):
+        header, payload = random.randbytes(random.choice((12, 16, 28, 32, 40))), random.randbytes(length)
+        padding = -length & 3
+        padded = payload + bytes(padding)
+        sealed = seal(source, destination, port, header, memoryview(payload), padding)
+        assert sealed == padded + encode_icrc(compute_icrc(source, destination, port, header, padded))
+        check_icrc(source, destination, port, header + sealed)
+
+
+@pytest.mark.skipif(not HAS_CRC32, reason="the CRC in C is there in a build alone")
+def test_the_crc_in_c_is_that_of_zlib() -> None:
+    from testbed.transport.roce.packets import crc32
+
+    random = Random(2)
+    for length in (*range(600), 4096, 4099, 65_535):
+        data, value = random.randbytes(length), random.randrange(1 << 32)
+        assert crc32.crc32(data, value) == zlib.crc32(data, value)
+        assert crc32.crc32(memoryview(data)[length // 3 :], value) == zlib.crc32(data[length // 3 :], value)
+    with pytest.raises(ValueError, match="no header"):
+        crc32.seal(0, bytes(11), b"", 0)
+    with pytest.raises(ValueError, match="more padding"):
+        crc32.seal(0, bytes(12), b"", 4)
+    assert not crc32.intact(0, bytes(15))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.agent.perftest.options import TOOLS
 from testbed.agent.perftest.options import make_parser as make_tool_parser
+from testbed.agent.perftest.registry import TOOLS
 from testbed.transport.errors import UsageError
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.congestion import (

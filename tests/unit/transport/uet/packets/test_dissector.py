@@ -16,6 +16,7 @@ from random import Random
 import capture_files as make
 import pytest
 from packet_samples import PacketSamples
+from tshark_output import SCRIPTS, pdml_packets, run_tshark
 
 from testbed.transport.errors import DecodeError
 from testbed.transport.uet.packets.codes import NextHeader
@@ -23,7 +24,8 @@ from testbed.transport.uet.packets.packet import Packet, decode_packet, describe
 from testbed.transport.uet.packets.pds import Ack, ControlPacket, Nack, NsccState, Request
 from testbed.transport.uet.security.tss_header import TssHeader
 
-SCRIPT = Path(__file__).parents[5] / "images" / "wireshark" / "uet.lua"
+ANY_SOURCE_PORT = ("-o", "udp.try_heuristic_first:TRUE")
+"""Also those of other protocols."""
 
 pytestmark = pytest.mark.tshark
 
@@ -62,24 +64,12 @@ FLAGS_OF = {
 }
 
 
-def run_tshark(path: Path, *options: str) -> str:
-    argv = ["tshark", "-n", "-X", f"lua_script:{SCRIPT}", "-o", "udp.try_heuristic_first:TRUE", "-r", str(path)]
-    done = subprocess.run(
-        [*argv, *options], capture_output=True, text=True, check=True, timeout=60, stdin=subprocess.DEVNULL
-    )
-    said = done.stdout + done.stderr
-    assert "Lua" not in done.stderr, done.stderr
-    assert "Lua Error" not in said
-    assert "dissector failed" not in said
-    return done.stdout
-
-
 def dissect(tmp_path: Path, frames: Sequence[bytes], snaplen: int = 262_144) -> list[Shown]:
     """What tshark shows of each frame's UET packet."""
     path = tmp_path / "packets.pcap"
     path.write_bytes(make.pcap(frames, snaplen=snaplen))
     shown = []
-    for packet in ET.fromstring(run_tshark(path, "-T", "pdml")).iter("packet"):
+    for packet in pdml_packets("uet.lua", path, *ANY_SOURCE_PORT):
         (proto,) = (proto for proto in packet.iter("proto") if proto.get("name") == "uet")
         fields: Shown = {}
         for field in proto.iter("field"):
@@ -334,7 +324,7 @@ def test_names_that_are_taken_are_left_to_their_owner(tmp_path: Path) -> None:
     path = tmp_path / "one.pcap"
     packet = next(PacketSamples(6).of_every_kind())
     path.write_bytes(make.pcap([make.ethernet(make.ipv4(make.udp(packet.encode())))]))
-    argv = ["tshark", "-n", "-X", f"lua_script:{other}", "-X", f"lua_script:{SCRIPT}", "-r", str(path)]
+    argv = ["tshark", "-n", "-X", f"lua_script:{other}", "-X", f"lua_script:{SCRIPTS / 'uet.lua'}", "-r", str(path)]
     done = subprocess.run(
         [*argv, "-T", "fields", "-e", "uet_testbed.psn"],
         capture_output=True,
@@ -356,7 +346,9 @@ def test_the_info_column_and_filters(tmp_path: Path) -> None:
     other = bytes.fromhex("3800 0000 00000005 0009 0008")
     path = tmp_path / "packets.pcap"
     path.write_bytes(make.pcap([make.ethernet(make.ipv4(make.udp(data))) for data in (write, ack, other)]))
-    out = run_tshark(path, "-Y", "uet.pdcid == 7", "-T", "fields", "-e", "_ws.col.Protocol", "-e", "_ws.col.Info")
+    out = run_tshark(
+        "uet.lua", path, "-Y", "uet.pdcid == 7", "-T", "fields", "-e", "_ws.col.Protocol", "-e", "_ws.col.Info"
+    )
     assert out.splitlines() == [
         "UET\tRUD_REQ SYN AR psn=5 clear=4 WRITE 4096 B msg 3",
         "UET\tACK ack=5 cack=5",

@@ -1,4 +1,4 @@
-"""What `decode` prints: the UET packets of a capture file, or of a capture that is still going on."""
+"""What `decode` prints: the packets of our transports in a capture file, or in a capture that is still going on."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import BinaryIO
 
-from testbed.cli.output import Format
-from testbed.collect.datagrams import LINK_TYPES, find_datagram
-from testbed.collect.pcap import CapturedFrame, read_capture
-from testbed.collect.uet_capture import ECN_NAMES, UetCapture, decode_datagram, flatten
+from testbed.cli.output import Format, emit_rows
+from testbed.collect.captured.flows import COLUMNS, FlowAccounts
+from testbed.collect.captured.packet import ECN_NAMES, CapturedPacket, flatten
+from testbed.collect.captured.registry import TRANSPORTS, PacketFinder
+from testbed.collect.captured.uet import UetCapture
+from testbed.collect.datagrams import LINK_TYPES
+from testbed.collect.pcap import CapturedFrame, CaptureError, read_capture
 from testbed.errors import TestbedError
 from testbed.names import nearest
-from testbed.transport.uet.packets.codes import UDP_PORT
 from testbed.transport.uet.packets.packet import Packet
 from testbed.transport.uet.packets.pds import Ack, ControlPacket, Nack, Request
 
@@ -84,9 +86,9 @@ class PdcFilter:
                 f"--pdc {text}: expected PDCID or PDCID@ADDRESS", hint="for example 17, or 17@10.0.0.1"
             ) from None
 
-    def accepts(self, capture: UetCapture) -> bool:
-        match capture.content:
-            case Packet(pds=Request() | Ack() | Nack() | ControlPacket() as pds):
+    def accepts(self, capture: CapturedPacket) -> bool:
+        match capture:
+            case UetCapture(content=Packet(pds=Request() | Ack() | Nack() | ControlPacket() as pds)):
                 seen = capture.datagram
                 return (pds.spdcid == self.pdcid and self.address in (None, seen.source)) or (
                     pds.dpdcid == self.pdcid and self.address in (None, seen.destination)
@@ -103,20 +105,36 @@ class Tally:
     shown: int = 0
     trimmed: int = 0
     marked: int = 0
-    kinds: Counter[str] = field(default_factory=Counter)
+    notifications: int = 0
+    repeated: int = 0
+    damaged: int = 0
+    kinds: dict[str, Counter[str]] = field(default_factory=dict)
+    """By transport."""
     unread_link_types: Counter[int] = field(default_factory=Counter)
     field_names: set[str] = field(default_factory=set)
 
-    def add(self, capture: UetCapture) -> None:
-        self.kinds[capture.kind] += 1
+    def add(self, capture: CapturedPacket) -> None:
+        self.kinds.setdefault(capture.transport, Counter())[capture.kind] += 1
         self.trimmed += capture.datagram.trimmed
         self.marked += capture.datagram.ecn == 3
+        self.notifications += capture.notifies
+        self.repeated += capture.repeated
+        self.damaged += capture.damaged
 
     def __str__(self) -> str:
-        packets = self.kinds.total()
-        kinds = ", ".join(f"{count} {kind}" for kind, count in self.kinds.most_common())
-        text = f"{_counted(self.frames, 'frame')}, {_counted(packets, 'UET packet')}" + (f": {kinds}" if kinds else "")
-        text += f"; {self.trimmed} trimmed, {self.marked} marked CE"
+        packets = sum(kinds.total() for kinds in self.kinds.values())
+        found = [
+            f"{_counted(kinds.total(), f'{name} packet')}: "
+            + ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+            for name, kinds in self.kinds.items()
+        ]
+        names = " or ".join(one.name for one in TRANSPORTS.values())
+        text = f"{_counted(self.frames, 'frame')}, {'; '.join(found) or f'no {names} packet'}"
+        text += f"; {self.trimmed} trimmed, {self.marked} marked CE, {self.repeated} retransmitted"
+        if self.notifications:
+            text += f", {_counted(self.notifications, 'CNP')}"
+        if self.damaged:
+            text += f", {self.damaged} with a bad ICRC"
         if self.shown != packets:
             text += f"; {self.shown} shown"
         for link_type, count in sorted(self.unread_link_types.items()):
@@ -124,7 +142,24 @@ class Tally:
         return text
 
 
-def print_uet_packets(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacketChoice:
+    """Which packets of a capture are meant. Raises `TestbedError` for words that say nothing."""
+
+    count: int | None
+    """The first so many; None: all."""
+    filters: Sequence[FieldFilter]
+    pdc: PdcFilter | None
+
+    @classmethod
+    def parse(cls, count: int | None, filters: Sequence[str], pdc: str | None) -> PacketChoice:
+        if count is not None and count < 1:
+            raise TestbedError(f"--count {count}: expected at least 1")
+        chosen = [FieldFilter.parse(text) for text in filters]
+        return cls(count=count, filters=chosen, pdc=PdcFilter.parse(pdc) if pdc is not None else None)
+
+
+def print_packets(
     file: str,
     form: Format,
     *,
@@ -138,21 +173,38 @@ def print_uet_packets(
     Raises `CaptureError` where the file is damaged, after what precedes the damage was printed.
     """
     if form is Format.CSV:
-        raise TestbedError("packets are no table with columns: --format table or json")
-    if count is not None and count < 1:
-        raise TestbedError(f"--count {count}: expected at least 1")
-    chosen = [FieldFilter.parse(text) for text in filters]
-    way = PdcFilter.parse(pdc) if pdc is not None else None
-    tally = Tally()
+        raise TestbedError("packets are no table with columns: --format table or json", hint="--summary has columns")
+    choice = PacketChoice.parse(count, filters, pdc)
     render = _json_line if form is Format.JSON else _verbose_text if verbose else _text_line
+    _read(file, choice, lambda capture, start_ns: print(render(capture, start_ns)))
+
+
+def print_flows(
+    file: str, form: Format, *, count: int | None = None, filters: Sequence[str] = (), pdc: str | None = None
+) -> None:
+    """Print what each flow of `file` had, of the packets that meet all filters, and on standard error what it held.
+
+    Raises `CaptureError` where the file is damaged, after what precedes the damage was counted and printed.
+    """
+    flows = FlowAccounts()
+    try:
+        _read(file, PacketChoice.parse(count, filters, pdc), lambda capture, _: flows.add(capture))
+    except CaptureError:
+        emit_rows(flows.rows(), COLUMNS, form)
+        raise
+    emit_rows(flows.rows(), COLUMNS, form)
+
+
+def _read(file: str, choice: PacketChoice, show: Callable[[CapturedPacket, int], None]) -> None:
+    tally = Tally()
     with _opened(file) as stream:
         frames = read_capture(stream)
         try:
-            _decode_frames(frames, tally, chosen, way, count, render)
+            _decode_frames(frames, tally, choice, show)
         finally:
             sys.stdout.flush()
             print(tally, file=sys.stderr)
-    _warn_of_unknown_fields(chosen, tally)
+    _warn_of_unknown_fields(choice.filters, tally)
 
 
 @contextmanager
@@ -169,52 +221,45 @@ def _opened(file: str) -> Iterator[BinaryIO]:
 def _decode_frames(
     frames: Iterator[CapturedFrame],
     tally: Tally,
-    filters: Sequence[FieldFilter],
-    pdc: PdcFilter | None,
-    count: int | None,
-    render: Callable[[UetCapture, int], str],
+    choice: PacketChoice,
+    show: Callable[[CapturedPacket, int], None],
 ) -> None:
     start_ns: int | None = None
+    finder = PacketFinder()
     for frame in frames:
         tally.frames += 1
         if start_ns is None:
             start_ns = frame.time_ns
-        capture = _uet(frame, tally)
-        if capture is None or not _accepted(capture, tally, filters, pdc):
+        if frame.link_type not in LINK_TYPES:
+            tally.unread_link_types[frame.link_type] += 1
+            continue
+        capture = finder.find(frame)
+        if capture is None:
+            continue
+        tally.add(capture)
+        if not _accepted(capture, tally, choice):
             continue
         tally.shown += 1
-        print(render(capture, start_ns or 0))
-        if tally.shown == count:
+        show(capture, start_ns or 0)
+        if tally.shown == choice.count:
             return
 
 
-def _uet(frame: CapturedFrame, tally: Tally) -> UetCapture | None:
-    if frame.link_type not in LINK_TYPES:
-        tally.unread_link_types[frame.link_type] += 1
-        return None
-    datagram = find_datagram(frame, UDP_PORT)
-    if datagram is None:
-        return None
-    capture = decode_datagram(datagram)
-    tally.add(capture)
-    return capture
-
-
-def _accepted(capture: UetCapture, tally: Tally, filters: Sequence[FieldFilter], pdc: PdcFilter | None) -> bool:
-    if pdc is not None and not pdc.accepts(capture):
+def _accepted(capture: CapturedPacket, tally: Tally, choice: PacketChoice) -> bool:
+    if choice.pdc is not None and not choice.pdc.accepts(capture):
         return False
-    if not filters:
+    if not choice.filters:
         return True
     fields = list(flatten(capture.document()))
     tally.field_names.update(name for name, _ in fields)
-    return all(item.accepts(fields) for item in filters)
+    return all(item.accepts(fields) for item in choice.filters)
 
 
-def _json_line(capture: UetCapture, _start_ns: int) -> str:
+def _json_line(capture: CapturedPacket, _start_ns: int) -> str:
     return json.dumps(capture.document())
 
 
-def _text_line(capture: UetCapture, start_ns: int) -> str:
+def _text_line(capture: CapturedPacket, start_ns: int) -> str:
     """Write seconds since the first frame, who to whom, entropy value, DSCP, ECN field, packet."""
     seen = capture.datagram
     time = "-" if seen.time_ns is None else f"{(seen.time_ns - start_ns) / 1e9:.9f}"
@@ -222,7 +267,7 @@ def _text_line(capture: UetCapture, start_ns: int) -> str:
     return f"{time:>14}  {way}  EV {seen.source_port:5}  DSCP {seen.dscp:2} {ECN_NAMES[seen.ecn]:4}  {capture.line()}"
 
 
-def _verbose_text(capture: UetCapture, start_ns: int) -> str:
+def _verbose_text(capture: CapturedPacket, start_ns: int) -> str:
     lines = [_text_line(capture, start_ns)]
     for name, value in flatten(capture.document()):
         shown = " ".join(map(str, value)) if isinstance(value, list) else value

@@ -1,0 +1,1 @@
+"""The transports that can be measured, one module each; `registry` lists them."""

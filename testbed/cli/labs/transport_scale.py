@@ -1,0 +1,50 @@
+"""Both sides of what transports in user space scale: the base round trip, and times and rates of RoCE's controllers."""
+
+from __future__ import annotations
+
+from testbed.fabric.base_rtt import model_base_rtt
+from testbed.model import Lab
+from testbed.transport.congestion.controller import FlowSettings
+from testbed.transport.congestion.scaled_parameters import Dimension, scaled_parameters
+from testbed.transport.roce.config import RoceConfig
+from testbed.units import Duration, Rate
+
+_LAWS = {Dimension.TIME_NS: "x k", Dimension.RATE_BPS: "/ k", Dimension.SIZE_BYTES: "unchanged"}
+
+
+def transport_rows(lab: Lab, k: float) -> list[dict[str, str]]:
+    """Return the rows of `inspect scale`: the base round trip of a fabric, and parameters of a flow from its fastest
+    NIC. A set is named as `transport.cc` and `transport.parameters` name it, a parameter as its `cc_` key does."""
+    hosts = {node.name for node in lab.hosts}
+    rates = [link.rate.bps for link in lab.links if link.a.node in hosts or link.b.node in hosts]
+    if not rates:
+        return []
+    base_rtt = model_base_rtt(lab)
+    config = RoceConfig()
+    settings = FlowSettings(
+        link_rate_bps=max(1, round(max(rates) / k)),
+        base_rtt_ns=base_rtt.scaled(k).ns,
+        time_scale=k,
+        mtu_bytes=config.mtu,
+    )
+    rows = [{"quantity": "base round trip", "fabric": str(base_rtt), "lab": str(base_rtt.scaled(k)), "law": "x k"}]
+    rows += [
+        {
+            "quantity": f"roce, {one.controller} {one.parameters}: {one.name}",
+            "fabric": _text(one.dimension, one.fabric),
+            "lab": _text(one.dimension, one.lab),
+            "law": _LAWS[one.dimension],
+        }
+        for one in scaled_parameters(settings)
+    ]
+    return rows
+
+
+def _text(dimension: Dimension, value: float) -> str:
+    match dimension:
+        case Dimension.TIME_NS:
+            return str(Duration(round(value)))
+        case Dimension.RATE_BPS:
+            return str(Rate(max(1, round(value)))) if value else "0"
+        case Dimension.SIZE_BYTES:
+            return f"{value:.0f} B"

@@ -1,0 +1,136 @@
+"""A packet of a transport as a capture has it: as one line and as a document, malformed ones with where and why.
+
+A document begins with what was seen of the datagram. Then follow the fields of the transport, by the names that its
+specification has for them; or `error`, with the byte of the UDP payload where decoding ended.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from testbed.collect.datagrams import CapturedDatagram
+
+Document = dict[str, object]
+
+ECN_NAMES = ("-", "ECT1", "ECT0", "CE")
+"""RFC 3168, by the two bits."""
+MALFORMED = "malformed"
+"""The kind of a packet that cannot be decoded."""
+
+
+class Refusal(StrEnum):
+    """A packet says that another one was not taken."""
+
+    NAK = "naks"
+    NOT_READY = "rnr_naks"
+    """RoCE: the receiver had no receive posted."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedPacket(ABC):
+    """A datagram to a transport's port. What is wrong with it is part of the answer: nothing here raises."""
+
+    datagram: CapturedDatagram
+    transport: ClassVar[str]
+    """What people call it."""
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """Type of the packet by the specification's name, or `MALFORMED`."""
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """The packet in one line."""
+
+    @abstractmethod
+    def fields(self) -> Document:
+        """What the document says of the packet besides what it says of the datagram."""
+
+    @property
+    @abstractmethod
+    def flow(self) -> str:
+        """What tells the flows between two hosts apart; "": nothing that is known."""
+
+    @property
+    @abstractmethod
+    def payload_bytes(self) -> int:
+        """Bytes of users' messages."""
+
+    @property
+    @abstractmethod
+    def repeated(self) -> bool:
+        """It was sent before."""
+
+    @property
+    def notifies(self) -> bool:
+        """It tells a sender of congestion, and nothing else."""
+        return False
+
+    @property
+    @abstractmethod
+    def refusal(self) -> Refusal | None: ...
+
+    @property
+    def damaged(self) -> bool:
+        """It did not arrive as it was sent, as far as a checksum tells."""
+        return False
+
+    @property
+    def cut(self) -> str:
+        """Return how much of it is missing, and why; "" if nothing is."""
+        seen = self.datagram
+        why = "trimmed" if seen.trimmed else "fragment" if seen.fragment else "captured" if seen.snapped else ""
+        return f"{why}: {len(seen.payload)} of {seen.length} B" if why else ""
+
+    def line(self) -> str:
+        """The packet in one line, without when and where it was seen."""
+        return f"{self.text} ({self.cut})" if self.cut else self.text
+
+    def document(self) -> Document:
+        """All there is to say."""
+        seen = self.datagram
+        return {
+            "frame": seen.frame,
+            "time_ns": seen.time_ns,
+            "transport": self.transport,
+            "src": seen.source,
+            "dst": seen.destination,
+            "ev": seen.source_port,
+            "dscp": seen.dscp,
+            "ecn": ECN_NAMES[seen.ecn],
+            "udp_length": seen.length + 8,
+            "captured_length": len(seen.payload),
+            "trimmed": seen.trimmed,
+            "fragment": seen.fragment,
+            "malformed": self.kind == MALFORMED,
+            **self.fields(),
+        }
+
+
+Decoder = Callable[[CapturedDatagram], CapturedPacket]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedTransport:
+    """A transport that is found in captures."""
+
+    name: str
+    port: int
+    """The UDP port of its packets."""
+    make_decoder: Callable[[], Decoder]
+    """For one capture: a decoder may remember what it has seen."""
+
+
+def flatten(document: Document, above: str = "") -> Iterator[tuple[str, object]]:
+    """Every field with its dotted name: `pds.psn`, `ses.extension.amo_opcode`."""
+    for name, value in document.items():
+        if isinstance(value, dict):
+            yield from flatten(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
