@@ -28,6 +28,7 @@ def scenario_page() -> str:
     elsewhere = {
         "topology.inline": "a whole [topology file](topology-keys.md)",
         "transport": "mapping, see [transports](transports.md)",
+        "transports.NAME": "mapping, see [transports](transports.md)",
         "faults": "list, see [faults](faults.md)",
     }
     schema = json_of("schema", "scenario")

@@ -13,7 +13,15 @@ from testbed.model import Lab
 from testbed.model.scenario import Expectation, Fault, Repeat, Scalar, Scenario, TopologyRef
 from testbed.spec.scenario.expectations import ExpectationReader
 from testbed.spec.scenario.faults import FaultSpec, fault_problems, resolve_fault
-from testbed.spec.scenario.matrix import apply_settings, at_point, combinations, matrix_problems, same_value
+from testbed.spec.scenario.matrix import (
+    NAMED_TRANSPORTS,
+    TRANSPORT,
+    apply_settings,
+    at_point,
+    combinations,
+    matrix_problems,
+    same_value,
+)
 from testbed.spec.scenario.probes import resolve_probes
 from testbed.spec.scenario.spec import ExpectationSpec, ScenarioSpec
 from testbed.spec.scenario.transport import resolve_transport, timed_problems
@@ -23,7 +31,7 @@ from testbed.spec.topology.resolve import resolve_lab
 from testbed.spec.validation.engine import ready_to_show, validate_model, validate_whole
 from testbed.spec.validation.model import SpecModel
 from testbed.spec.yaml.document import Document
-from testbed.spec.yaml.paths import Path, parse_path
+from testbed.spec.yaml.paths import Path, format_path, parse_path
 from testbed.spec.yaml.reader import load_document, read_document
 
 Matrix = Mapping[str, tuple[Scalar, ...]]
@@ -122,8 +130,11 @@ def _resolve_file(written: Document, directory: FilePath, overrides: Mapping[str
         problems += found
     elif scenario is None or found:
         scenario = variants[0]  # what the matrix sets is needed for a whole scenario
+    problems += _unused_transports(document, matrix)
     if problems or scenario is None:
         raise SpecError(_to_show(problems))
+    if format_path(TRANSPORT) in matrix:
+        scenario = replace(scenario, transport=variants[0].transport)
     scenario = replace(scenario, matrix=MappingProxyType(matrix), variants=tuple(variants), values=MappingProxyType({}))
     return ScenarioFile(scenario=scenario, document=document)
 
@@ -250,6 +261,13 @@ def _topology_problems(document: Document) -> Iterable[Problem]:
     if len(given) == 2:
         message = "both file and inline are given"
         yield document.problem("contradiction", ("topology", "inline"), message, hint="keep one", key=True)
+
+
+def _unused_transports(document: Document, matrix: Matrix) -> Iterable[Problem]:
+    """Named transports, and no matrix that chooses among them."""
+    if document.get(NAMED_TRANSPORTS) is not None and format_path(TRANSPORT) not in matrix:
+        hint = "matrix: {transport: [NAME, NAME]}"
+        yield document.problem("contradiction", NAMED_TRANSPORTS, "no matrix chooses among them", hint=hint, key=True)
 
 
 def _to_show(problems: Iterable[Problem]) -> list[Problem]:

@@ -17,6 +17,9 @@ from testbed.spec.yaml.paths import Path, format_path, parse_path, quote
 MAX_POINTS = 1000
 SWEPT = ("transport", "workload", "faults", "repeat")
 """Sections of a scenario file that a matrix may change; of `topology` it may change `file`."""
+TRANSPORT: Path = ("transport",)
+"""As a key of a matrix, it has names of `NAMED_TRANSPORTS`."""
+NAMED_TRANSPORTS: Path = ("transports",)
 _OWN = tuple(key for key in ScenarioSpec.model_fields if key != "topology")
 _TOPOLOGY_KEYS = tuple(key for key in LabSpec.model_fields if key != "name")
 
@@ -89,6 +92,8 @@ def matrix_problems(document: Document, matrix: Mapping[str, tuple[Scalar, ...]]
         if path[0] != "topology" and path[0] not in SWEPT:
             hint = f"a matrix changes {', '.join(SWEPT)}, topology.file and the keys of the topology"
             yield document.problem("unknown-key", where, f"{path[0]} cannot change by point", hint=hint, key=True)
+        elif path == TRANSPORT:
+            yield from _transport_problems(document, key, matrix)
         elif path in (("topology",), ("topology", "set")) or path[:2] == ("topology", "inline") or len(path) == 1:
             message = f"{quote(key)} is a whole section, not a single value"
             yield document.problem("unknown-key", where, message, hint="write a key of it", key=True)
@@ -102,6 +107,24 @@ def matrix_problems(document: Document, matrix: Mapping[str, tuple[Scalar, ...]]
         yield document.problem("out-of-range", ("matrix",), message, hint="fewer values or keys", key=True)
 
 
+def _transport_problems(document: Document, key: str, matrix: Mapping[str, tuple[Scalar, ...]]) -> Iterator[Problem]:
+    """A matrix chooses among the transports that the file names, and nothing else says anything of the transport."""
+    named = document.get(NAMED_TRANSPORTS)
+    known = list(named) if isinstance(named, dict) else []
+    for place, value in enumerate(matrix[key]):
+        if value not in known:
+            hint = f"one of {', '.join(map(str, known))}" if known else "transports: {NAME: {kind: roce}}"
+            where = ("matrix", key, place)
+            yield document.problem("unknown-value", where, f"transports has none called {quote(value)}", hint=hint)
+    if document.get(TRANSPORT) is not None:
+        message = "the matrix chooses the transport"
+        yield document.problem("contradiction", TRANSPORT, message, hint="transports.NAME has its keys", key=True)
+    for other in matrix:
+        if other.startswith("transport."):
+            message = "the matrix chooses whole transports"
+            yield document.problem("contradiction", ("matrix", other), message, hint="one more of them", key=True)
+
+
 def combinations(matrix: Mapping[str, tuple[Scalar, ...]]) -> Iterator[dict[str, int]]:
     """Yield for every point the place of each key's value in its list, the first key changing slowest."""
     for places in product(*(range(len(values)) for values in matrix.values())):
@@ -112,9 +135,11 @@ def at_point(document: Document, places: Mapping[str, int]) -> Document:
     """The document as if each value stood where its key points; problems with it name its place in the matrix."""
     trees: dict[str, Tree] = {}
     for key, place in places.items():
-        tree = document.tree(("matrix", key, place))
+        where: Path = ("matrix", key, place)
+        path = locate_key(key)
+        tree = document.tree((*NAMED_TRANSPORTS, str(document.get(where))) if path == TRANSPORT else where)
         assert tree is not None
-        trees[format_path(locate_key(key))] = tree
+        trees[format_path(path)] = tree
     return document.with_trees(trees)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -31,8 +32,14 @@ def _check_dotted_key(key: str) -> None:
     parse_path(key)
 
 
+def _check_transport_name(name: str) -> None:
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,23}", name):
+        raise ValueError(f"{quote(name)} cannot name a transport: lower-case letters, digits and '-', at most 24")
+
+
 _DottedKey = Annotated[str, Name(_check_dotted_key, _WORD)]
 _Value = Annotated[Scalar, Value()]
+_TransportName = Annotated[str, Name(_check_transport_name, r"^[a-z][a-z0-9-]{0,23}$")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,10 @@ class ScenarioSpec(SpecModel):
     topology: TopologyRefSpec = Field(description="Describes the lab that it runs on.")
     transport: TransportField | None = Field(
         default=None, description="Says how bytes are moved: over tcp (default), uet or rdma."
+    )
+    transports: Section[dict[_TransportName, TransportField]] = Field(
+        default={},
+        description="Names whole transports for a matrix to choose from: matrix: {transport: [NAME, NAME]}.",
     )
     workload: WorkloadField = Field(description="Says what is sent; `testbed workloads` lists the kinds.")
     matrix: Section[dict[_DottedKey, Annotated[tuple[Scalar, ...], MatrixValues()]]] = Field(

@@ -20,6 +20,7 @@ from testbed.results import MetricSummary, PointResult, Record
 MAX_METRICS = 4
 MAX_ROWS = 24
 _FEWEST_FOR_A_CURVE = 3
+_DEPTHS = ("queue_p50", "queue_p99", "queue_max")
 _MOST_BESIDE = 5
 """Points named beside their dots; more are named in the legend."""
 
@@ -112,23 +113,31 @@ def _curve(key: str, name: str, points: list[tuple[PointResult, MetricSummary]])
 
 
 def _trade(record: Record) -> Plot | None:
-    """Throughput against the depth of queues, where both were measured: what a threshold buys and what it costs."""
+    """Throughput against the depth of queues, where both were measured: what a threshold buys and what it costs.
+
+    The depth is that which the scenario expects something of, or P99. The Pareto front is dashed.
+    """
     gain = next(
         (name for name in ("goodput_share", "aggregate_share", "busbw_share") if _everywhere(record, name)), None
     )
-    if gain is None or not _everywhere(record, "queue_p99") or len(record.points) < _FEWEST_FOR_A_CURVE:
+    foremost = foremost_metrics(record, 2 * MAX_METRICS)
+    cost = next((name for name in foremost if name in _DEPTHS), "queue_p99")
+    if gain is None or not _everywhere(record, cost) or len(record.points) < _FEWEST_FOR_A_CURVE:
         return None
     pairs = []
     for point in record.points[:MAX_SERIES]:
-        queue, gained = _metric(point, "queue_p99"), _metric(point, gain)
+        queue, gained = _metric(point, cost), _metric(point, gain)
         if queue and gained and queue.median is not None and gained.median is not None:
             pairs.append((point, queue.median, gained.median))
     title = _title(record, gain)
     shares = [share for _, _, share in pairs]
     chart = XYChart(
-        x=linear_axis("queue depth P99", "byte", [depth for _, depth, _ in pairs]),
+        x=linear_axis(_title(record, cost), "byte", [depth for _, depth, _ in pairs]),
         y=linear_axis(title, "share", shares, least=1.0, from_zero=_from_zero(shares)),
     )
+    front = pareto_front([(depth, share) for _, depth, share in pairs])
+    if len(front) > 1:
+        chart.ideal_line(front, "Pareto front")
     for number, (point, depth, share) in enumerate(pairs):
         remark = f"{point.name}: {format_value(share, 'share')} at {format_value(depth, 'byte')}"
         beside = len(pairs) <= _MOST_BESIDE
@@ -137,9 +146,18 @@ def _trade(record: Record) -> Plot | None:
         name="trade",
         title="Throughput against queue",
         caption="Up and to the left is better: a threshold that is too low costs throughput, one that is too high"
-        " fills queues.",
-        drawing=chart.draw(f"{title} against the 99th percentile of the queue depth"),
+        " fills queues. No point has both more throughput and less of a queue than one on the front.",
+        drawing=chart.draw(f"{title} against {_title(record, cost)}"),
     )
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points (cost, gain) that no other one beats, costing no more and gaining no less, by rising cost."""
+    front: list[tuple[float, float]] = []
+    for cost, gain in sorted(set(points), key=lambda point: (point[0], -point[1])):
+        if not front or gain > front[-1][1]:
+            front.append((cost, gain))
+    return front
 
 
 def _from_zero(values: Sequence[float]) -> bool:
