@@ -33,6 +33,8 @@ class ChannelRules:
     """Each pair of ranks has one channel, from a port of the source's NIC; else channels have ports of their own."""
     keeps_port: bool = False
     """Where each pair has one: the NIC keeps to one source port, rather than change it from packet to packet."""
+    source_ports: tuple[int, int] = SOURCE_PORTS
+    """From the first of these up to below the second one source ports are drawn."""
 
 
 CONNECTIONS = ChannelRules()
@@ -74,11 +76,13 @@ def plan_channels(
             share = step.piece is not None or rules.one_for_each_pair
             of_step[step.number] = pairs.shared(step) if share else pairs.own(step)
     rng = random.Random(f"ports {seed}")
-    ports = _ports_of_nics(rng, ranks, rules.keeps_port) if rules.one_for_each_pair else None
+    ports = _ports_of_nics(rng, ranks, rules) if rules.one_for_each_pair else None
     taken: set[tuple[str, str, int]] = set()
     channels = []
     for index, (source, destination) in enumerate(pairs.ends):
-        source_port = _draw_port(rng, ranks[source], ranks[destination], taken) if ports is None else ports[source]
+        source_port = (
+            _draw_port(rng, ranks[source], ranks[destination], rules, taken) if ports is None else ports[source]
+        )
         channels.append(
             Channel(
                 index=index,
@@ -141,22 +145,24 @@ class _Assignment:
         return None
 
 
-def _ports_of_nics(rng: random.Random, ranks: Sequence[PortPlan], keeps_port: bool) -> list[int]:
+def _ports_of_nics(rng: random.Random, ranks: Sequence[PortPlan], rules: ChannelRules) -> list[int]:
     """The source port of each rank: one for each address, since the endpoint there has it.
 
     0 means that it varies from packet to packet.
     """
     by_address: dict[str, int] = {}
     for nic in ranks:
-        by_address.setdefault(str(nic.address), _port(rng) if keeps_port else 0)
+        by_address.setdefault(str(nic.address), _port(rng, rules) if rules.keeps_port else 0)
     return [by_address[str(nic.address)] for nic in ranks]
 
 
-def _draw_port(rng: random.Random, source: PortPlan, to: PortPlan, taken: set[tuple[str, str, int]]) -> int:
+def _draw_port(
+    rng: random.Random, source: PortPlan, to: PortPlan, rules: ChannelRules, taken: set[tuple[str, str, int]]
+) -> int:
     """Draws a source port that no other channel between these addresses has."""
-    least, most = SOURCE_PORTS
+    least, most = rules.source_ports
     for _ in range(most - least):
-        port = _port(rng)
+        port = _port(rng, rules)
         key = (str(source.address), str(to.address), port)
         if key not in taken:
             taken.add(key)
@@ -164,6 +170,6 @@ def _draw_port(rng: random.Random, source: PortPlan, to: PortPlan, taken: set[tu
     raise ScenarioError(f"{source.node}:{source.name} needs more than {most - least} channels to {to.node}:{to.name}")
 
 
-def _port(rng: random.Random) -> int:
-    least, most = SOURCE_PORTS
+def _port(rng: random.Random, rules: ChannelRules) -> int:
+    least, most = rules.source_ports
     return least + draw_below(rng, most - least)

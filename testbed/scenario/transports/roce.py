@@ -18,14 +18,14 @@ from testbed.scenario.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES
 from testbed.scenario.transports.user_space import UserSpaceTransport
 from testbed.transport.congestion.registry import NONE
 from testbed.transport.errors import UsageError
-from testbed.transport.roce.config import LONGEST_TIMEOUT, TIMEOUT_UNIT_NS, RoceConfig
+from testbed.transport.roce.config import LEAST_ENTROPY, LONGEST_TIMEOUT, TIMEOUT_UNIT_NS, RoceConfig
 from testbed.transport.roce.dynamic import DEFAULT_INITIATORS
 from testbed.transport.roce.packets.headers import BTH_BYTES, RETH_BYTES
 from testbed.transport.roce.packets.icrc import ICRC_BYTES
 from testbed.transport.roce.packets.opcodes import UDP_PORT
 from testbed.transport.roce.recovery import DEFAULT_RECOVERY
 from testbed.worker.program import Settings
-from testbed.worker.transports.roce import RoceSettings
+from testbed.worker.transports.roce import MOST_QPS, RoceSettings
 from testbed.workload.oracles.serialisation import Framing
 
 TIMEOUT_RTTS = 32
@@ -66,7 +66,12 @@ class Roce(UserSpaceTransport):
     @property
     def channel_rules(self) -> ChannelRules:
         dynamic = self._is_dynamic
-        return ChannelRules(destination_port=UDP_PORT, one_for_each_pair=dynamic, keeps_port=dynamic)
+        return ChannelRules(
+            destination_port=UDP_PORT,
+            one_for_each_pair=dynamic,
+            keeps_port=dynamic,
+            source_ports=(LEAST_ENTROPY, (1 << 16) - MOST_QPS),  # the ports of stripes follow the channel's
+        )
 
     @property
     def _is_dynamic(self) -> bool:

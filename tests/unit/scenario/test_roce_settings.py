@@ -15,7 +15,7 @@ from testbed.model.scenario import Transport
 from testbed.model.transports import TransportKind
 from testbed.scenario.run.placed_workload import PlacedWorkload
 from testbed.scenario.transports.registry import transport_on
-from testbed.transport.roce.config import RoceConfig
+from testbed.transport.roce.config import LEAST_ENTROPY, RoceConfig
 from testbed.workload.patterns import generate_permutation
 
 K = 1000.0
@@ -65,6 +65,15 @@ def test_by_default_each_channel_has_a_queue_pair_of_its_own() -> None:
     pairs = {(channel.source, channel.destination) for channel in channels}
     assert len(channels) == len(placement.channels.of_step) > len(pairs)
     assert RoceConfig(**told.config).time_scale == K
+
+
+@pytest.mark.parametrize("connections", ["rc", "dct"])
+def test_source_ports_are_those_of_rocev2(connections: str) -> None:
+    """Annex A17 leaves them to the sender; NICs use 49152 and above, which switches are configured to hash."""
+    where = lab()
+    placement, told = settings_of(roce(where, connections=connections, qps=256), where, flows=3)
+    for channel in placement.channels.channels:
+        assert channel.source_port >= LEAST_ENTROPY and channel.source_port + told.qps <= 1 << 16
 
 
 def test_with_dynamic_connections_a_pair_has_one_channel_from_its_nics_port() -> None:
