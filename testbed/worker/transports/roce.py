@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from testbed.agent.pacing import AHEAD_PACKETS
 from testbed.agent.sockets import Marking, SocketConfig
 from testbed.transport.roce.config import RoceConfig
 from testbed.transport.roce.dynamic import DEFAULT_INITIATORS
@@ -74,13 +73,10 @@ def _make_traffic(
     hosting = AgentHosting(program, loop, settings.tick_ns)
 
     def open_rnic(address: str, config: RoceConfig) -> Rnic:
-        # What waits in a paused NIC is beyond the reach of rate limiters: no more than the pacer gives it ahead. Linux
-        # doubles this, and counts about twice the bytes of each packet.
-        room = AHEAD_PACKETS * config.packet_bytes
         return hosting.agent.open_rnic(
             address,
             config,
-            sockets=SocketConfig(marking=settings.marking, raw_buffer_bytes=room, send_buffer_bytes=room),
+            sockets=SocketConfig(marking=settings.marking),
             delay_ns=settings.delays_ns.get(address, 0),
             paced=True,
         )
