@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from testbed.worker import rsocket
+from testbed.worker.streams import rsocket
 from testbed.worker.errors import TrafficError
 from testbed.worker.poll_loop import PollLoop
 
