@@ -41,8 +41,8 @@ PATIENCE_NS = 30 * SECOND_NS
 SERVED_NS = 60 * SECOND_NS
 LINK_RATE_BPS = 100 * 10**9
 """More than either transport reaches, so that neither is held back."""
-MESSAGE_BYTES = 1 << 16
-DEPTH = 128
+MESSAGE_BYTES = 1 << 20
+DEPTH = 8
 """Messages under way: perftest's."""
 PACKET_BYTES = 4096
 WORD_BYTES = 8
