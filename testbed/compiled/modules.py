@@ -46,10 +46,7 @@ INTERPRETED = (
     "testbed/worker/poll_loop.py",
     "testbed/worker/program.py",
     "testbed/worker/program_json.py",
-    "testbed/worker/rsocket.py",
-    "testbed/worker/stream_traffic.py",
-    "testbed/worker/streams.py",
-    "testbed/worker/tcp_info.py",
+    "testbed/worker/streams/",
     "testbed/worker/transport_registry.py",
     "testbed/worker/transports/",
 )

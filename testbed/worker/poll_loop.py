@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from testbed.agent.timer import Timer
-from testbed.worker import rsocket
+from testbed.worker.streams import rsocket
 
 _TIMER_BYTES = 8
 """timerfd_create(2): how often it has fired."""

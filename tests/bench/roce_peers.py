@@ -41,9 +41,9 @@ PATIENCE_NS = 30 * SECOND_NS
 SERVED_NS = 60 * SECOND_NS
 LINK_RATE_BPS = 100 * 10**9
 """More than either transport reaches, so that neither is held back."""
-MESSAGE_BYTES = 1 << 16
-DEPTH = 128
-"""Messages under way: perftest's."""
+MESSAGE_BYTES = 1 << 20
+DEPTH = 8
+"""Messages under way: as many bytes as perftest's 128 of 64 KiB."""
 PACKET_BYTES = 4096
 WORD_BYTES = 8
 WARM_UP = 200

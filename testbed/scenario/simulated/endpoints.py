@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from testbed.scenario.simulated.site import Site
 from testbed.scenario.simulated.transport_registry import simulated_transport
-from testbed.worker.datagram_traffic import DatagramTraffic
+from testbed.worker.datagrams.datagram_traffic import DatagramTraffic
 from testbed.worker.program import Program
 from testbed.worker.traffic import Traffic
 from testbed.worker.worker import Event, ProgramRun

@@ -127,9 +127,11 @@ class _Execution:
         sampler = self._sampler(fabric, observation)
         failure = self._failure() or self._move(fabric, sampler)
         observation.elapsed_s = fabric.network.now / 1e9
-        reports = self._report()
+        # Who has not ended is stopped before the last packets arrive; who has, counts them.
+        stopped = self._report() if self._watch.going else None
         if failure is None and not self._watch.interrupted:
             self._settle(fabric)
+        reports = stopped or self._report()
         run = SimulatedRun(
             measured=put_together(self._placement, reports, self._checked, self._transport.ideals()),
             observation=observation,

@@ -38,7 +38,7 @@ class Site:
 
 
 class SimulatedHosting:
-    """What the endpoints of one program stand on; `testbed.worker.hosting.Hosting` says what the methods do."""
+    """What the endpoints of one program stand on; `worker.datagrams.hosting.Hosting` says what the methods do."""
 
     def __init__(self, site: Site) -> None:
         self.site = site

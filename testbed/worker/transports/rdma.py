@@ -14,8 +14,8 @@ from testbed.worker.curves import MOST_CHANNELS, ChannelState
 from testbed.worker.errors import TrafficError
 from testbed.worker.poll_loop import PollLoop, WatchingLoop
 from testbed.worker.program import Program, Settings
-from testbed.worker.rsocket import RSocket
-from testbed.worker.stream_traffic import StreamTraffic
+from testbed.worker.streams.rsocket import RSocket
+from testbed.worker.streams.stream_traffic import StreamTraffic
 from testbed.worker.traffic import ChannelEnd, Listener
 from testbed.worker.transport_registry import WorkerTransport
 

@@ -10,12 +10,12 @@ from testbed.agent.sockets import Marking, SocketConfig
 from testbed.transport.roce.config import RoceConfig
 from testbed.transport.roce.dynamic import DEFAULT_INITIATORS
 from testbed.transport.roce.rnic import Rnic
+from testbed.worker.datagrams.hosting import AgentHosting
+from testbed.worker.datagrams.roce_traffic import RoceTraffic
 from testbed.worker.errors import ProgramError
-from testbed.worker.hosting import AgentHosting
 from testbed.worker.json_values import LONGEST_DELAY_NS, Json, read_delays, read_object, read_whole
 from testbed.worker.poll_loop import WatchingLoop
 from testbed.worker.program import Program, Settings
-from testbed.worker.roce_traffic import RoceTraffic
 from testbed.worker.traffic import Listener
 from testbed.worker.transport_registry import WorkerTransport
 

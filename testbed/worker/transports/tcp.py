@@ -19,8 +19,8 @@ from testbed.worker.errors import TrafficError
 from testbed.worker.json_values import Json, read_text, read_whole
 from testbed.worker.poll_loop import WatchingLoop
 from testbed.worker.program import Program, Settings
-from testbed.worker.stream_traffic import StreamTraffic
-from testbed.worker.tcp_info import read_tcp_info
+from testbed.worker.streams.stream_traffic import StreamTraffic
+from testbed.worker.streams.tcp_info import read_tcp_info
 from testbed.worker.traffic import ChannelEnd, Listener
 from testbed.worker.transport_registry import WorkerTransport
 

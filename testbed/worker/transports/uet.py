@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, ClassVar
 from testbed.agent.sockets import Marking, SocketConfig
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.fep import Fep
+from testbed.worker.datagrams.hosting import AgentHosting
+from testbed.worker.datagrams.uet_traffic import UetTraffic
 from testbed.worker.errors import ProgramError
-from testbed.worker.hosting import AgentHosting
 from testbed.worker.json_values import LONGEST_DELAY_NS, Json, read_delays, read_object, read_text, read_whole
 from testbed.worker.poll_loop import WatchingLoop
 from testbed.worker.program import Program, Settings
 from testbed.worker.traffic import Listener
 from testbed.worker.transport_registry import WorkerTransport
-from testbed.worker.uet_traffic import UetTraffic
 
 if TYPE_CHECKING:
     from testbed.transport.uet.security.tss import SecureDomain

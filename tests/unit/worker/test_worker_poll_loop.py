@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from testbed.worker import rsocket
 from testbed.worker.errors import TrafficError
 from testbed.worker.poll_loop import PollLoop
+from testbed.worker.streams import rsocket
 
 
 def kernel_poll(events: Mapping[int, int], timeout_ms: int) -> list[tuple[int, int]]:

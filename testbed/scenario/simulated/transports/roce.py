@@ -12,8 +12,8 @@ from testbed.transport.roce.config import RoceConfig
 from testbed.transport.roce.packets.opcodes import UDP_PORT
 from testbed.transport.roce.rnic import Rnic
 from testbed.transport.simulation.fabric.nic import NicHost
+from testbed.worker.datagrams.roce_traffic import RoceTraffic
 from testbed.worker.program import Program, Settings
-from testbed.worker.roce_traffic import RoceTraffic
 from testbed.worker.traffic import Listener, Traffic
 from testbed.worker.transports.roce import RoceSettings
 

@@ -17,10 +17,10 @@ from testbed.transport.simulation.fabric.nic import NicHost
 from testbed.transport.uet.config import UetConfig
 from testbed.transport.uet.fep import Fep
 from testbed.transport.uet.packets.codes import UDP_PORT
+from testbed.worker.datagrams.uet_traffic import UetTraffic
 from testbed.worker.program import Program, Settings
 from testbed.worker.traffic import Listener, Traffic
 from testbed.worker.transports.uet import UetSettings
-from testbed.worker.uet_traffic import UetTraffic
 
 if TYPE_CHECKING:
     from testbed.transport.uet.security.tss import SecureDomain

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from testbed.worker.errors import TrafficError
 from testbed.worker.poll_loop import WatchingLoop
 from testbed.worker.program import Channel, Program, Step
-from testbed.worker.streams import CHUNK_BYTES, ReceivingEnd, SendingEnd, Stream
+from testbed.worker.streams.channel_streams import CHUNK_BYTES, ReceivingEnd, SendingEnd, Stream
 from testbed.worker.traffic import Listener
 
 if TYPE_CHECKING:

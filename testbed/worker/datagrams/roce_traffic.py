@@ -24,11 +24,9 @@ from testbed.transport.roce.rnic import LEAST_QPN, QPN_LIMIT, Rnic
 from testbed.transport.roce.state_size import qp_state_bytes
 from testbed.transport.roce.work import CompletionQueue, ReceiveRequest, RemoteBuffer, WorkRequest
 from testbed.worker.curves import MOST_CHANNELS, ChannelState
-from testbed.worker.datagram_traffic import DatagramTraffic, named
-from testbed.worker.errors import TrafficError
-from testbed.worker.hosting import Hosting
-from testbed.worker.program import Channel, Program, Step
-from testbed.worker.roce_connections import (
+from testbed.worker.datagrams.datagram_traffic import DatagramTraffic, named
+from testbed.worker.datagrams.hosting import Hosting
+from testbed.worker.datagrams.roce_connections import (
     Arrivals,
     DestinationStripe,
     QueuePairArrivals,
@@ -36,6 +34,8 @@ from testbed.worker.roce_connections import (
     Stripe,
     TargetArrivals,
 )
+from testbed.worker.errors import TrafficError
+from testbed.worker.program import Channel, Program, Step
 from testbed.worker.traffic import ChannelEnd, Listener
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from testbed.worker.hosting import Hosting
+from testbed.worker.datagrams.hosting import Hosting
 from testbed.worker.program import Program, Step
 from testbed.worker.traffic import Listener
 from testbed.workload.steps import Combine

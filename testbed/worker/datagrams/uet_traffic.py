@@ -20,9 +20,9 @@ from testbed.transport.uet.packets.codes import RETURN_CODE_MEANINGS, Mode, Retu
 from testbed.transport.uet.semantics.endpoint import Endpoint, TaggedMessage
 from testbed.transport.uet.semantics.operations import Operation
 from testbed.worker.curves import MOST_CHANNELS, ChannelState
-from testbed.worker.datagram_traffic import DatagramTraffic, named
+from testbed.worker.datagrams.datagram_traffic import DatagramTraffic, named
+from testbed.worker.datagrams.hosting import Hosting
 from testbed.worker.errors import TrafficError
-from testbed.worker.hosting import Hosting
 from testbed.worker.program import Channel, Program, Step
 from testbed.worker.traffic import ChannelEnd, Listener
 
