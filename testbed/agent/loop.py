@@ -59,6 +59,9 @@ class DatagramSockets(Protocol):
     @property
     def blocked(self) -> bool: ...
 
+    @property
+    def passes(self) -> bool: ...
+
     def receive(self, fd: int) -> list[Incoming]: ...
 
     def send(self, datagrams: Sequence[Outgoing]) -> None: ...
@@ -326,6 +329,8 @@ class Loop:
             port.more = _pull(port, now)
         elif not sockets.blocked:
             _pull_paced(port, port.pacer, now)
+        elif sockets.passes and endpoint.urgent:
+            _pull_urgent(port, port.pacer, now)
         if sockets.blocked_fd != port.waiting_fd:
             self._stop_waiting(port)
             if sockets.blocked_fd >= 0:
@@ -388,6 +393,14 @@ def _pull(port: _Port, now: int) -> bool:
         if len(datagrams) < PULL:
             return False
     return True
+
+
+def _pull_urgent(port: _Port, pacer: Pacer, now: int) -> None:
+    """Send what is urgent while data waits for its class to be resumed: what is of another class goes past it."""
+    datagrams = port.endpoint.transmit(now, min(PULL, port.endpoint.urgent))
+    if datagrams:
+        pacer.sent(datagrams, now)
+        port.sockets.send(datagrams)
 
 
 def _pull_paced(port: _Port, pacer: Pacer, now: int) -> None:

@@ -40,6 +40,8 @@ MOST_SEGMENTS = 64
 LONGEST_MESSAGE = 0xFFFF - 20 - 8
 RAW_MESSAGES = 64
 """Datagrams that a raw socket is given at a time."""
+MOST_WAITING = 1024
+"""Datagrams that wait for room while others may go past them."""
 RETRY_NS = 100_000
 """After ENOBUFS or ENOMEM, of whose end nothing tells."""
 _SEGMENT_SIZE = struct.Struct("@H")
@@ -149,6 +151,9 @@ class SocketGroup:
     """
 
     __slots__ = (
+        "_aside",
+        "_aside_fd",
+        "_aside_socket",
         "_batch",
         "_config",
         "_gso_segments",
@@ -185,6 +190,8 @@ class SocketGroup:
         self._config = config = config or SocketConfig()
         self._tos = tuple(config.marking.tos(priority) for priority in Priority)
         self._packed_tos = bytes(self._tos)
+        self._aside = tuple(tos >> 2 != self._tos[Priority.DATA] >> 2 for tos in self._tos)
+        """By priority: whether such datagrams are of another class than data, so that a pause of data is not theirs."""
         self._packed_address = parsed.packed
         self.counters = SocketCounters()
         self.blocked_fd = -1
@@ -202,11 +209,13 @@ class SocketGroup:
         self._receiver = options.open_socket(self.address, socket.SOCK_DGRAM, config.interface)
         self._headers: HeaderReceiver | None = None
         self._raw: socket.socket | None = None
+        self._aside_socket: socket.socket | None = None
         self._trimmed: TrimmedReceiver | None = None
         try:
             self._headers = self._prepare_receiver()
             if HAS_MOVER and config.raw and parsed.version == 4:
                 self._raw = self._open_raw()
+                self._aside_socket = self._open_raw() if any(self._aside) else None
             if config.trimmed:
                 self._trimmed = self._open_trimmed()
         except OSError:
@@ -220,6 +229,7 @@ class SocketGroup:
         if not HAS_MOVER:
             self._ring = ReceiveRing(self._receiver.fileno(), ipv6=parsed.version == 6, slots=config.receive_messages)
         self._raw_fd = -1 if self._raw is None else self._raw.fileno()
+        self._aside_fd = -1 if self._aside_socket is None else self._aside_socket.fileno()
         first = self._receiver.fileno() if self._headers is None else self._headers.fileno()
         self.receivers = (first, *((self._trimmed.fileno(),) if self._trimmed else ()))
         """Descriptors to be watched, and to be handed to `receive` when they are readable."""
@@ -349,11 +359,46 @@ class SocketGroup:
     # --- sending --------------------------------------------------------------------------------------
 
     def send(self, datagrams: Sequence[Outgoing]) -> None:
-        """Send in this order. What finds no room stays here, `blocked`, until `flush`."""
+        """Send in this order. What finds no room stays here, `blocked`, until `flush`.
+
+        While data waits, because its class is paused, datagrams of another class go past it, as in a NIC.
+        """
         waiting = self.blocked
         self._queue.extend(datagrams)
         if not waiting:
             self.flush()
+        if self._aside_fd >= 0 and self.blocked:
+            self._send_aside()
+
+    @property
+    def passes(self) -> bool:
+        """Tell whether datagrams may be handed over though data is `blocked`: those of another class go past it."""
+        return self._aside_fd >= 0 and self.waiting < MOST_WAITING
+
+    def _send_aside(self) -> None:
+        """Send what waits and is of another class than data, as far as there is room for it."""
+        aside = [item for item in self._queue[self._head :] if self._aside[item.priority]]
+        if not aside:
+            return
+        sent = 0
+        try:
+            while sent < len(aside):
+                stop = min(sent + RAW_MESSAGES, len(aside))
+                count, size = mover.send(
+                    self._aside_fd, self._packed_address, self._config.port, self._packed_tos, aside, sent, stop
+                )
+                self.counters.send_calls += 1
+                self.counters.sent += count
+                self.counters.sent_bytes += size
+                sent += count
+        except OSError:  # it is full, too, or the other queue will tell what is wrong
+            pass
+        if sent:
+            gone = {id(item) for item in aside[:sent]}
+            self._queue[self._head :] = [item for item in self._queue[self._head :] if id(item) not in gone]
+            if not self.blocked:
+                self.blocked_fd = -1
+                self.retry_at = 0
 
     def flush(self) -> None:
         """Send what waits. To be called when `blocked_fd` is writable, or at `retry_at`."""
@@ -536,6 +581,6 @@ class SocketGroup:
         """Close all sockets; what waits is lost."""
         while self._senders:
             self._close_oldest()
-        for item in (self._receiver, self._headers, self._raw, self._trimmed):
+        for item in (self._receiver, self._headers, self._raw, self._aside_socket, self._trimmed):
             if item is not None:
                 item.close()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from agent_io_fakes import EV, ScriptedSocket, datagram, free_port, own_address
@@ -387,3 +389,36 @@ def test_payloads_are_read_where_they_lie(open_group: Opener) -> None:
     )
     memory[:] = b"b" * 3000
     assert [item.data for item in received(receiver)] == [b"head" + b"a" * 1000] * 3
+
+
+@pytest.mark.skipif(not sockets.HAS_MOVER or os.geteuid() != 0, reason="raw sockets need the mover and root")
+def test_what_is_of_another_class_goes_past_data_that_waits(
+    open_group: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pause of the data's class is not one of CNPs, where they have a class of their own."""
+    marking = Marking(data=26, retransmission=26, control=26, notification=48)
+    sender, receiver = open_group(SocketConfig(marking=marking, gso_segments=1)), open_group(UDP)
+    send, paused = sockets.mover.send, [True]
+
+    def send_unless_paused(fd: int, *rest: Any) -> tuple[int, int]:
+        *_, queue, start, _stop = rest
+        if paused[0] and queue[start].priority is not Priority.NOTIFICATION:
+            raise BlockingIOError
+        return send(fd, *rest)
+
+    monkeypatch.setattr(sockets.mover, "send", send_unless_paused)
+    kinds = [Priority.DATA, Priority.NOTIFICATION, Priority.CONTROL, Priority.DATA]
+    sender.send([datagram(receiver.address, number, priority=kind) for number, kind in enumerate(kinds)])
+    assert (sender.blocked, sender.waiting, sender.passes) == (True, 3, True)
+    sender.send([datagram(receiver.address, 4, priority=Priority.NOTIFICATION)])
+    assert numbers(received(receiver)) == [1, 4]
+    sender.send([datagram(receiver.address, number) for number in range(5, 5 + sockets.MOST_WAITING)])
+    assert not sender.passes
+    paused[0] = False
+    sender.flush()
+    assert numbers(received(receiver))[:3] == [0, 2, 3]
+    assert (sender.blocked, sender.waiting) == (False, 0)
+
+
+def test_without_a_class_of_their_own_notifications_wait_with_data(open_group: Opener) -> None:
+    assert not open_group(SocketConfig(marking=Marking(data=26, retransmission=26, control=26, notification=26))).passes
