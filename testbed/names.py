@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 # Lengths: /run/testbed/<lab>/<node>/<socket> must fit sockaddr_un (108 bytes, unix(7)).
-LAB_NAME = re.compile(r"^[a-z][a-z0-9-]{0,23}$")
+LAB_NAME = re.compile(r"^[a-z][a-z0-9-]{0,27}$")
 NODE_NAME = re.compile(r"^[a-z][a-z0-9-]{0,47}$")
 INTERFACE_NAME = re.compile(r"^[a-z][a-z0-9_.-]{0,14}$")
 
@@ -20,7 +20,7 @@ def check_lab_name(name: str) -> None:
     """Raise `ValueError` unless `name` may name a lab."""
     if not LAB_NAME.match(name):
         raise ValueError(
-            f"{name!r} cannot name a lab: lower-case letters, digits and '-', starting with a letter, at most 24"
+            f"{name!r} cannot name a lab: lower-case letters, digits and '-', starting with a letter, at most 28"
         )
 
 

@@ -120,7 +120,7 @@ class ExpectationSpec(SpecModel):
 class ScenarioSpec(SpecModel):
     """A whole scenario file."""
 
-    name: Annotated[str, Name(check_lab_name, r"^[a-z][a-z0-9-]{0,23}$")] = Field(description="Names the scenario.")
+    name: Annotated[str, Name(check_lab_name, r"^[a-z][a-z0-9-]{0,27}$")] = Field(description="Names the scenario.")
     description: Annotated[str, Text(2000)] = Field(
         default="", description="Says what the scenario shows, for the report."
     )

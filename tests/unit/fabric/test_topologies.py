@@ -18,6 +18,8 @@ SHIPPED = {
     "bench-300": (306, 6, 308, 2 / 75),
     "bottleneck": (3, 1, 2, 1.0),
     "containers": (38, 6, 72, 1 / 8),
+    "dcqcn": (7, 2, 6, 1.0),
+    "dcqcn-victim": (14, 5, 13, 1.0),
     "demo": (16, 8, 32, 1.0),
     "dual-rail-switch": (24, 8, 144, 1.0),
     "dual-switch": (5, 2, 48, 1.0),
