@@ -24,6 +24,8 @@ METRICS = {
     "non-blocking-pod": "tail_fct_ratio",
     "rail-alignment": "busbw_share",
     "ecmp-against-spraying": "aggregate_share",
+    "pfc-victim": "victim_share",
+    "roce-allreduce": "busbw_share",
 }
 """What each of the scenarios is about, by its name."""
 TRIES = 3
