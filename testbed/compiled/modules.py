@@ -27,6 +27,7 @@ INTERPRETED = (
     "testbed/transport/roce/packets/packet.py",
     "testbed/transport/roce/states.py",
     "testbed/transport/uet/atomics.py",
+    "testbed/transport/uet/congestion/controller.py",
     "testbed/transport/uet/packets/codes.py",
     "testbed/scenario/simulated/approximations.py",
     "testbed/scenario/simulated/counters.py",

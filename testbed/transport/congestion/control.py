@@ -1,4 +1,4 @@
-"""What decides how fast one flow may send: the base class of every controller, and of none.
+"""What decides how fast one flow may send: the base class of every controller of every transport, and of none.
 
 A transport tells it what happened, by one call each; it answers with a window, a rate, or both. The base class itself
 reacts to nothing. Times are in ns, sizes in bytes, rates in bit/s; all of the lab, not of the fabric that it models.
@@ -29,17 +29,18 @@ class CongestionControl:
     def on_send(self, now: int, size: int) -> None:
         """A packet was sent, the first time or again."""
 
-    def on_acked(self, now: int, size: int) -> None:
-        """So many bytes were acknowledged."""
+    def on_ack(self, now: int, acked_bytes: int, marked: bool, rtt_ns: int) -> None:
+        """An acknowledgement has come.
 
-    def on_round_trip(self, now: int, rtt_ns: int) -> None:
-        """A round trip was measured."""
+        `acked_bytes` are new; 0: it tells a round trip alone. `marked`: it says that a packet was marked. `rtt_ns` is
+        -1 where it is not valid.
+        """
 
     def on_notification(self, now: int) -> None:
         """The receiver says that a packet of this flow was marked (a CNP)."""
 
-    def on_loss(self, now: int) -> None:
-        """The receiver says that a packet is missing."""
+    def on_loss(self, now: int, size: int) -> None:
+        """A packet of `size` bytes is missing, as the receiver says or the sender infers."""
 
     def on_timeout(self, now: int) -> None:
         """The receiver has been silent for too long."""

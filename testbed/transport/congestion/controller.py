@@ -36,10 +36,16 @@ class FlowSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controller:
-    """One value of `cc`: its name, a line about it, and what makes the state of a new flow."""
+    """One value of `cc`, of whatever transport: its name, and a line about it. What makes it is each transport's."""
 
     name: str
     description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowController(Controller):
+    """A controller that needs to know of a flow what `FlowSettings` has."""
+
     make: Callable[[FlowSettings], CongestionControl]
     """Raises `UsageError` for parameters that it does not have, or that cannot work."""
     parameter_sets: tuple[str, ...] = ()

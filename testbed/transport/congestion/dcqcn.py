@@ -21,7 +21,7 @@ from typing import Final
 
 from testbed.transport.congestion.control import CongestionControl
 from testbed.transport.congestion.controller import (
-    Controller,
+    FlowController,
     FlowSettings,
     chosen_parameters,
     parameters_of,
@@ -308,7 +308,7 @@ def _make(settings: FlowSettings) -> Dcqcn:
     return Dcqcn(chosen_parameters(PARAMETER_SETS, settings, "dcqcn"), settings)
 
 
-CONTROLLER: Final = Controller(
+CONTROLLER: Final = FlowController(
     name="dcqcn",
     description="a rate that congestion notifications cut, and that time and bytes raise again",
     make=_make,

@@ -11,15 +11,15 @@ from typing import Final
 
 from testbed.transport.congestion import dcqcn, swift, timely
 from testbed.transport.congestion.control import CongestionControl
-from testbed.transport.congestion.controller import Controller, FlowSettings
+from testbed.transport.congestion.controller import FlowController, FlowSettings
 from testbed.transport.errors import UsageError
 
-NONE: Final = Controller(
+NONE: Final = FlowController(
     name="none",
     description="the rate of the NIC, whatever happens",
     make=lambda settings: CongestionControl(float(settings.link_rate_bps)),
 )
-CONTROLLERS: Final[Mapping[str, Controller]] = MappingProxyType(
+CONTROLLERS: Final[Mapping[str, FlowController]] = MappingProxyType(
     {one.name: one for one in (dcqcn.CONTROLLER, timely.CONTROLLER, swift.CONTROLLER, NONE)}
 )
 """In the order in which they are listed."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from testbed.transport.congestion.controller import Controller, FlowSettings, Number
+from testbed.transport.congestion.controller import FlowController, FlowSettings, Number
 from testbed.transport.congestion.registry import CONTROLLERS
 
 NIC_BPS = 25e9
@@ -49,7 +49,7 @@ def scaled_parameters(settings: FlowSettings) -> Iterator[ScaledParameter]:
 
 
 def _scaled(
-    controller: Controller, parameters: str, name: str, value: Number, settings: FlowSettings
+    controller: FlowController, parameters: str, name: str, value: Number, settings: FlowSettings
 ) -> ScaledParameter | None:
     scale = settings.time_scale
     if name.endswith("_us"):

@@ -15,7 +15,7 @@ from typing import Final
 
 from testbed.transport.congestion.control import CongestionControl
 from testbed.transport.congestion.controller import (
-    Controller,
+    FlowController,
     FlowSettings,
     chosen_parameters,
     parameters_of,
@@ -101,22 +101,19 @@ class Swift(CongestionControl):
         parameters = self._parameters
         return self._base_ns * (parameters.target_rtts + max(0.0, min(scaled, parameters.range_rtts)))
 
-    def on_acked(self, now: int, size: int) -> None:
-        """Grow while the latest round trip is below its target."""
-        if self._rtt_ns >= self.target_ns:
-            return
-        packets = size / self._mtu
-        self.window += self._parameters.increase * packets / max(self.window, 1.0)
-        self._apply()
+    def on_ack(self, now: int, acked_bytes: int, marked: bool, rtt_ns: int) -> None:
+        """Shrink where a round trip is above its target, once in a round trip, and grow while the latest is below."""
+        if rtt_ns >= 0:
+            self._rtt_ns = rtt_ns
+            target = self.target_ns
+            if rtt_ns > target:
+                self._cut(now, 1 - self._parameters.decrease * (rtt_ns - target) / rtt_ns)
+        if acked_bytes and self._rtt_ns < self.target_ns:
+            packets = acked_bytes / self._mtu
+            self.window += self._parameters.increase * packets / max(self.window, 1.0)
+            self._apply()
 
-    def on_round_trip(self, now: int, rtt_ns: int) -> None:
-        """Shrink where a round trip is above its target, once in a round trip."""
-        self._rtt_ns = rtt_ns
-        target = self.target_ns
-        if rtt_ns > target:
-            self._cut(now, 1 - self._parameters.decrease * (rtt_ns - target) / rtt_ns)
-
-    def on_loss(self, now: int) -> None:
+    def on_loss(self, now: int, size: int) -> None:
         """A packet is missing."""
         self._cut(now, 0.0)
 
@@ -145,7 +142,7 @@ def _make(settings: FlowSettings) -> Swift:
     return Swift(chosen_parameters(PARAMETER_SETS, settings, "swift"), settings)
 
 
-CONTROLLER: Final = Controller(
+CONTROLLER: Final = FlowController(
     name="swift",
     description="a window that keeps the round trip time at a target",
     make=_make,

@@ -14,7 +14,7 @@ from typing import Final
 
 from testbed.transport.congestion.control import CongestionControl
 from testbed.transport.congestion.controller import (
-    Controller,
+    FlowController,
     FlowSettings,
     chosen_parameters,
     parameters_of,
@@ -87,8 +87,10 @@ class Timely(CongestionControl):
         self._rises: int = 0
         """Increases in a row."""
 
-    def on_round_trip(self, now: int, rtt_ns: int) -> None:
+    def on_ack(self, now: int, acked_bytes: int, marked: bool, rtt_ns: int) -> None:
         """Change the rate by a round trip."""
+        if rtt_ns < 0:
+            return
         parameters = self._parameters
         before, self._rtt_ns = self._rtt_ns, rtt_ns
         if not before:
@@ -121,7 +123,7 @@ def _make(settings: FlowSettings) -> Timely:
     return Timely(chosen_parameters(PARAMETER_SETS, settings, "timely"), settings)
 
 
-CONTROLLER: Final = Controller(
+CONTROLLER: Final = FlowController(
     name="timely",
     description="a rate that follows the gradient of the round trip time",
     make=_make,

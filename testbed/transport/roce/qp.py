@@ -428,16 +428,16 @@ class QueuePair:
 
     def on_acked(self, size: int, now: int) -> None:
         self.unacked_bytes = max(0, self.unacked_bytes - size)
-        self.control.on_acked(now, size)
+        self.control.on_ack(now, size, False, -1)
 
     def on_round_trip(self, rtt_ns: int, now: int) -> None:
         self.latest_rtt_ns = rtt_ns
         if rtt_ns < self.least_rtt_ns or not self.least_rtt_ns:
             self.least_rtt_ns = rtt_ns
-        self.control.on_round_trip(now, rtt_ns)
+        self.control.on_ack(now, 0, False, rtt_ns)
 
     def on_loss(self, now: int) -> None:
-        self.control.on_loss(now)
+        self.control.on_loss(now, self.mtu + _HEADER_BYTES)
 
     def on_timeout(self, now: int) -> None:
         self.control.on_timeout(now)

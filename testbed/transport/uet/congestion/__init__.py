@@ -1,7 +1,7 @@
 """Congestion control of UET sources and destinations: NSCC, RCCC, the context that joins them, and the registry."""
 
 from testbed.transport.uet.congestion.context import CcState, CongestionContext
-from testbed.transport.uet.congestion.controller import Controller
+from testbed.transport.uet.congestion.controller import ContextController
 from testbed.transport.uet.congestion.nscc import Nscc, NsccConfig
 from testbed.transport.uet.congestion.rccc import CreditScheduler, CreditSource
 from testbed.transport.uet.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER, make_context
@@ -12,7 +12,7 @@ __all__ = [
     "DEFAULT_CONTROLLER",
     "CcState",
     "CongestionContext",
-    "Controller",
+    "ContextController",
     "CreditScheduler",
     "CreditSource",
     "Nscc",

@@ -91,7 +91,7 @@ class CongestionContext:
     def cwnd_bytes(self) -> float:
         """The window; with credit alone, what is in flight and what credit would let follow."""
         if self.window is not None:
-            return self.window.cwnd
+            return self.window.window_bytes
         if self.credit is not None:
             return float(self._inflight + max(self.credit.credit, 0))
         return 0.0
@@ -142,7 +142,7 @@ class CongestionContext:
         self.sends += 1
         self._inflight += size
         if self.window is not None:
-            self.window.on_send(size)
+            self.window.on_send(now, size)
         if self.credit is not None:
             self.credit.on_send(size)
 
@@ -184,7 +184,7 @@ class CongestionContext:
         """A packet of `size` bytes is taken for lost."""
         self._inflight -= size
         if self.window is not None:
-            self.window.on_inferred_loss(now, size)
+            self.window.on_loss(now, size)
 
     def on_discarded(self, size: int) -> None:
         """The peer has thrown away a packet of `size` bytes that is no sign of congestion (out of order on ROD)."""
@@ -226,7 +226,7 @@ class CongestionContext:
         if self.credit is None:
             return 0
         return self.credit.credit_target(
-            self._backlog, self._retransmit, None if self.window is None else self.window.cwnd
+            self._backlog, self._retransmit, None if self.window is None else self.window.window_bytes
         )
 
     def next_credit_request_time(self) -> int | None:

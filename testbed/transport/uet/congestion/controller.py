@@ -1,4 +1,4 @@
-"""What a congestion controller declares of itself, so that everything else takes its name from the registry."""
+"""What a congestion controller of UET declares of itself, so that everything else takes its name from the registry."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from testbed.transport.congestion.controller import Controller
 from testbed.transport.uet.congestion.context import CongestionContext
 
 if TYPE_CHECKING:
@@ -14,11 +15,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Controller:
-    """One value of `cc`: its name, a line about it, and what makes the context of a source in its initial state."""
+class ContextController(Controller):
+    """A controller of UET: it has the context of a source, with a window, credit or both."""
 
-    name: str
-    description: str
     make: Callable[[NsccConfig, int], CongestionContext]
     """Takes the parameters of the endpoint and the time (ns)."""
     grants_credit: bool = False

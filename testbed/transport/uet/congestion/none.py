@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from testbed.transport.uet.congestion.controller import Controller, with_window
+from testbed.transport.uet.congestion.controller import ContextController, with_window
 from testbed.transport.uet.congestion.window import Window
 
-CONTROLLER: Final[Controller] = Controller(
+CONTROLLER: Final[ContextController] = ContextController(
     name="none",
     description="a window of 1.5 bandwidth-delay products that nothing moves",
     make=with_window(lambda config, now: Window(config.max_wnd_bytes, config.mtu_bytes)),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from testbed.transport.errors import UsageError
-from testbed.transport.uet.congestion.controller import Controller, with_window
+from testbed.transport.uet.congestion.controller import ContextController, with_window
 from testbed.transport.uet.congestion.window import Window
 from testbed.transport.uet.packets.codes import NackCode
 
@@ -150,8 +150,8 @@ class NsccConfig:
 class Nscc(Window):
     """State of one source (table 3-77) and its reactions. Times in ns, sizes in bytes.
 
-    `cwnd` stays within one packet and `max_wnd`; the specification applies the upper bound where it increases the
-    window, this also where `max_wnd` shrinks with the base RTT, as the simulator does.
+    `window_bytes` stays within one packet and `max_wnd`; the specification applies the upper bound where it increases
+    the window, this also where `max_wnd` shrinks with the base RTT, as the simulator does.
     """
 
     __slots__ = (
@@ -212,25 +212,25 @@ class Nscc(Window):
 
     def ack_request(self) -> bool:
         """Tell whether the packet just counted as sent must ask for an ACK (AR): none may be due in time."""
-        return self.cwnd - self.inflight < self._mtu or self.cwnd < self.config.ack_gen_trigger_bytes
+        return self.window_bytes - self.inflight < self._mtu or self.window_bytes < self.config.ack_gen_trigger_bytes
 
     def on_ack(
-        self, now: int, newly_received_bytes: int, marked: bool, rtt_ns: int, pend: int = 0, restore: bool = False
+        self, now: int, acked_bytes: int, marked: bool, rtt_ns: int, pend: int = 0, restore: bool = False
     ) -> None:
         """An ACK arrived.
 
-        `newly_received_bytes` is how far Rcvd_Bytes has moved, `marked` its M bit, `pend` and `restore` Rcv_Cwnd_Pend
+        `acked_bytes` is how far Rcvd_Bytes has moved, `marked` its M bit, `pend` and `restore` Rcv_Cwnd_Pend
         (0 to 127) and Restore_Cwnd. `rtt_ns` = arrival - (transmission + Service_Time), valid if the packet was sent
         once and the ACK is not of a retransmission, or was retransmitted once and the ACK is of that; else -1. Then
         only the counters and the receiver's penalty act, as the specification has it (the simulator goes on with its
         average delay).
         """
-        self.inflight -= newly_received_bytes
-        self._bytes_ignored += newly_received_bytes
-        self._received_bytes += newly_received_bytes
-        self._achieved_bytes += newly_received_bytes
+        self.inflight -= acked_bytes
+        self._bytes_ignored += acked_bytes
+        self._received_bytes += acked_bytes
+        self._achieved_bytes += acked_bytes
         if pend or restore:
-            self._apply_cwnd_penalty(pend, newly_received_bytes)
+            self._apply_cwnd_penalty(pend, acked_bytes)
         if rtt_ns <= 0:
             return
         if rtt_ns < self.base_rtt:
@@ -246,11 +246,11 @@ class Nscc(Window):
                 self._multiplicative_decrease(now)
         elif pend == 0:
             if delay >= target:
-                self._inc_bytes += self._fi * newly_received_bytes
+                self._inc_bytes += self._fi * acked_bytes
             else:
-                self._fast_increase(newly_received_bytes, delay)
+                self._fast_increase(acked_bytes, delay)
                 if not self._increase:
-                    self._inc_bytes += self._alpha * newly_received_bytes * (target - delay)
+                    self._inc_bytes += self._alpha * acked_bytes * (target - delay)
         if now - self._last_adjust_time >= self._adjust_period or self._received_bytes > self._adjust_bytes:
             self._fulfill_adjustment(now)
 
@@ -271,7 +271,7 @@ class Nscc(Window):
                 if not self._quick_adapt(now, True, True, 0):
                     self._shrink(size)
 
-    def on_inferred_loss(self, now: int, size: int) -> None:
+    def on_loss(self, now: int, size: int) -> None:
         """A packet of `size` bytes is taken for lost without a word of the receiver. `now` is not used by NSCC."""
         self._shrink(size)
         self._bytes_ignored += size
@@ -283,7 +283,7 @@ class Nscc(Window):
             self._update_base_rtt(rtt_ns)
 
     def _shrink(self, size: int) -> None:
-        self.cwnd = max(self.cwnd - size, float(self._mtu))
+        self.window_bytes = max(self.window_bytes - size, float(self._mtu))
 
     def _update_base_rtt(self, rtt_ns: int) -> None:
         """A shorter round trip than all before: the window's bound follows it, down to a share of the configured one.
@@ -296,13 +296,13 @@ class Nscc(Window):
             return
         self.base_rtt = rtt_ns
         self.max_wnd = max(config.max_wnd_bdps * config.link_rate_bps * rtt_ns / 8e9, float(self._mtu))
-        self.cwnd = min(self.cwnd, self.max_wnd)
+        self.window_bytes = min(self.window_bytes, self.max_wnd)
 
-    def _fast_increase(self, newly_received_bytes: int, delay: int) -> None:
+    def _fast_increase(self, acked_bytes: int, delay: int) -> None:
         if delay < self._zero_delay:
-            self._fi_count += newly_received_bytes
-            if self._increase or self._fi_count > self.cwnd:
-                self.cwnd = min(self.cwnd + newly_received_bytes * self._fi_scale, self.max_wnd)
+            self._fi_count += acked_bytes
+            if self._increase or self._fi_count > self.window_bytes:
+                self.window_bytes = min(self.window_bytes + acked_bytes * self._fi_scale, self.max_wnd)
                 self._increase = True
                 return
         else:
@@ -315,15 +315,15 @@ class Nscc(Window):
         average = self.avg_delay
         if average > self._target and now - self._last_dec_time > self.base_rtt:
             factor = 1.0 - self.config.gamma * (average - self._target) / average
-            self.cwnd = max(self.cwnd * max(factor, self.config.max_md_jump), float(self._mtu))
+            self.window_bytes = max(self.window_bytes * max(factor, self.config.max_md_jump), float(self._mtu))
             self._last_dec_time = now
 
     def _fulfill_adjustment(self, now: int) -> None:
-        cwnd = self.cwnd + self._inc_bytes / self.cwnd
+        cwnd = self.window_bytes + self._inc_bytes / self.window_bytes
         if now - self._last_adjust_time >= self._adjust_period:
             self._last_adjust_time = now
             cwnd += self._eta
-        self.cwnd = min(cwnd, self.max_wnd)
+        self.window_bytes = min(cwnd, self.max_wnd)
         self._inc_bytes = 0.0
         self._received_bytes = 0
 
@@ -340,7 +340,7 @@ class Nscc(Window):
                 and (self._trigger_qa or is_loss or delay > self._qa_threshold)
                 and self._achieved_bytes < self.max_wnd / (1 << self.config.qa_gate)
             ):
-                self.cwnd = float(max(self._achieved_bytes, self._mtu))
+                self.window_bytes = float(max(self._achieved_bytes, self._mtu))
                 self._bytes_to_ignore = self.inflight
                 self._bytes_ignored = 0
                 self._trigger_qa = False
@@ -352,19 +352,19 @@ class Nscc(Window):
             self._received_bytes = 0
         return done
 
-    def _apply_cwnd_penalty(self, pend: int, newly_received_bytes: int) -> None:
+    def _apply_cwnd_penalty(self, pend: int, acked_bytes: int) -> None:
         """The receiver asks for less (`pend`), or gives back what it took."""
         if pend:
             if self._saved_cwnd == 0:
-                self._saved_cwnd = self.cwnd
-            decrease = (pend * newly_received_bytes) >> PEND_SHIFT
-            self.cwnd = max(min(self.cwnd, float(self.inflight)) - decrease, float(self._mtu))
+                self._saved_cwnd = self.window_bytes
+            decrease = (pend * acked_bytes) >> PEND_SHIFT
+            self.window_bytes = max(min(self.window_bytes, float(self.inflight)) - decrease, float(self._mtu))
         elif self._saved_cwnd > 0:
-            self.cwnd = min(self._saved_cwnd, self.max_wnd)
+            self.window_bytes = min(self._saved_cwnd, self.max_wnd)
             self._saved_cwnd = 0.0
 
 
-CONTROLLER: Final[Controller] = Controller(
+CONTROLLER: Final[ContextController] = ContextController(
     name="nscc",
     description="network-signalled: the source moves a window by queueing delay and ECN marks",
     make=with_window(Nscc),

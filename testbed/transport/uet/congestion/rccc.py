@@ -15,7 +15,7 @@ from typing import Final
 
 from testbed.transport.datagram import Incoming
 from testbed.transport.uet.congestion.context import CongestionContext
-from testbed.transport.uet.congestion.controller import Controller
+from testbed.transport.uet.congestion.controller import ContextController
 from testbed.transport.uet.congestion.grant_share import GrantShare
 from testbed.transport.uet.congestion.nscc import Nscc, NsccConfig
 
@@ -336,13 +336,13 @@ def _credit(config: NsccConfig, now: int) -> CreditSource:
     return CreditSource(int(config.max_wnd_bytes), config.mtu_bytes, config.base_rtt_ns, now)
 
 
-CONTROLLER: Final[Controller] = Controller(
+CONTROLLER: Final[ContextController] = ContextController(
     name="rccc",
     description="receiver-credited: the destination grants credit at its link's rate",
     make=lambda config, now: CongestionContext(None, _credit(config, now)),
     grants_credit=True,
 )
-WITH_NSCC: Final[Controller] = Controller(
+WITH_NSCC: Final[ContextController] = ContextController(
     name="both",
     description="nscc and rccc: a source sends what both permit",
     make=lambda config, now: CongestionContext(Nscc(config, now), _credit(config, now)),

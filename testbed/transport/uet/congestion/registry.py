@@ -11,9 +11,9 @@ from typing import Final
 
 from testbed.transport.uet.congestion import none, nscc, rccc
 from testbed.transport.uet.congestion.context import CongestionContext
-from testbed.transport.uet.congestion.controller import Controller
+from testbed.transport.uet.congestion.controller import ContextController
 
-CONTROLLERS: Final[Mapping[str, Controller]] = MappingProxyType(
+CONTROLLERS: Final[Mapping[str, ContextController]] = MappingProxyType(
     {
         one.name: one
         for one in (

@@ -68,7 +68,7 @@ def test_what_both_permit_may_be_sent() -> None:
     context = make_context("both", CONFIG, now=0)
     assert context.window is not None
     assert context.credit is not None
-    context.window.cwnd = 1500
+    context.window.window_bytes = 1500
     context.on_send(0, 1000)
     assert context.credit.can_send()
     assert not context.can_send()  # the window is full
@@ -76,7 +76,7 @@ def test_what_both_permit_may_be_sent() -> None:
     context.on_ack(10, 1000, False, -1)
     assert context.can_send()
     context.on_send(20, 1024)
-    context.window.cwnd = 100_000
+    context.window.window_bytes = 100_000
     assert not context.can_send()  # the credit is spent
 
 
@@ -139,7 +139,7 @@ def test_the_credit_target_follows_the_demand() -> None:
     context.on_ack(0, 0, False, -1)
     context.on_demand(10_000, 240, unacked=False)
     assert context.credit_target() == 40
-    context.window.cwnd = 4120
+    context.window.window_bytes = 4120
     assert context.credit_target() == 20
     assert make_context("nscc", CONFIG, now=0).credit_target() == 0
 
@@ -182,7 +182,7 @@ def test_without_congestion_control_nothing_moves_the_window() -> None:
 def test_the_states_of_a_transfer() -> None:
     context = make_context("nscc", CONFIG, now=0)
     assert context.window is not None
-    context.window.cwnd = 1000
+    context.window.window_bytes = 1000
     context.on_demand(2000, 0, unacked=False)
     assert state_of(context) is CcState.READY
     context.on_send(0, 1000)

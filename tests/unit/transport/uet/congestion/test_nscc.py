@@ -26,7 +26,7 @@ NO_RTT = -1
 
 def source(config: NsccConfig = TRIMMING, cwnd: float = 100_000, inflight: int = 100_000) -> Nscc:
     nscc = Nscc(config, now=0)
-    nscc.cwnd = cwnd
+    nscc.window_bytes = cwnd
     nscc.inflight = inflight
     return nscc
 
@@ -89,27 +89,33 @@ def test_impossible_parameters_are_refused(change: dict[str, float]) -> None:
 
 def test_the_window_is_one_packet_at_least() -> None:
     nscc = Nscc(replace(TRIMMING, link_rate_bps=1_000_000), now=0)
-    assert nscc.cwnd == nscc.max_wnd == 1000
+    assert nscc.window_bytes == nscc.max_wnd == 1000
     assert nscc.can_send()
 
 
 def test_a_source_begins_with_max_wnd() -> None:
     nscc = Nscc(TRIMMING, now=77)
-    assert (nscc.cwnd, nscc.max_wnd, nscc.inflight, nscc.base_rtt, nscc.avg_delay) == (225_000, 225_000, 0, 12_000, 0)
+    assert (nscc.window_bytes, nscc.max_wnd, nscc.inflight, nscc.base_rtt, nscc.avg_delay) == (
+        225_000,
+        225_000,
+        0,
+        12_000,
+        0,
+    )
 
 
 def test_it_may_send_while_a_whole_packet_fits() -> None:
     nscc = source(cwnd=3000, inflight=0)
-    nscc.on_send(1000)
-    nscc.on_send(1000)
+    nscc.on_send(0, 1000)
+    nscc.on_send(0, 1000)
     assert nscc.can_send()
-    nscc.on_send(1)
+    nscc.on_send(0, 1)
     assert not nscc.can_send()
 
 
 def test_inflight_may_fall_below_zero() -> None:
     nscc = source(cwnd=1000, inflight=0)
-    nscc.on_send(1000)
+    nscc.on_send(0, 1000)
     nscc.on_ack(10, 1024, False, NO_RTT)
     assert nscc.inflight == -24
     assert nscc.can_send()
@@ -118,7 +124,7 @@ def test_inflight_may_fall_below_zero() -> None:
 def test_an_ack_without_a_valid_rtt_only_counts() -> None:
     nscc = source()
     nscc.on_ack(50_000, 4000, False, NO_RTT)
-    assert (nscc.cwnd, nscc.inflight, nscc.avg_delay, nscc.base_rtt) == (100_000, 96_000, 0, 12_000)
+    assert (nscc.window_bytes, nscc.inflight, nscc.avg_delay, nscc.base_rtt) == (100_000, 96_000, 0, 12_000)
 
 
 def test_a_shorter_rtt_becomes_the_base_and_shrinks_max_wnd() -> None:
@@ -126,34 +132,34 @@ def test_a_shorter_rtt_becomes_the_base_and_shrinks_max_wnd() -> None:
     ack(nscc, 10, -2000)
     assert nscc.base_rtt == 10_000
     assert nscc.max_wnd == 187_500
-    assert nscc.cwnd == 187_500
+    assert nscc.window_bytes == 187_500
 
 
 def test_fair_increase_waits_for_eight_packets() -> None:
     nscc = source()
     for _ in range(8):
         ack(nscc, 100, 9000)
-    assert nscc.cwnd == 100_000
+    assert nscc.window_bytes == 100_000
     ack(nscc, 100, 9000)
     # 9 * 1000 bytes * 5000 / 100,000; no eta within the period.
-    assert nscc.cwnd == pytest.approx(100_450)
+    assert nscc.window_bytes == pytest.approx(100_450)
 
 
 def test_proportional_increase_at_the_end_of_a_period_with_eta() -> None:
     nscc = source()
     ack(nscc, 11_999, 3000)
-    assert nscc.cwnd == 100_000
+    assert nscc.window_bytes == 100_000
     ack(nscc, 12_000, 3000)
     # 2 * 1000 * (9000 - 3000) / 3 / 100,000 = 40, and eta.
-    assert nscc.cwnd == pytest.approx(100_190)
+    assert nscc.window_bytes == pytest.approx(100_190)
     ack(nscc, 12_001, 3000)
-    assert nscc.cwnd == pytest.approx(100_190)
+    assert nscc.window_bytes == pytest.approx(100_190)
 
 
 def test_the_increase_stops_at_max_wnd() -> None:
     nscc = source(cwnd=224_990)
     ack(nscc, 12_000, 9000)
-    assert nscc.cwnd == 225_000
+    assert nscc.window_bytes == 225_000
 
 
 def test_fast_increase_after_a_window_without_delay() -> None:
@@ -161,45 +167,45 @@ def test_fast_increase_after_a_window_without_delay() -> None:
     for _ in range(9):
         ack(nscc, 100, 0)
     # As yet proportional: 9 * 1000 * 9000 / 3 / 10,000.
-    assert nscc.cwnd == pytest.approx(12_700)
+    assert nscc.window_bytes == pytest.approx(12_700)
     for _ in range(3):
         ack(nscc, 100, 0)
-    assert nscc.cwnd == pytest.approx(12_700)
+    assert nscc.window_bytes == pytest.approx(12_700)
     ack(nscc, 100, 0)  # 13,000 bytes exceed the window
-    assert nscc.cwnd == pytest.approx(12_950)
+    assert nscc.window_bytes == pytest.approx(12_950)
     ack(nscc, 100, 999)
-    assert nscc.cwnd == pytest.approx(13_200)
+    assert nscc.window_bytes == pytest.approx(13_200)
     for _ in range(4):
         ack(nscc, 100, 0)
     # To 14,200; then what the three proportional ones had earned: 3 * 1000 * 9000 / 3 / 14,200.
-    assert nscc.cwnd == pytest.approx(14_200 + 9_000_000 / 14_200)
+    assert nscc.window_bytes == pytest.approx(14_200 + 9_000_000 / 14_200)
 
 
 def test_delay_ends_fast_increase() -> None:
     nscc = source(cwnd=5000)
     for _ in range(6):
         ack(nscc, 100, 0)
-    assert nscc.cwnd == pytest.approx(5250)
+    assert nscc.window_bytes == pytest.approx(5250)
     ack(nscc, 100, 1000)
     ack(nscc, 100, 0)
-    assert nscc.cwnd == pytest.approx(5250)
+    assert nscc.window_bytes == pytest.approx(5250)
 
 
 def test_a_decrease_ends_fast_increase() -> None:
     nscc = source(cwnd=5000)
     for _ in range(6):
         ack(nscc, 100, 0)
-    assert nscc.cwnd == pytest.approx(5250)
+    assert nscc.window_bytes == pytest.approx(5250)
     ack(nscc, 100, 9000, marked=True)
     ack(nscc, 100, 0)
-    assert nscc.cwnd == pytest.approx(5250)
+    assert nscc.window_bytes == pytest.approx(5250)
 
 
 def test_fast_increase_stops_at_max_wnd() -> None:
     nscc = source(cwnd=224_900)
     for _ in range(2):
         nscc.on_ack(100, 224_900, False, 12_000)
-    assert nscc.cwnd == 225_000
+    assert nscc.window_bytes == 225_000
 
 
 def test_a_mark_above_the_target_decreases_by_the_average_delay() -> None:
@@ -207,7 +213,7 @@ def test_a_mark_above_the_target_decreases_by_the_average_delay() -> None:
     nscc.avg_delay = 20_000
     ack(nscc, 12_001, 20_000, marked=True)
     # 1 - 0.8 * (20 - 9) / 20 = 0.56; eta is due at the same time.
-    assert nscc.cwnd == pytest.approx(56_150)
+    assert nscc.window_bytes == pytest.approx(56_150)
 
 
 def test_a_marked_delay_at_the_target_is_above_it() -> None:
@@ -215,7 +221,7 @@ def test_a_marked_delay_at_the_target_is_above_it() -> None:
     nscc.avg_delay = 9000 / 0.5
     ack(nscc, 12_001, 9000, marked=True)
     # The average moves to 0.9875 * 18,000 + 0.0125 * 9000 = 17,887.5.
-    assert nscc.cwnd == pytest.approx(100_000 * (1 - 0.8 * 8887.5 / 17_887.5) + 150)
+    assert nscc.window_bytes == pytest.approx(100_000 * (1 - 0.8 * 8887.5 / 17_887.5) + 150)
 
 
 def test_an_rtt_below_the_floor_of_the_base_is_no_negative_delay() -> None:
@@ -229,31 +235,31 @@ def test_one_decrease_in_a_base_rtt() -> None:
     nscc = source()
     nscc.avg_delay = 20_000
     ack(nscc, 12_000, 20_000, marked=True)
-    assert nscc.cwnd == pytest.approx(100_150)
+    assert nscc.window_bytes == pytest.approx(100_150)
     ack(nscc, 12_001, 20_000, marked=True)
     ack(nscc, 23_999, 20_000, marked=True)
-    assert nscc.cwnd == pytest.approx(100_150 * 0.56)
+    assert nscc.window_bytes == pytest.approx(100_150 * 0.56)
 
 
 def test_no_decrease_goes_below_half() -> None:
     nscc = source()
     nscc.avg_delay = 1_000_000
     ack(nscc, 12_001, 1_000_000, marked=True)
-    assert nscc.cwnd == pytest.approx(50_150)
+    assert nscc.window_bytes == pytest.approx(50_150)
 
 
 def test_no_decrease_goes_below_one_packet() -> None:
     nscc = source(cwnd=1200)
     nscc.avg_delay = 20_000
     ack(nscc, 12_001, 20_000, marked=True)
-    assert nscc.cwnd == pytest.approx(1150)
+    assert nscc.window_bytes == pytest.approx(1150)
 
 
 def test_no_decrease_while_the_average_is_below_the_target() -> None:
     nscc = source()
     ack(nscc, 12_001, 20_000, marked=True)
     assert nscc.avg_delay == pytest.approx(250)
-    assert nscc.cwnd == pytest.approx(100_150)
+    assert nscc.window_bytes == pytest.approx(100_150)
 
 
 def test_a_mark_below_the_target_changes_nothing() -> None:
@@ -261,7 +267,7 @@ def test_a_mark_below_the_target_changes_nothing() -> None:
     nscc.avg_delay = 20_000
     for _ in range(9):
         ack(nscc, 100, 8999, marked=True)
-    assert nscc.cwnd == 100_000
+    assert nscc.window_bytes == 100_000
 
 
 def test_an_unmarked_sample_above_the_target_counts_a_quarter_rtt() -> None:
@@ -276,84 +282,84 @@ def test_quick_adapt_falls_to_what_was_achieved_and_then_ignores_marks() -> None
     nscc = source(DROPPING, inflight=20_000)
     ack(nscc, 1000, 50_000, marked=True)  # opens a period of base RTT + target
     ack(nscc, 24_999, 50_000, marked=True, size=3000)
-    assert nscc.cwnd == 100_150
+    assert nscc.window_bytes == 100_150
     ack(nscc, 25_000, 50_000, marked=True, size=2000)
-    assert nscc.cwnd == 5000
+    assert nscc.window_bytes == 5000
     assert nscc.inflight == 14_000
     nscc.avg_delay = 50_000
     for _ in range(13):
         ack(nscc, 40_000, 50_000, marked=True)
-        assert nscc.cwnd == 5000
+        assert nscc.window_bytes == 5000
     # All that was in flight has been heard of: 1 - 0.8 * 38 / 50 = 0.392, so half, and eta.
     ack(nscc, 40_000, 50_000, marked=True)
-    assert nscc.cwnd == pytest.approx(2650)
+    assert nscc.window_bytes == pytest.approx(2650)
 
 
 def test_unmarked_acks_act_while_marks_are_ignored() -> None:
     nscc = source(DROPPING, inflight=100_000)
     ack(nscc, 1000, 50_000, marked=True)
     ack(nscc, 25_000, 50_000, marked=True, size=5000)
-    assert nscc.cwnd == 5000
+    assert nscc.window_bytes == 5000
     ack(nscc, 25_001, 12_000, size=500)
     # 500 * 5000 / 5000, and eta.
-    assert nscc.cwnd == pytest.approx(5650)
+    assert nscc.window_bytes == pytest.approx(5650)
 
 
 def test_quick_adapt_acts_once_for_one_reason() -> None:
     nscc = source(inflight=0)
     nscc.on_nack(1000, NackCode.TRIMMED, 1000, NO_RTT, rccc_enabled=False)
     ack(nscc, 22_000, 0, size=6000)
-    assert nscc.cwnd == 6000
+    assert nscc.window_bytes == 6000
     ack(nscc, 43_000, 0)
-    assert nscc.cwnd > 6000
+    assert nscc.window_bytes > 6000
 
 
 def test_losses_count_as_ignored() -> None:
     nscc = source(DROPPING, inflight=20_000)
     ack(nscc, 1000, 50_000, marked=True)
     ack(nscc, 25_000, 50_000, marked=True, size=5000)
-    assert (nscc.cwnd, nscc.inflight) == (5000, 14_000)
-    nscc.on_inferred_loss(25_000, 13_000)
-    assert nscc.cwnd == 1000
-    nscc.cwnd = 5000
+    assert (nscc.window_bytes, nscc.inflight) == (5000, 14_000)
+    nscc.on_loss(25_000, 13_000)
+    assert nscc.window_bytes == 1000
+    nscc.window_bytes = 5000
     nscc.avg_delay = 50_000
     ack(nscc, 40_000, 50_000, marked=True)
-    assert nscc.cwnd == pytest.approx(2650)
+    assert nscc.window_bytes == pytest.approx(2650)
 
 
 def test_quick_adapt_is_not_for_a_source_that_gets_an_eighth() -> None:
     nscc = source(DROPPING)
     ack(nscc, 1000, 50_000, marked=True)
     ack(nscc, 25_000, 50_000, marked=True, size=28_125)
-    assert nscc.cwnd == pytest.approx(100_150)
+    assert nscc.window_bytes == pytest.approx(100_150)
 
 
 def test_quick_adapt_needs_a_reason() -> None:
     nscc = source(DROPPING)
     ack(nscc, 1000, 48_000, marked=True)
     ack(nscc, 25_000, 48_000, marked=True)
-    assert nscc.cwnd == pytest.approx(100_150)
+    assert nscc.window_bytes == pytest.approx(100_150)
 
 
 def test_quick_adapt_goes_no_lower_than_one_packet() -> None:
     nscc = source(DROPPING)
     ack(nscc, 1000, 50_000, marked=True)
     ack(nscc, 25_000, 50_000, marked=True, size=100)
-    assert nscc.cwnd == 1000
+    assert nscc.window_bytes == 1000
 
 
 def test_quick_adapt_can_be_disabled() -> None:
     nscc = source(replace(DROPPING, quick_adapt=False))
     ack(nscc, 1000, 50_000, marked=True)
     ack(nscc, 25_000, 50_000, marked=True, size=5000)
-    assert nscc.cwnd == pytest.approx(100_150)
+    assert nscc.window_bytes == pytest.approx(100_150)
 
 
 @pytest.mark.parametrize("code", [NackCode.TRIMMED, NackCode.TRIMMED_LASTHOP])
 def test_a_trimmed_packet_takes_its_size_off_the_window(code: NackCode) -> None:
     nscc = source()
     nscc.on_nack(1000, code, 1000, NO_RTT, rccc_enabled=False)
-    assert (nscc.cwnd, nscc.inflight) == (99_000, 99_000)
+    assert (nscc.window_bytes, nscc.inflight) == (99_000, 99_000)
     assert nscc.avg_delay == pytest.approx(150)
     nscc.on_nack(1000, code, 1000, NO_RTT, rccc_enabled=False)
     assert nscc.avg_delay == pytest.approx(150 + 0.0125 * 11_850)
@@ -364,34 +370,34 @@ def test_trims_lead_to_quick_adapt_at_the_end_of_the_period() -> None:
     nscc.on_nack(1000, NackCode.TRIMMED, 1000, NO_RTT, rccc_enabled=False)  # opens a period until 22,000
     nscc.on_ack(2000, 7000, True, NO_RTT)
     nscc.on_nack(21_999, NackCode.TRIMMED, 1000, NO_RTT, rccc_enabled=False)
-    assert nscc.cwnd == 98_000
+    assert nscc.window_bytes == 98_000
     nscc.on_nack(22_000, NackCode.TRIMMED, 1000, NO_RTT, rccc_enabled=False)
-    assert nscc.cwnd == 7000
+    assert nscc.window_bytes == 7000
     # 90,000 bytes are in flight: further trims among them take nothing off.
     nscc.on_nack(22_001, NackCode.TRIMMED, 1000, NO_RTT, rccc_enabled=False)
-    assert nscc.cwnd == 7000
+    assert nscc.window_bytes == 7000
 
 
 def test_an_ack_carries_out_the_quick_adapt_that_a_trim_asked_for() -> None:
     nscc = source()
     nscc.on_nack(1000, NackCode.TRIMMED, 1000, NO_RTT, rccc_enabled=False)
     ack(nscc, 22_000, 0, size=6000)
-    assert nscc.cwnd == 6000
+    assert nscc.window_bytes == 6000
 
 
 def test_a_trim_at_the_last_hop_is_the_receivers_business_with_rccc() -> None:
     nscc = source()
     nscc.on_nack(1000, NackCode.TRIMMED_LASTHOP, 1000, NO_RTT, rccc_enabled=True)
-    assert (nscc.cwnd, nscc.inflight) == (100_000, 99_000)
+    assert (nscc.window_bytes, nscc.inflight) == (100_000, 99_000)
     assert nscc.avg_delay == pytest.approx(150)
     nscc.on_nack(1000, NackCode.TRIMMED, 1000, NO_RTT, rccc_enabled=True)
-    assert nscc.cwnd == 99_000
+    assert nscc.window_bytes == 99_000
 
 
 def test_a_nack_for_another_reason_says_nothing_of_congestion() -> None:
     nscc = source()
     nscc.on_nack(1000, NackCode.NO_PKT_BUFFER, 1000, 11_000, rccc_enabled=False)
-    assert (nscc.cwnd, nscc.inflight, nscc.avg_delay) == (100_000, 99_000, 0)
+    assert (nscc.window_bytes, nscc.inflight, nscc.avg_delay) == (100_000, 99_000, 0)
     assert (nscc.base_rtt, nscc.max_wnd) == (11_000, 206_250)
     nscc.on_nack(1000, NackCode.NO_PKT_BUFFER, 1000, 0, rccc_enabled=False)
     assert nscc.base_rtt == 11_000
@@ -399,38 +405,38 @@ def test_a_nack_for_another_reason_says_nothing_of_congestion() -> None:
 
 def test_an_inferred_loss_takes_its_size_off_the_window() -> None:
     nscc = source(cwnd=1500)
-    nscc.on_inferred_loss(10, 300)
-    assert (nscc.cwnd, nscc.inflight) == (1200, 99_700)
-    nscc.on_inferred_loss(10, 300)
-    assert nscc.cwnd == 1000
+    nscc.on_loss(10, 300)
+    assert (nscc.window_bytes, nscc.inflight) == (1200, 99_700)
+    nscc.on_loss(10, 300)
+    assert nscc.window_bytes == 1000
 
 
 def test_the_receivers_penalty_and_its_end() -> None:
     nscc = source(inflight=50_000)
     nscc.on_ack(100, 1000, False, NO_RTT, pend=64)
     # min(100,000, 49,000) - 64 * 1000 / 128
-    assert nscc.cwnd == 48_500
+    assert nscc.window_bytes == 48_500
     nscc.on_ack(101, 1000, False, NO_RTT, pend=127)
     # 48,000 in flight; 127 * 1000 / 128 = 992.2
-    assert nscc.cwnd == 47_008
+    assert nscc.window_bytes == 47_008
     nscc.on_ack(102, 0, False, NO_RTT, restore=True)
-    assert nscc.cwnd == 100_000
-    nscc.cwnd = 90_000
+    assert nscc.window_bytes == 100_000
+    nscc.window_bytes = 90_000
     nscc.on_ack(103, 0, False, NO_RTT, restore=True)
-    assert nscc.cwnd == 90_000
+    assert nscc.window_bytes == 90_000
 
 
 def test_no_increase_under_a_penalty() -> None:
     nscc = source(cwnd=50_000, inflight=60_000)
     nscc.on_ack(12_000, 1000, False, 12_000 + 9000, pend=1)
     # 1 * 1000 >> 7 = 7 off; of the increases only eta.
-    assert nscc.cwnd == pytest.approx(50_143)
+    assert nscc.window_bytes == pytest.approx(50_143)
 
 
 def test_acks_are_asked_for_when_the_window_is_full_or_small() -> None:
     nscc = source(cwnd=20_000, inflight=19_000)
     assert not nscc.ack_request()
-    nscc.on_send(1)
+    nscc.on_send(0, 1)
     assert nscc.ack_request()
     assert source(cwnd=16_383, inflight=0).ack_request()
     assert not source(cwnd=16_384, inflight=0).ack_request()
@@ -446,7 +452,7 @@ def history(config: NsccConfig, scale: int) -> list[float]:
         now += random.randrange(3000)
         kind = random.random()
         while nscc.can_send():
-            nscc.on_send(1000)
+            nscc.on_send(0, 1000)
         delay = random.choice((0, 500, 4000, 8000, 15_000, 60_000))
         if kind < 0.9:
             marked = random.random() < delay / 30_000
@@ -454,8 +460,8 @@ def history(config: NsccConfig, scale: int) -> list[float]:
         elif kind < 0.95:
             nscc.on_nack(now * scale, NackCode.TRIMMED, 1000, (13_000 + delay) * scale, rccc_enabled=False)
         else:
-            nscc.on_inferred_loss(now * scale, 1000)
-        found.append(nscc.cwnd)
+            nscc.on_loss(now * scale, 1000)
+        found.append(nscc.window_bytes)
     return found
 
 
@@ -519,7 +525,7 @@ class Bottleneck:
                 if order > len(starts):
                     nscc.on_ack(now, size, marked, now - sent)
                 while nscc.can_send():
-                    nscc.on_send(size)
+                    nscc.on_send(0, size)
                     order += 1
                     heapq.heappush(heap, (now + half - wire, order, "arrive", index, now, False))
 
