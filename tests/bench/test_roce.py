@@ -134,8 +134,7 @@ class TestBesideUet:
     pytestmark = two_sides
 
     def test_goodput_of_one_flow(self, pair: Pair) -> None:
-        """1.2 of UET's is wanted. It is told and not judged: an ICRC of every byte at both ends, which UET's CRC is
-        not unless it is asked for, takes what smaller headers save, and more or less of that by the machine's mood."""
+        """1.2 of UET's is wanted and not reached in every run, so that it is told, and a floor is judged."""
         roce, uet = in_turns(lambda: pair.flow_bps("roce"), lambda: pair.flow_bps("uet"))
         share = median_ratio(roce, uet)
         FIGURES.append(
