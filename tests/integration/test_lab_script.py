@@ -26,7 +26,8 @@ SCRIPT_TOOLS = (
 )
 
 TESTED_TWICE = (
-    "tests/unit/transport tests/unit/agent tests/unit/worker tests/property/uet tests/property/worker tests/fuzz"
+    "tests/unit/transport tests/unit/agent tests/unit/worker "
+    "tests/property/roce tests/property/uet tests/property/worker tests/fuzz"
 )
 """What is tested compiled and interpreted."""
 
