@@ -50,7 +50,7 @@ class Incoming(NamedTuple):
     entropy: int
     """Its UDP source port."""
     data: bytes | memoryview
-    """UDP payload, as much of it as arrived. It may be reused after the call it is handed to has returned."""
+    """UDP payload, as much of it as arrived. It is overwritten after the call it is handed to has returned."""
     ce: bool = False
     """Congestion experienced (RFC 3168)."""
     length: int = 0

@@ -38,7 +38,7 @@ from testbed.transport.roce.config import MTUS
 from testbed.transport.roce.dynamic_initiator import CONNECT_BODY, SESSION_BODY, Destination, DynamicInitiator
 from testbed.transport.roce.dynamic_target import DynamicResponder, DynamicTarget
 from testbed.transport.roce.packets.headers import BTH_BYTES, DETH_BYTES, Aeth, Bth, Deth, decode_deth
-from testbed.transport.roce.packets.icrc import ICRC_BYTES, check_icrc, seal
+from testbed.transport.roce.packets.icrc import ICRC_BYTES
 from testbed.transport.roce.packets.opcodes import LAYOUTS, REQUESTS, Opcode
 from testbed.transport.roce.packets.syndrome import RNR_TIMERS_NS, NakCode, nak
 from testbed.transport.roce.qp import QueuePair
@@ -227,8 +227,7 @@ class DynamicConnections:
         assert layout is not None
         if layout.operation not in REQUESTS:
             return None
-        word = incoming.fragment_word
-        check_icrc(incoming.remote, self._rnic.address, incoming.entropy, incoming.data, word >> 16, word & 0xFFFF)
+        self._rnic.check(incoming)
         if incoming.remote != self._told or now - self._told_at >= self._rnic.config.base_rtt_ns:
             self._told = incoming.remote
             self._told_at = now
@@ -324,6 +323,4 @@ class DynamicConnections:
         """Send an answer that is not of a connection."""
         rnic = self._rnic
         entropy = rnic.config.entropies[0]
-        rnic.emit(
-            Outgoing(remote, entropy, Priority.CONTROL, header, seal(rnic.address, remote, entropy, header, b"", 0))
-        )
+        rnic.emit(Outgoing(remote, entropy, Priority.CONTROL, header, rnic.seal(remote, entropy, header, b"", 0)))

@@ -17,7 +17,6 @@ from testbed.transport.errors import UsageError
 from testbed.transport.roce.config import HEADER_BYTES, MTUS, RoceConfig
 from testbed.transport.roce.datagrams import Datagrams
 from testbed.transport.roce.packets.headers import BTH_BYTES, Bth, decode_bth
-from testbed.transport.roce.packets.icrc import seal
 from testbed.transport.roce.packets.opcodes import Opcode, Operation, Service
 from testbed.transport.roce.rate_limiter import RateLimiter
 from testbed.transport.roce.requester import Requester
@@ -49,6 +48,7 @@ _RECEIVING: Final = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQE)
 _SENDING: Final = _RECEIVING[1:]
 _HEADER_BYTES: Final[int] = HEADER_BYTES
 _BELOW_BYTES: Final[int] = HEADER_BYTES - BTH_BYTES
+_OUTGOING: Final = Outgoing
 _new: Final = tuple.__new__  # a named tuple in half the time that its own constructor takes
 _CNP_RESERVED: Final = bytes(16)
 RATE_LOOK_RTTS: Final = 4
@@ -500,16 +500,16 @@ class QueuePair:
             self.limiter.next_at = float(now)
         control.on_send(now, size)
         entropy = self.entropy
-        body = seal(self._rnic.address, remote, entropy, header, payload, padding)
-        datagram: Outgoing = _new(Outgoing, (remote, entropy, _RETRANSMISSION if again else _DATA, header, body))
+        body = self._rnic.seal(remote, entropy, header, payload, padding)
+        datagram: Outgoing = _new(_OUTGOING, (remote, entropy, _RETRANSMISSION if again else _DATA, header, body))
         return datagram
 
     def answer_datagram(self, header: bytes, priority: Priority = _CONTROL, remote: str = "") -> Outgoing:
         """An acknowledgement or a CNP. `remote`: whom it is for; "": the peer of the connection."""
         remote = remote or self.remote_ip
         entropy = self.entropy
-        body = seal(self._rnic.address, remote, entropy, header, b"", 0)
-        datagram: Outgoing = _new(Outgoing, (remote, entropy, priority, header, body))
+        body = self._rnic.seal(remote, entropy, header, b"", 0)
+        datagram: Outgoing = _new(_OUTGOING, (remote, entropy, priority, header, body))
         return datagram
 
     # --- time ---------------------------------------------------------------------------------------------

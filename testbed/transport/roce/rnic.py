@@ -30,7 +30,7 @@ from testbed.transport.roce.packets.headers import (
     decode_bth,
     unpack_bth,
 )
-from testbed.transport.roce.packets.icrc import ICRC_BYTES, check_icrc
+from testbed.transport.roce.packets.icrc import ICRC_BYTES, Icrc
 from testbed.transport.roce.packets.opcodes import LAYOUTS, REQUESTS, Layout, Opcode, Operation, Service
 from testbed.transport.roce.qp import QueuePair
 from testbed.transport.roce.states import QpState
@@ -91,6 +91,8 @@ class Rnic:
         self._answering: list[QueuePair] = []
         self._timers: list[tuple[int, int, QueuePair]] = []
         self._timer_number: int = 0
+        self._sent: Final = Icrc()
+        self._arrived: Final = Icrc()
         self.dynamic: DynamicConnections | None = None
         """What it has of dynamic connections."""
 
@@ -223,8 +225,7 @@ class Rnic:
         remote = incoming.remote
         if qp is None or qp.remote_ip != remote or opcode & _SERVICE_MASK != qp.opcode_base or not qp.receives:
             return False
-        word = incoming.fragment_word
-        check_icrc(remote, self.address, incoming.entropy, data, word >> 16, word & 0xFFFF)
+        self._arrived.check(remote, self.address, incoming.entropy, data, incoming.fragment_word)
         if not qp.responder.on_middle(opcode, psn_word & PSN_MASK, psn_word > PSN_HALF_WORD, data):
             return False
         if incoming.ce:
@@ -232,7 +233,7 @@ class Rnic:
         return True
 
     def _receive(self, incoming: Incoming, now: int) -> None:
-        data, word = incoming.data, incoming.fragment_word
+        data = incoming.data
         bth = decode_bth(data)
         qp = self._qps.get(bth.dest_qp)
         if qp is None or bth.opcode >= _DC_CONNECT:
@@ -242,7 +243,7 @@ class Rnic:
         if qp.remote_ip != incoming.remote and qp.service is not _UD:
             self.counters["stray"] += 1
             return
-        check_icrc(incoming.remote, self.address, incoming.entropy, data, word >> 16, word & 0xFFFF)
+        self.check(incoming)
         if bth.opcode == _CNP:
             self.counters["cnp-received"] += 1
             qp.on_notification(now)
@@ -308,8 +309,7 @@ class Rnic:
             self.counters["unknown-qp"] += 1
             return None
         if bth.opcode >= Opcode.DC_CONNECT:
-            word = incoming.fragment_word
-            check_icrc(incoming.remote, self.address, incoming.entropy, incoming.data, word >> 16, word & 0xFFFF)
+            self.check(incoming)
             dynamic.on_packet(bth, incoming, now)
             return None
         responder = dynamic.find_responder(bth, incoming, now)
@@ -317,7 +317,15 @@ class Rnic:
             self.counters["unknown-qp"] += 1
         return responder
 
+    def check(self, incoming: Incoming) -> None:
+        """Raise `DecodeError` unless a packet arrived as it was sent."""
+        self._arrived.check(incoming.remote, self.address, incoming.entropy, incoming.data, incoming.fragment_word)
+
     # --- what is sent -------------------------------------------------------------------------------------
+
+    def seal(self, remote: str, entropy: int, header: bytes, payload: bytes | memoryview, padding: int) -> bytes:
+        """What follows the header of a packet to `remote`: payload, padding and ICRC."""
+        return self._sent.seal(self.address, remote, entropy, header, payload, padding)
 
     @property
     def urgent(self) -> int:

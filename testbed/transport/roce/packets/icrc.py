@@ -26,9 +26,9 @@ from testbed.transport.roce.packets.opcodes import UDP_PORT
 try:
     from testbed.transport.roce.packets import crc32
 except ImportError:  # interpreted
-    HAS_CRC32 = False
-else:
-    HAS_CRC32 = True
+    crc32 = None  # type: ignore[assignment]
+
+HAS_CRC32: Final = crc32 is not None
 
 ICRC_BYTES: Final = 4
 
@@ -104,8 +104,7 @@ def compute_icrc(
     """
     udp_bytes = _UDP_BYTES + len(header) + len(payload) + ICRC_BYTES
     state = _state_before_bth(source, destination, source_port, udp_bytes, identification << 16 | flags)
-    covered = b"".join((header[:_VARIANT_AT], b"\xff", header[_VARIANT_AT + 1 :]))
-    return zlib.crc32(payload, zlib.crc32(covered, state))
+    return zlib.crc32(payload, zlib.crc32(_covered(header), state))
 
 
 def encode_icrc(icrc: int) -> bytes:
@@ -113,17 +112,60 @@ def encode_icrc(icrc: int) -> bytes:
     return icrc.to_bytes(ICRC_BYTES, "little")
 
 
-def seal(
-    source: str, destination: str, source_port: int, header: bytes, payload: bytes | memoryview, padding: int
-) -> bytes:
-    """What follows `header` in a packet: the payload, `padding` bytes of zeros and the ICRC. Raises `UsageError`."""
-    if HAS_CRC32:
+class Icrc:
+    """Seals or checks packets. Those of a flow come in runs, and what is covered before their BTH is the same: that of
+    the last packet is kept."""
+
+    __slots__ = ("_destination", "_entropy", "_intact", "_seal", "_second_word", "_source", "_state", "_udp_bytes")
+
+    def __init__(self) -> None:
+        self._seal = _seal if crc32 is None else crc32.seal
+        self._intact = _intact if crc32 is None else crc32.intact
+        self._source: str = ""
+        self._destination: str = ""
+        self._entropy: int = 0
+        self._udp_bytes: int = 0
+        self._second_word: int = 0
+        self._state: int = 0
+
+    def _find_state(self, source: str, destination: str, entropy: int, udp_bytes: int, second_word: int) -> int:
+        if (
+            entropy != self._entropy
+            or udp_bytes != self._udp_bytes
+            or second_word != self._second_word
+            or destination != self._destination
+            or source != self._source
+        ):
+            self._state = _state_before_bth(source, destination, entropy, udp_bytes, second_word)
+            self._source, self._destination, self._entropy = source, destination, entropy
+            self._udp_bytes, self._second_word = udp_bytes, second_word
+        return self._state
+
+    def seal(
+        self, source: str, destination: str, source_port: int, header: bytes, payload: bytes | memoryview, padding: int
+    ) -> bytes:
+        """What follows `header` in a packet: payload, `padding` bytes of zeros and ICRC. Raises `UsageError`."""
         udp_bytes = _UDP_BYTES + len(header) + len(payload) + padding + ICRC_BYTES
-        return crc32.seal(
-            _state_before_bth(source, destination, source_port, udp_bytes, DONT_FRAGMENT), header, payload, padding
-        )
-    padded = b"".join((payload, bytes(padding))) if padding else payload
-    return b"".join((padded, encode_icrc(compute_icrc(source, destination, source_port, header, padded))))
+        state = self._find_state(source, destination, source_port, udp_bytes, DONT_FRAGMENT)
+        return self._seal(state, header, payload, padding)
+
+    def check(
+        self,
+        source: str,
+        destination: str,
+        source_port: int,
+        data: bytes | memoryview,
+        second_word: int = DONT_FRAGMENT,
+    ) -> None:
+        """Raise `DecodeError` unless the UDP payload `data`, BTH to ICRC, arrived as it was sent.
+
+        `second_word`: that of the IPv4 header, with the identification.
+        """
+        size = len(data)
+        if size < BTH_BYTES + ICRC_BYTES:
+            raise truncated("a BTH with its ICRC", BTH_BYTES + ICRC_BYTES, size)
+        if not self._intact(self._find_state(source, destination, source_port, _UDP_BYTES + size, second_word), data):
+            raise DecodeError(size - ICRC_BYTES, "the ICRC is wrong")
 
 
 def check_icrc(
@@ -135,23 +177,22 @@ def check_icrc(
     flags: int = DONT_FRAGMENT,
 ) -> None:
     """Raise `DecodeError` unless the UDP payload `data`, BTH to ICRC, arrived as it was sent."""
-    end = len(data) - ICRC_BYTES
-    if end < BTH_BYTES:
-        raise truncated("a BTH with its ICRC", BTH_BYTES + ICRC_BYTES, len(data))
-    if HAS_CRC32:
-        second_word = identification << 16 | flags
-        state = _state_before_bth(source, destination, source_port, _UDP_BYTES + len(data), second_word)
-        if crc32.intact(state, data):
-            return
-        raise DecodeError(end, "the ICRC is wrong")
-    icrc = compute_icrc(
-        source,
-        destination,
-        source_port,
-        bytes(data[:BTH_BYTES]),
-        memoryview(data)[BTH_BYTES:end],
-        identification,
-        flags,
-    )
-    if icrc != int.from_bytes(data[end:], "little"):
-        raise DecodeError(end, "the ICRC is wrong")
+    Icrc().check(source, destination, source_port, data, identification << 16 | flags)
+
+
+def _covered(header: bytes | memoryview) -> bytes:
+    """A header as the ICRC covers it."""
+    return b"".join((header[:_VARIANT_AT], b"\xff", header[_VARIANT_AT + 1 :]))
+
+
+def _seal(state: int, header: bytes, payload: bytes | memoryview, padding: int) -> bytes:
+    """Do as `crc32.seal`, with zlib."""
+    padded = b"".join((payload, bytes(padding))) if padding else payload
+    return b"".join((padded, encode_icrc(zlib.crc32(padded, zlib.crc32(_covered(header), state)))))
+
+
+def _intact(state: int, data: bytes | memoryview) -> bool:
+    """Do as `crc32.intact`, with zlib."""
+    view = memoryview(data)
+    state = zlib.crc32(_covered(view[:BTH_BYTES]), state)
+    return zlib.crc32(view[BTH_BYTES:-ICRC_BYTES], state) == int.from_bytes(view[-ICRC_BYTES:], "little")

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from testbed.transport.errors import DecodeError, UsageError
-from testbed.transport.roce.packets.icrc import HAS_CRC32, check_icrc, compute_icrc, encode_icrc, seal
+from testbed.transport.roce.packets.icrc import HAS_CRC32, Icrc, check_icrc, compute_icrc, encode_icrc
 
 VECTORS = {
     # Source, destination, source port, UDP payload. Made with scapy 2.6 (contrib.roce), IPv4 with identification 0.
@@ -75,13 +75,15 @@ def test_addresses_and_ports_that_are_none_are_refused(source: str, destination:
 def test_what_is_sealed_has_its_padding_and_icrc_behind_it(name: str) -> None:
     source, destination, port, _ = VECTORS[name]
     random = Random(1)
+    icrc = Icrc()
     for length in (*range(300), 1024, 4096):
         header, payload = random.randbytes(random.choice((12, 16, 28, 32, 40))), random.randbytes(length)
         padding = -length & 3
         padded = payload + bytes(padding)
-        sealed = seal(source, destination, port, header, memoryview(payload), padding)
+        sealed = icrc.seal(source, destination, port, header, memoryview(payload), padding)
         assert sealed == padded + encode_icrc(compute_icrc(source, destination, port, header, padded))
         check_icrc(source, destination, port, header + sealed)
+        assert icrc.seal(source, destination, port, header, payload, padding) == sealed
 
 
 @pytest.mark.skipif(not HAS_CRC32, reason="the CRC in C is there in a build alone")
