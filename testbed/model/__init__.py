@@ -1,5 +1,6 @@
 """The frozen, resolved lab."""
 
+from testbed.model.guards import NO_GUARDS, Guard, Guards
 from testbed.model.lab import (
     BACKEND,
     Bfd,
@@ -39,6 +40,7 @@ from testbed.model.qos import (
 
 __all__ = [
     "BACKEND",
+    "NO_GUARDS",
     "BalancingMode",
     "Bfd",
     "Buffer",
@@ -48,6 +50,8 @@ __all__ = [
     "DepthUnit",
     "EcnCurve",
     "End",
+    "Guard",
+    "Guards",
     "HashEngine",
     "Lab",
     "Link",

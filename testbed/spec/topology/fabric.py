@@ -24,6 +24,7 @@ from testbed.fabric import (
     UplinkParams,
 )
 from testbed.model import Delay, DelayBy, Protocol, Rdma
+from testbed.spec.topology.guards import GuardsField
 from testbed.spec.validation.fields import (
     MAX_DURATION,
     AutoOff,
@@ -243,6 +244,10 @@ class FabricSpec(SpecModel):
         ]
     ] = Field(default=None, description="Names the overlay; there is none, the fabric is routed.")
     mtu: Written[Mtu] = Field(default=None, description="Gives the MTU of every link in bytes; the default is 4500.")
+    guards: Written[GuardsField] = Field(
+        default=None,
+        description="Says how ports of switches guard against their hosts: on, off, or {storm: false}.",
+    )
 
     def params(self, design: str) -> FabricParams:
         """Return what the generator is given."""

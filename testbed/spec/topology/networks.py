@@ -30,6 +30,7 @@ from testbed.fabric.sizing import check_sizing
 from testbed.model import BACKEND, Lab
 from testbed.names import known_names_hint
 from testbed.spec.topology.fabric import DelayField, Mtu, Positive, RoutingSpec
+from testbed.spec.topology.guards import GuardsField, guards_of
 from testbed.spec.validation.fields import (
     Checked,
     Entries,
@@ -149,6 +150,10 @@ class NetworkSpec(SpecModel):
         default=None, description="Gives the ports of a switch, which sizing is checked against."
     )
     mtu: Written[Mtu] = Field(default=None, description="Gives the MTU of its links in bytes; the default is 1500.")
+    guards: Written[GuardsField] = Field(
+        default=None,
+        description="Says how ports of switches guard against their hosts: on, off, or {storm: false}.",
+    )
 
 
 Networks = Section[dict[Annotated[str, Text(32)], Section[NetworkSpec]]]
@@ -259,6 +264,7 @@ def _params(
             routing=spec.routing.params(),
             switch_radix=spec.switch_radix,
             mtu=DEFAULT_MTU if spec.mtu is None else spec.mtu,
+            guards=guards_of(spec.guards),
             **given,
         ),
         problems,
