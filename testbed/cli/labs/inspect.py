@@ -13,7 +13,7 @@ app = typer.Typer()
 @app.command(rich_help_panel=LABS)
 def inspect(
     what: Annotated[
-        str, typer.Argument(metavar="[nodes|links|routes|bgp|scale|sizing|qos]", help="What to show.")
+        str, typer.Argument(metavar="[nodes|links|routes|bgp|guards|scale|sizing|qos]", help="What to show.")
     ] = "nodes",
     name: LabName = None,
     topology: Topology = None,
@@ -23,7 +23,7 @@ def inspect(
     network: NetworkName = None,
     format: FormatOption = "table",
 ) -> None:
-    """Show a deployed lab: its nodes, links, kernel routes, BGP sessions, scale, sizing; QoS of a file (-t), too."""
+    """Show a deployed lab: its nodes, links, kernel routes, BGP sessions, guards, scale, sizing; QoS of a file (-t), too."""
     from testbed.cli.labs.inspect_views import NodeFilter, show_view
 
     form = parse_format(format)

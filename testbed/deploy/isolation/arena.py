@@ -13,7 +13,7 @@ import socket
 import struct
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -40,6 +40,12 @@ _LOOK_EVERY_S = 0.01
 _KEY_BYTES = 8
 _BGP_OPEN = b"\xff" * 16 + struct.pack("!HBBHHIB", 29, 1, 4, 65000, 90, 0xCB007109, 0)
 """Of AS 65000 (RFC 4271, section 4.2)."""
+
+
+_BGP_MESSAGES = {1: "an OPEN", 2: "an UPDATE", 3: "a NOTIFICATION", 4: "a KEEPALIVE"}
+_BGP_PATIENCE_S = 0.3
+_Station = tuple[str, int, str]
+"""Switch, interface index of a port of it, and a MAC that is behind it."""
 
 
 class Fate(StrEnum):
@@ -69,7 +75,8 @@ class _Attempt:
     connection: socket.socket | None = None
     arrived: int = 0
     detail: str = ""
-    spoken: bool = False
+    said_at: float = 0.0
+    """When a BGP OPEN was sent."""
 
 
 class Arena:
@@ -111,15 +118,16 @@ class Arena:
         for together in _rounds(attack, sites):
             self._raw.forget()
             before = self._dropped(together)
+            known = self._learnt(together) if isinstance(attack, StationAttack) else frozenset[_Station]()
             start = time.monotonic()
             attempts = [self._send(attack, number, site) for site in together]
             try:
-                outcomes += self._watch(attack, attempts, before, start)
+                outcomes += self._watch(attack, attempts, before, known, start)
             finally:
                 for attempt in attempts:
                     if attempt.connection is not None:
                         attempt.connection.close()
-            self._undo(attack, attempts)
+            self._undo(attack, attempts, known)
         return outcomes
 
     def _send(self, attack: Attack, number: int, site: Site) -> _Attempt:
@@ -143,7 +151,12 @@ class Arena:
     # ------------------------------------------------------------------ looking
 
     def _watch(
-        self, attack: Attack, attempts: Sequence[_Attempt], before: dict[Site, int], start: float
+        self,
+        attack: Attack,
+        attempts: Sequence[_Attempt],
+        before: Mapping[Site, int],
+        known: frozenset[_Station],
+        start: float,
     ) -> list[Outcome]:
         by_token = {attempt.token: attempt for attempt in attempts}
         waiting = list(attempts)
@@ -155,7 +168,7 @@ class Arena:
                 if attempt is not None and isinstance(attack, SeenAttack) and attack.where(attempt.site) == place:
                     attempt.arrived += 1
             dropped = self._dropped([attempt.site for attempt in waiting])
-            succeeded = self._succeeded(attack, waiting, time.monotonic() - start)
+            succeeded = self._succeeded(attack, waiting, known, time.monotonic() - start)
             left = []
             for attempt in waiting:
                 site = attempt.site
@@ -169,22 +182,17 @@ class Arena:
             waiting = left
         return [*outcomes, *(Outcome(site=attempt.site, fate=Fate.UNSEEN, dropped=0) for attempt in waiting)]
 
-    def _succeeded(self, attack: Attack, waiting: Sequence[_Attempt], seconds: float) -> list[_Attempt]:
+    def _succeeded(
+        self, attack: Attack, waiting: Sequence[_Attempt], known: frozenset[_Station], seconds: float
+    ) -> list[_Attempt]:
         match attack:
             case SeenAttack():
                 return [attempt for attempt in waiting if attempt.arrived >= attack.enough(attempt.site, seconds)]
             case NeighbourAttack():
                 return [attempt for attempt in waiting if self._believed(attack, attempt.site)]
             case StationAttack():
-                tables = {node: read_stations(self._tables[node]) for node in {a.site.port.node for a in waiting}}
-                return [
-                    attempt
-                    for attempt in waiting
-                    if any(
-                        learnt and index == attempt.site.port.ifindex and mac != attempt.site.nic.mac
-                        for (index, mac), learnt in tables[attempt.site.port.node].items()
-                    )
-                ]
+                learnt = {(node, index) for node, index, _ in self._learnt([a.site for a in waiting]) - known}
+                return [a for a in waiting if (a.site.port.node, a.site.port.ifindex) in learnt]
             case SwitchAttack():
                 return [attempt for attempt in waiting if _answered(attack, attempt)]
         return []
@@ -203,22 +211,29 @@ class Arena:
 
     # ------------------------------------------------------------------ undoing
 
-    def _undo(self, attack: Attack, attempts: Sequence[_Attempt]) -> None:
+    def _undo(self, attack: Attack, attempts: Sequence[_Attempt], known: frozenset[_Station]) -> None:
         """Have those who believed the attack ask and learn anew."""
-        for attempt in attempts:
-            site = attempt.site
-            if isinstance(attack, NeighbourAttack) and self._believed(attack, site):
-                node, ifindex, address = attack.entry(site)
-                self._tables[node].submit([forget_neighbour(ifindex, address)])
-            if isinstance(attack, StationAttack):
-                table = self._tables[site.port.node]
-                wrong = [
-                    forget_station(index, mac)
-                    for (index, mac), learnt in read_stations(table).items()
-                    if learnt and index == site.port.ifindex and mac != site.nic.mac
-                ]
-                if wrong:
-                    table.submit(wrong)  # one that has aged meanwhile is gone, too
+        match attack:
+            case NeighbourAttack():
+                for site in (attempt.site for attempt in attempts):
+                    if self._believed(attack, site):
+                        node, ifindex, address = attack.entry(site)
+                        self._tables[node].submit([forget_neighbour(ifindex, address)])
+            case StationAttack():
+                attacked = {(attempt.site.port.node, attempt.site.port.ifindex) for attempt in attempts}
+                for node, index, mac in self._learnt([attempt.site for attempt in attempts]) - known:
+                    if (node, index) in attacked:
+                        self._tables[node].submit([forget_station(index, mac)])  # it may have aged meanwhile
+
+    def _learnt(self, sites: Sequence[Site]) -> frozenset[_Station]:
+        """What the bridges at these ports have learnt, but the MACs of the hosts where they belong."""
+        own = {(site.port.node, site.port.ifindex, site.nic.mac) for site in sites}
+        return frozenset(
+            (node, index, mac)
+            for node in {site.port.node for site in sites}
+            for (index, mac), learnt in read_stations(self._tables[node]).items()
+            if learnt and (node, index, mac) not in own
+        )
 
 
 def _rounds(attack: Attack, sites: Sequence[Site]) -> list[list[Site]]:
@@ -239,6 +254,8 @@ def _answered(attack: SwitchAttack, attempt: _Attempt) -> bool:
     """Tell whether the switch let the connection come about, refused it, or said something."""
     item = attempt.connection
     assert item is not None
+    if attempt.said_at:
+        return _replied(item, attempt)
     if error := item.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
         attempt.detail = os.strerror(error).lower()
         return True
@@ -249,8 +266,22 @@ def _answered(attack: SwitchAttack, attempt: _Attempt) -> bool:
     except OSError:
         return False
     attempt.detail = "connected"
-    if attack.port == BGP:
-        with contextlib.suppress(OSError):
-            item.send(_BGP_OPEN)
-            attempt.detail = "connected, and sent an OPEN"
+    if attack.port != BGP:
+        return True
+    attempt.said_at = time.monotonic()
+    with contextlib.suppress(OSError):  # what became of it is asked next
+        item.send(_BGP_OPEN)
+    return False
+
+
+def _replied(item: socket.socket, attempt: _Attempt) -> bool:
+    """Tell whether a connection's story is over: the switch has answered our OPEN, closed it, or says nothing."""
+    try:
+        data = item.recv(4096)
+        kind = _BGP_MESSAGES.get(data[18], "something else") if len(data) > 18 else ""
+        attempt.detail = f"connected, sent an OPEN, got {kind}" if kind else "connected, closed after an OPEN"
+    except BlockingIOError:
+        return time.monotonic() > attempt.said_at + _BGP_PATIENCE_S
+    except OSError as error:
+        attempt.detail = f"connected, {os.strerror(error.errno or 0).lower()} after an OPEN"
     return True

@@ -31,6 +31,7 @@ class AttackResult:
     succeeded: int
     unseen: int
     dropped: int
+    not_stopped_at: tuple[str, ...] = ()
     why_not_tried: str = ""
 
 
@@ -154,8 +155,24 @@ def _summary(
         succeeded=fates[Fate.SUCCEEDED],
         unseen=fates[Fate.UNSEEN],
         dropped=sum(outcome.dropped for outcome in outcomes),
+        not_stopped_at=tuple(str(outcome.site) for outcome in outcomes if outcome.fate is not Fate.STOPPED),
         why_not_tried=why,
     )
+
+
+def _where(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    """Lines that say from which ports an attack was not stopped, those with the same words together."""
+    ports: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        ports.setdefault(f"{outcome.fate}: {outcome.detail}".removesuffix(": "), []).append(str(outcome.site))
+    return tuple(
+        ("from all ports" if len(places) == len(outcomes) > 4 else f"from {_few(places)}") + f" {words}"
+        for words, places in ports.items()
+    )
+
+
+def _few(places: Sequence[str]) -> str:
+    return ", ".join(places[:4]) + (f" and {len(places) - 4} more" if len(places) > 4 else "")
 
 
 def _result(network: str, attack: Attack, outcomes: Sequence[Outcome]) -> CheckResult:
@@ -176,8 +193,5 @@ def _result(network: str, attack: Attack, outcomes: Sequence[Outcome]) -> CheckR
         status=status,
         count=len(outcomes),
         detail=detail,
-        failures=tuple(
-            f"from {outcome.site} {outcome.fate}" + (f": {outcome.detail}" if outcome.detail else "")
-            for outcome in [*succeeded, *unseen][:FAILURES_KEPT]
-        ),
+        failures=_where([*succeeded, *unseen]),
     )

@@ -106,7 +106,7 @@ def silent_gateways(lab: str, nics: Sequence[PortPlan]) -> list[PortPlan]:
         waiting = {item.fileno(): place for place, item in sockets.items()}
         by_descriptor = {item.fileno(): item for item in sockets.values()}
         with closing(_poll(by_descriptor)) as epoll:
-            for descriptor in _ready(epoll, lambda: bool(waiting)):
+            for descriptor in _ready(epoll, lambda: len(waiting)):
                 with suppress(OSError):
                     data, (source, _) = by_descriptor[descriptor].recvfrom(128)
                     whose = waiting.get(descriptor)
@@ -143,9 +143,7 @@ def _connected(lab: str, pairs: Sequence[Pair], nics: Sequence[PortPlan]) -> set
     try:
         syscalls.in_thread(connect_all)
         with closing(_poll(trying, select.EPOLLOUT | select.EPOLLERR)) as epoll:
-            for descriptor in _ready(epoll, lambda: bool(trying)):
-                if descriptor not in trying:
-                    continue
+            for descriptor in _ready(epoll, lambda: len(pairs) - len(done)):
                 index, item = trying.pop(descriptor)
                 epoll.unregister(descriptor)
                 with closing(item):
@@ -183,20 +181,22 @@ def _echoed(lab: str, pairs: Sequence[Pair], nics: Sequence[PortPlan]) -> set[in
                 if index % _BATCH == _BATCH - 1:
                     for descriptor, _ in epoll.poll(0.001):
                         take(descriptor)
-            for descriptor in _ready(epoll, lambda: len(done) < len(pairs)):
+            for descriptor in _ready(epoll, lambda: len(pairs) - len(done)):
                 take(descriptor)
         return done
     finally:
         _close(sockets.values())
 
 
-def _ready(epoll: select.epoll, more: Callable[[], bool]) -> Iterable[int]:
-    """Descriptors as they become ready, until nothing has for a while."""
-    last = time.monotonic()
-    while more() and (left := last + QUIET_S - time.monotonic()) > 0:
-        for descriptor, _ in epoll.poll(left):
-            last = time.monotonic()
+def _ready(epoll: select.epoll, missing: Callable[[], int]) -> Iterable[int]:
+    """Descriptors as they become ready, until nothing is missing, or for a while no less."""
+    last, left = time.monotonic(), missing()
+    while left and (wait_s := last + QUIET_S - time.monotonic()) > 0:
+        for descriptor, _ in epoll.poll(wait_s):
             yield descriptor
+        before, left = left, missing()
+        if left < before:
+            last = time.monotonic()
 
 
 def _poll(descriptors: Iterable[int], events: int = select.EPOLLIN) -> select.epoll:
