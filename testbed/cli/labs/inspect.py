@@ -23,7 +23,7 @@ def inspect(
     network: NetworkName = None,
     format: FormatOption = "table",
 ) -> None:
-    """Show a deployed lab: its nodes, links, kernel routes, BGP sessions, guards, scale, sizing; QoS of a file (-t), too."""
+    """Show a deployed lab: nodes, links, routes, BGP sessions, guards, scale, sizing; QoS of a file (-t), too."""
     from testbed.cli.labs.inspect_views import NodeFilter, show_view
 
     form = parse_format(format)

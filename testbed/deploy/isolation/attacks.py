@@ -15,6 +15,8 @@ from testbed.plan.operations import PortPlan
 
 FOREIGN = IPv4Address("203.0.113.9")
 """Of TEST-NET-3 (RFC 5737): no lab has it."""
+NOWHERE = IPv4Address("198.51.100.9")
+"""Of TEST-NET-2: a switch drops what is for it."""
 _DISCARD = (40000, 9)
 FLOODED_MACS = 64
 _STORM_FRAMES = 400
@@ -109,7 +111,7 @@ class StolenMac(StationAttack):
     guard = Guard.MAC
 
     def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
-        return [frames.udp(site.gateway_mac, site.victim_mac, (site.address, site.gateway), _DISCARD, token)]
+        return [frames.udp(site.gateway_mac, site.victim_mac, (site.address, NOWHERE), _DISCARD, token)]
 
 
 class MacFlood(StationAttack):
@@ -118,7 +120,7 @@ class MacFlood(StationAttack):
 
     def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
         return [
-            frames.udp(site.gateway_mac, b"\x06" + os.urandom(5), (site.address, site.gateway), _DISCARD, token)
+            frames.udp(site.gateway_mac, b"\x06" + os.urandom(5), (site.address, NOWHERE), _DISCARD, token)
             for _ in range(FLOODED_MACS)
         ]
 

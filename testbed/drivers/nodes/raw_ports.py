@@ -1,11 +1,11 @@
 """Whole frames on NICs of a live lab: packet sockets of this process, each inside its node (packet(7)).
 
-They send what no other socket would, past the queue of the NIC, and see all that arrives, whomever it is for.
+They send what no other socket would, through the queue of the NIC as all that leaves it, and see all that arrives,
+whomever it is for.
 """
 
 from __future__ import annotations
 
-import contextlib
 import select
 import socket
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,15 +16,17 @@ from testbed.errors import DriverError
 from testbed.names import namespace_name
 
 _ALL_PROTOCOLS = 0x0003
-_QDISC_BYPASS = 20
 _OUTGOING = 4
-_SOL_PACKET = 263
 _LONGEST = 512
 """Of a frame, what is looked at."""
 MOST_AT_ONCE = 65536
 """Frames that are taken before the caller has its turn, whoever floods."""
 RECEIVE_BUFFER_BYTES = 8 << 20
+SEND_BUFFER_BYTES = 48 << 10
+"""Doubled by the kernel (socket(7)): it holds fewer frames than the queue of a port takes."""
 _SO_RCVBUFFORCE = 33
+_PATIENCE_S = 1.0
+"""For a port that takes nothing more."""
 
 Place = tuple[str, str]
 """A NIC: node and interface."""
@@ -56,20 +58,24 @@ class RawPorts:
             for interface in interfaces:
                 item = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, 0)
                 self._sockets[node, interface] = item
-                item.setsockopt(_SOL_PACKET, _QDISC_BYPASS, 1)
+                item.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
                 item.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
                 item.bind((interface, _ALL_PROTOCOLS))
                 self._places[item.fileno()] = (node, interface)
                 self._epoll.register(item.fileno(), select.EPOLLIN)
 
     def send(self, place: Place, frames: Sequence[bytes]) -> int:
-        """Send frames as they are; how many the port took."""
-        sent = 0
-        for frame in frames:
-            with contextlib.suppress(BlockingIOError):
-                self._sockets[place].send(frame)
-                sent += 1
-        return sent
+        """Send frames as they are, as fast as the port takes them; how many it took."""
+        item = self._sockets[place]
+        for sent, frame in enumerate(frames):
+            while True:
+                try:
+                    item.send(frame)
+                    break
+                except BlockingIOError:
+                    if not select.select([], [item], [], _PATIENCE_S)[1]:
+                        return sent
+        return len(frames)
 
     def arrivals(self, timeout_s: float) -> Iterator[tuple[Place, bytes]]:
         """What has arrived where, or arrives within `timeout_s` of now, the first 512 bytes of each."""
