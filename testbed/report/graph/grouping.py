@@ -33,6 +33,9 @@ TIER_NAMES: Mapping[Tier, str] = {
     Tier.HOST: "host",
 }
 
+LEAF_NAME = "leaf switch"
+"""What a switch of the tier `RAIL` is called in a network beside the back end, which has no rails."""
+
 _TIER_OF_ROLE = {Role.SUPER_SPINE: Tier.SUPER_SPINE, Role.SPINE: Tier.SPINE, Role.RAIL: Tier.RAIL, Role.LEAF: Tier.RAIL}
 
 
