@@ -11,7 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from testbed.model import Lab, Node
-from testbed.report.graph.grouping import Bundle, Grouping, HostGroup, Pod, Segment, Tier, bundle_links, short_name
+from testbed.report.graph.grouping import (
+    Bundle,
+    Grouping,
+    HostGroup,
+    Pod,
+    Segment,
+    Tier,
+    bundle_links,
+    network_alone,
+    short_name,
+)
 
 MARGIN = 20.0
 GUTTER = 132.0
@@ -435,7 +445,8 @@ class _Builder:
         if spines:
             self._row_label("Spines", str(spines), spines_y + CARD_HEIGHT / 2)
         if rails:
-            title = "Rail switches" if any(grouping.rails.get(node.name) for node in rails) else "Leaf switches"
+            railed = any(grouping.rails.get(node.name) for node in rails) and not network_alone(self.lab)
+            title = "Rail switches" if railed else "Leaf switches"
             self._row_label(title, str(len(rails)), self.rects[rails[0].name].y + CARD_HEIGHT / 2)
         if self.lab.hosts:
             first = min((self.rects[self.aliases.get(host.name, host.name)] for host in self.lab.hosts), key=_top)

@@ -135,7 +135,7 @@
     const fact = (name, value) => facts.append(make("dt", {}, name), make("dd", {}, value));
     if (data[STATE]) fact("state", data[STATE]);
     fact("ports", String(ports.length));
-    if (data[RAILS].length) fact(data[RAILS].length > 1 ? "rails" : "rail", data[RAILS].join(", "));
+    if (data[RAILS].length) fact((lab.rail || "rail") + (data[RAILS].length > 1 ? "s" : ""), data[RAILS].join(", "));
     if (totals.up) fact("up", rateText(totals.up));
     if (totals.down) fact("down", rateText(totals.down));
     if (totals.level) fact("across", rateText(totals.level));
@@ -238,7 +238,7 @@
       cell.append(label);
       const step = Math.min(7, 58 / Math.max(1, data[RAILS].length));
       data[RAILS].forEach((one, index) => cell.append(drawn("rect", {
-        class: "m " + colour(one), x: width / 2 + (index - data[RAILS].length / 2) * step + step * .12, y: -2.5, width: step * .76, height: 5, rx: 1.2})));
+        class: `m ${colour(one)}${layers.length ? " net0" : ""}`, x: width / 2 + (index - data[RAILS].length / 2) * step + step * .12, y: -2.5, width: step * .76, height: 5, rx: 1.2})));
     });
     arrange();
     if (shown !== null) show(shown);

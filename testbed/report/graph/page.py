@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from testbed.fabric import Sizing, measure_sizing
 from testbed.model import BACKEND, Lab, NodeKind
-from testbed.report.graph.grouping import LEAF_NAME, TIER_NAMES, Grouping, group_lab
+from testbed.report.graph.grouping import LEAF_NAME, TIER_NAMES, Grouping, Tier, group_lab, network_alone
 from testbed.report.graph.layers import Layer, group_layers, lay_out_layers, layers_of
 from testbed.report.graph.layout import Layout, lay_out
 from testbed.report.graph.svg import colour_class, draw_svg, state_class
@@ -46,7 +46,7 @@ def render_html(lab: Lab, *, status: Mapping[str, str] | None = None) -> str:
         rails=[
             (rail, colour_class(rail)) for rail in sorted({rail for has in grouping.rails.values() for rail in has})
         ],
-        alone=_alone(lab),
+        alone=network_alone(lab),
         layers=layers,
         figures=_figures(measured[0].sizing, lab),
         measured=measured,
@@ -85,12 +85,6 @@ class Measured:
             paths=[(path.relation.value, _span(path.fewest, path.most)) for path in sizing.paths],
             bisection=_bisection(sizing),
         )
-
-
-def _alone(lab: Lab) -> str:
-    """The name of the network that a picture is of alone, "" for the back end or a whole lab."""
-    found = {link.network for link in lab.links}
-    return found.pop() if len(found) == 1 and BACKEND not in found else ""
 
 
 def _by_severity(state: tuple[str, str]) -> tuple[int, str]:
@@ -177,7 +171,10 @@ def _data(
         "links": links,
         "interfaces": list(interfaces.numbers),
         "properties": list(properties.numbers),
-        "tiers": [TIER_NAMES[tier] for tier in sorted(TIER_NAMES)],
+        "tiers": [
+            LEAF_NAME if tier is Tier.RAIL and network_alone(lab) else TIER_NAMES[tier] for tier in sorted(TIER_NAMES)
+        ],
+        **({"rail": "NIC port"} if network_alone(lab) else {}),
         **({"leaf": LEAF_NAME, "networks": {layer.number: layer.name for layer in layers}} if layers else {}),
     }
 

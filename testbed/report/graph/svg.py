@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 
 from testbed.model import BACKEND, Lab
-from testbed.report.graph.grouping import LEAF_NAME, TIER_NAMES, Grouping, Tier
+from testbed.report.graph.grouping import LEAF_NAME, TIER_NAMES, Grouping, Tier, network_alone
 from testbed.report.graph.layout import (
     CELL_GAP,
     CELL_HEIGHT,
@@ -90,6 +90,7 @@ class _Drawing:
                 if link.network == BACKEND or not layout.bands:
                     self.rates[here][link.rate.bps] += 1
         self.low = {box.node.name for band in layout.bands for box in band.nodes}
+        self.alone = bool(network_alone(lab))
         self.low_ports: dict[str, list[tuple[int, float]]] = {}
         for number, line in layout.drops:
             self.low_ports.setdefault(line.bundle.lower, []).append((number, line.x1))
@@ -241,8 +242,8 @@ class _Drawing:
     def _described(self, name: str) -> str:
         """Return what a screen reader says of a node."""
         state = f", {self.status[name]}" if name in self.status else ""
-        what = LEAF_NAME if name in self.low and self.grouping.tiers[name] is Tier.RAIL else None
-        what = what or TIER_NAMES[self.grouping.tiers[name]]
+        tier = self.grouping.tiers[name]
+        what = LEAF_NAME if tier is Tier.RAIL and (self.alone or name in self.low) else TIER_NAMES[tier]
         return escape(f"{name}, {what}, {self.ports[name].total()} ports{state}")
 
     def _node(self, box: NodeBox) -> str:
