@@ -134,6 +134,19 @@ def test_networks_are_left_out_and_put_back(tmp_path: Path) -> None:
     ]
 
 
+def test_hosts_have_their_whole_names_without_the_back_end(tmp_path: Path) -> None:
+    """Its pods and segments are boxes around them, without which two hosts would be called h1."""
+    script = f"""(() => {{ {SEEN}
+      const names = () => new Set(of(-1).flatMap(host => [...host.querySelectorAll(".l")].filter(seen))
+                                        .map(one => one.textContent)).size;
+      const texts = () => of(-1).flatMap(host => [...host.querySelectorAll(".l")]).filter(seen).length;
+      const found = [names(), texts()];
+      box(0).click();
+      return [...found, names(), texts()];
+    }})()"""
+    assert browse(page("datacentre"), (1400, 900), script, tmp_path) == [4, HOSTS, HOSTS, HOSTS]
+
+
 def test_networks_are_left_out_without_scripts(tmp_path: Path) -> None:
     """The style does it: here the page's own script is gone, and a box is as a reader has left it."""
     text = re.sub(r"<script>.*?</script>", "", page("datacentre"), flags=re.DOTALL)

@@ -264,9 +264,14 @@ class _Drawing:
             detail = self._detail(name, box.tier)
             roomy = label_width(detail) * 0.84 < rect.width - 6
             raised = 3 if name in self.low_ports else 0
-            parts.append(f'<text class="l" x="{middle}" y="{(21 if roomy else 26) - raised}">{escape(label)}</text>')
+            alone = self._alone(name)
+            y = (21 if roomy else 26) - raised
+            parts.append(f'<text class="l{alone}" x="{middle}" y="{y}">{escape(label)}</text>')
+            if alone:  # without the boxes of pods and segments around it a host needs its whole name
+                whole = escape(_fitted(name, rect.width - 6))
+                parts.append(f'<text class="l whole" x="{middle}" y="23">{whole}</text>')
             if roomy:
-                parts.append(f'<text class="s{self._alone(name)}" x="{middle}" y="{34 - raised}">{detail}</text>')
+                parts.append(f'<text class="s{alone}" x="{middle}" y="{34 - raised}">{detail}</text>')
         parts.append(self._marks(name, rect.width, rect.height, box.tier))
         parts += [
             f'<rect class="m net{number}" x="{_number(x - rect.x - 3.5)}" y="{_number(rect.height - 3)}" width="7"'
