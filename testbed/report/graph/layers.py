@@ -17,12 +17,14 @@ from testbed.report.graph.layout import (
     GAP,
     GUTTER,
     MARGIN,
+    MAX_LINES,
     PAD,
     TITLE,
     Band,
     Layout,
     Line,
     Rect,
+    Ribbon,
     RowLabel,
     label_width,
     lay_out,
@@ -131,14 +133,24 @@ class _Below:
             bottom += CARD_HEIGHT
         rects = {box.node.name: box.rect for box in nodes}
         links = [link for link in self.layer.seen.links if self.grouping.tiers[link.a.node] is not Tier.HOST]
+        bundles = bundle_links(links, self.grouping.tiers, {})
+        ribbon = None
+        if len(bundles) > MAX_LINES:
+            ribbon = Ribbon(upper=_around(self.leaves, rects), lower=_around(self.spines, rects), links=len(links))
         return Band(
             number=self.layer.number,
             title=self.layer.name,
             detail=self.detail,
             rect=Rect(x=x, y=y, width=width, height=bottom + TITLE + PAD / 2 - y),
             nodes=tuple(nodes),
-            lines=tuple(_mesh(bundle, rects) for bundle in bundle_links(links, self.grouping.tiers, {})),
+            lines=() if ribbon else tuple(_mesh(bundle, rects) for bundle in bundles),
+            ribbon=ribbon,
         )
+
+
+def _around(nodes: Sequence[Node], rects: dict[str, Rect]) -> Rect:
+    first, last = rects[nodes[0].name], rects[nodes[-1].name]
+    return replace(first, width=last.x + last.width - first.x)
 
 
 def _mesh(bundle: Bundle, rects: dict[str, Rect]) -> Line:

@@ -143,6 +143,8 @@ class Band:
     rect: Rect
     nodes: tuple[NodeBox, ...]
     lines: tuple[Line, ...]
+    ribbon: Ribbon | None
+    """Stands for the lines where there would be more than `MAX_LINES`."""
 
 
 @dataclass(slots=True)

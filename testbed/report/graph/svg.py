@@ -111,6 +111,9 @@ class _Drawing:
             *(self._row(row) for row in layout.rows if layered and row.title == HOSTS),
             *self._low(self._row(row) for row in layout.low_rows),
             *self._back_end(self._ribbon(ribbon) for ribbon in layout.ribbons),
+            *self._low(
+                f'<g class="net{band.number}">{self._ribbon(band.ribbon)}</g>' for band in layout.bands if band.ribbon
+            ),
             '<g id="lines">',
             *self._back_end(self._line(line) for line in layout.lines),
             *(self._drop(number, line) for number, line in layout.drops),
@@ -289,7 +292,7 @@ class _Drawing:
             rates = (f"{number} × {_short(rate)}" for rate, number in self.rates[name].items())
             return " + ".join(rates)
         if name in self.low:  # its spines are drawn below it, where an arrow upwards would mislead
-            return f"{ports.total()} ports"
+            return f"{ports.total()} port{'' if ports.total() == 1 else 's'}"
         return " ".join(
             f"{ports[key]}{arrow}" for key, arrow in (("up", "↑"), ("down", "↓"), ("level", "↔")) if ports[key]
         )

@@ -25,7 +25,15 @@ VOID = frozenset({"meta", "input", "br"})
 NASTY = "<script>alert(1)</script>\"'&`]]>\\"
 
 
-def several(*, hosts: int = 4, segments: int = 2, pods: int = 1, ports: int = 2) -> Lab:
+def several(
+    *,
+    hosts: int = 4,
+    segments: int = 2,
+    pods: int = 1,
+    ports: int = 2,
+    leaves: int | None = None,
+    spines: int | None = None,
+) -> Lab:
     """A back end, a front end on leaves and spines, and a management network of one switch."""
     params = FabricParams(design="rail-optimized", pods=pods, segments=segments, hosts=hosts, gpus=4, spines=2)
     lab = generate_fabric(params, name="several")
@@ -37,7 +45,9 @@ def several(*, hosts: int = 4, segments: int = 2, pods: int = 1, ports: int = 2)
                 number=number,
                 design=design,
                 ports=ports if number == 1 else 1,
-                hosts=names,
+                hosts=names[:250],
+                leaves=leaves if number == 1 else None,
+                spines=spines if number == 1 else None,
             )
         )
         lab = replace(
@@ -167,6 +177,16 @@ def points(line: Line) -> list[tuple[float, float]]:
     return found
 
 
+def test_a_ribbon_stands_for_too_many_lines() -> None:
+    """1,984 lines would make the page large and tell nothing."""
+    lab = several(hosts=32, segments=4, leaves=62, spines=32)
+    (band, other) = laid_out(lab).bands
+    assert band.lines == () and band.ribbon is not None and band.ribbon.links == 62 * 32 and other.ribbon is None
+    assert band.ribbon.upper.bottom < band.ribbon.lower.y
+    text = render_html(lab)
+    assert len(text.encode()) < 500_000 and "<title>1984 links</title>" in text
+
+
 def test_ends_of_lines_at_one_box_are_apart() -> None:
     ends: dict[tuple[str, str], list[float]] = {}
     for _, line in laid_out(LABS["datacentre"]).drops:
@@ -189,7 +209,7 @@ def test_each_network_has_a_box_to_leave_it_out_and_figures_of_its_own() -> None
         r'<input type="checkbox" id="layer(\d)" value="\1" checked autocomplete="off"><i></i>(\w+)', text
     )
     assert boxes == [("0", "backend"), ("1", "frontend"), ("2", "storage")]
-    sections = re.findall(r'<section class="(net\d)">(.*?)</section>', text, re.DOTALL)
+    sections = re.findall(r'<section class="(net\d)[ \w]*">(.*?)</section>', text, re.DOTALL)
     assert [name for name, _ in sections] == ["net0", "net1", "net2"]
     assert "8 hosts, 32 GPUs, 64 links" in sections[0][1]
     assert "8 hosts, 16 NIC ports, 24 links" in sections[1][1] and "400 Gbit/s between" in sections[1][1]
