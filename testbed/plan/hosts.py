@@ -7,11 +7,13 @@ bound to no address. Where rails are isolated there is no such default: only a s
 leaves the rail's subnet, and the rail switch then refuses it. (Without the per-NIC default such a
 packet would fall through to the main table and cross rails inside the host.)
 
-What goes to the prefix of a network beside the back end leaves by the first NIC in that network, bound or not.
+What goes to the prefix of a network beside the back end leaves by the first NIC in that network whose link is up,
+unless its socket is bound to the address of another.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from ipaddress import IPv4Network
 
@@ -36,6 +38,7 @@ def host_routes(
     rules: list[AddRule] = []
     main = isolated
     prefixes = {network.name: network.prefix for network in beside}
+    ports: Counter[str] = Counter()
     for number, nic in enumerate(nics, 1):
         if nic.address is None or nic.gateway is None:
             continue
@@ -58,7 +61,7 @@ def host_routes(
             source=source,
         )
         routes += (subnet, default)
-        prefix = prefixes.pop(nic.network, None)
+        prefix = prefixes.get(nic.network)
         if prefix is not None:
             routes.append(
                 AddRoute(
@@ -68,8 +71,10 @@ def host_routes(
                     ifindex=nic.ifindex,
                     table=MAIN_TABLE,
                     source=source,
+                    metric=ports[nic.network],
                 )
             )
+            ports[nic.network] += 1
         if not main and nic.network == BACKEND:
             main = True
             routes.append(

@@ -62,7 +62,7 @@ from testbed.plan.rdma import rdma_devices
 from testbed.plan.routes import PlannedSession, Speaker, expect_routes
 from testbed.plan.shaping import burst_bytes
 from testbed.plan.stable import SLOTS, stable_hash
-from testbed.plan.sysctls import host_sysctls, open_ipv6, switch_sysctls
+from testbed.plan.sysctls import failover_sysctls, host_sysctls, open_ipv6, switch_sysctls
 
 _NO_ADDRESS: tuple[None, None] = (None, None)
 TIERS = {Role.RAIL: 0, Role.LEAF: 0, Role.SPINE: 1, Role.SUPER_SPINE: 2}
@@ -442,6 +442,7 @@ class _Planner:
         for kind in (LinkKind.ACCESS, LinkKind.ROUTED):
             operations += [self._veth(link) for link in self.by_kind[kind]]
         operations += opening
+        operations += [item for host in hosts for item in failover_sysctls(host.nics)]
         operations += [self._veth(link) for link in self.by_kind[LinkKind.FABRIC]]
         operations += self._queues(ports)
         operations += guard_switches(self.lab, ports, bridges, switches)

@@ -190,7 +190,10 @@ class AddAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddRoute:
-    """A unicast route in `table` of a host. `gateway` None: on-link. `source`: preferred source."""
+    """A unicast route in `table` of a host. `gateway` None: on-link. `source`: preferred source.
+
+    Of several routes to one destination that with the least `metric` counts, as long as its interface is up.
+    """
 
     node: str
     destination: IPv4Network
@@ -198,6 +201,7 @@ class AddRoute:
     ifindex: int
     table: int
     source: IPv4Address | None = None
+    metric: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

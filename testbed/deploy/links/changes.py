@@ -496,6 +496,7 @@ def _route_message(item: AddRoute) -> bytes:
         item.ifindex,
         table=item.table,
         source=item.source.packed if item.source else None,
+        metric=item.metric,
     )
 
 

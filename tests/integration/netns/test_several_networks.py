@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -72,3 +73,35 @@ def test_no_host_passes_packets_from_one_network_on_to_another(lab: Any) -> None
     finally:
         lab.run(victim, ["sysctl", "-q", "-w", "net.ipv4.ip_forward=0"])
         lab.run(attacker, ["ip", "route", "del", f"{wanted}/32"])
+
+
+def test_a_host_goes_on_by_its_other_port_when_a_link_of_a_leaf_fails(lab: Any) -> None:
+    """Only the far end goes down: what the host sees is its carrier."""
+    source, target = "p1-s1-h1", "p1-s1-h3"
+    wanted = str(next(port.address.ip for port in lab.plan.ports if (port.node, port.name) == (target, "fe2")))
+
+    def way() -> str:
+        return lab.run(source, ["ip", "-o", "route", "get", wanted]).stdout.split(" dev ")[1].split()[0]
+
+    def answered() -> bool:
+        return lab.run(source, ["ping", "-q", "-c", "1", "-W", "2", wanted]).returncode == 0
+
+    def seconds_until(wanted: str) -> float:
+        """How long routes take to be those of a link's new state."""
+        begun = time.monotonic()
+        while way() != wanted and time.monotonic() < begun + 10:
+            pass
+        assert way() == wanted
+        return time.monotonic() - begun
+
+    assert way() == "fe2" and answered()
+    with LinkControl(lab) as control:
+        control.set("fe-leaf2:down1", LinkChange(up=False))
+        try:
+            gone = seconds_until("fe1")
+            assert answered()
+        finally:
+            control.reset("fe-leaf2:down1")
+    back = seconds_until("fe2")
+    print(f"by the other port after {gone:.3f} s, back after {back:.3f} s")
+    assert answered()

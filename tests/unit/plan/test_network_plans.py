@@ -84,11 +84,16 @@ def test_a_host_sends_what_is_for_a_network_by_its_nics_alone(plan: LabPlan) -> 
     host = "p1-s1-h1"
     names = {port.ifindex: port.name for port in plan.ports if port.node == host}
     main = {
-        str(item.destination): names[item.ifindex]
+        (str(item.destination), item.metric): names[item.ifindex]
         for item in plan.operations
         if isinstance(item, AddRoute) and item.node == host and item.table == 254
     }
-    assert main == {"0.0.0.0/0": "rail1", "192.168.0.0/18": "fe1", "192.168.64.0/18": "st1"}
+    assert main == {
+        ("0.0.0.0/0", 0): "rail1",
+        ("192.168.0.0/18", 0): "fe1",
+        ("192.168.0.0/18", 1): "fe2",
+        ("192.168.64.0/18", 0): "st1",
+    }
     rules = {
         str(item.source): item.table for item in plan.operations if isinstance(item, AddRule) and item.node == host
     }
