@@ -92,14 +92,14 @@ def _field(base: int, offset: int, value: bytes) -> tuple[bytes, bytes]:
 
 def _source(table: Table, switch: GuardSwitch) -> None:
     pairs = [_index(port) + address.packed for port in switch.ports for address in port.addresses]
-    table.set("addresses", 8, pairs)
+    table.set("addresses", (nft.INTERFACE, nft.IPV4_ADDRESS), pairs)
     address = nft.load_field(nft.NETWORK, 12, 4, nft.REGISTER + 1)
     foreign = (nft.load_meta(nft.META_IIF), address, nft.is_in("addresses", inverted=True))
     table.rule("port", *_is(nft.META_PROTOCOL, _IPV4), *foreign, *_count_and_drop(Guard.SOURCE))
 
 
 def _mac(table: Table, switch: GuardSwitch) -> None:
-    table.set("macs", 12, [_index(port) + _padded(port.mac) for port in switch.ports])
+    table.set("macs", (nft.INTERFACE, nft.MAC_ADDRESS), [_index(port) + _padded(port.mac) for port in switch.ports])
     mac = nft.load_field(nft.LINK, 6, 6, nft.REGISTER + 1)
     foreign = (nft.load_meta(nft.META_IIF), mac, nft.is_in("macs", inverted=True))
     table.rule("port", *foreign, *_count_and_drop(Guard.MAC))
@@ -112,7 +112,7 @@ def _arp(table: Table, switch: GuardSwitch) -> None:
         for port in switch.ports
         for address in (bytes(4), *(item.packed for item in port.addresses))
     ]
-    table.set("senders", 16, senders)
+    table.set("senders", (nft.INTERFACE, nft.IPV4_ADDRESS, nft.MAC_ADDRESS), senders)
     address = nft.load_field(nft.NETWORK, 14, 4, nft.REGISTER + 1)
     mac = nft.load_field(nft.NETWORK, 8, 6, nft.REGISTER + 2)
     foreign = (nft.load_meta(nft.META_IIF), address, mac, nft.is_in("senders", inverted=True))
@@ -131,9 +131,9 @@ def _servers(table: Table, switch: GuardSwitch) -> None:
 
 
 def _control(table: Table, switch: GuardSwitch) -> None:
-    table.set("switches", 4, [address.packed for address in switch.switches])
+    table.set("switches", (nft.IPV4_ADDRESS,), [address.packed for address in switch.switches])
     gateways = [_index(port) + port.gateway.packed for port in switch.ports if port.gateway is not None]
-    table.set("gateways", 8, gateways)
+    table.set("gateways", (nft.INTERFACE, nft.IPV4_ADDRESS), gateways)
     group = (nft.load_field(nft.LINK, 0, 6), nft.mask(b"\xff" * 5 + b"\xf0"), nft.equal(_LINK_LOCAL_GROUPS))
     table.rule("port", *group, *_count_and_drop(Guard.CONTROL))
     to_gateway = (
@@ -155,7 +155,7 @@ def _vlan(table: Table, switch: GuardSwitch) -> None:
 
 
 def _storm(table: Table, switch: GuardSwitch) -> None:
-    table.set("stations", 8, [_padded(mac) for mac in switch.stations])
+    table.set("stations", (nft.MAC_ADDRESS,), [mac_bytes(mac) for mac in switch.stations])
     pps = switch.guards.storm_pps
     for port in switch.ports:
         table.excess(f"flooded_{port.name}", pps, max(1, pps // 2))

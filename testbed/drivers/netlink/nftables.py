@@ -45,6 +45,9 @@ REGISTER = 8
 LINK, NETWORK, TRANSPORT = 0, 1, 2
 """Where the offset of a field counts from."""
 META_PROTOCOL, META_IIF, META_L4PROTO = 1, 4, 16
+IPV4_ADDRESS, MAC_ADDRESS, INTERFACE = 7, 9, 20
+"""Types of a set's keys, as the program nft numbers them: it shows elements by them. The kernel takes any."""
+_BITS_OF_A_TYPE = 6
 
 
 def _u32(kind: int, value: int) -> bytes:
@@ -145,19 +148,24 @@ class Table:
     def rule(self, chain: str, *expressions: bytes) -> None:
         self._add(NEWRULE, text(2, chain) + _nest(4, _list(expressions)), NLM_F_CREATE | _APPEND)
 
-    def set(self, name: str, length: int, elements: Sequence[bytes]) -> None:
-        """A set of keys of `length` bytes, whole registers."""
-        self._new_set(name, length, b"", 0)
+    def set(self, name: str, types: Sequence[int], elements: Sequence[bytes]) -> None:
+        """A set of keys that are made of these types, each in whole registers."""
+        self._new_set(name, types, b"", 0)
         self._fill(name, [_nest(1, attribute(1, element)) for element in elements])
 
     def objects(self, name: str, kind: int, by_key: Sequence[tuple[bytes, str]]) -> None:
-        """A map from keys of four bytes to objects of one kind."""
-        self._new_set(name, 4, _u32(15, kind), _OBJECTS)
+        """A map from interface indexes to objects of one kind."""
+        self._new_set(name, (INTERFACE,), _u32(15, kind), _OBJECTS)
         self._fill(name, [_nest(1, attribute(1, key)) + text(9, of) for key, of in by_key])
 
-    def _new_set(self, name: str, length: int, more: bytes, flags: int) -> None:
-        number = len(self.messages)
-        self._add(NEWSET, text(2, name) + _u32(3, flags) + _u32(4, 0) + _u32(5, length) + more + _u32(10, number))
+    def _new_set(self, name: str, types: Sequence[int], more: bytes, flags: int) -> None:
+        kind, number = 0, len(self.messages)
+        for item in types:
+            kind = kind << _BITS_OF_A_TYPE | item
+        # A MAC address takes two registers where it is a part, and its own six bytes where it is all.
+        length = 6 if types == (MAC_ADDRESS,) else sum(8 if item == MAC_ADDRESS else 4 for item in types)
+        key = _u32(3, flags) + _u32(4, kind) + _u32(5, length)
+        self._add(NEWSET, text(2, name) + key + more + _u32(10, number))
 
     def _fill(self, name: str, elements: Sequence[bytes]) -> None:
         for start in range(0, len(elements), _ELEMENTS_AT_ONCE):
