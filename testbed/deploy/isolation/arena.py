@@ -127,7 +127,7 @@ class Arena:
                 for attempt in attempts:
                     if attempt.connection is not None:
                         attempt.connection.close()
-            self._undo(attack, attempts, known)
+                self._undo(attack, attempts, known)
         return outcomes
 
     def _send(self, attack: Attack, number: int, site: Site) -> _Attempt:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +14,12 @@ from testbed.deploy.isolation.check import AttackResult, IsolationReport, check_
 from testbed.deploy.isolation.reachability import Protocol, intended_matrix, reached
 from testbed.deploy.links.changes import LinkChange, LinkControl
 from testbed.deploy.watch.check import CheckStatus, check_lab
-from testbed.model import Guard
-from testbed.plan.operations import AddRule
+from testbed.drivers.netlink.guards import GuardCounter, guard_messages, read_guards
+from testbed.drivers.netlink.nftables import NetfilterSocket
+from testbed.drivers.nodes import syscalls
+from testbed.errors import DriverError
+from testbed.model import Guard, Guards
+from testbed.plan.operations import AddRule, GuardedPort, GuardSwitch
 from testbed.spec import load_topology_text
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
@@ -138,3 +144,23 @@ def test_guards_go_with_the_lab(sandbox: Any) -> None:
         assert all(not counter.packets for counts in counters.values() for counter in counts)
         sandbox.destroy()
     assert sandbox.leftovers() == []
+
+
+def test_a_transaction_that_the_kernel_refuses_leaves_nothing() -> None:
+    """One port in three has a name that no interface can have: none is guarded, and a second try finds no table."""
+    one = GuardedPort(name="p", ifindex=1, mac="02:00:00:00:00:01", addresses=(), gateway=None)
+    good = GuardSwitch(node="s", guards=Guards.all(), ports=(one,), switches=(), stations=(one.mac,))
+    bad = replace(good, ports=(one, replace(one, name="a-name-of-20-letters"), replace(one, name="q")))
+
+    def attempt() -> list[GuardCounter]:
+        syscalls.unshare(syscalls.CLONE_NEWNET)
+        with closing(NetfilterSocket()) as filters:
+            with pytest.raises(DriverError, match="switch s: nf_tables message"):
+                filters.commit(guard_messages(bad), "switch s")
+            assert read_guards(filters) == []
+            filters.commit(guard_messages(good), "switch s")
+            return read_guards(filters)
+
+    counters = syscalls.in_thread(attempt)
+    assert {counter.guard for counter in counters} == set(Guard)
+    assert {(counter.interface, counter.packets) for counter in counters} == {("p", 0)}
