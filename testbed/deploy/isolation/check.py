@@ -75,7 +75,7 @@ def check_isolation(lab: RunningLab, network: str | None = None) -> IsolationRep
 
 
 def _reach(lab: RunningLab, protocol: Protocol, matrix: Matrix, name: str) -> CheckResult:
-    arrived = reached(lab.name, protocol, matrix.pairs)
+    arrived = reached(lab.name, protocol, matrix)
     lost = [_pair(pair) + " lost" for n, pair in enumerate(matrix.pairs) if n in matrix.intended and n not in arrived]
     leaked = [_pair(matrix.pairs[n]) + " arrived" for n in sorted(arrived - matrix.intended)]
     count, meant = len(matrix.pairs), len(matrix.intended)

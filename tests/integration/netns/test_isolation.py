@@ -11,7 +11,7 @@ import pytest
 
 from testbed.deploy.isolation.attacks import ATTACKS
 from testbed.deploy.isolation.check import AttackResult, IsolationReport, check_isolation
-from testbed.deploy.isolation.reachability import Protocol, intended_matrix, reached
+from testbed.deploy.isolation.reachability import Matrix, Protocol, intended_matrix, reached
 from testbed.deploy.links.changes import LinkChange, LinkControl
 from testbed.deploy.watch.check import CheckStatus, check_lab
 from testbed.drivers.netlink.guards import GuardCounter, guard_messages, read_guards
@@ -123,11 +123,12 @@ def test_a_host_that_passes_packets_on_is_found(lab: Any) -> None:
     route = [f"{target.address.ip}/32", "via", str(through.address.ip), "dev", "a1", "table", table]
     matrix = intended_matrix(lab, ["a", "backend"])
     assert matrix.pairs.index(pair[0]) not in matrix.intended
-    assert reached(lab.name, Protocol.UDP, pair) == reached(lab.name, Protocol.ICMP, pair) == set()
+    one = Matrix(pairs=tuple(pair), intended=frozenset(), total=1)
+    assert reached(lab.name, Protocol.UDP, one) == reached(lab.name, Protocol.ICMP, one) == set()
     lab.run("p1-s1-h1", ["ip", "route", "add", *route])
     lab.run("p1-s1-h2", ["sysctl", "-q", "-w", "net.ipv4.ip_forward=1"])
     try:
-        assert reached(lab.name, Protocol.UDP, pair) == reached(lab.name, Protocol.ICMP, pair) == {0}
+        assert reached(lab.name, Protocol.UDP, one) == reached(lab.name, Protocol.ICMP, one) == {0}
     finally:
         lab.run("p1-s1-h2", ["sysctl", "-q", "-w", "net.ipv4.ip_forward=0"])
         lab.run("p1-s1-h1", ["ip", "route", "del", *route])
