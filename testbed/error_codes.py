@@ -96,6 +96,18 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "unknown-port": "There is no such port.",
             "unknown-tier": "There is no such tier of switches.",
         },
+        "Tenants (`tenants`, `fabric.overlay`)": {
+            "bad-route-target": "A route target is not written as AS:NUMBER, or does not fit.",
+            "duplicate-route-target": "Two tenants or subnets have the same route target.",
+            "duplicate-vni": "Two tenants or subnets have the same VNI.",
+            "mtu-too-small": "The fabric's MTU has no room for the tenants' MTU and the 50 bytes of VXLAN.",
+            "nic-in-two-subnets": "A NIC is named in two subnets.",
+            "no-overlay": "There are tenants, but the fabric has no overlay.",
+            "no-path": "A subnet is on switches that have no path to each other.",
+            "no-subnets": "A tenant has no subnets.",
+            "prefix-too-small": "A subnet has fewer addresses than NICs.",
+            "unknown-interface": "The host has no such NIC, or none on a switch.",
+        },
         "Containers": {
             "bad-bind": "An entry of `binds` is not SOURCE:TARGET with absolute paths.",
             "bad-capability": "An entry of `capabilities` is not the name of a capability of Linux.",

@@ -54,6 +54,9 @@ def daemon_sets(
                 configurations=config.daemons,
                 integrated=config.integrated,
                 elsewhere=other,
+                vrfs={vrf.tenant: namespace_name(lab.name, vrf.node) for vrf in switch.evpn.vrfs}
+                if switch.evpn
+                else {},
             )
         )
     if any(switch.bfd is not None for switch in plan.switches):

@@ -13,6 +13,7 @@ from testbed.spec.topology.fabric import DEFAULT_MTU, FabricSpec
 from testbed.spec.topology.hand_written import HandWritten
 from testbed.spec.topology.networks import add_networks
 from testbed.spec.topology.spec import LabSpec
+from testbed.spec.topology.tenants import TenantResolver
 from testbed.spec.validation.engine import ready_to_show, validate_model
 from testbed.spec.yaml.document import Document
 
@@ -41,6 +42,7 @@ def resolve_lab(document: Document) -> Lab:
         bfd = resolve_bfd(fabric.routing.params(), sessions, mixed=_mixed_switches(lab))
         lab = replace(lab, routing=replace(lab.routing, bfd=bfd))
     _raise_any(_located(document, check_sizing(lab)))
+    lab = _with_overlay(document, spec, lab)
     if spec.qos is None:
         _raise_any(_losses_without_qos(document) if any(link.loss for link in lab.links) else ())
     else:
@@ -55,6 +57,16 @@ def resolve_lab(document: Document) -> Lab:
             added = tuple(node for node in lab.nodes if node.network != BACKEND)
             realised = HandWritten(document=document, spec=spec.topology, generated=replace(lab, nodes=added))
             lab = replace(lab, nodes=(*lab.nodes[: -len(added)], *realised.realise_generated()))
+    return lab
+
+
+def _with_overlay(document: Document, spec: LabSpec, lab: Lab) -> Lab:
+    """The lab with its tenants, where it has an overlay."""
+    fabric = spec.fabric or FabricSpec()
+    mtu_bytes = DEFAULT_MTU if fabric.mtu is None else fabric.mtu
+    tenants = TenantResolver(document, fabric.overlay, spec.tenants, lab, mtu_bytes)
+    lab = tenants.resolve()
+    _raise_any(tenants.problems)
     return lab
 
 
