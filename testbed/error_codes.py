@@ -103,9 +103,9 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "mtu-too-small": "The fabric's MTU has no room for the tenants' MTU and the 50 bytes of VXLAN.",
             "nic-in-two-subnets": "A NIC is named in two subnets.",
             "no-overlay": "There are tenants, but the fabric has no overlay.",
-            "no-path": "A subnet is on switches that have no path to each other.",
             "no-subnets": "A tenant has no subnets.",
             "prefix-too-small": "A subnet has fewer addresses than NICs.",
+            "subnet-without-path": "A subnet is on switches that have no path to each other.",
             "unknown-interface": "The host has no such NIC, or none on a switch.",
         },
         "Containers": {

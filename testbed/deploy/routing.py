@@ -6,6 +6,7 @@ from collections.abc import Collection, Container, Mapping
 from pathlib import Path
 
 from testbed.deploy.live import RunningLab
+from testbed.deploy.watch.overlay import announce_again
 from testbed.drivers.nodes.processes import Process, processes_in, terminate
 from testbed.drivers.probing.machine import FrrInstallation, find_frr
 from testbed.drivers.routing.frr import (
@@ -101,6 +102,7 @@ def start_routing(lab: RunningLab, node: str) -> bool:
     launcher = DaemonLauncher(frr)
     try:
         launcher.start(daemon_sets(lab.model, lab.plan, lab.run_directory(node).parent, frr, only={node}))
+        announce_again(lab.plan, lab.switch_plan(node), lab.run_directory(node))
     finally:
         launcher.release()
     return True

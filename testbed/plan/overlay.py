@@ -359,7 +359,7 @@ class OverlayPlanner:
                             f"the subnet {subnet.name} of {tenant.name} is on {switches[0]} and {other},"
                             " which have no path to each other",
                             field=f"tenants.{tenant.name}.subnets.{subnet.name}",
-                            code="no-path",
+                            code="subnet-without-path",
                             hint="a subnet needs switches of one plane or rail: give each a subnet of its own",
                         )
 

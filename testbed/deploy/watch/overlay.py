@@ -10,13 +10,14 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
 from testbed.deploy.steps import StepCallback, StepEvent
-from testbed.drivers.netlink.overlay import VrfMonitor, VrfTables, read_tables, use_neighbour
+from testbed.drivers.netlink.overlay import VrfMonitor, VrfTables, probe_neighbour, read_tables, use_neighbour
 from testbed.drivers.netlink.routes import bgp_routes
 from testbed.drivers.netlink.rtnetlink import RouteSocket
 from testbed.drivers.nodes import syscalls
@@ -24,13 +25,15 @@ from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.drivers.routing import vty
 from testbed.errors import DriverError
 from testbed.names import namespace_name
-from testbed.plan.operations import LabPlan
+from testbed.plan.operations import LabPlan, SwitchPlan
 from testbed.plan.vrfs import EntryKind, ExpectedEntry, HeardNic, OverlayPlan
 
 QUIET_S = 0.02
 LONGEST_UNCHECKED_S = 0.5
 ASKED_AGAIN_S = 1.0
 DAEMONS_CHECKED_S = 0.5
+VNIS_ASKED_S = 0.02
+"""zebra tells nobody when it has read its interfaces: it is asked."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -134,14 +137,29 @@ class OverlayWatch:
         return explain(self._plan, self._run, {vrf.node: vrf.missing for vrf in self._vrfs})
 
     def _ask(self) -> None:
-        """Have the NICs that were not heard ask for their gateway."""
+        """Have the NICs that were not heard ask for their gateway, and those that are not announced be told anew."""
+        missing = {vrf.node: vrf.missing for vrf in self._vrfs if vrf.checked_at}
         unheard = {
-            (vrf.node, entry.address)
-            for vrf in self._vrfs
-            for entry in vrf.missing
-            if vrf.checked_at and entry.kind is EntryKind.HEARD
+            (node, entry.address)
+            for node, entries in missing.items()
+            for entry in entries
+            if entry.kind is EntryKind.HEARD
         }
         ask_for_gateways(self._lab, [nic for nic in self._overlay.nics if (nic.vrf, nic.address) in unheard])
+        unannounced = {entry.of for entries in missing.values() for entry in entries if entry.kind is EntryKind.ROUTE}
+        probe_neighbours(
+            self._lab,
+            {
+                vrf.node: [
+                    entry
+                    for entry in vrf.expected
+                    if entry.kind is EntryKind.HEARD
+                    and entry.of in unannounced
+                    and (vrf.node, entry.address) not in unheard
+                ]
+                for vrf in self._vrfs
+            },
+        )
 
 
 def ask_for_gateways(lab: str, nics: Sequence[HeardNic]) -> None:
@@ -162,6 +180,60 @@ def ask_for_gateways(lab: str, nics: Sequence[HeardNic]) -> None:
 
     if by_node:
         syscalls.in_thread(ask)
+
+
+def probe_neighbours(lab: str, heard: Mapping[str, Sequence[ExpectedEntry]]) -> None:
+    """Have VRFs, by the node of their namespace, ask local NICs that they have heard whether they are there.
+
+    zebra announces a NIC when it is told of it as a neighbour, and takes up none that were there before it.
+    """
+
+    def probe() -> None:
+        for node, entries in heard.items():
+            enter_namespace(namespace_name(lab, node))
+            socket = RouteSocket()
+            try:
+                there = read_tables(socket)
+                known = [entry for entry in entries if there.has(entry)]
+                batch = [
+                    probe_neighbour(entry.ifindex, entry.address, entry.mac)
+                    for entry in known
+                    if entry.address is not None
+                ]
+                if batch:
+                    socket.expect(batch, [f"{node} asks for {entry.of}" for entry in known])
+            finally:
+                socket.close()
+
+    if any(heard.values()):
+        syscalls.in_thread(probe)
+
+
+def announce_again(plan: LabPlan, switch: SwitchPlan, directory: Path, *, timeout_s: float = 10.0) -> None:
+    """Have a switch whose zebra was started anew announce the NICs that it has heard before.
+
+    Returns once zebra knows the VNIs of the switch and has been told. Raises `DriverError` where it does not within
+    `timeout_s`.
+    """
+    overlay = plan.overlay
+    if overlay is None or switch.evpn is None or not switch.evpn.vrfs:
+        return
+    wanted = {str(vni.vni) for vni in switch.evpn.vnis}
+    deadline = time.monotonic() + timeout_s
+    while True:
+        with suppress(DriverError):  # it has not come so far
+            if wanted <= set(vty.ask_json(directory, "zebra", "show evpn vni json")):
+                break
+        if time.monotonic() > deadline:
+            raise DriverError(f"zebra of {switch.node} does not know its VNIs within {timeout_s:g} s")
+        time.sleep(VNIS_ASKED_S)
+    probe_neighbours(
+        plan.lab,
+        {
+            vrf.node: [entry for entry in overlay.expected[vrf.node] if entry.kind is EntryKind.HEARD]
+            for vrf in switch.evpn.vrfs
+        },
+    )
 
 
 def read_missing(plan: LabPlan) -> dict[str, list[ExpectedEntry]]:

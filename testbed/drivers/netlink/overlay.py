@@ -25,7 +25,8 @@ _NESTED = 0x8000
 _IFLA_VXLAN_ID, _IFLA_VXLAN_LOCAL, _IFLA_VXLAN_LEARNING, _IFLA_VXLAN_PORT = 1, 4, 7, 15
 _NDA_DST, _NDA_LLADDR = 1, 2
 _NTF_USE, _NTF_EXT_LEARNED = 0x01, 0x10
-_NUD_INCOMPLETE, _NUD_FAILED, _NUD_NONE = 0x01, 0x20, 0x00
+_NUD_NONE, _NUD_INCOMPLETE, _NUD_PROBE, _NUD_FAILED = 0x00, 0x01, 0x10, 0x20
+_NLM_F_REPLACE = 0x100
 
 _IFINFOMSG = struct.Struct("=BxHiII")
 _NDMSG = struct.Struct("=BxxxiHBB")
@@ -70,6 +71,16 @@ def use_neighbour(ifindex: int, address: IPv4Address) -> bytes:
     """`ip neigh replace ADDRESS dev ... use`: the kernel asks for the neighbour as if a packet were to go there."""
     body = _NDMSG.pack(socket.AF_INET, ifindex, _NUD_NONE, _NTF_USE, 0) + attribute(_NDA_DST, address.packed)
     return message(rtnetlink.RTM_NEWNEIGH, rtnetlink.NLM_F_CREATE, body)
+
+
+def probe_neighbour(ifindex: int, address: IPv4Address, mac: str) -> bytes:
+    """`ip neigh replace ADDRESS lladdr MAC dev ... nud probe`: the kernel asks the neighbour whether it is there.
+
+    All who listen are told of the neighbour, too.
+    """
+    body = _NDMSG.pack(socket.AF_INET, ifindex, _NUD_PROBE, 0, 0) + attribute(_NDA_DST, address.packed)
+    body += attribute(_NDA_LLADDR, rtnetlink.mac_bytes(mac))
+    return message(rtnetlink.RTM_NEWNEIGH, rtnetlink.NLM_F_CREATE | _NLM_F_REPLACE, body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,13 @@ tenants:
 """
 
 
+NAMESAKE = """
+topology:
+  nodes: {p1-s1-rail1-red: {kind: host}}
+  links: [{endpoints: ["p1-s1-rail1-red:eth1", "p1-s1-rail1:extra1"], rate: 100G}]
+"""
+
+
 def load(text: str, **overrides: object) -> Lab:
     return load_topology_text(text, file="pod.yml", overrides=overrides)
 
@@ -110,7 +117,7 @@ tenants:
 
 
 def test_the_name_of_a_vrf_must_not_be_that_of_a_node() -> None:
-    text = f"{HEAD}  overlay: evpn\ntopology: {{nodes: {{p1-s1-rail1-red: {{kind: host}}}}, links: []}}\n{TENANTS}"
+    text = f"{HEAD}  overlay: evpn\n{NAMESAKE}\n{TENANTS}"
     assert refused(text) == ["duplicate-node"]
 
 
