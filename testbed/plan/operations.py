@@ -514,4 +514,5 @@ class LabPlan:
             hosts=tuple(host for host in hosts if host.nics),
             expected_routes={switch.node: self.expected_routes[switch.node] for switch in switches},
             qos=self.qos if name == BACKEND else None,
+            overlay=None if self.overlay is None else self.overlay.on({switch.node for switch in switches}),
         )

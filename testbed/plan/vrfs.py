@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
@@ -138,3 +139,14 @@ class OverlayPlan:
     vrfs: tuple[VrfPlan, ...]
     nics: tuple[HeardNic, ...]
     expected: dict[str, tuple[ExpectedEntry, ...]]
+
+    def on(self, switches: Collection[str]) -> OverlayPlan:
+        """The overlay as these switches have it."""
+        vrfs = tuple(vrf for vrf in self.vrfs if vrf.switch in switches)
+        nodes = {vrf.node for vrf in vrfs}
+        return replace(
+            self,
+            vrfs=vrfs,
+            nics=tuple(nic for nic in self.nics if nic.vrf in nodes),
+            expected={node: entries for node, entries in self.expected.items() if node in nodes},
+        )
