@@ -22,7 +22,9 @@ _RTM_SETLINK = 19
 _IFLA_PROTINFO = 12
 _IFLA_BRPORT_LEARNING, _IFLA_BRPORT_NEIGH_SUPPRESS = 8, 32
 _NESTED = 0x8000
-_IFLA_VXLAN_ID, _IFLA_VXLAN_LOCAL, _IFLA_VXLAN_LEARNING, _IFLA_VXLAN_PORT = 1, 4, 7, 15
+_IFLA_VXLAN_ID, _IFLA_VXLAN_LOCAL, _IFLA_VXLAN_TOS, _IFLA_VXLAN_LEARNING, _IFLA_VXLAN_PORT = 1, 4, 6, 7, 15
+_INHERIT = b"\1"
+"""As TOS: the outer header has the DSCP of the inner one, and so the packet its class on the fabric (RFC 2983)."""
 _NDA_DST, _NDA_LLADDR = 1, 2
 _NTF_USE, _NTF_EXT_LEARNED = 0x01, 0x10
 _NUD_NONE, _NUD_INCOMPLETE, _NUD_PROBE, _NUD_FAILED = 0x00, 0x01, 0x10, 0x20
@@ -43,6 +45,7 @@ def new_vxlan(operation: CreateVxlan, namespace: int) -> bytes:
     options = (
         u32(_IFLA_VXLAN_ID, operation.vni)
         + attribute(_IFLA_VXLAN_LOCAL, operation.local.packed)
+        + attribute(_IFLA_VXLAN_TOS, _INHERIT)
         + attribute(_IFLA_VXLAN_LEARNING, b"\0")
         + attribute(_IFLA_VXLAN_PORT, struct.pack("!H", VXLAN_PORT))
     )
