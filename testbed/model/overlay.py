@@ -7,6 +7,7 @@ bridged (L2VNI). NICs that no tenant names are no part of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 
@@ -26,6 +27,8 @@ class TenantSubnet:
     """
 
     name: str
+    network: str
+    """The network that all of them are in."""
     prefix: IPv4Network
     vni: int
     nics: tuple[End, ...]
@@ -43,7 +46,10 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlay:
-    """An EVPN overlay, with its tenants in the order of the file. `mtu_bytes` is that of tenants' NICs and bridges."""
+    """EVPN overlays of networks, with their tenants in the order of the file.
 
-    mtu_bytes: int
+    `mtu_bytes` is the MTU of tenants' NICs and bridges in each network that has an overlay, by the network's name.
+    """
+
+    mtu_bytes: Mapping[str, int]
     tenants: tuple[Tenant, ...] = ()

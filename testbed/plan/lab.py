@@ -463,7 +463,7 @@ class _Planner:
         rules: list[AddRule] = []
         for host in hosts:
             more_routes, more_rules = host_routes(host.nics, isolated=self.lab.isolated_rails, beside=self.lab.networks)
-            routes += more_routes
+            routes += [*more_routes, *self.overlay.host_routes(host.nics)]
             rules += more_rules
         operations += routes
         operations += rules

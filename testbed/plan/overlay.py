@@ -14,11 +14,13 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import TypeVar
 
 from testbed.errors import PlanError
-from testbed.model import End, Lab, Link, LinkKind, LoadBalancing, Overlay, Tenant, TenantSubnet
+from testbed.model import BACKEND, End, Lab, Link, LinkKind, LoadBalancing, Overlay, Tenant, TenantSubnet
 from testbed.names import vrf_node_name
+from testbed.plan.hosts import MAIN_TABLE
 from testbed.plan.interfaces import LOOPBACK_IFINDEX
 from testbed.plan.operations import (
     AddAddress,
+    AddRoute,
     CreateBridge,
     CreateVrf,
     CreateVxlan,
@@ -26,6 +28,7 @@ from testbed.plan.operations import (
     ExpectedRoute,
     InstallPort,
     Operation,
+    PortPlan,
     SetBridgePort,
     SetUp,
     ShapePort,
@@ -109,7 +112,9 @@ class OverlayPlanner:
     def __init__(self, lab: Lab, loopbacks: Mapping[str, int], macs: Mapping[tuple[str, str], str]) -> None:
         """`loopbacks` are the addresses of switches, `macs` those of interfaces and of `overlay_macs`."""
         self._lab = lab
-        self._overlay = lab.overlay or Overlay(mtu_bytes=0)
+        self._overlay = lab.overlay or Overlay(mtu_bytes={})
+        self._subnets = {tenant.name: tenant.subnets for tenant in self._overlay.tenants}
+        self._networks = {node.name: node.network for node in lab.switches}
         self._loopbacks = loopbacks
         self._macs = macs
         ports = {link.a: link.b for link in _tenant_links(lab)}
@@ -167,7 +172,7 @@ class OverlayPlanner:
 
     def evpn(self, switch: str) -> EvpnPlan | None:
         """What a switch is told of the overlay; None where there is none."""
-        if self._lab.overlay is None:
+        if self._networks[switch] not in self._overlay.mtu_bytes:
             return None
         return EvpnPlan(vrfs=tuple(vrf for vrf in self.vrfs if vrf.switch == switch))
 
@@ -192,10 +197,11 @@ class OverlayPlanner:
                 if subnets is None:
                     continue
                 loopback = IPv4Address(self._loopbacks[switch.name])
-                l3 = self._vni(loopback, tenant.vni, self._macs[switch.name, ROUTER], tenant.route_target)
+                mtu_bytes = self._overlay.mtu_bytes[switch.network]
+                l3 = self._vni(loopback, tenant.vni, self._macs[switch.name, ROUTER], tenant.route_target, mtu_bytes)
                 l2 = tuple(
                     replace(
-                        self._vni(loopback, subnet.vni, self._macs["", GATEWAY], f"65000:{subnet.vni}"),
+                        self._vni(loopback, subnet.vni, self._macs["", GATEWAY], f"65000:{subnet.vni}", mtu_bytes),
                         subnet=subnet.name,
                         gateway=IPv4Interface((int(subnet.prefix.network_address) + 1, subnet.prefix.prefixlen)),
                         ports=tuple(subnets[subnet.name]),
@@ -216,7 +222,7 @@ class OverlayPlanner:
                 vrfs.append(vrf)
         return tuple(vrfs)
 
-    def _vni(self, loopback: IPv4Address, vni: int, mac: str, route_target: str) -> VniPlan:
+    def _vni(self, loopback: IPv4Address, vni: int, mac: str, route_target: str, mtu_bytes: int) -> VniPlan:
         return VniPlan(
             vni=vni,
             bridge=f"br{vni}",
@@ -224,7 +230,7 @@ class OverlayPlanner:
             vxlan=_vxlan_name(vni),
             vxlan_ifindex=FIRST_VXLAN + vni,
             mac=mac,
-            mtu_bytes=self._overlay.mtu_bytes,
+            mtu_bytes=mtu_bytes,
             rd=f"{loopback}:{self._rd_numbers[vni]}",
             route_target=route_target,
         )
@@ -306,7 +312,34 @@ class OverlayPlanner:
         return [(vrf, vni) for vrf in self.vrfs for vni in (vrf.l3, *vrf.l2)]
 
     def _balancing(self, switch: str) -> LoadBalancing | None:
-        return None if self._lab.qos is None else self._lab.qos.of(switch).load_balancing
+        if self._lab.qos is None or self._networks[switch] != BACKEND:
+            return None
+        return self._lab.qos.of(switch).load_balancing
+
+    def host_routes(self, nics: Sequence[PortPlan]) -> list[AddRoute]:
+        """The routes of a host's main table to the other subnets of its tenants, each by the first NIC in the tenant.
+
+        What is bound to a NIC's address needs none: it leaves by that NIC whatever the destination.
+        """
+        taken = [nic.address.network for nic in nics if nic.address is not None]
+        routes = []
+        for nic in nics:
+            for subnet in self._subnets.get(nic.tenant, ()):
+                if any(subnet.prefix.overlaps(other) for other in taken) or subnet.network != nic.network:
+                    continue
+                assert nic.address is not None, "a tenant's NIC has an address"
+                taken.append(subnet.prefix)
+                routes.append(
+                    AddRoute(
+                        node=nic.node,
+                        destination=subnet.prefix,
+                        gateway=nic.gateway,
+                        ifindex=nic.ifindex,
+                        table=MAIN_TABLE,
+                        source=nic.address.ip,
+                    )
+                )
+        return routes
 
     # ------------------------------------------------------------------ expectation
 
@@ -345,7 +378,7 @@ class OverlayPlanner:
             )
             for nic in self._nics
         )
-        return OverlayPlan(mtu_bytes=self._overlay.mtu_bytes, vrfs=self.vrfs, nics=nics, expected=expected)
+        return OverlayPlan(vrfs=self.vrfs, nics=nics, expected=expected)
 
     def _check_paths(self, reachable: Mapping[str, set[IPv4Address]]) -> None:
         for tenant in self._overlay.tenants:

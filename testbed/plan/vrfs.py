@@ -135,7 +135,6 @@ class HeardNic:
 class OverlayPlan:
     """The overlay of a lab. `expected` maps each VRF (by its namespace's node name) to its entries when converged."""
 
-    mtu_bytes: int
     vrfs: tuple[VrfPlan, ...]
     nics: tuple[HeardNic, ...]
     expected: dict[str, tuple[ExpectedEntry, ...]]

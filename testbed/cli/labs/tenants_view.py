@@ -40,6 +40,8 @@ def show_tenants(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
                     "l3vni": tenant.vni,
                     "route_target": tenant.route_target,
                     "subnet": subnet.name,
+                    "network": subnet.network,
+                    "mtu": overlay.mtu_bytes[subnet.network],
                     "prefix": str(subnet.prefix),
                     "l2vni": subnet.vni,
                     "gateway": str(subnet.prefix.network_address + 1),
@@ -48,9 +50,8 @@ def show_tenants(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
                     "addresses": {str(end): str(addresses[str(end)]) for end in nics},
                 }
             )
-    columns = ["tenant", "l3vni", "subnet", "prefix", "l2vni", "gateway", "switches", "nics"]
-    title = f"{lab.name}: tenants, MTU {overlay.mtu_bytes}"
-    emit_rows(rows, columns, form, title=title, json_document={"lab": lab.name, "mtu": overlay.mtu_bytes, "rows": rows})
+    columns = ["tenant", "l3vni", "subnet", "prefix", "l2vni", "gateway", "mtu", "switches", "nics"]
+    emit_rows(rows, columns, form, title=f"{lab.name}: tenants", json_document={"lab": lab.name, "rows": rows})
 
 
 def show_vteps(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:

@@ -76,7 +76,7 @@ class OverlayWatch:
         self._plan = plan
         self._run = run
         self._lab = plan.lab
-        self._overlay = plan.overlay or OverlayPlan(mtu_bytes=0, vrfs=(), nics=(), expected={})
+        self._overlay = plan.overlay or OverlayPlan(vrfs=(), nics=(), expected={})
         now = time.monotonic()
 
         def subscribe() -> list[_Vrf]:

@@ -42,7 +42,6 @@ def resolve_lab(document: Document) -> Lab:
         bfd = resolve_bfd(fabric.routing.params(), sessions, mixed=_mixed_switches(lab))
         lab = replace(lab, routing=replace(lab.routing, bfd=bfd))
     _raise_any(_located(document, check_sizing(lab)))
-    lab = _with_overlay(document, spec, lab)
     if spec.qos is None:
         _raise_any(_losses_without_qos(document) if any(link.loss for link in lab.links) else ())
     else:
@@ -57,14 +56,16 @@ def resolve_lab(document: Document) -> Lab:
             added = tuple(node for node in lab.nodes if node.network != BACKEND)
             realised = HandWritten(document=document, spec=spec.topology, generated=replace(lab, nodes=added))
             lab = replace(lab, nodes=(*lab.nodes[: -len(added)], *realised.realise_generated()))
-    return lab
+    return _with_overlay(document, spec, lab)
 
 
 def _with_overlay(document: Document, spec: LabSpec, lab: Lab) -> Lab:
-    """The lab with its tenants, where it has an overlay."""
+    """The lab with its tenants, where a network has an overlay."""
     fabric = spec.fabric or FabricSpec()
+    written = {BACKEND: fabric.overlay} | {name: network.overlay for name, network in spec.networks.items()}
+    overlays = {name: overlay for name, overlay in written.items() if overlay is not None}
     mtu_bytes = DEFAULT_MTU if fabric.mtu is None else fabric.mtu
-    tenants = TenantResolver(document, fabric.overlay, spec.tenants, lab, mtu_bytes)
+    tenants = TenantResolver(document, overlays, spec.tenants, lab, mtu_bytes)
     lab = tenants.resolve()
     _raise_any(tenants.problems)
     return lab

@@ -7,12 +7,12 @@ that a VTEP imports what another one exports.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network
 
 from testbed.errors import Problem
-from testbed.model import End, Lab, Link, LinkKind, NodeKind, Overlay, Tenant, TenantSubnet
+from testbed.model import BACKEND, End, Lab, Link, LinkKind, NodeKind, Overlay, Tenant, TenantSubnet
 from testbed.model.container import NETNS
 from testbed.model.overlay import VXLAN_BYTES
 from testbed.names import known_names_hint, vrf_node_name
@@ -25,8 +25,10 @@ _FIRST_L3VNI = 50_000
 _FIRST_L2VNI = 10_000
 _SUBNETS_PER_TENANT = 100
 
-OVERLAY: Path = ("fabric", "overlay")
-MTU: Path = ("fabric", "overlay", "evpn", "mtu")
+
+def _section(network: str) -> tuple[str, ...]:
+    """The section of the file that describes a network."""
+    return ("fabric",) if network == BACKEND else ("networks", network)
 
 
 @dataclass(slots=True)
@@ -34,20 +36,23 @@ class TenantResolver:
     """Gives `lab` its overlay. `problems` has what is wrong with it."""
 
     document: Document
-    overlay: OverlaySpec | None
+    overlays: dict[str, OverlaySpec]
+    """The networks that have an overlay, the back end among them."""
     tenants: dict[str, TenantSpec]
     lab: Lab
-    fabric_mtu_bytes: int
+    mtu_bytes: int
+    """That of the back end's links, where it has none between switches."""
     problems: list[Problem] = field(default_factory=list)
     _vnis: dict[int, str] = field(default_factory=dict)
     _repeated: set[int] = field(default_factory=set)
     _targets: dict[str, str] = field(default_factory=dict)
     _owners: dict[End, Path] = field(default_factory=dict)
     """Where each NIC that is in a subnet was named."""
+    _found: dict[End, Link] = field(default_factory=dict)
 
     def resolve(self) -> Lab:
         """Return the lab with the overlay, and with its tenants' links as such."""
-        if self.overlay is None:
+        if not self.overlays:
             if self.tenants:
                 self._problem(
                     "no-overlay",
@@ -59,7 +64,9 @@ class TenantResolver:
             return self.lab
         self._take_written_vnis()
         tenants = tuple(self._tenant(number, name, spec) for number, (name, spec) in enumerate(self.tenants.items(), 1))
-        overlay = Overlay(mtu_bytes=self._mtu_bytes(), tenants=tenants)
+        mtus = {network: self._mtu_bytes(network, spec) for network, spec in self.overlays.items()}
+        self._check_written_links(mtus)
+        overlay = Overlay(mtu_bytes=mtus, tenants=tenants)
         self._check_prefixes_of_hosts(overlay)
         self._check_names(overlay)
         if self.problems:
@@ -108,7 +115,8 @@ class TenantResolver:
                     (*here, "prefix"),
                     f"{one.prefix} has room for {room} NIC{'s' * (room > 1)} beside its gateway, not for {len(nics)}",
                 )
-            subnets.append(TenantSubnet(name=sub, prefix=one.prefix, vni=l2vni, nics=nics))
+            network = self._network(nics, here)
+            subnets.append(TenantSubnet(name=sub, network=network, prefix=one.prefix, vni=l2vni, nics=nics))
         self._check_prefixes(path, subnets)
         if not spec.subnets:
             self._problem(
@@ -144,9 +152,9 @@ class TenantResolver:
             here: Path = (*path, "hosts", index)
             if not self._is_host(host, here):
                 continue
-            nics = [end for end in self._ports() if end.node == host]
+            nics = [end for end, link in self._ports().items() if end.node == host and link.network in self.overlays]
             if not nics:
-                self._problem("unknown-interface", here, f"{host} has no NICs on a switch")
+                self._problem("unknown-interface", here, f"{host} has no NICs in a network with an overlay")
             for end in nics:
                 if self._take(end, here):
                     yield end
@@ -158,8 +166,19 @@ class TenantResolver:
                 known = [str(one) for one in self._ports() if one.node == end.node]
                 message = f"{end.node} has no NIC {end.interface} on a switch"
                 self._problem("unknown-interface", here, message, known_names_hint(str(end), known))
+            elif (network := self._ports()[end].network) not in self.overlays:
+                message = f"{end} is in the network {network}, which has no overlay"
+                self._problem("no-overlay", here, message, f"{'.'.join(_section(network))}: {{overlay: evpn}}")
             elif self._take(end, here):
                 yield end
+
+    def _network(self, nics: Sequence[End], path: Path) -> str:
+        """The network that all NICs of a subnet are in."""
+        found = list(dict.fromkeys(self._ports()[end].network for end in nics))
+        if len(found) > 1:
+            message = f"its NICs are in several networks: {', '.join(found)}"
+            self._problem("subnet-in-networks", path, message, "give each network a subnet of its own", key=True)
+        return found[0] if found else next(iter(self.overlays))
 
     def _is_host(self, name: str, path: Path) -> bool:
         kinds = {node.name: node.kind for node in self.lab.nodes}
@@ -174,13 +193,13 @@ class TenantResolver:
 
     def _ports(self) -> dict[End, Link]:
         """The links of all NICs that are on a switch."""
-        kinds = {node.name: node.kind for node in self.lab.nodes}
-        found = {}
-        for link in self.lab.links:
-            for end, other in ((link.a, link.b), (link.b, link.a)):
-                if kinds.get(end.node) is NodeKind.HOST and kinds.get(other.node) is NodeKind.SWITCH:
-                    found[end] = link
-        return found
+        if not self._found:
+            kinds = {node.name: node.kind for node in self.lab.nodes}
+            for link in self.lab.links:
+                for end, other in ((link.a, link.b), (link.b, link.a)):
+                    if kinds.get(end.node) is NodeKind.HOST and kinds.get(other.node) is NodeKind.SWITCH:
+                        self._found[end] = link
+        return self._found
 
     def _take(self, end: End, path: Path) -> bool:
         if (other := self._owners.get(end)) is not None:
@@ -229,48 +248,46 @@ class TenantResolver:
 
     # ------------------------------------------------------------------ MTU and links
 
-    def _mtu_bytes(self) -> int:
-        """The MTU of tenants: as written, or what VXLAN leaves of the smallest fabric link."""
-        assert self.overlay is not None
-        fabric = [link for link in self.lab.links if link.kind is LinkKind.FABRIC]
-        underlay = min((link.mtu_bytes for link in fabric), default=self.fabric_mtu_bytes)
+    def _mtu_bytes(self, network: str, spec: OverlaySpec) -> int:
+        """The MTU of tenants in a network: as written, or what VXLAN leaves of its smallest link between switches."""
+        links = [link for link in self.lab.links if link.network == network]
+        fabric = [link for link in links if link.kind is LinkKind.FABRIC] or (links if network != BACKEND else [])
+        underlay = min((link.mtu_bytes for link in fabric), default=self.mtu_bytes)
         room = underlay - VXLAN_BYTES
-        written = self.overlay.evpn.mtu
+        written = spec.evpn.mtu
         if written is not None and written > room:
+            place = "fabric" if network == BACKEND else f"networks.{network}"
             self._problem(
                 "mtu-too-small",
-                MTU,
-                f"an MTU of {written} does not fit the fabric's {underlay}: VXLAN adds {VXLAN_BYTES} bytes",
-                f"at most {room} here, or fabric: {{mtu: {written + VXLAN_BYTES}}}",
+                (*_section(network), "overlay", "evpn", "mtu"),
+                f"an MTU of {written} does not fit the {underlay} of the links: VXLAN adds {VXLAN_BYTES} bytes",
+                f"at most {room} here, or {place}: {{mtu: {written + VXLAN_BYTES}}}",
             )
-        mtu = room if written is None else written
-        self._check_written_links(mtu, underlay)
-        return mtu
+        return room if written is None else written
 
-    def _check_written_links(self, mtu: int, underlay: int) -> None:
+    def _check_written_links(self, mtus: Mapping[str, int]) -> None:
         """The MTU that a hand-written link has must fit, too."""
+        ends = {str(end) for end in self._owners}
         for index, link in enumerate(self.document.get("topology.links") or ()):
             path: Path = ("topology", "links", index, "mtu")
-            if not self.document.has(path) or not isinstance(link, dict):
+            if ends.isdisjoint(link.get("endpoints") or ()) or not self.document.has(path):
                 continue
-            ends = {str(end) for end in self._owners}
-            if ends.isdisjoint(link.get("endpoints") or ()) or link["mtu"] <= mtu:
-                continue
-            self._problem(
-                "mtu-too-small",
-                path,
-                f"an MTU of {link['mtu']} in a tenant does not fit the fabric's {underlay}:"
-                f" VXLAN adds {VXLAN_BYTES} bytes, and tenants have {mtu}",
-                f"at most {mtu} here",
-            )
+            if link["mtu"] > (mtu := mtus.get(BACKEND, link["mtu"])):
+                self._problem(
+                    "mtu-too-small",
+                    path,
+                    f"an MTU of {link['mtu']} does not fit a tenant's {mtu}: VXLAN adds {VXLAN_BYTES} bytes",
+                    f"at most {mtu} here",
+                )
 
     def _links(self, overlay: Overlay) -> Iterator[Link]:
         """All links; those of NICs in tenants from the host up, with the tenants' MTU."""
         for link in self.lab.links:
+            mtu_bytes = overlay.mtu_bytes.get(link.network, link.mtu_bytes)
             if link.a in self._owners:
-                yield replace(link, kind=LinkKind.TENANT, mtu_bytes=overlay.mtu_bytes)
+                yield replace(link, kind=LinkKind.TENANT, mtu_bytes=mtu_bytes)
             elif link.b in self._owners:
-                yield replace(link, a=link.b, b=link.a, kind=LinkKind.TENANT, mtu_bytes=overlay.mtu_bytes)
+                yield replace(link, a=link.b, b=link.a, kind=LinkKind.TENANT, mtu_bytes=mtu_bytes)
             else:
                 yield link
 

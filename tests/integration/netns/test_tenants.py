@@ -77,10 +77,12 @@ def _vrf(lab: RunningLab, leaf: str, tenant: str) -> str:
 
 
 @contextmanager
-def _captured(lab: RunningLab, node: str, interface: str, expression: str) -> Iterator[list[str]]:
+def _captured(
+    lab: RunningLab, node: str, interface: str, expression: str, *, verbose: bool = False
+) -> Iterator[list[str]]:
     """The packets of an interface while the block runs, as tcpdump's lines, complete once it has ended."""
     lines: list[str] = []
-    argv = ["tcpdump", "--immediate-mode", "-n", "-l", "-i", interface, expression]
+    argv = ["tcpdump", "--immediate-mode", "-n", "-l", *(["-tv"] if verbose else []), "-i", interface, expression]
     capture = lab.spawn_at(lab.port(node, interface), argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert capture.stderr is not None
     while b"listening on" not in capture.stderr.readline():
@@ -153,15 +155,15 @@ def test_tenants_do_not_reach_each_other_and_it_is_the_vrf_that_stops_them(lab: 
     """Only blue has 10.9.0.0/24. Joined by hand, the VRFs of the leaf carry the packets that they stopped before."""
     assert _pings(lab, "p1-s1-h4", OWN_BLUE), "within blue it is reached"
     with _captured(lab, LEAF, "down1", "icmp") as arrived:
-        assert not _pings(lab, "p1-s1-h1", OWN_BLUE)
+        assert not _pings(lab, "p1-s1-h1", OWN_BLUE, source=WEB)
     assert any("unreachable" in line for line in arrived), "the leaf's VRF has no route, and says so"
 
     with _joined(_vrf(lab, LEAF, "red"), _vrf(lab, LEAF, "blue")):
-        assert _pings(lab, "p1-s1-h1", OWN_BLUE)
+        assert _pings(lab, "p1-s1-h1", OWN_BLUE, source=WEB)
         leaked = {result.name: result for result in check_lab(lab).results}["isolation"]
         assert leaked.status is CheckStatus.FAIL, leaked
         assert "p1-s1-h1:rail1 -> p1-s1-h6:rail1 arrived" in leaked.failures
-    assert not _pings(lab, "p1-s1-h1", OWN_BLUE)
+    assert not _pings(lab, "p1-s1-h1", OWN_BLUE, source=WEB)
 
 
 @contextmanager
@@ -242,6 +244,43 @@ def test_views_and_captures_know_tenants(lab: RunningLab, shared_sandbox: Any) -
     assert all(row["entries"] == row["planned"] > 0 for row in vteps)
     links = lab.link_states()
     assert all(links.values()) and (LEAF, "down1") in links
+
+
+def test_tenants_of_two_networks_and_of_ibgp_with_queues(sandbox: Any) -> None:
+    """Overlays of the back end (iBGP, with the eBPF data path) and of a front end, with a tenant that is in both."""
+    text = f"""
+name: {sandbox.name()}
+scale: {{time: 10000}}
+fabric:
+  design: rail-optimized
+  segments: 1
+  hosts: 4
+  gpus: 2
+  spines: 1
+  routing: {{protocol: ibgp}}
+  overlay: {{evpn: {{mtu: 4400}}}}
+networks:
+  frontend: {{design: leaf-spine, leaves: 2, spines: 1, nic: {{per: host, ports: 1, rate: 100G}}, overlay: evpn}}
+qos: {{preset: uec}}
+tenants:
+  red:
+    subnets:
+      web: {{prefix: 10.200.0.0/24, nics: ["p1-s1-h1:fe1", "p1-s1-h3:fe1"]}}
+      gpu: {{prefix: 10.201.0.0/24, nics: ["p1-s1-h1:rail1", "p1-s1-h3:rail2"]}}
+  blue:
+    subnets:
+      web: {{prefix: 10.200.0.0/24, nics: ["p1-s1-h2:fe1", "p1-s1-h4:fe1"]}}
+      gpu: {{prefix: 10.202.0.0/24, nics: ["p1-s1-h2:rail2"]}}
+"""
+    lab = sandbox.deploy(load_topology_text(text, file="tenants.yml")).lab
+    report = check_lab(lab)
+    assert report.exit_code == 0, report
+    assert {vrf.switch for vrf in lab.plan.overlay.vrfs} == {LEAF, FAR_LEAF, "fe-leaf1", "fe-leaf2"}
+    assert {vrf.switch for vrf in lab.of_network("frontend").plan.overlay.vrfs} == {"fe-leaf1", "fe-leaf2"}
+    with _captured(lab, LEAF, "uplink1", "udp port 4789", verbose=True) as packets:
+        lab.run("p1-s1-h1", ["ping", "-c", "2", "-i", "0.2", "-Q", "0x68", "10.201.0.3"])
+    marked = [line for line in packets if "(tos 0x68" in line]
+    assert len(marked) == 8, "two requests and two answers, inside and outside"
 
 
 def test_destroy_leaves_nothing(sandbox: Any) -> None:

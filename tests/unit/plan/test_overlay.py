@@ -8,8 +8,10 @@ import pytest
 
 from testbed.errors import PlanError
 from testbed.plan import LabPlan, plan_lab
+from testbed.plan.hosts import MAIN_TABLE
 from testbed.plan.operations import (
     AddAddress,
+    AddRoute,
     CreateBridge,
     CreateVeth,
     CreateVrf,
@@ -207,3 +209,13 @@ def test_a_lab_without_an_overlay_is_as_it_was() -> None:
     assert planned.overlay is None
     assert all(switch.evpn is None for switch in planned.switches)
     assert not any(port.tenant or port.vrf for port in planned.ports)
+
+
+def test_a_host_reaches_the_other_subnets_of_its_tenant_unbound_and_its_default_is_the_fabrics() -> None:
+    planned = plan()
+    main = [item for item in planned.operations if isinstance(item, AddRoute) and item.table == MAIN_TABLE]
+    routes = {(item.node, str(item.destination)): str(item.gateway) for item in main}
+    assert routes["p1-s1-h1", "0.0.0.0/0"] == "10.0.2.1"
+    assert routes["p1-s1-h1", "10.1.1.0/24"] == "10.1.0.1"
+    assert ("p1-s1-h2", "10.1.0.0/24") not in routes, "it has a NIC in both subnets"
+    assert routes["p1-s1-h2", "0.0.0.0/0"] == "10.1.1.1", "all its NICs are in a tenant"

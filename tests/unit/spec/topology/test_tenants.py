@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from testbed.errors import SpecError
-from testbed.model import End, Lab, LinkKind
+from testbed.model import BACKEND, End, Lab, LinkKind
 from testbed.model.codec import decode_lab, encode_lab
 from testbed.spec import load_topology_text
 
@@ -54,7 +54,7 @@ def refused(text: str) -> list[str]:
 def test_an_overlay_without_tenants_changes_no_link(overlay: str) -> None:
     lab = load(f"{HEAD}  overlay: {overlay}\n")
     assert lab.overlay is not None
-    assert (lab.overlay.mtu_bytes, lab.overlay.tenants) == (4450, ())
+    assert (lab.overlay.mtu_bytes, lab.overlay.tenants) == ({BACKEND: 4450}, ())
     assert lab.links == load(HEAD).links
 
 
@@ -129,3 +129,27 @@ def test_a_switch_that_is_a_container_has_no_vrfs() -> None:
 def test_a_host_in_two_tenants_needs_prefixes_that_differ() -> None:
     text = TENANTS.replace('"p1-s1-h2:rail1"', '"p1-s1-h2:rail1"').replace("10.1.1.0/24", "10.1.0.128/25")
     assert "overlap" in refused(f"{HEAD}  overlay: evpn\n{text}")
+
+
+FRONTEND = """
+networks:
+  frontend: {design: leaf-spine, leaves: 2, nic: {per: host, ports: 2, rate: 100G}, overlay: evpn}
+"""
+
+
+def test_an_overlay_of_another_network_has_an_mtu_of_its_own() -> None:
+    text = f"{HEAD}  overlay: evpn\n{FRONTEND}{TENANTS}".replace("hosts: [p1-s1-h1]", 'nics: ["p1-s1-h1:fe1"]')
+    lab = load(text)
+    assert lab.overlay is not None
+    assert lab.overlay.mtu_bytes == {BACKEND: 4450, "frontend": 1450}
+    assert [subnet.network for subnet in lab.overlay.tenants[0].subnets] == ["frontend", BACKEND]
+    assert {link.mtu_bytes for link in lab.links if str(link.a) == "p1-s1-h1:fe1"} == {1450}
+
+
+def test_a_subnet_is_in_one_network() -> None:
+    assert refused(f"{HEAD}  overlay: evpn\n{FRONTEND}{TENANTS}") == ["subnet-in-networks"]
+
+
+def test_a_nic_of_a_network_without_an_overlay_is_in_no_tenant() -> None:
+    text = f"{HEAD}{FRONTEND}{TENANTS}".replace("hosts: [p1-s1-h1]", 'nics: ["p1-s1-h1:fe1"]')
+    assert refused(text) == ["no-overlay", "no-overlay"]
