@@ -1,11 +1,11 @@
 """The frozen, resolved lab."""
 
+from testbed.model.end import End
 from testbed.model.lab import (
     BACKEND,
     Bfd,
     Delay,
     DelayBy,
-    End,
     Lab,
     Link,
     LinkKind,
@@ -21,6 +21,7 @@ from testbed.model.lab import (
     Scale,
 )
 from testbed.model.markers import MarkAt, MarkBy
+from testbed.model.overlay import Overlay, Tenant, TenantSubnet
 from testbed.model.qos import (
     BalancingMode,
     Buffer,
@@ -59,6 +60,7 @@ __all__ = [
     "Node",
     "NodeKind",
     "NonEct",
+    "Overlay",
     "PfcThresholds",
     "Place",
     "Protocol",
@@ -69,6 +71,8 @@ __all__ = [
     "Role",
     "Routing",
     "Scale",
+    "Tenant",
+    "TenantSubnet",
     "TrafficClass",
     "Watchdog",
 ]
