@@ -205,7 +205,8 @@ class ServerConnection(HttpConnection):
         except BlockingIOError:
             return
         if not data:
-            self._on_error("" if self.request is None else "it went away before it had its answer")
+            done = self.request is None and self._reader.between
+            self._on_error("" if done else "it went away before it had its answer")
             return
         self._reader.feed(data)
         if self._reader.number is not None:

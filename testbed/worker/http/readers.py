@@ -32,6 +32,11 @@ class RequestReader:
         self._in_head = True
         self._named: bytes | None = None
 
+    @property
+    def between(self) -> bool:
+        """Tell whether nothing of a request has arrived since the last one."""
+        return self._in_head and not self._head_bytes
+
     def feed(self, data: bytes) -> None:
         """Read what has arrived. A client sends nothing before it has its answer."""
         if self.number is not None:

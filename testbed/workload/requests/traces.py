@@ -19,6 +19,8 @@ from testbed.workload.requests.token_lengths import MOST_TOKENS
 
 MOST_REQUESTS = 1_000_000
 """A trace with more rows than this is cut into smaller files by whoever uses it."""
+LATEST_S = 4_000_000_000
+"""No time stamp is later; as a Unix time it is in the year 2096."""
 _AZURE_HEADER = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _BURST_HEADER = ("Timestamp", "Model", "Request tokens", "Response tokens")
 _AZURE_TIME = re.compile(r"(\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?(?:Z|\+00:00)?")
@@ -115,6 +117,9 @@ def _azure_time(cell: Word, faults: Faults) -> int | None:
 
 def _seconds(cell: Word, faults: Faults) -> int | None:
     value = faults.decimal(cell, "the time stamp")
+    if value is not None and value > LATEST_S:
+        faults.add("out-of-range", f"the time stamp is {shown(cell.text)}: more than {LATEST_S} s", at=cell)
+        return None
     return None if value is None else int(value * 1_000_000_000)
 
 
