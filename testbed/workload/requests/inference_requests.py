@@ -40,6 +40,7 @@ REQUEST_OVERHEAD_BYTES = 200
 MOST_OUTPUT_TOKENS = 2_000_000
 """Of all answers together: each is a packet, and a time that is kept."""
 MOST_REQUESTS = 200_000
+MOST_CHUNK_BYTES = 65_536
 
 
 class ServerChoice(StrEnum):
@@ -187,8 +188,8 @@ def _check(asked_for: InferenceRequests, law: ArrivalLaw, lengths: str) -> None:
         raise WorkloadError("arrivals or lengths of a trace need a file", field="trace", hint="trace: FILE.csv")
     if asked_for.trace is not None and not uses_trace:
         raise WorkloadError("the trace is used for nothing", field="trace", hint="arrivals: trace, or lengths: trace")
-    if asked_for.tpot_ns < 0 or asked_for.prefill_ns < 0:
-        raise WorkloadError("computing takes no negative time", field="prefill")
+    if asked_for.chunk_bytes > MOST_CHUNK_BYTES:
+        raise WorkloadError(f"a token has at most {MOST_CHUNK_BYTES} bytes", field="chunk_bytes")
 
 
 def _drawn(

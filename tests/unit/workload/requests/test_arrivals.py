@@ -166,6 +166,7 @@ def test_by_default_half_of_all_ranks_ask_the_others() -> None:
         ({"requests_per_s": 1e6}, "span", "more than 200000 requests"),
         ({"output_tokens": 100_000}, "span", "2000000 tokens"),
         ({"span": Duration.parse("1ns")}, "span", "no request arrives"),
+        ({"chunk_bytes": ByteCount(70_000)}, "chunk_bytes", "at most 65536 bytes"),
         ({"arrivals": "gama"}, "arrivals", "no arrivals is called 'gama'"),
     ],
 )
