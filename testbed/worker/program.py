@@ -105,6 +105,8 @@ class Settings:
 
     kind: ClassVar[str]
     """Name of the transport (`transport_registry`)."""
+    carries_http: ClassVar[bool] = False
+    """Requests may go over its connections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -301,8 +301,8 @@ def _check_steps(program: Program, by_rank: dict[int, Endpoint]) -> None:
 
 
 def _check_requests(program: Program, by_rank: dict[int, Endpoint]) -> None:
-    if program.requests and program.transport.kind != "tcp":
-        raise ProgramError("requests", "they go over TCP alone")
+    if program.requests and not program.transport.carries_http:
+        raise ProgramError("requests", f"they go over HTTP, which {program.transport.kind} does not carry")
     began_ns = 0
     for n, request in enumerate(program.requests):
         _check_ends(f"requests[{n}]", request.client, request.server, by_rank.keys(), program.own)

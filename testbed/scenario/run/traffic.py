@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from testbed.errors import ScenarioError, WorkloadError
 from testbed.fabric import model_base_rtt
 from testbed.model.scenario import Scenario
+from testbed.model.transports import TRANSPORTS
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.placement import RankPlacement, place_ranks
 from testbed.scenario.transports.registry import transport_on
@@ -15,8 +16,6 @@ from testbed.workload.kinds.kind import Fabric
 from testbed.workload.registry import build_workload, workload_kind
 from testbed.workload.steps import Workload, fabric_pairs
 from testbed.workload.tenants import Tenant, mix_tenants
-
-OVER_TCP = "transport: {kind: tcp}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +42,9 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
     except WorkloadError as error:
         raise ScenarioError(f"workload {scenario.workload.kind}: {error.message}", hint=error.hint) from error
     _check_reachable(lab, placement, workload)
-    transport = transport_on(lab, scenario.transport)
-    transport.check_ranks(placement.nics)
-    if workload.requests and not transport.carries_http:
-        raise ScenarioError(f"requests go over HTTP, and {transport.transport.kind} does not carry it", hint=OVER_TCP)
+    transport_on(lab, scenario.transport).check_ranks(placement.nics)
+    if workload.requests and not TRANSPORTS[scenario.transport.kind.value].carries_http:
+        raise ScenarioError(f"requests go over HTTP, and {scenario.transport.kind} does not carry it")
     return RunTraffic(workload=workload, placement=placement, seed=seed)
 
 

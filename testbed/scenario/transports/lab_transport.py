@@ -58,8 +58,6 @@ class LabTransport(ABC):
     """Every packet costs time of our own processes, so that the machine's CPUs bound what a scenario may send."""
     workers_own_sysfs: ClassVar[bool] = False
     """Workers must see only their host's devices in /sys."""
-    carries_http: ClassVar[bool] = False
-    """Its workers have connections that requests and answers can go over."""
     by_default_lossless: ClassVar[bool] = True
     """Without a `traffic_class`, packets are of the lossless class, or the first with ECN, rather than the default."""
 

@@ -22,7 +22,6 @@ class Tcp(LabTransport):
 
     protocol: ClassVar[int] = 6
     by_default_lossless: ClassVar[bool] = False
-    carries_http: ClassVar[bool] = True
 
     def framing(self, nic: PortPlan) -> Framing:
         return tcp_framing(nic.mtu_bytes)

@@ -14,7 +14,7 @@ from pydantic.json_schema import JsonSchemaValue
 
 from testbed.errors import Problem
 from testbed.model.scenario import RankOrder, Ranks, Transport, Workload
-from testbed.model.transports import TransportKind
+from testbed.model.transports import TRANSPORTS
 from testbed.spec.validation.by_kind import ByKind
 from testbed.spec.validation.declared import MAX_LIST, models_by_kind, written_values
 from testbed.spec.validation.engine import validate_partly
@@ -172,8 +172,9 @@ def latency_problems(document: Document, workload: Workload) -> Iterator[Problem
 
 def http_problems(document: Document, workload: Workload, transport: Transport) -> Iterator[Problem]:
     """Return a problem for requests, the workload's own or a tenant's, where the transport has no HTTP."""
-    if transport.kind is TransportKind.TCP:
+    if TRANSPORTS[transport.kind.value].carries_http:
         return
+    able = next(name for name, one in TRANSPORTS.items() if one.carries_http)
     path: Path = ("workload", "kind")
     kinds = [(path, workload.kind)]
     tenants = workload.parameters.get("tenants")
@@ -185,7 +186,7 @@ def http_problems(document: Document, workload: Workload, transport: Transport) 
     for where, kind in kinds:
         if kind in KINDS and KINDS[kind].over_http:
             message = f"the requests of {kind} go over HTTP, which {transport.kind} does not carry"
-            yield document.problem("contradiction", where, message, hint="transport: {kind: tcp}")
+            yield document.problem("contradiction", where, message, hint=f"transport: {{kind: {able}}}")
 
 
 def _timed() -> str:

@@ -32,6 +32,7 @@ class TcpSettings(Settings):
     which are the kernel's."""
 
     kind: ClassVar[str] = "tcp"
+    carries_http: ClassVar[bool] = True
     congestion_control: str | None = None
     tos: int = 0
 
