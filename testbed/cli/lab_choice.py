@@ -58,6 +58,15 @@ def lab_name(name: str | None, topology: str | None) -> str:
     raise LabNotFound(f"several labs are deployed: {', '.join(names)}", hint="choose one with -n NAME")
 
 
+def check_network(lab: Lab, network: str | None) -> None:
+    """Raise `TestbedError` for the name of a network that a lab does not have; None is all of them."""
+    from testbed.names import known_names_hint
+
+    if network is not None and network not in lab.network_names:
+        hint = known_names_hint(network, lab.network_names)
+        raise TestbedError(f"{lab.name} has no network {network!r}", hint=hint)
+
+
 def split_port(port: str) -> tuple[str, str]:
     """Take `NODE:IF` apart. Raises `TestbedError` for what is not of this form."""
     node, sign, interface = port.partition(":")

@@ -17,6 +17,7 @@ Topology = Annotated[
     typer.Option("-t", "--topology", help="Topology file, '-' for standard input; default: the only one here."),
 ]
 LabName = Annotated[str | None, typer.Option("-n", "--name", help="Lab name; default: the only lab deployed.")]
+NetworkName = Annotated[str | None, typer.Option("--network", help="Only this network: backend, frontend, ...")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Override a key: --set fabric.hosts=4.")]
 ConvergenceTimeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for routing to converge.")]
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node of the lab.")]

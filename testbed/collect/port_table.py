@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.errors import TestbedError
+from testbed.model import BACKEND
 from testbed.model.qos import CLASSES
 from testbed.names import nearest
 from testbed.plan.lab import TIERS
@@ -113,6 +114,7 @@ def matching_places(lab: str, places: Sequence[str], patterns: Sequence[str]) ->
 
 def tabulate_ports(plan: LabPlan) -> PortTable:
     """The table of a plan with QoS. Raises `ValueError` for one without, whose ports have no maps."""
+    plan = plan.of_network(BACKEND)
     if plan.qos is None:
         raise ValueError(f"{plan.lab} has no QoS, so no numbered ports")
     count = len(plan.ports)

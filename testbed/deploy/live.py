@@ -102,6 +102,15 @@ class RunningLab:
             reaction_ns=self._record.reaction_ns,
         )
 
+    def of_network(self, name: str) -> RunningLab:
+        """The lab as it is seen in one network: `model` and `plan` have nothing of the others. Raises `KeyError`."""
+        model = self.model.of_network(name)
+        if model is self.model:
+            return self
+        seen = RunningLab(self._record, self._state)
+        seen.__dict__.update(model=model, plan=self.plan.of_network(name))
+        return seen
+
     @property
     def record(self) -> LabRecord:
         return self._record

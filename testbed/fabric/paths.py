@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from testbed.fabric.graph import Graph, LabGraph
-from testbed.model import End, Lab, Link, LinkKind, Place
+from testbed.model import BACKEND, End, Lab, Link, LinkKind, Place
 
 
 class Relation(StrEnum):
@@ -22,6 +22,9 @@ class Relation(StrEnum):
     CROSS_RAIL = "other rail, same segment"
     INTER_SEGMENT = "other segment, same pod"
     INTER_POD = "other pod"
+    SAME_LEAF = "same leaf"
+    """In a network beside the back end, which has no rails."""
+    OTHER_LEAF = "other leaf"
     HAND_WRITTEN = "to or from a hand-written node"
 
 
@@ -68,7 +71,8 @@ def count_paths(switches: Graph[Link], source: str) -> dict[str, int]:
 
 
 _Where = tuple[int, int, int] | None
-"""Pod, segment and plane of a NIC port; None for a hand-written host."""
+"""Pod, segment and plane of a NIC port; on a leaf `_ON_LEAF`, its number and 0; None for a hand-written host."""
+_ON_LEAF = -1
 
 
 _Rails = dict[int, int]
@@ -115,7 +119,9 @@ def _attached(lab: Lab, graph: LabGraph) -> dict[str, dict[_Where, _Rails]]:
             if link.kind is LinkKind.FABRIC:
                 continue
             where: _Where = None
-            if place is not None and link.kind is LinkKind.ACCESS:
+            if link.network != BACKEND and switch_place is not None:
+                where = (_ON_LEAF, switch_place.index, 0)
+            elif place is not None and link.kind is LinkKind.ACCESS:
                 where = (place.pod, place.segment, plane)
             rails = attached.setdefault(switch, {}).setdefault(where, {})
             rails[link.rail] = rails.get(link.rail, 0) + 1
@@ -137,6 +143,10 @@ def _on_one_switch(places: dict[_Where, _Rails], found: dict[Relation, list[int]
         if where is None:
             if sum(ports.values()) > 1:
                 found[Relation.HAND_WRITTEN].append(1)
+            continue
+        if where[0] == _ON_LEAF:
+            if sum(ports.values()) > 1:
+                found[Relation.SAME_LEAF].append(1)
             continue
         if max(ports.values()) > 1:
             found[Relation.SAME_RAIL].append(1)
@@ -164,6 +174,9 @@ def _record(where: _Where, other: _Where, paths: int, found: dict[Relation, list
         return
     (pod, segment, plane), (other_pod, other_segment, other_plane) = where, other
     if plane != other_plane:
+        return
+    if pod == _ON_LEAF:
+        found[Relation.OTHER_LEAF].append(paths)
         return
     if pod != other_pod:
         found[Relation.INTER_POD].append(paths)

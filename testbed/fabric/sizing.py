@@ -14,7 +14,7 @@ from testbed.fabric.graph import LabGraph
 from testbed.fabric.paths import PathCount, summarise_paths
 from testbed.model import Lab, LinkKind, NodeKind, Role
 
-_TIER = {None: 0, Role.RAIL: 1, Role.SPINE: 2, Role.SUPER_SPINE: 3}
+_TIER = {None: 0, Role.RAIL: 1, Role.LEAF: 1, Role.SPINE: 2, Role.SUPER_SPINE: 3}
 """Height in the Clos; a host stands at 0."""
 
 
@@ -85,7 +85,7 @@ def measure_sizing(lab: Lab) -> Sizing:
         switches=len(roles),
         links=len(lab.links),
         host_links=sum(number for ends, number in tiers.items() if None in ends),
-        rail_spine_links=tiers[frozenset((Role.RAIL, Role.SPINE))],
+        rail_spine_links=tiers[frozenset((Role.RAIL, Role.SPINE))] + tiers[frozenset((Role.LEAF, Role.SPINE))],
         spine_super_spine_links=tiers[frozenset((Role.SPINE, Role.SUPER_SPINE))],
         roles=_role_sizing(lab, roles),
         bisection=measure_bisection(lab, graph),
@@ -112,6 +112,7 @@ def check_sizing(lab: Lab) -> tuple[FabricError, ...]:
 
 _SMALLER = {
     Role.RAIL: "fewer hosts a segment, fewer rails a switch, fewer spines or parallel uplinks, or a larger switch",
+    Role.LEAF: "fewer hosts a leaf, fewer spines or parallel uplinks, or a larger switch",
     Role.SPINE: "fewer segments, fewer super-spines or more groups of them, or a larger switch",
     Role.SUPER_SPINE: "fewer pods, more super-spines in more groups (super_spine_groups), or a larger switch",
 }

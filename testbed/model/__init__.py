@@ -1,6 +1,7 @@
 """The frozen, resolved lab."""
 
 from testbed.model.lab import (
+    BACKEND,
     Bfd,
     Delay,
     DelayBy,
@@ -8,6 +9,7 @@ from testbed.model.lab import (
     Lab,
     Link,
     LinkKind,
+    Network,
     Node,
     NodeKind,
     Place,
@@ -36,6 +38,7 @@ from testbed.model.qos import (
 )
 
 __all__ = [
+    "BACKEND",
     "BalancingMode",
     "Bfd",
     "Buffer",
@@ -52,6 +55,7 @@ __all__ = [
     "LoadBalancing",
     "MarkAt",
     "MarkBy",
+    "Network",
     "Node",
     "NodeKind",
     "NonEct",

@@ -8,13 +8,16 @@ of a generator, then of the file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from ipaddress import IPv4Network
 
 from testbed.model.container import NETNS, Container
 from testbed.model.qos import QosPolicy
 from testbed.units import Duration, Rate
+
+BACKEND = "backend"
+"""The network that `fabric:` describes: the scale-out back end, which joins GPUs of different hosts."""
 
 
 class NodeKind(StrEnum):
@@ -26,6 +29,8 @@ class Role(StrEnum):
     """A switch's tier in the Clos (RFC 7938 section 3)."""
 
     RAIL = "rail"
+    LEAF = "leaf"
+    """As a rail switch, in a network whose hosts have NICs for no rail."""
     SPINE = "spine"
     SUPER_SPINE = "super-spine"
 
@@ -91,6 +96,8 @@ class Node:
     """What a host's GPU NICs have: an rxe device each, or none."""
     container: Container | None = None
     """None: a network namespace."""
+    network: str = BACKEND
+    """The network that a switch is of. Hosts are of all."""
 
     @property
     def runtime(self) -> str:
@@ -135,6 +142,9 @@ class Link:
     loss: float = 0.0
     """The share of packets (0 to 1) that the wire loses, each way."""
     rail: int = 0
+    network: str = BACKEND
+    host_number: int = 0
+    """On an access link of another network than the back end: which host of its leaf this is, from 1."""
     prefix: IPv4Network | None = None
     """The subnet of a routed link where the file names one; None: the plan chooses."""
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -177,6 +187,21 @@ class Routing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """A network beside the back end: it has switches, links and routing of its own, and shares hosts alone.
+
+    `number` (from 1) tells networks apart in AS numbers, `prefix` holds all their addresses.
+    """
+
+    name: str
+    number: int
+    prefix: IPv4Network
+    design: str
+    routing: Routing = field(default_factory=Routing)
+    switch_radix: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
     """The time scale. `time` None means "auto": resolved against the machine at deploy time."""
 
@@ -205,6 +230,8 @@ class Lab:
     """None: plain ports, one queue each, and the kernel's ECMP hash."""
     source: str = ""
     """Path of the file this came from, for messages only."""
+    networks: tuple[Network, ...] = ()
+    """The networks beside the back end, whose `routing`, `design`, `switch_radix` and `qos` are the lab's."""
 
     def node(self, name: str) -> Node:
         for node in self.nodes:
@@ -219,3 +246,41 @@ class Lab:
     @property
     def switches(self) -> tuple[Node, ...]:
         return tuple(node for node in self.nodes if node.kind is NodeKind.SWITCH)
+
+    @property
+    def network_names(self) -> tuple[str, ...]:
+        """Every network that has a link, the back end first."""
+        found = {link.network for link in self.links}
+        return tuple(name for name in (BACKEND, *(network.name for network in self.networks)) if name in found)
+
+    def of_network(self, name: str) -> Lab:
+        """The lab as it is seen in one network: its switches and links, and the hosts that they reach. Raises
+        `KeyError` for a network that is not there."""
+        if not self.networks:
+            if name != BACKEND:
+                raise KeyError(name)
+            return self
+        links = tuple(link for link in self.links if link.network == name)
+        reached = {end.node for link in links for end in (link.a, link.b)}
+        nodes = tuple(
+            node
+            for node in self.nodes
+            if (node.network == name if node.kind is NodeKind.SWITCH else node.name in reached)
+        )
+        switches = {node.name for node in nodes if node.kind is NodeKind.SWITCH}
+        subnets = tuple(subnet for subnet in self.rail_subnets if subnet.switch in switches)
+        seen = replace(self, nodes=nodes, links=links, rail_subnets=subnets, networks=())
+        if name == BACKEND:
+            return seen
+        network = next((network for network in self.networks if network.name == name), None)
+        if network is None:
+            raise KeyError(name)
+        return replace(
+            seen,
+            routing=network.routing,
+            design=network.design,
+            switch_radix=network.switch_radix,
+            isolated_rails=False,
+            gpus_per_nic=1,
+            qos=None,
+        )

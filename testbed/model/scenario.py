@@ -12,6 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from testbed.model.lab import BACKEND
 from testbed.model.transports import DEFAULT_TRANSPORT, TransportKind
 from testbed.units import ByteCount, Duration
 
@@ -75,6 +76,8 @@ class RankOrder(StrEnum):
 class Ranks:
     """Which NICs take part, and in what order."""
 
+    network: str = BACKEND
+    """The network that they are in."""
     hosts: tuple[str, ...] = ()
     """Names or patterns (`p1-s1-*`); none: all."""
     rails: tuple[int, ...] = ()

@@ -9,6 +9,9 @@
 | loopbacks of hand-written switches | 172.20.0.0/14 | hash of the name |
 | hand-written routed links | 100.64.0.0/10 (RFC 6598) | /31s (RFC 3021), hash of the two ends |
 
+A network beside the back end has a prefix of its own: its first /24 holds the loopbacks of leaves (from .1 up) and of
+spines (from .254 down), the n-th after that is the subnet of leaf n.
+
 Single-rail switches come out as in figure 13-12 of "AI for Network Engineers": the first rail is
 10.0.1.0/24 with gateway 10.0.1.1. Where a switch holds eight rails (figure 13-10) its first rail is
 10.0.1.0/28 and the next 10.0.1.16/28: the figure writes 10.0.2.0/28 for the second, which does not lie
@@ -25,7 +28,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
 from testbed.errors import PlanError
-from testbed.model import Link, Node, NodeKind, Place, RailSubnet, Role
+from testbed.model import Link, Network, Node, NodeKind, Place, RailSubnet, Role
 from testbed.plan.stable import probe_numbers
 
 RAILS = 10 << 24
@@ -122,6 +125,26 @@ def rail_network(place: Place, subnet: RailSubnet) -> Net:
             hint="a longer prefix_length, or fewer rails per switch",
         )
     return Net(base, subnet.prefix_length, f"rail {subnet.rail} of {subnet.switch}")
+
+
+def leaf_network(network: Network, place: Place, subnet: RailSubnet) -> Net:
+    """The subnet of a leaf: number `place.index` of its size in the prefix of its network."""
+    base = int(network.prefix.network_address) + place.index * (1 << (32 - subnet.prefix_length))
+    return Net(base, subnet.prefix_length, f"subnet of {subnet.switch}")
+
+
+def network_loopbacks(network: Network, switches: Sequence[Node]) -> dict[str, int]:
+    """The loopbacks of a network's switches. Raises `PlanError` where its first /24 does not hold them."""
+    base = int(network.prefix.network_address)
+    leaves = {node.name: node.place.index for node in switches if node.place and node.role is Role.LEAF}
+    spines = {node.name: 255 - node.place.index for node in switches if node.place and node.role is Role.SPINE}
+    if leaves and spines and max(leaves.values()) >= min(spines.values()):
+        raise PlanError(
+            f"{network.name}: {len(leaves)} leaves and {len(spines)} spines have more loopbacks than a /24 holds",
+            field=f"networks.{network.name}.leaves",
+            code="address-space",
+        )
+    return {name: base + number for name, number in (leaves | spines).items()}
 
 
 def host_address(net: Net, index: int, name: str) -> int:

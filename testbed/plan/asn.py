@@ -6,6 +6,8 @@ Every slot of the machine has a block of 140,000 numbers, so labs never share on
 |---|---|
 | 0 | all super-spines |
 | 1..1023 | all spines of pod 1..1023 |
+| 1024 + 256 (n - 1) | all spines of network n (from 1) beside the back end |
+| the same + i | leaf i (from 1) of it |
 | 2048 + `rail_block` | one rail switch |
 | 133,120..139,999 | hand-written rail switches, by hash of the name |
 
@@ -21,13 +23,15 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address
 
 from testbed.errors import PlanError
-from testbed.model import Node, Protocol, Role
+from testbed.model import Network, Node, Protocol, Role
 from testbed.plan.addressing import MAX_RAIL_BLOCK, rail_block
 from testbed.plan.stable import SLOTS, probe_numbers
 
 PRIVATE_FIRST = 4_200_000_000
 PRIVATE_LAST = 4_294_967_294
 BLOCK_SIZE = 140_000
+NETWORK_OFFSET = 1024
+NETWORK_BLOCK = 256
 RAIL_OFFSET = 2048
 WRITTEN_OFFSET = RAIL_OFFSET + MAX_RAIL_BLOCK + 1
 MAX_POD = 1023
@@ -93,6 +97,17 @@ def as_numbers(switches: Sequence[Node], *, protocol: Protocol, slot: int) -> di
     for name, number in probe_numbers(written, size=size, taken=taken, what="AS number").items():
         numbers[name] = first + number
     return numbers
+
+
+def network_as_numbers(network: Network, switches: Sequence[Node], *, slot: int) -> dict[str, int]:
+    """The AS number of every switch of a network beside the back end; one for all with iBGP."""
+    start = block_start(slot) + NETWORK_OFFSET + NETWORK_BLOCK * (network.number - 1)
+    if network.routing.protocol is Protocol.IBGP:
+        return {node.name: start for node in switches}
+    return {
+        node.name: start + (node.place.index if node.place is not None and node.role is Role.LEAF else 0)
+        for node in switches
+    }
 
 
 def cluster_id(node: Node) -> IPv4Address | None:

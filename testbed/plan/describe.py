@@ -51,10 +51,11 @@ def describe_operation(operation: Operation) -> str:
             return f"set up {node}:{name}"
         case AddAddress(node=node, name=name, address=address):
             return f"add address {node}:{name} {address}"
-        case AddRoute(node=node, destination=destination, gateway=gateway, ifindex=ifindex, table=table, source=source):
+        case AddRoute(node=node, destination=destination, gateway=gateway, ifindex=ifindex, table=table) as route:
             where = "default" if destination.prefixlen == 0 else str(destination)
             via = f" via {gateway}" if gateway is not None else ""
-            by = f" source {source}" if source is not None else ""
+            by = f" source {route.source}" if route.source is not None else ""
+            by += f" metric {route.metric}" if route.metric else ""
             return f"add route {node} {where}{via} interface {ifindex} table {table}{by}"
         case AddRule(node=node, source=source, table=table, priority=priority):
             return f"add rule {node} from {source} table {table} priority {priority}"

@@ -6,13 +6,18 @@ and a rule `from <its address>` at priority 1000 + n. The main table has the sub
 bound to no address. Where rails are isolated there is no such default: only a socket bound to a NIC
 leaves the rail's subnet, and the rail switch then refuses it. (Without the per-NIC default such a
 packet would fall through to the main table and cross rails inside the host.)
+
+What goes to the prefix of a network beside the back end leaves by the first NIC in that network whose link is up,
+unless its socket is bound to the address of another.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from ipaddress import IPv4Network
 
+from testbed.model import BACKEND, Network
 from testbed.plan.operations import AddRoute, AddRule, PortPlan
 
 MAIN_TABLE = 254
@@ -24,11 +29,16 @@ MAX_NICS = 100
 _EVERYWHERE = IPv4Network("0.0.0.0/0")
 
 
-def host_routes(nics: Sequence[PortPlan], *, isolated: bool) -> tuple[list[AddRoute], list[AddRule]]:
-    """Routes and rules of a host with these NICs, in rail order. A NIC without a gateway needs none."""
+def host_routes(
+    nics: Sequence[PortPlan], *, isolated: bool, beside: Sequence[Network] = ()
+) -> tuple[list[AddRoute], list[AddRule]]:
+    """Routes and rules of a host with these NICs, in rail order. A NIC without a gateway needs none. `beside`: the
+    networks beside the back end."""
     routes: list[AddRoute] = []
     rules: list[AddRule] = []
     main = isolated
+    prefixes = {network.name: network.prefix for network in beside}
+    ports: Counter[str] = Counter()
     for number, nic in enumerate(nics, 1):
         if nic.address is None or nic.gateway is None:
             continue
@@ -51,7 +61,21 @@ def host_routes(nics: Sequence[PortPlan], *, isolated: bool) -> tuple[list[AddRo
             source=source,
         )
         routes += (subnet, default)
-        if not main:
+        prefix = prefixes.get(nic.network)
+        if prefix is not None:
+            routes.append(
+                AddRoute(
+                    node=nic.node,
+                    destination=prefix,
+                    gateway=nic.gateway,
+                    ifindex=nic.ifindex,
+                    table=MAIN_TABLE,
+                    source=source,
+                    metric=ports[nic.network],
+                )
+            )
+            ports[nic.network] += 1
+        if not main and nic.network == BACKEND:
             main = True
             routes.append(
                 AddRoute(

@@ -8,18 +8,20 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 from testbed.errors import PlanError
-from testbed.model import DelayBy, End, Lab, Link, LinkKind, Node, NodeKind, Protocol, RailSubnet, Role
+from testbed.model import BACKEND, DelayBy, End, Lab, Link, LinkKind, Node, NodeKind, Protocol, RailSubnet, Role
 from testbed.plan.addressing import (
     Net,
     check_overlap,
     guest_addresses,
     host_address,
+    leaf_network,
     loopback_addresses,
+    network_loopbacks,
     rail_aggregate,
     rail_network,
     routed_networks,
 )
-from testbed.plan.asn import as_numbers, cluster_id
+from testbed.plan.asn import as_numbers, cluster_id, network_as_numbers
 from testbed.plan.hosts import MAX_NICS, host_routes
 from testbed.plan.interfaces import (
     FIRST_BRIDGE,
@@ -59,10 +61,10 @@ from testbed.plan.rdma import rdma_devices
 from testbed.plan.routes import PlannedSession, Speaker, expect_routes
 from testbed.plan.shaping import burst_bytes
 from testbed.plan.stable import SLOTS, stable_hash
-from testbed.plan.sysctls import host_sysctls, open_ipv6, switch_sysctls
+from testbed.plan.sysctls import failover_sysctls, host_sysctls, open_ipv6, switch_sysctls
 
 _NO_ADDRESS: tuple[None, None] = (None, None)
-TIERS = {Role.RAIL: 0, Role.SPINE: 1, Role.SUPER_SPINE: 2}
+TIERS = {Role.RAIL: 0, Role.LEAF: 0, Role.SPINE: 1, Role.SUPER_SPINE: 2}
 
 
 def plan_lab(
@@ -115,17 +117,23 @@ class _Planner:
         self.by_kind: dict[LinkKind, list[Link]] = {kind: [] for kind in LinkKind}
         for link in lab.links:
             self.by_kind[link.kind].append(link)
+        self.networks_beside = {network.name: network for network in lab.networks}
+        self.views = {name: lab.of_network(name) for name in (BACKEND, *self.networks_beside)}
         self.rails = self._rails()
         self.indexes = self._indexes()
         self.addresses: dict[tuple[str, str], tuple[IPv4Interface, IPv4Address | None]] = {}
         self.networks: dict[str, list[IPv4Network]] = defaultdict(list)
-        self.loopbacks = loopback_addresses(lab.switches)
-        self.asns = as_numbers(lab.switches, protocol=lab.routing.protocol, slot=slot)
+        self.loopbacks = loopback_addresses(self.views[BACKEND].switches)
+        self.asns = as_numbers(self.views[BACKEND].switches, protocol=lab.routing.protocol, slot=slot)
+        for network in lab.networks:
+            switches = self.views[network.name].switches
+            self.loopbacks |= network_loopbacks(network, switches)
+            self.asns |= network_as_numbers(network, switches, slot=slot)
         self._address_rails()
         self._address_routed()
         self.macs = mac_addresses([key for names in self.indexes.items() for key in _pairs(names)], slot)
         self._rates: dict[int, int] = {}
-        self.qos = None if lab.qos is None else QosPlanner(lab, k, reaction_ns)
+        self.qos = None if lab.qos is None else QosPlanner(self.views[BACKEND], k, reaction_ns)
 
     # ------------------------------------------------------------------ tables
 
@@ -148,7 +156,8 @@ class _Planner:
             node = self.nodes.get(subnet.switch)
             if node is None or node.place is None:
                 raise PlanError(f"{subnet.switch} has rails, but no place in the fabric", code="place")
-            net = rail_network(node.place, subnet)
+            network = self.networks_beside.get(node.network)
+            net = rail_network(node.place, subnet) if network is None else leaf_network(network, node.place, subnet)
             rails[subnet.switch, subnet.rail] = _Rail(subnet, net, net.network(), IPv4Address(net.first), ports)
         if links:
             (switch, rail), ports = next(iter(links.items()))
@@ -186,10 +195,11 @@ class _Planner:
             addresses: dict[End, int] = {}
             for link in rail.links:
                 node = self._node(link.a)
-                if node.place is None:
+                number = link.host_number or (0 if node.place is None else node.place.index)
+                if not number:
                     guests[str(link.a)] = link.a
                     continue
-                address = host_address(rail.net, node.place.index, node.name)
+                address = host_address(rail.net, number, node.name)
                 if address in taken:
                     raise PlanError(
                         f"{link.a} and {taken[address]} want the same address on {rail.net.owner}",
@@ -273,6 +283,7 @@ class _Planner:
             address=address,
             gateway=gateway,
             rail=link.rail,
+            network=link.network,
         )
 
     def _rate_bps(self, link: Link) -> int:
@@ -283,26 +294,39 @@ class _Planner:
         return rate_bps
 
     def _nics(self, ports: Sequence[PortPlan]) -> tuple[PortPlan, ...]:
-        """A host's ports in rail order, those outside of a rail last."""
+        """A host's ports by network, in rail order, those outside of a rail last."""
         if len(ports) > MAX_NICS:
             raise PlanError(f"{ports[0].node}: at most {MAX_NICS} NIC ports on a host", code="host")
-        return tuple(sorted(ports, key=lambda port: (port.rail or 1 << 30, natural_key(port.name))))
+        order = {name: number for number, name in enumerate(self.views)}
+        return tuple(
+            sorted(ports, key=lambda port: (order[port.network], port.rail or 1 << 30, natural_key(port.name)))
+        )
 
     # ------------------------------------------------------------------ routing
 
     def _switches(self) -> tuple[tuple[SwitchPlan, ...], dict[str, tuple[ExpectedRoute, ...]]]:
-        routing = self.lab.routing
+        plans: list[SwitchPlan] = []
+        expected: dict[str, tuple[ExpectedRoute, ...]] = {}
+        for name, view in self.views.items():
+            more, routes = self._switches_of(name, view)
+            plans += more
+            expected |= routes
+        return tuple(plans), expected
+
+    def _switches_of(self, network: str, view: Lab) -> tuple[list[SwitchPlan], dict[str, tuple[ExpectedRoute, ...]]]:
+        """The switches of one network and the routes that BGP brings them."""
+        routing = view.routing
         ibgp = routing.protocol is Protocol.IBGP
-        neighbors, sessions = self._sessions(ibgp)
+        neighbors, sessions = self._sessions(view, ibgp)
         plans: list[SwitchPlan] = []
         speakers: list[Speaker] = []
-        for node in self.lab.switches:
+        for node in view.switches:
             loopback = IPv4Interface((self.loopbacks[node.name], 32))
             role = node.role or Role.RAIL
             mine = sorted(neighbors[node.name], key=lambda neighbor: natural_key(neighbor.interface))
             cluster = cluster_id(node) if ibgp else None
             networks = sorted([loopback.network, *self.networks[node.name]])
-            aggregates = self._aggregates(node)
+            aggregates = self._aggregates(node, view)
             announced = [net for net in networks if not any(net.subnet_of(whole) for whole in aggregates)]
             plans.append(
                 SwitchPlan(
@@ -323,21 +347,24 @@ class _Planner:
                     )
                     if cluster is not None
                     else (),
+                    network=network,
                 )
             )
             group = self.asns[node.name] if not ibgp else int(cluster) if cluster is not None else None
             speakers.append(Speaker(node.name, int(loopback.ip), group, (*announced, *aggregates), aggregates))
         expected, pinned = expect_routes(speakers, sessions, ecmp=routing.ecmp, reflection=ibgp)
         return (
-            tuple(replace(plan, compare_router_id=True) if plan.node in pinned else plan for plan in plans),
+            [replace(plan, compare_router_id=True) if plan.node in pinned else plan for plan in plans],
             expected,
         )
 
-    def _sessions(self, ibgp: bool) -> tuple[Mapping[str, list[Neighbor]], list[PlannedSession]]:
-        """The BGP neighbours of every switch and both directions of every session."""
+    def _sessions(self, view: Lab, ibgp: bool) -> tuple[Mapping[str, list[Neighbor]], list[PlannedSession]]:
+        """The BGP neighbours of every switch of a network and both directions of every session."""
         neighbors: dict[str, list[Neighbor]] = defaultdict(list)
         sessions: list[PlannedSession] = []
-        for link in self.by_kind[LinkKind.FABRIC]:
+        for link in view.links:
+            if link.kind is not LinkKind.FABRIC:
+                continue
             a, b = self._node(link.a), self._node(link.b)
             if a.kind is not NodeKind.SWITCH or b.kind is not NodeKind.SWITCH:
                 raise PlanError(f"{link.a} to {link.b} is a fabric link, but not between switches", code="link")
@@ -371,8 +398,8 @@ class _Planner:
                 )
         return neighbors, sessions
 
-    def _aggregates(self, node: Node) -> tuple[IPv4Network, ...]:
-        if not self.lab.routing.aggregate or node.place is None:
+    def _aggregates(self, node: Node, view: Lab) -> tuple[IPv4Network, ...]:
+        if not view.routing.aggregate or node.place is None:
             return ()
         lengths = {rail.subnet.aggregate_length for (switch, _), rail in self.rails.items() if switch == node.name}
         return tuple(rail_aggregate(node.place, node.name, length).network() for length in sorted(lengths))
@@ -404,8 +431,9 @@ class _Planner:
             if node.kind is NodeKind.HOST:
                 operations += host_sysctls(node.name)
             else:
-                isolated = self.lab.isolated_rails and rails_on[node.name] > 1
-                balancing = None if self.lab.qos is None else self.lab.qos.of(node.name).load_balancing
+                view = self.views[node.network]
+                isolated = view.isolated_rails and rails_on[node.name] > 1
+                balancing = None if view.qos is None else view.qos.of(node.name).load_balancing
                 operations += switch_sysctls(node.name, forward=not isolated, balancing=balancing)
                 opening.append(open_ipv6(node.name))
         bridges = [self._bridge(rail) for rail in self.rails.values() if rail.bridge_ifindex]
@@ -413,9 +441,9 @@ class _Planner:
         for kind in (LinkKind.ACCESS, LinkKind.ROUTED):
             operations += [self._veth(link) for link in self.by_kind[kind]]
         operations += opening
+        operations += [item for host in hosts for item in failover_sysctls(host.nics)]
         operations += [self._veth(link) for link in self.by_kind[LinkKind.FABRIC]]
-        operations += _shaping(ports) if self.qos is None else self.qos.install(ports)
-        operations += delay_operations(ports, has_qos=self.lab.qos is not None)
+        operations += self._queues(ports)
         operations += [SetUp(node=bridge.node, name=bridge.name, ifindex=bridge.ifindex) for bridge in bridges]
         operations += [SetUp(node=port.node, name=port.name, ifindex=port.ifindex) for port in ports]
         operations += [SetUp(node=node.name, name="lo", ifindex=LOOPBACK_IFINDEX) for node in self.lab.nodes]
@@ -423,7 +451,7 @@ class _Planner:
         routes: list[AddRoute] = []
         rules: list[AddRule] = []
         for host in hosts:
-            more_routes, more_rules = host_routes(host.nics, isolated=self.lab.isolated_rails)
+            more_routes, more_rules = host_routes(host.nics, isolated=self.lab.isolated_rails, beside=self.lab.networks)
             routes += more_routes
             rules += more_rules
         operations += routes
@@ -437,6 +465,15 @@ class _Planner:
             for switch in switches
         ]
         return operations
+
+    def _queues(self, ports: Sequence[PortPlan]) -> list[Operation]:
+        """The queues of all ports, and the delays of their wires."""
+        backend = [port for port in ports if port.network == BACKEND]
+        beside = [port for port in ports if port.network != BACKEND]
+        operations: list[Operation] = list(_shaping(backend) if self.qos is None else self.qos.install(backend))
+        operations += _shaping(beside)
+        operations += delay_operations(backend, has_qos=self.qos is not None)
+        return operations + list(delay_operations(beside, has_qos=False))
 
     def _bridge(self, rail: _Rail) -> CreateBridge:
         switch, name = rail.subnet.switch, bridge_name(rail.subnet.rail)
@@ -455,7 +492,7 @@ class _Planner:
             a=self._veth_end(link.a, 0, fabric),
             b=self._veth_end(link.b, master, fabric),
             mtu_bytes=link.mtu_bytes,
-            queue_packets=PLAIN_QUEUE_PACKETS if self.qos is None else QUEUE_PACKETS,
+            queue_packets=QUEUE_PACKETS if self.views[link.network].qos is not None else PLAIN_QUEUE_PACKETS,
         )
 
     def _veth_end(self, end: End, master: int, ipv6: bool) -> VethEnd:

@@ -8,10 +8,10 @@ are decided by the plan (`ifindex` is unique inside a node), so that no operatio
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
-from testbed.model import Bfd, DelayBy, NodeKind, Protocol, Role
+from testbed.model import BACKEND, Bfd, DelayBy, NodeKind, Protocol, Role
 from testbed.model.container import Container
 from testbed.model.markers import MarkAt, MarkBy
 from testbed.model.qos import BalancingMode, HashEngine
@@ -161,7 +161,10 @@ class AddAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddRoute:
-    """A unicast route in `table` of a host. `gateway` None: on-link. `source`: preferred source."""
+    """A unicast route in `table` of a host. `gateway` None: on-link. `source`: preferred source.
+
+    Of several routes to one destination that with the least `metric` counts, as long as its interface is up.
+    """
 
     node: str
     destination: IPv4Network
@@ -169,6 +172,7 @@ class AddRoute:
     ifindex: int
     table: int
     source: IPv4Address | None = None
+    metric: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +228,7 @@ class PortPlan:
     `delay_by` who realises it (KERNEL, ENDPOINT or IGNORE); a link end, so no bridges. `loss` is the wire's, 0 to 1.
 
     `address` is the NIC's or gateway's IPv4 address where it has one; `rail` its rail (0: none);
-    `peer` the other end as "node:interface".
+    `peer` the other end as "node:interface"; `network` the network that the link is of.
     """
 
     node: str
@@ -242,6 +246,7 @@ class PortPlan:
     address: IPv4Interface | None = None
     gateway: IPv4Address | None = None
     rail: int = 0
+    network: str = BACKEND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,13 +364,14 @@ class SwitchPlan:
     cluster_id: IPv4Address | None = None
     """iBGP route reflection: the cluster; None where the switch reflects nothing."""
     reflector_client_interfaces: tuple[str, ...] = ()
+    network: str = BACKEND
     compare_router_id: bool = False
     """Whether the choice between equally long paths matters to others here, and must not depend on which came first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPlan:
-    """A host's NIC ports in rail order."""
+    """A host's NIC ports: those of the back end in rail order, then those of each other network."""
 
     node: str
     nics: tuple[PortPlan, ...]
@@ -411,3 +417,22 @@ class LabPlan:
     hosts: tuple[HostPlan, ...]
     expected_routes: dict[str, tuple[ExpectedRoute, ...]]
     qos: QosPlan | None = None
+    """Of the back end."""
+
+    def of_network(self, name: str) -> LabPlan:
+        """The plan as it is seen in one network: its ports and switches, and of hosts the NICs in it. Operations are
+        those of the whole lab."""
+        switches = tuple(switch for switch in self.switches if switch.network == name)
+        if len(switches) == len(self.switches):
+            return self
+        hosts = (
+            HostPlan(node=host.node, nics=tuple(nic for nic in host.nics if nic.network == name)) for host in self.hosts
+        )
+        return replace(
+            self,
+            ports=tuple(port for port in self.ports if port.network == name),
+            switches=switches,
+            hosts=tuple(host for host in hosts if host.nics),
+            expected_routes={switch.node: self.expected_routes[switch.node] for switch in switches},
+            qos=self.qos if name == BACKEND else None,
+        )

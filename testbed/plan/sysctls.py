@@ -7,8 +7,11 @@ because a namespace of IPv4 starts with the settings of the machine, whatever th
 
 from __future__ import annotations
 
-from testbed.model import HashEngine, LoadBalancing
-from testbed.plan.operations import SetSysctl
+from collections import Counter
+from collections.abc import Sequence
+
+from testbed.model import BACKEND, HashEngine, LoadBalancing
+from testbed.plan.operations import PortPlan, SetSysctl
 from testbed.plan.stable import stable_hash
 
 _HOST = (
@@ -67,6 +70,17 @@ def hash_seed(node: str, *, polarised: bool = False) -> int:
     Each switch has its own, or every tier makes the same choice (polarisation); `polarised`: the same everywhere.
     """
     return stable_hash("seed" if polarised else f"seed {node}", 32) or 1
+
+
+def failover_sysctls(nics: Sequence[PortPlan]) -> list[SetSysctl]:
+    """Settings of a host's NICs: where one has several ports in a network, routes of a port whose link is down do not
+    count. Written when the ports are there."""
+    ports = Counter(nic.network for nic in nics if nic.network != BACKEND)
+    return [
+        SetSysctl(node=nic.node, key=f"net/ipv4/conf/{nic.name}/ignore_routes_with_linkdown", value="1")
+        for nic in nics
+        if ports[nic.network] > 1
+    ]
 
 
 def switch_sysctls(node: str, *, forward: bool, balancing: LoadBalancing | None = None) -> tuple[SetSysctl, ...]:

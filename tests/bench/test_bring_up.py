@@ -68,6 +68,16 @@ def test_300_hosts_and_6_switches(tmp_path: Path) -> None:
     )
 
 
+def test_three_networks(tmp_path: Path) -> None:
+    deploy, destroy, _ = deploy_and_destroy("topologies/datacentre.yml", "benchdc", tmp_path)
+    judge(
+        Figure(
+            what="datacentre.yml, 8 hosts in 3 networks: deploy until converged", measured=deploy, limit=8, unit="s"
+        ),
+        Figure(what="datacentre.yml: destroy", measured=destroy, limit=2, unit="s"),
+    )
+
+
 def test_1024_nics_against_the_floor(tmp_path: Path) -> None:
     topology = "topologies/rail-optimized-1024.yml"
     deploy, destroy, used = deploy_and_destroy(topology, "bench1024", tmp_path, "fabric.routing.bfd=off")

@@ -123,12 +123,21 @@ def _print_outcome(
         highlight=False,
     )
     console().print(f"time scale k = {scale.k:g} ({scale.reason})", highlight=False)
-    bfd = lab.routing.bfd
-    if lab.routing.bfd_auto and lab.switches:
-        sessions = sum(link.kind == "fabric" for link in lab.links)
-        choice = f"{bfd.interval} x {bfd.multiplier}" if bfd else "off"
-        images = {switch.container.image if switch.container else "" for switch in lab.switches}
-        why = ": its switches may run different releases of FRR" if len(images) > 1 else ""
-        console().print(f"BFD auto: {choice} for {sessions} sessions{why}", highlight=False)
+    for network in lab.network_names:
+        of = "" if network == lab.network_names[0] else f" of {network}"
+        if text := _bfd_text(lab.of_network(network), of):
+            console().print(text, highlight=False)
     if sentence := mechanism_text(outcome.lab.plan.ports):
         console().print(sentence, highlight=False)
+
+
+def _bfd_text(lab: "Lab", of: str) -> str:
+    """Say what "auto" means for a network; "" where it does not stand there."""
+    bfd = lab.routing.bfd
+    if not lab.routing.bfd_auto or not lab.switches:
+        return ""
+    sessions = sum(link.kind == "fabric" for link in lab.links)
+    choice = f"{bfd.interval} x {bfd.multiplier}" if bfd else "off"
+    images = {switch.container.image if switch.container else "" for switch in lab.switches}
+    why = ": its switches may run different releases of FRR" if len(images) > 1 else ""
+    return f"BFD auto: {choice} for {sessions} sessions{of}{why}"

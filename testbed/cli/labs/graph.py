@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from testbed.cli.options import LabName, Settings, Topology
+from testbed.cli.options import LabName, NetworkName, Settings, Topology
 from testbed.cli.panels import LABS
 from testbed.errors import TestbedError
 
@@ -18,11 +18,12 @@ def graph(
     topology: Topology = None,
     name: LabName = None,
     set: Settings = None,
+    network: NetworkName = None,
     kind: Annotated[str, typer.Option("--kind", "-k", help="html, dot or mermaid.")] = "html",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File; default NAME.html, or print.")] = None,
 ) -> None:
     """Draw a lab: a self-contained HTML page, dot or mermaid."""
-    from testbed.cli.lab_choice import open_lab, read_topology
+    from testbed.cli.lab_choice import check_network, open_lab, read_topology
     from testbed.report.graph import render_dot, render_html, render_mermaid
 
     renderers = {"html": render_html, "dot": render_dot, "mermaid": render_mermaid}
@@ -30,7 +31,8 @@ def graph(
         raise TestbedError(f"cannot draw {kind!r}", hint=f"one of {', '.join(renderers)}")
     deployed = topology is None and name is not None
     lab = open_lab(name).model if deployed else read_topology(topology, name, set or [])
-    text = renderers[kind](lab)
+    check_network(lab, network)
+    text = renderers[kind](lab if network is None else lab.of_network(network))
     if output is None and kind == "html":
         output = Path(f"{lab.name}.html")
     if output is None or str(output) == "-":

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from testbed.cli.options import FormatOption, LabName, Topology, parse_format
+from testbed.cli.options import FormatOption, LabName, NetworkName, Topology, parse_format
 from testbed.cli.panels import LABS
 
 app = typer.Typer()
@@ -20,6 +20,7 @@ def inspect(
     node_filter: Annotated[
         str | None, typer.Option("--node-filter", help="Only nodes matching these comma-separated patterns.")
     ] = None,
+    network: NetworkName = None,
     format: FormatOption = "table",
 ) -> None:
     """Show a deployed lab: its nodes, links, kernel routes, BGP sessions, scale, sizing; QoS of a file (-t), too."""
@@ -32,4 +33,4 @@ def inspect(
 
         inspect_qos(name, topology, nodes.accepts, form)
         return
-    show_view(what, name, topology, nodes, form)
+    show_view(what, name, topology, network, nodes, form)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from testbed.cli.lab_choice import open_lab
+from testbed.cli.lab_choice import check_network, open_lab
 from testbed.cli.labs.transport_scale import transport_rows
 from testbed.cli.output import Format, emit_rows
 from testbed.deploy.live import RunningLab
 from testbed.deploy.packet_costs import PacketCosts
 from testbed.deploy.records.state import StateDirectory
 from testbed.errors import DriverError, TestbedError
-from testbed.model import Delay, DelayBy, Link
+from testbed.model import BACKEND, Delay, DelayBy, Link
 from testbed.model.container import NETNS
 from testbed.plan.link_delays import mechanism_text
 from testbed.plan.operations import PortPlan
@@ -37,8 +37,11 @@ class NodeFilter:
         return any(fnmatchcase(node, pattern) for pattern in self.patterns)
 
 
-def show_view(what: str, name: str | None, topology: str | None, nodes: NodeFilter, form: Format) -> None:
-    """Print one view of a deployed lab. Raises `TestbedError` for a view that there is not."""
+def show_view(
+    what: str, name: str | None, topology: str | None, network: str | None, nodes: NodeFilter, form: Format
+) -> None:
+    """Print one view of a deployed lab, or of one network of it. Raises `TestbedError` for a view or a network that
+    there is not."""
     views = {
         "nodes": _nodes,
         "links": _links,
@@ -49,7 +52,9 @@ def show_view(what: str, name: str | None, topology: str | None, nodes: NodeFilt
     }
     if what not in views:
         raise TestbedError(f"cannot inspect {what!r}", hint=f"one of {', '.join([*views, 'qos'])}")
-    views[what](open_lab(name, topology), nodes, form)
+    lab = open_lab(name, topology)
+    check_network(lab.model, network)
+    views[what](lab if network is None else lab.of_network(network), nodes, form)
 
 
 def _nodes(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
@@ -106,13 +111,17 @@ def _links(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
                 "b": str(link.b),
                 "state": "up" if up else "down",
                 "kind": link.kind.value,
+                "network": link.network,
                 "rate": str(link.rate),
                 "lab_rate": str(Rate(port.rate_bps)),
                 "mtu": link.mtu_bytes,
                 "delay": _delay_text(link.delay, port.delay_by),
             }
         )
-    emit_rows(rows, ["a", "b", "state", "kind", "rate", "lab_rate", "mtu", "delay"], form, title=_title(lab))
+    columns = ["a", "b", "state", "kind", "rate", "lab_rate", "mtu", "delay"]
+    if len(lab.model.network_names) > 1:
+        columns.insert(0, "network")
+    emit_rows(rows, columns, form, title=_title(lab))
     _print_mechanism(lab, form)
 
 
@@ -201,15 +210,11 @@ def _scale(lab: RunningLab, _: NodeFilter, form: Format) -> None:
         {"quantity": "MTU", "fabric": f"{mtu} B", "lab": f"{mtu} B", "law": "unchanged"}
         for mtu in sorted({link.mtu_bytes for link in lab.model.links})
     ]
-    bfd = lab.model.routing.bfd
-    rows.append(
-        {
-            "quantity": "BFD",
-            "fabric": "off" if bfd is None else f"{bfd.interval} x {bfd.multiplier}",
-            "lab": "off" if bfd is None else f"{bfd.interval} x {bfd.multiplier}",
-            "law": "lab time, not scaled",
-        }
-    )
+    for network in lab.model.network_names:
+        bfd = lab.model.of_network(network).routing.bfd
+        said = "off" if bfd is None else f"{bfd.interval} x {bfd.multiplier}"
+        of = "" if network == lab.model.network_names[0] else f", {network}"
+        rows.append({"quantity": f"BFD{of}", "fabric": said, "lab": said, "law": "lab time, not scaled"})
     rows += [
         {
             "quantity": f"CPU time of a data packet, {cost.transport}",
@@ -219,7 +224,8 @@ def _scale(lab: RunningLab, _: NodeFilter, form: Format) -> None:
         }
         for cost in PacketCosts(StateDirectory()).all()
     ]
-    rows += transport_rows(lab.model, k)
+    if BACKEND in lab.model.network_names:
+        rows += transport_rows(lab.model.of_network(BACKEND), k)
     emit_rows(rows, ["quantity", "fabric", "lab", "law"], form, title=f"{lab.name}: time scale k = {k:g}")
     _print_mechanism(lab, form)
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from testbed.cli.options import FormatOption, LabName, parse_format
+from testbed.cli.options import FormatOption, LabName, NetworkName, parse_format
 from testbed.cli.panels import NODES_AND_LINKS
 
 app = typer.Typer()
@@ -17,6 +17,7 @@ def stats(
         typer.Argument(metavar="[NODE|NODE:IF...] [SPAN]", help="Only these nodes or ports; measured for a span."),
     ] = None,
     name: LabName = None,
+    network: NetworkName = None,
     traffic_class: Annotated[str | None, typer.Option("--class", help="Only this traffic class.")] = None,
     all: Annotated[bool, typer.Option("--all", "-a", help="Queues that saw nothing, too.")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh after each SPAN (default 1s).")] = False,
@@ -24,7 +25,7 @@ def stats(
     format: FormatOption = "table",
 ) -> None:
     """Show what the queues saw since the deploy, or in a SPAN such as 2s: packets, drops, marks, pauses, depths."""
-    from testbed.cli.lab_choice import open_lab
+    from testbed.cli.lab_choice import check_network, open_lab
     from testbed.cli.nodes.stats_watch import StatsOptions, print_stats
 
     options = StatsOptions(
@@ -35,4 +36,6 @@ def stats(
         reset=reset_max,
         form=parse_format(format),
     )
-    print_stats(open_lab(name), options)
+    lab = open_lab(name)
+    check_network(lab.model, network)
+    print_stats(lab if network is None else lab.of_network(network), options)

@@ -26,7 +26,7 @@ from testbed.drivers.netlink.rtnetlink import RouteSocket
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.errors import TestbedError
-from testbed.model import DelayBy
+from testbed.model import BACKEND, DelayBy
 from testbed.plan.link_delays import WirePaths, delay_operation
 from testbed.plan.operations import AddRoute, DelayPort, LabPlan, PortPlan
 from testbed.plan.shaping import burst_bytes
@@ -155,7 +155,7 @@ def fill_wires(maps: LabMaps, plan: LabPlan) -> None:
         if port.loss:
             maps.ports["loss"][numbers[port.peer]] = probability(port.loss)
     for item in plan.operations:
-        if isinstance(item, DelayPort):
+        if isinstance(item, DelayPort) and not item.clsact:
             maps.ports["delay_ifindex"][item.port] = item.ifb_ifindex
 
 
@@ -194,8 +194,12 @@ class LinkControl:
         item = self._port(port)
         self._route(item.node)
         self._route(item.peer.partition(":")[0])
-        if self._lab.model.qos is not None:
+        if self._has_qos(item):
             self._open_maps()
+
+    def _has_qos(self, port: PortPlan) -> bool:
+        """Tell whether the eBPF data path is on a port: it is the back end's."""
+        return self._lab.model.qos is not None and port.network == BACKEND
 
     # ------------------------------------------------------------------ verbs
 
@@ -283,9 +287,10 @@ class LinkControl:
         elif change.lab_rate is not None:
             rate_bps = max(8, change.lab_rate.bps)
         wanted = [name for name in ("loss", "loss_every", "corruption", "silent") if getattr(change, name) is not None]
-        if wanted and self._lab.model.qos is None:
+        if wanted and not self._has_qos(port):
+            where = self._lab.name if self._lab.model.qos is None else f"the network {port.network}"
             raise LinkRefused(
-                f"{wanted[0].replace('_', ' ')} needs the eBPF data path, and {self._lab.name} was deployed without it",
+                f"{wanted[0].replace('_', ' ')} needs the eBPF data path, and {where} was deployed without it",
                 hint="add `qos: {preset: uec}` to the topology and deploy again; rate, down and up work without",
             )
         resolved = WireChange(
@@ -409,7 +414,7 @@ class LinkControl:
             rate_bps=max(values.rate_bps, port.rate_bps),
             delay_ns=values.delay_ns,
             jitter_ns=values.jitter_ns,
-            has_qos=self._lab.model.qos is not None,
+            has_qos=self._has_qos(port),
         )
 
     def _delay(self, key: str, before: WireChange, after: WireChange) -> None:
@@ -462,7 +467,7 @@ class LinkControl:
             "carrier": counters is not None and counters.up,
             "rate_bps": 8 * classes[0].ceil if classes else None,
         }
-        if self._lab.model.qos is not None:
+        if self._has_qos(port):
             record = self._open_maps().ports[self._numbers[port.peer]]
             loss = int(record["loss"])
             actual["loss"] = loss / PROBABILITY_ONE
@@ -491,6 +496,7 @@ def _route_message(item: AddRoute) -> bytes:
         item.ifindex,
         table=item.table,
         source=item.source.packed if item.source else None,
+        metric=item.metric,
     )
 
 

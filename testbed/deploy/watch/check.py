@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from testbed.deploy.live import RunningLab
@@ -13,6 +13,7 @@ from testbed.deploy.watch.probe import Probe, Prober, pairs_text
 from testbed.deploy.watch.sessions import missing_sessions
 from testbed.drivers.netlink.routes import difference, key_text, route_key, wanted_routes
 from testbed.errors import TestbedError
+from testbed.model import BACKEND
 from testbed.plan.operations import PortPlan
 
 FAILURES_KEPT = 20
@@ -65,17 +66,31 @@ def check_lab(lab: RunningLab) -> CheckReport:
         ("links", _check_links),
         ("sessions", _check_sessions),
         ("ecmp", _check_routes),
-        ("rails", _check_rails),
-        ("path mtu", _check_path_mtu),
-        ("black holes", _check_black_holes),
     ]
-    for name, test in tests:
-        try:
-            results.append(test(lab))
-        except (TestbedError, OSError) as error:
-            reason = error.message if isinstance(error, TestbedError) else str(error)
-            results.append(CheckResult(name=name, status=CheckStatus.UNKNOWN, count=0, detail=reason))
+    results += [_tried(name, test, lab) for name, test in tests]
+    for network in lab.model.network_names or (BACKEND,):
+        seen = lab.of_network(network)
+        of = "" if network == BACKEND else f", {network}"
+        results += [
+            _tried(f"{name}{of}", test, seen)
+            for name, test in (
+                ("subnets" if of else "rails", _check_rails),
+                ("path mtu", _check_path_mtu),
+                ("black holes", _check_black_holes),
+            )
+        ]
+    if len(lab.model.network_names) > 1:
+        results.append(_tried("networks apart", _check_apart, lab))
     return CheckReport(lab=lab.name, results=tuple(results))
+
+
+def _tried(name: str, test: Callable[[RunningLab], CheckResult], lab: RunningLab) -> CheckResult:
+    """What a test finds, under this name; that it cannot run is a result, too."""
+    try:
+        return replace(test(lab), name=name)
+    except (TestbedError, OSError) as error:
+        reason = error.message if isinstance(error, TestbedError) else str(error)
+        return CheckResult(name=name, status=CheckStatus.UNKNOWN, count=0, detail=reason)
 
 
 def _result(name: str, count: int, what: str, failures: Sequence[str]) -> CheckResult:
@@ -213,6 +228,26 @@ def _check_rails(lab: RunningLab) -> CheckResult:
 def _crossings(nics: Sequence[PortPlan]) -> list[Probe]:
     """One probe from each subnet to each other one."""
     return [Probe(source=a, target=b) for a, b in _subnet_pairs(nics)]
+
+
+def _check_apart(lab: RunningLab) -> CheckResult:
+    """Datagrams from a NIC of one network to NICs of the others, on other hosts: no host or switch may pass them on."""
+    nics = _nics(lab)
+    first: dict[str, PortPlan] = {}
+    for nic in nics:
+        first.setdefault(nic.network, nic)
+    probes = [
+        Probe(source=source, target=target)
+        for source in first.values()
+        for network in first
+        if network != source.network
+        and (target := _elsewhere(source, [nic for nic in nics if nic.network == network])) is not None
+    ]
+    with closing(Prober(lab.name, nics)) as prober:
+        lost = prober.lost(probes)
+    arrived = [probe for probe in probes if probe not in lost]
+    failures = [f"{line} arrived" for line in pairs_text(arrived)]
+    return _result("networks apart", len(probes), "datagrams between networks, none of which may arrive,", failures)
 
 
 def _far_pairs(lab: RunningLab, nics: Sequence[PortPlan]) -> list[tuple[PortPlan, PortPlan]]:

@@ -43,7 +43,7 @@ IFLA_INFO_KIND, IFLA_INFO_DATA = 1, 2
 IFLA_BR_FORWARD_DELAY, IFLA_BR_MCAST_SNOOPING, IFLA_BR_STP_STATE = 1, 23, 5
 VETH_INFO_PEER = 1
 IFA_ADDRESS, IFA_LOCAL, IFA_FLAGS = 1, 2, 8
-RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PREFSRC, RTA_MULTIPATH, RTA_TABLE = 1, 4, 5, 7, 9, 15
+RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_PREFSRC, RTA_MULTIPATH, RTA_TABLE = 1, 4, 5, 6, 7, 9, 15
 RTA_VIA, RTA_NH_ID = 18, 30
 FR_ACT_TO_TBL = 1
 FRA_SRC, FRA_PRIORITY, FRA_TABLE = 2, 6, 15
@@ -169,7 +169,14 @@ def new_address(ifindex: int, address: bytes, prefix_length: int) -> bytes:
 
 
 def new_route(
-    destination: bytes, prefix_length: int, gateway: bytes | None, ifindex: int, *, table: int, source: bytes | None
+    destination: bytes,
+    prefix_length: int,
+    gateway: bytes | None,
+    ifindex: int,
+    *,
+    table: int,
+    source: bytes | None,
+    metric: int = 0,
 ) -> bytes:
     scope = RT_SCOPE_UNIVERSE if gateway else RT_SCOPE_LINK
     header_table = table if table < 256 else 0
@@ -181,6 +188,8 @@ def new_route(
         body += attribute(RTA_GATEWAY, gateway)
     if source:
         body += attribute(RTA_PREFSRC, source)
+    if metric:
+        body += u32(RTA_PRIORITY, metric)
     return message(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, body)
 
 

@@ -189,6 +189,7 @@ class NetnsKernel:
                         operation.ifindex,
                         table=operation.table,
                         source=operation.source.packed if operation.source else None,
+                        metric=operation.metric,
                     ),
                 )
             case AddRule():

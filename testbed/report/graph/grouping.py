@@ -33,7 +33,7 @@ TIER_NAMES: Mapping[Tier, str] = {
     Tier.HOST: "host",
 }
 
-_TIER_OF_ROLE = {Role.SUPER_SPINE: Tier.SUPER_SPINE, Role.SPINE: Tier.SPINE, Role.RAIL: Tier.RAIL}
+_TIER_OF_ROLE = {Role.SUPER_SPINE: Tier.SUPER_SPINE, Role.SPINE: Tier.SPINE, Role.RAIL: Tier.RAIL, Role.LEAF: Tier.RAIL}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from testbed.model import End, Lab, Link, LinkKind, Role
 from testbed.plan.operations import ExpectedRoute, LabPlan, PortPlan
 from testbed.workload.oracles.fabric_graph import DirectedLink, FabricGraph, shortest_path_graph
 
-_TIERS = {Role.RAIL: "", Role.SPINE: "spine-", Role.SUPER_SPINE: "super-spine-"}
+_TIERS = {Role.RAIL: "", Role.LEAF: "", Role.SPINE: "spine-", Role.SUPER_SPINE: "super-spine-"}
 
 
 def fabric_graph(lab: Lab, plan: LabPlan) -> FabricGraph:

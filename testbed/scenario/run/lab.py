@@ -27,6 +27,10 @@ class LiveLab(Protocol):
     @property
     def plan(self) -> LabPlan: ...
 
+    def of_network(self, name: str) -> LiveLab:
+        """Returns the lab as it is seen in one network: `model` and `plan` have nothing of the others."""
+        ...
+
     def spawn(self, node: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[bytes]:
         """Starts a program inside a node. Options are those of `subprocess.Popen`, and `own_sysfs`."""
         ...

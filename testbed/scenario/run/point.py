@@ -71,11 +71,13 @@ class PointOutcome:
 class PointRunner:
     """Does the runs of one point on a lab that is up.
 
+    `lab` is seen in the network of the workload's ranks, `whole` is all of it, which faults may happen to.
     `workload_runners` gives the runner of a lab and a transport, whose workers move the data.
     """
 
     point: Point
     lab: LiveLab
+    whole: LiveLab
     interrupt: Interrupt
     workload_runners: Callable[[LiveLab, Scenario], WorkloadRunner]
     canary: Canary
@@ -210,9 +212,9 @@ class PointRunner:
         """The scenario's faults on this lab; None where it has none. Raises `ScenarioError` without a real lab."""
         if not self.scenario.faults:
             return None
-        if not isinstance(self.lab, RunningLab):
+        if not isinstance(self.whole, RunningLab):
             raise ScenarioError("faults need a lab that is really there")
-        return FaultTimeline(self.lab, self.scenario.faults, kill_worker=self._kill_worker)
+        return FaultTimeline(self.whole, self.scenario.faults, kill_worker=self._kill_worker)
 
     def _kill_worker(self, host: str) -> None:
         """Ends the worker of a host at once. Raises `ScenarioError` where the host has none."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from testbed.model import Bfd, LinkKind
+from testbed.model import BACKEND, Bfd, LinkKind
 from testbed.model.scenario import Expectation, Fault, Probes, Repeat, Scenario, TopologyRef
 from testbed.model.scenario import Parameter as Value
 from testbed.results import LabSummary, ScenarioAsRun
@@ -59,13 +59,14 @@ def workload_as_run(scenario: Scenario) -> dict[str, Any]:
             written[key] = _plain(value, None if kind is None else kind.parameter(key))
     ranks = workload.ranks
     chosen = {
+        "network": "" if ranks.network == BACKEND else ranks.network,
         "hosts": list(ranks.hosts),
         "rails": list(ranks.rails),
         "count": ranks.count,
         "order": ranks.order.value,
         "per_rail": ranks.per_rail,
     }
-    written["ranks"] = {key: value for key, value in chosen.items() if value not in ([], None)}
+    written["ranks"] = {key: value for key, value in chosen.items() if value not in ([], None, "")}
     if workload.duration is not None:
         written["duration"] = str(workload.duration)
     return written

@@ -85,7 +85,9 @@ class ScenarioLabs:
         for point in self._points:
             if topology_key(point.topology) != self._key:
                 continue
-            for said in transport_on(lab, point.scenario.transport).warnings():
+            for said in transport_on(
+                lab.of_network(point.scenario.workload.ranks.network), point.scenario.transport
+            ).warnings():
                 if said not in self._said:
                     self._said.add(said)
                     self._options.warn(said)

@@ -89,7 +89,8 @@ def run_sweep(
             lab = labs(point.scenario.topology)
             runner = PointRunner(
                 point=point,
-                lab=lab,
+                lab=lab.of_network(point.scenario.workload.ranks.network),
+                whole=lab,
                 interrupt=interrupt,
                 workload_runners=runners,
                 canary=canary,

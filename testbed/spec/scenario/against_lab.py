@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 
 from testbed.errors import Finding, Problem, WorkloadError
-from testbed.model import Lab, LinkKind
+from testbed.model import BACKEND, Lab, LinkKind
 from testbed.model.scenario import Fault, Scenario
 from testbed.model.transports import ROCE_HEADER_BYTES, ROCE_MTUS
 from testbed.names import known_names_hint
@@ -21,7 +21,17 @@ FaultFindings = Callable[[Fault, Lab], Iterable[Finding]]
 def check_against(file: ScenarioFile, point: Scenario, lab: Lab, fault_findings: FaultFindings) -> list[Problem]:
     """Return what a scenario, or one of its variants, asks of `lab` that it does not have; in the order of the file."""
     document = file.document_at(point)
-    problems = [*_ranks(document, point, lab), *_traffic_class(document, point, lab), *_path_mtu(document, point, lab)]
+    network = point.workload.ranks.network
+    if network != BACKEND and network not in lab.network_names:
+        where: Path = ("workload", "ranks", "network")
+        unknown = _unknown(document, "unknown-network", where, f"{lab.name} has no network", network, lab.network_names)
+        return [unknown]
+    seen = lab.of_network(network)
+    problems = [
+        *_ranks(document, point, seen),
+        *_traffic_class(document, point, seen),
+        *_path_mtu(document, point, seen),
+    ]
     for index, fault in enumerate(point.faults):
         path: Path = ("faults", index)
         problems += [_problem(document, path, finding) for finding in fault_findings(fault, lab)]

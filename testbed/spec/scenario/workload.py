@@ -13,6 +13,7 @@ from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
 
 from testbed.errors import Problem
+from testbed.model import BACKEND
 from testbed.model.scenario import RankOrder, Ranks, Transport, Workload
 from testbed.model.transports import TRANSPORTS
 from testbed.spec.validation.by_kind import ByKind
@@ -51,6 +52,9 @@ class _HostPattern(Checked):
 class RanksSpec(SpecModel):
     """`workload.ranks`: which NICs take part."""
 
+    network: Written[Annotated[str, Text(32)]] = Field(
+        default=None, description="Names the network whose NICs take part; the default is backend, the fabric."
+    )
     hosts: Written[Annotated[list[Annotated[str, _HostPattern(), NotNull()]], Length(1, MAX_LIST)]] = Field(
         default=None, description="Lists names of hosts, or patterns such as p1-s1-*; by default all hosts take part."
     )
@@ -73,6 +77,7 @@ class RanksSpec(SpecModel):
 
     def ranks(self) -> Ranks:
         return Ranks(
+            network=self.network or BACKEND,
             hosts=tuple(self.hosts or ()),
             rails=tuple(self.rails or ()),
             count=self.count,

@@ -26,7 +26,7 @@ from testbed.units import Rate
 
 DEFAULT_RATE = Rate.parse("400G")
 
-_TIERS = {Role.RAIL: 1, Role.SPINE: 2, Role.SUPER_SPINE: 3}
+_TIERS = {Role.RAIL: 1, Role.LEAF: 1, Role.SPINE: 2, Role.SUPER_SPINE: 3}
 _RESERVED = {
     "the lab's rails": IPv4Network("10.0.0.0/8"),
     "the lab's loopbacks": IPv4Network("172.16.0.0/12"),

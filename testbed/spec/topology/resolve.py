@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from testbed.errors import FabricError, Problem, SpecError
 from testbed.fabric import check_params, check_sizing, generate_fabric, resolve_bfd
-from testbed.model import Lab, LinkKind, Routing, Scale
+from testbed.model import BACKEND, Lab, LinkKind, Routing, Scale
 from testbed.spec.qos.layers import QosResolver
 from testbed.spec.topology.fabric import DEFAULT_MTU, FabricSpec
 from testbed.spec.topology.hand_written import HandWritten
+from testbed.spec.topology.networks import add_networks
 from testbed.spec.topology.spec import LabSpec
 from testbed.spec.validation.engine import ready_to_show, validate_model
 from testbed.spec.yaml.document import Document
@@ -47,6 +48,13 @@ def resolve_lab(document: Document) -> Lab:
         policy = resolver.resolve()
         _raise_any(resolver.problems)
         lab = replace(lab, qos=policy)
+    if spec.networks:
+        lab, problems = add_networks(document, spec.networks, lab)
+        _raise_any(problems)
+        if spec.topology is not None:
+            added = tuple(node for node in lab.nodes if node.network != BACKEND)
+            realised = HandWritten(document=document, spec=spec.topology, generated=replace(lab, nodes=added))
+            lab = replace(lab, nodes=(*lab.nodes[: -len(added)], *realised.realise_generated()))
     return lab
 
 

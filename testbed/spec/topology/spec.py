@@ -15,6 +15,7 @@ from testbed.names import check_interface_name, check_node_name
 from testbed.spec.qos.spec import QosSpec
 from testbed.spec.topology.containers import ContainerSettings
 from testbed.spec.topology.fabric import DelayField, FabricSpec, LossField, Mtu, RdmaKind
+from testbed.spec.topology.networks import Networks
 from testbed.spec.validation.commands import CommandField
 from testbed.spec.validation.fields import (
     Checked,
@@ -210,6 +211,9 @@ class LabSpec(SpecModel):
     name: LabName = Field(description="Names the lab with lower-case letters, digits and '-'.")
     scale: Section[ScaleSpec] = Field(default=ScaleSpec(), description="Sets the time scale.")
     fabric: Section[FabricSpec] | None = Field(default=None, description="Describes a fabric to generate.")
+    networks: Networks = Field(
+        default={}, description="Describes networks beside the fabric by name, such as frontend or storage."
+    )
     topology: Section[TopologySpec] | None = Field(default=None, description="Lists hand-written nodes and links.")
     qos: Section[QosSpec | None] = Field(
         default=None,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Interface
 from typing import Any, NoReturn
 
-from testbed.model import Delay, DelayBy, End, Lab, Link, LinkKind, Node, NodeKind, Place, Role, Scale
+from testbed.model import BACKEND, Delay, DelayBy, End, Lab, Link, LinkKind, Node, NodeKind, Place, Role, Scale
 from testbed.model.counters import PortCounters
 from testbed.names import host_name, rail_switch_name, spine_name
 from testbed.plan.link_delays import mechanism
@@ -111,6 +111,11 @@ class FakeLab:
         """Bytes that `counters` reports as sent, by port; a test fills it."""
         self._program = program
         self._readings = 0
+
+    def of_network(self, name: str) -> FakeLab:
+        """It has the back end alone."""
+        assert name == BACKEND
+        return self
 
     def spawn(self, node: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[bytes]:
         self.started.append((node, tuple(argv)))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.fabric import DESIGNS, FabricParams, check_sizing, generate_fabric, measure_sizing
-from testbed.model import Lab, LinkKind
+from testbed.model import BACKEND, Lab, LinkKind
 from testbed.spec import load_topology
 
 TOPOLOGIES = Path(__file__).parents[3] / "topologies"
@@ -20,6 +20,7 @@ SHIPPED = {
     "containers": (38, 6, 72, 1 / 8),
     "dcqcn": (7, 2, 6, 1.0),
     "dcqcn-victim": (14, 5, 13, 1.0),
+    "datacentre": (18, 10, 64, 1.0),
     "demo": (16, 8, 32, 1.0),
     "dual-rail-switch": (24, 8, 144, 1.0),
     "dual-switch": (5, 2, 48, 1.0),
@@ -59,7 +60,7 @@ def test_every_design_is_shipped() -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_topology(name: str) -> None:
-    lab = load(name)
+    lab = load(name).of_network(BACKEND)
     sizing = measure_sizing(lab)
     assert lab.name == name
     assert sizing.bisection is not None
@@ -80,7 +81,7 @@ def test_the_first_comment_names_the_figure(path: Path) -> None:
 )
 def test_a_file_named_like_a_design_spells_out_its_preset(name: str) -> None:
     """Only port maps (interface names) differ: whoever writes nothing but the design gets the same fabric."""
-    written, preset = load(name), generate_fabric(FabricParams(design=name), name=name)
+    written, preset = load(name).of_network(BACKEND), generate_fabric(FabricParams(design=name), name=name)
     assert written.nodes == preset.nodes
     assert [(link.a, link.b.node, link.rate) for link in written.links] == [
         (link.a, link.b.node, link.rate) for link in preset.links

@@ -1,0 +1,107 @@
+"""A lab of several networks: each carries its own packets, none joins another, and links fail by themselves."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from testbed.deploy.links.changes import LinkChange, LinkControl
+from testbed.deploy.watch.check import CheckStatus, check_lab
+from testbed.spec import load_topology_text
+
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
+
+TEXT = """name: {name}
+scale: {{time: 1000}}
+fabric: {{design: rail-optimized, hosts: 3, gpus: 1, segments: 1, spines: 1}}
+networks:
+  frontend: {{nic: {{ports: 2, rate: 100G}}}}
+  storage: {{design: single-switch, nic: {{rate: 200G}}, mtu: 9000}}
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(shared_sandbox: Any) -> Any:
+    model = load_topology_text(TEXT.format(name=shared_sandbox.name()), file="networks.yml")
+    return shared_sandbox.deploy(model).lab
+
+
+def outcomes(lab: Any) -> dict[str, CheckStatus]:
+    return {result.name: result.status for result in check_lab(lab).results}
+
+
+def test_every_network_carries_its_own_packets_and_none_reaches_another(lab: Any) -> None:
+    found = outcomes(lab)
+    assert set(found.values()) == {CheckStatus.PASS}
+    assert {"rails", "subnets, frontend", "black holes, frontend", "subnets, storage", "networks apart"} <= set(found)
+
+
+def test_a_link_of_one_network_is_of_no_matter_to_the_others(lab: Any) -> None:
+    with LinkControl(lab) as control:
+        control.set("p1-s1-h1:fe1", LinkChange(up=False), both=True)
+        broken = outcomes(lab)
+        control.reset("p1-s1-h1:fe1")
+    assert broken["subnets, frontend"] is CheckStatus.FAIL
+    assert broken["rails"] is broken["subnets, storage"] is CheckStatus.PASS
+    assert set(outcomes(lab).values()) == {CheckStatus.PASS}
+
+
+def forwarded(lab: Any, host: str) -> int:
+    """Datagrams that a host has passed on (RFC 4293, ipForwDatagrams)."""
+    names, values = (
+        line.split() for line in lab.run(host, ["cat", "/proc/net/snmp"]).stdout.splitlines() if line[:3] == "Ip:"
+    )
+    return int(values[names.index("ForwDatagrams")])
+
+
+def test_no_host_passes_packets_from_one_network_on_to_another(lab: Any) -> None:
+    """Who has a route through a host learns nothing: it is the host that refuses, as forwarding shows."""
+    attacker, victim, target = "p1-s1-h1", "p1-s1-h2", "p1-s1-h3"
+    addresses = {(port.node, port.name): port.address for port in lab.plan.ports}
+    through, wanted = addresses[victim, "fe1"].ip, addresses[target, "rail1"].ip
+    lab.run(attacker, ["ip", "route", "add", f"{wanted}/32", "via", str(through), "dev", "fe1"])
+    ping = ["ping", "-c", "3", "-i", "0.01", "-W", "1", str(wanted)]
+    try:
+        before = forwarded(lab, victim)
+        lab.run(attacker, ping)
+        assert forwarded(lab, victim) == before
+        lab.run(victim, ["sysctl", "-q", "-w", "net.ipv4.ip_forward=1"])
+        lab.run(attacker, ping)
+        assert forwarded(lab, victim) > before
+    finally:
+        lab.run(victim, ["sysctl", "-q", "-w", "net.ipv4.ip_forward=0"])
+        lab.run(attacker, ["ip", "route", "del", f"{wanted}/32"])
+
+
+def test_a_host_goes_on_by_its_other_port_when_a_link_of_a_leaf_fails(lab: Any) -> None:
+    """Only the far end goes down: what the host sees is its carrier."""
+    source, target = "p1-s1-h1", "p1-s1-h3"
+    wanted = str(next(port.address.ip for port in lab.plan.ports if (port.node, port.name) == (target, "fe2")))
+
+    def way() -> str:
+        return lab.run(source, ["ip", "-o", "route", "get", wanted]).stdout.split(" dev ")[1].split()[0]
+
+    def answered() -> bool:
+        return lab.run(source, ["ping", "-q", "-c", "1", "-W", "2", wanted]).returncode == 0
+
+    def seconds_until(wanted: str) -> float:
+        """How long routes take to be those of a link's new state."""
+        begun = time.monotonic()
+        while way() != wanted and time.monotonic() < begun + 10:
+            pass
+        assert way() == wanted
+        return time.monotonic() - begun
+
+    assert way() == "fe2" and answered()
+    with LinkControl(lab) as control:
+        control.set("fe-leaf2:down1", LinkChange(up=False))
+        try:
+            gone = seconds_until("fe1")
+            assert answered()
+        finally:
+            control.reset("fe-leaf2:down1")
+    back = seconds_until("fe2")
+    print(f"by the other port after {gone:.3f} s, back after {back:.3f} s")
+    assert answered()

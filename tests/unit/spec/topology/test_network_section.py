@@ -1,0 +1,65 @@
+"""The section `networks:`: what it makes of a lab, and where its faults are."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.errors import SpecError
+from testbed.model import BACKEND, Lab
+from testbed.model.codec import decode_lab, encode_lab
+from testbed.spec import load_topology_text
+
+BASE = """name: dc
+fabric: {design: rail-optimized, hosts: 4, gpus: 2, segments: 1, spines: 1}
+networks:
+"""
+
+
+def load(networks: str) -> Lab:
+    return load_topology_text(BASE + networks, file="dc.yml")
+
+
+def test_networks_stand_beside_the_back_end_and_share_hosts_alone() -> None:
+    lab = load("  frontend: {nic: {ports: 2}}\n  storage: {design: single-switch, hosts: [p1-s1-h1, '*-h3']}\n")
+    assert lab.network_names == (BACKEND, "frontend", "storage")
+    switches = {name: {node.name for node in lab.of_network(name).switches} for name in lab.network_names}
+    assert not switches[BACKEND] & switches["frontend"] and not switches["frontend"] & switches["storage"]
+    assert [node.name for node in lab.of_network("storage").hosts] == ["p1-s1-h1", "p1-s1-h3"]
+    assert len(lab.of_network("frontend").hosts) == 4
+    assert decode_lab(encode_lab(lab)) == lab
+
+
+def test_a_network_is_seen_with_its_own_routing_and_the_back_end_as_without_it() -> None:
+    lab = load("  frontend: {routing: {protocol: ibgp, bfd: off}}\n")
+    alone = load_topology_text(BASE.removesuffix("networks:\n"), file="dc.yml")
+    seen = lab.of_network("frontend")
+    assert (seen.routing.protocol, seen.routing.bfd) == ("ibgp", None)
+    assert lab.of_network(BACKEND) == alone
+    with pytest.raises(KeyError):
+        alone.of_network("frontend")
+
+
+@pytest.mark.parametrize(
+    ("networks", "code", "place", "words"),
+    [
+        ("  backend: {}\n", "name-taken", "dc.yml:4:3", "fabric: describes"),
+        ("  Front: {}\n", "bad-name", "dc.yml:4:3", "cannot name a network"),
+        ("  frontend: {hosts: [h9]}\n", "unknown-host", "dc.yml:4:22", "no host is called"),
+        ("  frontend: {leaves: 3, nic: {ports: 2}}\n", "design", "dc.yml:4:22", "no whole number"),
+        ("  frontend: {prefix: 10.1.0.0/16}\n", "overlap", "dc.yml:4:22", "back end's rails"),
+        ("  a: {prefix: 192.168.64.0/18}\n  b: {}\n", "overlap", "dc.yml:5", "the network a"),
+        ("  frontend: {prefix: 192.168.0.0/24}\n", "bad-prefix", "dc.yml:4:22", "not between"),
+        ("  frontend: {nic: {ports: 3}}\n", "unknown-value", "dc.yml:4:27", "3"),
+        ("  frontend: {on: storage}\n", "not-built", "dc.yml:4:14", "not built yet"),
+        ("  frontend: {switch_radix: 3}\n", "radix", "dc.yml:4:28", "4 ports in use"),
+        ("  a: {short: x}\n  b: {short: x}\n", "name-taken", "dc.yml:5:3", "x-leaf1 is there already"),
+        ("  a: {}\n  b: {}\n  c: {}\n  d: {}\n  e: {}\n", "size", "dc.yml:8:3", "at most 4 networks"),
+    ],
+)
+def test_faults_have_a_place_and_touch_nothing(networks: str, code: str, place: str, words: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load(networks)
+    problem = caught.value.problems[0]
+    assert words in problem.message
+    assert problem.code == code
+    assert str(problem).startswith(place)
