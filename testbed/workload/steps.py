@@ -166,8 +166,12 @@ def fabric_pairs(workload: Workload) -> Iterator[tuple[int, int]]:
         yield request.client, request.server
 
 
-def fabric_bytes(workload: Workload) -> int:
-    """Return the payload that enters the fabric: of transfers, and of requests with their answers."""
-    sent = sum(step.size_bytes for step in workload.transfers if not step.scale_up)
+def payload_bytes(workload: Workload) -> int:
+    """Return all payload: of transfers, and of requests with their answers."""
     asked = sum(one.request_bytes + one.output_tokens * one.chunk_bytes for one in workload.requests)
-    return sent + asked
+    return asked + sum(step.size_bytes for step in workload.transfers)
+
+
+def fabric_bytes(workload: Workload) -> int:
+    """Return the payload that enters the fabric: all but what stays in the scale-up network of a host."""
+    return payload_bytes(workload) - sum(step.size_bytes for step in workload.transfers if step.scale_up)

@@ -103,7 +103,7 @@ def assemble_run(
         collectives=measured.collectives,
         ports=ports,
         events=measured.events,
-        series=[*observation.series(), *probed.series],
+        series=[*([] if requests is None else requests.series()), *observation.series(), *probed.series],
         distributions=[*probed.distributions, *([] if requests is None else requests.distributions())],
         marking=observation.marking,
         counters=measured.counters | probed.counters,

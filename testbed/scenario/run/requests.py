@@ -6,13 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from testbed.results import Distribution, InferenceRequests
+from testbed.results import Distribution, InferenceRequests, Series
 from testbed.scenario.run.placed_workload import PlacedWorkload
 from testbed.workload.metrics import percentile
 from testbed.workload.metrics.run_samples import RequestCounts, RequestTimes
 from testbed.workload.steps import Request
 
 BINS = 40
+STRETCHES = 60
+"""How many points a curve over time has at most."""
 _NS = 1e9
 
 
@@ -38,6 +40,30 @@ class RequestsMeasured:
             _histogram("itl", "Time between tokens (ITL)", self.times.itl_s),
         )
         return [one for one in found if one is not None]
+
+    def series(self) -> list[Series]:
+        """Return TTFT over the time at which requests were due: the median and the longest of each stretch."""
+        taken = [
+            (start, first - start)
+            for start, first in zip(self.table.start_s, self.table.first_s, strict=True)
+            if first is not None
+        ]
+        if len(taken) < 2 or taken[-1][0] <= taken[0][0]:
+            return []
+        begin, end = taken[0][0], taken[-1][0]
+        bins = min(STRETCHES, len(taken) // 4 or 1)
+        found: list[list[float]] = [[] for _ in range(bins)]
+        for start, took in taken:
+            found[min(bins - 1, int((start - begin) / (end - begin) * bins))].append(took)
+        at_s = [round(begin + (place + 0.5) * (end - begin) / bins, 6) for place in range(bins)]
+        columns = (
+            ("median", [percentile(some, 0.5) for some in found]),
+            ("longest", [max(some, default=None) for some in found]),
+        )
+        return [
+            Series(name=f"ttft:{word}", title=f"TTFT, {word}", unit="s", at_s=at_s, values=values)
+            for word, values in columns
+        ]
 
 
 def measure_requests(placement: PlacedWorkload, reports: Mapping[str, Mapping[str, Any]]) -> RequestsMeasured | None:

@@ -15,7 +15,7 @@ from testbed.scenario.ideals.point_ideals import PointIdeals
 from testbed.scenario.run.traffic import RunTraffic, make_traffic
 from testbed.scenario.sweep.points import Point
 from testbed.scenario.transports.registry import transport_on
-from testbed.workload.steps import Compute, fabric_bytes
+from testbed.workload.steps import Compute, fabric_bytes, payload_bytes
 
 if TYPE_CHECKING:
     from testbed.datapath.maps import LabMaps
@@ -50,6 +50,8 @@ class PointOutlook:
     workload: str
     ranks: int
     transfers: int
+    requests: int
+    """Over HTTP."""
     computations: int
     bytes: int
     fabric_bytes: int
@@ -119,8 +121,9 @@ def foresee_point(point: Point, lab: Lab, plan: LabPlan) -> PointOutlook:
         workload=scenario.workload.kind,
         ranks=len(traffic.placement.nics),
         transfers=len(transfers),
+        requests=len(traffic.workload.requests),
         computations=sum(isinstance(step, Compute) for step in traffic.workload.steps),
-        bytes=0 if timed is not None else sum(one.size_bytes for one in transfers),
+        bytes=0 if timed is not None else payload_bytes(traffic.workload),
         fabric_bytes=0 if timed is not None else fabric_bytes(traffic.workload),
         traffic_s=expected_s,
         runs=scenario.repeat.runs,
