@@ -92,8 +92,16 @@ def samples_of(run: RunData) -> RunSamples:
         *_of_queues(run),
         *_of_faults(run),
         *_of_machine(run),
-        *([] if run.requests is None else run.requests.samples()),
+        *_of_requests(run),
     )
+
+
+def _of_requests(run: RunData) -> Iterator[object]:
+    if run.requests is None:
+        return
+    yield from run.requests.samples()
+    if not run.channels:  # with channels, theirs are what the metric is about
+        yield Retransmissions(packets=[run.requests.retransmits])
 
 
 def _of_machine(run: RunData) -> Iterator[object]:

@@ -27,6 +27,8 @@ class RequestsMeasured:
     counts: RequestCounts
     counters: Mapping[str, float] = field(default_factory=dict)
     """How late clients were to begin."""
+    retransmits: float = 0.0
+    """The segments that connections of requests sent again, both ways."""
 
     def samples(self) -> Iterator[object]:
         """Yield what metrics are computed from."""
@@ -96,6 +98,7 @@ def measure_requests(placement: PlacedWorkload, reports: Mapping[str, Mapping[st
             "request_lateness_p99_us": percentile(lateness_us, 0.99) or 0.0,
             "request_lateness_max_us": max(lateness_us, default=0.0),
         },
+        retransmits=sum(report.get("counters", {}).get("http_retransmits", 0.0) for report in reports.values()),
     )
 
 

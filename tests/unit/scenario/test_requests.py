@@ -72,6 +72,7 @@ REPORTS = {
     ),
     "b": report((1, 400, 23 * MS, [9 * MS, 4 * MS], "")),
     "c": {"requests": None},
+    "d": {"requests": None, "counters": {"http_retransmits": 3}},
 }
 
 
@@ -86,6 +87,7 @@ def test_the_table_has_all_that_began() -> None:
     assert table.failure == ["", "", "", "Connection refused", ""]
     assert table.lateness_s == [1e-7, 4e-7, 3e-7, 9e-7, 2e-7]
     assert found.counters["requests_begun"] == 5
+    assert found.retransmits == 3
     assert found.counters["request_lateness_p99_us"] == pytest.approx(0.9)
 
 
