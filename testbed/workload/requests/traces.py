@@ -61,14 +61,14 @@ def decode_request_trace(text: str, *, file: str) -> RequestTrace:
     elif names[: len(_BURST_HEADER)] == _BURST_HEADER:
         columns, read_time = (0, 2, 3), _seconds
     else:
-        faults.stop("format", f"the header is {shown(','.join(names))}", at=header[0], hint=_known())
+        faults.stop("unknown-format", f"the header is {shown(','.join(names))}", at=header[0], hint=_known())
     found: list[tuple[int, int, int]] = []
     failed = 0
     for number, row in enumerate(rows):
         if number == MOST_REQUESTS:
             faults.stop("too-large", f"there are more than {MOST_REQUESTS} requests", at=row[0], hint="cut the file")
         if len(row) != len(names):
-            faults.add("columns", f"the line has {len(row)} values; the header has {len(names)}", at=row[0])
+            faults.add("bad-row", f"the line has {len(row)} values; the header has {len(names)}", at=row[0])
             continue
         at_ns, prompt, output = _request([row[column] for column in columns], read_time, faults)
         if at_ns is None or prompt is None or output is None:
