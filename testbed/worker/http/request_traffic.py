@@ -24,6 +24,7 @@ from testbed.agent import namespace
 from testbed.worker.errors import TrafficError
 from testbed.worker.http.connections import ClientConnection, ServerConnection
 from testbed.worker.http.messages import SERVER_PORT
+from testbed.worker.http.priority import REAL_TIME
 from testbed.worker.poll_loop import WatchingLoop
 from testbed.worker.program import Program, Request
 from testbed.worker.streams.tcp_socket import fit_accepted, open_socket
@@ -71,6 +72,9 @@ class RequestTraffic:
         self._served = {one.number: one for one in program.requests if one.server in program.own}
         self._left = len(self._waiting)
         self._begin_ns: int | None = None
+        self._alone = not program.steps
+        """Whatever else a program does, such as adding arrays up, is not worth that others wait for it."""
+        self._in_real_time = False
         self._courses: dict[int, _Course] = {}
         self._idle: dict[tuple[int, int], list[ClientConnection]] = {}
         self._clients: set[ClientConnection] = set()
@@ -109,6 +113,9 @@ class RequestTraffic:
     def begin(self, at_ns: int) -> None:
         """Begin requests from this time on."""
         self._begin_ns = at_ns
+        if self._alone and not self._in_real_time:
+            self._in_real_time = True
+            REAL_TIME.begin()
 
     # --- time --------------------------------------------------------------------------------------------
 
@@ -272,6 +279,9 @@ class RequestTraffic:
 
     def halt(self) -> None:
         """Move nothing any more, so that what is known stays as it is."""
+        if self._in_real_time:
+            self._in_real_time = False
+            REAL_TIME.end()
         for connection in (*self._clients, *self._servers):
             if not connection.closed:
                 connection.halt()

@@ -76,6 +76,21 @@ def test_all_are_answered_by_shared_workers_and_again(lab: RunningLab) -> None:
     assert shares[-1] == 1.0
 
 
+def test_workers_are_in_real_time_while_there_are_requests_and_no_longer(lab: RunningLab) -> None:
+    ranks = nics(lab, 4)
+    seen: set[int] = set()
+    with WorkloadRunner(lab, Transport()) as runner:
+
+        def look(share: float) -> None:
+            if 0.02 < share < 0.9:
+                seen.add(os.sched_getscheduler(runner.pid(ranks[0].node) or 0))
+
+        assert runner.run(requests(), ranks, WorkloadRunOptions(k=K, on_progress=look)).complete
+        after = {os.sched_getscheduler(runner.pid(nic.node) or 0) for nic in ranks}
+    assert seen == {os.SCHED_FIFO | os.SCHED_RESET_ON_FORK}
+    assert after == {os.SCHED_OTHER}
+
+
 def test_requests_beside_a_collective(lab: RunningLab) -> None:
     training = generate_collective(CollectiveOperation(kind="all_reduce", size_bytes=1 << 20), ranks=4)
     mixed = mix_tenants(
