@@ -182,6 +182,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "no-layers": "The file does not say how many layers there are.",
             "no-traces": "There is no trace of rank 0.",
             "not-a-number": "A word is not a number, or not one in its range.",
+            "not-a-time": "A word is not a date with a time of day.",
             "not-ascending": "The rows are not sorted by their start.",
             "not-groups": "The file of groups is not an object of lists of ranks.",
             "not-square": "A matrix has not as many rows as columns.",
