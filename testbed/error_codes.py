@@ -64,6 +64,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "duplicate-interface": "Two links want the same interface of a node.",
             "duplicate-node": "Two nodes have the same name.",
             "exhausted": "Every number of a kind, such as the AS numbers of a range, is in use.",
+            "guards": "A port of a switch cannot be guarded as the file asks for.",
             "host": "A host has more NIC ports than the plan has room for.",
             "interface-taken": "An interface has a link already.",
             "link": "A link of the fabric is not between two switches.",

@@ -17,7 +17,7 @@ from testbed.datapath import pins
 from testbed.deploy.interruption import signals_later, uninterrupted
 from testbed.deploy.links.changes import declare_wires
 from testbed.deploy.live import RunningLab
-from testbed.deploy.mechanisms import choose_delay, require_marker, require_rdma
+from testbed.deploy.mechanisms import choose_delay, require_guards, require_marker, require_rdma
 from testbed.deploy.pausing.attachment import attach, detach
 from testbed.deploy.pausing.reaction import planned_reaction_ns, undo_killed_measurement
 from testbed.deploy.preparation import PreparedLab, plan_at, prepare_lab, require_names
@@ -106,6 +106,7 @@ class DestroyOutcome:
 def preview(lab: Lab, state: StateDirectory, k: float) -> LabPlan:
     """The plan that `deploy` would carry out now. Touches nothing."""
     require_marker(lab, state)
+    require_guards(lab, state)
     try:
         slot = state.read(lab.name).slot
     except LabNotFound:
@@ -128,6 +129,7 @@ def deploy_lab(
     frr = find_frr() if any(switch.container is None for switch in lab.switches) else None
     require_rdma(lab)
     require_marker(lab, state)
+    require_guards(lab, state)
     with state.lock_lab(lab.name):
         if state.exists(lab.name):
             running = _existing(lab, state, options)

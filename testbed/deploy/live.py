@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,8 @@ from testbed.deploy.runtimes.registry import RUNTIMES
 from testbed.deploy.runtimes.runtime import LiveNodes, not_started
 from testbed.deploy.watch.sessions import BgpSession, read_sessions
 from testbed.drivers.netlink.counters import read_counters
+from testbed.drivers.netlink.guards import GuardCounter, read_guards
+from testbed.drivers.netlink.nftables import NetfilterSocket
 from testbed.drivers.netlink.routes import KernelRoute, RouteKey, all_routes, bgp_routes
 from testbed.drivers.netlink.rtnetlink import RouteSocket, set_link_state
 from testbed.drivers.nodes import namespaces, processes, syscalls
@@ -28,7 +31,7 @@ from testbed.model.container import NETNS
 from testbed.model.counters import PortCounters
 from testbed.names import namespace_name, nearest
 from testbed.plan import plan_lab
-from testbed.plan.operations import LabPlan, PortPlan, SwitchPlan
+from testbed.plan.operations import GuardSwitch, LabPlan, PortPlan, SwitchPlan
 from testbed.render import FrrVersion, daemons_of
 
 if TYPE_CHECKING:
@@ -286,6 +289,20 @@ class RunningLab:
                             found[ports[name].node, name] = counters
                 finally:
                     socket.close()
+            return found
+
+        return syscalls.in_thread(read)
+
+    def guard_counters(self) -> Mapping[str, list[GuardCounter]]:
+        """What the guards of each switch have dropped since the deploy; switches without guards are left out."""
+        guarded = [item.node for item in self.plan.operations if isinstance(item, GuardSwitch)]
+
+        def read() -> dict[str, list[GuardCounter]]:
+            found: dict[str, list[GuardCounter]] = {}
+            for node in guarded:
+                enter_namespace(namespace_name(self.name, node))
+                with closing(NetfilterSocket()) as socket:
+                    found[node] = read_guards(socket)
             return found
 
         return syscalls.in_thread(read)

@@ -6,6 +6,7 @@ from testbed.deploy.live import RunningLab
 from testbed.deploy.records.state import StateDirectory
 from testbed.drivers.netlink.rdma import require_rxe
 from testbed.drivers.probing.capabilities import Capabilities, probe_capabilities
+from testbed.errors import CapabilityError
 from testbed.model import DelayBy, Lab, Rdma
 from testbed.plan.link_delays import decide_delay, has_delays
 from testbed.plan.marking import check_kernel_markers, kernel_marked
@@ -29,6 +30,17 @@ def require_marker(lab: Lab, state: StateDirectory) -> None:
     """Raise `CapabilityError` where a class is to be marked by a qdisc that this machine's kernel does not have."""
     if kernel_marked(lab):
         check_kernel_markers(lab, machine_capabilities(state).answers)
+
+
+def require_guards(lab: Lab, state: StateDirectory) -> None:
+    """Raise `CapabilityError` where switches are to guard their ports and this machine's kernel has no nf_tables."""
+    asked = [name for name in lab.network_names if lab.of_network(name).guards]
+    if asked and (why := machine_capabilities(state).why("filter.guards")):
+        raise CapabilityError(
+            f"the guards of {', '.join(asked)} need nf_tables, which this kernel lacks: {why}",
+            missing="nf_tables",
+            hint="guards: off deploys it without; `testbed doctor` says what the kernel has",
+        )
 
 
 def choose_delay(lab: Lab, state: StateDirectory) -> DelayBy | None:

@@ -16,7 +16,20 @@ from testbed.errors import FabricError
 from testbed.fabric.bfd import resolve_bfd
 from testbed.fabric.params import RoutingParams, UplinkParams
 from testbed.fabric.ports import parallel_port
-from testbed.model import End, Link, LinkKind, Network, Node, NodeKind, Place, RailSubnet, Role, Routing
+from testbed.model import (
+    NO_GUARDS,
+    End,
+    Guards,
+    Link,
+    LinkKind,
+    Network,
+    Node,
+    NodeKind,
+    Place,
+    RailSubnet,
+    Role,
+    Routing,
+)
 from testbed.names import MAX_INTERFACE_NAME
 from testbed.units import Rate
 
@@ -58,6 +71,7 @@ class NetworkParams:
     routing: RoutingParams = field(default_factory=RoutingParams)
     switch_radix: int | None = None
     mtu: int = 1500
+    guards: Guards = NO_GUARDS
 
     @property
     def short_name(self) -> str:
@@ -165,6 +179,7 @@ def generate_network(params: NetworkParams) -> GeneratedNetwork:
                 bfd_auto=routing.bfd.mode == "auto",
             ),
             switch_radix=params.switch_radix,
+            guards=params.guards,
         ),
         nodes=tuple(nodes),
         links=(*_access_links(params, leaves), *uplinks),

@@ -1,6 +1,7 @@
 """The frozen, resolved lab."""
 
 from testbed.model.end import End
+from testbed.model.guards import NO_GUARDS, Guard, Guards
 from testbed.model.lab import (
     BACKEND,
     Bfd,
@@ -40,6 +41,7 @@ from testbed.model.qos import (
 
 __all__ = [
     "BACKEND",
+    "NO_GUARDS",
     "BalancingMode",
     "Bfd",
     "Buffer",
@@ -49,6 +51,8 @@ __all__ = [
     "DepthUnit",
     "EcnCurve",
     "End",
+    "Guard",
+    "Guards",
     "HashEngine",
     "Lab",
     "Link",

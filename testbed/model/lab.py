@@ -14,6 +14,7 @@ from ipaddress import IPv4Network
 
 from testbed.model.container import NETNS, Container
 from testbed.model.end import End
+from testbed.model.guards import NO_GUARDS, Guards
 from testbed.model.overlay import Overlay
 from testbed.model.qos import QosPolicy
 from testbed.units import Duration, Rate
@@ -192,6 +193,7 @@ class Network:
     design: str
     routing: Routing = field(default_factory=Routing)
     switch_radix: int | None = None
+    guards: Guards = NO_GUARDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +229,8 @@ class Lab:
     """Path of the file this came from, for messages only."""
     networks: tuple[Network, ...] = ()
     """The networks beside the back end, whose `routing`, `design`, `switch_radix` and `qos` are the lab's."""
+    guards: Guards = NO_GUARDS
+    """Of the back end's access ports."""
 
     def node(self, name: str) -> Node:
         for node in self.nodes:
@@ -278,4 +282,5 @@ class Lab:
             isolated_rails=False,
             gpus_per_nic=1,
             qos=None,
+            guards=network.guards,
         )

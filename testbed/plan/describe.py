@@ -16,6 +16,7 @@ from testbed.plan.operations import (
     CreateVrf,
     CreateVxlan,
     DelayPort,
+    GuardSwitch,
     InstallPort,
     LabPlan,
     Operation,
@@ -57,6 +58,8 @@ def describe_operation(operation: Operation) -> str:
         case DelayPort(node=node, name=name, delay_ns=delay, jitter_ns=jitter, limit_packets=limit):
             varying = f" +- {Duration(jitter)}" if jitter else ""
             return f"delay what {node}:{name} receives by {Duration(delay)}{varying}, at most {limit} packets"
+        case GuardSwitch(node=node, ports=guarded, guards=guards):
+            return f"guard {len(guarded)} ports of {node} by {', '.join(guards.kinds)}"
         case SetUp(node=node, name=name):
             return f"set up {node}:{name}"
         case AddAddress(node=node, name=name, address=address):

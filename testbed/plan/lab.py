@@ -22,6 +22,7 @@ from testbed.plan.addressing import (
     routed_networks,
 )
 from testbed.plan.asn import as_numbers, cluster_id, network_as_numbers
+from testbed.plan.guards import guard_switches
 from testbed.plan.hosts import MAX_NICS, host_routes
 from testbed.plan.interfaces import (
     FIRST_BRIDGE,
@@ -454,6 +455,7 @@ class _Planner:
         operations += [item for host in hosts for item in failover_sysctls(host.nics)]
         operations += [self._veth(link) for link in self.by_kind[LinkKind.FABRIC]]
         operations += self._queues(ports)
+        operations += guard_switches(self.lab, ports, bridges, switches)
         operations += [SetUp(node=bridge.node, name=bridge.name, ifindex=bridge.ifindex) for bridge in bridges]
         operations += [SetUp(node=port.node, name=port.name, ifindex=port.ifindex, vrf=port.vrf) for port in ports]
         operations += self.overlay.after_links()

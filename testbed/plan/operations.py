@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
-from testbed.model import BACKEND, Bfd, DelayBy, NodeKind, Protocol, Role
+from testbed.model import BACKEND, Bfd, DelayBy, Guards, NodeKind, Protocol, Role
 from testbed.model.container import Container
 from testbed.model.markers import MarkAt, MarkBy
 from testbed.model.qos import BalancingMode, HashEngine
@@ -193,6 +193,35 @@ class DelayPort:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GuardedPort:
+    """A port of a switch that a host is on, and who that host is: its MAC and its IPv4 addresses on the port.
+
+    `gateway` is the switch's address that the host may ask for an echo.
+    """
+
+    name: str
+    ifindex: int
+    mac: str
+    addresses: tuple[IPv4Address, ...]
+    gateway: IPv4Address | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardSwitch:
+    """The guards of all ports of a switch that hosts are on, put in force together.
+
+    `switches` are the addresses of the network's switches, which hosts are kept from; `stations` the MACs that a frame
+    to is not flooded.
+    """
+
+    node: str
+    guards: Guards
+    ports: tuple[GuardedPort, ...]
+    switches: tuple[IPv4Address, ...]
+    stations: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetUp:
     """Bring an interface up. `lo` has ifindex 1."""
 
@@ -279,6 +308,7 @@ Operation = (
     | ShapePort
     | InstallPort
     | DelayPort
+    | GuardSwitch
     | SetUp
     | AddAddress
     | AddRoute

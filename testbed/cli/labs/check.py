@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli.options import FormatOption, LabName, Topology, parse_format
+from testbed.cli.options import FormatOption, LabName, NetworkName, Topology, parse_format
 from testbed.cli.panels import LABS
 
 if TYPE_CHECKING:
@@ -21,15 +21,25 @@ def check(
     name: LabName = None,
     topology: Topology = None,
     rtt: Annotated[bool, typer.Option("--rtt", help="Compare modelled and achieved base RTT instead.")] = False,
+    isolation: Annotated[
+        bool, typer.Option("--isolation", help="Test who reaches whom and attack every access port instead.")
+    ] = False,
+    network: NetworkName = None,
     format: FormatOption = "table",
 ) -> None:
     """Test a live lab: sessions, ECMP width, rails, path MTU, black holes. Exit 0, 1, or 2 for 'cannot say'."""
-    from testbed.cli.lab_choice import open_lab
+    from testbed.cli.lab_choice import check_network, open_lab
     from testbed.deploy.watch.check import check_lab
     from testbed.deploy.watch.rtt import measure_rtt
 
     form = parse_format(format)
     lab = open_lab(name, topology)
+    check_network(lab.model, network)
+    if isolation:
+        from testbed.deploy.isolation.check import check_isolation
+
+        raise typer.Exit(_print_tests(check_isolation(lab, network), form))
+    lab = lab if network is None else lab.of_network(network)
     raise typer.Exit(_print_rtt(measure_rtt(lab), form) if rtt else _print_tests(check_lab(lab), form))
 
 
@@ -39,6 +49,8 @@ def _print_tests(report: "CheckReport", form: "Format") -> int:
 
     rows = [{"test": result.name, "status": result.status.value, "detail": result.detail} for result in report.results]
     document = {"lab": report.lab, "exit_code": report.exit_code, "tests": dataclasses.asdict(report)["results"]}
+    if attacks := dataclasses.asdict(report).get("attacks"):
+        document["attacks"] = attacks
     emit_rows(rows, ["test", "status", "detail"], form, json_document=document)
     if form is Format.TABLE:
         for result in report.results:

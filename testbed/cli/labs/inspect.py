@@ -14,7 +14,7 @@ app = typer.Typer()
 def inspect(
     what: Annotated[
         str,
-        typer.Argument(metavar="[nodes|links|routes|bgp|scale|sizing|qos|tenants|vteps]", help="What to show."),
+        typer.Argument(metavar="[nodes|links|routes|bgp|guards|scale|sizing|qos|tenants|vteps]", help="What to show."),
     ] = "nodes",
     name: LabName = None,
     topology: Topology = None,
@@ -24,7 +24,7 @@ def inspect(
     network: NetworkName = None,
     format: FormatOption = "table",
 ) -> None:
-    """Show a deployed lab: nodes, links, routes, BGP sessions, scale, sizing, tenants; QoS of a file (-t), too."""
+    """Show a deployed lab: nodes, links, routes, BGP sessions, guards, scale, sizing, tenants; QoS of a file (-t)."""
     from testbed.cli.labs.inspect_views import show_view
     from testbed.cli.labs.node_filter import NodeFilter
 

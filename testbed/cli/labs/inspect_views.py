@@ -16,6 +16,7 @@ from testbed.deploy.records.state import StateDirectory
 from testbed.errors import DriverError, TestbedError
 from testbed.model import BACKEND, Delay, DelayBy, Link
 from testbed.model.container import NETNS
+from testbed.plan.interfaces import natural_key
 from testbed.plan.link_delays import mechanism_text
 from testbed.plan.operations import PortPlan
 from testbed.units import Duration, Rate
@@ -31,6 +32,7 @@ def show_view(
         "links": _links,
         "routes": _routes,
         "bgp": _bgp,
+        "guards": _guards,
         "scale": _scale,
         "sizing": _sizing,
         "tenants": show_tenants,
@@ -41,6 +43,29 @@ def show_view(
     lab = open_lab(name, topology)
     check_network(lab.model, network)
     views[what](lab if network is None else lab.of_network(network), nodes, form)
+
+
+def _guards(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
+    """What each guard has dropped at each port; in a table, only those that have dropped anything."""
+    hosts = {(port.node, port.name): port.peer for port in lab.plan.ports}
+    rows = [
+        {
+            "switch": node,
+            "port": counter.interface,
+            "host": hosts[node, counter.interface],
+            "guard": counter.guard.value,
+            "dropped": counter.packets,
+            "bytes": counter.bytes,
+        }
+        for node, counters in lab.guard_counters().items()
+        if nodes.accepts(node)
+        for counter in counters
+        if (node, counter.interface) in hosts and (counter.packets or form is not Format.TABLE)
+    ]
+    rows.sort(key=lambda row: (row["switch"], natural_key(str(row["port"]))))
+    emit_rows(rows, ["switch", "port", "host", "guard", "dropped", "bytes"], form, title=f"{lab.name}: guards")
+    if form is Format.TABLE and not rows:
+        print("  nothing was dropped" if lab.guard_counters() else "  no network of this lab has guards")
 
 
 def _nodes(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:

@@ -190,7 +190,7 @@ def _rotations(lab: RunningLab, nics: Sequence[PortPlan]) -> Iterator[tuple[Port
         for number, own in enumerate(names):
             other = names[(number + shift) % len(names)]
             members, partners = subnets[own], subnets[other]
-            if not _should_reach(lab, members[0], partners[0], same=own == other):
+            if not should_reach(lab, members[0], partners[0], same=own == other):
                 continue
             for index, nic in enumerate(members):
                 partner = _elsewhere(nic, partners, index + 1)
@@ -216,7 +216,7 @@ def _subnet_pairs(nics: Sequence[PortPlan]) -> list[tuple[PortPlan, PortPlan]]:
     return [(a, b) for a, b in pairs if b is not None]
 
 
-def _should_reach(lab: RunningLab, nic: PortPlan, partner: PortPlan, *, same: bool) -> bool:
+def should_reach(lab: RunningLab, nic: PortPlan, partner: PortPlan, *, same: bool) -> bool:
     """Tell whether the design lets two subnets talk: isolated planes and rails do not."""
     if same:
         return True
@@ -278,7 +278,7 @@ def _far_pairs(lab: RunningLab, nics: Sequence[PortPlan]) -> list[tuple[PortPlan
     return [
         (a, b)
         for a, b in _subnet_pairs(nics)
-        if a.peer.partition(":")[0] != b.peer.partition(":")[0] and _should_reach(lab, a, b, same=False)
+        if a.peer.partition(":")[0] != b.peer.partition(":")[0] and should_reach(lab, a, b, same=False)
     ]
 
 

@@ -6,12 +6,15 @@ import os
 import socket
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from ipaddress import IPv4Interface
 from itertools import groupby
 
 from testbed.drivers.netlink import netem as wire
 from testbed.drivers.netlink import offload, overlay, rdma, rtnetlink
 from testbed.drivers.netlink import traffic_control as traffic
+from testbed.drivers.netlink.guards import guard_messages
+from testbed.drivers.netlink.nftables import NetfilterSocket
 from testbed.drivers.netlink.port_programs import PortInstaller
 from testbed.drivers.netlink.rtnetlink import LinkEnd, RouteSocket
 from testbed.drivers.nodes import namespaces, processes, syscalls
@@ -30,6 +33,7 @@ from testbed.plan.operations import (
     CreateVrf,
     CreateVxlan,
     DelayPort,
+    GuardSwitch,
     InstallPort,
     LocalOperation,
     Operation,
@@ -90,6 +94,8 @@ class NetnsKernel:
                 case "rdma":
                     descriptors = {node: namespace.fd for node, namespace in self._open().items()}
                     rdma.create_devices([item for item in group if isinstance(item, CreateRdma)], descriptors)
+                case "guards":
+                    self._guard([item for item in group if isinstance(item, GuardSwitch)])
                 case "local":
                     self._apply_local([item for item in group if isinstance(item, LocalOperation)])
                 case _:
@@ -162,6 +168,17 @@ class NetnsKernel:
         for node, indexes in by_node.items():
             batch = [offload.features_off(family, index) for index in indexes]
             self._open()[node].generic.expect(batch, [f"{node}: offloads off"] * len(batch))
+
+    def _guard(self, operations: Sequence[GuardSwitch]) -> None:
+        opened = self._open()
+
+        def put_in_force() -> None:
+            for operation in operations:
+                syscalls.setns(opened[operation.node].fd, syscalls.CLONE_NEWNET)
+                with closing(NetfilterSocket()) as socket:
+                    socket.commit(guard_messages(operation), _Descriptions([operation])[0])
+
+        syscalls.in_thread(put_in_force)
 
     def _apply_local(self, operations: Sequence[LocalOperation]) -> None:
         by_node: dict[str, tuple[list[bytes], list[LocalOperation]]] = {}
@@ -270,6 +287,8 @@ def _stage(operation: Operation) -> str:
             return "vxlan"
         case CreateRdma():
             return "rdma"
+        case GuardSwitch():
+            return "guards"
         case (
             CreateBridge()
             | SetBridgePort()

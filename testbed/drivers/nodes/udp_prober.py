@@ -94,7 +94,7 @@ class UdpProber:
         self._clock_offset_ns = 0
         """What CLOCK_REALTIME, by which the kernel stamps, is ahead of CLOCK_MONOTONIC."""
         wanted = list(dict.fromkeys(ends))
-        _make_room(len(wanted))
+        make_room(len(wanted))
         self._epoll = select.epoll()
         try:
             syscalls.in_thread(lambda: self._open_all(wanted))
@@ -200,7 +200,7 @@ class UdpProber:
         return time.monotonic_ns()
 
 
-def _make_room(sockets: int) -> None:
+def make_room(sockets: int) -> None:
     """Let this process have so many more descriptors: a large lab's are more than processes may usually have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if (

@@ -16,20 +16,28 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import closing
+from ipaddress import IPv4Address
 from pathlib import Path
 
 from testbed.drivers.netlink import netem as wire
 from testbed.drivers.netlink import rtnetlink
 from testbed.drivers.netlink import traffic_control as traffic
+from testbed.drivers.netlink.guards import guard_messages
+from testbed.drivers.netlink.nftables import NetfilterSocket
 from testbed.drivers.netlink.rtnetlink import LinkEnd, RouteSocket, attribute, message, text, u32
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.probing.modules import ModuleState, module_state
 from testbed.drivers.probing.status import Answers
+from testbed.errors import DriverError
+from testbed.model import Guards
 from testbed.model.markers import KERNEL_MARKERS
+from testbed.plan.operations import GuardedPort, GuardSwitch
 
 _A, _B, _BRIDGE, _OTHER = 10, 11, 12, 13
 """Interface indexes in the scratch namespace; 1 is `lo`."""
 
+_ADDRESS = IPv4Address("192.0.2.1")
 _NET = Path("/proc/sys/net")
 _SYSCTLS = {
     "sysctl.ipv6": (_NET / "ipv6/conf/default/disable_ipv6", "0"),
@@ -83,6 +91,7 @@ NAMES = (
     *(f"classifier.{name}" for name in CLASSIFIERS),
     *(f"action.{name}" for name in ACTIONS),
     "route.nexthop objects",
+    "filter.guards",
     *_SYSCTLS,
     *(f"tcp.{name}" for name in CONGESTION_CONTROLS),
 )
@@ -109,6 +118,7 @@ def _probe() -> Answers:
         answers |= _qdiscs(route, port, other)
         answers |= _filters(route, port)
         answers["route.nexthop objects"] = _asked(route, rtnetlink.set_link_state(1, True), _new_nexthop())
+        answers["filter.guards"] = answers["link.veth"] or _guard_port()
     finally:
         route.close()
         os.close(fd)
@@ -266,6 +276,20 @@ def _new_nexthop() -> bytes:
     body = struct.pack("=BBBxI", socket.AF_INET, 0, rtnetlink.RTPROT_STATIC, 0)
     body += u32(_NHA_ID, 1) + attribute(_NHA_BLACKHOLE, b"")
     return message(RTM_NEWNEXTHOP, rtnetlink.NLM_F_CREATE | rtnetlink.NLM_F_EXCL, body)
+
+
+def _guard_port() -> str:
+    """Put all guards in force on a port, as a lab does."""
+    port = GuardedPort(name="a", ifindex=_A, mac="02:00:00:00:00:02", addresses=(_ADDRESS,), gateway=_ADDRESS)
+    guards = GuardSwitch(node="", guards=Guards.all(), ports=(port,), switches=(_ADDRESS,), stations=(port.mac,))
+    try:
+        with closing(NetfilterSocket()) as filters:
+            filters.commit(guard_messages(guards), "guards")
+    except OSError as error:
+        return f"no netfilter: {os.strerror(error.errno or 0)}"
+    except DriverError as error:
+        return error.message
+    return ""
 
 
 # ------------------------------------------------------------------ asking

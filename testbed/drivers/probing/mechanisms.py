@@ -221,6 +221,12 @@ def _bfd(machine: _Machine) -> Mechanism:
     return _ok("BFD", f"bfdd of FRR {machine.frr.version_text}")
 
 
+def _guards(machine: _Machine) -> Mechanism:
+    if lacking := machine.lacking("filter.guards"):
+        return _missing("guards of access ports", lacking, machine.option("CONFIG_NF_TABLES_NETDEV"))
+    return _ok("guards of access ports", "nf_tables at the ports' ingress, in one transaction for each switch")
+
+
 _FEATURES: tuple[Callable[[_Machine], Mechanism], ...] = (
     _bgp,
     _bfd,
@@ -233,6 +239,7 @@ _FEATURES: tuple[Callable[[_Machine], Mechanism], ...] = (
     _delay,
     _loss,
     _link_set,
+    _guards,
     _congestion_control,
     _rdma,
     _docker,

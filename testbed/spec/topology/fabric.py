@@ -24,6 +24,7 @@ from testbed.fabric import (
     UplinkParams,
 )
 from testbed.model import Delay, DelayBy, Protocol, Rdma
+from testbed.spec.topology.guards import GuardsField
 from testbed.spec.topology.tenant_spec import OverlayField
 from testbed.spec.validation.fields import (
     MAX_DURATION,
@@ -237,6 +238,10 @@ class FabricSpec(SpecModel):
         default=None, description="Names the overlay: none, evpn, or {evpn: {mtu: 4400}}; by default there is none."
     )
     mtu: Written[Mtu] = Field(default=None, description="Gives the MTU of every link in bytes; the default is 4500.")
+    guards: Written[GuardsField] = Field(
+        default=None,
+        description="Says how ports of switches guard against their hosts: on, off, or {storm: false}.",
+    )
 
     def params(self, design: str) -> FabricParams:
         """Return what the generator is given."""

@@ -30,6 +30,7 @@ from testbed.fabric.sizing import check_sizing
 from testbed.model import BACKEND, Lab
 from testbed.names import known_names_hint
 from testbed.spec.topology.fabric import DelayField, Mtu, Positive, RoutingSpec
+from testbed.spec.topology.guards import GuardsField, guards_of
 from testbed.spec.topology.tenant_spec import OverlayField
 from testbed.spec.validation.fields import (
     Checked,
@@ -152,6 +153,10 @@ class NetworkSpec(SpecModel):
     overlay: OverlayField = Field(
         default=None, description="Names the overlay: none, evpn, or {evpn: {mtu: 1400}}; by default there is none."
     )
+    guards: Written[GuardsField] = Field(
+        default=None,
+        description="Says how ports of switches guard against their hosts: on, off, or {storm: false}.",
+    )
 
 
 Networks = Section[dict[Annotated[str, Text(32)], Section[NetworkSpec]]]
@@ -262,6 +267,7 @@ def _params(
             routing=spec.routing.params(),
             switch_radix=spec.switch_radix,
             mtu=DEFAULT_MTU if spec.mtu is None else spec.mtu,
+            guards=guards_of(spec.guards),
             **given,
         ),
         problems,

@@ -10,6 +10,7 @@ from testbed.fabric import check_params, check_sizing, generate_fabric, resolve_
 from testbed.model import BACKEND, Lab, LinkKind, Routing, Scale
 from testbed.spec.qos.layers import QosResolver
 from testbed.spec.topology.fabric import DEFAULT_MTU, FabricSpec
+from testbed.spec.topology.guards import guards_of
 from testbed.spec.topology.hand_written import HandWritten
 from testbed.spec.topology.networks import add_networks
 from testbed.spec.topology.spec import LabSpec
@@ -17,7 +18,7 @@ from testbed.spec.topology.tenants import TenantResolver
 from testbed.spec.validation.engine import ready_to_show, validate_model
 from testbed.spec.yaml.document import Document
 
-_WITHOUT_DESIGN = frozenset({"routing", "mtu", "switch_radix", "overlay"})
+_WITHOUT_DESIGN = frozenset({"routing", "mtu", "switch_radix", "overlay", "guards"})
 """Keys of `fabric:` that mean something to a lab that is hand-written whole."""
 
 
@@ -30,7 +31,7 @@ def resolve_lab(document: Document) -> Lab:
     spec = validate_model(LabSpec, document)
     generated = _generate(document, spec)
     fabric = spec.fabric or FabricSpec()
-    lab = replace(generated, scale=Scale(time=spec.scale.time))
+    lab = replace(generated, scale=Scale(time=spec.scale.time), guards=guards_of(fabric.guards))
     if spec.topology is not None:
         mtu_bytes = DEFAULT_MTU if fabric.mtu is None else fabric.mtu
         written = HandWritten(document=document, spec=spec.topology, generated=generated, mtu_bytes=mtu_bytes)

@@ -28,6 +28,7 @@ from testbed.plan.operations import (
     CreateVrf,
     CreateVxlan,
     DelayPort,
+    GuardSwitch,
     InstallPort,
     Operation,
     SetBridgePort,
@@ -152,6 +153,9 @@ class FakeKernel:
                 return self._set_sysctl(operation)
             case CreateRdma():
                 return self._create_rdma(operation)
+            case GuardSwitch():
+                there = {item.name for item in self._open()[operation.node].interfaces.values()}
+                return 0 if there.issuperset(port.name for port in operation.ports) else errno.ENOENT
             case SetUp():
                 return self._change(place_of(operation), operation.ifindex, up=True)
             case ShapePort() | InstallPort():

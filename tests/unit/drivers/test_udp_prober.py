@@ -171,9 +171,9 @@ def test_the_descriptor_limit_rises_only_where_it_must(monkeypatch: pytest.Monke
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "setrlimit", lambda what, limits: asked.append(limits))
     monkeypatch.setattr(resource, "getrlimit", lambda what: (1024, 4096))
-    udp_prober._make_room(10)
+    udp_prober.make_room(10)
     assert asked == []
-    udp_prober._make_room(1000)
+    udp_prober.make_room(1000)
     assert asked == [(4096, 4096)]
 
 

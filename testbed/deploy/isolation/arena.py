@@ -1,0 +1,287 @@
+"""Carrying attacks out: sending them from many ports at once, and looking for what became of each.
+
+An attack has succeeded where its effect is seen: at the victim, in a neighbour table, in a bridge's table, as an answer
+of a switch. It was stopped where the port's guards have counted all of it. One of the two must be seen: silence proves
+nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from testbed.deploy.isolation.attacks import (
+    BGP,
+    Attack,
+    NeighbourAttack,
+    SeenAttack,
+    StationAttack,
+    SwitchAttack,
+)
+from testbed.deploy.isolation.sites import Site
+from testbed.drivers.netlink.guards import read_guards
+from testbed.drivers.netlink.neighbours import forget_neighbour, forget_station, read_neighbours, read_stations
+from testbed.drivers.netlink.nftables import NetfilterSocket
+from testbed.drivers.netlink.rtnetlink import RouteSocket
+from testbed.drivers.nodes import syscalls
+from testbed.drivers.nodes.namespaces import enter_namespace
+from testbed.drivers.nodes.raw_ports import RawPorts
+from testbed.names import namespace_name
+
+TIMEOUT_S = 2.0
+_LOOK_EVERY_S = 0.01
+_KEY_BYTES = 8
+_BGP_OPEN = b"\xff" * 16 + struct.pack("!HBBHHIB", 29, 1, 4, 65000, 90, 0xCB007109, 0)
+"""Of AS 65000 (RFC 4271, section 4.2)."""
+
+
+_BGP_MESSAGES = {1: "an OPEN", 2: "an UPDATE", 3: "a NOTIFICATION", 4: "a KEEPALIVE"}
+_BGP_PATIENCE_S = 0.3
+_Station = tuple[str, int, str]
+"""Switch, interface index of a port of it, and a MAC that is behind it."""
+
+
+class Fate(StrEnum):
+    """What became of an attack at a port."""
+
+    STOPPED = "stopped"
+    SUCCEEDED = "succeeded"
+    UNSEEN = "unseen"
+    """Neither its effect nor a counter was seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """An attack at a port. `dropped` is what the port's guards counted meanwhile; `detail` how success was seen."""
+
+    site: Site
+    fate: Fate
+    dropped: int
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    site: Site
+    token: bytes
+    sent: int
+    connection: socket.socket | None = None
+    arrived: int = 0
+    detail: str = ""
+    said_at: float = 0.0
+    """When a BGP OPEN was sent."""
+
+
+class Arena:
+    """The sockets for attacks at some ports of one lab."""
+
+    def __init__(self, lab: str, sites: Sequence[Site]) -> None:
+        """Raises `DriverError` where a socket cannot be had."""
+        self._lab = lab
+        self._key = os.urandom(_KEY_BYTES)
+        self._tables: dict[str, RouteSocket] = {}
+        self._filters: dict[str, NetfilterSocket] = {}
+        nics = {site.place for site in sites}
+        nics |= {(nic.node, nic.name) for site in sites for nic in (site.victim, site.far) if nic is not None}
+        self._raw = RawPorts(lab, sorted(nics))
+        switches = {site.port.node for site in sites}
+        hosts = {node for node, _ in nics}
+        try:
+            syscalls.in_thread(lambda: self._open(switches, hosts))
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, switches: Iterable[str], hosts: Iterable[str]) -> None:
+        for node in {*switches, *hosts}:
+            enter_namespace(namespace_name(self._lab, node))
+            self._tables[node] = RouteSocket()
+            if node in set(switches):
+                self._filters[node] = NetfilterSocket()
+
+    def close(self) -> None:
+        """Close all sockets. Once is enough."""
+        self._raw.close()
+        for item in (*self._tables.values(), *self._filters.values()):
+            item.close()
+
+    def carry_out(self, attack: Attack, number: int, sites: Sequence[Site]) -> list[Outcome]:
+        """Try an attack from all `sites`, and undo what it has done to tables."""
+        outcomes: list[Outcome] = []
+        for together in _rounds(attack, sites):
+            self._raw.forget()
+            before = self._dropped(together)
+            known = self._learnt(together) if isinstance(attack, StationAttack) else frozenset[_Station]()
+            start = time.monotonic()
+            attempts = [self._send(attack, number, site) for site in together]
+            try:
+                outcomes += self._watch(attack, attempts, before, known, start)
+            finally:
+                for attempt in attempts:
+                    if attempt.connection is not None:
+                        attempt.connection.close()
+            self._undo(attack, attempts, known)
+        return outcomes
+
+    def _send(self, attack: Attack, number: int, site: Site) -> _Attempt:
+        token = self._key + struct.pack("!BH", number, site.number)
+        if isinstance(attack, SwitchAttack):
+            connection = syscalls.in_thread(lambda: self._connect(attack, site))
+            return _Attempt(site, token, 1, connection)
+        return _Attempt(site, token, self._raw.send(site.place, attack.frames(site, token)))
+
+    def _connect(self, attack: SwitchAttack, site: Site) -> socket.socket:
+        enter_namespace(namespace_name(self._lab, site.nic.node))
+        kind = socket.SOCK_DGRAM if attack.udp else socket.SOCK_STREAM
+        item = socket.socket(socket.AF_INET, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        item.bind((str(site.address), 0))
+        with contextlib.suppress(BlockingIOError):
+            item.connect((str(attack.target(site)), attack.port))
+        if attack.udp:
+            item.send(bytes(64))
+        return item
+
+    # ------------------------------------------------------------------ looking
+
+    def _watch(
+        self,
+        attack: Attack,
+        attempts: Sequence[_Attempt],
+        before: Mapping[Site, int],
+        known: frozenset[_Station],
+        start: float,
+    ) -> list[Outcome]:
+        by_token = {attempt.token: attempt for attempt in attempts}
+        waiting = list(attempts)
+        outcomes: list[Outcome] = []
+        while waiting and time.monotonic() < start + TIMEOUT_S:
+            for place, data in self._raw.arrivals(_LOOK_EVERY_S):
+                at = data.find(self._key)
+                attempt = by_token.get(data[at : at + _KEY_BYTES + 3]) if at >= 0 else None
+                if attempt is not None and isinstance(attack, SeenAttack) and attack.where(attempt.site) == place:
+                    attempt.arrived += 1
+            dropped = self._dropped([attempt.site for attempt in waiting])
+            succeeded = self._succeeded(attack, waiting, known, time.monotonic() - start)
+            left = []
+            for attempt in waiting:
+                site = attempt.site
+                counted = dropped[site] - before[site]
+                if attempt in succeeded:
+                    outcomes.append(Outcome(site=site, fate=Fate.SUCCEEDED, dropped=counted, detail=attempt.detail))
+                elif counted and counted >= attack.to_drop(site, attempt.sent, time.monotonic() - start):
+                    outcomes.append(Outcome(site=site, fate=Fate.STOPPED, dropped=counted))
+                else:
+                    left.append(attempt)
+            waiting = left
+        return [*outcomes, *(Outcome(site=attempt.site, fate=Fate.UNSEEN, dropped=0) for attempt in waiting)]
+
+    def _succeeded(
+        self, attack: Attack, waiting: Sequence[_Attempt], known: frozenset[_Station], seconds: float
+    ) -> list[_Attempt]:
+        match attack:
+            case SeenAttack():
+                return [attempt for attempt in waiting if attempt.arrived >= attack.enough(attempt.site, seconds)]
+            case NeighbourAttack():
+                return [attempt for attempt in waiting if self._believed(attack, attempt.site)]
+            case StationAttack():
+                learnt = {(node, index) for node, index, _ in self._learnt([a.site for a in waiting]) - known}
+                return [a for a in waiting if (a.site.port.node, a.site.port.ifindex) in learnt]
+            case SwitchAttack():
+                return [attempt for attempt in waiting if _answered(attack, attempt)]
+        return []
+
+    def _believed(self, attack: NeighbourAttack, site: Site) -> bool:
+        node, ifindex, address = attack.entry(site)
+        return read_neighbours(self._tables[node]).get((ifindex, address)) == site.nic.mac
+
+    def _dropped(self, sites: Sequence[Site]) -> dict[Site, int]:
+        """What all guards of each port have dropped so far."""
+        counts: dict[tuple[str, str], int] = defaultdict(int)
+        for node in {site.port.node for site in sites if site.guards}:
+            for counter in read_guards(self._filters[node]):
+                counts[node, counter.interface] += counter.packets
+        return {site: counts[site.port.node, site.port.name] for site in sites}
+
+    # ------------------------------------------------------------------ undoing
+
+    def _undo(self, attack: Attack, attempts: Sequence[_Attempt], known: frozenset[_Station]) -> None:
+        """Have those who believed the attack ask and learn anew."""
+        match attack:
+            case NeighbourAttack():
+                for site in (attempt.site for attempt in attempts):
+                    if self._believed(attack, site):
+                        node, ifindex, address = attack.entry(site)
+                        self._tables[node].submit([forget_neighbour(ifindex, address)])
+            case StationAttack():
+                attacked = {(attempt.site.port.node, attempt.site.port.ifindex) for attempt in attempts}
+                for node, index, mac in self._learnt([attempt.site for attempt in attempts]) - known:
+                    if (node, index) in attacked:
+                        self._tables[node].submit([forget_station(index, mac)])  # it may have aged meanwhile
+
+    def _learnt(self, sites: Sequence[Site]) -> frozenset[_Station]:
+        """What the bridges at these ports have learnt, but the MACs of the hosts where they belong."""
+        own = {(site.port.node, site.port.ifindex, site.nic.mac) for site in sites}
+        return frozenset(
+            (node, index, mac)
+            for node in {site.port.node for site in sites}
+            for (index, mac), learnt in read_stations(self._tables[node]).items()
+            if learnt and (node, index, mac) not in own
+        )
+
+
+def _rounds(attack: Attack, sites: Sequence[Site]) -> list[list[Site]]:
+    if not attack.alone:
+        return [list(sites)] if sites else []
+    rounds: list[list[Site]] = []
+    turn: dict[str, int] = defaultdict(int)
+    for site in sites:
+        index = turn[site.port.node]
+        turn[site.port.node] += 1
+        if index == len(rounds):
+            rounds.append([])
+        rounds[index].append(site)
+    return rounds
+
+
+def _answered(attack: SwitchAttack, attempt: _Attempt) -> bool:
+    """Tell whether the switch let the connection come about, refused it, or said something."""
+    item = attempt.connection
+    assert item is not None
+    if attempt.said_at:
+        return _replied(item, attempt)
+    if error := item.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        attempt.detail = os.strerror(error).lower()
+        return True
+    if attack.udp:
+        return False
+    try:
+        item.getpeername()
+    except OSError:
+        return False
+    attempt.detail = "connected"
+    if attack.port != BGP:
+        return True
+    attempt.said_at = time.monotonic()
+    with contextlib.suppress(OSError):  # what became of it is asked next
+        item.send(_BGP_OPEN)
+    return False
+
+
+def _replied(item: socket.socket, attempt: _Attempt) -> bool:
+    """Tell whether a connection's story is over: the switch has answered our OPEN, closed it, or says nothing."""
+    try:
+        data = item.recv(4096)
+        kind = _BGP_MESSAGES.get(data[18], "something else") if len(data) > 18 else ""
+        attempt.detail = f"connected, sent an OPEN, got {kind}" if kind else "connected, closed after an OPEN"
+    except BlockingIOError:
+        return time.monotonic() > attempt.said_at + _BGP_PATIENCE_S
+    except OSError as error:
+        attempt.detail = f"connected, {os.strerror(error.errno or 0).lower()} after an OPEN"
+    return True

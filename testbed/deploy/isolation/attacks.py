@@ -1,0 +1,273 @@
+"""The attacks, as what is sent and where its success would be seen. Data for `arena`, which carries them out."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from ipaddress import IPv4Address
+
+from testbed.deploy.isolation import frames
+from testbed.deploy.isolation.sites import Site
+from testbed.drivers.nodes.raw_ports import Place
+from testbed.model import Guard
+from testbed.plan.operations import PortPlan
+
+FOREIGN = IPv4Address("203.0.113.9")
+"""Of TEST-NET-3 (RFC 5737): no lab has it."""
+NOWHERE = IPv4Address("198.51.100.9")
+"""Of TEST-NET-2: a switch drops what is for it."""
+_DISCARD = (40000, 9)
+FLOODED_MACS = 64
+_STORM_FRAMES = 400
+_MOST_STORM_FRAMES = 8000
+BGP, VTY, VXLAN = 179, 2605, 4789
+
+
+class Attack(ABC):
+    """What a host sends that it should not. `guard` is the defence, `name` what tables call it."""
+
+    name: str
+    guard: Guard
+    alone = False
+    """One attacker at a time on a switch: they would be in each other's way."""
+
+    def misfit(self, site: Site) -> str:
+        """Why it cannot be tried at a port; "" where it can."""
+        return ""
+
+    @abstractmethod
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        """What is sent; `token` tells it from all else."""
+
+    def to_drop(self, site: Site, sent: int, seconds: float) -> int:
+        """How many of the frames a guard drops that stops the attack."""
+        return sent
+
+
+class SeenAttack(Attack):
+    """An attack that has succeeded when frames arrive at `where`."""
+
+    def where(self, site: Site) -> Place:
+        return site.victim_place
+
+    def misfit(self, site: Site) -> str:
+        return "" if site.victim is not None else "no other host is on the segment"
+
+    def enough(self, site: Site, seconds: float) -> int:
+        """How many arrivals are a success."""
+        return 1
+
+
+class TableAttack(Attack):
+    """An attack that has succeeded when somebody believes it: a neighbour table, or the table of a bridge."""
+
+
+class NeighbourAttack(TableAttack):
+    """One that puts the attacker's MAC beside another's IPv4 address."""
+
+    @abstractmethod
+    def entry(self, site: Site) -> tuple[str, int, IPv4Address]:
+        """Node, interface index and address of the neighbour that would be a lie."""
+
+    def misfit(self, site: Site) -> str:
+        return "" if site.victim is not None else "no other host is on the segment"
+
+
+class StationAttack(TableAttack):
+    """One that has a bridge learn other MACs at the attacker's port."""
+
+    def misfit(self, site: Site) -> str:
+        return "" if site.victim is not None else "the port is in no bridge"
+
+
+class ForeignSource(SeenAttack):
+    name = "source of nobody"
+    guard = Guard.SOURCE
+
+    def where(self, site: Site) -> Place:
+        far = _far(site)
+        return far.node, far.name
+
+    def misfit(self, site: Site) -> str:
+        return "" if site.far is not None else "no other host is in the network"
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        target = _far(site).address
+        assert target is not None
+        return [frames.udp(site.gateway_mac, site.mac, (FOREIGN, target.ip), _DISCARD, token)]
+
+
+class NeighbourSource(SeenAttack):
+    name = "source of a neighbour"
+    guard = Guard.SOURCE
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        return [frames.udp(site.victim_mac, site.mac, (site.third, site.victim_address), _DISCARD, token)]
+
+
+class StolenMac(StationAttack):
+    name = "MAC of a neighbour"
+    guard = Guard.MAC
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        return [frames.udp(site.gateway_mac, site.victim_mac, (site.address, NOWHERE), _DISCARD, token)]
+
+
+class MacFlood(StationAttack):
+    name = "MAC flood"
+    guard = Guard.MAC
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        return [
+            frames.udp(site.gateway_mac, b"\x06" + os.urandom(5), (site.address, NOWHERE), _DISCARD, token)
+            for _ in range(FLOODED_MACS)
+        ]
+
+
+class GatewayArp(NeighbourAttack):
+    name = "ARP: I am the gateway"
+    guard = Guard.ARP
+
+    def entry(self, site: Site) -> tuple[str, int, IPv4Address]:
+        assert site.victim is not None
+        return site.victim.node, site.victim.ifindex, site.gateway
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        return [frames.gratuitous_arp(site.victim_mac, site.mac, site.gateway, token)]
+
+
+class NeighbourArp(NeighbourAttack):
+    name = "ARP: I am a neighbour"
+    guard = Guard.ARP
+
+    def entry(self, site: Site) -> tuple[str, int, IPv4Address]:
+        return site.port.node, site.gateway_interface, site.victim_address
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        return [frames.gratuitous_arp(site.gateway_mac, site.mac, site.victim_address, token)]
+
+
+class RogueDhcp(SeenAttack):
+    name = "DHCP offer"
+    guard = Guard.SERVERS
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        return [frames.dhcp_offer(site.mac, site.address, site.third, token)]
+
+
+class RogueRouter(SeenAttack):
+    name = "router advertisement"
+    guard = Guard.SERVERS
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        return [frames.router_advertisement(site.mac, token)]
+
+
+class VlanHopping(SeenAttack):
+    name = "VLAN tag"
+    guard = Guard.VLAN
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        addresses = (site.address, site.victim_address)
+        return [frames.tagged(frames.udp(site.victim_mac, site.mac, addresses, _DISCARD, token), 10)]
+
+
+class SpanningTree(SeenAttack):
+    name = "spanning tree root"
+    guard = Guard.CONTROL
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        return [frames.bridge_frame(site.mac, token)]
+
+
+class Storm(SeenAttack):
+    name = "broadcast storm"
+    guard = Guard.STORM
+    alone = True
+
+    def misfit(self, site: Site) -> str:
+        if _burst(site) * 2 > _MOST_STORM_FRAMES:
+            return f"{site.guards.storm_pps} packets a second are more than is sent"
+        return super().misfit(site)
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        addresses = (site.address, IPv4Address("255.255.255.255"))
+        frame = frames.udp(frames.BROADCAST, site.mac, addresses, _DISCARD, token)
+        return [frame] * max(_STORM_FRAMES, 4 * _burst(site))
+
+    def enough(self, site: Site, seconds: float) -> int:
+        """More than the guard lets pass; without it, as much as a port's queue holds at least."""
+        return _burst(site) + round(site.guards.storm_pps * seconds) + 2
+
+    def to_drop(self, site: Site, sent: int, seconds: float) -> int:
+        return sent - self.enough(site, seconds)
+
+
+class SwitchAttack(Attack):
+    """An attack on a switch itself, by the host's own TCP or UDP; it has succeeded when the switch answers at all."""
+
+    guard = Guard.CONTROL
+    udp = False
+    port: int
+
+    @abstractmethod
+    def target(self, site: Site) -> IPv4Address:
+        """The switch's address that is tried."""
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        return []
+
+
+class BgpToGateway(SwitchAttack):
+    name = "BGP to the gateway"
+    port = BGP
+
+    def target(self, site: Site) -> IPv4Address:
+        return site.gateway
+
+
+class BgpToLoopback(BgpToGateway):
+    name = "BGP to the loopback"
+
+    def target(self, site: Site) -> IPv4Address:
+        return site.loopback
+
+
+class VtyToGateway(BgpToGateway):
+    name = "vty of bgpd"
+    port = VTY
+
+
+class VxlanToLoopback(BgpToLoopback):
+    name = "VXLAN to the loopback"
+    port = VXLAN
+    udp = True
+
+
+ATTACKS: tuple[Attack, ...] = (
+    ForeignSource(),
+    NeighbourSource(),
+    StolenMac(),
+    MacFlood(),
+    GatewayArp(),
+    NeighbourArp(),
+    RogueDhcp(),
+    RogueRouter(),
+    BgpToGateway(),
+    BgpToLoopback(),
+    VtyToGateway(),
+    VxlanToLoopback(),
+    SpanningTree(),
+    VlanHopping(),
+    Storm(),
+)
+
+
+def _far(site: Site) -> PortPlan:
+    assert site.far is not None
+    return site.far
+
+
+def _burst(site: Site) -> int:
+    return max(1, site.guards.storm_pps // 2)

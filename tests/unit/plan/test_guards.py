@@ -1,0 +1,110 @@
+"""The guards of access ports as they are planned: who is expected where, and what stays out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import IPv4Address
+
+import pytest
+
+from testbed.errors import PlanError
+from testbed.model import BACKEND, Delay, DelayBy, Guard, Guards, Lab, LinkKind
+from testbed.plan import describe_operation, plan_lab
+from testbed.plan.operations import CreateVeth, GuardSwitch, LabPlan, SetUp
+from testbed.spec import load_topology_text
+from testbed.units import Duration
+
+TEXT = """name: dc
+fabric: {design: rail-optimized, hosts: 3, gpus: 2, segments: 2, spines: 1, guards: on}
+networks:
+  frontend: {leaves: 2, nic: {ports: 2}, guards: {storm: false, vlan: false}}
+  storage: {leaves: 2}
+"""
+
+
+@pytest.fixture(scope="module")
+def lab() -> Lab:
+    return load_topology_text(TEXT, file="dc.yml")
+
+
+@pytest.fixture(scope="module")
+def plan(lab: Lab) -> LabPlan:
+    return plan_lab(lab, k=1000)
+
+
+def guarded(plan: LabPlan) -> dict[str, GuardSwitch]:
+    return {item.node: item for item in plan.operations if isinstance(item, GuardSwitch)}
+
+
+def test_switches_with_hosts_are_guarded_where_their_network_says_so(plan: LabPlan) -> None:
+    found = guarded(plan)
+    rails = {switch.node for switch in plan.switches if switch.network == BACKEND and "rail" in switch.node}
+    assert set(found) == {*rails, "fe-leaf1", "fe-leaf2"}
+    assert all(item.guards == Guards.all() for node, item in found.items() if node in rails)
+    assert Guard.STORM not in found["fe-leaf1"].guards and Guard.MAC in found["fe-leaf1"].guards
+
+
+def test_a_port_expects_the_addresses_of_its_host(plan: LabPlan) -> None:
+    nics = {nic.peer: nic for host in plan.hosts for nic in host.nics}
+    for node, item in guarded(plan).items():
+        for port in item.ports:
+            nic = nics[f"{node}:{port.name}"]
+            assert nic.address is not None
+            assert (port.mac, port.addresses, port.gateway) == (nic.mac, (nic.address.ip,), nic.gateway)
+            assert {port.mac, *item.stations} == set(item.stations)
+
+
+def test_hosts_are_kept_from_every_address_of_a_switch_of_their_network(plan: LabPlan) -> None:
+    front = guarded(plan)["fe-leaf1"]
+    mine = {switch.loopback.ip for switch in plan.switches if switch.network == "frontend"}
+    gateways = {nic.gateway for host in plan.hosts for nic in host.nics if nic.network == "frontend"}
+    assert set(front.switches) == mine | gateways
+    others = {switch.loopback.ip for switch in plan.switches if switch.network != "frontend"}
+    assert not others & set(front.switches)
+
+
+def test_guards_stand_before_a_port_comes_up_and_after_its_link_is_there(plan: LabPlan) -> None:
+    kinds = [type(item) for item in plan.operations]
+    last_link = len(kinds) - kinds[::-1].index(CreateVeth)
+    assert last_link <= kinds.index(GuardSwitch) < kinds.index(SetUp)
+    assert describe_operation(guarded(plan)["fe-leaf2"]) == (
+        "guard 6 ports of fe-leaf2 by source, mac, arp, servers, control"
+    )
+
+
+def test_a_lab_without_guards_is_planned_as_before(lab: Lab, plan: LabPlan) -> None:
+    bare = load_topology_text(
+        TEXT.replace(", guards: on", "").replace(", guards: {storm: false, vlan: false}", ""), file="dc.yml"
+    )
+    assert guarded(plan_lab(bare, k=1000)) == {}
+    assert [item for item in plan.operations if not isinstance(item, GuardSwitch)] == list(
+        plan_lab(bare, k=1000).operations
+    )
+
+
+def test_what_the_kernel_delays_cannot_be_guarded(lab: Lab) -> None:
+    delay = Delay(value=Duration.parse("1us"), by=DelayBy.KERNEL)
+    links = [replace(link, delay=delay) if link.kind is LinkKind.ACCESS else link for link in lab.links]
+    with pytest.raises(PlanError, match="cannot be guarded") as caught:
+        plan_lab(replace(lab, links=tuple(links)), k=1000)
+    assert "by: endpoint" in (caught.value.hint or "")
+
+
+def test_a_routed_link_to_a_host_is_guarded_too() -> None:
+    plan = plan_lab(
+        load_topology_text(
+            """name: routed
+fabric: {guards: on}
+topology:
+  nodes: {h1: {kind: host}, h2: {kind: host}, s1: {kind: switch, role: leaf}}
+  links:
+    - {endpoints: ["h1:eth0", "s1:p1"], rate: 100G}
+    - {endpoints: ["h2:eth0", "s1:p2"], rate: 100G}
+""",
+            file="routed.yml",
+        ),
+        k=1000,
+    )
+    item = guarded(plan)["s1"]
+    assert [port.name for port in item.ports] == ["p1", "p2"]
+    assert all(isinstance(port.gateway, IPv4Address) and port.gateway in item.switches for port in item.ports)
