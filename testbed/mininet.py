@@ -34,7 +34,7 @@ from testbed.deploy.scale import resolve_scale
 from testbed.deploy.steps import StepCallback, ignore_steps
 from testbed.deploy.watch.converge import ConvergenceWatch
 from testbed.drivers.nodes.mininet_objects import LOOPBACK_PORT, FrrSwitch, LabCLI, LabHost, LabIntf, LabLink
-from testbed.errors import CapabilityError, DriverError
+from testbed.errors import CapabilityError, DriverError, TestbedError
 from testbed.model import Lab, NodeKind
 from testbed.names import namespace_name
 from testbed.plan.operations import AddAddress, CreateNode, CreateVeth, Operation, StartContainer
@@ -274,6 +274,7 @@ def deploy(
     net: LabNet, model: Lab, state: StateDirectory, options: DeployOptions, notify: StepCallback = ignore_steps
 ) -> DeployOutcome:
     """Deploy `model` with runtime mininet, and fill `net` with its objects."""
+    _refuse_vrfs(model)
     try:
         outcome = deploy_lab(model, state, replace(options, runtime=RUNTIME, realised=net.realise), notify)
         if not outcome.changed:
@@ -284,6 +285,15 @@ def deploy(
     return outcome
 
 
+def _refuse_vrfs(model: Lab) -> None:
+    """Raise `TestbedError` for a lab with tenants: Mininet knows a switch as one namespace."""
+    if model.overlay is not None and model.overlay.tenants:
+        raise TestbedError(
+            f"{model.name} has tenants, whose ports lie in VRFs that Mininet has no notion of",
+            hint="deploy it without --runtime mininet",
+        )
+
+
 def attach(name: str, *, state: StateDirectory | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> LabNet:
     """A network of a lab that is deployed, with whatever runtime. `stop` lets go of it, and leaves it as it is.
 
@@ -291,6 +301,7 @@ def attach(name: str, *, state: StateDirectory | None = None, timeout_s: float =
     """
     place = state or StateDirectory()
     running = RunningLab.open(name, place)
+    _refuse_vrfs(running.model)
     net = LabNet(running.model, place, tag="mininet-cli", timeout_s=timeout_s)
     try:
         net.realise(running.plan.operations)

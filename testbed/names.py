@@ -11,6 +11,9 @@ LAB_NAME = re.compile(r"^[a-z][a-z0-9-]{0,27}$")
 NODE_NAME = re.compile(r"^[a-z][a-z0-9-]{0,47}$")
 INTERFACE_NAME = re.compile(r"^[a-z][a-z0-9_.-]{0,14}$")
 
+TENANT_NAME = re.compile(r"^[a-z][a-z0-9-]{0,14}$")
+"""A VRF may be an interface, and FRR has a VRF "default"."""
+
 MAX_INTERFACE_NAME = 15
 """IFNAMSIZ - 1 of linux/if.h."""
 _NAMES_IN_HINT = 8
@@ -39,6 +42,20 @@ def check_interface_name(name: str) -> None:
             f"{name!r} cannot name an interface: lower-case letters, digits, '_', '.' and '-',"
             " starting with a letter, at most 15, not 'lo'"
         )
+
+
+def check_tenant_name(name: str) -> None:
+    """Raise `ValueError` unless `name` may name a tenant or a subnet of one: it becomes the name of a VRF."""
+    if not TENANT_NAME.match(name) or name in ("lo", "default"):
+        raise ValueError(
+            f"{name!r} cannot name a tenant or a subnet: lower-case letters, digits and '-', starting with a letter,"
+            " at most 15, not 'default'"
+        )
+
+
+def vrf_node_name(switch: str, tenant: str) -> str:
+    """What operations call the namespace of a tenant's VRF on a switch: a node beside the switch."""
+    return f"{switch}-{tenant}"
 
 
 def namespace_name(lab: str, node: str) -> str:

@@ -43,6 +43,7 @@ INTERPRETED = (
     "testbed/worker/buffers.py",
     "testbed/worker/copies.py",
     "testbed/worker/errors.py",
+    "testbed/worker/http/",
     "testbed/worker/json_values.py",
     "testbed/worker/poll_loop.py",
     "testbed/worker/program.py",

@@ -41,6 +41,7 @@ from testbed.plan import slot_for
 from testbed.plan.operations import (
     CreateNode,
     CreateVeth,
+    CreateVrf,
     InstallPort,
     LabPlan,
     Operation,
@@ -329,7 +330,7 @@ class _Deploy:
 
     def create_nodes(self, plan: LabPlan, kernel: NetnsKernel) -> list[Operation]:
         """Make the nodes of all runtimes, journalled and not yet under their names; what was done comes back."""
-        creations = [item for item in plan.operations if isinstance(item, CreateNode)]
+        creations = [item for item in plan.operations if isinstance(item, CreateNode | CreateVrf)]
         with step("nodes", self.notify, f"{len(creations)} namespaces"):
             self.journal.nodes(kernel.create_nodes(creations))
         started = [item for nodes in self.runtimes for item in nodes.start(plan, kernel, self.notify)]
@@ -349,7 +350,7 @@ def _load_data_path(plan: LabPlan, run: Path) -> PortInstaller:
 def _links_and_ports(plan: LabPlan) -> tuple[list[Operation], list[Operation]]:
     """The operations up to the links, all of them down, and those that follow."""
     operations: list[Operation] = [
-        item for item in plan.operations if not isinstance(item, CreateNode | StartContainer | StartRouting)
+        item for item in plan.operations if not isinstance(item, CreateNode | CreateVrf | StartContainer | StartRouting)
     ]
     end = max((index for index, item in enumerate(operations, 1) if isinstance(item, CreateVeth)), default=0)
     return operations[:end], operations[end:]

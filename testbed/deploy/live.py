@@ -162,6 +162,10 @@ class RunningLab:
     def namespace(self, node: str) -> str:
         return namespace_name(self.name, self.node(node).name)
 
+    def namespace_of(self, port: PortPlan) -> str:
+        """Return the network namespace that a port lies in: its node's, or that of a VRF of it."""
+        return namespace_name(self.name, port.place)
+
     def namespace_file(self, node: str) -> str | None:
         """Return the path of a node's network namespace, for a process of this machine to open sockets in.
 
@@ -188,6 +192,14 @@ class RunningLab:
         found: dict[str, dict[str, PortPlan]] = {}
         for port in self.plan.ports:
             found.setdefault(port.node, {})[port.name] = port
+        return found
+
+    @cached_property
+    def _ports_by_place(self) -> Mapping[str, Mapping[str, PortPlan]]:
+        """The ports that lie in each namespace: a switch's own, or that of one of its VRFs."""
+        found: dict[str, dict[str, PortPlan]] = {}
+        for port in self.plan.ports:
+            found.setdefault(port.place, {})[port.name] = port
         return found
 
     @cached_property
@@ -225,6 +237,11 @@ class RunningLab:
         options.setdefault("env", processes.clean_environment(self.node(node).env))
         return processes.spawn(self.namespace(node), argv, **options)
 
+    def spawn_at(self, port: PortPlan, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Do as `spawn_tool`, in the namespace that a port lies in: its node's, or that of a VRF of it."""
+        options.setdefault("env", processes.clean_environment(self.node(port.node).env))
+        return processes.spawn(self.namespace_of(port), argv, **options)
+
     def run(
         self, node: str, argv: Sequence[str], *, timeout_s: float | None = None
     ) -> subprocess.CompletedProcess[str]:
@@ -261,15 +278,15 @@ class RunningLab:
 
         def read() -> dict[tuple[str, str], PortCounters]:
             found: dict[tuple[str, str], PortCounters] = {}
-            for node, ports in self._ports.items():
-                if only not in (None, node):
+            for place, ports in self._ports_by_place.items():
+                if only not in (None, place, *(port.node for port in ports.values())):
                     continue
-                enter_namespace(namespace_name(self.name, node))
+                enter_namespace(namespace_name(self.name, place))
                 socket = RouteSocket()
                 try:
                     for name, counters in read_counters(socket).items():
                         if name in ports:
-                            found[node, name] = counters
+                            found[ports[name].node, name] = counters
                 finally:
                     socket.close()
             return found
@@ -299,7 +316,7 @@ class RunningLab:
         port = self.port(node, interface)
 
         def change() -> None:
-            enter_namespace(namespace_name(self.name, node))
+            enter_namespace(namespace_name(self.name, port.place))
             socket = RouteSocket()
             try:
                 socket.expect([set_link_state(port.ifindex, up)], [f"link {'up' if up else 'down'} {node}:{interface}"])

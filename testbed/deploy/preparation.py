@@ -23,6 +23,7 @@ from testbed.model import DelayBy, Lab
 from testbed.names import namespace_name
 from testbed.plan import plan_lab, slot_for
 from testbed.plan.operations import InstallPort, LabPlan
+from testbed.plan.overlay import vrf_nodes
 from testbed.portd import native
 
 
@@ -62,7 +63,8 @@ def plan_at(lab: Lab, slot: int, *, k: float, delay_by: DelayBy | None, reaction
 def require_names(lab: Lab, replaced: JournalContent) -> None:
     """Raise `NameInUse` where a node's namespace has the name of one that is not `replaced`'s."""
     ours = {namespace_name(lab.name, node): identity for node, identity in replaced.identities.items()}
-    if foreign := namespaces.foreign([namespace_name(lab.name, node.name) for node in lab.nodes], ours):
+    wanted = [namespace_name(lab.name, node) for node in (*(node.name for node in lab.nodes), *vrf_nodes(lab))]
+    if foreign := namespaces.foreign(wanted, ours):
         raise NameInUse(
             f"the network namespace {foreign[0]} exists and is not ours",
             hint="choose another lab name (-n), or remove it with `ip netns del`",

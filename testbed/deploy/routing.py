@@ -6,6 +6,7 @@ from collections.abc import Collection, Container, Mapping
 from pathlib import Path
 
 from testbed.deploy.live import RunningLab
+from testbed.deploy.watch.overlay import announce_again
 from testbed.drivers.nodes.processes import Process, processes_in, terminate
 from testbed.drivers.probing.machine import FrrInstallation, find_frr
 from testbed.drivers.routing.frr import (
@@ -54,6 +55,9 @@ def daemon_sets(
                 configurations=config.daemons,
                 integrated=config.integrated,
                 elsewhere=other,
+                vrfs={vrf.tenant: namespace_name(lab.name, vrf.node) for vrf in switch.evpn.vrfs}
+                if switch.evpn
+                else {},
             )
         )
     if any(switch.bfd is not None for switch in plan.switches):
@@ -98,6 +102,7 @@ def start_routing(lab: RunningLab, node: str) -> bool:
     launcher = DaemonLauncher(frr)
     try:
         launcher.start(daemon_sets(lab.model, lab.plan, lab.run_directory(node).parent, frr, only={node}))
+        announce_again(lab.plan, lab.switch_plan(node), lab.run_directory(node))
     finally:
         launcher.release()
     return True

@@ -12,7 +12,7 @@ from testbed.errors import FabricError
 from testbed.fabric.bisection import Bisection, measure_bisection
 from testbed.fabric.graph import LabGraph
 from testbed.fabric.paths import PathCount, summarise_paths
-from testbed.model import Lab, LinkKind, NodeKind, Role
+from testbed.model import Lab, NodeKind, Role
 
 _TIER = {None: 0, Role.RAIL: 1, Role.LEAF: 1, Role.SPINE: 2, Role.SUPER_SPINE: 3}
 """Height in the Clos; a host stands at 0."""
@@ -72,7 +72,7 @@ def measure_sizing(lab: Lab) -> Sizing:
     tiers: Counter[frozenset[Role | None]] = Counter()
     for link in lab.links:
         tiers[frozenset((roles.get(link.a.node), roles.get(link.b.node)))] += 1
-    on_rails = {(link.a.node, link.rail) for link in lab.links if link.kind is LinkKind.ACCESS}
+    on_rails = {(link.a.node, link.rail) for link in lab.links if link.rail}
     if on_rails:
         nics, gpus = len(on_rails), len(on_rails) * lab.gpus_per_nic
     else:

@@ -1,12 +1,12 @@
 """The frozen, resolved lab."""
 
+from testbed.model.end import End
 from testbed.model.guards import NO_GUARDS, Guard, Guards
 from testbed.model.lab import (
     BACKEND,
     Bfd,
     Delay,
     DelayBy,
-    End,
     Lab,
     Link,
     LinkKind,
@@ -22,6 +22,7 @@ from testbed.model.lab import (
     Scale,
 )
 from testbed.model.markers import MarkAt, MarkBy
+from testbed.model.overlay import Overlay, Tenant, TenantSubnet
 from testbed.model.qos import (
     BalancingMode,
     Buffer,
@@ -63,6 +64,7 @@ __all__ = [
     "Node",
     "NodeKind",
     "NonEct",
+    "Overlay",
     "PfcThresholds",
     "Place",
     "Protocol",
@@ -73,6 +75,8 @@ __all__ = [
     "Role",
     "Routing",
     "Scale",
+    "Tenant",
+    "TenantSubnet",
     "TrafficClass",
     "Watchdog",
 ]

@@ -13,7 +13,9 @@ from enum import StrEnum
 from ipaddress import IPv4Network
 
 from testbed.model.container import NETNS, Container
+from testbed.model.end import End
 from testbed.model.guards import NO_GUARDS, Guards
+from testbed.model.overlay import Overlay
 from testbed.model.qos import QosPolicy
 from testbed.units import Duration, Rate
 
@@ -106,17 +108,6 @@ class Node:
         return NETNS if self.container is None else self.container.runtime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
-    """One end of a link."""
-
-    node: str
-    interface: str
-
-    def __str__(self) -> str:
-        return f"{self.node}:{self.interface}"
-
-
 class LinkKind(StrEnum):
     ACCESS = "access"
     """A host NIC port on a rail of a rail switch: a bridge port of that rail."""
@@ -124,6 +115,8 @@ class LinkKind(StrEnum):
     """Switch to switch: unnumbered, routed by BGP."""
     ROUTED = "routed"
     """A hand-written link with a host at an end: its own subnet."""
+    TENANT = "tenant"
+    """A host NIC port in a tenant's subnet: a bridge port in the tenant's VRF on the switch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +223,8 @@ class Lab:
     switch_radix: int | None = None
     qos: QosPolicy | None = None
     """None: plain ports, one queue each, and the kernel's ECMP hash."""
+    overlay: Overlay | None = None
+    """None: the fabric is routed, and nothing else."""
     source: str = ""
     """Path of the file this came from, for messages only."""
     networks: tuple[Network, ...] = ()

@@ -89,6 +89,8 @@ class TransportDeclaration:
     """Of the keys that are names of something."""
     timed: bool = False
     """Pairs of programs can send over it for a `duration`."""
+    carries_http: bool = False
+    """Requests and answers over HTTP can go over its connections."""
     conflicts: Callable[[Values], Iterator[Conflict]] = no_conflict
     """Finds values that do not go together."""
     timed_conflicts: Callable[[Values], Iterator[Conflict]] = no_conflict
@@ -124,6 +126,7 @@ def _timed_tcp_conflicts(values: Values) -> Iterator[Conflict]:
 
 _TCP = TransportDeclaration(
     kind=TransportKind.TCP,
+    carries_http=True,
     description="The kernel's TCP moves the bytes; what is sent for a duration is sent by iperf3.",
     parameters=(
         _text("cc", "Names the congestion control as the kernel does, such as cubic; the default is the machine's."),

@@ -13,12 +13,15 @@ from testbed.plan.operations import (
     CreateNode,
     CreateRdma,
     CreateVeth,
+    CreateVrf,
+    CreateVxlan,
     DelayPort,
     GuardSwitch,
     InstallPort,
     LabPlan,
     Operation,
     QosPlan,
+    SetBridgePort,
     SetSysctl,
     SetUp,
     ShapePort,
@@ -35,10 +38,17 @@ def describe_operation(operation: Operation) -> str:
             return f"create node {node}"
         case StartContainer(node=node, container=container):
             return f"start container {node} of {container.image or container.runtime}"
+        case CreateVrf(node=node, switch=switch, tenant=tenant):
+            return f"create VRF {tenant} on {switch} as {node}"
         case SetSysctl(node=node, key=key, value=value, optional=optional):
             return f"set {node} {key.replace('/', '.')} = {value}{' (if present)' if optional else ''}"
         case CreateBridge(node=node, name=name, mtu_bytes=mtu):
             return f"create bridge {node}:{name} mtu {mtu}"
+        case CreateVxlan(node=node, name=name, vni=vni, local=local, mtu_bytes=mtu):
+            return f"create vxlan {node}:{name} vni {vni} local {local} mtu {mtu}"
+        case SetBridgePort(node=node, name=name, learning=learning, neighbour_suppression=suppression):
+            on = {True: "on", False: "off"}
+            return f"set bridge port {node}:{name} learning {on[learning]} neighbour suppression {on[suppression]}"
         case CreateVeth(a=a, b=b, mtu_bytes=mtu):
             return f"create veth {a.node}:{a.name} <-> {b.node}:{b.name} mtu {mtu}"
         case ShapePort(node=node, name=name, rate_bps=rate, burst_bytes=burst):
@@ -101,6 +111,12 @@ def summarize_plan(plan: LabPlan) -> str:
     if rates:
         scaled = ", ".join(f"{Rate(line)} as {Rate(rate)}" for line, rate in rates)
         lines.insert(lines.index(f"time scale: k = {plan.k:g}") + 1, f"rates: {scaled}")
+    if plan.overlay is not None:
+        tenants = {vrf.tenant for vrf in plan.overlay.vrfs}
+        entries = sum(len(entries) for entries in plan.overlay.expected.values())
+        lines.append(
+            f"overlay: {len(tenants)} tenants in {len(plan.overlay.vrfs)} VRFs, {entries} entries when converged"
+        )
     if plan.qos is not None:
         lines.append(_qos_line(plan.qos))
     return "\n".join(lines)

@@ -7,6 +7,9 @@ bound to no address. Where rails are isolated there is no such default: only a s
 leaves the rail's subnet, and the rail switch then refuses it. (Without the per-NIC default such a
 packet would fall through to the main table and cross rails inside the host.)
 
+A NIC that is in a tenant gives way to one that is not: the default is the fabric's, and the main table has routes to
+the tenant's other subnets (`testbed.plan.overlay`).
+
 What goes to the prefix of a network beside the back end leaves by the first NIC in that network whose link is up,
 unless its socket is bound to the address of another.
 """
@@ -39,6 +42,8 @@ def host_routes(
     main = isolated
     prefixes = {network.name: network.prefix for network in beside}
     ports: Counter[str] = Counter()
+    backend = [nic for nic in nics if nic.network == BACKEND and nic.gateway is not None]
+    first = next((nic for nic in backend if not nic.tenant), next(iter(backend), None))
     for number, nic in enumerate(nics, 1):
         if nic.address is None or nic.gateway is None:
             continue
@@ -61,7 +66,7 @@ def host_routes(
             source=source,
         )
         routes += (subnet, default)
-        prefix = prefixes.get(nic.network)
+        prefix = None if nic.tenant else prefixes.get(nic.network)
         if prefix is not None:
             routes.append(
                 AddRoute(
@@ -75,7 +80,7 @@ def host_routes(
                 )
             )
             ports[nic.network] += 1
-        if not main and nic.network == BACKEND:
+        if not main and nic is first:
             main = True
             routes.append(
                 AddRoute(

@@ -57,6 +57,7 @@ from testbed.plan.operations import (
     SwitchPlan,
     VethEnd,
 )
+from testbed.plan.overlay import OverlayPlanner, overlay_macs
 from testbed.plan.qos import DEFAULT_REACTION_NS, QUEUE_PACKETS, QosPlanner
 from testbed.plan.rdma import rdma_devices
 from testbed.plan.routes import PlannedSession, Speaker, expect_routes
@@ -132,7 +133,10 @@ class _Planner:
             self.asns |= network_as_numbers(network, switches, slot=slot)
         self._address_rails()
         self._address_routed()
-        self.macs = mac_addresses([key for names in self.indexes.items() for key in _pairs(names)], slot)
+        ports = [key for names in self.indexes.items() for key in _pairs(names)]
+        self.macs = mac_addresses([*ports, *overlay_macs(lab)], slot)
+        self.overlay = OverlayPlanner(lab, self.loopbacks, self.macs)
+        self.addresses = self.overlay.with_addresses(self.addresses)
         self._rates: dict[int, int] = {}
         self.qos = None if lab.qos is None else QosPlanner(self.views[BACKEND], k, reaction_ns)
 
@@ -258,6 +262,7 @@ class _Planner:
             switches=switches,
             hosts=hosts,
             expected_routes=expected,
+            overlay=self.overlay.plan(expected, self.indexes),
             qos=None if self.qos is None else self.qos.plan,
         )
 
@@ -285,6 +290,8 @@ class _Planner:
             gateway=gateway,
             rail=link.rail,
             network=link.network,
+            tenant=self.overlay.tenant_of(end),
+            vrf=self.overlay.vrf_of(end),
         )
 
     def _rate_bps(self, link: Link) -> int:
@@ -349,6 +356,7 @@ class _Planner:
                     if cluster is not None
                     else (),
                     network=network,
+                    evpn=self.overlay.evpn(node.name),
                 )
             )
             group = self.asns[node.name] if not ibgp else int(cluster) if cluster is not None else None
@@ -427,6 +435,7 @@ class _Planner:
             for node in self.lab.nodes
             if node.container is not None
         ]
+        operations += self.overlay.creations({node.name: _cpu_slot(node) for node in self.lab.switches})
         opening: list[SetSysctl] = []
         for node in self.lab.nodes:
             if node.kind is NodeKind.HOST:
@@ -439,7 +448,8 @@ class _Planner:
                 opening.append(open_ipv6(node.name))
         bridges = [self._bridge(rail) for rail in self.rails.values() if rail.bridge_ifindex]
         operations += bridges
-        for kind in (LinkKind.ACCESS, LinkKind.ROUTED):
+        operations += self.overlay.before_links()
+        for kind in (LinkKind.ACCESS, LinkKind.TENANT, LinkKind.ROUTED):
             operations += [self._veth(link) for link in self.by_kind[kind]]
         operations += opening
         operations += [item for host in hosts for item in failover_sysctls(host.nics)]
@@ -447,14 +457,15 @@ class _Planner:
         operations += self._queues(ports)
         operations += guard_switches(self.lab, ports, bridges, switches)
         operations += [SetUp(node=bridge.node, name=bridge.name, ifindex=bridge.ifindex) for bridge in bridges]
-        operations += [SetUp(node=port.node, name=port.name, ifindex=port.ifindex) for port in ports]
+        operations += [SetUp(node=port.node, name=port.name, ifindex=port.ifindex, vrf=port.vrf) for port in ports]
+        operations += self.overlay.after_links()
         operations += [SetUp(node=node.name, name="lo", ifindex=LOOPBACK_IFINDEX) for node in self.lab.nodes]
         operations += self._addressing(ports, switches)
         routes: list[AddRoute] = []
         rules: list[AddRule] = []
         for host in hosts:
             more_routes, more_rules = host_routes(host.nics, isolated=self.lab.isolated_rails, beside=self.lab.networks)
-            routes += more_routes
+            routes += [*more_routes, *self.overlay.host_routes(host.nics)]
             rules += more_rules
         operations += routes
         operations += rules
@@ -472,10 +483,13 @@ class _Planner:
         """The queues of all ports, and the delays of their wires."""
         backend = [port for port in ports if port.network == BACKEND]
         beside = [port for port in ports if port.network != BACKEND]
-        operations: list[Operation] = list(_shaping(backend) if self.qos is None else self.qos.install(backend))
-        operations += _shaping(beside)
-        operations += delay_operations(backend, has_qos=self.qos is not None)
-        return operations + list(delay_operations(beside, has_qos=False))
+        placed = self.overlay.placed
+        operations: list[Operation] = []
+        operations += placed(_shaping(backend)) if self.qos is None else placed(self.qos.install(backend))
+        operations += placed(_shaping(beside))
+        operations += placed(delay_operations(backend, has_qos=self.qos is not None))
+        operations += placed(delay_operations(beside, has_qos=False))
+        return operations
 
     def _bridge(self, rail: _Rail) -> CreateBridge:
         switch, name = rail.subnet.switch, bridge_name(rail.subnet.rail)
@@ -490,6 +504,8 @@ class _Planner:
     def _veth(self, link: Link) -> CreateVeth:
         master = self.rails[link.b.node, link.rail].bridge_ifindex if link.kind is LinkKind.ACCESS else 0
         fabric = link.kind is LinkKind.FABRIC
+        if link.kind is LinkKind.TENANT:
+            master = self.overlay.master(link.b)
         return CreateVeth(
             a=self._veth_end(link.a, 0, fabric),
             b=self._veth_end(link.b, master, fabric),
@@ -499,7 +515,7 @@ class _Planner:
 
     def _veth_end(self, end: End, master: int, ipv6: bool) -> VethEnd:
         return VethEnd(
-            node=end.node,
+            node=self.overlay.vrf_of(end) or end.node,
             name=end.interface,
             ifindex=self.indexes[end.node][end.interface],
             mac=self.macs[end.node, end.interface],

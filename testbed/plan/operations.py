@@ -15,6 +15,7 @@ from testbed.model import BACKEND, Bfd, DelayBy, Guards, NodeKind, Protocol, Rol
 from testbed.model.container import Container
 from testbed.model.markers import MarkAt, MarkBy
 from testbed.model.qos import BalancingMode, HashEngine
+from testbed.plan.vrfs import EvpnPlan, OverlayPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,16 @@ class StartContainer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CreateVrf:
+    """A network namespace for a tenant's VRF on a switch. `node` is what the operations within it call it."""
+
+    node: str
+    switch: str
+    tenant: str
+    cpu_slot: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetSysctl:
     """Write `value` to `/proc/sys/<key>` (key with slashes) inside the node.
 
@@ -51,13 +62,46 @@ class SetSysctl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateBridge:
-    """A rail on a switch: a bridge without STP, carrying the gateway address."""
+    """A rail on a switch, or a VNI: a bridge without STP, carrying the gateway address.
+
+    `ageing_s` is how long it remembers a MAC that is silent; 0 for the kernel's default of five minutes.
+    """
 
     node: str
     name: str
     ifindex: int
     mac: str
     mtu_bytes: int
+    ageing_s: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateVxlan:
+    """A VXLAN device in the VRF `node`, a port of its bridge `master`; its UDP socket is in the namespace of `switch`.
+
+    It learns nothing from packets: EVPN says where they go.
+    """
+
+    node: str
+    switch: str
+    name: str
+    ifindex: int
+    mac: str
+    vni: int
+    local: IPv4Address
+    master: int
+    mtu_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetBridgePort:
+    """Whether a port of a bridge learns MACs, and whether the bridge answers ARP requests that would leave by it."""
+
+    node: str
+    name: str
+    ifindex: int
+    learning: bool
+    neighbour_suppression: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +133,17 @@ class CreateVeth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapePort:
-    """One HTB class at the scaled line rate. `burst_bytes` is burst and cburst."""
+    """One HTB class at the scaled line rate. `burst_bytes` is burst and cburst.
+
+    Here and below, `vrf` is the node whose namespace a port of `node` lies in where that is a VRF's.
+    """
 
     node: str
     name: str
     ifindex: int
     rate_bps: int
     burst_bytes: int
+    vrf: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +167,7 @@ class InstallPort:
     buffer: int
     switch: bool
     seed: int
+    vrf: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +189,7 @@ class DelayPort:
     jitter_ns: int
     limit_packets: int
     clsact: bool
+    vrf: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +228,7 @@ class SetUp:
     node: str
     name: str
     ifindex: int
+    vrf: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +265,12 @@ class AddRule:
     priority: int
 
 
+LocalOperation = (
+    CreateBridge | SetBridgePort | ShapePort | InstallPort | DelayPort | SetUp | AddAddress | AddRoute | AddRule
+)
+"""What happens inside one node."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateRdma:
     """A soft RoCEv2 device on the interface `name`, which has its address. `device` is unique on the machine."""
@@ -231,11 +288,22 @@ class StartRouting:
     daemons: tuple[str, ...]
 
 
+def place_of(operation: LocalOperation) -> str:
+    """Return the node in whose namespace an operation is carried out: that of its VRF, where its port is in one."""
+    match operation:
+        case ShapePort() | InstallPort() | DelayPort() | SetUp():
+            return operation.vrf or operation.node
+    return operation.node
+
+
 Operation = (
     CreateNode
     | StartContainer
+    | CreateVrf
     | SetSysctl
     | CreateBridge
+    | CreateVxlan
+    | SetBridgePort
     | CreateVeth
     | ShapePort
     | InstallPort
@@ -258,7 +326,8 @@ class PortPlan:
     `delay_by` who realises it (KERNEL, ENDPOINT or IGNORE); a link end, so no bridges. `loss` is the wire's, 0 to 1.
 
     `address` is the NIC's or gateway's IPv4 address where it has one; `rail` its rail (0: none);
-    `peer` the other end as "node:interface"; `network` the network that the link is of.
+    `peer` the other end as "node:interface"; `network` the network that the link is of. `tenant` is that of the overlay
+    ("": none), and `vrf` the node whose namespace a switch's port lies in where that is a VRF's.
     """
 
     node: str
@@ -277,6 +346,13 @@ class PortPlan:
     gateway: IPv4Address | None = None
     rail: int = 0
     network: str = BACKEND
+    tenant: str = ""
+    vrf: str = ""
+
+    @property
+    def place(self) -> str:
+        """The node whose namespace the interface lies in."""
+        return self.vrf or self.node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -395,6 +471,8 @@ class SwitchPlan:
     """iBGP route reflection: the cluster; None where the switch reflects nothing."""
     reflector_client_interfaces: tuple[str, ...] = ()
     network: str = BACKEND
+    evpn: EvpnPlan | None = None
+    """None: no overlay."""
     compare_router_id: bool = False
     """Whether the choice between equally long paths matters to others here, and must not depend on which came first."""
 
@@ -448,6 +526,7 @@ class LabPlan:
     expected_routes: dict[str, tuple[ExpectedRoute, ...]]
     qos: QosPlan | None = None
     """Of the back end."""
+    overlay: OverlayPlan | None = None
 
     def of_network(self, name: str) -> LabPlan:
         """The plan as it is seen in one network: its ports and switches, and of hosts the NICs in it. Operations are
@@ -465,4 +544,5 @@ class LabPlan:
             hosts=tuple(host for host in hosts if host.nics),
             expected_routes={switch.node: self.expected_routes[switch.node] for switch in switches},
             qos=self.qos if name == BACKEND else None,
+            overlay=None if self.overlay is None else self.overlay.on({switch.node for switch in switches}),
         )

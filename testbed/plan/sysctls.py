@@ -108,3 +108,11 @@ def switch_sysctls(node: str, *, forward: bool, balancing: LoadBalancing | None 
 def open_ipv6(node: str) -> SetSysctl:
     key, value = FABRIC_WITH_IPV6
     return SetSysctl(node=node, key=key, value=value)
+
+
+def vrf_sysctls(node: str, *, balancing: LoadBalancing | None = None) -> tuple[SetSysctl, ...]:
+    """Return the settings of a VRF: a switch's, and gratuitous ARP makes a neighbour, so that EVPN hears of it."""
+    return (
+        *switch_sysctls(node, forward=True, balancing=balancing),
+        SetSysctl(node=node, key="net/ipv4/conf/default/arp_accept", value="1"),
+    )

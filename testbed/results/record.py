@@ -16,6 +16,7 @@ from testbed.results.samples import (
     CollectiveResult,
     Count,
     Distribution,
+    InferenceRequests,
     MarkingCurve,
     Number,
     PortLoad,
@@ -166,6 +167,8 @@ class RunResult:
     marking: list[MarkingCurve] = field(default_factory=list)
     counters: dict[str, Number] = field(default_factory=dict)
     """What else was counted, by name: for the doubter, not for the eye."""
+    requests: InferenceRequests = field(default_factory=InferenceRequests)
+    """Those over HTTP; none but where the workload has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,36 @@ class Transfers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceRequests:
+    """The requests that began, in the order of their begins. Times without `service` in their name are measured.
+
+    Each answer's tokens arrive one by one; `itl` has the times between them as a histogram of all.
+    """
+
+    number: list[Count] = field(default_factory=list)
+    """Of the request in the workload."""
+    client: list[Count] = field(default_factory=list)
+    """Rank."""
+    server: list[Count] = field(default_factory=list)
+    prompt_tokens: list[Count] = field(default_factory=list)
+    output_tokens: list[Count] = field(default_factory=list)
+    start_s: list[Number] = field(default_factory=list)
+    """When it was due; latencies count from here."""
+    lateness_s: list[Number] = field(default_factory=list)
+    """How much later its client began."""
+    first_s: list[Number | None] = field(default_factory=list)
+    """When its first token had arrived; None: it has not."""
+    end_s: list[Number | None] = field(default_factory=list)
+    """When its whole answer had arrived; None: it has not."""
+    service_first_s: list[Number] = field(default_factory=list)
+    """What the server was to compute before the first token."""
+    service_token_s: list[Number] = field(default_factory=list)
+    """What it was to compute between two tokens."""
+    failure: list[str] = field(default_factory=list)
+    """Why it failed; "": it did not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelSamples:
     """A channel over time; the columns that its transport cannot tell are empty."""
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.steps import Collective, Combine
 
-VERSION = 2
+VERSION = 3
 """Of the shape of a program as JSON (`program_json`). A worker refuses any other."""
 LARGEST_TRANSFER = (1 << 32) - 1
 """The most bytes of a transfer: UET's `request_length` has 32 bits."""
@@ -81,11 +81,32 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request over HTTP from one rank to another, which answers it token by token."""
+
+    number: int
+    client: int
+    server: int
+    start_ns: int
+    """It begins at this time after the begin."""
+    size_bytes: int
+    prefill_ns: int
+    """How long the server computes until the first token."""
+    tpot_ns: int
+    """How long it computes from one token to the next."""
+    tokens: int
+    chunk_bytes: int
+    """Of each token in the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """This tells how one transport is to carry a program: the base class of what each transport can be told."""
 
     kind: ClassVar[str]
     """Name of the transport (`transport_registry`)."""
+    carries_http: ClassVar[bool] = False
+    """Requests may go over its connections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,3 +132,5 @@ class Program:
     """Rate of transfers inside the host, each way of each rank; 0: they take no time."""
     sample_ns: int = 25_000_000
     """How often a channel's state is sampled."""
+    requests: tuple[Request, ...] = ()
+    """The requests whose client or server is an own rank, in the order of their begins."""

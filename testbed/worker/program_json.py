@@ -27,6 +27,7 @@ from testbed.worker.program import (
     Endpoint,
     Piece,
     Program,
+    Request,
     Step,
 )
 from testbed.worker.transport_registry import decode_settings, encode_settings
@@ -40,6 +41,10 @@ MOST_CHANNELS = 65_536
 MOST_COLLECTIVES = 65_536
 MEMORY_LIMIT = 16 << 30
 """The most bytes that the arrays of one host's ranks may take together."""
+MOST_REQUESTS = 1_000_000
+MOST_REQUEST_BYTES = 1 << 20
+MOST_TOKENS = 1 << 20
+MOST_CHUNK_BYTES = 1 << 16
 _TIME_LIMIT = 1 << 62
 _COMBINES = tuple(Combine)
 _PIECE = ("collective", "offset", "length", "target", "combine")
@@ -47,6 +52,19 @@ _COLUMNS = (
     "number", "source", "destination", "size_bytes", "duration_ns", "start_ns", "after", "channel", "acknowledged",
     *_PIECE,
 )  # fmt: skip
+
+_REQUEST_LIMITS = {
+    "number": (0, MOST_REQUESTS),
+    "client": (0, MOST_RANKS),
+    "server": (0, MOST_RANKS),
+    "start_ns": (0, _TIME_LIMIT),
+    "size_bytes": (1, MOST_REQUEST_BYTES + 1),
+    "prefill_ns": (0, _TIME_LIMIT),
+    "tpot_ns": (0, _TIME_LIMIT),
+    "tokens": (1, MOST_TOKENS + 1),
+    "chunk_bytes": (16, MOST_CHUNK_BYTES + 1),
+}
+"""The columns of requests, and from and below what their values are."""
 
 
 def encode_program(program: Program) -> dict[str, Json]:
@@ -83,6 +101,7 @@ def encode_program(program: Program) -> dict[str, Json]:
         "seed": program.seed,
         "inside_bps": program.inside_bps,
         "sample_ns": program.sample_ns,
+        "requests": {name: [getattr(one, name) for one in program.requests] for name in _REQUEST_LIMITS},
     }
 
 
@@ -126,8 +145,10 @@ def decode_program(document: Json) -> Program:
         seed=read_whole(whole.get("seed"), "seed", 1 << 63),
         inside_bps=read_whole(whole.get("inside_bps"), "inside_bps", 1 << 62),
         sample_ns=1 + read_whole(_minus_one(whole.get("sample_ns")), "sample_ns", _TIME_LIMIT),
+        requests=_requests(read_object(whole.get("requests"), "requests")),
     )
     _check_steps(program, by_rank)
+    _check_requests(program, by_rank)
     return program
 
 
@@ -200,13 +221,7 @@ def _steps(columns: dict[str, Json]) -> Iterable[Step]:
         "target": (-1, MEMORY_LIMIT),
         "combine": (-1, len(_COMBINES)),
     }
-    for name, (low, high) in limits.items():
-        column = read_list(columns[name], f"steps.{name}")
-        if len(column) != length:
-            raise ProgramError(f"steps.{name}", f"has {len(column)} entries for {length} steps")
-        for n, value in enumerate(column):
-            if type(value) is not int or not low <= value < high:
-                raise ProgramError(f"steps.{name}[{n}]", f"{value!r} is no whole number from {low} to {high - 1}")
+    _check_columns(columns, "steps", limits, length)
     after = read_list(columns["after"], "steps.after")
     if len(after) != length:
         raise ProgramError("steps.after", f"has {len(after)} entries for {length} steps")
@@ -214,6 +229,27 @@ def _steps(columns: dict[str, Json]) -> Iterable[Step]:
         if not isinstance(before, list) or any(type(number) is not int for number in before):
             raise ProgramError(f"steps.after[{n}]", "is no list of numbers")
     return (_step(columns, n) for n in range(length))
+
+
+def _check_columns(columns: dict[str, Json], path: str, limits: dict[str, tuple[int, int]], length: int) -> None:
+    """Accept columns of `length` whole numbers, each from the first of its limits to below the second."""
+    for name, (low, high) in limits.items():
+        column = read_list(columns[name], f"{path}.{name}")
+        if len(column) != length:
+            raise ProgramError(f"{path}.{name}", f"has {len(column)} entries for {length} {path}")
+        for n, value in enumerate(column):
+            if type(value) is not int or not low <= value < high:
+                raise ProgramError(f"{path}.{name}[{n}]", f"{value!r} is no whole number from {low} to {high - 1}")
+
+
+def _requests(columns: dict[str, Json]) -> tuple[Request, ...]:
+    check_keys(columns, "requests", [*_REQUEST_LIMITS])
+    length = len(read_list(columns["number"], "requests.number"))
+    if length > MOST_REQUESTS:
+        raise ProgramError("requests", f"there are more than {MOST_REQUESTS}")
+    _check_columns(columns, "requests", _REQUEST_LIMITS, length)
+    _distinct("requests.number", columns["number"])
+    return tuple(Request(**{name: columns[name][n] for name in _REQUEST_LIMITS}) for n in range(length))
 
 
 def _step(columns: dict[str, Json], n: int) -> Step:
@@ -264,6 +300,17 @@ def _check_steps(program: Program, by_rank: dict[int, Endpoint]) -> None:
         seen[step.number] = step
 
 
+def _check_requests(program: Program, by_rank: dict[int, Endpoint]) -> None:
+    if program.requests and not program.transport.carries_http:
+        raise ProgramError("requests", f"they go over HTTP, which {program.transport.kind} does not carry")
+    began_ns = 0
+    for n, request in enumerate(program.requests):
+        _check_ends(f"requests[{n}]", request.client, request.server, by_rank.keys(), program.own)
+        if request.start_ns < began_ns:
+            raise ProgramError(f"requests[{n}]", "it begins before the one in front of it")
+        began_ns = request.start_ns
+
+
 def _check_after(step: Step, path: str, seen: dict[int, Step]) -> None:
     if len(set(step.after)) != len(step.after):
         raise ProgramError(path, "it waits twice for the same step")
@@ -308,7 +355,7 @@ def _check_transfer(program: Program, step: Step, path: str, channels: dict[int,
 def _check_ends(path: str, source: int, destination: int, known: Iterable[int], own: frozenset[int]) -> None:
     ends = {source, destination}
     if len(ends) != 2 or not ends <= set(known) or len(ends & own) != 1:
-        raise ProgramError(path, f"ranks {source} and {destination} are no ends of a channel of this host")
+        raise ProgramError(path, f"ranks {source} and {destination} are no ends of a channel or request of this host")
 
 
 # --- values ----------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from testbed.worker.transport_registry import worker_transport
 
 if TYPE_CHECKING:
     from testbed.worker.buffers import CollectiveBuffers
+    from testbed.worker.http.request_traffic import RequestTraffic
 
 PROGRESS_NS = 200_000_000
 Event = dict[str, Any]
@@ -126,6 +127,7 @@ class ProgramRun:
         self._curves = Curves(program.sample_ns)
         self.buffers: CollectiveBuffers | None = None
         self._traffic: Traffic | None = None
+        self._requests: RequestTraffic | None = None
         self._arrived_ns: dict[int, int] = {}
         self._arrived_bytes = 0
         self._told_bytes = 0
@@ -147,6 +149,11 @@ class ProgramRun:
                 self.buffers = CollectiveBuffers(self._program)
             self._traffic = self._make_traffic()
             self._traffic.listen()
+            if self._program.requests:
+                from testbed.worker.http.request_traffic import RequestTraffic  # most programs have none
+
+                self._requests = RequestTraffic(self._program, self._loop, self, self._clock_ns)
+                self._requests.listen()
         except (TrafficError, MemoryError) as error:
             self.on_failed(str(error) or "there is not enough memory")
         else:
@@ -172,6 +179,8 @@ class ProgramRun:
         self._sample_at = self._progress_at = at_ns
         self._running = True
         self._schedule.begin(at_ns)
+        if self._requests is not None:
+            self._requests.begin(at_ns)
 
     def stop(self) -> Event:
         """Return what was measured."""
@@ -181,11 +190,15 @@ class ProgramRun:
             self._take_sample(self._clock_ns())
         if self._traffic is not None:
             self._traffic.halt()
+        requests = self._requests
+        left = self._left()
+        if requests is not None:
+            requests.halt()
         ends = [] if self._traffic is None else self._traffic.ends()
         buffers = None if self._schedule.left else self.buffers  # what is not whole is not checked
         started, arrived = self._schedule.started_ns, self._arrived_ns
         return {
-            "steps_left": self._schedule.left,
+            "steps_left": left,
             "started": [list(started), [at_ns - self._begin_ns for at_ns in started.values()]],
             "arrived": [list(arrived), [at_ns - self._begin_ns for at_ns in arrived.values()]],
             "arrived_bytes": self._arrived_bytes,
@@ -205,7 +218,11 @@ class ProgramRun:
             "samples": {
                 str(end.channel): self._curves.columns(end.channel) for end in ends if end.sent_bytes is not None
             },
-            "counters": {} if self._traffic is None else dict(self._traffic.counters()),
+            "counters": {
+                **({} if self._traffic is None else self._traffic.counters()),
+                **({} if requests is None else requests.counters()),
+            },
+            "requests": None if requests is None else requests.report(),
             "latest_timer_ns": self._schedule.latest_ns,
         }
 
@@ -223,6 +240,8 @@ class ProgramRun:
         self._over = True
         if self._traffic is not None:
             self._traffic.close()
+        if self._requests is not None:
+            self._requests.close()
 
     # --- turns -------------------------------------------------------------------------------------------
 
@@ -236,6 +255,8 @@ class ProgramRun:
             if self._announce_ready and traffic.ready:
                 self._announce_ready = False
                 self._tell({"event": "ready"})
+            if self._requests is not None:
+                self._requests.turn(now)
             if self._running:
                 self._advance(traffic, now)
         except TrafficError as error:
@@ -255,7 +276,7 @@ class ProgramRun:
             self._sample_at = now + self._curves.interval_ns
         if self._over:
             return
-        if not self._schedule.left:
+        if not self._left():
             self._running = False
             self._tell({"event": "progress", "bytes": self._arrived_bytes})
             self._tell({"event": "done"})
@@ -265,12 +286,17 @@ class ProgramRun:
                 self._told_bytes = self._arrived_bytes
                 self._tell({"event": "progress", "bytes": self._arrived_bytes})
 
+    def _left(self) -> int:
+        """Return how many steps, and requests of this host's clients, are not over."""
+        return self._schedule.left + (0 if self._requests is None else self._requests.left)
+
     def deadline(self) -> int | None:
+        requested = None if self._requests is None or self._over else self._requests.next_due()
         if not self._running:
-            return None
+            return requested
         times = [self._sample_at, self._progress_at]
         times += [due for due in (self._schedule.next_due(), self._inside.next_due()) if due is not None]
-        return min(times)
+        return min(times if requested is None else (*times, requested))
 
     def _take_sample(self, now: int) -> None:
         if self._traffic is not None and now >= self._begin_ns:

@@ -27,6 +27,39 @@ def draw_exponential(rng: random.Random, mean: float) -> float:
     return -math.log(1.0 - rng.random()) * mean
 
 
+def draw_normal(rng: random.Random) -> float:
+    """Return a draw of the normal distribution of mean 0 and standard deviation 1 (Box and Muller, 1958)."""
+    radius = math.sqrt(-2.0 * math.log(1.0 - rng.random()))
+    return radius * math.cos(2.0 * math.pi * rng.random())
+
+
+def draw_lognormal(rng: random.Random, *, median: float, mean: float) -> float:
+    """Return a draw of the lognormal distribution with this median and mean, in their unit.
+
+    Its mu is ln(median) and its sigma sqrt(2 ln(mean / median)); the mean is not below the median.
+    """
+    return median * math.exp(math.sqrt(2.0 * math.log(mean / median)) * draw_normal(rng))
+
+
+def draw_gamma(rng: random.Random, *, shape: float, mean: float) -> float:
+    """Return a draw of the gamma distribution with this shape and mean, in the unit of `mean`.
+
+    Source: Marsaglia and Tsang, "A simple method for generating gamma variables", ACM TOMS 26 (3), 2000; shapes below 1
+    by their section 6.
+    """
+    boost = 1.0
+    d = shape - 1.0 / 3.0
+    if shape < 1.0:
+        boost = (1.0 - rng.random()) ** (1.0 / shape)
+        d += 1.0
+    c = 1.0 / math.sqrt(9.0 * d)
+    while True:
+        x = draw_normal(rng)
+        v = (1.0 + c * x) ** 3
+        if v > 0.0 and math.log(1.0 - rng.random()) < 0.5 * x * x + d - d * v + d * math.log(v):
+            return d * v * boost * mean / shape
+
+
 def draw_order(rng: random.Random, items: Sequence[Item]) -> list[Item]:
     """Return all items in a random order."""
     return sorted(items, key=lambda _: rng.random())

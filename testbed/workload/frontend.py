@@ -85,7 +85,7 @@ def generate_mice(mice: Mice, *, ranks: int, rate_bps: int, rng: random.Random) 
             hint="a shorter duration or larger flows",
         )
     builder = StepBuilder(ranks)
-    arrivals = [(_next_arrival(0.0, mean_ns, bursts, rng), source) for source in senders]
+    arrivals = [(next_arrival(0.0, mean_ns, bursts, rng), source) for source in senders]
     heapq.heapify(arrivals)
     while arrivals and arrivals[0][0] < duration_ns:
         start_ns, source = arrivals[0]
@@ -100,15 +100,17 @@ def generate_mice(mice: Mice, *, ranks: int, rate_bps: int, rng: random.Random) 
             start_ns=int(start_ns),
             label=f"mice.{builder.next_number}",
         )
-        heapq.heapreplace(arrivals, (_next_arrival(start_ns, mean_ns, bursts, rng), source))
+        heapq.heapreplace(arrivals, (next_arrival(start_ns, mean_ns, bursts, rng), source))
     peak = load * max((burst.factor for burst in bursts), default=1.0)
     if peak > 1:
         builder.note(f"In bursts the offered load is {peak:.0%} of a link: overload, not merely high load.")
     return builder.build(f"mice-{sizes.name.lower()}")
 
 
-def _next_arrival(now_ns: float, mean_ns: float, bursts: Sequence[Burst], rng: random.Random) -> float:
-    """The next arrival of a Poisson process whose rate changes in steps: its work is used up faster in a burst."""
+def next_arrival(now_ns: float, mean_ns: float, bursts: Sequence[Burst], rng: random.Random) -> float:
+    """Return the next arrival of a Poisson process whose rate changes in steps: its work is used up faster in a burst.
+
+    `mean_ns` is the mean time between arrivals of the base load."""
     work = draw_exponential(rng, mean_ns)
     for burst in bursts:
         if burst.end_ns <= now_ns:

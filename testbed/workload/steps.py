@@ -7,6 +7,7 @@ a worker can carry real data and check it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
@@ -98,6 +99,34 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request for inference: a prompt goes from a client to a server, which answers it token by token.
+
+    It begins at its time, whatever became of others (open loop). Times are real (the scale multiplies them).
+    """
+
+    number: int
+    """Its place in the workload's requests."""
+    client: int
+    server: int
+    start_ns: int
+    prompt_tokens: int
+    output_tokens: int
+    request_bytes: int
+    """Of the whole request, its header included."""
+    chunk_bytes: int
+    """Of each token in the answer."""
+    prefill_ns: int
+    """What the server computes from the last byte of the request until the first token."""
+    tpot_ns: int
+    """What it computes from one token to the next (TPOT: time per output token)."""
+    ttft_limit_ns: int
+    """The longest time to the first token (TTFT) of a request that counts as goodput."""
+    tpot_limit_ns: int
+    """Its longest mean time from one token to the next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """Steps in an order in which every step stands after those that it waits for.
 
@@ -110,6 +139,8 @@ class Workload:
     collectives: tuple[Collective, ...] = ()
     notes: tuple[str, ...] = field(default=())
     """Approximations made, for the report."""
+    requests: tuple[Request, ...] = ()
+    """Beside the steps, and in the order of their begins; nothing waits for them."""
 
     def __post_init__(self) -> None:
         for number, step in enumerate(self.steps):
@@ -117,7 +148,30 @@ class Workload:
                 raise ValueError(f"step {number} is numbered {step.number}")
             if any(not 0 <= before < number for before in step.after):
                 raise ValueError(f"step {number} waits for {step.after}, which do not stand before it")
+        for number, request in enumerate(self.requests):
+            if request.number != number:
+                raise ValueError(f"request {number} is numbered {request.number}")
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
         return tuple(step for step in self.steps if isinstance(step, Transfer))
+
+
+def fabric_pairs(workload: Workload) -> Iterator[tuple[int, int]]:
+    """Yield, for each transfer over the fabric and each request, the rank that sends and the one that receives."""
+    for step in workload.steps:
+        if isinstance(step, Transfer) and not step.scale_up:
+            yield step.source, step.destination
+    for request in workload.requests:
+        yield request.client, request.server
+
+
+def payload_bytes(workload: Workload) -> int:
+    """Return all payload: of transfers, and of requests with their answers."""
+    asked = sum(one.request_bytes + one.output_tokens * one.chunk_bytes for one in workload.requests)
+    return asked + sum(step.size_bytes for step in workload.transfers)
+
+
+def fabric_bytes(workload: Workload) -> int:
+    """Return the payload that enters the fabric: all but what stays in the scale-up network of a host."""
+    return payload_bytes(workload) - sum(step.size_bytes for step in workload.transfers if step.scale_up)

@@ -10,7 +10,7 @@ from enum import StrEnum
 from testbed.errors import WorkloadError
 from testbed.workload.choices import choose
 from testbed.workload.draws import draw_order
-from testbed.workload.steps import Collective, Compute, Step, Workload
+from testbed.workload.steps import Collective, Compute, Request, Step, Workload
 
 
 class TenantPlacement(StrEnum):
@@ -96,7 +96,30 @@ def mix_tenants(tenants: Sequence[Tenant], *, ranks: int, name: str = "tenants")
             for collective in tenant.workload.collectives
         )
         notes.update(dict.fromkeys(tenant.workload.notes))
-    return Workload(name=name, ranks=ranks, steps=tuple(steps), collectives=tuple(collectives), notes=tuple(notes))
+    return Workload(
+        name=name,
+        ranks=ranks,
+        steps=tuple(steps),
+        collectives=tuple(collectives),
+        notes=tuple(notes),
+        requests=_mixed_requests(tenants),
+    )
+
+
+def _mixed_requests(tenants: Sequence[Tenant]) -> tuple[Request, ...]:
+    """All tenants' requests in the order of their begins."""
+    moved = [
+        replace(
+            request,
+            client=tenant.ranks[request.client],
+            server=tenant.ranks[request.server],
+            start_ns=request.start_ns + tenant.start_ns,
+        )
+        for tenant in tenants
+        for request in tenant.workload.requests
+    ]
+    moved.sort(key=lambda request: request.start_ns)
+    return tuple(replace(request, number=number) for number, request in enumerate(moved))
 
 
 def _delays(tenant: Tenant, *, first: int) -> dict[int, Compute]:

@@ -6,7 +6,7 @@ import errno
 import itertools
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
@@ -20,7 +20,7 @@ from testbed.drivers.nodes.netns import NetnsKernel
 from testbed.errors import DriverError, NameInUse
 from testbed.fabric import generate_fabric
 from testbed.fabric.params import FabricParams
-from testbed.model import Guards
+from testbed.model import Guards, Lab
 from testbed.names import namespace_name
 from testbed.plan import plan_lab
 from testbed.plan.operations import (
@@ -30,6 +30,7 @@ from testbed.plan.operations import (
     CreateBridge,
     CreateNode,
     CreateVeth,
+    CreateVrf,
     GuardedPort,
     GuardSwitch,
     Operation,
@@ -39,6 +40,7 @@ from testbed.plan.operations import (
     StartRouting,
     VethEnd,
 )
+from testbed.spec import load_topology_text
 
 _numbers = itertools.count(1)
 NODES = [CreateNode(node="a", cpu_slot=0), CreateNode(node="b", cpu_slot=1)]
@@ -141,23 +143,40 @@ def kernel(bench: Bench) -> Iterator[NodeKernel]:
     assert bench.published() == {}
 
 
-def _plan_observed(bench: Bench) -> Mapping[str, ObservedNode]:
+def _rails(name: str) -> Lab:
+    return generate_fabric(FabricParams(design="multi-rail-switch", segments=1, hosts=2, gpus=8, spines=2), name=name)
+
+
+def _tenants(name: str) -> Lab:
+    text = f"""
+name: {name}
+fabric: {{design: rail-optimized, segments: 1, hosts: 3, gpus: 2, spines: 1, overlay: evpn}}
+tenants:
+  red: {{subnets: {{web: {{prefix: 10.1.0.0/24, nics: ["p1-s1-h1:rail1", "p1-s1-h2:rail2"]}}}}}}
+  blue: {{subnets: {{web: {{prefix: 10.1.0.0/24, nics: ["p1-s1-h3:rail1"]}}}}}}
+"""
+    return load_topology_text(text, file="tenants.yml")
+
+
+LABS = pytest.mark.parametrize("make", [_rails, _tenants])
+
+
+def _plan_observed(bench: Bench, make: Callable[[str], Lab]) -> Mapping[str, ObservedNode]:
     """A small planned lab, applied and read back."""
-    lab = generate_fabric(
-        FabricParams(design="multi-rail-switch", segments=1, hosts=2, gpus=8, spines=2), name=bench.lab
-    )
+    lab = make(bench.lab)
     plan = plan_lab(lab, slot=7, k=10_000)
     made = bench.kernel()
-    identities = made.create_nodes([item for item in plan.operations if isinstance(item, CreateNode)])
+    creations = [item for item in plan.operations if isinstance(item, CreateNode | CreateVrf)]
+    identities = made.create_nodes(creations)
     try:
         made.publish()
-        made.apply([item for item in plan.operations if not isinstance(item, CreateNode | StartRouting)])
+        made.apply([item for item in plan.operations if not isinstance(item, CreateNode | CreateVrf | StartRouting)])
         observed = made.observe()
-        again = bench.kernel(tuple(node.name for node in lab.nodes))
+        again = bench.kernel(tuple(item.node for item in creations))
         assert again.observe() == observed, "a second look, by name"
         again.close()
         for port in plan.ports:
-            interface = observed[port.node].interfaces[port.name]
+            interface = observed[port.place].interfaces[port.name]
             assert (interface.ifindex, interface.mac, interface.mtu_bytes) == (port.ifindex, port.mac, port.mtu_bytes)
             assert (interface.up, interface.rate_bps // 8) == (True, port.rate_bps // 8)
         for host in plan.hosts:
@@ -166,18 +185,20 @@ def _plan_observed(bench: Bench) -> Mapping[str, ObservedNode]:
                 assert observed[host.node].interfaces[nic.name].addresses == (str(nic.address),)
         return observed
     finally:
-        assert made.remove(identities).nodes == len(lab.nodes)
+        assert made.remove(identities).nodes == len(creations)
 
 
 @pytest.mark.netns
-def test_a_planned_lab_is_the_same_in_both() -> None:
+@LABS
+def test_a_planned_lab_is_the_same_in_both(make: Callable[[str], Lab]) -> None:
     real = Bench(kind="netns", lab=f"ct{os.getpid()}x{next(_numbers)}")
     fake = replace(real, kind="fake", machine=FakeMachine())
-    assert _plan_observed(fake) == _plan_observed(real)
+    assert _plan_observed(fake, make) == _plan_observed(real, make)
 
 
-def test_a_planned_lab_is_there_as_planned(bench: Bench) -> None:
-    assert _plan_observed(bench)
+@LABS
+def test_a_planned_lab_is_there_as_planned(bench: Bench, make: Callable[[str], Lab]) -> None:
+    assert _plan_observed(bench, make)
     assert bench.published() == {}
 
 

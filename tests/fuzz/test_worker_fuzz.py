@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from testbed.agent.loop import Loop
 from testbed.worker.errors import ProgramError
-from testbed.worker.program import Channel, Endpoint, Program, Step
+from testbed.worker.program import Channel, Endpoint, Program, Request, Step
 from testbed.worker.program_json import decode_program, encode_program
 from testbed.worker.transports.tcp import TcpSettings
 from testbed.worker.worker import Event, Worker
@@ -35,6 +35,19 @@ def example() -> dict[str, Any]:
             Step(number=0, source=0, destination=1, size_bytes=10, channel=0, acknowledged=True),
             Step(number=1, source=0, duration_ns=5, after=(0,)),
         ),
+        requests=(
+            Request(
+                number=4,
+                client=0,
+                server=1,
+                start_ns=1,
+                size_bytes=300,
+                prefill_ns=1,
+                tpot_ns=1,
+                tokens=2,
+                chunk_bytes=20,
+            ),
+        ),
     )
     document: dict[str, Any] = json.loads(json.dumps(encode_program(whole)))
     return document
@@ -43,7 +56,8 @@ def example() -> dict[str, Any]:
 def empty() -> dict[str, Any]:
     """A program that needs no network."""
     document = example()
-    return document | {"channels": [], "steps": {name: [] for name in document["steps"]}}
+    nothing = {part: {name: [] for name in document[part]} for part in ("steps", "requests")}
+    return document | {"channels": []} | nothing
 
 
 @st.composite

@@ -15,6 +15,7 @@ from testbed.fabric import BfdParams, FabricParams, RoutingParams, UplinkParams,
 from testbed.model import Protocol
 from testbed.plan import LabPlan, SwitchPlan, plan_lab
 from testbed.render import FrrVersion, SwitchConfig, render_switch
+from testbed.spec import load_topology_text
 from testbed.units import Duration
 
 FILES = Path(__file__).parent / "frr"
@@ -44,6 +45,32 @@ def switch(
     return next(entry for entry in plan(design, protocol=protocol, bfd=bfd).switches if entry.node == node)
 
 
+def of_tenants(node: str, protocol: str) -> SwitchPlan:
+    """A switch of two tenants on two leaves, one of which they share."""
+    text = f"""
+name: golden
+fabric:
+  design: rail-optimized
+  segments: 1
+  hosts: 3
+  gpus: 2
+  spines: 1
+  routing: {{protocol: {protocol}, bfd: off}}
+  overlay: evpn
+tenants:
+  red:
+    subnets:
+      web: {{prefix: 10.1.0.0/24, nics: ["p1-s1-h1:rail1", "p1-s1-h2:rail2"]}}
+      db: {{prefix: 10.1.1.0/24, vni: 7000000, nics: ["p1-s1-h2:rail1"]}}
+  blue:
+    route_target: "64999:1"
+    subnets:
+      web: {{prefix: 10.1.0.0/24, nics: ["p1-s1-h3:rail1"]}}
+"""
+    plan = plan_lab(load_topology_text(text, file="golden.yml"), k=1000)
+    return next(entry for entry in plan.switches if entry.node == node)
+
+
 SWITCHES = {
     "rail-switch": switch("p1-s1-rail1"),
     "spine": switch("p1-spine1"),
@@ -53,6 +80,10 @@ SWITCHES = {
     "rail-switch-ibgp": switch("p1-s1-rail1", protocol=Protocol.IBGP),
     "spine-ibgp": switch("p1-spine1", protocol=Protocol.IBGP, bfd=SECOND),
     "super-spine-ibgp": switch("ss1", protocol=Protocol.IBGP),
+    "evpn-leaf": of_tenants("p1-s1-rail1", "ebgp"),
+    "evpn-spine": of_tenants("p1-spine1", "ebgp"),
+    "evpn-leaf-ibgp": of_tenants("p1-s1-rail1", "ibgp"),
+    "evpn-spine-ibgp": of_tenants("p1-spine1", "ibgp"),
     "alone": plan_lab(
         generate_fabric(FabricParams(design="rail-only", hosts=2, gpus=1), name="golden"), k=1000
     ).switches[0],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from ipaddress import IPv4Network
+from pathlib import Path
 
 import pytest
 from golden_files import Golden
@@ -11,6 +12,7 @@ from golden_files import Golden
 from testbed.fabric import FabricParams, RoutingParams, generate_fabric
 from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind, Protocol, Role
 from testbed.plan import LabPlan, describe_operation, plan_lab, summarize_plan
+from testbed.spec import load_topology
 from testbed.units import Rate
 
 
@@ -53,6 +55,8 @@ def lab(name: str) -> Lab:
             params = FabricParams(
                 design="rail-optimized", pods=2, hosts=1, gpus=1, spines=2, super_spines=2, routing=routing
             )
+        case "tenants":
+            return load_topology(Path(__file__).parents[2] / "topologies" / "two-tenants.yml")
         case _:
             return written()
     return generate_fabric(params, name=name)
@@ -71,11 +75,18 @@ def lines(plan: LabPlan) -> Iterator[str]:
             yield f"  aggregates {' '.join(map(str, switch.aggregates))}"
         for route in plan.expected_routes[switch.node]:
             yield f"  expects {route.prefix} {' '.join(route.interfaces) or 'blackhole'}"
+    if plan.overlay is not None:
+        for vrf in plan.overlay.vrfs:
+            yield f"vrf {vrf.node} of {vrf.tenant} on {vrf.switch} vtep {vrf.vtep}"
+            for entry in plan.overlay.expected[vrf.node]:
+                yield f"  {entry.kind} {entry} from {' or '.join(map(str, entry.routes)) or 'itself'}"
     yield ""
     for operation in plan.operations:
         yield describe_operation(operation)
 
 
-@pytest.mark.parametrize("name", ["rail-optimized", "multi-rail-switch", "dual-switch", "rail-only", "ibgp", "written"])
+@pytest.mark.parametrize(
+    "name", ["rail-optimized", "multi-rail-switch", "dual-switch", "rail-only", "ibgp", "written", "tenants"]
+)
 def test_the_plan(name: str, golden: Golden) -> None:
     golden(f"plan/{name}.txt").check("\n".join(lines(plan_lab(lab(name), k=1000))) + "\n")

@@ -13,7 +13,8 @@ app = typer.Typer()
 @app.command(rich_help_panel=LABS)
 def inspect(
     what: Annotated[
-        str, typer.Argument(metavar="[nodes|links|routes|bgp|guards|scale|sizing|qos]", help="What to show.")
+        str,
+        typer.Argument(metavar="[nodes|links|routes|bgp|guards|scale|sizing|qos|tenants|vteps]", help="What to show."),
     ] = "nodes",
     name: LabName = None,
     topology: Topology = None,
@@ -23,8 +24,9 @@ def inspect(
     network: NetworkName = None,
     format: FormatOption = "table",
 ) -> None:
-    """Show a deployed lab: nodes, links, routes, BGP sessions, guards, scale, sizing; QoS of a file (-t), too."""
-    from testbed.cli.labs.inspect_views import NodeFilter, show_view
+    """Show a deployed lab: nodes, links, routes, BGP sessions, guards, scale, sizing, tenants; QoS of a file (-t)."""
+    from testbed.cli.labs.inspect_views import show_view
+    from testbed.cli.labs.node_filter import NodeFilter
 
     form = parse_format(format)
     nodes = NodeFilter.parse(node_filter)

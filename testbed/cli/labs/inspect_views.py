@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 from testbed.cli.lab_choice import check_network, open_lab
+from testbed.cli.labs.node_filter import NodeFilter
+from testbed.cli.labs.tenants_view import show_tenants, show_vteps
 from testbed.cli.labs.transport_scale import transport_rows
 from testbed.cli.output import Format, emit_rows
 from testbed.deploy.live import RunningLab
@@ -20,22 +20,6 @@ from testbed.plan.interfaces import natural_key
 from testbed.plan.link_delays import mechanism_text
 from testbed.plan.operations import PortPlan
 from testbed.units import Duration, Rate
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFilter:
-    """Patterns of node names, as `--node-filter` has them: `leaf*,spine1`."""
-
-    patterns: tuple[str, ...]
-
-    @classmethod
-    def parse(cls, text: str | None) -> NodeFilter:
-        """Read comma-separated patterns; None accepts every node."""
-        return cls(tuple(pattern.strip() for pattern in (text or "*").split(",")))
-
-    def accepts(self, node: str) -> bool:
-        """Whether a pattern matches the node's name."""
-        return any(fnmatchcase(node, pattern) for pattern in self.patterns)
 
 
 def show_view(
@@ -51,6 +35,8 @@ def show_view(
         "guards": _guards,
         "scale": _scale,
         "sizing": _sizing,
+        "tenants": show_tenants,
+        "vteps": show_vteps,
     }
     if what not in views:
         raise TestbedError(f"cannot inspect {what!r}", hint=f"one of {', '.join([*views, 'qos'])}")

@@ -28,7 +28,7 @@ def capture(
 
     lab = open_lab(name)
     node, interface = split_port(port)
-    lab.port(node, interface)
+    place = lab.port(node, interface)
     program = shutil.which("tcpdump") or shutil.which("tcpdump", path="/usr/sbin:/sbin")
     if program is None:
         raise CapabilityError("tcpdump is not installed", missing="tcpdump", hint="apt-get install tcpdump")
@@ -37,6 +37,6 @@ def capture(
         argv += ["-U", "-w", write, "-Z", "root"]
     if count is not None:
         argv += ["-c", str(count)]
-    process = lab.spawn_tool(node, [*argv, *(expression or [])])
+    process = lab.spawn_at(place, [*argv, *(expression or [])])
     with terminal_handed_over():
         raise typer.Exit(process.wait())

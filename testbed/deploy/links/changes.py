@@ -194,8 +194,8 @@ class LinkControl:
     def prepare(self, port: str) -> None:
         """Open now what changing `port`'s link will need, so that the first change is as fast as later ones."""
         item = self._port(port)
-        self._route(item.node)
-        self._route(item.peer.partition(":")[0])
+        self._route(item)
+        self._route(self._ports[item.peer])
         if self._has_qos(item):
             self._open_maps()
 
@@ -349,7 +349,7 @@ class LinkControl:
             write_link_state(self._lab.state_directory, state)
 
     def _read_classes(self, port: PortPlan) -> list[wire.HtbClass]:
-        found = wire.read_classes(self._route(port.node), port.ifindex)
+        found = wire.read_classes(self._route(port), port.ifindex)
         if not found:
             raise LinkRefused(f"{port.node}:{port.name} is not shaped", hint="deploy --reconfigure brings it back")
         return found
@@ -368,7 +368,7 @@ class LinkControl:
         if new.rate_bps != old.rate_bps:
             burst = burst_bytes(new.rate_bps, port.mtu_bytes)
             batch = wire.change_rate(port.ifindex, originals, new.rate_bps, port.rate_bps, burst)
-            self._route(port.node).expect(batch, [f"rate of {key}"] * len(batch))
+            self._route(port).expect(batch, [f"rate of {key}"] * len(batch))
         losses = ("loss", "loss_every", "corruption", "silent")
         if any(getattr(new, name) != getattr(old, name) for name in losses):
             record = self._open_maps().ports[self._numbers[port.peer]]
@@ -385,17 +385,17 @@ class LinkControl:
             self._maps = self._lab.maps(writable=True)
         return self._maps
 
-    def _route(self, node: str) -> RouteSocket:
-        """A netlink socket inside `node`."""
-        found = self._sockets.get(node)
+    def _route(self, port: PortPlan) -> RouteSocket:
+        """A netlink socket in the namespace that `port` lies in."""
+        namespace = self._lab.namespace_of(port)
+        found = self._sockets.get(namespace)
         if found is None:
-            namespace = self._lab.namespace(node)
 
             def open_socket() -> RouteSocket:
                 enter_namespace(namespace)
                 return RouteSocket()
 
-            found = self._sockets[node] = syscalls.in_thread(open_socket)
+            found = self._sockets[namespace] = syscalls.in_thread(open_socket)
         return found
 
     def _delay_by(self, port: PortPlan, change: WireChange) -> DelayBy:
@@ -445,12 +445,12 @@ class LinkControl:
                 ]
         if new is None and not operation.clsact:
             self._open_maps().ports["delay_ifindex"][operation.port] = 0
-        self._route(operation.node).expect(batch, [f"delay of {key}"] * len(batch))
+        self._route(self._ports[self._ports[key].peer]).expect(batch, [f"delay of {key}"] * len(batch))
         if old is None and not operation.clsact:
             self._open_maps().ports["delay_ifindex"][operation.port] = operation.ifb_ifindex
 
     def _set_up(self, port: PortPlan, up: bool) -> None:
-        route = self._route(port.node)
+        route = self._route(port)
         key = f"{port.node}:{port.name}"
         route.expect([rtnetlink.set_link_state(port.ifindex, up)], [f"link {'up' if up else 'down'} {key}"])
         if not up:
@@ -467,7 +467,7 @@ class LinkControl:
             raise rtnetlink.failure_error(failures, [f"{key}: route {item.destination}" for item in lost])
 
     def _actual(self, port: PortPlan) -> dict[str, Any]:
-        route = self._route(port.node)
+        route = self._route(port)
         counters = read_counters(route).get(port.name)
         classes = wire.read_classes(route, port.ifindex)
         actual: dict[str, Any] = {

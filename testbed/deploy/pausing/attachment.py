@@ -7,7 +7,7 @@ from pathlib import Path
 from testbed.datapath import pins
 from testbed.drivers.nodes.namespaces import NETNS_DIRECTORY
 from testbed.names import namespace_name
-from testbed.plan.operations import InstallPort, LabPlan
+from testbed.plan.operations import InstallPort, LabPlan, place_of
 from testbed.portd.attachment import LabAttachment, PortAttachment
 from testbed.portd.client import PauseAgent
 
@@ -35,7 +35,7 @@ def attachment_of(plan: LabPlan, run_directory: Path, state_directory: Path) -> 
                     peer=item.peer,
                     node=item.node,
                     interface=item.name,
-                    namespace=str(NETNS_DIRECTORY / namespace_name(plan.lab, item.node)),
+                    namespace=str(NETNS_DIRECTORY / namespace_name(plan.lab, place_of(item))),
                     ifindex=item.ifindex,
                     mac=macs[item.node, item.name],
                     rate_bps=item.rate_bps,

@@ -9,8 +9,10 @@ from enum import StrEnum
 
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.journal import LabState
+from testbed.deploy.watch.overlay import missing_lines
 from testbed.deploy.watch.probe import Probe, Prober, pairs_text
 from testbed.deploy.watch.sessions import missing_sessions
+from testbed.deploy.watch.tenants import probe_isolation, probe_tenants
 from testbed.drivers.netlink.routes import difference, key_text, route_key, wanted_routes
 from testbed.errors import TestbedError
 from testbed.model import BACKEND
@@ -81,6 +83,9 @@ def check_lab(lab: RunningLab) -> CheckReport:
         ]
     if len(lab.model.network_names) > 1:
         results.append(_tried("networks apart", _check_apart, lab))
+    if lab.plan.overlay is not None:
+        overlay_tests = (("overlay", _check_overlay), ("tenants", _check_tenants), ("isolation", _check_isolation))
+        results += [_tried(name, test, lab) for name, test in overlay_tests]
     return CheckReport(lab=lab.name, results=tuple(results))
 
 
@@ -147,8 +152,26 @@ def _check_routes(lab: RunningLab) -> CheckResult:
     return _result("ecmp", count, "routes with their planned next hops", failures)
 
 
+def _check_overlay(lab: RunningLab) -> CheckResult:
+    assert lab.plan.overlay is not None
+    count = sum(len(entries) for entries in lab.plan.overlay.expected.values())
+    failures = missing_lines(lab.plan, lab.state.run_directory(lab.name))
+    return _result("overlay", count, "entries of EVPN in kernel tables", failures)
+
+
+def _check_tenants(lab: RunningLab) -> CheckResult:
+    count, failures = probe_tenants(lab.plan)
+    return _result("tenants", count, "NIC pairs within tenants", failures)
+
+
+def _check_isolation(lab: RunningLab) -> CheckResult:
+    count, failures = probe_isolation(lab.plan)
+    return _result("isolation", count, "NIC pairs that must not reach each other", failures)
+
+
 def _nics(lab: RunningLab) -> list[PortPlan]:
-    return [nic for host in lab.plan.hosts for nic in host.nics if nic.address is not None]
+    """The NICs that are routed: those of tenants have tests of their own."""
+    return [nic for host in lab.plan.hosts for nic in host.nics if nic.address is not None and not nic.tenant]
 
 
 def _by_subnet(nics: Sequence[PortPlan]) -> dict[str, list[PortPlan]]:
@@ -262,7 +285,7 @@ def _far_pairs(lab: RunningLab, nics: Sequence[PortPlan]) -> list[tuple[PortPlan
 def _check_path_mtu(lab: RunningLab) -> CheckResult:
     nics = _nics(lab)
     pairs = _far_pairs(lab, nics) or list(_rotations(lab, nics))
-    smallest = min((port.mtu_bytes for port in lab.plan.ports), default=0)
+    smallest = min((port.mtu_bytes for port in lab.plan.ports if not port.tenant), default=0)
     with closing(Prober(lab.name, nics)) as prober:
         probes = [Probe(source=a, target=b, size_bytes=smallest) for a, b in pairs]
         failures = [f"{line}: {smallest} bytes did not pass" for line in pairs_text(prober.lost(probes))]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.deploy.steps import StepCallback, StepEvent
+from testbed.deploy.watch.overlay import OverlayWatch
 from testbed.deploy.watch.sessions import missing_sessions
 from testbed.drivers.netlink.routes import (
     Mismatch,
@@ -88,8 +89,10 @@ class ConvergenceWatch:
             return tables
 
         self._tables = syscalls.in_thread(subscribe)
+        self._overlay = OverlayWatch(plan, run_directory)
 
     def close(self) -> None:
+        self._overlay.close()
         for table in self._tables:
             table.close()
 
@@ -101,6 +104,8 @@ class ConvergenceWatch:
         deadline = time.monotonic() + timeout_s
         self._wait_tables(deadline, notify, timeout_s, check_daemons)
         wait_sessions(self._plan, self._run, deadline, timeout_s, check_daemons)
+        if missing := self._overlay.wait(deadline, notify, check_daemons):
+            raise convergence_error(missing, timeout_s)
 
     def _wait_tables(
         self, deadline: float, notify: StepCallback, timeout_s: float, check_daemons: Callable[[], None]

@@ -75,10 +75,12 @@ class EventStream:
                     self._epoll.register(fd, select.EPOLLIN)
 
         def subscribe_links() -> None:
-            for node in self._lab.model.nodes:
-                enter_namespace(namespace_name(self._lab.name, node.name))
+            places = {node.name: node.name for node in self._lab.model.nodes}
+            places |= {port.place: port.node for port in self._lab.plan.ports}
+            for place, node in places.items():
+                enter_namespace(namespace_name(self._lab.name, place))
                 item = RouteSocket(groups=(rtnetlink.RTNLGRP_LINK,))
-                self._links[item.fileno()] = (node.name, item)
+                self._links[item.fileno()] = (node, item)
                 self._epoll.register(item.fileno(), select.EPOLLIN)
 
         syscalls.in_thread(subscribe_links)

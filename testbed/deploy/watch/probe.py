@@ -51,14 +51,17 @@ class Prober:
     def close(self) -> None:
         self._sockets.close()
 
-    def lost(self, probes: Sequence[Probe]) -> list[Probe]:
-        """Send every probe; those that did not arrive, even when sent again, come back."""
+    def lost(self, probes: Sequence[Probe], *, rounds: int = ROUNDS, timeout_s: float = ROUND_TIMEOUT_S) -> list[Probe]:
+        """Send every probe, `rounds` times if it does not arrive; those that never arrived come back.
+
+        A round ends when nothing has come for `timeout_s`.
+        """
         self._asked += 1  # what is late of an earlier question is no answer to this one
         waiting = dict(enumerate(probes))
         self._sockets.listen({self._target(probe) for probe in probes})
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             self._send_all(waiting)
-            self._receive(waiting, ROUND_TIMEOUT_S)
+            self._receive(waiting, timeout_s)
             if not waiting:
                 break
         return list(waiting.values())

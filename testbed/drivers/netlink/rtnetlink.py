@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from testbed.errors import DriverError
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
+RTM_NEWNEIGH, RTM_GETNEIGH = 28, 30
 RTM_NEWADDR, RTM_GETADDR = 20, 22
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 RTM_NEWRULE, RTM_GETRULE = 32, 34
@@ -40,7 +41,7 @@ IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_LINK, IFLA_MASTER, IFLA_TXQLEN = 1, 3,
 IFLA_OPERSTATE, IFLA_LINKINFO, IFLA_STATS64, IFLA_NET_NS_FD = 16, 18, 23, 28
 IFLA_NUM_TX_QUEUES, IFLA_NUM_RX_QUEUES, IFLA_GSO_MAX_SEGS = 31, 32, 40
 IFLA_INFO_KIND, IFLA_INFO_DATA = 1, 2
-IFLA_BR_FORWARD_DELAY, IFLA_BR_MCAST_SNOOPING, IFLA_BR_STP_STATE = 1, 23, 5
+IFLA_BR_FORWARD_DELAY, IFLA_BR_AGEING_TIME, IFLA_BR_STP_STATE, IFLA_BR_MCAST_SNOOPING = 1, 4, 5, 23
 VETH_INFO_PEER = 1
 IFA_ADDRESS, IFA_LOCAL, IFA_FLAGS = 1, 2, 8
 RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_PREFSRC, RTA_MULTIPATH, RTA_TABLE = 1, 4, 5, 6, 7, 9, 15
@@ -53,7 +54,7 @@ RT_TABLE_MAIN = 254
 RTPROT_STATIC, RTPROT_BGP = 4, 186
 RT_SCOPE_UNIVERSE, RT_SCOPE_LINK = 0, 253
 RTN_UNICAST = 1
-RTNLGRP_LINK, RTNLGRP_IPV4_ROUTE = 1, 7
+RTNLGRP_LINK, RTNLGRP_NEIGH, RTNLGRP_IPV4_ROUTE = 1, 3, 7
 TC_H_ROOT = 0xFFFFFFFF
 
 _NLMSGHDR = struct.Struct("=IHHII")
@@ -90,9 +91,11 @@ def mac_bytes(mac: str) -> bytes:
     return bytes.fromhex(mac.replace(":", ""))
 
 
-def new_bridge(name: str, ifindex: int, mac: str, mtu_bytes: int) -> bytes:
-    """A bridge without STP and without multicast snooping."""
+def new_bridge(name: str, ifindex: int, mac: str, mtu_bytes: int, ageing_s: int = 0) -> bytes:
+    """A bridge without STP and without multicast snooping; `ageing_s` 0 is the kernel's default of 300."""
     options = u32(IFLA_BR_FORWARD_DELAY, 0) + u32(IFLA_BR_STP_STATE, 0) + attribute(IFLA_BR_MCAST_SNOOPING, b"\0")
+    if ageing_s:
+        options += u32(IFLA_BR_AGEING_TIME, ageing_s * 100)  # USER_HZ
     info = text(IFLA_INFO_KIND, "bridge") + attribute(IFLA_INFO_DATA, options)
     body = (
         _IFINFOMSG.pack(0, 0, ifindex, 0, 0)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from testbed.drivers.nodes.processes import Process
-from testbed.plan.operations import CreateNode, Operation
+from testbed.plan.operations import CreateNode, CreateVrf, Operation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Removal:
 class NodeKernel(Protocol):
     """Applies operations to the nodes of one lab."""
 
-    def create_nodes(self, operations: Sequence[CreateNode]) -> Mapping[str, int]:
+    def create_nodes(self, operations: Sequence[CreateNode | CreateVrf]) -> Mapping[str, int]:
         """Make the nodes, invisible to others; their identities come back, for the journal."""
 
     def publish(self) -> None:

@@ -11,7 +11,7 @@ from ipaddress import IPv4Interface
 from itertools import groupby
 
 from testbed.drivers.netlink import netem as wire
-from testbed.drivers.netlink import offload, rdma, rtnetlink
+from testbed.drivers.netlink import offload, overlay, rdma, rtnetlink
 from testbed.drivers.netlink import traffic_control as traffic
 from testbed.drivers.netlink.guards import guard_messages
 from testbed.drivers.netlink.nftables import NetfilterSocket
@@ -30,20 +30,22 @@ from testbed.plan.operations import (
     CreateNode,
     CreateRdma,
     CreateVeth,
+    CreateVrf,
+    CreateVxlan,
     DelayPort,
     GuardSwitch,
     InstallPort,
+    LocalOperation,
     Operation,
+    SetBridgePort,
     SetSysctl,
     SetUp,
     ShapePort,
     StartContainer,
     StartRouting,
     VethEnd,
+    place_of,
 )
-
-LocalOperation = CreateBridge | ShapePort | InstallPort | DelayPort | SetUp | AddAddress | AddRoute | AddRule
-"""What happens inside one node: batched node by node."""
 
 
 class NetnsKernel:
@@ -62,7 +64,7 @@ class NetnsKernel:
         """Give the loaded data path that `InstallPort` needs; closed with this object."""
         self._installer = installer
 
-    def create_nodes(self, operations: Sequence[CreateNode]) -> Mapping[str, int]:
+    def create_nodes(self, operations: Sequence[CreateNode | CreateVrf]) -> Mapping[str, int]:
         return self._take(namespaces.create_namespaces([item.node for item in operations], _steering(operations)))
 
     def adopt_nodes(self, operations: Sequence[StartContainer], pids: Mapping[str, int]) -> Mapping[str, int]:
@@ -87,6 +89,8 @@ class NetnsKernel:
                     self._set_sysctls([item for item in group if isinstance(item, SetSysctl)])
                 case "veth":
                     self._create_veths([item for item in group if isinstance(item, CreateVeth)])
+                case "vxlan":
+                    self._create_vxlans([item for item in group if isinstance(item, CreateVxlan)])
                 case "rdma":
                     descriptors = {node: namespace.fd for node, namespace in self._open().items()}
                     rdma.create_devices([item for item in group if isinstance(item, CreateRdma)], descriptors)
@@ -144,6 +148,15 @@ class NetnsKernel:
             opened[node].route.expect([data for data, _ in items], [what for _, what in items])
         self._switch_offloads_off(operations)
 
+    def _create_vxlans(self, operations: Sequence[CreateVxlan]) -> None:
+        opened = self._open()
+        by_switch: dict[str, list[CreateVxlan]] = {}
+        for operation in operations:
+            by_switch.setdefault(operation.switch, []).append(operation)
+        for switch, items in by_switch.items():
+            batch = [overlay.new_vxlan(item, opened[item.node].fd) for item in items]
+            opened[switch].route.expect(batch, _Descriptions(items))
+
     def _switch_offloads_off(self, operations: Sequence[CreateVeth]) -> None:
         family = offload.ethtool_family()
         if family is None:
@@ -170,7 +183,7 @@ class NetnsKernel:
     def _apply_local(self, operations: Sequence[LocalOperation]) -> None:
         by_node: dict[str, tuple[list[bytes], list[LocalOperation]]] = {}
         for operation in operations:
-            batch, items = by_node.setdefault(operation.node, ([], []))
+            batch, items = by_node.setdefault(place_of(operation), ([], []))
             for data in self._encode(operation):
                 batch.append(data)
                 items.append(operation)
@@ -183,7 +196,7 @@ class NetnsKernel:
             case SetUp():
                 return (rtnetlink.set_link_state(operation.ifindex, True),)
             case ShapePort():
-                mtu = self._mtu.get((operation.node, operation.ifindex), 1500)
+                mtu = self._mtu.get((place_of(operation), operation.ifindex), 1500)
                 return (
                     traffic.new_htb_qdisc(operation.ifindex),
                     traffic.new_htb_line_class(operation.ifindex, operation.rate_bps, operation.burst_bytes, mtu),
@@ -212,7 +225,13 @@ class NetnsKernel:
             case AddRule():
                 return (rtnetlink.new_source_rule(operation.source.packed, operation.table, operation.priority),)
             case CreateBridge():
-                return (rtnetlink.new_bridge(operation.name, operation.ifindex, operation.mac, operation.mtu_bytes),)
+                return (
+                    rtnetlink.new_bridge(
+                        operation.name, operation.ifindex, operation.mac, operation.mtu_bytes, operation.ageing_s
+                    ),
+                )
+            case SetBridgePort():
+                return (overlay.set_bridge_port(operation),)
 
     def observe(self) -> Mapping[str, ObservedNode]:
         return {node: _observe(namespace.route) for node, namespace in self._open().items()}
@@ -237,7 +256,7 @@ class NetnsKernel:
             self._installer = None
 
 
-def _steering(operations: Sequence[CreateNode | StartContainer]) -> dict[str, int]:
+def _steering(operations: Sequence[CreateNode | CreateVrf | StartContainer]) -> dict[str, int]:
     """The CPUs (as a mask) that handle what each node receives."""
     cpus = sorted(os.sched_getaffinity(0))
     return {operation.node: 1 << cpus[operation.cpu_slot % len(cpus)] for operation in operations}
@@ -264,15 +283,25 @@ def _stage(operation: Operation) -> str:
             return "sysctl"
         case CreateVeth():
             return "veth"
+        case CreateVxlan():
+            return "vxlan"
         case CreateRdma():
             return "rdma"
         case GuardSwitch():
             return "guards"
         case (
-            CreateBridge() | ShapePort() | InstallPort() | DelayPort() | SetUp() | AddAddress() | AddRoute() | AddRule()
+            CreateBridge()
+            | SetBridgePort()
+            | ShapePort()
+            | InstallPort()
+            | DelayPort()
+            | SetUp()
+            | AddAddress()
+            | AddRoute()
+            | AddRule()
         ):
             return "local"
-        case CreateNode() | StartContainer() | StartRouting():
+        case CreateNode() | CreateVrf() | StartContainer() | StartRouting():
             return type(operation).__name__
 
 

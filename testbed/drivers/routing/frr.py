@@ -17,13 +17,13 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.namespaces import enter_namespace
+from testbed.drivers.nodes.namespaces import NETNS_DIRECTORY, enter_namespace
 from testbed.drivers.nodes.processes import Process, disown
 from testbed.drivers.probing.machine import KNOWN_DAEMONS, FrrInstallation
 from testbed.drivers.routing.inotify import DirectoryWatch
@@ -84,10 +84,12 @@ class DaemonSet:
     configurations: Mapping[str, str]
     integrated: str
     elsewhere: Elsewhere | None = None
+    vrfs: Mapping[str, str] = field(default_factory=dict)
+    """The network namespaces of its VRFs, by the VRF's name."""
 
 
-def daemon_arguments(frr: FrrInstallation, daemon: str, directory: Path) -> list[str]:
-    """The command line of a daemon whose files all lie in `directory`; no TCP vty."""
+def daemon_arguments(frr: FrrInstallation, daemon: str, directory: Path, *, vrfs: bool = False) -> list[str]:
+    """The command line of a daemon whose files all lie in `directory`; no TCP vty. `vrfs`: they are namespaces."""
     arguments = [str(frr.daemon(daemon)), "-i", str(directory / f"{daemon}.pid"), "--vty_socket", str(directory)]
     arguments += ["-P", "0"]
     if daemon != "mgmtd":
@@ -95,6 +97,8 @@ def daemon_arguments(frr: FrrInstallation, daemon: str, directory: Path) -> list
     if daemon == "bfdd" and not frr.managed:
         # Gone with FRR 10.2 (pull request 16463), and not needed where /run/frr is the node's own.
         arguments += ["--bfdctl", str(directory / "bfdd.sock")]
+    if vrfs and daemon in ("zebra", "mgmtd"):
+        arguments.append("--vrfwnetns")
     return arguments
 
 
@@ -116,6 +120,27 @@ def _see_own_directory(directory: Path) -> None:
     syscalls.mount("", "/", None, syscalls.MS_SLAVE | syscalls.MS_REC)
     for target in (OWN_RUN_DIRECTORY, OWN_CONFIGURATION):
         syscalls.mount(str(own_directory(directory)), str(target), None, syscalls.MS_BIND)
+
+
+def _see_own_vrfs(vrfs: Mapping[str, str]) -> None:
+    """Give the calling thread, and what it starts, a /run/netns that has the VRFs of one switch alone, by their names.
+
+    zebra takes every file there for a VRF, and its name for the VRF's (`--vrfwnetns`).
+    """
+    syscalls.unshare(syscalls.CLONE_NEWNS)
+    syscalls.mount("", "/", None, syscalls.MS_SLAVE | syscalls.MS_REC)
+    descriptors = {}
+    try:
+        for name, namespace in vrfs.items():
+            descriptors[name] = os.open(NETNS_DIRECTORY / namespace, os.O_RDONLY | os.O_CLOEXEC)
+        syscalls.mount("vrfs", str(NETNS_DIRECTORY), "tmpfs", 0)
+        for name, descriptor in descriptors.items():
+            path = NETNS_DIRECTORY / name
+            os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0))
+            syscalls.mount(f"/proc/self/fd/{descriptor}", str(path), "none", syscalls.MS_BIND)
+    finally:
+        for descriptor in descriptors.values():
+            os.close(descriptor)
 
 
 def prepare_run_directory(item: DaemonSet) -> None:
@@ -216,7 +241,7 @@ class DaemonLauncher:
             for item, daemon in here:
                 self._start(frr, item, daemon)
 
-        if frr.managed:
+        if frr.managed or any(item.vrfs for item, _ in here):
             for item, daemon in here:  # a view of the machine is for one node: a thread for each
                 syscalls.in_thread(partial(self._start, frr, item, daemon))
         else:
@@ -229,8 +254,10 @@ class DaemonLauncher:
         try:
             if frr.managed:
                 _see_own_directory(item.directory)
+            if item.vrfs:
+                _see_own_vrfs(item.vrfs)
             self._started[item.node, daemon] = _Child(
-                daemon_arguments(frr, daemon, item.directory),
+                daemon_arguments(frr, daemon, item.directory, vrfs=bool(item.vrfs)),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -12,12 +12,15 @@ from testbed.report.scenario.tables import (
     CHANNELS_FILE,
     JUNIT_FILE,
     METRICS_FILE,
+    REQUESTS_FILE,
     SUMMARY_FILE,
     TRANSFERS_FILE,
     channels_csv,
     encode_summary,
+    has_requests,
     junit_xml,
     metrics_csv,
+    requests_csv,
     transfers_csv,
 )
 from testbed.results import REPORT_FILE, Record, write_result
@@ -34,6 +37,7 @@ def write_report_files(record: Record, directory: Path) -> Path:
         METRICS_FILE: metrics_csv(record).encode(errors="replace"),
         TRANSFERS_FILE: transfers_csv(record).encode(errors="replace"),
         CHANNELS_FILE: channels_csv(record).encode(errors="replace"),
+        **({REQUESTS_FILE: requests_csv(record).encode(errors="replace")} if has_requests(record) else {}),
         JUNIT_FILE: junit_xml(record),
         REPORT_FILE: render_report(record).encode(errors="replace"),
     }

@@ -36,7 +36,15 @@ from testbed.report.scenario.nccl_table import collective_rows
 from testbed.report.scenario.packet_fates import fates_of
 from testbed.report.scenario.plots import Plot, draw_overview, draw_run
 from testbed.report.scenario.senders import Sender, senders_of
-from testbed.report.scenario.tables import CHANNELS_FILE, METRICS_FILE, SUMMARY_FILE, TRANSFERS_FILE, metrics_csv
+from testbed.report.scenario.tables import (
+    CHANNELS_FILE,
+    METRICS_FILE,
+    REQUESTS_FILE,
+    SUMMARY_FILE,
+    TRANSFERS_FILE,
+    has_requests,
+    metrics_csv,
+)
 from testbed.report.scenario.trust import trust_rows
 from testbed.results import RECORD_FILE, Check, MetricSummary, Outcome, PointResult, Record, RunResult
 
@@ -114,7 +122,14 @@ def render_report(record: Record) -> str:
         definitions=_definitions(record),
         command=command_line(record),
         metrics_table=base64.b64encode(table).decode() if len(table) <= MAX_EMBEDDED else "",
-        files=(RECORD_FILE, SUMMARY_FILE, METRICS_FILE, TRANSFERS_FILE, CHANNELS_FILE),
+        files=(
+            RECORD_FILE,
+            SUMMARY_FILE,
+            METRICS_FILE,
+            TRANSFERS_FILE,
+            CHANNELS_FILE,
+            *([REQUESTS_FILE] if has_requests(record) else []),
+        ),
         max_rows=MAX_ROWS,
         max_flows=min(MAX_FLOWS, max(8, MAX_FLOW_ROWS // max(1, len(record.points)))) if many else MAX_FLOWS,
         typical_alone=many,

@@ -21,6 +21,7 @@ SUMMARY_FILE = "summary.json"
 METRICS_FILE = "metrics.csv"
 TRANSFERS_FILE = "transfers.csv"
 CHANNELS_FILE = "channels.csv"
+REQUESTS_FILE = "requests.csv"
 JUNIT_FILE = "junit.xml"
 
 
@@ -169,6 +170,32 @@ def _latencies(channel: Channel) -> Sequence[float | None]:
     if row is None:
         return (None,) * 6
     return row.minimum_s, row.p50_s, row.p99_s, row.p99_9_s, row.maximum_s, row.ideal_s
+
+
+def has_requests(record: Record) -> bool:
+    """Tell whether any run has requests for inference, so that there is a file of them."""
+    return any(run.requests.number for _, run in every_run(record))
+
+
+def requests_csv(record: Record) -> str:
+    """A line for each request for inference of each run, in lab seconds."""
+    columns = [
+        "point", "run", "request", "client", "server", "prompt_tokens", "output_tokens", "start_s", "lateness_s",
+        "first_s", "end_s", "ttft_s", "e2el_s", "service_first_s", "service_token_s", "failure",
+    ]  # fmt: skip
+    return _csv(columns, (row for point, run in every_run(record) for row in _of_requests(point, run)))
+
+
+def _of_requests(point: PointResult, run: RunResult) -> Iterable[Sequence[Any]]:
+    table = run.requests
+    for index, start in enumerate(table.start_s):
+        first, end = table.first_s[index], table.end_s[index]
+        yield [
+            point.name, run.index, table.number[index], table.client[index], table.server[index],
+            table.prompt_tokens[index], table.output_tokens[index], start, table.lateness_s[index], first, end,
+            None if first is None else first - start, None if end is None else end - start,
+            table.service_first_s[index], table.service_token_s[index], table.failure[index],
+        ]  # fmt: skip
 
 
 def junit_xml(record: Record) -> bytes:

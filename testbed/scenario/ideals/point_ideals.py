@@ -23,7 +23,7 @@ from testbed.workload.oracles.ecmp import UPLINKS
 from testbed.workload.oracles.fabric_graph import DirectedLink
 from testbed.workload.oracles.roofline import workload_roofline_s
 from testbed.workload.oracles.serialisation import Framing, pattern_ideal_s
-from testbed.workload.steps import Workload
+from testbed.workload.steps import Workload, fabric_pairs
 
 SCALE_UP_BPS = 3_600_000_000_000
 """Real rate of a GPU's scale-up port each way: 450 GB/s (NVLink 4, NVIDIA H100 data sheet)."""
@@ -120,8 +120,8 @@ def _base_rtt_s(lab: LiveLab, traffic: Sequence[RunTraffic]) -> float:
     seen: dict[tuple[str, str], float] = {}
     longest = 0.0
     for one in traffic:
-        for step in one.workload.transfers:
-            a, b = one.placement.nics[step.source], one.placement.nics[step.destination]
+        for source, destination in fabric_pairs(one.workload):
+            a, b = one.placement.nics[source], one.placement.nics[destination]
             if a.node == b.node:
                 continue
             key = (_leaf(a), _leaf(b))

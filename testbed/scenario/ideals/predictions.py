@@ -43,7 +43,7 @@ MOST_FLOWS = 4096
 
 def is_pattern(workload: Workload) -> bool:
     """Tell whether all of it is transfers over the fabric that begin at once."""
-    return all(
+    return not workload.requests and all(
         isinstance(step, Transfer) and not step.after and not step.start_ns and not step.scale_up
         for step in workload.steps
     )
@@ -51,6 +51,8 @@ def is_pattern(workload: Workload) -> bool:
 
 def is_open_loop(workload: Workload) -> bool:
     """Tell whether all of it is transfers over the fabric that wait for nothing but their time."""
+    if workload.requests:
+        return False
     return all(isinstance(step, Transfer) and not step.after and not step.scale_up for step in workload.steps)
 
 

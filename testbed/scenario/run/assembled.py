@@ -11,6 +11,7 @@ from testbed.results import (
     Channel,
     Check,
     CollectiveResult,
+    InferenceRequests,
     PointResult,
     PredictedMetric,
     RunEvent,
@@ -23,8 +24,10 @@ from testbed.scenario.probes.findings import probe_findings
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.measures import RunData, compute_metrics
 from testbed.scenario.run.observation import Observation
+from testbed.scenario.run.requests import RequestsMeasured
 from testbed.scenario.run.traffic import RunTraffic
 from testbed.scenario.sweep.as_run import lab_summary, transport_as_run, workload_as_run
+from testbed.workload.steps import fabric_bytes
 
 if TYPE_CHECKING:
     from testbed.scenario.sweep.points import Point
@@ -42,10 +45,11 @@ class MeasuredTraffic:
     counters: dict[str, float] = field(default_factory=dict)
     probes: ProbeReport | None = None
     window_s: float = 0.05
+    requests: RequestsMeasured | None = None
 
     @property
     def anything(self) -> bool:
-        return bool(self.channels or self.transfers.number)
+        return bool(self.channels or self.transfers.number or (self.requests and self.requests.table.number))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +70,7 @@ def assemble_run(
     checks: Sequence[Check],
 ) -> RunResult:
     """Compute the metrics of a run, and put it together."""
-    observation = measured.observation
+    observation, requests = measured.observation, measured.requests
     ports = observation.loads(lab, ideals.tiers)
     probed = probe_findings(measured.probes, measured.events, observation.elapsed_s)
     metrics = compute_metrics(
@@ -82,7 +86,8 @@ def assemble_run(
             probes=measured.probes,
             pattern_ideal_s=ideals.pattern_ideal_s(traffic),
             roofline_s=ideals.roofline_s(traffic),
-            fabric_bytes=sum(step.size_bytes for step in traffic.workload.transfers if not step.scale_up),
+            fabric_bytes=fabric_bytes(traffic.workload),
+            requests=measured.requests,
         )
     )
     return RunResult(
@@ -98,10 +103,11 @@ def assemble_run(
         collectives=measured.collectives,
         ports=ports,
         events=measured.events,
-        series=[*observation.series(), *probed.series],
-        distributions=probed.distributions,
+        series=[*([] if requests is None else requests.series()), *observation.series(), *probed.series],
+        distributions=[*probed.distributions, *([] if requests is None else requests.distributions())],
         marking=observation.marking,
         counters=measured.counters | probed.counters,
+        requests=InferenceRequests() if requests is None else requests.table,
     )
 
 

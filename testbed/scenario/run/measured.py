@@ -13,6 +13,7 @@ from testbed.plan.operations import PortPlan
 from testbed.results import Channel, ChannelSamples, CollectiveResult, Transfers
 from testbed.scenario.run.placed_workload import PlacedWorkload, datatype_of
 from testbed.scenario.run.placement import flow_end
+from testbed.scenario.run.requests import RequestsMeasured, measure_requests
 from testbed.workload.collectives.operation import Kind
 from testbed.workload.metrics.collectives import algbw, busbw
 from testbed.workload.oracles.serialisation import Framing
@@ -32,8 +33,8 @@ class Ideals:
     one_way_s: Callable[[PortPlan, PortPlan, int], float]
 
 
-_OF_ONE_NIC = frozenset({"qp_state_bytes"})
-"""Counters of which the largest counts, not the sum."""
+_OF_ONE_NIC = frozenset({"qp_state_bytes", "token_lateness_p99_us", "token_lateness_max_us"})
+"""Counters of which the largest of all hosts counts, not the sum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,8 @@ class Measured:
     collectives: list[CollectiveResult]
     counters: dict[str, float]
     steps_left: dict[str, int]
+    requests: RequestsMeasured | None = None
+    """None where the workload has none."""
 
 
 def put_together(
@@ -74,12 +77,16 @@ def put_together(
             counters[name] = max(counters[name], value) if name in _OF_ONE_NIC else counters[name] + value
         counters["latest_timer_us"] = max(counters["latest_timer_us"], report["latest_timer_ns"] / 1e3)
     transfers = _transfers(placement, started, arrived, ideals)
+    requests = measure_requests(placement, reports)
+    if requests is not None:
+        counters |= requests.counters
     return Measured(
         transfers=transfers,
         channels=_channels(placement, transfers, ends, samples, ideals),
         collectives=_collectives(placement, started, arrived, wrong, ideals),
         counters=dict(counters),
         steps_left={host: report["steps_left"] for host, report in reports.items()},
+        requests=requests,
     )
 
 

@@ -16,6 +16,7 @@ from testbed.results import Channel, CollectiveResult, PortLoad, RunEvent, Trans
 from testbed.scenario.faults.registry import FAULTS
 from testbed.scenario.run.flow_rates import first_done_after, goodput_curve, rates_together
 from testbed.scenario.run.observation import Observation
+from testbed.scenario.run.requests import RequestsMeasured
 from testbed.workload.metrics import RunSamples, measure_metrics
 from testbed.workload.metrics.run_samples import (
     CheckedElements,
@@ -73,6 +74,7 @@ class RunData:
     window_s: float = 0.05
     """Of the curve that faults are judged by."""
     probes: ProbeReport | None = None
+    requests: RequestsMeasured | None = None
 
 
 def compute_metrics(run: RunData) -> dict[str, float | None]:
@@ -90,7 +92,16 @@ def samples_of(run: RunData) -> RunSamples:
         *_of_queues(run),
         *_of_faults(run),
         *_of_machine(run),
+        *_of_requests(run),
     )
+
+
+def _of_requests(run: RunData) -> Iterator[object]:
+    if run.requests is None:
+        return
+    yield from run.requests.samples()
+    if not run.channels:  # with channels, theirs are what the metric is about
+        yield Retransmissions(packets=[run.requests.retransmits])
 
 
 def _of_machine(run: RunData) -> Iterator[object]:

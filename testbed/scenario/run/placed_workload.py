@@ -100,6 +100,9 @@ def compile_programs(
                     acknowledged=step.number in waited_for,
                 )
             )
+    requests = _requests_by_host(placement)
+    for host, mine in requests.items():
+        met[host] |= {rank for request in mine for rank in (request.client, request.server)}
     return {
         host: Program(
             transport=settings(host),
@@ -108,15 +111,43 @@ def compile_programs(
             channels=tuple(
                 c for c in placement.channels.channels if host in (ranks[c.source].node, ranks[c.destination].node)
             ),
-            steps=tuple(own),
+            steps=tuple(steps.get(host, ())),
             collectives=data.collectives,
             datatypes=data.datatypes,
             seed=placement.seed,
             inside_bps=inside_bps,
             sample_ns=sample_ns,
+            requests=tuple(requests.get(host, ())),
         )
-        for host, own in steps.items()
+        for host in dict.fromkeys((*steps, *requests))
     }
+
+
+def _requests_by_host(placement: PlacedWorkload) -> dict[str, list[program.Request]]:
+    """The requests that each host sends or answers. Raises `ScenarioError` for one that would stay inside a host."""
+    found: defaultdict[str, list[program.Request]] = defaultdict(list)
+    k, ranks = placement.k, placement.ranks
+    for request in placement.workload.requests:
+        client, server = ranks[request.client].node, ranks[request.server].node
+        if client == server:
+            raise ScenarioError(
+                f"ranks {request.client} and {request.server} are client and server on one host, {client}",
+                hint="clients: [0, 1], servers: [2, 3], with ranks of different hosts",
+            )
+        asked = program.Request(
+            number=request.number,
+            client=request.client,
+            server=request.server,
+            start_ns=round(request.start_ns * k),
+            size_bytes=request.request_bytes,
+            prefill_ns=round(request.prefill_ns * k),
+            tpot_ns=round(request.tpot_ns * k),
+            tokens=request.output_tokens,
+            chunk_bytes=request.chunk_bytes,
+        )
+        found[client].append(asked)
+        found[server].append(asked)
+    return found
 
 
 class _DataOf:

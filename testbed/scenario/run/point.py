@@ -173,6 +173,7 @@ class PointRunner:
         measured.interrupted = result.interrupted
         measured.failure = result.failure
         measured.counters = result.counters
+        measured.requests = result.requests
 
     @contextlib.contextmanager
     def _watched(self, measured: _Measured, traffic: RunTraffic, ideals: PointIdeals) -> Iterator[None]:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from testbed.errors import ScenarioError, WorkloadError
 from testbed.fabric import model_base_rtt
 from testbed.model.scenario import Scenario
+from testbed.model.transports import TRANSPORTS
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.placement import RankPlacement, place_ranks
 from testbed.scenario.transports.registry import transport_on
 from testbed.workload.kinds.kind import Fabric
 from testbed.workload.registry import build_workload, workload_kind
-from testbed.workload.steps import Transfer, Workload
+from testbed.workload.steps import Workload, fabric_pairs
 from testbed.workload.tenants import Tenant, mix_tenants
 
 
@@ -42,6 +43,8 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
         raise ScenarioError(f"workload {scenario.workload.kind}: {error.message}", hint=error.hint) from error
     _check_reachable(lab, placement, workload)
     transport_on(lab, scenario.transport).check_ranks(placement.nics)
+    if workload.requests and not TRANSPORTS[scenario.transport.kind.value].carries_http:
+        raise ScenarioError(f"requests go over HTTP, and {scenario.transport.kind} does not carry it")
     return RunTraffic(workload=workload, placement=placement, seed=seed)
 
 
@@ -88,13 +91,11 @@ def bdp_bytes(lab: LiveLab, placement: RankPlacement) -> int:
 def _check_reachable(lab: LiveLab, placement: RankPlacement, workload: Workload) -> None:
     if not lab.model.isolated_rails:
         return
-    for step in workload.steps:
-        if not isinstance(step, Transfer) or step.scale_up:
-            continue
-        a, b = placement.nics[step.source], placement.nics[step.destination]
+    for source, destination in fabric_pairs(workload):
+        a, b = placement.nics[source], placement.nics[destination]
         if a.rail != b.rail:
             raise ScenarioError(
-                f"rank {step.source} ({a.node}:{a.name}) sends to rank {step.destination} ({b.node}:{b.name}), but the"
+                f"rank {source} ({a.node}:{a.name}) sends to rank {destination} ({b.node}:{b.name}), but the"
                 f" rails of {lab.model.name} do not reach each other",
                 hint="ranks: {per_rail: true}, {rails: [1]}, or a hierarchical algorithm",
             )

@@ -25,6 +25,7 @@ from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.measured import put_together, settle_digests
 from testbed.scenario.run.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
+from testbed.scenario.run.requests import RequestsMeasured
 from testbed.scenario.run.workers import Answers, Event, SharedWorkers, WorkerFailed, Workers
 from testbed.scenario.transports.registry import transport_on
 from testbed.worker.program import Program
@@ -63,6 +64,8 @@ class ExecutionResult:
     channels: list[Channel] = field(default_factory=list)
     collectives: list[CollectiveResult] = field(default_factory=list)
     counters: dict[str, float] = field(default_factory=dict)
+    requests: RequestsMeasured | None = None
+    """None where the workload has none."""
     interrupted: bool = False
     failure: TestbedError | None = None
     begin_monotonic_ns: int = 0
@@ -209,6 +212,7 @@ class WorkloadRunner:
             channels=measured.channels,
             collectives=measured.collectives,
             counters=measured.counters,
+            requests=measured.requests,
             interrupted=run.interrupted,
             failure=failure,
             begin_monotonic_ns=run.begin_ns,
@@ -244,6 +248,11 @@ class _Run:
             for program in programs.values()
             for step in program.steps
             if step.channel is not None and step.destination in program.own
+        ) + sum(
+            one.tokens * one.chunk_bytes
+            for program in programs.values()
+            for one in program.requests
+            if one.client in program.own
         )
 
     def execute(self) -> None:

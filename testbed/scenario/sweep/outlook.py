@@ -15,7 +15,7 @@ from testbed.scenario.ideals.point_ideals import PointIdeals
 from testbed.scenario.run.traffic import RunTraffic, make_traffic
 from testbed.scenario.sweep.points import Point
 from testbed.scenario.transports.registry import transport_on
-from testbed.workload.steps import Compute
+from testbed.workload.steps import Compute, fabric_bytes, payload_bytes
 
 if TYPE_CHECKING:
     from testbed.datapath.maps import LabMaps
@@ -50,6 +50,8 @@ class PointOutlook:
     workload: str
     ranks: int
     transfers: int
+    requests: int
+    """Over HTTP."""
     computations: int
     bytes: int
     fabric_bytes: int
@@ -119,9 +121,10 @@ def foresee_point(point: Point, lab: Lab, plan: LabPlan) -> PointOutlook:
         workload=scenario.workload.kind,
         ranks=len(traffic.placement.nics),
         transfers=len(transfers),
+        requests=len(traffic.workload.requests),
         computations=sum(isinstance(step, Compute) for step in traffic.workload.steps),
-        bytes=0 if timed is not None else sum(one.size_bytes for one in transfers),
-        fabric_bytes=0 if timed is not None else sum(one.size_bytes for one in transfers if not one.scale_up),
+        bytes=0 if timed is not None else payload_bytes(traffic.workload),
+        fabric_bytes=0 if timed is not None else fabric_bytes(traffic.workload),
         traffic_s=expected_s,
         runs=scenario.repeat.runs,
         estimated_s=scenario.repeat.runs * ((expected_s or 0.0) + overhead_s),
@@ -136,12 +139,16 @@ def deploy_estimate_s(lab: Lab) -> float:
 
 def ideal_s(scenario: Scenario, lab: PlannedLab, traffic: RunTraffic) -> float | None:
     """An ideal fabric's time for this traffic, or the last start where that is later, in lab time."""
-    if not traffic.workload.steps:
+    requests = traffic.workload.requests
+    if not traffic.workload.steps and not requests:
         return None
     ideals = PointIdeals.of(scenario, lab, [traffic])
     found = [ideals.pattern_ideal_s(traffic), ideals.roofline_s(traffic)]
-    last_start_s = max((one.start_ns for one in traffic.workload.transfers), default=0) * lab.plan.k / 1e9
-    return max([one for one in found if one is not None] + [last_start_s]) or None
+    last_start_ns = max((one.start_ns for one in traffic.workload.transfers), default=0)
+    answered_ns = max(
+        (one.start_ns + one.prefill_ns + (one.output_tokens - 1) * one.tpot_ns for one in requests), default=0
+    )
+    return max([one for one in found if one is not None] + [max(last_start_ns, answered_ns) * lab.plan.k / 1e9]) or None
 
 
 def _refuse() -> NoReturn:

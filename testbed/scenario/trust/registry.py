@@ -17,6 +17,7 @@ from testbed.scenario.trust.machine import check_backlogs, check_delays, check_l
 from testbed.scenario.trust.pauses import check_lossless, check_reaction
 from testbed.scenario.trust.ports import check_balance, check_rates
 from testbed.scenario.trust.probes import check_order, check_pace
+from testbed.scenario.trust.requests import check_request_lateness
 
 TrustCheck = Callable[[Evidence], list[Check]]
 
@@ -24,6 +25,7 @@ TRUST_CHECKS: tuple[TrustCheck, ...] = (
     lambda run: [] if run.observation.cpu is None else check_machine(run.observation.cpu, run.polling),
     lambda run: check_lateness(run.lateness),
     lambda run: check_backlogs(*run.softnet),
+    lambda run: check_request_lateness(run.counters),
     lambda run: check_delays(run.counters, run.base_rtt_ns),
     lambda run: [] if run.flow_starts_s is None else check_start_skew(run.flow_starts_s, run.flow_lasted_s),
     lambda run: check_rates(run.observation, mtus_of(run), disturbed_ports(run)),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 
 from testbed.errors import Finding, Problem, WorkloadError
-from testbed.model import BACKEND, Lab, LinkKind
+from testbed.model import BACKEND, Lab
 from testbed.model.scenario import Fault, Scenario
 from testbed.model.transports import ROCE_HEADER_BYTES, ROCE_MTUS
 from testbed.names import known_names_hint
@@ -52,7 +52,7 @@ def _ranks(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
         if not any(fnmatchcase(name, pattern) for name in names):
             where = (*path, "hosts", index)
             yield _unknown(document, "unknown-host", where, f"{lab.name} has no host", pattern, names)
-    rails = sorted({link.rail for link in lab.links if link.kind is LinkKind.ACCESS})
+    rails = sorted({link.rail for link in lab.links if link.rail})
     for index, rail in enumerate(ranks.rails):
         if rail not in rails:
             known = f"its rails are {rails[0]} to {rails[-1]}" if rails else "it has no rails"

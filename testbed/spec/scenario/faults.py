@@ -12,7 +12,7 @@ from pydantic.json_schema import JsonSchemaValue
 
 from testbed.errors import Problem
 from testbed.model.scenario import Fault, Scalar
-from testbed.spec.topology.spec import EndpointField
+from testbed.spec.topology.endpoints import EndpointField
 from testbed.spec.validation.fields import (
     MAX_RATE,
     Checked,

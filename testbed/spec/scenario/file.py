@@ -26,7 +26,7 @@ from testbed.spec.scenario.probes import resolve_probes
 from testbed.spec.scenario.spec import ExpectationSpec, ScenarioSpec
 from testbed.spec.scenario.transport import resolve_transport, timed_problems
 from testbed.spec.scenario.values import MatrixValues
-from testbed.spec.scenario.workload import latency_problems, resolve_workload
+from testbed.spec.scenario.workload import http_problems, latency_problems, resolve_workload
 from testbed.spec.topology.resolve import resolve_lab
 from testbed.spec.validation.engine import ready_to_show, validate_model, validate_whole
 from testbed.spec.validation.model import SpecModel
@@ -189,6 +189,8 @@ class _Resolver:
             problems.extend(timed_problems(document, transport))
         if workload is not None and transport.measures_latency:
             problems.extend(latency_problems(document, workload))
+        if workload is not None:
+            problems.extend(http_problems(document, workload, transport))
         faults = self._faults(document, problems)
         expect = self._expectations(document, problems)
         if spec is None or workload is None:

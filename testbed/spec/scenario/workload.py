@@ -14,7 +14,8 @@ from pydantic.json_schema import JsonSchemaValue
 
 from testbed.errors import Problem
 from testbed.model import BACKEND
-from testbed.model.scenario import RankOrder, Ranks, Workload
+from testbed.model.scenario import RankOrder, Ranks, Transport, Workload
+from testbed.model.transports import TRANSPORTS
 from testbed.spec.validation.by_kind import ByKind
 from testbed.spec.validation.declared import MAX_LIST, models_by_kind, written_values
 from testbed.spec.validation.engine import validate_partly
@@ -22,7 +23,7 @@ from testbed.spec.validation.fields import Checked, Flag, Length, NotNull, OneOf
 from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.validation.quantities import Span, WholeSeconds
 from testbed.spec.yaml.document import Document
-from testbed.spec.yaml.paths import quote
+from testbed.spec.yaml.paths import Path, quote
 from testbed.units import Duration
 from testbed.workload.registry import KINDS
 
@@ -172,6 +173,25 @@ def latency_problems(document: Document, workload: Workload) -> Iterator[Problem
         message = f"the transfers of {workload.kind} wait for each other: no pair measures latency"
         hint = f"only pairs can: {_timed()}"
         yield document.problem("contradiction", ("workload", "kind"), message, hint=hint)
+
+
+def http_problems(document: Document, workload: Workload, transport: Transport) -> Iterator[Problem]:
+    """Return a problem for requests, the workload's own or a tenant's, where the transport has no HTTP."""
+    if TRANSPORTS[transport.kind.value].carries_http:
+        return
+    able = next(name for name, one in TRANSPORTS.items() if one.carries_http)
+    path: Path = ("workload", "kind")
+    kinds = [(path, workload.kind)]
+    tenants = workload.parameters.get("tenants")
+    if isinstance(tenants, list | tuple):
+        for index, tenant in enumerate(tenants):
+            inner = tenant.get("workload") if isinstance(tenant, Mapping) else None
+            if isinstance(inner, Mapping):
+                kinds.append((("workload", "tenants", index, "workload", "kind"), str(inner.get("kind"))))
+    for where, kind in kinds:
+        if kind in KINDS and KINDS[kind].over_http:
+            message = f"the requests of {kind} go over HTTP, which {transport.kind} does not carry"
+            yield document.problem("contradiction", where, message, hint=f"transport: {{kind: {able}}}")
 
 
 def _timed() -> str:

@@ -25,6 +25,7 @@ from testbed.fabric import (
 )
 from testbed.model import Delay, DelayBy, Protocol, Rdma
 from testbed.spec.topology.guards import GuardsField
+from testbed.spec.topology.tenant_spec import OverlayField
 from testbed.spec.validation.fields import (
     MAX_DURATION,
     AutoOff,
@@ -162,7 +163,9 @@ class UplinkSpec(SpecModel):
 class RoutingSpec(SpecModel):
     """`fabric.routing`."""
 
-    protocol: Written[Annotated[str, OneOf(tuple(Protocol), later={"evpn": "BGP EVPN is not built yet"})]] = Field(
+    protocol: Written[
+        Annotated[str, OneOf(tuple(Protocol), later={"evpn": "EVPN is an overlay: write overlay: evpn beside routing"})]
+    ] = Field(
         default=None, description="Chooses AS numbers after RFC 7938 (ebgp), or one AS with route reflection (ibgp)."
     )
     unnumbered: Written[Annotated[bool, TrueOrFalse("numbered BGP sessions are not built yet")]] = Field(
@@ -231,18 +234,9 @@ class FabricSpec(SpecModel):
         default=None, description="Gives the ports of a switch, which sizing is checked against."
     )
     routing: Section[RoutingSpec] = Field(default=RoutingSpec(), description="Describes routing: BGP and BFD.")
-    overlay: Written[
-        Annotated[
-            str,
-            OneOf(
-                ("none",),
-                later={
-                    "vxlan": "VXLAN overlays are not built yet; the fabric is routed",
-                    "evpn": "BGP EVPN is not built yet; the fabric is routed",
-                },
-            ),
-        ]
-    ] = Field(default=None, description="Names the overlay; there is none, the fabric is routed.")
+    overlay: OverlayField = Field(
+        default=None, description="Names the overlay: none, evpn, or {evpn: {mtu: 4400}}; by default there is none."
+    )
     mtu: Written[Mtu] = Field(default=None, description="Gives the MTU of every link in bytes; the default is 4500.")
     guards: Written[GuardsField] = Field(
         default=None,

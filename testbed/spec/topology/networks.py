@@ -31,6 +31,7 @@ from testbed.model import BACKEND, Lab
 from testbed.names import known_names_hint
 from testbed.spec.topology.fabric import DelayField, Mtu, Positive, RoutingSpec
 from testbed.spec.topology.guards import GuardsField, guards_of
+from testbed.spec.topology.tenant_spec import OverlayField
 from testbed.spec.validation.fields import (
     Checked,
     Entries,
@@ -111,7 +112,6 @@ class NetworkSpec(SpecModel):
 
     LATER = {  # noqa: RUF012  # a ClassVar of the base
         "on": "carrying a network over another's switches is not built yet",
-        "overlay": "an overlay on a network beside the back end is not built yet",
         "qos": "traffic classes in a network beside the back end are not built yet; its ports have one queue each",
         "homing": "a NIC's ports have a subnet each; other ways of joining them are not built yet",
     }
@@ -150,6 +150,9 @@ class NetworkSpec(SpecModel):
         default=None, description="Gives the ports of a switch, which sizing is checked against."
     )
     mtu: Written[Mtu] = Field(default=None, description="Gives the MTU of its links in bytes; the default is 1500.")
+    overlay: OverlayField = Field(
+        default=None, description="Names the overlay: none, evpn, or {evpn: {mtu: 1400}}; by default there is none."
+    )
     guards: Written[GuardsField] = Field(
         default=None,
         description="Says how ports of switches guard against their hosts: on, off, or {storm: false}.",

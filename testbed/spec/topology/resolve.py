@@ -14,6 +14,7 @@ from testbed.spec.topology.guards import guards_of
 from testbed.spec.topology.hand_written import HandWritten
 from testbed.spec.topology.networks import add_networks
 from testbed.spec.topology.spec import LabSpec
+from testbed.spec.topology.tenants import TenantResolver
 from testbed.spec.validation.engine import ready_to_show, validate_model
 from testbed.spec.yaml.document import Document
 
@@ -56,6 +57,18 @@ def resolve_lab(document: Document) -> Lab:
             added = tuple(node for node in lab.nodes if node.network != BACKEND)
             realised = HandWritten(document=document, spec=spec.topology, generated=replace(lab, nodes=added))
             lab = replace(lab, nodes=(*lab.nodes[: -len(added)], *realised.realise_generated()))
+    return _with_overlay(document, spec, lab)
+
+
+def _with_overlay(document: Document, spec: LabSpec, lab: Lab) -> Lab:
+    """The lab with its tenants, where a network has an overlay."""
+    fabric = spec.fabric or FabricSpec()
+    written = {BACKEND: fabric.overlay} | {name: network.overlay for name, network in spec.networks.items()}
+    overlays = {name: overlay for name, overlay in written.items() if overlay is not None}
+    mtu_bytes = DEFAULT_MTU if fabric.mtu is None else fabric.mtu
+    tenants = TenantResolver(document, overlays, spec.tenants, lab, mtu_bytes)
+    lab = tenants.resolve()
+    _raise_any(tenants.problems)
     return lab
 
 

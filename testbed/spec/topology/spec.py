@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Annotated
 
 from pydantic import Field
-from pydantic.json_schema import JsonSchemaValue
 
-from testbed.model import End, NodeKind, Role
-from testbed.names import check_interface_name, check_node_name
+from testbed.model import NodeKind, Role
 from testbed.spec.qos.spec import QosSpec
 from testbed.spec.topology.containers import ContainerSettings
+from testbed.spec.topology.endpoints import EndpointField, Prefix
 from testbed.spec.topology.fabric import DelayField, FabricSpec, LossField, Mtu, RdmaKind
 from testbed.spec.topology.networks import Networks
+from testbed.spec.topology.tenant_spec import TenantName, TenantSpec
 from testbed.spec.validation.commands import CommandField
 from testbed.spec.validation.fields import (
-    Checked,
     Entries,
     LabName,
     Length,
@@ -33,7 +31,7 @@ from testbed.spec.validation.fields import (
     Whole,
     Written,
 )
-from testbed.spec.validation.model import SpecModel, refusal
+from testbed.spec.validation.model import SpecModel
 from testbed.spec.yaml.paths import quote
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -57,55 +55,6 @@ LabelName = Annotated[str, Name(_check_label_name, f"^{_LABEL_NAME.pattern}$")]
 Kind = Annotated[str, OneOf(tuple(NodeKind), noun="node kind")]
 
 
-@dataclass(frozen=True, slots=True)
-class _Endpoint(Checked):
-    """ "node:interface" as an `End`."""
-
-    def check(self, value: object) -> End:
-        if not isinstance(value, str):
-            raise refusal("bad-endpoint", f"must be node:interface, not {quote(value)}", 'write for example "h1:eth1"')
-        node, colon, interface = value.partition(":")
-        if not colon or not node or not interface:
-            raise refusal("bad-endpoint", f"{quote(value)} is not node:interface", 'write for example "h1:eth1"')
-        try:
-            check_node_name(node)
-            check_interface_name(interface)
-        except ValueError as error:
-            raise refusal("bad-name", _shortened(str(error), value)) from error
-        return End(node=node, interface=interface)
-
-    def json_schema(self) -> JsonSchemaValue:
-        return {"type": "string", "pattern": r"^[a-z][a-z0-9-]{0,47}:(?!lo$)[a-z][a-z0-9_.-]{0,14}$"}
-
-
-def _shortened(message: str, value: str) -> str:
-    return message if len(value) <= 100 else f"{quote(value)} is too long for node:interface"
-
-
-@dataclass(frozen=True, slots=True)
-class _Prefix(Checked):
-    """An IPv4 prefix with room for two addresses."""
-
-    def check(self, value: object) -> IPv4Network:
-        if not isinstance(value, str) or "/" not in value:
-            raise refusal("bad-prefix", f"must be an IPv4 prefix such as 192.0.2.0/31, not {quote(value)}")
-        try:
-            network = IPv4Network(value, strict=False)
-        except ValueError as error:
-            ipv6 = ":" in value
-            hint = "IPv6 prefixes are not built yet" if ipv6 else None
-            raise refusal("bad-prefix", f"{quote(value)} is not an IPv4 prefix such as 192.0.2.0/31", hint) from error
-        if str(network.network_address) != value.partition("/")[0]:
-            raise refusal("bad-prefix", f"{quote(value)} is an address within {network}", f"write {network}")
-        if network.prefixlen > 31:
-            raise refusal("bad-prefix", f"{network} has no room for the two ends of a link", "use a /31 or shorter")
-        return network
-
-    def json_schema(self) -> JsonSchemaValue:
-        return {"type": "string", "pattern": r"^\d+\.\d+\.\d+\.\d+/\d+$"}
-
-
-EndpointField = Annotated[End, _Endpoint()]
 Labels = Section[dict[LabelName, Annotated[str, Text(256)]]]
 
 
@@ -175,7 +124,7 @@ class LinkSpec(SpecModel):
         default=None, description="Gives the share of packets lost each way, such as 0.1%."
     )
     mtu: Written[Mtu] = Field(default=None, description="Gives the MTU in bytes; the default is that of the fabric.")
-    prefix: Written[Annotated[IPv4Network, _Prefix()]] = Field(
+    prefix: Written[Annotated[IPv4Network, Prefix()]] = Field(
         default=None,
         description="Gives the subnet of a link with a host, such as 192.0.2.0/31; by default the plan does.",
     )
@@ -215,6 +164,9 @@ class LabSpec(SpecModel):
         default={}, description="Describes networks beside the fabric by name, such as frontend or storage."
     )
     topology: Section[TopologySpec] | None = Field(default=None, description="Lists hand-written nodes and links.")
+    tenants: Section[dict[TenantName, Section[TenantSpec]]] = Field(
+        default={}, description="Lists the tenants of the overlay by name."
+    )
     qos: Section[QosSpec | None] = Field(
         default=None,
         description="Sets traffic classes, ECN, PFC, buffers and load balancing; without it ports are plain.",

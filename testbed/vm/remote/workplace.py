@@ -21,7 +21,7 @@ from testbed.vm.image.checkout import add
 RAW_VERBS = frozenset({"exec", "shell"})
 """What follows these is for a node to interpret: no names of files."""
 YAML_SUFFIXES = frozenset({".yml", ".yaml"})
-FILE_KEYS = frozenset({"file", "groups"})
+FILE_KEYS = frozenset({"file", "groups", "trace"})
 """Of scenarios: what is a file's name, relative to the scenario's or absolute. A matrix has them as last words."""
 TRACE_SUFFIXES = (".et", ".et.gz")
 LARGEST_BYTES = 1 << 20

@@ -6,28 +6,24 @@ everybody is done, so that no port stays in TIME_WAIT. Buffers are the kernel's,
 
 from __future__ import annotations
 
-import errno
 import socket
-import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from testbed.agent import namespace
 from testbed.worker.curves import MOST_CHANNELS, ChannelState
-from testbed.worker.errors import TrafficError
 from testbed.worker.json_values import Json, read_text, read_whole
 from testbed.worker.poll_loop import WatchingLoop
 from testbed.worker.program import Program, Settings
 from testbed.worker.streams.stream_traffic import StreamTraffic
 from testbed.worker.streams.tcp_info import read_tcp_info
+from testbed.worker.streams.tcp_socket import fit_accepted, open_socket
 from testbed.worker.traffic import ChannelEnd, Listener
 from testbed.worker.transport_registry import WorkerTransport
 
 if TYPE_CHECKING:
     from testbed.worker.buffers import CollectiveBuffers
-
-_RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +32,7 @@ class TcpSettings(Settings):
     which are the kernel's."""
 
     kind: ClassVar[str] = "tcp"
+    carries_http: ClassVar[bool] = True
     congestion_control: str | None = None
     tos: int = 0
 
@@ -53,31 +50,11 @@ class TcpTraffic(StreamTraffic[socket.socket]):
 
     def _socket(self, what: str) -> socket.socket:
         namespace.enter(self._namespace)  # connections follow one another, between turns for other hosts
-        item = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        try:
-            item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            item.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
-            item.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            item.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, self._settings.tos)
-            if self._settings.congestion_control is not None:
-                wanted = self._settings.congestion_control.encode()
-                item.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, wanted)
-        except OSError as error:
-            item.close()
-            if error.errno in (errno.ENOENT, errno.EPERM):
-                name = self._settings.congestion_control or ""
-                raise TrafficError(
-                    f"this kernel lets nobody use the congestion control {name!r}; `testbed doctor` lists what it has,"
-                    " and the lab VM's has dctcp and bbr"
-                ) from error
-            raise TrafficError(f"{what}: {error.strerror or error}") from error
-        return item
+        return open_socket(self._settings.congestion_control, self._settings.tos, what)
 
     def _accepted(self, listener: socket.socket) -> tuple[socket.socket, tuple[str, int]]:
         item, peer = listener.accept()
-        item.setblocking(False)
-        item.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
-        item.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        fit_accepted(item)
         return item, peer
 
     def _error(self, item: socket.socket) -> int:

@@ -43,6 +43,8 @@ class WorkloadKind:
     """It treats ranks of one host differently from others."""
     collective: bool = False
     """Its transfers carry data that can be checked."""
+    over_http: bool = False
+    """It is requests and answers over HTTP, which go over connections of TCP alone."""
 
     def parameter(self, name: str) -> Parameter | None:
         return next((one for one in self.parameters if one.name == name), None)
@@ -54,5 +56,6 @@ class WorkloadKind:
             "timed": self.timed,
             "knows_hosts": self.knows_hosts,
             "collective": self.collective,
+            "over_http": self.over_http,
             "parameters": [one.as_json() for one in self.parameters],
         }

@@ -1,4 +1,4 @@
-"""Kinds of inference and storage: serving, KV caches that meet at one rank, checkpoints."""
+"""Kinds of inference and storage: requests over HTTP, serving, KV caches that meet at one rank, checkpoints."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from testbed.errors import WorkloadError
 from testbed.workload.kinds.kind import Fabric, WorkloadKind
 from testbed.workload.models.inference import Serving, generate_kv_cache_incast, generate_serving
 from testbed.workload.parameters import Values, listed, parameters_of, rank, size, some_ranks
+from testbed.workload.requests.inference_requests import InferenceRequests, generate_inference_requests
 from testbed.workload.steps import Workload
 from testbed.workload.storage import Checkpoint, generate_checkpoint
 
@@ -25,6 +26,10 @@ def _serving(values: Values, fabric: Fabric) -> Workload:
     return generate_serving(values.make(Serving), ranks=fabric.ranks, rng=fabric.rng)
 
 
+def _inference_requests(values: Values, fabric: Fabric) -> Workload:
+    return generate_inference_requests(values.make(InferenceRequests), ranks=fabric.ranks, rng=fabric.rng)
+
+
 def _checkpoint(values: Values, fabric: Fabric) -> Workload:
     if values.given("model") and values.given("bytes"):
         raise WorkloadError("the bytes follow from the model", field="bytes")
@@ -37,6 +42,13 @@ KINDS = (
         description="Prompts arrive (open loop), and KV caches go from prefill to decode ranks.",
         parameters=parameters_of(Serving),
         build=_serving,
+    ),
+    WorkloadKind(
+        name="inference-requests",
+        description="Clients ask servers over HTTP (open loop), which answer token by token.",
+        parameters=parameters_of(InferenceRequests),
+        build=_inference_requests,
+        over_http=True,
     ),
     WorkloadKind(
         name="kv-cache-incast",

@@ -125,6 +125,38 @@ class Latencies:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestTimes:
+    """The requests for inference that were answered, and what their servers were to compute. All times are in s.
+
+    An answer of n tokens has n - 1 times between tokens (`itl_s`); one of a single token has no TPOT. The columns of
+    `service_itl_s` and `itl_s` go together, as do all those with an entry for each request.
+    """
+
+    ttft_s: Sequence[float]
+    """From when a request was due to the arrival of its first token."""
+    service_ttft_s: Sequence[float]
+    tpot_s: Sequence[float]
+    service_tpot_s: Sequence[float]
+    itl_s: Sequence[float]
+    service_itl_s: Sequence[float]
+    e2el_s: Sequence[float]
+    service_e2el_s: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCounts:
+    """The requests that were answered, those that kept their limits of TTFT and TPOT, those that failed, and the tokens
+    of all answers."""
+
+    answered: int
+    within_limits: int
+    failed: int
+    output_tokens: int
+    elapsed_s: float
+    """From the first request's due time to the last token of all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveTimes:
     """The times of the operations of the largest size, in s."""
 

@@ -6,32 +6,24 @@ them.
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from ipaddress import IPv4Interface
 
 import numpy as np
 import pytest
 from collective_reference import run_reference
-from fake_lab import small_lab
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from loopback_workers import FakeWorkers, loopback_nics
 
-from testbed.agent.loop import Loop
 from testbed.plan.operations import PortPlan
 from testbed.scenario.run.channels import CONNECTIONS, ChannelRules, plan_channels
 from testbed.scenario.run.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of
-from testbed.worker.program import Program, Settings
-from testbed.worker.program_json import encode_program
+from testbed.worker.program import Settings
 from testbed.worker.transports.roce import RoceSettings
 from testbed.worker.transports.tcp import TcpSettings
 from testbed.worker.transports.uet import UetSettings
-from testbed.worker.worker import Event, Worker
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.correctness import make_input
 from testbed.workload.collectives.datatype import DataType
@@ -39,7 +31,6 @@ from testbed.workload.collectives.operation import ALGORITHMS, Algorithm, Collec
 from testbed.workload.patterns import generate_background, generate_permutation
 from testbed.workload.steps import Workload
 
-PATIENCE_S = 60.0
 UET = {"link_rate_bps": 10**9, "base_rtt_ns": 20_000_000, "paths": "oblivious"}
 ROCE = {"link_rate_bps": 10**9, "base_rtt_ns": 2_000_000, "timeout": 16}
 PAIRED = ChannelRules(destination_port=4791, one_for_each_pair=True, keeps_port=True)
@@ -51,69 +42,6 @@ MOVERS: dict[str, tuple[ChannelRules, Settings]] = {
     "roce-dct": (PAIRED, RoceSettings(config=ROCE, connections="dct", dcis=2)),
     "roce-dct-striped": (PAIRED, RoceSettings(config={**ROCE, "recovery": "selective"}, connections="dct", qps=2)),
 }
-
-
-def loopback_nics(hosts: int, per_host: int) -> list[PortPlan]:
-    """NICs with addresses that no other process of a test run has; ranks of one host stand side by side."""
-    _, plan = small_lab(segments=1, hosts=hosts, rails=per_host)
-    pid = os.getpid()
-    found = [nic for host in plan.hosts for nic in host.nics]
-    return [
-        replace(nic, address=IPv4Interface(f"127.{64 + pid // 256 % 128}.{pid % 256}.{number}/8"))
-        for number, nic in enumerate(found, start=1)
-    ]
-
-
-class FakeWorkers:
-    """The workers of all hosts, in one loop."""
-
-    def __init__(self, programs: dict[str, Program], rng: random.Random) -> None:
-        self.events: dict[str, list[Event]] = {host: [] for host in programs}
-        self._loop = Loop()
-        self._rng = rng
-        self.workers = {host: Worker(self._loop, self.events[host].append) for host in programs}
-        self._programs = programs
-
-    def execute(self) -> None:
-        for host, program in self._programs.items():
-            self.workers[host].execute({"do": "prepare", "program": _as_read(program)})
-        self._until("listening")
-        for worker in self.workers.values():
-            worker.execute({"do": "connect"})
-        self._until("ready")
-        begin = time.monotonic_ns()
-        for worker in self.workers.values():
-            worker.execute({"do": "start", "at_ns": begin})
-        self._until("done")
-
-    def reports(self) -> dict[str, Event]:
-        for worker in self.workers.values():
-            worker.execute({"do": "stop"})
-        return {host: events[-1] for host, events in self.events.items()}
-
-    def _until(self, wanted: str) -> None:
-        end = time.monotonic() + PATIENCE_S
-        order = list(self.workers.values())
-        while not all(any(event["event"] == wanted for event in events) for events in self.events.values()):
-            assert time.monotonic() < end, self.events
-            self._rng.shuffle(order)
-            due = [at for worker in order if (at := worker.deadline()) is not None]
-            self._loop.run_once(min([*due, time.monotonic_ns() + 10_000_000]))
-            for worker in order:
-                worker.turn()
-            assert not any(event["event"] == "failed" for events in self.events.values() for event in events), (
-                self.events
-            )
-
-    def close(self) -> None:
-        for worker in self.workers.values():
-            worker.close()
-        self._loop.close()
-
-
-def _as_read(program: Program) -> dict[str, object]:
-    document: dict[str, object] = json.loads(json.dumps(encode_program(program)))
-    return document
 
 
 @contextmanager

@@ -25,16 +25,20 @@ from testbed.plan.operations import (
     CreateNode,
     CreateRdma,
     CreateVeth,
+    CreateVrf,
+    CreateVxlan,
     DelayPort,
     GuardSwitch,
     InstallPort,
     Operation,
+    SetBridgePort,
     SetSysctl,
     SetUp,
     ShapePort,
     StartContainer,
     StartRouting,
     VethEnd,
+    place_of,
 )
 
 LOOPBACK = 1
@@ -96,7 +100,7 @@ class FakeKernel:
         self._existing = tuple(nodes)
         self._nodes: dict[str, _Node] = {}
 
-    def create_nodes(self, operations: Sequence[CreateNode]) -> Mapping[str, int]:
+    def create_nodes(self, operations: Sequence[CreateNode | CreateVrf]) -> Mapping[str, int]:
         made = {operation.node: self._machine.new_node() for operation in operations}
         self._nodes |= made
         return {node: item.identity for node, item in made.items()}
@@ -127,7 +131,7 @@ class FakeKernel:
     def _apply(self, operation: Operation) -> int:
         """Carry out one operation; the errno of a refusal, 0 for none."""
         match operation:
-            case CreateNode() | StartContainer() | StartRouting():
+            case CreateNode() | CreateVrf() | StartContainer() | StartRouting():
                 kind = type(operation).__name__
                 raise DriverError(f"the namespace driver does not apply {kind}", operation=kind)
             case CreateVeth():
@@ -135,6 +139,17 @@ class FakeKernel:
             case CreateBridge():
                 interface = _interface(operation.name, operation.ifindex, operation.mac, operation.mtu_bytes)
                 return self._add(self._open()[operation.node], interface, index_taken=errno.EEXIST)
+            case CreateVxlan():
+                node = self._open()[operation.node]
+                if operation.master not in node.interfaces:
+                    return errno.EINVAL
+                interface = _interface(
+                    operation.name, operation.ifindex, operation.mac, operation.mtu_bytes, operation.master
+                )
+                return self._add(node, interface, index_taken=errno.EBUSY)
+            case SetBridgePort():
+                port = self._open()[operation.node].interfaces.get(operation.ifindex)
+                return errno.ENODEV if port is None else 0 if port.master else errno.EINVAL
             case SetSysctl():
                 return self._set_sysctl(operation)
             case CreateRdma():
@@ -142,16 +157,16 @@ class FakeKernel:
             case GuardSwitch():
                 return _add_new(self._open()[operation.node].guards, operation.node)
             case SetUp():
-                return self._change(operation.node, operation.ifindex, up=True)
+                return self._change(place_of(operation), operation.ifindex, up=True)
             case ShapePort() | InstallPort():
                 return self._shape(operation)
             case DelayPort():
                 interface = _interface(
                     operation.ifb_name, operation.ifb_ifindex, "00:00:00:00:00:00", operation.mtu_bytes
                 )
-                node = self._open()[operation.node]
+                node = self._open()[place_of(operation)]
                 refused = self._add(node, interface, index_taken=errno.EEXIST)
-                return refused or self._change(operation.node, operation.ifb_ifindex, up=True)
+                return refused or self._change(place_of(operation), operation.ifb_ifindex, up=True)
             case AddAddress():
                 return self._add_address(operation)
             case AddRoute():
@@ -202,10 +217,10 @@ class FakeKernel:
         return 0
 
     def _shape(self, operation: ShapePort | InstallPort) -> int:
-        interface = self._open()[operation.node].interfaces.get(operation.ifindex)
+        interface = self._open()[place_of(operation)].interfaces.get(operation.ifindex)
         if interface is not None and interface.rate_bps:
             return errno.EEXIST
-        return self._change(operation.node, operation.ifindex, rate_bps=operation.rate_bps // 8 * 8)
+        return self._change(place_of(operation), operation.ifindex, rate_bps=operation.rate_bps // 8 * 8)
 
     def _add_address(self, operation: AddAddress) -> int:
         interface = self._open()[operation.node].interfaces.get(operation.ifindex)

@@ -71,7 +71,9 @@ class FakeRunningLab:
         self.up = {"uplink1": True, "uplink2": True}
         self.asked: list[str | None] = []
         self.listening_when_asked: list[bool] = []
-        ports = [SimpleNamespace(node=NODE, name=f"uplink{number}", ifindex=number + 1) for number in (1, 2)]
+        ports = [
+            SimpleNamespace(node=NODE, place=NODE, name=f"uplink{number}", ifindex=number + 1) for number in (1, 2)
+        ]
         self.plan = SimpleNamespace(ports=ports, switches=[SimpleNamespace(node=NODE)])
         self.model = SimpleNamespace(nodes=[SimpleNamespace(name=NODE)])
 

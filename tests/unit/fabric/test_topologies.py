@@ -39,6 +39,7 @@ SHIPPED = {
     "single-switch": (4, 1, 24, 1.0),
     "six-by-four": (12, 6, 48, 1.0),
     "superpod-4su": (176, 48, 2048, 1.0),
+    "two-tenants": (10, 4, 16, 1.0),
     "uec-spray": (16, 8, 32, 1.0),
 }
 

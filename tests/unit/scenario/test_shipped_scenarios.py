@@ -35,7 +35,7 @@ def test_its_points_can_be_run(path: Path) -> None:
         lab = Planned(load_scenario_topology(point.scenario.topology))
         for seed in point.scenario.repeat.seeds:
             traffic = make_traffic(point.scenario, lab, seed=seed)  # type: ignore[arg-type]
-            assert traffic.workload.transfers
+            assert traffic.workload.transfers or traffic.workload.requests
         for fault in point.scenario.faults:
             node, _, interface = fault.target.partition(":")
             assert any(port.node == node and interface in ("", port.name) for port in lab.plan.ports)

@@ -13,6 +13,7 @@ from testbed.scenario.faults.registry import lab_fault
 from testbed.scenario.faults.timeline import plan_acts
 from testbed.scenario.trust.machine import check_backlogs, check_lateness
 from testbed.scenario.trust.ports import _deviation
+from testbed.scenario.trust.requests import check_request_lateness
 from testbed.units import Duration, Rate
 
 RATE_BPS = 8e6
@@ -50,6 +51,15 @@ def test_late_wake_ups() -> None:
     assert check_lateness(fine)[0].ok and not check_lateness(late)[0].ok
     assert check_lateness(None) == []
     assert "p99 6.00" in check_lateness(late)[0].message
+
+
+@pytest.mark.parametrize("late", ["request_lateness_p99_us", "token_lateness_p99_us"])
+def test_a_generator_that_is_late_makes_a_run_invalid(late: str) -> None:
+    counters = {"requests_begun": 10.0, "request_lateness_p99_us": 900.0, "token_lateness_p99_us": 1100.0}
+    [fine], [bad] = check_request_lateness(counters), check_request_lateness(counters | {late: 5_100.0})
+    assert fine.ok and not bad.ok
+    assert "5.10 ms late" in bad.message
+    assert check_request_lateness({}) == [], "there were no requests"
 
 
 def test_packets_that_nobody_counted() -> None:

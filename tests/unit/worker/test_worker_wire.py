@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from testbed.worker.program import (
     Endpoint,
     Piece,
     Program,
+    Request,
     Settings,
     Step,
 )
@@ -29,6 +31,20 @@ from testbed.workload.steps import Collective, Combine
 
 def endpoint(rank: int) -> Endpoint:
     return Endpoint(rank=rank, host=f"h{rank}", interface="rail1", address=f"10.0.0.{rank + 1}")
+
+
+def request(number: int, *, client: int, server: int, start_ns: int) -> Request:
+    return Request(
+        number=number,
+        client=client,
+        server=server,
+        start_ns=start_ns,
+        size_bytes=900,
+        prefill_ns=7,
+        tpot_ns=2,
+        tokens=3,
+        chunk_bytes=99,
+    )
 
 
 def program(**changes: Any) -> Program:
@@ -54,6 +70,7 @@ def program(**changes: Any) -> Program:
         "collectives": (collective,),
         "datatypes": (DataType.FLOAT32,),
         "seed": 4,
+        "requests": (request(3, client=0, server=1, start_ns=5), request(8, client=1, server=0, start_ns=6)),
         "inside_bps": 10**9,
     }
     return Program(**(fields | changes))
@@ -86,6 +103,8 @@ ROCE = RoceSettings(
 )
 def test_what_is_encoded_is_decoded(transport: Settings) -> None:
     there = program(transport=transport)
+    if transport.kind != "tcp":
+        there = replace(there, requests=())
     assert decode_program(json.loads(json.dumps(encode_program(there)))) == there
 
 
@@ -112,7 +131,7 @@ def drop(name: str) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "where"),
     [
-        (set_key("version", value=3), "version"),
+        (set_key("version", value=2), "version"),
         (drop("seed"), "program.seed"),
         (set_key("extra", value=1), "program.extra"),
         (set_key("seed", value=-1), "seed"),
@@ -152,6 +171,17 @@ def drop(name: str) -> Callable[[dict[str, Any]], None]:
         (column("combine", 2, -1), "steps.combine[2]"),
         (column("combine", 2, 0), "steps[2]"),
         (column("duration_ns", 1, -5), "steps.duration_ns[1]"),
+        (set_key("transport", value={"kind": "rdma"}), "requests"),
+        (set_key("requests", "tokens", 0, value=0), "requests.tokens[0]"),
+        (set_key("requests", "tokens", 0, value=True), "requests.tokens[0]"),
+        (set_key("requests", "chunk_bytes", 1, value=15), "requests.chunk_bytes[1]"),
+        (set_key("requests", "size_bytes", 0, value=1 << 40), "requests.size_bytes[0]"),
+        (set_key("requests", "number", 1, value=3), "requests.number"),
+        (set_key("requests", "start_ns", 1, value=4), "requests[1]"),
+        (set_key("requests", "server", 0, value=0), "requests[0]"),
+        (set_key("requests", "server", 0, value=7), "requests[0]"),
+        (set_key("requests", "server", value=[1]), "requests.server"),
+        (set_key("requests", value=[]), "requests"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_with_its_place(

@@ -37,7 +37,7 @@ def sizes(workload: Workload) -> set[int]:
 @pytest.mark.parametrize("kind", ALL)
 def test_every_kind_builds_with_its_defaults_on_eight_ranks(kind: str) -> None:
     workload = build(kind)
-    assert workload.transfers
+    assert workload.transfers or workload.requests
     assert workload.ranks == 8
     assert sum(transfer.size_bytes for transfer in workload.transfers) < 2 * 10**9, "nobody waits for more"
     check_local(workload)

@@ -19,6 +19,7 @@ MAX_OTHER = 4
 MAX_EVENTS = 24
 _NAMES = {
     "queue": "Queue depth",
+    "ttft": "Time to first token",
     "utilisation": "Link utilisation",
     "cpu": "CPU of the machine",
     "pause": "Pausing",
@@ -153,6 +154,8 @@ def _explained(kind: str) -> str:
     match kind:
         case "queue":
             return "Bytes waiting in a queue; each sample is the deepest of its interval."
+        case "ttft":
+            return "Of the requests that were due just then: the median and the longest."
         case "utilisation":
             return "What links between switches carried, of their rate."
         case "dark":

@@ -14,6 +14,8 @@ from testbed.workload.metrics.catalogue import FAMILIES
 from testbed.workload.metrics.run_samples import FlowTimes, JobTime
 from testbed.workload.steps import Transfer
 
+TIMES = ("ttft", "tpot", "itl", "e2el")
+WORDS = ("mean", "median", "p99")
 SAMPLES: dict[str, dict[str, object]] = {
     "algbw": {"size_bytes": 1e9, "time_s": 0.5},
     "busbw": {"kind": "all_reduce", "ranks": 8, "size_bytes": 1e9, "time_s": 0.5},
@@ -55,6 +57,20 @@ SAMPLES: dict[str, dict[str, object]] = {
     "rdma_latency_p99_9": {"latency_s": [*(n / 1000 for n in range(1000, 0, -1))]},
     "rdma_latency_max": {"latency_s": [0.3, 0.1, 0.2, 9.0]},
     "rdma_latency_ratio": {"latency_s": [0.2, 0.6, 0.9], "ideal_s": [0.1, 0.2, 0.9]},
+    **{
+        f"{word}_{time}{share}": samples
+        for time in TIMES
+        for share, samples in (
+            ("", {"measured_s": [0.3, 0.1, 0.2, 0.6]}),
+            ("_network", {"measured_s": [0.3, 0.1, 0.2, 0.6], "service_s": [0.2, 0.2, 0.1, 0.1]}),
+        )
+        for word in WORDS
+    },
+    "request_throughput": {"count": 30, "elapsed_s": 4.0},
+    "output_throughput": {"count": 100, "elapsed_s": 4.0},
+    "request_goodput": {"count": 10, "elapsed_s": 4.0},
+    "request_goodput_share": {"within_limits": 9, "requests": 10},
+    "failed_requests": {"failed": 2},
     "mmr_uplinks": {"load_bytes": [4, 2, 2, 0]},
     "mmr_worst_switch": {"load_bytes_by_switch": {"a": [1, 1], "b": [3, 1], "c": [0, 0]}},
     "jain_links": {"load_bytes": [1, 3]},
@@ -128,6 +144,17 @@ EXPECTED = {
     "rdma_latency_p99_9": 0.999,
     "rdma_latency_max": 9.0,
     "rdma_latency_ratio": 2.0,
+    **{
+        f"{word}_{time}{share}": value
+        for time in TIMES
+        for share, values in (("", (0.3, 0.2, 0.6)), ("_network", (0.15, 0.1, 0.5)))
+        for word, value in zip(WORDS, values, strict=True)
+    },
+    "request_throughput": 7.5,
+    "output_throughput": 25.0,
+    "request_goodput": 2.5,
+    "request_goodput_share": 0.9,
+    "failed_requests": 2,
     "mmr_uplinks": 2.0,
     "mmr_worst_switch": 1.5,
     "jain_links": 0.8,

@@ -1,0 +1,82 @@
+"""The views of an overlay that `inspect` prints: its tenants with their subnets, and its VTEPs with their VRFs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from testbed.cli.labs.node_filter import NodeFilter
+from testbed.cli.output import Format, emit_rows
+from testbed.deploy.live import RunningLab
+from testbed.deploy.watch.overlay import count_missing
+from testbed.errors import TestbedError
+from testbed.model import Overlay
+from testbed.names import namespace_name
+
+
+def _overlay_of(lab: RunningLab) -> Overlay:
+    if lab.model.overlay is None:
+        raise TestbedError(
+            f"{lab.name} has no overlay, and so no tenants",
+            hint="fabric: {overlay: evpn} and a section tenants: in the topology file give it some",
+        )
+    return lab.model.overlay
+
+
+def show_tenants(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
+    """Print each subnet of each tenant: VNIs, prefix, gateway, the switches and NICs that it is on."""
+    overlay = _overlay_of(lab)
+    addresses = {f"{nic.node}:{nic.name}": nic.address for host in lab.plan.hosts for nic in host.nics}
+    vrfs = () if lab.plan.overlay is None else lab.plan.overlay.vrfs
+    rows: list[dict[str, Any]] = []
+    for tenant in overlay.tenants:
+        for subnet in tenant.subnets:
+            nics = [end for end in subnet.nics if nodes.accepts(end.node)]
+            if not nics and subnet.nics:
+                continue
+            here = [(vrf, vni) for vrf in vrfs for vni in vrf.l2 if vni.vni == subnet.vni]
+            rows.append(
+                {
+                    "tenant": tenant.name,
+                    "l3vni": tenant.vni,
+                    "route_target": tenant.route_target,
+                    "subnet": subnet.name,
+                    "network": subnet.network,
+                    "mtu": overlay.mtu_bytes[subnet.network],
+                    "prefix": str(subnet.prefix),
+                    "l2vni": subnet.vni,
+                    "gateway": str(subnet.prefix.network_address + 1),
+                    "switches": [vrf.switch for vrf, _ in here],
+                    "nics": [str(end) for end in nics],
+                    "addresses": {str(end): str(addresses[str(end)]) for end in nics},
+                }
+            )
+    columns = ["tenant", "l3vni", "subnet", "prefix", "l2vni", "gateway", "mtu", "switches", "nics"]
+    emit_rows(rows, columns, form, title=f"{lab.name}: tenants", json_document={"lab": lab.name, "rows": rows})
+
+
+def show_vteps(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
+    """Print each VRF of each VTEP: its namespace and VNIs, and how many of the entries it must have are there."""
+    _overlay_of(lab)
+    assert lab.plan.overlay is not None
+    missing = count_missing(lab.plan)
+    rows: list[dict[str, Any]] = []
+    for vrf in lab.plan.overlay.vrfs:
+        if not nodes.accepts(vrf.switch):
+            continue
+        planned = len(lab.plan.overlay.expected[vrf.node])
+        rows.append(
+            {
+                "switch": vrf.switch,
+                "vtep": str(vrf.vtep),
+                "vrf": vrf.tenant,
+                "namespace": namespace_name(lab.name, vrf.node),
+                "l3vni": vrf.l3.vni,
+                "l2vnis": [vni.vni for vni in vrf.l2],
+                "rd": vrf.l3.rd,
+                "router_mac": vrf.l3.mac,
+                "entries": planned - missing[vrf.node],
+                "planned": planned,
+            }
+        )
+    columns = ["switch", "vtep", "vrf", "namespace", "l3vni", "l2vnis", "router_mac", "entries", "planned"]
+    emit_rows(rows, columns, form, title=f"{lab.name}: VTEPs", json_document={"lab": lab.name, "rows": rows})

@@ -1,0 +1,326 @@
+"""Waiting until an overlay has converged, and naming what it lacks.
+
+Every VRF must have the entries that the plan says EVPN brings: flood lists, MACs and neighbours behind other VTEPs,
+routes. Nothing sleeps: each VRF has a netlink socket that hears of changes. EVPN knows of a NIC what its switch has
+heard of it, so NICs that were not heard are made to ask for their gateway, as a booting host does.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+from testbed.deploy.steps import StepCallback, StepEvent
+from testbed.drivers.netlink.overlay import VrfMonitor, VrfTables, probe_neighbour, read_tables, use_neighbour
+from testbed.drivers.netlink.routes import bgp_routes
+from testbed.drivers.netlink.rtnetlink import RouteSocket
+from testbed.drivers.nodes import syscalls
+from testbed.drivers.nodes.namespaces import enter_namespace
+from testbed.drivers.routing import vty
+from testbed.errors import DriverError
+from testbed.names import namespace_name
+from testbed.plan.operations import LabPlan, SwitchPlan
+from testbed.plan.vrfs import EntryKind, ExpectedEntry, HeardNic, OverlayPlan
+
+QUIET_S = 0.02
+LONGEST_UNCHECKED_S = 0.5
+ASKED_AGAIN_S = 1.0
+DAEMONS_CHECKED_S = 0.5
+VNIS_ASKED_S = 0.02
+"""zebra tells nobody when it has read its interfaces: it is asked."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Vrf:
+    """A VRF's planned entries against its kernel's."""
+
+    node: str
+    expected: Sequence[ExpectedEntry]
+    monitor: VrfMonitor
+    query: RouteSocket
+    changed_at: float
+    checked_at: float = 0.0
+    dirty: bool = True
+    missing: list[ExpectedEntry] = field(default_factory=list)
+
+    def due(self) -> float:
+        """Return when it should be looked at next."""
+        return min(self.changed_at + QUIET_S, self.checked_at + LONGEST_UNCHECKED_S)
+
+    def check(self, now: float) -> None:
+        self.missing = missing_entries(self.expected, read_tables(self.query))
+        self.checked_at = now
+        self.dirty = False
+
+    def close(self) -> None:
+        self.monitor.close()
+        self.query.close()
+
+
+def missing_entries(expected: Sequence[ExpectedEntry], tables: VrfTables) -> list[ExpectedEntry]:
+    """Return the expected entries that the tables lack."""
+    return [entry for entry in expected if not tables.has(entry)]
+
+
+class OverlayWatch:
+    """Subscribes to the tables of all VRFs of a lab; make it before the daemons start."""
+
+    def __init__(self, plan: LabPlan, run: Path) -> None:
+        """`run` has the run directories of switches, whose daemons are asked for the reason of what is missing."""
+        self._plan = plan
+        self._run = run
+        self._lab = plan.lab
+        self._overlay = plan.overlay or OverlayPlan(vrfs=(), nics=(), expected={})
+        now = time.monotonic()
+
+        def subscribe() -> list[_Vrf]:
+            vrfs = []
+            for vrf in self._overlay.vrfs:
+                enter_namespace(namespace_name(self._lab, vrf.node))
+                expected = self._overlay.expected[vrf.node]
+                vrfs.append(
+                    _Vrf(node=vrf.node, expected=expected, monitor=VrfMonitor(), query=RouteSocket(), changed_at=now)
+                )
+            return vrfs
+
+        self._vrfs = syscalls.in_thread(subscribe)
+
+    def close(self) -> None:
+        for vrf in self._vrfs:
+            vrf.close()
+
+    def wait(self, deadline: float, notify: StepCallback, check_daemons: Callable[[], None]) -> list[str]:
+        """Return when every VRF has what it must, or at `deadline` (CLOCK_MONOTONIC), with what is missing then.
+
+        `check_daemons` is called now and then, and may raise.
+        """
+        by_fd = {vrf.monitor.fileno(): vrf for vrf in self._vrfs}
+        total = sum(len(vrf.expected) for vrf in self._vrfs)
+        shown = -1
+        daemons_due = asking_due = 0.0
+        with select.epoll() as poller:
+            for fd in by_fd:
+                poller.register(fd, select.EPOLLIN)
+            while True:
+                now = time.monotonic()
+                for vrf in self._vrfs:
+                    if vrf.dirty and vrf.due() <= now:
+                        vrf.check(time.monotonic())
+                left = sum(len(vrf.missing) if vrf.checked_at else len(vrf.expected) for vrf in self._vrfs)
+                if total - left != shown:
+                    shown = total - left
+                    notify(StepEvent(step="overlay", phase="progress", done=shown, total=total, detail="entries"))
+                if not any(vrf.dirty or vrf.missing for vrf in self._vrfs):
+                    return []
+                if now >= deadline:
+                    return self._missing_lines()
+                if now >= daemons_due:
+                    check_daemons()
+                    daemons_due = now + DAEMONS_CHECKED_S
+                if now >= asking_due:
+                    self._ask()
+                    asking_due = now + ASKED_AGAIN_S
+                waits = [vrf.due() - now for vrf in self._vrfs if vrf.dirty]
+                for fd, _ in poller.poll(max(0.0, min([*waits, deadline - now, daemons_due - now, asking_due - now]))):
+                    vrf = by_fd[fd]
+                    vrf.monitor.drain()
+                    vrf.changed_at = time.monotonic()
+                    vrf.dirty = True
+
+    def _missing_lines(self) -> list[str]:
+        return explain(self._plan, self._run, {vrf.node: vrf.missing for vrf in self._vrfs})
+
+    def _ask(self) -> None:
+        """Have the NICs that were not heard ask for their gateway, and those that are not announced be told anew."""
+        missing = {vrf.node: vrf.missing for vrf in self._vrfs if vrf.checked_at}
+        unheard = {
+            (node, entry.address)
+            for node, entries in missing.items()
+            for entry in entries
+            if entry.kind is EntryKind.HEARD
+        }
+        ask_for_gateways(self._lab, [nic for nic in self._overlay.nics if (nic.vrf, nic.address) in unheard])
+        unannounced = {entry.of for entries in missing.values() for entry in entries if entry.kind is EntryKind.ROUTE}
+        probe_neighbours(
+            self._lab,
+            {
+                vrf.node: [
+                    entry
+                    for entry in vrf.expected
+                    if entry.kind is EntryKind.HEARD
+                    and entry.of in unannounced
+                    and (vrf.node, entry.address) not in unheard
+                ]
+                for vrf in self._vrfs
+            },
+        )
+
+
+def ask_for_gateways(lab: str, nics: Sequence[HeardNic]) -> None:
+    """Have NICs send an ARP request for their gateway, from which their switches learn MAC and address."""
+    by_node: dict[str, list[HeardNic]] = {}
+    for nic in nics:
+        by_node.setdefault(nic.node, []).append(nic)
+
+    def ask() -> None:
+        for node, here in by_node.items():
+            enter_namespace(namespace_name(lab, node))
+            socket = RouteSocket()
+            try:
+                batch = [use_neighbour(nic.ifindex, nic.gateway) for nic in here]
+                socket.expect(batch, [f"{node}:{nic.name} asks for {nic.gateway}" for nic in here])
+            finally:
+                socket.close()
+
+    if by_node:
+        syscalls.in_thread(ask)
+
+
+def probe_neighbours(lab: str, heard: Mapping[str, Sequence[ExpectedEntry]]) -> None:
+    """Have VRFs, by the node of their namespace, ask local NICs that they have heard whether they are there.
+
+    zebra announces a NIC when it is told of it as a neighbour, and takes up none that were there before it.
+    """
+
+    def probe() -> None:
+        for node, entries in heard.items():
+            enter_namespace(namespace_name(lab, node))
+            socket = RouteSocket()
+            try:
+                there = read_tables(socket)
+                known = [entry for entry in entries if there.has(entry)]
+                batch = [
+                    probe_neighbour(entry.ifindex, entry.address, entry.mac)
+                    for entry in known
+                    if entry.address is not None
+                ]
+                if batch:
+                    socket.expect(batch, [f"{node} asks for {entry.of}" for entry in known])
+            finally:
+                socket.close()
+
+    if any(heard.values()):
+        syscalls.in_thread(probe)
+
+
+def announce_again(plan: LabPlan, switch: SwitchPlan, directory: Path, *, timeout_s: float = 10.0) -> None:
+    """Have a switch whose zebra was started anew announce the NICs that it has heard before.
+
+    Returns once zebra knows the VNIs of the switch and has been told. Raises `DriverError` where it does not within
+    `timeout_s`.
+    """
+    overlay = plan.overlay
+    if overlay is None or switch.evpn is None or not switch.evpn.vrfs:
+        return
+    wanted = {str(vni.vni) for vni in switch.evpn.vnis}
+    deadline = time.monotonic() + timeout_s
+    while True:
+        with suppress(DriverError):  # it has not come so far
+            if wanted <= set(vty.ask_json(directory, "zebra", "show evpn vni json")):
+                break
+        if time.monotonic() > deadline:
+            raise DriverError(f"zebra of {switch.node} does not know its VNIs within {timeout_s:g} s")
+        time.sleep(VNIS_ASKED_S)
+    probe_neighbours(
+        plan.lab,
+        {
+            vrf.node: [entry for entry in overlay.expected[vrf.node] if entry.kind is EntryKind.HEARD]
+            for vrf in switch.evpn.vrfs
+        },
+    )
+
+
+def read_missing(plan: LabPlan) -> dict[str, list[ExpectedEntry]]:
+    """What each VRF of a lab lacks now, by the node of its namespace."""
+    overlay = plan.overlay
+    if overlay is None:
+        return {}
+
+    def read() -> dict[str, list[ExpectedEntry]]:
+        found = {}
+        for vrf in overlay.vrfs:
+            enter_namespace(namespace_name(plan.lab, vrf.node))
+            socket = RouteSocket()
+            try:
+                found[vrf.node] = missing_entries(overlay.expected[vrf.node], read_tables(socket))
+            finally:
+                socket.close()
+        return found
+
+    return syscalls.in_thread(read)
+
+
+def count_missing(plan: LabPlan) -> dict[str, int]:
+    """How many entries each VRF of a lab lacks now, by the node of its namespace."""
+    return {node: len(entries) for node, entries in read_missing(plan).items()}
+
+
+def missing_lines(plan: LabPlan, run: Path) -> list[str]:
+    """A line for each entry that a VRF of a lab lacks now, with the reason. `run` has the switches' run directories."""
+    return explain(plan, run, read_missing(plan)) if plan.overlay is not None else []
+
+
+def explain(plan: LabPlan, run: Path, missing: Mapping[str, Sequence[ExpectedEntry]]) -> list[str]:
+    """A line for each missing entry, by the node of its VRF's namespace, with the reason for its absence.
+
+    The way of an entry is followed from its beginning: the NIC is heard, the VTEP is reachable, the route arrives.
+    """
+    overlay = plan.overlay
+    assert overlay is not None, "what is missing is missing of an overlay"
+    unheard = {entry.of for entries in missing.values() for entry in entries if entry.kind is EntryKind.HEARD}
+    lines = []
+    for vrf in overlay.vrfs:
+        entries = missing.get(vrf.node, ())
+        if not entries:
+            continue
+        asked = _Asked(plan.lab, vrf.switch, run / vrf.switch)
+        lines += [f"{vrf.node}: {entry}: {asked.reason(entry, unheard)}" for entry in entries]
+    return lines
+
+
+class _Asked:
+    """What a switch's underlay and its bgpd know, asked for once."""
+
+    def __init__(self, lab: str, switch: str, directory: Path) -> None:
+        self._switch = switch
+        self._said = ""
+        self._routes: Any = {}
+        self._reachable = _host_routes(lab, switch)
+        try:
+            self._routes = vty.ask_json(directory, "bgpd", "show bgp l2vpn evpn json")
+        except DriverError as error:
+            self._said = error.message
+
+    def reason(self, entry: ExpectedEntry, unheard: Collection[str]) -> str:
+        if entry.kind is EntryKind.HEARD:
+            return f"{self._switch} has not heard it, and announces no type-2 route"
+        if entry.of in unheard:
+            return f"{entry.switch} has not heard it, and announces no type-2 route"
+        if not self._reachable.intersection(entry.vteps):
+            return f"the underlay of {self._switch} has no route to {entry.switch}"
+        if self._said:
+            return self._said
+        absent = [route for route in entry.routes if route.prefix not in self._routes.get(route.rd, {})]
+        if entry.routes and len(absent) == len(entry.routes):
+            return f"{self._switch} has not received the {absent[0]} from {entry.switch}"
+        return f"zebra of {self._switch} has not installed it"
+
+
+def _host_routes(lab: str, switch: str) -> set[IPv4Address]:
+    """The addresses that a switch's underlay has a route of their own to."""
+
+    def read() -> set[IPv4Address]:
+        enter_namespace(namespace_name(lab, switch))
+        socket = RouteSocket()
+        try:
+            return {IPv4Address(address) for address, length in bgp_routes(socket) if length == 32}
+        finally:
+            socket.close()
+
+    return syscalls.in_thread(read)

@@ -1,0 +1,115 @@
+"""Packets between NICs of tenants: within a tenant all must arrive, between tenants none may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+
+from testbed.deploy.watch.probe import Probe, Prober, pairs_text
+from testbed.plan.operations import LabPlan, PortPlan
+
+ISOLATION_TIMEOUT_S = 1.0
+"""How long is waited for a datagram that must not arrive: a neighbour is resolved within."""
+
+
+Group = tuple[str, str]
+"""A tenant ("": none) in a network: networks share hosts and nothing else, a tenant in two of them has two parts."""
+
+
+def grouped_nics(plan: LabPlan) -> dict[Group, list[PortPlan]]:
+    """The NICs of each tenant in each network, and those that are in none."""
+    found: dict[Group, list[PortPlan]] = {}
+    for host in plan.hosts:
+        for nic in host.nics:
+            if nic.address is not None:
+                found.setdefault((nic.tenant, nic.network), []).append(nic)
+    return found
+
+
+def probe_tenants(plan: LabPlan) -> tuple[int, list[str]]:
+    """Send from each NIC of a tenant to one NIC of each of its subnets: how many, and a line for each that was lost.
+
+    Each goes in two sizes, the larger as long as the tenants' MTU allows. Raises `DriverError`.
+    """
+    count = 0
+    failures: list[str] = []
+    reached = _reached(plan)
+    for (tenant, _), nics in grouped_nics(plan).items():
+        if not tenant:
+            continue
+        pairs = [(a, b) for a, b in _pairs_within(nics) if _switch(b) in reached[_switch(a), tenant]]
+        with closing(Prober(plan.lab, nics)) as prober:
+            lost = prober.lost([Probe(source=a, target=b) for a, b in pairs])
+            failures += [f"{line} lost" for line in pairs_text(lost)]
+            broken = {(probe.source, probe.target) for probe in lost}
+            large = [
+                Probe(source=a, target=b, size_bytes=min(a.mtu_bytes, b.mtu_bytes))
+                for a, b in pairs
+                if (a, b) not in broken
+            ]
+            failures += [f"{line}: packets of the MTU did not pass" for line in pairs_text(prober.lost(large))]
+        count += len(pairs)
+    return count, failures
+
+
+def probe_isolation(plan: LabPlan) -> tuple[int, list[str]]:
+    """Send from a NIC of each subnet to one of each subnet of others: how many, and a line for each that arrived.
+
+    Others are other tenants, NICs that no tenant has, and those of the tenant in another network. Addresses repeat
+    between tenants, so what counts is what arrives at a NIC of the other one. Raises `DriverError`.
+    """
+    groups = grouped_nics(plan)
+    count = 0
+    failures: list[str] = []
+    every = [nic for nics in groups.values() for nic in nics]
+    with closing(Prober(plan.lab, every)) as prober:
+        for group in groups:
+            probes = [Probe(source=a, target=b) for a, b in _pairs_between(groups, group)]
+            lost = set(prober.lost(probes, rounds=1, timeout_s=ISOLATION_TIMEOUT_S))
+            count += len(probes)
+            failures += [f"{line} arrived" for line in pairs_text(probe for probe in probes if probe not in lost)]
+    return count, failures
+
+
+def _by_subnet(nics: Sequence[PortPlan]) -> dict[str, list[PortPlan]]:
+    subnets: dict[str, list[PortPlan]] = {}
+    for nic in nics:
+        assert nic.address is not None
+        subnets.setdefault(str(nic.address.network), []).append(nic)
+    return subnets
+
+
+def _pairs_within(nics: Sequence[PortPlan]) -> Iterator[tuple[PortPlan, PortPlan]]:
+    """For each NIC of a tenant a partner on another host in each subnet, spread over the subnet's NICs."""
+    for subnet in _by_subnet(nics).values():
+        for index, nic in enumerate(nics):
+            turned = (subnet[(index + 1 + step) % len(subnet)] for step in range(len(subnet)))
+            partner = next((other for other in turned if other.node != nic.node), None)
+            if partner is not None:
+                yield nic, partner
+
+
+def _pairs_between(groups: Mapping[Group, Sequence[PortPlan]], target: Group) -> Iterator[tuple[PortPlan, PortPlan]]:
+    """From each subnet of each other group to each subnet of `target`; routed NICs of two networks are no tenants'."""
+    for other, sources in groups.items():
+        if other == target or not (other[0] or target[0]):
+            continue
+        for members in _by_subnet(sources).values():
+            for theirs in _by_subnet(groups[target]).values():
+                pair = next(((a, b) for a in members for b in theirs if a.node != b.node), None)
+                if pair is not None:
+                    yield pair
+
+
+def _switch(nic: PortPlan) -> str:
+    return nic.peer.partition(":")[0]
+
+
+def _reached(plan: LabPlan) -> dict[tuple[str, str], set[str]]:
+    """The switches that a tenant's VRF on a switch is to reach, itself among them, by switch and tenant."""
+    if plan.overlay is None:
+        return {}
+    return {
+        (vrf.switch, vrf.tenant): {vrf.switch, *(entry.switch for entry in plan.overlay.expected[vrf.node])}
+        for vrf in plan.overlay.vrfs
+    }

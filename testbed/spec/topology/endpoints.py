@@ -1,0 +1,69 @@
+"""The types of keys that name an end of a link, or a prefix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from typing import Annotated
+
+from pydantic.json_schema import JsonSchemaValue
+
+from testbed.model import End
+from testbed.names import check_interface_name, check_node_name
+from testbed.spec.validation.fields import Checked
+from testbed.spec.validation.model import refusal
+from testbed.spec.yaml.paths import quote
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint(Checked):
+    """ "node:interface" as an `End`."""
+
+    def check(self, value: object) -> End:
+        if not isinstance(value, str):
+            raise refusal("bad-endpoint", f"must be node:interface, not {quote(value)}", 'write for example "h1:eth1"')
+        node, colon, interface = value.partition(":")
+        if not colon or not node or not interface:
+            raise refusal("bad-endpoint", f"{quote(value)} is not node:interface", 'write for example "h1:eth1"')
+        try:
+            check_node_name(node)
+            check_interface_name(interface)
+        except ValueError as error:
+            raise refusal("bad-name", _shortened(str(error), value)) from error
+        return End(node=node, interface=interface)
+
+    def json_schema(self) -> JsonSchemaValue:
+        return {"type": "string", "pattern": r"^[a-z][a-z0-9-]{0,47}:(?!lo$)[a-z][a-z0-9_.-]{0,14}$"}
+
+
+def _shortened(message: str, value: str) -> str:
+    return message if len(value) <= 100 else f"{quote(value)} is too long for node:interface"
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix(Checked):
+    """An IPv4 prefix of at most `longest` bits. `too_long` says why no longer one will do."""
+
+    longest: int = 31
+    too_long: str = "has no room for the two ends of a link"
+
+    def check(self, value: object) -> IPv4Network:
+        if not isinstance(value, str) or "/" not in value:
+            raise refusal("bad-prefix", f"must be an IPv4 prefix such as 192.0.2.0/31, not {quote(value)}")
+        try:
+            network = IPv4Network(value, strict=False)
+        except ValueError as error:
+            ipv6 = ":" in value
+            hint = "IPv6 prefixes are not built yet" if ipv6 else None
+            raise refusal("bad-prefix", f"{quote(value)} is not an IPv4 prefix such as 192.0.2.0/31", hint) from error
+        if str(network.network_address) != value.partition("/")[0]:
+            raise refusal("bad-prefix", f"{quote(value)} is an address within {network}", f"write {network}")
+        if network.prefixlen > self.longest:
+            raise refusal("bad-prefix", f"{network} {self.too_long}", f"use a /{self.longest} or shorter")
+        return network
+
+    def json_schema(self) -> JsonSchemaValue:
+        return {"type": "string", "pattern": r"^\d+\.\d+\.\d+\.\d+/\d+$"}
+
+
+EndpointField = Annotated[End, Endpoint()]

@@ -1,0 +1,295 @@
+"""The section `tenants:` resolved: which NIC is in which subnet, and VNIs and route targets where the file has none.
+
+VNIs by rule, in the order of the file and passing over those that are taken: tenant n (from 1) has the L3VNI 50000 + n,
+its subnet m the L2VNI 10000 + 100 n + m. The route target of a VNI is 65000:VNI on every switch, whatever its AS, so
+that a VTEP imports what another one exports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Network
+
+from testbed.errors import Problem
+from testbed.model import BACKEND, End, Lab, Link, LinkKind, NodeKind, Overlay, Tenant, TenantSubnet
+from testbed.model.container import NETNS
+from testbed.model.overlay import VXLAN_BYTES
+from testbed.names import known_names_hint, vrf_node_name
+from testbed.spec.topology.tenant_spec import OverlaySpec, SubnetSpec, TenantSpec
+from testbed.spec.yaml.document import Document
+from testbed.spec.yaml.paths import Path, format_path
+
+ROUTE_TARGET_AS = 65000
+_FIRST_L3VNI = 50_000
+_FIRST_L2VNI = 10_000
+_SUBNETS_PER_TENANT = 100
+
+
+def _section(network: str) -> tuple[str, ...]:
+    """The section of the file that describes a network."""
+    return ("fabric",) if network == BACKEND else ("networks", network)
+
+
+@dataclass(slots=True)
+class TenantResolver:
+    """Gives `lab` its overlay. `problems` has what is wrong with it."""
+
+    document: Document
+    overlays: dict[str, OverlaySpec]
+    """The networks that have an overlay, the back end among them."""
+    tenants: dict[str, TenantSpec]
+    lab: Lab
+    mtu_bytes: int
+    """That of the back end's links, where it has none between switches."""
+    problems: list[Problem] = field(default_factory=list)
+    _vnis: dict[int, str] = field(default_factory=dict)
+    _repeated: set[int] = field(default_factory=set)
+    _targets: dict[str, str] = field(default_factory=dict)
+    _owners: dict[End, Path] = field(default_factory=dict)
+    """Where each NIC that is in a subnet was named."""
+    _found: dict[End, Link] = field(default_factory=dict)
+
+    def resolve(self) -> Lab:
+        """Return the lab with the overlay, and with its tenants' links as such."""
+        if not self.overlays:
+            if self.tenants:
+                self._problem(
+                    "no-overlay",
+                    ("tenants",),
+                    "there are tenants, but no overlay",
+                    "add fabric: {overlay: evpn}",
+                    key=True,
+                )
+            return self.lab
+        self._take_written_vnis()
+        tenants = tuple(self._tenant(number, name, spec) for number, (name, spec) in enumerate(self.tenants.items(), 1))
+        mtus = {network: self._mtu_bytes(network, spec) for network, spec in self.overlays.items()}
+        self._check_written_links(mtus)
+        overlay = Overlay(mtu_bytes=mtus, tenants=tenants)
+        self._check_prefixes_of_hosts(overlay)
+        self._check_names(overlay)
+        if self.problems:
+            return self.lab
+        return replace(self.lab, overlay=overlay, links=tuple(self._links(overlay)))
+
+    # ------------------------------------------------------------------ numbers
+
+    def _take_written_vnis(self) -> None:
+        for name, tenant in self.tenants.items():
+            written: list[tuple[int | None, Path]] = [(tenant.vni, ("tenants", name, "vni"))]
+            written += [(s.vni, ("tenants", name, "subnets", sub, "vni")) for sub, s in tenant.subnets.items()]
+            for vni, path in written:
+                if vni is None:
+                    continue
+                if vni in self._vnis:
+                    self._repeated.add(vni)
+                    self._problem("duplicate-vni", path, f"the VNI {vni} is that of {self._vnis[vni]}, too")
+                else:
+                    self._vnis[vni] = format_path(path)
+
+    def _vni(self, first: int, path: Path) -> int:
+        """The first free VNI from `first` on."""
+        while first in self._vnis:
+            first += 1
+        self._vnis[first] = format_path(path)
+        return first
+
+    def _tenant(self, number: int, name: str, spec: TenantSpec) -> Tenant:
+        path: Path = ("tenants", name)
+        vni = spec.vni or self._vni(_FIRST_L3VNI + number, (*path, "vni"))
+        target = spec.route_target or f"{ROUTE_TARGET_AS}:{vni}"
+        if spec.route_target or vni not in self._repeated:
+            self._take_target(target, path)
+        subnets = []
+        for position, (sub, one) in enumerate(spec.subnets.items(), 1):
+            here: Path = (*path, "subnets", sub)
+            l2vni = one.vni or self._vni(_FIRST_L2VNI + _SUBNETS_PER_TENANT * number + position, (*here, "vni"))
+            if l2vni not in self._repeated:
+                self._take_target(f"{ROUTE_TARGET_AS}:{l2vni}", here)
+            nics = tuple(self._nics(one, here))
+            room = one.prefix.num_addresses - 3
+            if len(nics) > room:
+                self._problem(
+                    "prefix-too-small",
+                    (*here, "prefix"),
+                    f"{one.prefix} has room for {room} NIC{'s' * (room > 1)} beside its gateway, not for {len(nics)}",
+                )
+            network = self._network(nics, here)
+            subnets.append(TenantSubnet(name=sub, network=network, prefix=one.prefix, vni=l2vni, nics=nics))
+        self._check_prefixes(path, subnets)
+        if not spec.subnets:
+            self._problem(
+                "no-subnets", path, f"the tenant {name} has no subnets", "add subnets: {NAME: {...}}", key=True
+            )
+        return Tenant(name=name, vni=vni, route_target=target, subnets=tuple(subnets))
+
+    def _take_target(self, target: str, path: Path) -> None:
+        place = (*path, "route_target") if self.document.has((*path, "route_target")) else path
+        if target in self._targets:
+            message = f"the route target {target} is that of {self._targets[target]}, too"
+            self._problem("duplicate-route-target", place, message, "routes of one would be taken up by the other")
+        self._targets.setdefault(target, format_path(path))
+
+    def _check_prefixes(self, path: Path, subnets: Iterable[TenantSubnet]) -> None:
+        """Subnets of one tenant must not overlap; those of different tenants may."""
+        seen: list[TenantSubnet] = []
+        for subnet in subnets:
+            for other in seen:
+                if subnet.prefix.overlaps(other.prefix):
+                    self._problem(
+                        "overlap",
+                        (*path, "subnets", subnet.name, "prefix"),
+                        f"{subnet.prefix} overlaps {other.prefix}, the subnet {other.name} of the same tenant",
+                        "subnets of different tenants may overlap, those of one tenant not",
+                    )
+            seen.append(subnet)
+
+    # ------------------------------------------------------------------ NICs
+
+    def _nics(self, spec: SubnetSpec, path: Path) -> Iterator[End]:
+        for index, host in enumerate(spec.hosts):
+            here: Path = (*path, "hosts", index)
+            if not self._is_host(host, here):
+                continue
+            nics = [end for end, link in self._ports().items() if end.node == host and link.network in self.overlays]
+            if not nics:
+                self._problem("unknown-interface", here, f"{host} has no NICs in a network with an overlay")
+            for end in nics:
+                if self._take(end, here):
+                    yield end
+        for index, end in enumerate(spec.nics):
+            here = (*path, "nics", index)
+            if not self._is_host(end.node, here):
+                continue
+            if end not in self._ports():
+                known = [str(one) for one in self._ports() if one.node == end.node]
+                message = f"{end.node} has no NIC {end.interface} on a switch"
+                self._problem("unknown-interface", here, message, known_names_hint(str(end), known))
+            elif (network := self._ports()[end].network) not in self.overlays:
+                message = f"{end} is in the network {network}, which has no overlay"
+                self._problem("no-overlay", here, message, f"{'.'.join(_section(network))}: {{overlay: evpn}}")
+            elif self._take(end, here):
+                yield end
+
+    def _network(self, nics: Sequence[End], path: Path) -> str:
+        """The network that all NICs of a subnet are in."""
+        found = list(dict.fromkeys(self._ports()[end].network for end in nics))
+        if len(found) > 1:
+            message = f"its NICs are in several networks: {', '.join(found)}"
+            self._problem("subnet-in-networks", path, message, "give each network a subnet of its own", key=True)
+        return found[0] if found else next(iter(self.overlays))
+
+    def _is_host(self, name: str, path: Path) -> bool:
+        kinds = {node.name: node.kind for node in self.lab.nodes}
+        if name not in kinds:
+            hosts = [host for host, kind in kinds.items() if kind is NodeKind.HOST]
+            self._problem("unknown-host", path, f"there is no host {name}", known_names_hint(name, hosts))
+            return False
+        if kinds[name] is not NodeKind.HOST:
+            self._problem("unknown-host", path, f"{name} is a switch: tenants have hosts and NICs of hosts")
+            return False
+        return True
+
+    def _ports(self) -> dict[End, Link]:
+        """The links of all NICs that are on a switch."""
+        if not self._found:
+            kinds = {node.name: node.kind for node in self.lab.nodes}
+            for link in self.lab.links:
+                for end, other in ((link.a, link.b), (link.b, link.a)):
+                    if kinds.get(end.node) is NodeKind.HOST and kinds.get(other.node) is NodeKind.SWITCH:
+                        self._found[end] = link
+        return self._found
+
+    def _take(self, end: End, path: Path) -> bool:
+        if (other := self._owners.get(end)) is not None:
+            message = f"{end} is in {format_path(other[:4])} already"
+            self._problem("nic-in-two-subnets", path, message, "a NIC is in one subnet of one tenant")
+            return False
+        self._owners[end] = path
+        link = self._ports()[end]
+        switch = link.b.node if link.a == end else link.a.node
+        if any(node.name == switch and node.runtime != NETNS for node in self.lab.nodes):
+            message = f"{end} is on {switch}, a container: VRFs are built in switches that are namespaces alone"
+            self._problem("not-built", path, message)
+        return True
+
+    def _check_prefixes_of_hosts(self, overlay: Overlay) -> None:
+        """What a host has in two subnets must not overlap: it could not tell their addresses apart."""
+        seen: dict[str, list[tuple[IPv4Network, str]]] = {}
+        for tenant in overlay.tenants:
+            for subnet in tenant.subnets:
+                for end in subnet.nics:
+                    for prefix, where in seen.setdefault(end.node, []):
+                        if where != (here := f"{tenant.name}.{subnet.name}") and prefix.overlaps(subnet.prefix):
+                            self._problem(
+                                "overlap",
+                                self._owners[end],
+                                f"{end.node} would be in {prefix} of {where} and in {subnet.prefix} of {here}",
+                                "a host's NICs need prefixes that do not overlap, whatever their tenants",
+                            )
+                            break
+                    seen[end.node].append((subnet.prefix, f"{tenant.name}.{subnet.name}"))
+
+    def _check_names(self, overlay: Overlay) -> None:
+        """The VRF of a tenant on a switch is a namespace beside those of nodes."""
+        nodes = {node.name for node in self.lab.nodes}
+        switches = [node.name for node in self.lab.switches]
+        for tenant in overlay.tenants:
+            for switch in switches:
+                if (name := vrf_node_name(switch, tenant.name)) in nodes:
+                    self._problem(
+                        "duplicate-node",
+                        ("tenants", tenant.name),
+                        f"the VRF of {tenant.name} on {switch} would have the name of the node {name}",
+                        "give the tenant another name",
+                        key=True,
+                    )
+
+    # ------------------------------------------------------------------ MTU and links
+
+    def _mtu_bytes(self, network: str, spec: OverlaySpec) -> int:
+        """The MTU of tenants in a network: as written, or what VXLAN leaves of its smallest link between switches."""
+        links = [link for link in self.lab.links if link.network == network]
+        fabric = [link for link in links if link.kind is LinkKind.FABRIC] or (links if network != BACKEND else [])
+        underlay = min((link.mtu_bytes for link in fabric), default=self.mtu_bytes)
+        room = underlay - VXLAN_BYTES
+        written = spec.evpn.mtu
+        if written is not None and written > room:
+            place = "fabric" if network == BACKEND else f"networks.{network}"
+            self._problem(
+                "mtu-too-small",
+                (*_section(network), "overlay", "evpn", "mtu"),
+                f"an MTU of {written} does not fit the {underlay} of the links: VXLAN adds {VXLAN_BYTES} bytes",
+                f"at most {room} here, or {place}: {{mtu: {written + VXLAN_BYTES}}}",
+            )
+        return room if written is None else written
+
+    def _check_written_links(self, mtus: Mapping[str, int]) -> None:
+        """The MTU that a hand-written link has must fit, too."""
+        ends = {str(end) for end in self._owners}
+        for index, link in enumerate(self.document.get("topology.links") or ()):
+            path: Path = ("topology", "links", index, "mtu")
+            if ends.isdisjoint(link.get("endpoints") or ()) or not self.document.has(path):
+                continue
+            if link["mtu"] > (mtu := mtus.get(BACKEND, link["mtu"])):
+                self._problem(
+                    "mtu-too-small",
+                    path,
+                    f"an MTU of {link['mtu']} does not fit a tenant's {mtu}: VXLAN adds {VXLAN_BYTES} bytes",
+                    f"at most {mtu} here",
+                )
+
+    def _links(self, overlay: Overlay) -> Iterator[Link]:
+        """All links; those of NICs in tenants from the host up, with the tenants' MTU."""
+        for link in self.lab.links:
+            mtu_bytes = overlay.mtu_bytes.get(link.network, link.mtu_bytes)
+            if link.a in self._owners:
+                yield replace(link, kind=LinkKind.TENANT, mtu_bytes=mtu_bytes)
+            elif link.b in self._owners:
+                yield replace(link, a=link.b, b=link.a, kind=LinkKind.TENANT, mtu_bytes=mtu_bytes)
+            else:
+                yield link
+
+    def _problem(self, code: str, path: Path, message: str, hint: str | None = None, *, key: bool = False) -> None:
+        self.problems.append(self.document.problem(code, path, message, hint=hint, key=key))

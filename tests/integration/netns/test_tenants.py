@@ -1,0 +1,319 @@
+"""Tenants of an EVPN overlay on real switches: bridged and routed over VXLAN, apart from each other, and gone after."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from waiting import until
+
+from testbed.deploy.live import RunningLab
+from testbed.deploy.routing import start_routing, stop_routing
+from testbed.deploy.watch.check import CheckStatus, check_lab
+from testbed.deploy.watch.overlay import missing_lines, read_missing
+from testbed.names import namespace_name
+from testbed.spec import load_topology_text
+
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
+
+TOPOLOGY = """
+name: {name}
+scale: {{time: 10000}}
+fabric:
+  design: rail-optimized
+  segments: 1
+  hosts: 6
+  gpus: 2
+  spines: {spines}
+  nic: {{rate: 400G}}
+  overlay: evpn
+tenants:
+  red:
+    subnets:
+      web: {{prefix: 10.1.0.0/24, nics: ["p1-s1-h1:rail1", "p1-s1-h2:rail2"]}}
+      db: {{prefix: 10.1.1.0/24, nics: ["p1-s1-h3:rail2"]}}
+  blue:
+    subnets:
+      web: {{prefix: 10.1.0.0/24, nics: ["p1-s1-h4:rail1", "p1-s1-h5:rail2"]}}
+      own: {{prefix: 10.9.0.0/24, nics: ["p1-s1-h6:rail1"]}}
+"""
+WEB, WEB_FAR, DB_RED, OWN_BLUE = "10.1.0.2", "10.1.0.3", "10.1.1.2", "10.9.0.2"
+"""The addresses of h1 and h4, of h2 and h5, of h3, and of h6."""
+LEAF, FAR_LEAF = "p1-s1-rail1", "p1-s1-rail2"
+
+
+def _text(sandbox: Any, spines: int = 2) -> str:
+    return TOPOLOGY.format(name=sandbox.name(), spines=spines)
+
+
+@pytest.fixture(scope="module")
+def lab(shared_sandbox: Any) -> RunningLab:
+    found: RunningLab = shared_sandbox.deploy(
+        load_topology_text(_text(shared_sandbox), file="tenants.yml"), k=10_000.0
+    ).lab
+    return found
+
+
+def _ip(*argv: str) -> Any:
+    result = subprocess.run(["ip", "-j", *argv], check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    return json.loads(result.stdout or "[]")
+
+
+def _pings(lab: RunningLab, node: str, target: str, *, source: str = "") -> bool:
+    argv = ["ping", "-c", "3", "-i", "0.2", "-W", "1", *(["-I", source] if source else []), target]
+    return lab.run(node, argv).returncode == 0
+
+
+def _vrf(lab: RunningLab, leaf: str, tenant: str) -> str:
+    return namespace_name(lab.name, f"{leaf}-{tenant}")
+
+
+@contextmanager
+def _captured(
+    lab: RunningLab, node: str, interface: str, expression: str, *, verbose: bool = False
+) -> Iterator[list[str]]:
+    """The packets of an interface while the block runs, as tcpdump's lines, complete once it has ended."""
+    lines: list[str] = []
+    argv = ["tcpdump", "--immediate-mode", "-n", "-l", *(["-tv"] if verbose else []), "-i", interface, expression]
+    capture = lab.spawn_at(lab.port(node, interface), argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert capture.stderr is not None
+    while b"listening on" not in capture.stderr.readline():
+        assert capture.poll() is None
+    try:
+        yield lines
+    finally:
+        capture.send_signal(signal.SIGINT)
+        out, _ = capture.communicate(timeout=20)
+        lines += [line for line in out.decode().splitlines() if line]
+
+
+@contextmanager
+def _on_the_fabric(lab: RunningLab, leaf: str) -> Iterator[list[str]]:
+    """The VXLAN packets of both uplinks of a leaf while the block runs, complete once it has ended."""
+    packets: list[str] = []
+    expression = "udp port 4789"
+    with _captured(lab, leaf, "uplink1", expression) as first, _captured(lab, leaf, "uplink2", expression) as second:
+        yield packets
+    packets += first + second
+
+
+def _vni(lab: RunningLab, tenant: str, subnet: str = "") -> int:
+    """The VNI of a subnet, or the L3VNI of a tenant."""
+    assert lab.model.overlay is not None
+    found = next(one for one in lab.model.overlay.tenants if one.name == tenant)
+    return next((one.vni for one in found.subnets if one.name == subnet), found.vni)
+
+
+def test_a_deploy_waits_for_the_overlay_and_check_passes(lab: RunningLab) -> None:
+    assert not any(read_missing(lab.plan).values())
+    report = check_lab(lab)
+    assert report.exit_code == 0, report
+    tests = {result.name: result for result in report.results}
+    assert tests["overlay"].count > 20
+    assert tests["tenants"].count >= 4
+    assert tests["isolation"].count >= 4
+
+
+def test_a_subnet_is_bridged_over_both_leaves_by_vxlan(lab: RunningLab) -> None:
+    with _on_the_fabric(lab, LEAF) as packets:
+        assert _pings(lab, "p1-s1-h1", WEB_FAR)
+    assert len([line for line in packets if f"vni {_vni(lab, 'red', 'web')}" in line]) >= 6, packets
+
+
+def test_subnets_are_routed_over_the_l3vni(lab: RunningLab) -> None:
+    """Symmetric IRB: the leaf of the sender routes into the L3VNI, and that of the receiver out of it, both ways."""
+    vni = _vni(lab, "red")
+    routes = {route["dst"]: route for route in _ip("-n", _vrf(lab, LEAF, "red"), "route")}
+    assert routes["10.1.1.0/24"]["dev"] == routes[DB_RED]["dev"] == f"br{vni}"
+    assert routes[DB_RED]["gateway"] == str(lab.switch_plan(FAR_LEAF).loopback.ip)
+    with _on_the_fabric(lab, LEAF) as packets:
+        assert _pings(lab, "p1-s1-h1", DB_RED)
+    assert len([line for line in packets if f"vni {vni}" in line]) >= 6, packets
+    assert not [line for line in packets if f"vni {_vni(lab, 'red', 'db')}" in line], packets
+
+
+def test_the_same_address_is_another_host_in_another_tenant(lab: RunningLab) -> None:
+    nics = {(nic.node, nic.name): nic for host in lab.plan.hosts for nic in host.nics}
+    assert nics["p1-s1-h1", "rail1"].address == nics["p1-s1-h4", "rail1"].address
+    with _captured(lab, "p1-s1-h5", "rail2", "icmp") as blue:
+        assert _pings(lab, "p1-s1-h1", WEB_FAR)
+    assert blue == []
+    with _captured(lab, "p1-s1-h5", "rail2", "icmp") as blue:
+        assert _pings(lab, "p1-s1-h4", WEB_FAR)
+    assert len(blue) == 6
+
+
+def test_tenants_do_not_reach_each_other_and_it_is_the_vrf_that_stops_them(lab: RunningLab) -> None:
+    """Only blue has 10.9.0.0/24. Joined by hand, the VRFs of the leaf carry the packets that they stopped before."""
+    assert _pings(lab, "p1-s1-h4", OWN_BLUE), "within blue it is reached"
+    with _captured(lab, LEAF, "down1", "icmp") as arrived:
+        assert not _pings(lab, "p1-s1-h1", OWN_BLUE, source=WEB)
+    assert any("unreachable" in line for line in arrived), "the leaf's VRF has no route, and says so"
+
+    with _joined(_vrf(lab, LEAF, "red"), _vrf(lab, LEAF, "blue")):
+        assert _pings(lab, "p1-s1-h1", OWN_BLUE, source=WEB)
+        leaked = {result.name: result for result in check_lab(lab).results}["isolation"]
+        assert leaked.status is CheckStatus.FAIL, leaked
+        assert "p1-s1-h1:rail1 -> p1-s1-h6:rail1 arrived" in leaked.failures
+    assert not _pings(lab, "p1-s1-h1", OWN_BLUE, source=WEB)
+
+
+@contextmanager
+def _joined(red: str, blue: str) -> Iterator[None]:
+    """A wire between two VRFs, and a route to blue's own subnet over it, and back to red's first NIC."""
+
+    def ip(*argv: str) -> None:
+        subprocess.run(["ip", *argv], check=True)
+
+    ip("link", "add", "tored", "netns", blue, "type", "veth", "peer", "toblue", "netns", red)
+    try:
+        for namespace, name, address in ((red, "toblue", "192.0.2.1/30"), (blue, "tored", "192.0.2.2/30")):
+            ip("-n", namespace, "addr", "add", address, "dev", name)
+            ip("-n", namespace, "link", "set", name, "up")
+        ip("-n", red, "route", "add", "10.9.0.0/24", "via", "192.0.2.2")
+        ip("-n", blue, "route", "add", f"{WEB}/32", "via", "192.0.2.1")
+        yield
+    finally:
+        ip("-n", red, "link", "del", "toblue")
+
+
+def test_tenants_do_not_reach_the_underlay_nor_the_other_way_round(lab: RunningLab) -> None:
+    assert not _pings(lab, "p1-s1-h1", str(lab.switch_plan(FAR_LEAF).loopback.ip), source=WEB)
+    assert not _pings(lab, LEAF, WEB)
+
+
+def test_nics_in_no_tenant_stay_on_their_rail(lab: RunningLab) -> None:
+    nics = {(nic.node, nic.name): nic for host in lab.plan.hosts for nic in host.nics}
+    mine, other = nics["p1-s1-h1", "rail2"], nics["p1-s1-h4", "rail2"]
+    assert not mine.tenant
+    assert mine.address is not None
+    assert other.address is not None
+    assert (mine.mtu_bytes, nics["p1-s1-h1", "rail1"].mtu_bytes) == (4500, 4450)
+    assert _pings(lab, "p1-s1-h1", str(other.address.ip), source=str(mine.address.ip))
+
+
+def test_what_is_missing_is_named_with_its_reason_and_comes_back(lab: RunningLab) -> None:
+    run = lab.state.run_directory(lab.name)
+    for uplink in ("uplink1", "uplink2"):
+        lab.set_link(FAR_LEAF, uplink, up=False)
+    try:
+        reason = f"the underlay of {LEAF} has no route to {FAR_LEAF}"
+        until(lambda: [line for line in missing_lines(lab.plan, run) if "flood" in line and reason in line], reason)
+    finally:
+        for uplink in ("uplink1", "uplink2"):
+            lab.set_link(FAR_LEAF, uplink, up=True)
+    until(lambda: missing_lines(lab.plan, run) == [], "the overlay is whole")
+
+    stop_routing(lab, FAR_LEAF)
+    until(lambda: [line for line in missing_lines(lab.plan, run) if line.startswith(f"{LEAF}-red")], "it is missed")
+    assert start_routing(lab, FAR_LEAF)
+    until(lambda: missing_lines(lab.plan, run) == [], "the overlay is whole")
+    assert _pings(lab, "p1-s1-h1", WEB_FAR)
+
+
+def test_a_silent_nic_is_named_by_its_leaf(lab: RunningLab) -> None:
+    run = lab.state.run_directory(lab.name)
+    bridge = f"br{_vni(lab, 'red', 'web')}"
+    subprocess.run(["ip", "-n", _vrf(lab, LEAF, "red"), "neigh", "del", WEB, "dev", bridge], check=True)
+    reason = f"{LEAF} has not heard it"
+    until(
+        lambda: [line for line in missing_lines(lab.plan, run) if "p1-s1-h1:rail1" in line and reason in line], reason
+    )
+    assert _pings(lab, "p1-s1-h1", WEB_FAR)
+    assert _pings(lab, "p1-s1-h1", DB_RED)
+    until(lambda: missing_lines(lab.plan, run) == [], "the overlay is whole")
+
+
+def test_views_and_captures_know_tenants(lab: RunningLab, shared_sandbox: Any) -> None:
+    rows = json.loads(shared_sandbox.cli("inspect", "tenants", "-n", lab.name, "-f", "json").stdout)["rows"]
+    assert {(row["tenant"], row["subnet"]) for row in rows} == {
+        ("red", "web"),
+        ("red", "db"),
+        ("blue", "web"),
+        ("blue", "own"),
+    }
+    vteps = json.loads(shared_sandbox.cli("inspect", "vteps", "-n", lab.name, "-f", "json").stdout)["rows"]
+    assert all(row["entries"] == row["planned"] > 0 for row in vteps)
+    links = lab.link_states()
+    assert all(links.values()) and (LEAF, "down1") in links
+
+
+def test_tenants_of_two_networks_and_of_ibgp_with_queues(sandbox: Any) -> None:
+    """Overlays of the back end (iBGP, with the eBPF data path) and of a front end, with a tenant that is in both."""
+    text = f"""
+name: {sandbox.name()}
+scale: {{time: 10000}}
+fabric:
+  design: rail-optimized
+  segments: 1
+  hosts: 4
+  gpus: 2
+  spines: 1
+  routing: {{protocol: ibgp}}
+  overlay: {{evpn: {{mtu: 4400}}}}
+networks:
+  frontend: {{design: leaf-spine, leaves: 2, spines: 1, nic: {{per: host, ports: 1, rate: 100G}}, overlay: evpn}}
+qos: {{preset: uec}}
+tenants:
+  red:
+    subnets:
+      web: {{prefix: 10.200.0.0/24, nics: ["p1-s1-h1:fe1", "p1-s1-h3:fe1"]}}
+      gpu: {{prefix: 10.201.0.0/24, nics: ["p1-s1-h1:rail1", "p1-s1-h3:rail2"]}}
+  blue:
+    subnets:
+      web: {{prefix: 10.200.0.0/24, nics: ["p1-s1-h2:fe1", "p1-s1-h4:fe1"]}}
+      gpu: {{prefix: 10.202.0.0/24, nics: ["p1-s1-h2:rail2"]}}
+"""
+    lab = sandbox.deploy(load_topology_text(text, file="tenants.yml")).lab
+    report = check_lab(lab)
+    assert report.exit_code == 0, report
+    assert {vrf.switch for vrf in lab.plan.overlay.vrfs} == {LEAF, FAR_LEAF, "fe-leaf1", "fe-leaf2"}
+    assert {vrf.switch for vrf in lab.of_network("frontend").plan.overlay.vrfs} == {"fe-leaf1", "fe-leaf2"}
+    with _captured(lab, LEAF, "uplink1", "udp port 4789", verbose=True) as packets:
+        lab.run("p1-s1-h1", ["ping", "-c", "2", "-i", "0.2", "-Q", "0x68", "10.201.0.3"])
+    marked = [line for line in packets if "(tos 0x68" in line]
+    assert len(marked) == 8, "two requests and two answers, inside and outside"
+
+
+def test_destroy_leaves_nothing(sandbox: Any) -> None:
+    sandbox.deploy(load_topology_text(_text(sandbox, spines=1), file="tenants.yml"))
+    assert f"{sandbox.name()}-{LEAF}-red" in sandbox.namespaces()
+    sandbox.destroy()
+    assert sandbox.leftovers() == []
+
+
+@pytest.mark.timeout(300)
+def test_destroy_leaves_nothing_of_a_deploy_that_was_killed(sandbox: Any) -> None:
+    path: Path = sandbox.root / "topology.yml"
+    path.write_text(_text(sandbox, spines=1))
+
+    def deploy() -> subprocess.Popen[bytes]:
+        process: subprocess.Popen[bytes] = sandbox.start("deploy", "-q", "-t", str(path))
+        return process
+
+    started = time.monotonic()
+    assert deploy().wait(120) == 0, (sandbox.root / "out").read_text()
+    full = time.monotonic() - started
+    sandbox.destroy()
+    numbers = random.Random("tenants")
+    points = 4
+    for point in range(points):
+        process = deploy()
+        delay = full * (point + numbers.random()) / points
+        try:
+            process.wait(delay)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        sandbox.note_daemons()
+        result = sandbox.cli("destroy", "-n", sandbox.name())
+        assert result.returncode == 0 or "no lab named" in result.stderr, result
+        assert sandbox.leftovers() == [], f"SIGKILL after {delay:.2f} of {full:.2f} s"
