@@ -61,7 +61,10 @@ class Matrix:
 
 
 def intended_matrix(lab: RunningLab, networks: Sequence[str]) -> Matrix:
-    """All ordered pairs of NICs on different hosts of some networks; an even choice of them where they are many."""
+    """All ordered pairs of NICs on different hosts of some networks; an even choice of them where they are many.
+
+    NICs of one tenant in one network are to reach each other, and none of another tenant or of none.
+    """
     nics = [nic for host in lab.plan.hosts for nic in host.nics if nic.address is not None and nic.network in networks]
     every = [(a, b) for a in nics for b in nics if a.node != b.node]
     pairs = every if len(every) <= MOST_PAIRS else [every[n * len(every) // MOST_PAIRS] for n in range(MOST_PAIRS)]
@@ -69,7 +72,8 @@ def intended_matrix(lab: RunningLab, networks: Sequence[str]) -> Matrix:
     intended = {
         index
         for index, (a, b) in enumerate(pairs)
-        if a.network == b.network and should_reach(seen[a.network], a, b, same=_same_subnet(a, b))
+        if (a.network, a.tenant) == (b.network, b.tenant)
+        and (bool(a.tenant) or should_reach(seen[a.network], a, b, same=_same_subnet(a, b)))
     }
     return Matrix(pairs=tuple(pairs), intended=frozenset(intended), total=len(every))
 

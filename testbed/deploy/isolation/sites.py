@@ -76,7 +76,10 @@ class Site:
 
 
 def find_sites(lab: Lab, plan: LabPlan, network: str) -> list[Site]:
-    """The access ports of a network whose hosts have addresses and gateways, or an even choice of them."""
+    """The access ports of a network whose hosts have addresses and gateways, or an even choice of them.
+
+    Those of tenants, which lie in VRFs, are left out.
+    """
     masters, bridges = _bridges(plan)
     loopbacks = {switch.node: switch.loopback.ip for switch in plan.switches}
     guards = guards_by_port(plan.operations)
@@ -86,6 +89,7 @@ def find_sites(lab: Lab, plan: LabPlan, network: str) -> list[Site]:
         for host in plan.hosts
         for nic in host.nics
         if nic.network == network
+        and not nic.tenant
         and nic.address is not None
         and nic.gateway is not None
         and ports[nic.peer].node in loopbacks

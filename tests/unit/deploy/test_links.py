@@ -63,6 +63,9 @@ class FakeLab:
     def port(self, node: str, interface: str) -> Any:
         return next(port for port in self.plan.ports if (port.node, port.name) == (node, interface))
 
+    def namespace_of(self, port: Any) -> str:
+        return self.namespace(port.node)
+
     def namespace(self, node: str) -> str:
         raise AssertionError(f"the namespace of {node} is not for this test")
 

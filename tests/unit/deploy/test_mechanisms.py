@@ -44,9 +44,8 @@ def no_nf_tables(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_guards_that_the_kernel_cannot_do_are_refused_with_a_way_out(
     no_nf_tables: list[str], fabric: str, frontend: str, named: str
 ) -> None:
-    with pytest.raises(
-        CapabilityError, match=f"the guards of {named} need nf_tables.*Protocol not supported"
-    ) as caught:
+    words = f"the guards of {named} need nf_tables.*Protocol not supported"
+    with pytest.raises(CapabilityError, match=words) as caught:
         require_guards(lab(fabric, frontend), None)  # type: ignore[arg-type]
     assert caught.value.missing == "nf_tables" and caught.value.exit_code == 2
     assert "guards: off" in (caught.value.hint or "")
