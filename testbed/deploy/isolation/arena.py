@@ -90,6 +90,7 @@ class Arena:
         self._filters: dict[str, NetfilterSocket] = {}
         nics = {site.place for site in sites}
         nics |= {(nic.node, nic.name) for site in sites for nic in (site.victim, site.far) if nic is not None}
+        nics |= {(site.tunnel.nic.node, site.tunnel.nic.name) for site in sites if site.tunnel is not None}
         self._raw = RawPorts(lab, sorted(nics))
         switches = {site.port.node for site in sites}
         hosts = {node for node, _ in nics}
