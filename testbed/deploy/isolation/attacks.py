@@ -197,7 +197,9 @@ class Storm(SeenAttack):
         return [frame] * max(_STORM_FRAMES, 4 * _burst(site))
 
     def enough(self, site: Site, seconds: float) -> int:
-        """More than the guard lets pass; without it, as much as a port's queue holds at least."""
+        """More than the guard lets pass; without it, half of what is sent, however long that takes."""
+        if self.guard not in site.guards:
+            return _STORM_FRAMES // 2
         return _burst(site) + round(site.guards.storm_pps * seconds) + 2
 
     def to_drop(self, site: Site, sent: int, seconds: float) -> int:
