@@ -1,7 +1,7 @@
 """Take the pictures of docs/start anew: from a real run on this machine, with a headless Chromium.
 
 `python docs/screenshots.py`, as root, takes about a minute. It runs the scenario of the demo and writes pictures of its
-report, and of the graph of a topology, to docs/start/images/*.png, with numbers that the text refers to.
+report, and of the graphs of two topologies, to docs/start/images/*.png, with numbers that the text refers to.
 `python docs/screenshots.py REPORT.html` takes the report of a run of that scenario that was made before. Look at the
 pictures before they are committed.
 """
@@ -24,7 +24,6 @@ from PIL import Image, ImageDraw, ImageFont
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs/start/images"
 SCENARIO = ROOT / "scenarios/ecmp-against-spraying.yml"
-TOPOLOGY = ROOT / "topologies/demo.yml"
 WIDTH = 1100
 LARGEST = 150_000
 """Bytes of a picture."""
@@ -93,7 +92,11 @@ REPORT = (
         ),
     ),
 )
-GRAPH = Shot(name="graph", first="document.body", last="document.body", marks=(), height=640)
+GRAPHS = {
+    "demo": Shot(name="graph", first="document.body", last="document.body", marks=(), height=640),
+    "datacentre": Shot(name="graph-networks", first="document.body", last="document.body", marks=(), height=760),
+}
+"""By the topology that is drawn."""
 
 
 def main(arguments: list[str]) -> int:
@@ -107,8 +110,9 @@ def main(arguments: list[str]) -> int:
         report = Path(arguments[0]).resolve() if arguments else run_scenario(work / "results")
         for shot in REPORT:
             take(shot, report, browser, work)
-        testbed("graph", "-t", str(TOPOLOGY), "-o", str(work / "graph.html"))
-        take(GRAPH, work / "graph.html", browser, work)
+        for topology, shot in GRAPHS.items():
+            testbed("graph", "-t", f"topologies/{topology}.yml", "-o", str(work / "graph.html"))
+            take(shot, work / "graph.html", browser, work)
     return 0
 
 

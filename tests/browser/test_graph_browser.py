@@ -17,6 +17,14 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chrom
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 LARGE = ("superpod-4su", "nvl72-superpod")
 """What is wider than the window at the size of its labels; `demo` is not, and may be enlarged."""
+NETWORKS = """
+name: networks
+fabric: {design: rail-optimized, segments: 2, hosts: 16, gpus: 4, spines: 2}
+networks:
+  frontend: {design: leaf-spine, leaves: 4, nic: {per: host, ports: 2, rate: 100G}}
+  storage: {design: leaf-spine, leaves: 2, nic: {per: host, rate: 200G}}
+"""
+"""Several networks and more hosts than are drawn as cards."""
 
 pytestmark = [
     pytest.mark.browser,
@@ -54,7 +62,7 @@ PLACES = """(() => {
 })()"""
 
 
-@pytest.mark.parametrize("name", [*LARGE, "demo"])
+@pytest.mark.parametrize("name", [*LARGE, "demo", "datacentre"])
 @pytest.mark.parametrize("window", [(1400, 900), (1920, 1080), (390, 800)])
 def test_a_picture_opens_fitted_to_the_window(name: str, window: tuple[int, int], tmp_path: Path) -> None:
     left, right, top, bottom, *beyond, width, room = browse(page(name), window, PLACES, tmp_path)
@@ -96,3 +104,132 @@ def test_a_picture_is_fitted_anew_to_another_window_until_one_zooms(tmp_path: Pa
     first, second, zoomed = browse(page("superpod-4su"), (1400, 900), script, tmp_path)
     assert abs(first - 700) <= 1 and abs(second - 600) <= 1
     assert abs(zoomed - 750) <= 2, "who zoomed keeps it"
+
+
+SEEN = """
+  const seen = part => part.getClientRects().length > 0;
+  const nodes = JSON.parse(document.getElementById("lab").textContent).nodes;
+  const of = net => [...document.querySelectorAll(".n")].filter(one => nodes[one.dataset.n][8] === net);
+  const shown = net => of(net).filter(seen).length;
+  const counts = () => [shown(-1), shown(0), shown(1), shown(2)];
+  const box = number => document.getElementById("layer" + number);
+"""
+HOSTS, BACKEND, FRONTEND, STORAGE = 8, 10, 6, 4
+"""Nodes of datacentre.yml, by network."""
+
+
+def test_networks_are_left_out_and_put_back(tmp_path: Path) -> None:
+    script = f"""(() => {{ {SEEN}
+      const found = [...counts()];
+      for (const number of [1, 0, 2, 1]) {{ box(number).focus(); box(number).click(); found.push(...counts()); }}
+      return found;
+    }})()"""
+    found = browse(page("datacentre"), (1400, 900), script, tmp_path)
+    assert [tuple(found[at : at + 4]) for at in range(0, len(found), 4)] == [
+        (HOSTS, BACKEND, FRONTEND, STORAGE),
+        (HOSTS, BACKEND, 0, STORAGE),
+        (HOSTS, 0, 0, STORAGE),
+        (HOSTS, 0, 0, 0),
+        (HOSTS, 0, FRONTEND, 0),
+    ]
+
+
+def test_hosts_have_their_whole_names_without_the_back_end(tmp_path: Path) -> None:
+    """Its pods and segments are boxes around them, without which two hosts would be called h1."""
+    script = f"""(() => {{ {SEEN}
+      const names = () => new Set(of(-1).flatMap(host => [...host.querySelectorAll(".l")].filter(seen))
+                                        .map(one => one.textContent)).size;
+      const texts = () => of(-1).flatMap(host => [...host.querySelectorAll(".l")]).filter(seen).length;
+      const found = [names(), texts()];
+      box(0).click();
+      return [...found, names(), texts()];
+    }})()"""
+    assert browse(page("datacentre"), (1400, 900), script, tmp_path) == [4, HOSTS, HOSTS, HOSTS]
+
+
+def test_networks_are_left_out_without_scripts(tmp_path: Path) -> None:
+    """The style does it: here the page's own script is gone, and a box is as a reader has left it."""
+    text = re.sub(r"<script>.*?</script>", "", page("datacentre"), flags=re.DOTALL)
+    text = text.replace('value="1" checked', 'value="1"')
+    assert browse(text, (1400, 900), f"(() => {{ {SEEN} return counts(); }})()", tmp_path) == [8, 10, 0, 4]
+
+
+@pytest.mark.parametrize("window", [(1400, 900), (800, 600)])
+def test_what_is_left_is_fitted_to_the_window(window: tuple[int, int], tmp_path: Path) -> None:
+    """Room of what is left out is given to the rest, and all of that stays in the picture."""
+    script = f"""(() => {{ {SEEN}
+      const found = [], picture = document.getElementById("picture");
+      const measure = () => {{
+        const all = picture.getBoundingClientRect();
+        const rects = [...document.querySelectorAll(".n, .band")].filter(seen).map(one => one.getBoundingClientRect());
+        found.push(Math.min(...rects.map(one => Math.min(one.top - all.top, one.left - all.left, all.right - one.right,
+                                                         all.bottom - one.bottom))));
+        found.push(picture.viewBox.baseVal.height);
+      }};
+      measure(); box(0).click(); measure(); box(1).click(); measure(); box(2).click(); measure();
+      return found;
+    }})()"""
+    found = browse(page("datacentre"), window, script, tmp_path)
+    assert min(found[::2]) >= 0
+    whole, below, storage, hosts = found[1::2]
+    assert whole > below + 300 and below == storage > hosts + 150
+
+
+def test_lines_follow_networks_that_move_together_and_hosts_that_open(tmp_path: Path) -> None:
+    """A line to a network below ends at its leaf and begins at its host group, whatever is left out or opened."""
+    script = f"""(() => {{ {SEEN}
+      const found = [], apart = () => {{
+        let most = 0;
+        for (const drop of [...document.querySelectorAll(".drop")].filter(seen)) {{
+          const line = drop.getBoundingClientRect();
+          const leaf = document.querySelector(`.n[data-n="${{drop.dataset.a}}"] .c`).getBoundingClientRect();
+          const tray = document.querySelector(`#tray${{drop.dataset.b.slice(1)}} > .c`).getBoundingClientRect();
+          const aside = Math.max(leaf.left - line.right, line.left - leaf.right, 0);
+          most = Math.max(most, Math.abs(line.bottom - leaf.top), Math.abs(line.top - tray.bottom), aside);
+        }}
+        return 10 * most;
+      }};
+      found.push(apart());
+      document.getElementById("expand").click(); found.push(apart());
+      box(1).click(); found.push(apart());
+      document.querySelector(".toggle").dispatchEvent(new MouseEvent("click", {{bubbles: true}})); found.push(apart());
+      found.push(document.querySelectorAll(".drop").length, document.querySelectorAll(".tray.open").length);
+      return found;
+    }})()"""
+    path = tmp_path / "networks.yml"
+    path.write_text(NETWORKS)
+    *apart, lines, still_open = browse(render_html(load_topology(path)), (1400, 900), script, tmp_path)
+    assert lines == 2 * 2 + 2 and still_open == 1
+    assert max(apart) < 20, "two pixels: half the width of a line that stands for sixteen links"
+
+
+def test_what_is_left_out_is_neither_found_nor_walked_to(tmp_path: Path) -> None:
+    script = f"""(() => {{ {SEEN}
+      const search = document.getElementById("search"), picture = document.getElementById("picture");
+      const find = text => {{
+        search.value = text;
+        search.dispatchEvent(new Event("input"));
+        return document.querySelectorAll(".n.on").length;
+      }};
+      const press = (target, key) => target.dispatchEvent(new KeyboardEvent("keydown", {{key, bubbles: true}}));
+      const found = [find("leaf")];
+      box(1).click();
+      found.push(find("leaf"));
+      find("p1-s1-h2"); press(search, "Enter");
+      const rows = [...document.querySelectorAll("#detail tbody tr")];
+      found.push(rows.length);
+      for (const key of ["ArrowDown", "ArrowDown"]) press(document.activeElement, key);
+      found.push(nodes[document.activeElement.dataset.n][8]);
+      box(2).click();
+      const stop = picture.querySelectorAll('.n[tabindex="0"]');
+      found.push(stop.length, seen(stop[0]) ? 1 : 0);
+      return found;
+    }})()"""
+    found = browse(page("datacentre"), (1400, 900), script, tmp_path)
+    assert found == [6, 2, 4 + 1, 2, 1, 1]
+
+
+def test_a_view_of_some_networks_can_be_linked_to(tmp_path: Path) -> None:
+    text = page("datacentre").replace("location.hash.slice(1)", '"networks=backend,storage"')
+    script = f"(() => {{ {SEEN} return [...counts(), document.querySelectorAll('.layer input:checked').length]; }})()"
+    assert browse(text, (1400, 900), script, tmp_path) == [HOSTS, BACKEND, 0, STORAGE, 2]

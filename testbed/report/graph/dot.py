@@ -1,4 +1,7 @@
-"""A lab for Graphviz: every node and every link, pods and segments as clusters, tiers as ranks."""
+"""A lab for Graphviz: every node and every link, pods and segments as clusters, tiers as ranks.
+
+Of several networks each is a cluster, the back end's above the hosts, the others' below them.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,52 @@ from collections.abc import Iterable, Iterator
 
 from testbed.model import Lab, Link, Node
 from testbed.report.graph.grouping import Grouping, Segment, Tier, group_lab
+from testbed.report.graph.layers import Layer, group_layers, layers_of, switches_of
 
 _RAIL_COLOURS = ("#d9480f", "#1971c2", "#2b8a3e", "#9c36b5", "#b8860b", "#0b8f9c", "#c2255c", "#4446c4")
+_NETWORK_COLOURS = ("#8b97a6", "#44546a", "#8a5a2b", "#5b7023", "#8c3f6d")
 _FILL = {Tier.SUPER_SPINE: "#efeafb", Tier.SPINE: "#e9effb", Tier.RAIL: "#ffffff", Tier.HOST: "#f6f7f9"}
 
 
 def render_dot(lab: Lab) -> str:
     """`lab` in the DOT language, for `dot -Tsvg`. Interface names are head and tail labels where there is room."""
-    grouping = group_lab(lab)
+    layers = layers_of(lab)
+    grouping = group_layers(lab, layers) if layers else group_lab(lab)
     labels = len(lab.links) <= 64
     lines = [
         f"graph {_quoted(lab.name)} {{",
         '  graph [rankdir=TB, splines=line, ranksep=1.2, nodesep=0.2, fontname="sans-serif", fontsize=11];',
         '  node [shape=box, style="rounded,filled", fontname="sans-serif", fontsize=10, color="#8b97a6"];',
         '  edge [fontname="sans-serif", fontsize=8, color="#8b97a6"];',
-        *_nodes(grouping.super_spines, grouping, "  "),
     ]
+    if layers:
+        for layer in layers:
+            inner = (
+                _below(layer, grouping) if layer.number else [f"  {line}" for line in _back_end(grouping, hosts=False)]
+            )
+            lines += _cluster(f"network{layer.number}", layer.name, inner, "  ")
+        lines += _nodes(lab.hosts, grouping, "  ")
+    else:
+        lines += _back_end(grouping, hosts=True)
+    numbers = {layer.name: layer.number for layer in layers}
+    lines += [_edge(link, labels, numbers.get(link.network, 0)) for link in lab.links]
+    return "\n".join([*lines, "}", ""])
+
+
+def _back_end(grouping: Grouping, *, hosts: bool) -> list[str]:
+    lines = [*_nodes(grouping.super_spines, grouping, "  ")]
     segments = 0
     for pod in grouping.pods:
         inner = [*_nodes(pod.spines, grouping, "    ")]
         for segment in pod.segments:
-            inner += _cluster(f"segment{segments}", segment.title, _segment(segment, grouping), "    ")
+            inner += _cluster(f"segment{segments}", segment.title, _segment(segment, grouping, hosts=hosts), "    ")
             segments += 1
         lines += _cluster(f"pod{pod.number}", pod.title, inner, "  ") if pod.number else inner
-    lines += [_edge(link, labels) for link in lab.links]
-    return "\n".join([*lines, "}", ""])
+    return lines
+
+
+def _below(layer: Layer, grouping: Grouping) -> list[str]:
+    return [line for row in switches_of(layer) for line in _nodes(row, grouping, "    ")]
 
 
 def _cluster(name: str, title: str, body: Iterable[str], indent: str) -> list[str]:
@@ -42,8 +66,9 @@ def _cluster(name: str, title: str, body: Iterable[str], indent: str) -> list[st
     ]
 
 
-def _segment(segment: Segment, grouping: Grouping) -> list[str]:
-    return [*_nodes(segment.switches, grouping, "      "), *_nodes(segment.hosts, grouping, "      ")]
+def _segment(segment: Segment, grouping: Grouping, *, hosts: bool) -> list[str]:
+    below = segment.hosts if hosts else ()
+    return [*_nodes(segment.switches, grouping, "      "), *_nodes(below, grouping, "      ")]
 
 
 def _nodes(nodes: Iterable[Node], grouping: Grouping, indent: str) -> Iterator[str]:
@@ -57,14 +82,17 @@ def _nodes(nodes: Iterable[Node], grouping: Grouping, indent: str) -> Iterator[s
         yield f"{indent}{{ rank=same; {' '.join(_quoted(node.name) + ';' for node in members)} }}"
 
 
-def _edge(link: Link, labels: bool) -> str:
+def _edge(link: Link, labels: bool, network: int) -> str:
     attributes = [f"tooltip={_quoted(f'{link.b} -- {link.a}, {link.rate}')}"]
-    if link.rail:
+    if network:
+        attributes.append(f'color="{_NETWORK_COLOURS[network]}"')
+    elif link.rail:
         attributes.append(f'color="{_colour(link.rail)}"')
+    # The end that stands above comes first: dot ranks a tail above its head.
+    tail, head = (link.a, link.b) if network else (link.b, link.a)
     if labels:
-        attributes.append(f"taillabel={_quoted(link.b.interface)}, headlabel={_quoted(link.a.interface)}")
-    # The upper end comes first: dot ranks a tail above its head.
-    return f"  {_quoted(link.b.node)} -- {_quoted(link.a.node)} [{', '.join(attributes)}];"
+        attributes.append(f"taillabel={_quoted(tail.interface)}, headlabel={_quoted(head.interface)}")
+    return f"  {_quoted(tail.node)} -- {_quoted(head.node)} [{', '.join(attributes)}];"
 
 
 def _colour(rail: int) -> str:

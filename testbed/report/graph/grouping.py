@@ -3,17 +3,18 @@
 Generated nodes are divided by their place. Hand-written ones are divided by their links: hosts and rail
 switches that are linked make a segment; one that is linked to a generated segment belongs to it. A host
 group is the set of hosts of a segment that have the same switches, so that a picture may show it as one.
+A network beside the back end, drawn alone, is divided by its links, too: its hosts have places of the back end's.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from testbed.fabric.graph import LabGraph
-from testbed.model import Lab, Link, Node, NodeKind, Role
+from testbed.model import BACKEND, Lab, Link, Node, NodeKind, Role
 from testbed.names import host_name, rail_switch_name, spine_name
 
 
@@ -32,6 +33,9 @@ TIER_NAMES: Mapping[Tier, str] = {
     Tier.RAIL: "rail switch",
     Tier.HOST: "host",
 }
+
+LEAF_NAME = "leaf switch"
+"""What a switch of the tier `RAIL` is called in a network beside the back end, which has no rails."""
 
 _TIER_OF_ROLE = {Role.SUPER_SPINE: Tier.SUPER_SPINE, Role.SPINE: Tier.SPINE, Role.RAIL: Tier.RAIL, Role.LEAF: Tier.RAIL}
 
@@ -120,6 +124,8 @@ _Key = tuple[int, int, int]
 
 def group_lab(lab: Lab) -> Grouping:
     """Divide a lab. Every node is in exactly one place of the outcome, every link in exactly one bundle."""
+    if network_alone(lab):
+        lab = replace(lab, nodes=tuple(replace(node, place=None) for node in lab.nodes))
     linked = LabGraph(lab).adjacent()
     neighbors = {node.name: linked.get(node.name, set()) for node in lab.nodes}
     tiers = _tiers(lab, neighbors)
@@ -142,6 +148,12 @@ def group_lab(lab: Lab) -> Grouping:
         rails=_rails(lab),
         bundles=bundle_links(lab.links, tiers, {}),
     )
+
+
+def network_alone(lab: Lab) -> str:
+    """The network beside the back end that a lab is the part of (`Lab.of_network`); "" for every other lab."""
+    found = {link.network for link in lab.links}
+    return found.pop() if len(found) == 1 and BACKEND not in found else ""
 
 
 def bundle_links(links: Iterable[Link], tiers: Mapping[str, Tier], aliases: Mapping[str, str]) -> tuple[Bundle, ...]:

@@ -11,7 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from testbed.model import Lab, Node
-from testbed.report.graph.grouping import Bundle, Grouping, HostGroup, Pod, Segment, Tier, bundle_links, short_name
+from testbed.report.graph.grouping import (
+    Bundle,
+    Grouping,
+    HostGroup,
+    Pod,
+    Segment,
+    Tier,
+    bundle_links,
+    network_alone,
+    short_name,
+)
 
 MARGIN = 20.0
 GUTTER = 132.0
@@ -27,6 +37,9 @@ TITLE = 24.0
 CELL_WIDTH, CELL_HEIGHT, CELL_GAP = 15.0, 11.0, 4.0
 OPEN_CELL_WIDTH, OPEN_CELL_HEIGHT, OPEN_CELL_GAP = 64.0, 34.0, 6.0
 TRAY_TITLE = 26.0
+
+HOSTS = "Hosts"
+"""The row of hosts, which is that of all networks."""
 
 MAX_OPEN_HOSTS = 24
 """Labs with more hosts show their groups as trays."""
@@ -120,9 +133,23 @@ class RowLabel:
     y: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """The box of a network below the hosts: its switches, and the links between them."""
+
+    number: int
+    title: str
+    detail: str
+    rect: Rect
+    nodes: tuple[NodeBox, ...]
+    lines: tuple[Line, ...]
+    ribbon: Ribbon | None
+    """Stands for the lines where there would be more than `MAX_LINES`."""
+
+
 @dataclass(slots=True)
 class Layout:
-    """A finished picture. Filled by `lay_out` alone."""
+    """A finished picture. Filled by `lay_out`, and by `lay_out_layers` where there are several networks."""
 
     width: float = 0.0
     height: float = 0.0
@@ -134,49 +161,71 @@ class Layout:
     rows: list[RowLabel] = field(default_factory=list)
     nic_ports: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
     """Of each host card: x, relative to the card, and rail of its NIC ports."""
+    bands: list[Band] = field(default_factory=list)
+    drops: list[tuple[int, Line]] = field(default_factory=list)
+    """Lines from hosts to the networks below them, each with the number of its network."""
+    low_rows: list[RowLabel] = field(default_factory=list)
+    hosts_top: float = 0.0
 
 
-def lay_out(lab: Lab, grouping: Grouping) -> Layout:
-    """Place everything."""
-    return _Builder(lab, grouping).build()
+def lay_out(lab: Lab, grouping: Grouping, *, least_width: float = 0.0, always_trays: bool = False) -> Layout:
+    """Place everything of one network. What is between the margins is at least `least_width` wide; `always_trays`
+    shows host groups of small labs as trays, too."""
+    return _Builder(lab, grouping, max(360.0, least_width), always_trays).build()
 
 
 def label_width(text: str) -> float:
     return len(text) * _CHARACTER
 
 
+def pitch_of(nodes: Sequence[Node], crowd: int) -> float:
+    """Distance of neighbours in a row: wide enough for the labels unless the row is crowded."""
+    if crowd > 96:
+        return 18.0
+    if crowd > 40:
+        return 36.0
+    if crowd > 20:
+        return 62.0
+    longest = max((label_width(short_name(node)) for node in nodes), default=0.0)
+    return min(170.0, max(84.0, longest + 26.0))
+
+
+def place_row(nodes: Sequence[Node], tier: Tier, pitch: float, y: float, *, x: float, width: float) -> list[NodeBox]:
+    """Cards spread evenly over `width`, at most twice their pitch apart unless the picture is wide."""
+    if not nodes:
+        return []
+    # A short row in a wide picture is spread all over it, so that no line runs flat.
+    step = width / len(nodes) if width > 1600 else min(width / len(nodes), max(pitch * 2, 110.0))
+    card = min(pitch, step) - (GAP if pitch > 30 else 3.0)
+    start = x + (width - step * len(nodes)) / 2
+    boxes = []
+    for position, node in enumerate(nodes):
+        rect = Rect(x=start + step * position + (step - card) / 2, y=y, width=card, height=CARD_HEIGHT)
+        boxes.append(NodeBox(node=node, label=short_name(node), rect=rect, tier=tier))
+    return boxes
+
+
 class _Builder:
     """Carries the measures of one picture while it is laid out."""
 
-    def __init__(self, lab: Lab, grouping: Grouping) -> None:
+    def __init__(self, lab: Lab, grouping: Grouping, least_width: float, always_trays: bool) -> None:
         self.lab = lab
+        self.least_width = least_width
         self.grouping = grouping
         self.layout = Layout()
         self.segments = grouping.segments
         rails = [node for segment in self.segments for node in segment.switches]
         spines = [node for pod in grouping.pods for node in pod.spines]
         self.pitches = {
-            Tier.RAIL: self._pitch(rails, len(rails)),
-            Tier.SPINE: self._pitch(spines, max(len(spines), len(rails))),
-            Tier.SUPER_SPINE: self._pitch(grouping.super_spines, len(grouping.super_spines)),
+            Tier.RAIL: pitch_of(rails, len(rails)),
+            Tier.SPINE: pitch_of(spines, max(len(spines), len(rails))),
+            Tier.SUPER_SPINE: pitch_of(grouping.super_spines, len(grouping.super_spines)),
         }
         self.ports = Counter(end.node for link in lab.links for end in (link.a, link.b))
-        self.trays = len(lab.hosts) > MAX_OPEN_HOSTS
+        self.trays = always_trays or len(lab.hosts) > MAX_OPEN_HOSTS
         self.rects: dict[str, Rect] = {}
         self.aliases: dict[str, str] = {}
         self.placed = 0
-
-    @staticmethod
-    def _pitch(nodes: Sequence[Node], crowd: int) -> float:
-        """Distance of neighbours in a row: wide enough for the labels unless the row is crowded."""
-        if crowd > 96:
-            return 18.0
-        if crowd > 40:
-            return 36.0
-        if crowd > 20:
-            return 62.0
-        longest = max((label_width(short_name(node)) for node in nodes), default=0.0)
-        return min(170.0, max(84.0, longest + 26.0))
 
     def build(self) -> Layout:
         pods = self.grouping.pods
@@ -185,7 +234,7 @@ class _Builder:
         inner = max(
             sum(widths) + GAP * 2 * max(0, len(pods) - 1),
             self.pitches[Tier.SUPER_SPINE] * len(self.grouping.super_spines),
-            360.0,
+            self.least_width,
         )
         mesh = min(250.0, max(96.0, inner * 0.125))
         y = MARGIN
@@ -254,17 +303,9 @@ class _Builder:
         return max((self._host_width(host) for host in hosts), default=72.0)
 
     def _row(self, nodes: Sequence[Node], tier: Tier, y: float, *, x: float, width: float) -> None:
-        """Cards spread evenly over `width`, at most twice their pitch apart unless the picture is wide."""
-        if not nodes:
-            return
-        pitch = self.pitches[tier]
-        # A short row in a wide picture is spread all over it, so that no line runs flat.
-        step = width / len(nodes) if width > 1600 else min(width / len(nodes), max(pitch * 2, 110.0))
-        card = min(pitch, step) - (GAP if pitch > 30 else 3.0)
-        start = x + (width - step * len(nodes)) / 2
-        for position, node in enumerate(nodes):
-            left = start + step * position + (step - card) / 2
-            self._card(node, Rect(x=left, y=y, width=card, height=CARD_HEIGHT), tier)
+        for box in place_row(nodes, tier, self.pitches[tier], y, x=x, width=width):
+            self.rects[box.node.name] = box.rect
+            self.layout.nodes.append(box)
 
     def _card(self, node: Node, rect: Rect, tier: Tier) -> None:
         self.rects[node.name] = rect
@@ -406,11 +447,12 @@ class _Builder:
         if spines:
             self._row_label("Spines", str(spines), spines_y + CARD_HEIGHT / 2)
         if rails:
-            title = "Rail switches" if any(grouping.rails.get(node.name) for node in rails) else "Leaf switches"
+            railed = any(grouping.rails.get(node.name) for node in rails) and not network_alone(self.lab)
+            title = "Rail switches" if railed else "Leaf switches"
             self._row_label(title, str(len(rails)), self.rects[rails[0].name].y + CARD_HEIGHT / 2)
         if self.lab.hosts:
             first = min((self.rects[self.aliases.get(host.name, host.name)] for host in self.lab.hosts), key=_top)
-            self._row_label("Hosts", str(len(self.lab.hosts)), first.y + 20.0)
+            self._row_label(HOSTS, str(len(self.lab.hosts)), first.y + 20.0)
 
     def _row_label(self, title: str, detail: str, y: float) -> None:
         self.layout.rows.append(RowLabel(title=title, detail=detail, y=y))
@@ -440,19 +482,19 @@ class _Ends:
         """The x of the upper and of the lower end."""
         upper, lower = self.rects[bundle.upper], self.rects[bundle.lower]
         ends = sorted(self.above[bundle.upper])
-        x1 = upper.middle + _spread(ends.index((lower.middle, bundle.rail, bundle.lower)), len(ends), upper.width, 14.0)
+        x1 = upper.middle + spread(ends.index((lower.middle, bundle.rail, bundle.lower)), len(ends), upper.width, 14.0)
         if bundle.lower.startswith("#"):  # a tray is as wide as its segment: strands hang straight down
             return x1, min(max(x1, lower.x + 8.0), lower.x + lower.width - 8.0)
         rails = sorted(self.below[bundle.lower])
         position = rails.index((bundle.rail, upper.middle, bundle.upper))
-        return x1, lower.middle + _spread(position, len(rails), lower.width, 10.0)
+        return x1, lower.middle + spread(position, len(rails), lower.width, 10.0)
 
     def ports(self, host: str) -> list[tuple[float, int]]:
         rails, width = sorted(self.below.get(host, ())), self.rects[host].width
-        return [(width / 2 + _spread(n, len(rails), width, 10.0), rail) for n, (rail, _, _) in enumerate(rails)]
+        return [(width / 2 + spread(n, len(rails), width, 10.0), rail) for n, (rail, _, _) in enumerate(rails)]
 
 
-def _spread(position: int, count: int, width: float, step: float) -> float:
+def spread(position: int, count: int, width: float, step: float) -> float:
     """Offset from the middle of an edge of the `position`-th of `count` ends, at most `step` apart."""
     usable = width - 14.0 if width > 30 else width * 0.6
     return (position - (count - 1) / 2) * min(usable / count, step)

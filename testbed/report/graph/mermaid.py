@@ -2,14 +2,17 @@
 
 Mermaid refuses more than 500 edges. A lab with more than `MAX_EDGES` is condensed, first its hosts to
 their groups, then its switches to one box for each row of a segment or pod; a comment says so.
+
+Of several networks each is a subgraph, the back end's above the hosts, the others' below them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from testbed.model import Lab, Node
+from testbed.model import BACKEND, Lab, Node
 from testbed.report.graph.grouping import Bundle, Grouping, Tier, bundle_links, group_lab, short_name
+from testbed.report.graph.layers import Layer, group_layers, layers_of, switches_of
 from testbed.units import Rate
 
 MAX_EDGES = 400
@@ -19,8 +22,8 @@ _CLASSES = {Tier.SUPER_SPINE: "core", Tier.SPINE: "spine", Tier.RAIL: "leaf", Ti
 
 def render_mermaid(lab: Lab) -> str:
     """`lab` as a Mermaid flowchart."""
-    grouping = group_lab(lab)
-    chart = _Chart(lab, grouping)
+    layers = layers_of(lab)
+    chart = _Chart(lab, group_layers(lab, layers) if layers else group_lab(lab), layers)
     bundles = chart.bundles()
     if len(bundles) > MAX_EDGES:
         chart.condense_hosts()
@@ -34,8 +37,9 @@ def render_mermaid(lab: Lab) -> str:
 class _Chart:
     """`aliases` maps a node's name to that of the box that stands for it; `boxes` has those boxes' labels."""
 
-    def __init__(self, lab: Lab, grouping: Grouping) -> None:
+    def __init__(self, lab: Lab, grouping: Grouping, layers: Sequence[Layer]) -> None:
         self.lab = lab
+        self.layers = layers
         self.grouping = grouping
         self.aliases: dict[str, str] = {}
         self.boxes: dict[str, str] = {}
@@ -67,6 +71,10 @@ class _Chart:
             self._condense(pod.spines, "spines")
             for segment in pod.segments:
                 self._condense(segment.switches, "rail switches")
+        for layer in self.layers:
+            if layer.number:
+                for row, what in zip(switches_of(layer), ("leaf switches", "spines"), strict=True):
+                    self._condense(row, what)
         self.condensed.append("switches")
 
     def _condense(self, nodes: tuple[Node, ...], what: str) -> None:
@@ -80,16 +88,16 @@ class _Chart:
         lines = ["flowchart TB"]
         if self.condensed:
             lines.append(f"  %% {' and '.join(self.condensed)} are shown as groups: {len(self.lab.links)} links in all")
-        lines += self._nodes(self.grouping.super_spines, "  ")
-        segments = 0
-        for pod in self.grouping.pods:
-            inner = self._nodes(pod.spines, "    ")
-            for segment in pod.segments:
-                body = [*self._nodes(segment.switches, "      "), *self._nodes(segment.hosts, "      ")]
-                segments += 1
-                titled = bool(segment.title)
-                inner += [f"    subgraph s{segments}[{segment.title}]", *body, "    end"] if titled else body
-            lines += [f"  subgraph p{pod.number}[{pod.title}]", *inner, "  end"] if pod.title else inner
+        if self.layers:
+            for layer in self.layers:
+                if layer.number:
+                    inner = [line for row in switches_of(layer) for line in self._nodes(row, "    ")]
+                else:
+                    inner = [f"  {line}" for line in self._back_end(hosts=False)]
+                lines += [f'  subgraph net{layer.number}["{_escaped(layer.name)}"]', *inner, "  end"]
+            lines += self._nodes(self.lab.hosts, "  ")
+        else:
+            lines += self._back_end(hosts=True)
         lines += [self._edge(bundle) for bundle in bundles]
         lines += [
             "  classDef core fill:#efeafb,stroke:#b3a1e3,color:#1b2430",
@@ -99,6 +107,20 @@ class _Chart:
         ]
         return "\n".join([*lines, ""])
 
+    def _back_end(self, *, hosts: bool) -> list[str]:
+        lines = self._nodes(self.grouping.super_spines, "  ")
+        segments = 0
+        for pod in self.grouping.pods:
+            inner = self._nodes(pod.spines, "    ")
+            for segment in pod.segments:
+                below = segment.hosts if hosts else ()
+                body = [*self._nodes(segment.switches, "      "), *self._nodes(below, "      ")]
+                segments += 1
+                titled = bool(segment.title) and bool(body)
+                inner += [f"    subgraph s{segments}[{segment.title}]", *body, "    end"] if titled else body
+            lines += [f"  subgraph p{pod.number}[{pod.title}]", *inner, "  end"] if pod.title else inner
+        return lines
+
     def _nodes(self, nodes: Iterable[Node], indent: str) -> list[str]:
         lines = []
         for node in nodes:
@@ -107,12 +129,16 @@ class _Chart:
                 continue
             # Names are never used as ids: "end" and others are words of Mermaid.
             self.ids[name] = f"n{len(self.ids)}"
-            label = self.boxes.get(name) or _escaped(short_name(node))
+            # A host that stands in no segment's box needs its whole name.
+            short = node.name if self.layers and self.grouping.tiers[node.name] is Tier.HOST else short_name(node)
+            label = self.boxes.get(name) or _escaped(short)
             lines.append(f'{indent}{self.ids[name]}["{label}"]:::{_CLASSES[self.grouping.tiers[node.name]]}')
         return lines
 
     def _edge(self, bundle: Bundle) -> str:
         ends = f"{self.ids[bundle.upper]}", f"{self.ids[bundle.lower]}"
+        if self.layers and bundle.links[0].network != BACKEND:
+            ends = ends[1], ends[0]  # what is named first stands above
         if len(bundle.links) == 1:
             return f"  {ends[0]} --- {ends[1]}"
         return f'  {ends[0]} ---|"{len(bundle.links)} links, {Rate(bundle.rate_bps)}"| {ends[1]}'

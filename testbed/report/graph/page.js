@@ -1,13 +1,14 @@
 // What one does with the picture: follow a node's links, find, open host groups, walk by keyboard, zoom.
 // Columns of the data: node [name, tier, tray, state, pod, segment, rails, labels];
-// link [node a, interface a, node b, interface b, rail, properties, Mbit/s].
+// link [node a, interface a, node b, interface b, rail, properties, Mbit/s]; where there are several networks both end with
+// the number of theirs, -1 for a host.
 (() => {
   "use strict";
   const lab = JSON.parse(document.getElementById("lab").textContent);
   const svg = document.getElementById("picture"), scroll = document.getElementById("scroll");
   const overlay = document.getElementById("overlay"), search = document.getElementById("search");
   const overview = document.getElementById("overview"), detail = document.getElementById("detail");
-  const NAME = 0, TIER = 1, TRAY = 2, STATE = 3, POD = 4, SEGMENT = 5, RAILS = 6, LABELS = 7;
+  const NAME = 0, TIER = 1, TRAY = 2, STATE = 3, POD = 4, SEGMENT = 5, RAILS = 6, LABELS = 7, NET = 8;
   const HOST = 3;
   const make = (tag, attributes = {}, ...children) => {
     const element = document.createElement(tag);
@@ -21,6 +22,12 @@
     return element;
   };
   const colour = rail => rail ? `q${(rail - 1) % 8 + 1}` : "";
+  const tint = (link, rail = link[4]) => link[7] ? "net" + link[7] : colour(rail);
+
+  // --- layers: what is unchecked the style hides (see page.css); here it is left out of all else
+  const layers = [...document.querySelectorAll(".layer input")];
+  const off = number => layers.some(layer => Number(layer.value) === number && !layer.checked);
+  const unseen = node => layers.length > 0 && off(lab.nodes[node][NET]);
 
   // --- indexes
   const linksOf = lab.nodes.map(() => []);
@@ -63,6 +70,7 @@
     const here = place(self), across = new Map();
     for (const index of linksOf[node]) {
       const link = lab.links[index], other = link[0] === node ? link[2] : link[0];
+      if (off(link[7])) continue;
       boxes.get(other).classList.add("on");
       const tray = lab.nodes[other][TRAY];
       if (tray >= 0) trays[tray].classList.add("on");
@@ -70,17 +78,17 @@
       if (tray >= 0 && !inTray) continue;
       if (joined.has(node + "|" + other) || joined.has(other + "|" + node)) continue;
       if (!across.has(other)) across.set(other, []);
-      across.get(other).push(link[4]);
+      across.get(other).push(link);
     }
-    for (const [other, rails] of across) {
-      const there = place(boxes.get(other)), below = lab.nodes[node][TIER] > lab.nodes[other][TIER];
+    for (const [other, links] of across) {
+      const there = place(boxes.get(other)), below = here.top > there.top;
       const [low, high] = below ? [here, there] : [there, here];
       const own = lab.nodes[below ? node : other][RAILS];
-      rails.forEach((rail, position) => {
-        const shift = (position - (rails.length - 1) / 2) * Math.min(4, 60 / rails.length);
+      links.forEach((link, position) => {
+        const shift = (position - (links.length - 1) / 2) * Math.min(4, 60 / links.length);
         const middle = (high.bottom + low.top) / 2, x1 = high.x + shift, x2 = low.x + shift;
-        const tint = colour(rail || (own.length === 1 ? own[0] : 0));
-        overlay.append(drawn("path", {class: `k ${tint}`, d: `M${x1} ${high.bottom}C${x1} ${middle} ${x2} ${middle} ${x2} ${low.top}`}));
+        const hue = tint(link, link[4] || (own.length === 1 ? own[0] : 0));
+        overlay.append(drawn("path", {class: `k ${hue}`, d: `M${x1} ${high.bottom}C${x1} ${middle} ${x2} ${middle} ${x2} ${low.top}`}));
       });
     }
   };
@@ -101,22 +109,25 @@
     return mbits + " Mbit/s";
   };
   const span = names => names.length === 1 ? names[0] : `${names[0]} … ${names[names.length - 1]}`;
+  const kind = data => data[NET] > 0 && data[TIER] === 2 ? lab.leaf : lab.tiers[data[TIER]];
   const describe = node => {
     const data = lab.nodes[node], groups = new Map(), totals = {up: 0, down: 0, level: 0}, ports = [];
     for (const index of linksOf[node]) {
       const link = lab.links[index], first = link[0] === node, other = lab.nodes[first ? link[2] : link[0]];
+      if (off(link[7])) continue;
       const way = other[TIER] < data[TIER] ? "up" : other[TIER] > data[TIER] ? "down" : "level";
       totals[way] += link[6];
       const port = lab.interfaces[first ? link[1] : link[3]], far = lab.interfaces[first ? link[3] : link[1]];
-      ports.push([port, `${other[NAME]}:${far}`, link[4], lab.properties[link[5]]]);
-      const key = [way, other[TIER], data[TIER] === HOST ? 0 : link[4], link[5]].join("|");
-      if (!groups.has(key)) groups.set(key, {way, tier: other[TIER], rail: link[4], properties: lab.properties[link[5]], ports: [], others: []});
+      ports.push([port, `${other[NAME]}:${far}`, tint(link)]);
+      const key = [way, kind(other), data[TIER] === HOST ? 0 : link[4], link[5], link[7]].join("|");
+      if (!groups.has(key)) groups.set(key, {way, what: kind(other), link, properties: lab.properties[link[5]], ports: [], others: []});
       const group = groups.get(key);
       group.ports.push(port);
       if (!group.others.includes(other[NAME])) group.others.push(other[NAME]);
     }
     const parts = [make("h2", {}, data[NAME])];
-    const where = [lab.tiers[data[TIER]]];
+    const where = [kind(data)];
+    if (data[NET] >= 0) where.push(lab.networks[data[NET]]);
     if (data[POD]) where.push("pod " + data[POD]);
     if (data[SEGMENT]) where.push("segment " + data[SEGMENT]);
     parts.push(make("p", {class: "soft"}, where.join(" · ")));
@@ -124,7 +135,7 @@
     const fact = (name, value) => facts.append(make("dt", {}, name), make("dd", {}, value));
     if (data[STATE]) fact("state", data[STATE]);
     fact("ports", String(ports.length));
-    if (data[RAILS].length) fact(data[RAILS].length > 1 ? "rails" : "rail", data[RAILS].join(", "));
+    if (data[RAILS].length) fact((lab.rail || "rail") + (data[RAILS].length > 1 ? "s" : ""), data[RAILS].join(", "));
     if (totals.up) fact("up", rateText(totals.up));
     if (totals.down) fact("down", rateText(totals.down));
     if (totals.level) fact("across", rateText(totals.level));
@@ -132,18 +143,18 @@
     for (const [key, value] of Object.entries(data[LABELS])) fact(key, value);
     parts.push(facts);
     for (const group of groups.values()) {
-      const plural = group.others.length === 1 ? lab.tiers[group.tier] : lab.tiers[group.tier].replace(/switch$/, "switche") + "s";
+      const plural = group.others.length === 1 ? group.what : group.what.replace(/switch$/, "switche") + "s";
       const title = make("h3", {});
-      if (group.rail && data[TIER] !== HOST) title.append(make("i", {class: "dot " + colour(group.rail)}));
+      if (group.link[7] || group.link[4] && data[TIER] !== HOST) title.append(make("i", {class: "dot " + tint(group.link)}));
       title.append(`${group.ports.length} ${group.ports.length === 1 ? "link" : "links"} ${group.way === "level" ? "across" : group.way} to ${group.others.length} ${plural}`);
       parts.push(title, make("p", {}, span(group.others)));
       parts.push(make("p", {class: "soft"}, `${span(group.ports)} · ${group.properties.split("|").join(" · ")}`));
     }
     if (ports.length) {
       const body = make("tbody");
-      for (const [port, far, rail] of ports) {
+      for (const [port, far, hue] of ports) {
         const cell = make("td");
-        if (rail) cell.append(make("i", {class: "dot " + colour(rail)}));
+        if (hue) cell.append(make("i", {class: "dot " + hue}));
         cell.append(port);
         body.append(make("tr", {}, cell, make("td", {}, far)));
       }
@@ -227,10 +238,36 @@
       cell.append(label);
       const step = Math.min(7, 58 / Math.max(1, data[RAILS].length));
       data[RAILS].forEach((one, index) => cell.append(drawn("rect", {
-        class: "m " + colour(one), x: width / 2 + (index - data[RAILS].length / 2) * step + step * .12, y: -2.5, width: step * .76, height: 5, rx: 1.2})));
+        class: `m ${colour(one)}${layers.length ? " net0" : ""}`, x: width / 2 + (index - data[RAILS].length / 2) * step + step * .12, y: -2.5, width: step * .76, height: 5, rx: 1.2})));
     });
     arrange();
     if (shown !== null) show(shown);
+  };
+  // Networks below the hosts move down as host groups open, and together as others are left out.
+  const bands = [...svg.querySelectorAll(".band")];
+  const arrangeBelow = (growth, most) => {
+    const shown = bands.filter(band => !off(number(band, "net"))), moved = {};
+    if (shown.length) {
+      const gap = bands.length > 1 ? number(bands[1], "x") - number(bands[0], "x") - number(bands[0], "w") : 0;
+      const first = bands[0], last = bands[bands.length - 1];
+      let used = gap * (shown.length - 1);
+      for (const band of shown) used += number(band, "w");
+      let x = (number(first, "x") + number(last, "x") + number(last, "w") - used) / 2;
+      for (const band of shown) {
+        const net = number(band, "net");
+        moved[net] = x - number(band, "x");
+        for (const part of svg.querySelectorAll(".low .net" + net)) part.setAttribute("transform", `translate(${moved[net]} 0)`);
+        x += number(band, "w") + gap;
+      }
+    }
+    for (const low of svg.querySelectorAll(".low")) low.setAttribute("transform", `translate(0 ${most})`);
+    for (const drop of svg.querySelectorAll(".drop")) {
+      const from = drop.dataset.b.startsWith("#") ? growth.get(trays[drop.dataset.b.slice(1)].dataset.s) : 0;
+      const x1 = number(drop, "x1"), x2 = number(drop, "x2") + (moved[drop.dataset.net] || 0);
+      const y1 = number(drop, "y1") + from, y2 = number(drop, "y2") + most, middle = (y1 + y2) / 2;
+      drop.setAttribute("d", `M${x1} ${y1}C${x1} ${middle} ${x2} ${middle} ${x2} ${y2}`);
+    }
+    crop(most);
   };
   const arrange = () => {
     const growth = new Map();
@@ -243,8 +280,9 @@
       most = Math.max(most, after);
     }
     for (const frame of svg.querySelectorAll(".frame")) frame.setAttribute("height", number(frame, "h") + most);
-    size.height = number(svg, "h") + most;
+    arrangeBelow(growth, most);
     resize();
+    if (!trays.length) return;
     const button = document.getElementById("expand"), all = trays.every(isOpen);
     button.textContent = all ? "Hide hosts" : "Show hosts";
     button.setAttribute("aria-pressed", String(all));
@@ -254,12 +292,21 @@
   if (expand) expand.addEventListener("click", () => setTrays(!trays.every(isOpen)));
 
   // --- zoom
-  const size = {width: number(svg, "w"), height: number(svg, "h")};
+  const size = {width: number(svg, "w"), height: number(svg, "h"), top: 0};
   let zoom = 1, untouched = true;
   const resize = () => {
-    svg.setAttribute("viewBox", `0 0 ${size.width} ${size.height}`);
+    svg.setAttribute("viewBox", `0 ${size.top} ${size.width} ${size.height}`);
     svg.setAttribute("width", size.width * zoom);
     svg.setAttribute("height", size.height * zoom);
+  };
+  const crop = grown => {  // leave out, at the top and at the bottom, the room of networks that are not shown
+    let bottom = number(svg, "h");
+    if (layers.length) {
+      size.top = layers.some(layer => layer.value === "0" && layer.checked) ? 0 : number(svg, "hosts") - 24;
+      const ends = [...svg.querySelectorAll(".band")].filter(band => !off(number(band, "net"))).map(band => number(band, "end"));
+      bottom = Math.max(number(svg, "rest"), ...ends);
+    }
+    size.height = bottom + grown - size.top;
   };
   const setZoom = value => {
     const half = scroll.clientWidth / 2;
@@ -280,6 +327,15 @@
   document.getElementById("in").addEventListener("click", () => setZoom(zoom * 1.25));
   document.getElementById("out").addEventListener("click", () => setZoom(zoom / 1.25));
   document.getElementById("fit").addEventListener("click", () => fit(1.5));
+  for (const layer of layers) {
+    layer.addEventListener("change", () => {
+      if (pinned !== null && unseen(pinned)) pinned = null;
+      if (unseen(Number(current.dataset.n))) enter([...boxes.values()].find(element => !unseen(Number(element.dataset.n))));
+      arrange();
+      if (untouched) fit(1.35); else resize();
+      settle();
+    });
+  }
   window.addEventListener("resize", () => { if (untouched) fit(1.35); });
   scroll.addEventListener("wheel", event => {
     if (!event.ctrlKey) return;
@@ -294,7 +350,7 @@
     if (!words) { settle(); return; }
     svg.classList.add("focus");
     lab.nodes.forEach((data, node) => {
-      if (!data[NAME].toLowerCase().includes(words)) return;
+      if (!data[NAME].toLowerCase().includes(words) || unseen(node)) return;
       boxes.get(node).classList.add("on");
       if (data[TRAY] >= 0) trays[data[TRAY]].classList.add("on");
     });
@@ -306,16 +362,19 @@
     if (!words) return;
     const names = lab.nodes.map(data => data[NAME].toLowerCase());
     let node = names.indexOf(words);
-    if (node < 0) node = names.findIndex(name => name.includes(words));
+    if (node < 0 || unseen(node)) node = names.findIndex((name, at) => name.includes(words) && !unseen(at));
     if (node >= 0) { pinned = null; walk(boxes.get(node)); pin(node); }
   });
 
   // --- keyboard: one tab stop for all nodes, arrows walk between them
   let current = null;
-  const walk = element => {
+  const enter = element => {
     if (current) current.setAttribute("tabindex", "-1");
     current = element;
-    current.setAttribute("tabindex", "0");
+    if (current) current.setAttribute("tabindex", "0");
+  };
+  const walk = element => {
+    enter(element);
     current.focus({preventScroll: true});
     current.scrollIntoView({block: "nearest", inline: "nearest"});
   };
@@ -323,7 +382,7 @@
     const from = place(current), centre = (from.top + from.bottom) / 2;
     let best = null, least = Infinity;
     for (const element of boxes.values()) {
-      if (element === current) continue;
+      if (element === current || unseen(Number(element.dataset.n))) continue;
       const to = place(element), dx = to.x - from.x, dy = (to.top + to.bottom) / 2 - centre;
       const along = x ? dx * x : dy * y, aside = Math.abs(x ? dy : dx);
       if (along < 1 || (x && aside > 8)) continue;
@@ -348,16 +407,20 @@
     if (event.key === "/" && document.activeElement !== search) { event.preventDefault(); search.focus(); search.select(); }
     if (event.key === "Escape") { search.value = ""; pinned = null; release(); settle(); if (document.activeElement) document.activeElement.blur(); }
   });
-  current = svg.querySelector(".n");
-  if (current) current.setAttribute("tabindex", "0");
+  enter(svg.querySelector(".n"));
 
   // --- light and dark
   const dark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
   document.getElementById("theme").addEventListener("click", () => { document.documentElement.dataset.theme = dark() ? "light" : "dark"; });
 
-  // --- a view can be linked to: #theme=dark&open=all&node=p1-spine1&rail=3
+  // --- a view can be linked to: #theme=dark&open=all&node=p1-spine1&rail=3&networks=backend,storage
   const wanted = new URLSearchParams(location.hash.slice(1));
   if (["light", "dark"].includes(wanted.get("theme"))) document.documentElement.dataset.theme = wanted.get("theme");
+  if (wanted.has("networks")) {
+    const shows = wanted.get("networks").split(",");
+    for (const layer of layers) layer.checked = shows.includes(lab.networks[layer.value]);
+  }
+  if (layers.length) arrange();
   fit(1.35);  // all of it is there at first, however small its labels: one zooms into what one has seen
   if (wanted.get("open") === "all" && expand) setTrays(true);
   const chip = chips.find(one => one.dataset.rail === wanted.get("rail"));

@@ -1,20 +1,23 @@
 """The picture as one HTML file: SVG drawn here, the style and script beside this file, the lab as JSON for the script.
 
-The file needs no network. Without scripts the picture is still there, with every host group closed.
+The file needs no network. Without scripts the picture is still there, with every host group closed; networks can be
+left out without them, too, as that is the style's doing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from testbed.fabric import Sizing, measure_sizing
-from testbed.model import Lab
-from testbed.report.graph.grouping import TIER_NAMES, Grouping, group_lab
+from testbed.model import BACKEND, Lab, NodeKind
+from testbed.report.graph.grouping import LEAF_NAME, TIER_NAMES, Grouping, Tier, group_lab, network_alone
+from testbed.report.graph.layers import Layer, group_layers, lay_out_layers, layers_of
 from testbed.report.graph.layout import Layout, lay_out
 from testbed.report.graph.svg import colour_class, draw_svg, state_class
 from testbed.units import Rate
@@ -27,9 +30,10 @@ def render_html(lab: Lab, *, status: Mapping[str, str] | None = None) -> str:
     name get no mark.
     """
     status = status or {}
-    grouping = group_lab(lab)
-    layout = lay_out(lab, grouping)
-    sizing = measure_sizing(lab)
+    layers = layers_of(lab)
+    grouping = group_layers(lab, layers) if layers else group_lab(lab)
+    layout = lay_out_layers(lab, grouping, layers) if layers else lay_out(lab, grouping)
+    measured = [Measured.of(layer.seen, layer) for layer in layers] or [Measured.of(lab)]
     here = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
@@ -38,18 +42,49 @@ def render_html(lab: Lab, *, status: Mapping[str, str] | None = None) -> str:
         css=Markup((here / "page.css").read_text(encoding="utf-8")),
         js=Markup((here / "page.js").read_text(encoding="utf-8")),
         svg=Markup(draw_svg(lab, grouping, layout, status)),
-        data=Markup(_script_json(_data(lab, grouping, layout, status))),
+        data=Markup(_script_json(_data(lab, grouping, layout, layers, status))),
         rails=[
             (rail, colour_class(rail)) for rail in sorted({rail for has in grouping.rails.values() for rail in has})
         ],
-        figures=_figures(sizing, lab),
-        roles=sizing.roles,
-        oversubscription={role.role: _ratio(role.oversubscription) for role in sizing.roles},
-        paths=[(path.relation.value, _span(path.fewest, path.most)) for path in sizing.paths],
-        bisection=_bisection(sizing),
+        alone=network_alone(lab),
+        layers=layers,
+        figures=_figures(measured[0].sizing, lab),
+        measured=measured,
         trays=len(layout.trays),
         states=sorted({(state_class(state), state) for state in status.values()}, key=_by_severity),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The figures of one network as the side panel shows them. `layer` is None where there is but one network."""
+
+    layer: Layer | None
+    sizing: Sizing
+    oversubscription: Mapping[str, str]
+    paths: Sequence[tuple[str, str]]
+    bisection: str
+
+    @property
+    def counted(self) -> str:
+        """How many hosts, NICs and links there are."""
+        sizing = self.sizing
+        if self.layer is not None and self.layer.number:
+            nics = f"{sizing.nics:,} NIC ports"
+        else:
+            nics = f"{sizing.gpus:,} {'GPUs' if self.layer is None or self.layer.seen.design else 'NICs'}"
+        return f"{sizing.hosts:,} hosts, {nics}, {sizing.links:,} links"
+
+    @classmethod
+    def of(cls, lab: Lab, layer: Layer | None = None) -> Measured:
+        sizing = measure_sizing(lab)
+        return cls(
+            layer=layer,
+            sizing=sizing,
+            oversubscription={role.role: _ratio(role.oversubscription) for role in sizing.roles},
+            paths=[(path.relation.value, _span(path.fewest, path.most)) for path in sizing.paths],
+            bisection=_bisection(sizing),
+        )
 
 
 def _by_severity(state: tuple[str, str]) -> tuple[int, str]:
@@ -57,9 +92,13 @@ def _by_severity(state: tuple[str, str]) -> tuple[int, str]:
 
 
 def _figures(sizing: Sizing, lab: Lab) -> list[tuple[str, str]]:
-    figures = [(f"{sizing.gpus:,}", "GPUs" if lab.design else "NICs"), (f"{sizing.hosts:,}", "hosts")]
-    figures.append((f"{sizing.switches:,}", "switches"))
-    figures.append((f"{sizing.links:,}", "links"))
+    if lab.links and all(link.network != BACKEND for link in lab.links):
+        nics = (f"{sizing.nics:,}", "NIC ports")
+    else:
+        nics = (f"{sizing.gpus:,}", "GPUs" if lab.design else "NICs")
+    figures = [nics, (f"{len(lab.hosts):,}", "hosts")]
+    figures.append((f"{len(lab.switches):,}", "switches"))
+    figures.append((f"{len(lab.links):,}", "links"))
     return figures
 
 
@@ -89,8 +128,12 @@ class _Table:
         return self.numbers.setdefault(text, len(self.numbers))
 
 
-def _data(lab: Lab, grouping: Grouping, layout: Layout, status: Mapping[str, str]) -> dict[str, object]:
-    """Return what the script knows of the lab; `page.js` names the columns."""
+def _data(
+    lab: Lab, grouping: Grouping, layout: Layout, layers: Sequence[Layer], status: Mapping[str, str]
+) -> dict[str, object]:
+    """Return what the script knows of the lab; `page.js` names the columns. Where there are several networks, nodes and
+    links have one column more, the number of theirs: -1 for a host. Rails are those of the back end then."""
+    numbered = {layer.name: layer.number for layer in layers}
     numbers = {node.name: position for position, node in enumerate(lab.nodes)}
     trays = {host.name: tray.number for tray in layout.trays for host in tray.group.hosts}
     interfaces, properties = _Table(), _Table()
@@ -100,11 +143,12 @@ def _data(lab: Lab, grouping: Grouping, layout: Layout, status: Mapping[str, str
             interfaces.number(link.a.interface),
             numbers[link.b.node],
             interfaces.number(link.b.interface),
-            link.rail,
+            link.rail if not layers or link.network == BACKEND else 0,
             properties.number(
                 f"{link.rate}|MTU {link.mtu_bytes}" + (f"|delay {link.delay.value}" if link.delay else "")
             ),
             link.rate.bps // 1_000_000,
+            *((numbered[link.network],) if layers else ()),
         ]
         for link in lab.links
     ]
@@ -118,6 +162,7 @@ def _data(lab: Lab, grouping: Grouping, layout: Layout, status: Mapping[str, str
             node.place.segment if node.place else 0,
             list(grouping.rails.get(node.name, ())),
             dict(node.labels),
+            *((-1 if node.kind is NodeKind.HOST else numbered.get(node.network, 0),) if layers else ()),
         ]
         for node in lab.nodes
     ]
@@ -126,7 +171,11 @@ def _data(lab: Lab, grouping: Grouping, layout: Layout, status: Mapping[str, str
         "links": links,
         "interfaces": list(interfaces.numbers),
         "properties": list(properties.numbers),
-        "tiers": [TIER_NAMES[tier] for tier in sorted(TIER_NAMES)],
+        "tiers": [
+            LEAF_NAME if tier is Tier.RAIL and network_alone(lab) else TIER_NAMES[tier] for tier in sorted(TIER_NAMES)
+        ],
+        **({"rail": "NIC port"} if network_alone(lab) else {}),
+        **({"leaf": LEAF_NAME, "networks": {layer.number: layer.name for layer in layers}} if layers else {}),
     }
 
 

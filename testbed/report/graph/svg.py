@@ -2,28 +2,35 @@
 
 `q1` to `q8` are the colour classes of rails (rail 9 has rail 1's again), `r<rail>` the classes by which the
 page finds a rail. `data-n` is a node's number in the lab, `data-a` and `data-b` the ends of a line.
+
+In a picture of several networks `net<number>` is the class of all that belongs to a network alone, and the class of its
+colour; what is `low` is below the hosts, and moves down when host groups are opened.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 
-from testbed.model import Lab
-from testbed.report.graph.grouping import TIER_NAMES, Grouping, Tier
+from testbed.model import BACKEND, Lab
+from testbed.report.graph.grouping import LEAF_NAME, TIER_NAMES, Grouping, Tier, network_alone
 from testbed.report.graph.layout import (
     CELL_GAP,
     CELL_HEIGHT,
     CELL_WIDTH,
+    HOSTS,
+    MARGIN,
     PAD,
     TRAY_TITLE,
+    Band,
     Frame,
     Layout,
     Line,
     NodeBox,
     Ribbon,
+    RowLabel,
     Tray,
     label_width,
 )
@@ -54,6 +61,15 @@ def _short(rate_bps: int) -> str:
     return str(Rate(rate_bps)).removesuffix("bit/s").replace(" ", "")
 
 
+def _weight(line: Line) -> str:
+    """The style of a line that stands for several links."""
+    count = len(line.bundle.links)
+    if count == 1:
+        return ""
+    weight = 1.1 + (0.5 if line.kind == "mesh" else 0.75) * math.log2(count)
+    return f' style="stroke-width:{_number(weight)}"'
+
+
 def _number(value: float) -> str:
     return f"{value:.1f}".rstrip("0").rstrip(".")
 
@@ -71,31 +87,112 @@ class _Drawing:
             for here, there in ((link.a.node, link.b.node), (link.b.node, link.a.node)):
                 own, other = grouping.tiers[here], grouping.tiers[there]
                 self.ports[here]["up" if other < own else "down" if other > own else "level"] += 1
-                self.rates[here][link.rate.bps] += 1
+                if link.network == BACKEND or not layout.bands:
+                    self.rates[here][link.rate.bps] += 1
+        self.low = {box.node.name for band in layout.bands for box in band.nodes}
+        self.alone = bool(network_alone(lab))
+        self.low_ports: dict[str, list[tuple[int, float]]] = {}
+        for number, line in layout.drops:
+            self.low_ports.setdefault(line.bundle.lower, []).append((number, line.x1))
 
     def text(self) -> str:
         layout = self.layout
         width, height = _number(layout.width), _number(layout.height)
+        layered = bool(layout.bands)
+        rows = [row for row in layout.rows if not layered or row.title != HOSTS]
+        extra = f' data-hosts="{_number(layout.hosts_top)}" data-rest="{_number(self._rest())}"' if layered else ""
         parts = [
             f'<svg id="picture" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}"'
-            f' height="{height}" data-w="{width}" data-h="{height}" role="group" aria-label="Picture of the fabric">',
-            *(self._frame(frame) for frame in layout.frames),
-            *(
-                f'<text class="row" x="20" y="{_number(row.y - 2)}">{escape(row.title)}</text>'
-                f'<text class="rowd" x="20" y="{_number(row.y + 15)}">{escape(row.detail)}</text>'
-                for row in layout.rows
+            f' height="{height}" data-w="{width}" data-h="{height}"{extra} role="group"'
+            f' aria-label="Picture of the {"networks" if layered else "fabric"}">',
+            *self._back_end(self._frame(frame) for frame in layout.frames),
+            *self._low(self._band(band) for band in layout.bands),
+            *self._back_end(self._row(row) for row in rows),
+            *(self._row(row) for row in layout.rows if layered and row.title == HOSTS),
+            *self._low(self._row(row) for row in layout.low_rows),
+            *self._back_end(self._ribbon(ribbon) for ribbon in layout.ribbons),
+            *self._low(
+                f'<g class="net{band.number}">{self._ribbon(band.ribbon)}</g>' for band in layout.bands if band.ribbon
             ),
-            *(self._ribbon(ribbon) for ribbon in layout.ribbons),
             '<g id="lines">',
-            *(self._line(line) for line in layout.lines),
+            *self._back_end(self._line(line) for line in layout.lines),
+            *(self._drop(number, line) for number, line in layout.drops),
+            *self._low(self._low_line(band.number, line) for band in layout.bands for line in band.lines),
             "</g>",
-            *(self._title(frame) for frame in layout.frames if frame.title),
+            *self._back_end(self._title(frame) for frame in layout.frames if frame.title),
+            *(f'<text class="title free net0" x="20" y="18">{BACKEND}</text>' for _ in layout.bands[:1]),
+            *self._low(self._band_title(band) for band in layout.bands),
             *(self._tray(tray) for tray in layout.trays),
             '<g id="overlay"></g>',
-            *(self._node(box) for box in layout.nodes),
+            *self._back_end(self._node(box) for box in layout.nodes if not layered or box.tier is not Tier.HOST),
+            *(self._node(box) for box in layout.nodes if layered and box.tier is Tier.HOST),
+            *self._low(
+                f'<g class="net{band.number}">{"".join(self._node(box) for box in band.nodes)}</g>'
+                for band in layout.bands
+            ),
             "</svg>",
         ]
         return "\n".join(parts)
+
+    def _rest(self) -> float:
+        """Return how far down the picture goes without the networks below the hosts."""
+        frames = [frame.rect.bottom for frame in self.layout.frames]
+        hosts = [box.rect.bottom for box in self.layout.nodes if box.tier is Tier.HOST]
+        return max([*frames, *hosts, *(tray.rect.bottom for tray in self.layout.trays)], default=0.0) + MARGIN
+
+    def _back_end(self, parts: Iterable[str]) -> Iterator[str]:
+        """What is of the back end alone, in a picture of several networks as a group of its own."""
+        if not self.layout.bands:
+            yield from parts
+        elif inside := list(parts):
+            yield from ('<g class="net0">', *inside, "</g>")
+
+    @staticmethod
+    def _low(parts: Iterable[str]) -> Iterator[str]:
+        """What is below the hosts."""
+        if inside := list(parts):
+            yield from ('<g class="low">', *inside, "</g>")
+
+    @staticmethod
+    def _row(row: RowLabel) -> str:
+        title = f'<text class="row" x="20" y="{_number(row.y - 2)}">{escape(row.title)}</text>'
+        return title + f'<text class="rowd" x="20" y="{_number(row.y + 15)}">{escape(row.detail)}</text>'
+
+    @staticmethod
+    def _band(band: Band) -> str:
+        rect = band.rect
+        return (
+            f'<rect class="band net{band.number}" x="{_number(rect.x)}" y="{_number(rect.y)}"'
+            f' width="{_number(rect.width)}" height="{_number(rect.height)}" data-end="{_number(rect.bottom + MARGIN)}"'
+            f' data-x="{_number(rect.x)}" data-w="{_number(rect.width)}"'
+            f' data-net="{band.number}" rx="10"/>'
+        )
+
+    @staticmethod
+    def _band_title(band: Band) -> str:
+        x, y = band.rect.x + PAD, band.rect.bottom - 11
+        return (
+            f'<text class="title seg net{band.number}" x="{_number(x)}" y="{_number(y)}">{escape(band.title)}'
+            f'<tspan class="td" dx="9">{escape(band.detail)}</tspan></text>'
+        )
+
+    def _drop(self, number: int, line: Line) -> str:
+        """A line to a network below the hosts. Its ends are data: it is drawn anew when a host group is opened."""
+        x1, y1, x2, y2 = (_number(value) for value in (line.x1, line.y1, line.x2, line.y2))
+        middle = _number((line.y1 + line.y2) / 2)
+        return (
+            f'<path class="k drop net{number}" {self._ends(line)} data-net="{number}" data-x1="{x1}" data-y1="{y1}"'
+            f' data-x2="{x2}" data-y2="{y2}"{_weight(line)} d="M{x1} {y1}C{x1} {middle} {x2} {middle} {x2} {y2}"/>'
+        )
+
+    def _low_line(self, number: int, line: Line) -> str:
+        x1, y1, x2, y2 = (_number(value) for value in (line.x1, line.y1, line.x2, line.y2))
+        fall = _number(line.y1 + 26.0)
+        path = f"C{x1} {fall} {x2} {fall} {x2} {y2}" if line.kind == "level" else f"L{x2} {y2}"
+        return f'<path class="k {line.kind} net{number}" {self._ends(line)}{_weight(line)} d="M{x1} {y1}{path}"/>'
+
+    def _ends(self, line: Line) -> str:
+        return f'data-a="{self.numbers[line.bundle.upper]}" data-b="{self.numbers[line.bundle.lower]}"'
 
     def _frame(self, frame: Frame) -> str:
         rect, kind = frame.rect, "pod" if frame.segment < 0 else "seg"
@@ -134,21 +231,23 @@ class _Drawing:
         else:
             middle = _number((line.y1 + line.y2) / 2)
             path = f"M{x1} {y1}C{x1} {middle} {x2} {middle} {x2} {y2}"
-        count = len(bundle.links)
-        weight = 1.1 + (0.5 if line.kind == "mesh" else 0.75) * math.log2(count) if count > 1 else 0.0
-        style = f' style="stroke-width:{_number(weight)}"' if weight else ""
         classes = f"k {line.kind} {colour_class(rail)}" + (f" r{rail}" if rail else "")
-        ends = f'data-a="{self.numbers[bundle.upper]}" data-b="{self.numbers[bundle.lower]}"'
-        return f'<path class="{classes}" {ends}{style} d="{path}"/>'
+        return f'<path class="{classes}" {self._ends(line)}{_weight(line)} d="{path}"/>'
 
     def _classes(self, name: str) -> str:
         rails = " ".join(f"r{rail}" for rail in self.grouping.rails.get(name, ()))
         return f"n t{int(self.grouping.tiers[name])} {rails}".strip()
 
+    def _alone(self, name: str) -> str:
+        """The class of what a host's box shows of the back end alone."""
+        return " net0" if self.layout.bands and self.grouping.tiers[name] is Tier.HOST else ""
+
     def _described(self, name: str) -> str:
         """Return what a screen reader says of a node."""
         state = f", {self.status[name]}" if name in self.status else ""
-        return escape(f"{name}, {TIER_NAMES[self.grouping.tiers[name]]}, {self.ports[name].total()} ports{state}")
+        tier = self.grouping.tiers[name]
+        what = LEAF_NAME if tier is Tier.RAIL and (self.alone or name in self.low) else TIER_NAMES[tier]
+        return escape(f"{name}, {what}, {self.ports[name].total()} ports{state}")
 
     def _node(self, box: NodeBox) -> str:
         rect, name = box.rect, box.node.name
@@ -167,10 +266,21 @@ class _Drawing:
             label = _fitted(box.label, rect.width - 8)
             detail = self._detail(name, box.tier)
             roomy = label_width(detail) * 0.84 < rect.width - 6
-            parts.append(f'<text class="l" x="{middle}" y="{21 if roomy else 26}">{escape(label)}</text>')
+            raised = 3 if name in self.low_ports else 0
+            alone = self._alone(name)
+            y = (21 if roomy else 26) - raised
+            parts.append(f'<text class="l{alone}" x="{middle}" y="{y}">{escape(label)}</text>')
+            if alone:  # without the boxes of pods and segments around it a host needs its whole name
+                whole = escape(_fitted(name, rect.width - 6))
+                parts.append(f'<text class="l whole" x="{middle}" y="23">{whole}</text>')
             if roomy:
-                parts.append(f'<text class="s" x="{middle}" y="34">{detail}</text>')
+                parts.append(f'<text class="s{alone}" x="{middle}" y="{34 - raised}">{detail}</text>')
         parts.append(self._marks(name, rect.width, rect.height, box.tier))
+        parts += [
+            f'<rect class="m net{number}" x="{_number(x - rect.x - 3.5)}" y="{_number(rect.height - 3)}" width="7"'
+            f' height="6" rx="1.5"/>'
+            for number, x in self.low_ports.get(name, ())
+        ]
         if name in self.status:
             state = state_class(self.status[name])
             parts.append(f'<circle class="st {state}" cx="{_number(rect.width - 3)}" cy="3" r="5"/>')
@@ -181,6 +291,8 @@ class _Drawing:
         if tier is Tier.HOST:
             rates = (f"{number} × {_short(rate)}" for rate, number in self.rates[name].items())
             return " + ".join(rates)
+        if name in self.low:  # its spines are drawn below it, where an arrow upwards would mislead
+            return f"{ports.total()} port{'' if ports.total() == 1 else 's'}"
         return " ".join(
             f"{ports[key]}{arrow}" for key, arrow in (("up", "↑"), ("down", "↓"), ("level", "↔")) if ports[key]
         )
@@ -189,7 +301,8 @@ class _Drawing:
         """Rails: a stripe along a switch's upper edge, one square for each NIC port of a host."""
         if tier is Tier.HOST:
             return "".join(
-                f'<rect class="m {colour_class(rail)}" x="{_number(x - 3.5)}" y="-3" width="7" height="6" rx="1.5"/>'
+                f'<rect class="m {colour_class(rail)}{self._alone(name)}" x="{_number(x - 3.5)}" y="-3" width="7"'
+                f' height="6" rx="1.5"/>'
                 for x, rail in self.layout.nic_ports[name]
             )
         rails = list(self.grouping.rails.get(name, ()))

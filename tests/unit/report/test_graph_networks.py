@@ -1,0 +1,309 @@
+"""Pictures of a lab of several networks: each is a layer, hosts are drawn once, nothing stands or runs over another."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from testbed.fabric import FabricParams, generate_fabric
+from testbed.fabric.networks import NetworkParams, generate_network
+from testbed.model import Lab, NodeKind
+from testbed.report.graph import render_dot, render_html, render_mermaid
+from testbed.report.graph.layers import group_layers, lay_out_layers, layers_of
+from testbed.report.graph.layout import Layout, Line, Rect
+from testbed.spec import load_topology
+
+TOPOLOGIES = Path(__file__).parents[3] / "topologies"
+VOID = frozenset({"meta", "input", "br"})
+NASTY = "<script>alert(1)</script>\"'&`]]>\\"
+
+
+def several(
+    *,
+    hosts: int = 4,
+    segments: int = 2,
+    pods: int = 1,
+    ports: int = 2,
+    leaves: int | None = None,
+    spines: int | None = None,
+) -> Lab:
+    """A back end, a front end on leaves and spines, and a management network of one switch."""
+    params = FabricParams(design="rail-optimized", pods=pods, segments=segments, hosts=hosts, gpus=4, spines=2)
+    lab = generate_fabric(params, name="several")
+    names = tuple(host.name for host in lab.hosts)
+    for number, design in enumerate(("leaf-spine", "single-switch"), 1):
+        added = generate_network(
+            NetworkParams(
+                name=("frontend", "management")[number - 1],
+                number=number,
+                design=design,
+                ports=ports if number == 1 else 1,
+                hosts=names[:250],
+                leaves=leaves if number == 1 else None,
+                spines=spines if number == 1 else None,
+            )
+        )
+        lab = replace(
+            lab,
+            nodes=(*lab.nodes, *added.nodes),
+            links=(*lab.links, *added.links),
+            rail_subnets=(*lab.rail_subnets, *added.rail_subnets),
+            networks=(*lab.networks, added.network),
+        )
+    return lab
+
+
+def laid_out(lab: Lab) -> Layout:
+    layers = layers_of(lab)
+    return lay_out_layers(lab, group_layers(lab, layers), layers)
+
+
+def shipped(name: str) -> Lab:
+    return load_topology(TOPOLOGIES / f"{name}.yml")
+
+
+LABS = {
+    "datacentre": shipped("datacentre"),
+    "six-by-four": shipped("six-by-four"),
+    "small": several(hosts=1, segments=1),
+    "trays": several(hosts=32),
+    "pods": several(pods=2, hosts=8, ports=4),
+}
+ALL = pytest.mark.parametrize("lab", LABS.values(), ids=LABS)
+
+
+class Drawn(HTMLParser):
+    """Which network's group each node is drawn in; "" outside all."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[tuple[str, str]] = []
+        self.places: list[tuple[int, str]] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        if "data-n" in values:
+            self.places.append((int(values["data-n"] or ""), next((net for _, net in reversed(self.open) if net), "")))
+        if tag not in VOID:
+            found = re.search(r"\bnet\d\b", values.get("class") or "")
+            self.open.append((tag, found[0] if found else ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open[-1][0] == tag, f"</{tag}> closes {self.open[-1:]}"
+        self.open.pop()
+
+
+def data(lab: Lab) -> dict[str, list[list[object]]]:
+    found = re.search(r'<script id="lab" type="application/json">(.*?)</script>', render_html(lab), re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])  # type: ignore[no-any-return]
+
+
+@ALL
+def test_every_node_is_drawn_once_and_in_the_group_of_its_network(lab: Lab) -> None:
+    numbers = {name: number for number, name in enumerate(lab.network_names)}
+    expected = [
+        (number, "" if node.kind is NodeKind.HOST else f"net{numbers[node.network]}")
+        for number, node in enumerate(lab.nodes)
+    ]
+    assert sorted(Drawn(render_html(lab)).places) == expected
+
+
+@ALL
+def test_every_link_has_a_line_of_its_network(lab: Lab) -> None:
+    layout = laid_out(lab)
+    drawn = Counter(link.network for line in layout.lines for link in line.bundle.links)
+    below = [line for _, line in layout.drops] + [line for band in layout.bands for line in band.lines]
+    drawn += Counter(link.network for line in below for link in line.bundle.links)
+    assert drawn == Counter(link.network for link in lab.links)
+    names = lab.network_names
+    assert Counter(names[int(str(link[7]))] for link in data(lab)["links"]) == drawn
+
+
+@ALL
+def test_nothing_stands_over_another(lab: Lab) -> None:
+    layout = laid_out(lab)
+    boxes = [box.rect for box in (*layout.nodes, *(box for band in layout.bands for box in band.nodes))]
+    boxes += [tray.rect for tray in layout.trays]
+    for one, other in itertools.combinations(boxes, 2):
+        assert not overlap(one, other)
+    for one, other in itertools.combinations([band.rect for band in layout.bands], 2):
+        assert not overlap(one, other)
+    for band in layout.bands:
+        assert all(within(box.rect, band.rect) for box in band.nodes)
+        assert band.rect.x + band.rect.width <= layout.width and band.rect.bottom <= layout.height
+
+
+@ALL
+def test_no_line_to_a_network_below_runs_through_a_box(lab: Lab) -> None:
+    layout = laid_out(lab)
+    boxes = {box.node.name: box.rect for box in (*layout.nodes, *(box for band in layout.bands for box in band.nodes))}
+    boxes |= {tray.name: tray.rect for tray in layout.trays}
+    for _, line in layout.drops:
+        assert boxes[line.bundle.lower].bottom == line.y1 and boxes[line.bundle.upper].y == line.y2
+        others = [rect for name, rect in boxes.items() if name not in (line.bundle.upper, line.bundle.lower)]
+        for x, y in points(line):
+            assert not any(rect.x < x < rect.x + rect.width and rect.y < y < rect.bottom for rect in others)
+
+
+def overlap(one: Rect, other: Rect) -> bool:
+    beside = one.x + one.width <= other.x or other.x + other.width <= one.x
+    return not beside and not (one.bottom <= other.y or other.bottom <= one.y)
+
+
+def within(one: Rect, other: Rect) -> bool:
+    across = other.x <= one.x and one.x + one.width <= other.x + other.width
+    return across and other.y <= one.y and one.bottom <= other.bottom
+
+
+def points(line: Line) -> list[tuple[float, float]]:
+    """Of the curve that is drawn, a cubic Bezier curve that leaves and arrives upright."""
+    middle, found = (line.y1 + line.y2) / 2, []
+    for step in range(41):
+        t = step / 40
+        weights = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3)
+        xs, ys = (line.x1, line.x1, line.x2, line.x2), (line.y1, middle, middle, line.y2)
+        found.append((sum(map(float.__mul__, weights, xs)), sum(map(float.__mul__, weights, ys))))
+    return found
+
+
+def test_a_ribbon_stands_for_too_many_lines() -> None:
+    """1,984 lines would make the page large and tell nothing."""
+    lab = several(hosts=32, segments=4, leaves=62, spines=32)
+    (band, other) = laid_out(lab).bands
+    assert band.lines == () and band.ribbon is not None and band.ribbon.links == 62 * 32 and other.ribbon is None
+    assert band.ribbon.upper.bottom < band.ribbon.lower.y
+    text = render_html(lab)
+    assert len(text.encode()) < 500_000 and "<title>1984 links</title>" in text
+
+
+def test_ends_of_lines_at_one_box_are_apart() -> None:
+    ends: dict[tuple[str, str], list[float]] = {}
+    for _, line in laid_out(LABS["datacentre"]).drops:
+        ends.setdefault(("below", line.bundle.lower), []).append(line.x1)
+        ends.setdefault(("above", line.bundle.upper), []).append(line.x2)
+    assert len(ends) == 8 + 4 + 2
+    for found in ends.values():
+        assert all(right - left > 7 for left, right in itertools.pairwise(sorted(found)))
+
+
+def test_hosts_of_a_segment_stand_in_one_row_or_in_a_tray() -> None:
+    """A second row of cards would stand in the way of the first row's lines downwards."""
+    assert not laid_out(several(hosts=12, segments=1)).trays
+    assert len(laid_out(several(hosts=13, segments=1)).trays) == 1
+
+
+def test_each_network_has_a_box_to_leave_it_out_and_figures_of_its_own() -> None:
+    text = render_html(LABS["datacentre"])
+    boxes = re.findall(
+        r'<input type="checkbox" id="layer(\d)" value="\1" checked autocomplete="off"><i></i>(\w+)', text
+    )
+    assert boxes == [("0", "backend"), ("1", "frontend"), ("2", "storage")]
+    sections = re.findall(r'<section class="(net\d)[ \w]*">(.*?)</section>', text, re.DOTALL)
+    assert [name for name, _ in sections] == ["net0", "net1", "net2"]
+    assert "8 hosts, 32 GPUs, 64 links" in sections[0][1]
+    assert "8 hosts, 16 NIC ports, 24 links" in sections[1][1] and "400 Gbit/s between" in sections[1][1]
+    assert "8 hosts, 8 NIC ports, 12 links" in sections[2][1]
+    header = re.findall(r"<li><b>([\d,]+)</b> (\w+)</li>", text)
+    assert header == [("32", "GPUs"), ("8", "hosts"), ("20", "switches"), ("100", "links")]
+
+
+def test_rails_are_those_of_the_back_end() -> None:
+    """A port of a front end's NIC has a number, too, which is that of no rail."""
+    lab = LABS["datacentre"]
+    found = data(lab)
+    assert {link[4] for link in found["links"] if link[7]} == {0}
+    assert {link[4] for link in found["links"] if not link[7]} == {0, 1, 2, 3, 4}
+    assert re.findall(r'data-rail="(\d)"', render_html(lab)) == ["1", "2", "3", "4"]
+
+
+def test_a_lab_of_one_network_has_no_layers() -> None:
+    lab = shipped("demo")
+    text = render_html(lab)
+    assert layers_of(lab) == ()
+    body = text[text.index("<body>") : text.index("<script>\n")]
+    assert not re.search(r"\bnet\d|class=\"(layer|low|band)|data-hosts", body)
+    assert {len(link) for link in data(lab)["links"]} == {7} and {len(node) for node in data(lab)["nodes"]} == {8}
+
+
+def test_a_network_alone_stands_on_its_own_leaves() -> None:
+    """Places of hosts are those of the back end, and would part them from their leaves."""
+    text = render_html(LABS["datacentre"].of_network("frontend"))
+    assert "Pod 1</text>" not in text and "Leaf switches</text>" in text and "Rails</span>" not in text
+    assert "<b>16</b> NIC ports" in text and "network frontend · leaf-spine" in text
+    assert "fe-leaf1, leaf switch, 6 ports" in text
+    assert render_html(LABS["datacentre"].of_network("backend")).count("Pod 1</text>") == 1
+
+
+def test_names_of_networks_are_escaped() -> None:
+    lab = several()
+    network = replace(lab.networks[0], name=NASTY)
+    nodes = tuple(replace(node, network=NASTY) if node.network == "frontend" else node for node in lab.nodes)
+    links = tuple(replace(link, network=NASTY) if link.network == "frontend" else link for link in lab.links)
+    lab = replace(lab, nodes=nodes, links=links, networks=(network, *lab.networks[1:]))
+    Drawn(render_html(lab))
+    assert "<script>alert" not in render_html(lab)
+    assert 'subgraph net1["#lt;script#gt;' in render_mermaid(lab)
+    assert 'label="<script>alert(1)</script>\\"' in render_dot(lab)
+
+
+@ALL
+def test_dot_has_a_cluster_for_each_network_and_hosts_in_none(lab: Lab) -> None:
+    text = render_dot(lab)
+    assert text.count("{") == text.count("}")
+    assert text.count(" -- ") - text.count('tooltip="') == len(lab.links)
+    owners: dict[str, str] = {}
+    owner, depth = "", 0
+    for line in text.splitlines()[1:]:
+        if opened := re.match(r"  subgraph cluster_network(\d) ", line):
+            owner, depth = lab.network_names[int(opened[1])], 0
+        if node := re.match(r' +"([\w-]+)" \[fillcolor', line):
+            assert node[1] not in owners
+            owners[node[1]] = owner
+        depth += line.count("{") - line.count("}")
+        if depth == 0:
+            owner = ""
+    assert owners == {node.name: "" if node.kind is NodeKind.HOST else node.network for node in lab.nodes}
+
+
+def test_dot_puts_other_networks_below_the_hosts() -> None:
+    """dot ranks the tail of an edge above its head."""
+    text = render_dot(LABS["datacentre"])
+    assert '"p1-s1-rail1" -- "p1-s1-h1"' in text and '"p1-s1-h1" -- "fe-leaf1"' in text
+    assert '"fe-leaf1" -- "fe-spine1"' in text
+
+
+def test_mermaid_has_a_subgraph_for_each_network_and_hosts_in_none() -> None:
+    text = render_mermaid(LABS["datacentre"])
+    lines = text.splitlines()
+    assert [line for line in lines if line.startswith("  subgraph")] == [
+        '  subgraph net0["backend"]',
+        '  subgraph net1["frontend"]',
+        '  subgraph net2["storage"]',
+    ]
+    assert sum(line.strip() == "end" for line in lines) == sum(line.strip().startswith("subgraph") for line in lines)
+    ids = dict(re.findall(r'^ +(n\d+)\["([\w-]+)"\]', text, re.MULTILINE))
+    assert len(ids) == len(LABS["datacentre"].nodes)
+    assert '  n20["p1-s1-h1"]:::host' in lines, "a host that is in no segment's box has its whole name"
+    edges = re.findall(r"^  (n\d+) ---(?:\|.*?\|)? (n\d+)$", text, re.MULTILINE)
+    named = {(ids[upper], ids[lower]) for upper, lower in edges}
+    assert ("p1-s1-h1", "fe-leaf1") in named and ("fe-leaf1", "fe-spine1") in named
+    assert ("spine1", "rail1") in named and ("rail1", "p1-s1-h1") in named
+
+
+def test_mermaid_condenses_every_network_of_a_large_lab() -> None:
+    text = render_mermaid(several(hosts=48, segments=4))
+    assert "%% hosts are shown as groups" in text
+    assert len(re.findall(r"^  n\d+ ---", text, re.MULTILINE)) <= 400
+    for name in ("net0", "net1", "net2"):
+        assert text.count(f"subgraph {name}[") == 1
