@@ -177,7 +177,7 @@ def latency_problems(document: Document, workload: Workload) -> Iterator[Problem
 
 
 def http_problems(document: Document, workload: Workload, transport: Transport) -> Iterator[Problem]:
-    """Return what is wrong with requests: the workload's own, or a tenant's, over a transport without HTTP, or a trace."""
+    """Return what is wrong with requests, a tenant's too: a transport without HTTP, or what is in their trace."""
     if TRANSPORTS[transport.kind.value].carries_http:
         yield from _trace_problems(document, workload)
         return
