@@ -46,7 +46,7 @@ def _reasons(
             raise DriverError("bgpd does not answer")
         return routes
 
-    monkeypatch.setattr(overlay.vty, "ask_json", ask)
+    monkeypatch.setattr("testbed.drivers.routing.vty.ask_json", ask)
     found = {IPv4Address("172.18.0.1"), IPv4Address("172.18.0.2")} if reachable else set()
     monkeypatch.setattr(overlay, "_host_routes", lambda *_: found)
     return [line.rpartition(": ")[2] for line in explain(plan, Path("/run"), missing)]
@@ -80,7 +80,7 @@ def test_a_route_that_was_not_received_and_one_that_was_not_installed(
     route = flood.routes[0]
     absent = _reasons(plan, monkeypatch, {RED: [flood]}, routes={})
     assert absent == [f"{LEAF} has not received the {route} from {FAR}".rpartition(": ")[2]]
-    there = {route.rd: {route.prefix: {}}}
+    there: Any = {route.rd: {route.prefix: {}}}
     assert _reasons(plan, monkeypatch, {RED: [flood]}, routes=there) == [f"zebra of {LEAF} has not installed it"]
 
 

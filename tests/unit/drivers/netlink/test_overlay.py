@@ -105,7 +105,10 @@ class Dumps:
     """A socket that answers each dump with scripted bodies: of neighbours by family, and of routes."""
 
     def __init__(self, arp: list[bytes], fdb: list[bytes], routes: list[bytes]) -> None:
-        self._answers = {(nl.RTM_GETNEIGH, socket.AF_INET): arp, (nl.RTM_GETNEIGH, socket.AF_BRIDGE): fdb}
+        self._answers: dict[tuple[int, int], list[bytes]] = {
+            (nl.RTM_GETNEIGH, socket.AF_INET): arp,
+            (nl.RTM_GETNEIGH, socket.AF_BRIDGE): fdb,
+        }
         self._routes = routes
 
     def dump(self, kind: int, body: bytes, flags: int = 0) -> Iterator[memoryview]:
