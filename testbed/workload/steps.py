@@ -175,3 +175,10 @@ def payload_bytes(workload: Workload) -> int:
 def fabric_bytes(workload: Workload) -> int:
     """Return the payload that enters the fabric: all but what stays in the scale-up network of a host."""
     return payload_bytes(workload) - sum(step.size_bytes for step in workload.transfers if step.scale_up)
+
+
+def requests_last_ns(workload: Workload) -> int:
+    """Return when servers have computed the last token of all, in real time from the begin; 0 without requests."""
+    return max(
+        (one.start_ns + one.prefill_ns + (one.output_tokens - 1) * one.tpot_ns for one in workload.requests), default=0
+    )

@@ -30,7 +30,7 @@ def show_tenants(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
     rows: list[dict[str, Any]] = []
     for tenant in overlay.tenants:
         for subnet in tenant.subnets:
-            nics = [end for end in subnet.nics if nodes.accepts(end.node)]
+            nics = [end for end in subnet.nics if nodes.accepts(end.node) and str(end) in addresses]
             if not nics and subnet.nics:
                 continue
             here = [(vrf, vni) for vrf in vrfs for vni in vrf.l2 if vni.vni == subnet.vni]

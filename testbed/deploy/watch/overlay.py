@@ -7,6 +7,7 @@ heard of it, so NICs that were not heard are made to ask for their gateway, as a
 
 from __future__ import annotations
 
+import errno
 import select
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,9 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from testbed.deploy.steps import StepCallback, StepEvent
-from testbed.drivers.netlink.overlay import VrfMonitor, VrfTables, probe_neighbour, read_tables, use_neighbour
+from testbed.drivers.netlink.overlay import (
+    VrfMonitor,
+    VrfTables,
+    forget_neighbour,
+    probe_neighbour,
+    read_tables,
+    use_neighbour,
+)
 from testbed.drivers.netlink.routes import bgp_routes
-from testbed.drivers.netlink.rtnetlink import RouteSocket
+from testbed.drivers.netlink.rtnetlink import RouteSocket, failure_error
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.drivers.routing import vty
@@ -76,6 +84,8 @@ class OverlayWatch:
         self._plan = plan
         self._run = run
         self._lab = plan.lab
+        self._lacking: set[tuple[str, str]] = set()
+        """Routers, by switch and tenant, that a VRF lacked in the last round."""
         self._overlay = plan.overlay or OverlayPlan(vrfs=(), nics=(), expected={})
         now = time.monotonic()
 
@@ -160,6 +170,51 @@ class OverlayWatch:
                 for vrf in self._vrfs
             },
         )
+        self._renew_routers(missing)
+
+    def _renew_routers(self, missing: Mapping[str, Sequence[ExpectedEntry]]) -> None:
+        """Have a route of each router announced anew whose MAC a VRF lacks though it has routes by it.
+
+        When hundreds of routes come at once, zebra (8.4.4) can forget the router of some; it takes it up with the next
+        route. So a NIC behind it is forgotten, and asks for its gateway in the next round.
+        """
+        lacking = {
+            (entry.switch, vrf.tenant)
+            for vrf in self._overlay.vrfs
+            for entry in missing.get(vrf.node, ())
+            if entry.kind is EntryKind.NEIGHBOUR and not entry.routes
+        }
+        if any(entry.routes or entry.kind is EntryKind.HEARD for entries in missing.values() for entry in entries):
+            lacking = set()  # routes are still on their way
+        renewed = lacking & self._lacking
+        self._lacking = lacking - renewed
+        for vrf in self._overlay.vrfs:
+            if (vrf.switch, vrf.tenant) in renewed:
+                heard = (entry for entry in self._overlay.expected[vrf.node] if entry.kind is EntryKind.HEARD)
+                forget_nic(self._lab, vrf.node, next(heard))
+
+
+def forget_nic(lab: str, vrf: str, heard: ExpectedEntry) -> None:
+    """Remove a local NIC from the neighbours of a VRF, so that its route is withdrawn until it is heard again."""
+    assert heard.address is not None, "a NIC has an address"
+    request = forget_neighbour(heard.ifindex, heard.address)
+
+    def forget() -> None:
+        enter_namespace(namespace_name(lab, vrf))
+        socket = RouteSocket()
+        try:
+            _forget(socket, [request], vrf)
+        finally:
+            socket.close()
+
+    syscalls.in_thread(forget)
+
+
+def _forget(socket: RouteSocket, requests: Sequence[bytes], node: str) -> None:
+    """Send requests to remove neighbours, which need not be there."""
+    failures = [item for item in socket.submit(requests) if item.errno != errno.ENOENT]
+    if failures:
+        raise failure_error(failures, [f"{node}: removing a neighbour"] * len(requests))
 
 
 def ask_for_gateways(lab: str, nics: Sequence[HeardNic]) -> None:
@@ -173,6 +228,8 @@ def ask_for_gateways(lab: str, nics: Sequence[HeardNic]) -> None:
             enter_namespace(namespace_name(lab, node))
             socket = RouteSocket()
             try:
+                # one that it knows already would not be asked for
+                _forget(socket, [forget_neighbour(nic.ifindex, nic.gateway) for nic in here], node)
                 batch = [use_neighbour(nic.ifindex, nic.gateway) for nic in here]
                 socket.expect(batch, [f"{node}:{nic.name} asks for {nic.gateway}" for nic in here])
             finally:

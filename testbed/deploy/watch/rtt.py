@@ -78,8 +78,11 @@ class RttReport:
 
 
 def measure_rtt(lab: RunningLab, *, probes: int = PROBES) -> RttReport:
-    """Probe each class of paths; takes about 0.1 s for each. The lab should be idle. Raises `DriverError`."""
-    nics = [nic for host in lab.plan.hosts for nic in host.nics if nic.address is not None]
+    """Probe each class of paths; takes about 0.1 s for each. The lab should be idle. Raises `DriverError`.
+
+    Paths are those between NICs that are in no tenant.
+    """
+    nics = [nic for host in lab.plan.hosts for nic in host.nics if nic.address is not None and not nic.tenant]
     paths = WirePaths(ports_now(lab), lab.hosts)
     results = [
         _worst([_measure(lab, paths.path(nic_text(a), nic_text(b)), a, b, probes) for a, b in pairs])

@@ -18,7 +18,7 @@ from testbed.model.overlay import VXLAN_PORT
 from testbed.plan.operations import CreateVxlan, SetBridgePort
 from testbed.plan.vrfs import EntryKind, ExpectedEntry
 
-_RTM_SETLINK = 19
+_RTM_SETLINK, _RTM_DELNEIGH = 19, 29
 _IFLA_PROTINFO = 12
 _IFLA_BRPORT_LEARNING, _IFLA_BRPORT_NEIGH_SUPPRESS = 8, 32
 _NESTED = 0x8000
@@ -84,6 +84,12 @@ def probe_neighbour(ifindex: int, address: IPv4Address, mac: str) -> bytes:
     body = _NDMSG.pack(socket.AF_INET, ifindex, _NUD_PROBE, 0, 0) + attribute(_NDA_DST, address.packed)
     body += attribute(_NDA_LLADDR, rtnetlink.mac_bytes(mac))
     return message(rtnetlink.RTM_NEWNEIGH, rtnetlink.NLM_F_CREATE | _NLM_F_REPLACE, body)
+
+
+def forget_neighbour(ifindex: int, address: IPv4Address) -> bytes:
+    """`ip neigh del ADDRESS dev ...`."""
+    body = _NDMSG.pack(socket.AF_INET, ifindex, _NUD_NONE, 0, 0) + attribute(_NDA_DST, address.packed)
+    return message(_RTM_DELNEIGH, 0, body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

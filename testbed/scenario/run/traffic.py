@@ -14,7 +14,7 @@ from testbed.scenario.run.placement import RankPlacement, place_ranks
 from testbed.scenario.transports.registry import transport_on
 from testbed.workload.kinds.kind import Fabric
 from testbed.workload.registry import build_workload, workload_kind
-from testbed.workload.steps import Workload, fabric_pairs
+from testbed.workload.steps import Workload, fabric_pairs, requests_last_ns
 from testbed.workload.tenants import Tenant, mix_tenants
 
 
@@ -45,6 +45,7 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
     transport_on(lab, scenario.transport).check_ranks(placement.nics)
     if workload.requests and not TRANSPORTS[scenario.transport.kind.value].carries_http:
         raise ScenarioError(f"requests go over HTTP, and {scenario.transport.kind} does not carry it")
+    _check_time(scenario, lab, workload)
     return RunTraffic(workload=workload, placement=placement, seed=seed)
 
 
@@ -86,6 +87,18 @@ def bdp_bytes(lab: LiveLab, placement: RankPlacement) -> int:
         found = next((item for item in profiles if not item.switch and item.rate_bps == nic.rate_bps), profiles[0])
         return found.bdp_bytes
     return max(1, round(nic.line_rate_bps * model_base_rtt(lab.model).ns / 8e9))
+
+
+def _check_time(scenario: Scenario, lab: LiveLab, workload: Workload) -> None:
+    """Refuse requests that are not over before the time limit, however fast the network: most scales are no such."""
+    needed_s = requests_last_ns(workload) * lab.plan.k / 1e9
+    limit_s = scenario.workload.time_limit.seconds
+    if needed_s > limit_s:
+        raise ScenarioError(
+            f"at k = {lab.plan.k:g} the last answer is computed {needed_s:.0f} s after the begin, and the time limit is"
+            f" {limit_s:g} s",
+            hint="a smaller scale.time, a shorter workload.span, prefill or tpot, or a higher workload.time_limit",
+        )
 
 
 def _check_reachable(lab: LiveLab, placement: RankPlacement, workload: Workload) -> None:

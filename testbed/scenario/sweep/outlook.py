@@ -15,7 +15,7 @@ from testbed.scenario.ideals.point_ideals import PointIdeals
 from testbed.scenario.run.traffic import RunTraffic, make_traffic
 from testbed.scenario.sweep.points import Point
 from testbed.scenario.transports.registry import transport_on
-from testbed.workload.steps import Compute, fabric_bytes, payload_bytes
+from testbed.workload.steps import Compute, fabric_bytes, payload_bytes, requests_last_ns
 
 if TYPE_CHECKING:
     from testbed.datapath.maps import LabMaps
@@ -139,15 +139,12 @@ def deploy_estimate_s(lab: Lab) -> float:
 
 def ideal_s(scenario: Scenario, lab: PlannedLab, traffic: RunTraffic) -> float | None:
     """An ideal fabric's time for this traffic, or the last start where that is later, in lab time."""
-    requests = traffic.workload.requests
-    if not traffic.workload.steps and not requests:
+    if not traffic.workload.steps and not traffic.workload.requests:
         return None
     ideals = PointIdeals.of(scenario, lab, [traffic])
     found = [ideals.pattern_ideal_s(traffic), ideals.roofline_s(traffic)]
     last_start_ns = max((one.start_ns for one in traffic.workload.transfers), default=0)
-    answered_ns = max(
-        (one.start_ns + one.prefill_ns + (one.output_tokens - 1) * one.tpot_ns for one in requests), default=0
-    )
+    answered_ns = requests_last_ns(traffic.workload)
     return max([one for one in found if one is not None] + [max(last_start_ns, answered_ns) * lab.plan.k / 1e9]) or None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 
 from testbed.errors import Finding, Problem, WorkloadError
-from testbed.model import BACKEND, Lab
+from testbed.model import BACKEND, Lab, Tenant
 from testbed.model.scenario import Fault, Scenario
 from testbed.model.transports import ROCE_HEADER_BYTES, ROCE_MTUS
 from testbed.names import known_names_hint
@@ -67,9 +67,18 @@ def _ranks(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
         and (not ranks.hosts or any(fnmatchcase(end.node, pattern) for pattern in ranks.hosts))
         and (not ranks.rails or link.rail in ranks.rails)
     ]
+    tenants = {end: tenant.name for tenant in _tenants(lab) for subnet in tenant.subnets for end in subnet.nics}
+    if inside := [end for end in chosen if end in tenants]:
+        message = f"{inside[0]} is in the tenant {tenants[inside[0]]}: traffic of tenants is not built yet"
+        hint = "hosts and rails choose NICs that are in no tenant"
+        yield document.problem("not-built", path if document.has(path) else ("workload",), message, hint=hint, key=True)
     if ranks.count is not None and 0 < len(chosen) < ranks.count:
         message = f"{ranks.count} ranks are asked for; there are {len(chosen)} NICs"
         yield document.problem("out-of-range", (*path, "count"), message, hint="fewer, or a larger topology")
+
+
+def _tenants(lab: Lab) -> tuple[Tenant, ...]:
+    return () if lab.overlay is None else lab.overlay.tenants
 
 
 def _traffic_class(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:

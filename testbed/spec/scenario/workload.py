@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
 
-from testbed.errors import Problem
+from testbed.errors import Problem, SpecError
 from testbed.model import BACKEND
 from testbed.model.scenario import RankOrder, Ranks, Transport, Workload
 from testbed.model.transports import TRANSPORTS
@@ -26,6 +26,7 @@ from testbed.spec.yaml.document import Document
 from testbed.spec.yaml.paths import Path, quote
 from testbed.units import Duration
 from testbed.workload.registry import KINDS
+from testbed.workload.requests.traces import load_request_trace
 
 MAX_RUN = Duration.parse("1h")
 MAX_RANK = 1_000_000
@@ -176,8 +177,9 @@ def latency_problems(document: Document, workload: Workload) -> Iterator[Problem
 
 
 def http_problems(document: Document, workload: Workload, transport: Transport) -> Iterator[Problem]:
-    """Return a problem for requests, the workload's own or a tenant's, where the transport has no HTTP."""
+    """Return what is wrong with requests, a tenant's too: a transport without HTTP, or what is in their trace."""
     if TRANSPORTS[transport.kind.value].carries_http:
+        yield from _trace_problems(document, workload)
         return
     able = next(name for name, one in TRANSPORTS.items() if one.carries_http)
     path: Path = ("workload", "kind")
@@ -192,6 +194,21 @@ def http_problems(document: Document, workload: Workload, transport: Transport) 
         if kind in KINDS and KINDS[kind].over_http:
             message = f"the requests of {kind} go over HTTP, which {transport.kind} does not carry"
             yield document.problem("contradiction", where, message, hint=f"transport: {{kind: {able}}}")
+
+
+def _trace_problems(document: Document, workload: Workload) -> Iterator[Problem]:
+    """Return the faults of a trace of requests, each at its own line; a file that cannot be read is at its key."""
+    trace = workload.parameters.get("trace")
+    if not KINDS[workload.kind].over_http or not isinstance(trace, str):
+        return
+    try:
+        load_request_trace(trace)
+    except SpecError as error:
+        for problem in error.problems:
+            if problem.code == "unreadable":
+                path: Path = ("workload", "trace")
+                problem = document.problem(problem.code, path, f"{trace}: {problem.message}")  # noqa: PLW2901
+            yield problem
 
 
 def _timed() -> str:

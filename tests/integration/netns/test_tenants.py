@@ -277,6 +277,8 @@ tenants:
     assert report.exit_code == 0, report
     assert {vrf.switch for vrf in lab.plan.overlay.vrfs} == {LEAF, FAR_LEAF, "fe-leaf1", "fe-leaf2"}
     assert {vrf.switch for vrf in lab.of_network("frontend").plan.overlay.vrfs} == {"fe-leaf1", "fe-leaf2"}
+    shown = sandbox.cli("inspect", "tenants", "-n", lab.name, "--network", "frontend", "-f", "json").stdout
+    assert {row["subnet"] for row in json.loads(shown)["rows"]} == {"web"}
     with _captured(lab, LEAF, "uplink1", "udp port 4789", verbose=True) as packets:
         lab.run("p1-s1-h1", ["ping", "-c", "2", "-i", "0.2", "-Q", "0x68", "10.201.0.3"])
     marked = [line for line in packets if "(tos 0x68" in line]

@@ -47,8 +47,8 @@ tenants:
 LEAF, FAR = "p1-s1-rail1", "p1-s1-rail2"
 
 
-def plan(text: str = TOPOLOGY, **overrides: object) -> LabPlan:
-    return plan_lab(load_topology_text(text, file="pod.yml", overrides=overrides), k=100)
+def plan(text: str = TOPOLOGY) -> LabPlan:
+    return plan_lab(load_topology_text(text, file="pod.yml"), k=100)
 
 
 def vrf(plan: LabPlan, node: str) -> VrfPlan:
@@ -134,7 +134,8 @@ def test_route_distinguishers_tell_switches_apart_and_targets_join_them() -> Non
 
 
 def test_a_vni_of_more_than_16_bits_gets_a_number_in_route_distinguishers() -> None:
-    near = vrf(plan(**{"tenants.red.vni": 9_000_000, "tenants.blue.vni": 9_000_001}), f"{LEAF}-red")
+    text = TOPOLOGY.replace("  red:\n", "  red:\n    vni: 9000000\n")
+    near = vrf(plan(text), f"{LEAF}-red")
     address, _, number = near.l3.rd.partition(":")
     assert address == "172.18.0.1" and 0 < int(number) < 65536
 

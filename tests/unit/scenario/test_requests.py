@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fake_lab import small_lab
 
 from testbed.errors import ScenarioError
+from testbed.model.scenario import Ranks, Scenario, TopologyRef
+from testbed.model.scenario import Workload as ScenarioWorkload
 from testbed.results import InferenceRequests
 from testbed.scenario.run.channels import plan_channels
 from testbed.scenario.run.placed_workload import PlacedWorkload, compile_programs
 from testbed.scenario.run.requests import measure_requests
+from testbed.scenario.run.traffic import make_traffic
+from testbed.units import Duration
 from testbed.worker.program_json import decode_program, encode_program
 from testbed.worker.transports.tcp import TcpSettings
 from testbed.workload.metrics import RunSamples, measure_metrics
@@ -162,3 +168,21 @@ def test_client_and_server_on_one_host_are_refused() -> None:
     both = [nic for host in PLAN.hosts for nic in host.nics]
     with pytest.raises(ScenarioError, match="client and server on one host"):
         compile_programs(place(nics=both), lambda host: TcpSettings())
+
+
+def test_requests_that_cannot_be_over_in_time_are_refused() -> None:
+    scenario = Scenario(
+        name="x",
+        topology=TopologyRef(file="x"),
+        workload=ScenarioWorkload(
+            kind="inference-requests",
+            parameters={"span": Duration.parse("1s"), "prefill": Duration.parse("3s")},
+            ranks=Ranks(rails=(1,)),
+        ),
+    )
+    model, plan = small_lab(segments=1, hosts=4, rails=2)
+    lab = SimpleNamespace(model=model, plan=replace(plan, k=1.0), name=model.name)
+    assert make_traffic(scenario, lab, seed=1).workload.requests
+    slow = SimpleNamespace(model=model, plan=replace(plan, k=20.0), name=model.name)
+    with pytest.raises(ScenarioError, match=r"at k = 20 the last answer is computed 8\d s after .* limit is 60 s"):
+        make_traffic(scenario, slow, seed=1)

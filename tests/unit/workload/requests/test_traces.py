@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import SpecError
+from testbed.spec.scenario.file import read_scenario
 from testbed.workload.kinds.kind import Fabric
 from testbed.workload.registry import build_workload
 from testbed.workload.requests.traces import TracedRequest, decode_request_trace, load_request_trace
@@ -100,3 +101,14 @@ def test_a_workload_replays_it(tmp_path: Path) -> None:
     assert [one.prompt_tokens for one in workload.requests] == [4808, 3180, 110]
     lengths_alone = build_workload("inference-requests", {"lengths": "trace", "trace": str(file)}, fabric)
     assert [one.output_tokens for one in lengths_alone.requests[:4]] == [10, 8, 27, 10], "over and over"
+
+
+def test_a_scenario_is_refused_for_its_trace_before_anything_is_touched(tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text(AZURE + "2023-11-16 18:17:05,many,5\n")
+    scenario = tmp_path / "s.yml"
+    scenario.write_text(
+        "name: s\ntopology: {inline: {name: l, fabric: {design: single-switch, hosts: 4, gpus: 1}}}\n"
+        "workload: {kind: inference-requests, lengths: trace, trace: bad.csv}\n"
+    )
+    with pytest.raises(SpecError, match=r"bad\.csv:5:21: not-a-number"):
+        read_scenario(scenario)

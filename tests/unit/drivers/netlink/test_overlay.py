@@ -1,0 +1,172 @@
+"""Messages that make VXLAN devices, and the tables of a VRF read from what the kernel dumps."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv4Network
+from typing import Any, cast
+
+import pytest
+
+from testbed.drivers.netlink import rtnetlink as nl
+from testbed.drivers.netlink.overlay import (
+    VrfTables,
+    new_vxlan,
+    probe_neighbour,
+    read_tables,
+    set_bridge_port,
+    use_neighbour,
+)
+from testbed.drivers.netlink.rtnetlink import RouteSocket
+from testbed.plan.operations import CreateVxlan, SetBridgePort
+from testbed.plan.vrfs import ANY_MAC, EntryKind, ExpectedEntry
+
+VTEP, OTHER = IPv4Address("172.18.0.2"), IPv4Address("172.18.0.3")
+ADDRESS, MAC = IPv4Address("10.1.0.3"), "02:00:00:00:00:07"
+BRIDGE, VXLAN = 70, 71
+
+
+def _fields(data: bytes, header: int) -> dict[int, bytes]:
+    return {kind: bytes(value) for kind, value in nl.attributes(data[16 + header :])}
+
+
+def _nested(data: bytes) -> dict[int, bytes]:
+    return {kind: bytes(value) for kind, value in nl.attributes(data)}
+
+
+def test_a_vxlan_device_learns_nothing_and_hands_on_the_dscp() -> None:
+    operation = CreateVxlan(
+        node="leaf-red",
+        switch="leaf",
+        name="vx10101",
+        ifindex=VXLAN,
+        mac=MAC,
+        vni=10101,
+        local=VTEP,
+        master=BRIDGE,
+        mtu_bytes=4450,
+    )
+    fields = _fields(new_vxlan(operation, 9), 16)
+    assert fields[nl.IFLA_NET_NS_FD] == struct.pack("=I", 9)
+    assert fields[nl.IFLA_MASTER] == struct.pack("=I", BRIDGE)
+    assert fields[nl.IFLA_MTU] == struct.pack("=I", 4450)
+    info = _nested(fields[nl.IFLA_LINKINFO])
+    assert info[nl.IFLA_INFO_KIND] == b"vxlan\0"
+    options = _nested(info[nl.IFLA_INFO_DATA])
+    # linux/if_link.h: IFLA_VXLAN_ID, LOCAL, TOS (1: inherit), LEARNING, PORT
+    assert options == {
+        1: struct.pack("=I", 10101),
+        4: VTEP.packed,
+        6: b"\1",
+        7: b"\0",
+        15: (4789).to_bytes(2, "big"),
+    }
+
+
+def test_a_bridge_port_is_set_as_bridge_link_set_does() -> None:
+    operation = SetBridgePort(
+        node="leaf-red", name="vx10101", ifindex=VXLAN, learning=False, neighbour_suppression=True
+    )
+    data = set_bridge_port(operation)
+    assert (data[16], int.from_bytes(data[20:24], "little")) == (socket.AF_BRIDGE, VXLAN)
+    # IFLA_PROTINFO with IFLA_BRPORT_LEARNING and IFLA_BRPORT_NEIGH_SUPPRESS
+    assert _nested(_fields(data, 16)[12]) == {8: b"\0", 32: b"\1"}
+
+
+def test_neighbours_are_asked_for() -> None:
+    use, probe = use_neighbour(BRIDGE, ADDRESS), probe_neighbour(BRIDGE, ADDRESS, MAC)
+    # struct ndmsg: family, ifindex, state, flags (NTF_USE), type; state NUD_PROBE
+    assert struct.unpack_from("=BxxxiHBB", use, 16) == (socket.AF_INET, BRIDGE, 0, 1, 0)
+    assert struct.unpack_from("=BxxxiHBB", probe, 16) == (socket.AF_INET, BRIDGE, 0x10, 0, 0)
+    assert _fields(probe, 12) == {1: ADDRESS.packed, 2: nl.mac_bytes(MAC)}
+
+
+def _neighbour(family: int, ifindex: int, state: int, flags: int, **fields: bytes) -> bytes:
+    kinds = {"dst": 1, "mac": 2}
+    body = struct.pack("=BxxxiHBB", family, ifindex, state, flags, 0)
+    return body + b"".join(nl.attribute(kinds[name], value) for name, value in fields.items())
+
+
+def _route(prefix: IPv4Network, *hops: tuple[IPv4Address, int], protocol: int = nl.RTPROT_BGP) -> bytes:
+    body = struct.pack("=BBBBBBBBI", socket.AF_INET, prefix.prefixlen, 0, 0, nl.RT_TABLE_MAIN, protocol, 0, 1, 0)
+    body += nl.attribute(nl.RTA_DST, prefix.network_address.packed)
+    if len(hops) == 1:
+        return body + nl.attribute(nl.RTA_GATEWAY, hops[0][0].packed) + nl.u32(nl.RTA_OIF, hops[0][1])
+    many = b""
+    for gateway, ifindex in hops:
+        attributes = nl.attribute(nl.RTA_GATEWAY, gateway.packed)
+        many += struct.pack("=HBBi", 8 + len(attributes), 0, 0, ifindex) + attributes
+    return body + nl.attribute(nl.RTA_MULTIPATH, many)
+
+
+class Dumps:
+    """A socket that answers each dump with scripted bodies: of neighbours by family, and of routes."""
+
+    def __init__(self, arp: list[bytes], fdb: list[bytes], routes: list[bytes]) -> None:
+        self._answers: dict[tuple[int, int], list[bytes]] = {
+            (nl.RTM_GETNEIGH, socket.AF_INET): arp,
+            (nl.RTM_GETNEIGH, socket.AF_BRIDGE): fdb,
+        }
+        self._routes = routes
+
+    def dump(self, kind: int, body: bytes, flags: int = 0) -> Iterator[memoryview]:
+        found = self._routes if kind == nl.RTM_GETROUTE else self._answers[kind, body[0]]
+        return iter([memoryview(item) for item in found])
+
+
+def _tables(**dumps: Any) -> VrfTables:
+    return read_tables(cast(RouteSocket, Dumps(**({"arp": [], "fdb": [], "routes": []} | dumps))))
+
+
+def _entry(kind: EntryKind, **values: Any) -> ExpectedEntry:
+    defaults: dict[str, Any] = {"vni": 10101, "ifindex": BRIDGE, "of": "h1:rail1", "switch": "leaf2"}
+    return ExpectedEntry(kind=kind, **(defaults | values))
+
+
+@pytest.mark.parametrize(
+    ("state", "flags", "heard", "neighbour"),
+    [
+        (0x04, 0, True, False),  # stale: heard, and not by EVPN
+        (0x40, 0x10, True, True),  # NOARP, brought by a daemon
+        (0x01, 0, False, False),  # incomplete
+        (0x20, 0, False, False),  # failed
+    ],
+)
+def test_a_neighbour_counts_when_its_mac_is_known(state: int, flags: int, heard: bool, neighbour: bool) -> None:
+    body = _neighbour(socket.AF_INET, BRIDGE, state, flags, dst=ADDRESS.packed, mac=nl.mac_bytes(MAC))
+    tables = _tables(arp=[body])
+    assert tables.has(_entry(EntryKind.HEARD, address=ADDRESS, mac=MAC)) is heard
+    assert tables.has(_entry(EntryKind.NEIGHBOUR, address=ADDRESS, mac=MAC)) is neighbour
+    assert not tables.has(_entry(EntryKind.HEARD, address=ADDRESS, mac="02:00:00:00:00:08")), "another's address"
+
+
+def test_fdb_entries_count_by_their_vtep() -> None:
+    flood = _neighbour(socket.AF_BRIDGE, VXLAN, 0x80, 0x02, mac=bytes(6), dst=VTEP.packed)
+    bridged = _neighbour(socket.AF_BRIDGE, VXLAN, 0x80, 0x02, mac=nl.mac_bytes(MAC))
+    tables = _tables(fdb=[flood, bridged])
+    entry = _entry(EntryKind.FLOOD, ifindex=VXLAN, mac=ANY_MAC, vteps=(VTEP,))
+    assert tables.has(entry)
+    assert not tables.has(_entry(EntryKind.FLOOD, ifindex=VXLAN, mac=ANY_MAC, vteps=(OTHER,)))
+    assert not tables.has(_entry(EntryKind.MAC, ifindex=VXLAN, mac=MAC, vteps=(VTEP,))), "it is the bridge's own"
+
+
+def test_a_route_counts_over_any_of_its_vteps_and_over_no_other() -> None:
+    prefix = IPv4Network("10.1.1.0/24")
+    entry = _entry(EntryKind.ROUTE, prefix=prefix, vteps=(VTEP, OTHER))
+    assert _tables(routes=[_route(prefix, (VTEP, BRIDGE))]).has(entry)
+    assert _tables(routes=[_route(prefix, (VTEP, BRIDGE), (OTHER, BRIDGE))]).has(entry)
+    assert not _tables(routes=[_route(prefix, (IPv4Address("172.18.0.9"), BRIDGE))]).has(entry)
+    assert not _tables(routes=[_route(prefix, (VTEP, BRIDGE + 1))]).has(entry)
+    assert not _tables(routes=[_route(prefix, (VTEP, BRIDGE), protocol=nl.RTPROT_STATIC)]).has(entry)
+    assert not _tables().has(entry)
+
+
+def test_a_cut_multipath_route_has_the_hops_before_the_cut() -> None:
+    prefix = IPv4Network("10.1.1.0/24")
+    body = _route(prefix, (VTEP, BRIDGE), (OTHER, BRIDGE))
+    cut = body.replace(
+        struct.pack("=HBBi", 16, 0, 0, BRIDGE) + nl.attribute(nl.RTA_GATEWAY, OTHER.packed), b"\xff" * 16
+    )
+    assert _tables(routes=[cut]).routes[prefix] == {(VTEP, BRIDGE)}
