@@ -25,6 +25,8 @@ def guard_switches(
     hosts = {node.name for node in lab.nodes if node.kind is NodeKind.HOST}
     access: dict[str, list[tuple[PortPlan, PortPlan]]] = defaultdict(list)
     for port in ports:
+        if port.vrf:
+            continue  # of a tenant: files with such ports and guards are refused
         if port.node not in hosts and ends[port.peer].node in hosts and guards[port.network]:
             _check_delay(port)
             access[port.node].append((port, ends[port.peer]))

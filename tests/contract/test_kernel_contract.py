@@ -20,7 +20,7 @@ from testbed.drivers.nodes.netns import NetnsKernel
 from testbed.errors import DriverError, NameInUse
 from testbed.fabric import generate_fabric
 from testbed.fabric.params import FabricParams
-from testbed.model import Lab
+from testbed.model import Guards, Lab
 from testbed.names import namespace_name
 from testbed.plan import plan_lab
 from testbed.plan.operations import (
@@ -31,6 +31,8 @@ from testbed.plan.operations import (
     CreateNode,
     CreateVeth,
     CreateVrf,
+    GuardedPort,
+    GuardSwitch,
     Operation,
     SetSysctl,
     SetUp,
@@ -61,8 +63,23 @@ ROUTE = AddRoute(
 )
 ON_LINK = AddRoute(node="a", destination=IPv4Network("10.9.0.0/24"), gateway=None, ifindex=1001, table=101)
 RULE = AddRule(node="a", source=IPv4Address("10.0.0.2"), table=101, priority=1001)
+GUARD = GuardSwitch(
+    node="b",
+    guards=Guards.all(),
+    ports=(
+        GuardedPort(
+            name="down1",
+            ifindex=1002,
+            mac="02:00:00:00:00:01",
+            addresses=(IPv4Address("10.0.0.2"),),
+            gateway=IPv4Address("10.0.0.1"),
+        ),
+    ),
+    switches=(IPv4Address("10.0.0.1"),),
+    stations=("02:00:00:00:00:01", "02:00:00:00:00:03"),
+)
 SYSCTL = SetSysctl(node="b", key="net/ipv4/ip_forward", value="1")
-ALL: tuple[Operation, ...] = (SYSCTL, BRIDGE, VETH, SHAPE, UP, ADDRESS, ROUTE, RULE)
+ALL: tuple[Operation, ...] = (SYSCTL, BRIDGE, VETH, SHAPE, GUARD, UP, ADDRESS, ROUTE, RULE)
 
 
 @dataclass
@@ -197,7 +214,9 @@ def test_operations_are_seen(kernel: NodeKernel) -> None:
     assert set(observed["b"].interfaces) == {"br-rail1", "down1"}
 
 
-@pytest.mark.parametrize("operation", [BRIDGE, VETH, SHAPE, ADDRESS, ROUTE, RULE], ids=lambda item: type(item).__name__)
+@pytest.mark.parametrize(
+    "operation", [BRIDGE, VETH, SHAPE, GUARD, ADDRESS, ROUTE, RULE], ids=lambda item: type(item).__name__
+)
 def test_what_exists_is_refused_by_name(kernel: NodeKernel, operation: Operation) -> None:
     kernel.apply(ALL)
     before = kernel.observe()

@@ -90,6 +90,7 @@ class Arena:
         self._filters: dict[str, NetfilterSocket] = {}
         nics = {site.place for site in sites}
         nics |= {(nic.node, nic.name) for site in sites for nic in (site.victim, site.far) if nic is not None}
+        nics |= {(site.tunnel.nic.node, site.tunnel.nic.name) for site in sites if site.tunnel is not None}
         self._raw = RawPorts(lab, sorted(nics))
         switches = {site.port.node for site in sites}
         hosts = {node for node, _ in nics}
@@ -127,7 +128,7 @@ class Arena:
                 for attempt in attempts:
                     if attempt.connection is not None:
                         attempt.connection.close()
-            self._undo(attack, attempts, known)
+                self._undo(attack, attempts, known)
         return outcomes
 
     def _send(self, attack: Attack, number: int, site: Site) -> _Attempt:

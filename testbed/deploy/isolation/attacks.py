@@ -197,7 +197,9 @@ class Storm(SeenAttack):
         return [frame] * max(_STORM_FRAMES, 4 * _burst(site))
 
     def enough(self, site: Site, seconds: float) -> int:
-        """More than the guard lets pass; without it, as much as a port's queue holds at least."""
+        """More than the guard lets pass; without it, half of what is sent, however long that takes."""
+        if self.guard not in site.guards:
+            return _STORM_FRAMES // 2
         return _burst(site) + round(site.guards.storm_pps * seconds) + 2
 
     def to_drop(self, site: Site, sent: int, seconds: float) -> int:
@@ -244,6 +246,32 @@ class VxlanToLoopback(BgpToLoopback):
     port = VXLAN
     udp = True
 
+    def misfit(self, site: Site) -> str:
+        return "" if site.tunnel is None else "the switch is a VTEP, which says nothing to what it takes"
+
+
+class VxlanInjection(SeenAttack):
+    """A frame in a tunnel that the attacker is no end of: Linux takes it from any source (RFC 7348, section 7)."""
+
+    name = "VXLAN into a tenant"
+    guard = Guard.CONTROL
+
+    def misfit(self, site: Site) -> str:
+        return "" if site.tunnel is not None else "the switch is no VTEP with a tenant's NIC"
+
+    def where(self, site: Site) -> Place:
+        assert site.tunnel is not None
+        return site.tunnel.nic.node, site.tunnel.nic.name
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        if site.tunnel is None:
+            return []
+        inner = frames.udp(
+            frames.BROADCAST, b"\x06" + site.mac[1:], (FOREIGN, IPv4Address("255.255.255.255")), _DISCARD, token
+        )
+        payload = frames.vxlan(site.tunnel.vni, inner)
+        return [frames.udp(site.gateway_mac, site.mac, (site.address, site.tunnel.vtep), (VXLAN, VXLAN), payload)]
+
 
 ATTACKS: tuple[Attack, ...] = (
     ForeignSource(),
@@ -258,6 +286,7 @@ ATTACKS: tuple[Attack, ...] = (
     BgpToLoopback(),
     VtyToGateway(),
     VxlanToLoopback(),
+    VxlanInjection(),
     SpanningTree(),
     VlanHopping(),
     Storm(),

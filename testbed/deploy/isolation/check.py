@@ -75,7 +75,7 @@ def check_isolation(lab: RunningLab, network: str | None = None) -> IsolationRep
 
 
 def _reach(lab: RunningLab, protocol: Protocol, matrix: Matrix, name: str) -> CheckResult:
-    arrived = reached(lab.name, protocol, matrix.pairs)
+    arrived = reached(lab.name, protocol, matrix)
     lost = [_pair(pair) + " lost" for n, pair in enumerate(matrix.pairs) if n in matrix.intended and n not in arrived]
     leaked = [_pair(matrix.pairs[n]) + " arrived" for n in sorted(arrived - matrix.intended)]
     count, meant = len(matrix.pairs), len(matrix.intended)
@@ -117,9 +117,9 @@ def _gateways(lab: RunningLab, networks: Sequence[str]) -> CheckResult:
 def _attack(lab: RunningLab, network: str) -> tuple[list[CheckResult], list[AttackResult]]:
     sites = find_sites(lab.of_network(network).model, lab.plan, network)
     if not sites:
-        unknown = CheckResult(
-            name=f"attacks, {network}", status=CheckStatus.UNKNOWN, count=0, detail="no host has a gateway in it"
-        )
+        tenants = any(nic.tenant for host in lab.plan.hosts for nic in host.nics if nic.network == network)
+        why = "ports of tenants are not attacked yet" if tenants else "no host has a gateway in it"
+        unknown = CheckResult(name=f"attacks, {network}", status=CheckStatus.UNKNOWN, count=0, detail=why)
         return [unknown], []
     results: list[CheckResult] = []
     attacks: list[AttackResult] = []

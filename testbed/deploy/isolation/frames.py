@@ -37,6 +37,11 @@ def udp(
     return ethernet(target, source, _IPV4, header + struct.pack("!HHHH", *ports, length, 0) + payload)
 
 
+def vxlan(vni: int, inner: bytes) -> bytes:
+    """What a datagram to port 4789 carries: the frame `inner` for a VNI (RFC 7348, section 5)."""
+    return struct.pack("!BxxxI", 0x08, vni << 8) + inner
+
+
 def dhcp_offer(source: bytes, server: IPv4Address, offered: IPv4Address, token: bytes) -> bytes:
     """A DHCPOFFER to everybody that makes `server` the gateway (RFC 2131, table 3); `token` is the server's name."""
     body = struct.pack("!BBBBIHH", 2, 1, 6, 0, 0x7E57BED0, 0, 0x8000)

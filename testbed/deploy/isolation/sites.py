@@ -16,13 +16,22 @@ MOST_SITES = 64
 """In a network: more of its ports are not attacked from."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tunnel:
+    """An L2VNI that ends on a switch at the address `vtep`, and a tenant's NIC in it."""
+
+    vni: int
+    vtep: IPv4Address
+    nic: PortPlan
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Site:
     """An access port: the attacker's NIC `nic`, the switch's end `port` of its link, and the guards that are there.
 
     `victim` is a NIC in the same segment (a bridge), None where there is none; `far` one behind another switch, or
     `victim`. `bridge` is the bridge's interface index, 0 on a routed port. `third` is an address of the subnet that
-    is neither's.
+    is neither's. `tunnel` is into a tenant's subnet on the switch, None where it is no VTEP.
     """
 
     number: int
@@ -36,6 +45,7 @@ class Site:
     loopback: IPv4Address
     third: IPv4Address
     guards: Guards
+    tunnel: Tunnel | None = None
 
     @property
     def place(self) -> Place:
@@ -76,16 +86,21 @@ class Site:
 
 
 def find_sites(lab: Lab, plan: LabPlan, network: str) -> list[Site]:
-    """The access ports of a network whose hosts have addresses and gateways, or an even choice of them."""
+    """The access ports of a network whose hosts have addresses and gateways, or an even choice of them.
+
+    Those of tenants, which lie in VRFs, are left out.
+    """
     masters, bridges = _bridges(plan)
     loopbacks = {switch.node: switch.loopback.ip for switch in plan.switches}
     guards = guards_by_port(plan.operations)
+    tunnels = _tunnels(plan)
     ports = {f"{port.node}:{port.name}": port for port in plan.ports}
     nics = [
         nic
         for host in plan.hosts
         for nic in host.nics
         if nic.network == network
+        and not nic.tenant
         and nic.address is not None
         and nic.gateway is not None
         and ports[nic.peer].node in loopbacks
@@ -120,8 +135,21 @@ def find_sites(lab: Lab, plan: LabPlan, network: str) -> list[Site]:
                 loopback=loopbacks[port.node],
                 third=others[0] if others else free,
                 guards=guards.get((port.node, port.name), Guards()),
+                tunnel=tunnels.get(port.node),
             )
         )
+    return found
+
+
+def _tunnels(plan: LabPlan) -> dict[str, Tunnel]:
+    """One tunnel into each VTEP that has a tenant's NIC on it."""
+    nics = {nic.peer: nic for host in plan.hosts for nic in host.nics}
+    found: dict[str, Tunnel] = {}
+    for vrf in () if plan.overlay is None else plan.overlay.vrfs:
+        for vni in vrf.l2:
+            for port in vni.ports:
+                if nic := nics.get(f"{vrf.switch}:{port}"):
+                    found.setdefault(vrf.switch, Tunnel(vni=vni.vni, vtep=vrf.vtep, nic=nic))
     return found
 
 

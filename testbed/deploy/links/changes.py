@@ -27,6 +27,7 @@ from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.errors import TestbedError
 from testbed.model import BACKEND, DelayBy
+from testbed.plan.guards import guards_by_port
 from testbed.plan.link_delays import WirePaths, delay_operation
 from testbed.plan.operations import AddRoute, DelayPort, LabPlan, PortPlan
 from testbed.plan.shaping import burst_bytes
@@ -172,6 +173,7 @@ class LinkControl:
         self._sockets: dict[str, RouteSocket] = {}
         self._maps: LabMaps | None = None
         self._auto: DelayBy | None = None
+        self._guarded = {f"{node}:{name}" for node, name in guards_by_port(lab.plan.operations)}
 
     def __enter__(self) -> Self:
         return self
@@ -309,6 +311,11 @@ class LinkControl:
                     f"a {what} of {Duration(time_ns)} in lab time (k = {k:g}) is more than a wire can hold here",
                     hint=f"at most {Duration(LARGEST_DELAY_NS)} in lab time",
                 )
+        if port.peer in self._guarded and self._delay_by(port, resolved) is DelayBy.KERNEL:
+            raise LinkRefused(
+                f"what the kernel delays would come in at {port.peer} past the guards of the port",
+                hint="deploy it with guards: off, or delay another link",
+            )
         return resolved
 
     def _without_declared(self, key: str, change: WireChange) -> WireChange:

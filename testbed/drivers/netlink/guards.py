@@ -29,6 +29,7 @@ _LINK_LOCAL_GROUPS = bytes.fromhex("0180c2000000")
 """01:80:c2:00:00:00 to :0f (IEEE 802.1Q, 8.6.3): spanning tree, LACP, LLDP, MAC control."""
 _ECHO_TYPES = b"\xf7"
 """The mask under which echo request (8) and echo reply (0) are zero."""
+_COUNTER = re.compile(rf"({'|'.join(Guard)})_(.+)")
 _DROP = nft.verdict(nft.DROP)
 
 
@@ -65,7 +66,7 @@ def read_guards(socket: NetfilterSocket) -> list[GuardCounter]:
     """The counters of the switch in whose namespace the socket is; none for a switch without guards."""
     found: list[GuardCounter] = []
     for name, packets, size in socket.counters(TABLE):
-        if match := re.fullmatch(r"([a-z]+)_(.+)", name):
+        if match := _COUNTER.fullmatch(name):
             found.append(GuardCounter(interface=match[2], guard=Guard(match[1]), packets=packets, bytes=size))
     return found
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from testbed.drivers.netlink.rtnetlink import (
     NLM_F_ACK,
     NLM_F_CREATE,
+    NLM_F_EXCL,
     NLMSG_ERROR,
     RouteSocket,
     attribute,
@@ -128,7 +129,7 @@ class Table:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.messages = [self._message(NEWTABLE, text(1, self.name))]
+        self.messages = [self._message(NEWTABLE, text(1, self.name), NLM_F_CREATE | NLM_F_EXCL)]
 
     def _message(self, kind: int, attributes_: bytes, flags: int = NLM_F_CREATE) -> bytes:
         return message(SUBSYSTEM | kind, flags, struct.pack("!BBH", NFPROTO_NETDEV, 0, 0) + attributes_)
@@ -187,7 +188,7 @@ class NetfilterSocket(RouteSocket):
         super().__init__(protocol=NETLINK_NETFILTER)
 
     def commit(self, batch: Sequence[bytes], what: str) -> None:
-        """Have the kernel do all of `batch`, or nothing of it. Raises `DriverError` with its reason."""
+        """Have the kernel do all of `batch`, or nothing of it. Raises `DriverError`, whose operation is `what`."""
         body = struct.pack("!BBH", 0, 0, SUBSYSTEM >> 8)
         framed = [message(BATCH_BEGIN, 0, body), *batch, message(BATCH_END, 0, body)]
         buffer = bytearray()
@@ -207,7 +208,7 @@ class NetfilterSocket(RouteSocket):
                 if code := -int.from_bytes(answer[:4], "little", signed=True):
                     raise DriverError(
                         f"{what}: nf_tables message {sequence} of {len(batch)}: {os.strerror(code)}",
-                        operation="nftables",
+                        operation=what,
                         errno=code,
                     )
                 if sequence == len(batch):

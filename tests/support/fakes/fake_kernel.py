@@ -55,6 +55,7 @@ class _Node:
     routes: set[tuple[int, str]] = field(default_factory=set)
     rules: set[tuple[str, int, int]] = field(default_factory=set)
     sysctls: dict[str, str] = field(default_factory=dict)
+    guards: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.interfaces[LOOPBACK] = ObservedInterface(
@@ -154,8 +155,7 @@ class FakeKernel:
             case CreateRdma():
                 return self._create_rdma(operation)
             case GuardSwitch():
-                there = {item.name for item in self._open()[operation.node].interfaces.values()}
-                return 0 if there.issuperset(port.name for port in operation.ports) else errno.ENOENT
+                return _add_new(self._open()[operation.node].guards, operation.node)
             case SetUp():
                 return self._change(place_of(operation), operation.ifindex, up=True)
             case ShapePort() | InstallPort():

@@ -22,7 +22,7 @@ from testbed.deploy.records.journal import StateError
 from testbed.errors import DriverError
 from testbed.fabric import generate_fabric
 from testbed.fabric.params import FabricParams, UplinkParams
-from testbed.model import Delay, DelayBy
+from testbed.model import NO_GUARDS, Delay, DelayBy, Guards
 from testbed.plan import plan_lab
 from testbed.plan.link_delays import delay_operation
 from testbed.units import Duration, Rate
@@ -34,7 +34,9 @@ SWITCH_PORT = "p1-s1-rail1:down1"
 class FakeLab:
     """What `LinkControl` asks of a lab, over maps in memory."""
 
-    def __init__(self, directory: Path, *, qos: bool = True, k: float = 1000) -> None:
+    def __init__(
+        self, directory: Path, *, qos: bool = True, k: float = 1000, guards: Guards = NO_GUARDS, by: str = "endpoint"
+    ) -> None:
         params = FabricParams(
             design="rail-optimized",
             segments=1,
@@ -43,10 +45,10 @@ class FakeLab:
             spines=2,
             uplink=UplinkParams(delay=Delay(value=Duration.parse("500ns"))),
         )
-        lab = generate_fabric(params, name="x")
+        lab = replace(generate_fabric(params, name="x"), guards=guards)
         self.plan = plan_lab(lab, k=k)
         self.model = SimpleNamespace(qos=object() if qos else None)
-        self.record = SimpleNamespace(k=k, delay_by="endpoint")
+        self.record = SimpleNamespace(k=k, delay_by=by)
         self.name = "x"
         self.state_directory = directory
         self.hosts = [host.node for host in self.plan.hosts]
@@ -60,6 +62,9 @@ class FakeLab:
 
     def port(self, node: str, interface: str) -> Any:
         return next(port for port in self.plan.ports if (port.node, port.name) == (node, interface))
+
+    def namespace_of(self, port: Any) -> str:
+        return self.namespace(port.node)
 
     def namespace(self, node: str) -> str:
         raise AssertionError(f"the namespace of {node} is not for this test")
@@ -205,6 +210,20 @@ def test_delay_by_endpoints_changes_what_transports_are_told(lab: FakeLab) -> No
     assert links.path_delay_ns(running, a, b) == 1_000_000 + 2_000_000 + 500_000
     assert links.path_delay_ns(running, b, a) == 1_000_000, "the way back is as declared"
     assert {port.delay_by for port in links.ports_now(running) if port.delay_ns} == {DelayBy.ENDPOINT}
+
+
+def test_the_kernel_may_not_delay_what_comes_in_at_a_guarded_port(tmp_path: Path) -> None:
+    """A delayed packet comes in anew, past the guards; towards the host, and by endpoints, it is of no matter."""
+    change = LinkChange(delay=Duration.parse("1us"))
+    with control_of(FakeLab(tmp_path, guards=Guards.all(), by="kernel")) as control:
+        with pytest.raises(LinkRefused, match=f"come in at {SWITCH_PORT} past the guards"):
+            control.set(NIC, change)
+        with pytest.raises(AssertionError, match="the namespace of p1-s1-h1"):
+            control.set(SWITCH_PORT, change)
+    assert not read_link_state(tmp_path).changes.get(NIC)
+    with control_of(FakeLab(tmp_path / "more", guards=Guards.all())) as control:
+        (tmp_path / "more").mkdir()
+        control.set(NIC, change)
 
 
 def test_declared_losses_and_delays_are_in_fresh_maps() -> None:

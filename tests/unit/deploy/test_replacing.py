@@ -102,6 +102,7 @@ REFUSALS: dict[str, tuple[tuple[str, ...], Exception]] = {
     "frr": (("testbed.deploy.lifecycle.find_frr",), missing("frr")),
     "soft RDMA": (("testbed.deploy.lifecycle.require_rdma",), missing("rdma_rxe")),
     "the kernel's RED": (("testbed.deploy.lifecycle.require_marker",), missing("sch_red")),
+    "nf_tables": (("testbed.deploy.lifecycle.require_guards",), missing("nf_tables")),
     "images": (("testbed.deploy.lifecycle._prepare_runtimes",), missing("image")),
     "delay": (("testbed.deploy.lifecycle.choose_delay", "testbed.deploy.preparation.choose_delay"), missing("netem")),
     "pause reaction": (

@@ -28,6 +28,11 @@ def test_a_datagram_has_lengths_and_addresses_that_fit() -> None:
     assert TOKEN in frame
 
 
+def test_a_vxlan_header_has_the_vni_where_it_belongs() -> None:
+    """RFC 7348, section 5: the I flag, 24 reserved bits, the VNI, 8 reserved bits."""
+    assert frames.vxlan(10101, b"inner") == b"\x08\0\0\0" + (10101).to_bytes(3, "big") + b"\0inner"
+
+
 def test_an_arp_announcement_is_about_its_sender() -> None:
     frame = frames.gratuitous_arp(A, B, ONE, TOKEN)
     assert frame[12:22] == bytes.fromhex("08060001080006040001")
