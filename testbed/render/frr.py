@@ -43,8 +43,8 @@ class FrrVersion:
 
 
 MANAGED_SINCE = FrrVersion(10, 0)
-"""From here on interfaces are mgmtd's: zebra refuses their section in a file ("No such command", FRR pull request
-15181), and without mgmtd it spends a tenth of a core on looking for it."""
+"""From here on interfaces and VRFs are mgmtd's: zebra refuses their sections in a file ("No such command", FRR pull
+request 15181), and without mgmtd it spends a tenth of a core on looking for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,8 @@ def render_switch(switch: SwitchPlan, *, lab: str, version: FrrVersion, log_dire
         "bfd_interval_ms": switch.bfd.interval.ns // 1_000_000 if switch.bfd is not None else 0,
     }
     sections = {name: templates[name].render(context) if name in templates else "" for name in names}
-    sections["mgmtd" if managed else "zebra"] += templates["interfaces"].render(context)
+    settings = "mgmtd" if managed else "zebra"
+    sections[settings] += templates["l3vnis"].render(context) + templates["interfaces"].render(context)
 
     def header(log_name: str) -> str:
         return templates["header"].render(
@@ -123,4 +124,7 @@ def _templates() -> Mapping[str, Template]:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return {name: environment.get_template(f"{name}.j2") for name in ("header", "zebra", "interfaces", "bfdd", "bgpd")}
+    return {
+        name: environment.get_template(f"{name}.j2")
+        for name in ("header", "zebra", "l3vnis", "interfaces", "bfdd", "bgpd")
+    }
