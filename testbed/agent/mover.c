@@ -11,7 +11,9 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
+#include <pthread.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -35,7 +37,11 @@ enum incoming { IN_REMOTE, IN_ENTROPY, IN_DATA, IN_CE, IN_LENGTH, IN_LAST_HOP, I
 
 static PyTypeObject *incoming_type; /* set once, by `start` */
 static PyObject *zero, *dont_fragment;
-static unsigned char *room; /* of received messages; under the interpreter's lock, as all here */
+/* Of received messages. Their datagrams refer to it after the call, so that each thread has its own; all else here is
+ * used under the interpreter's lock alone. */
+static __thread unsigned char *room;
+static pthread_key_t room_key; /* frees a thread's room with it */
+static int has_room_key;
 
 static struct {
 	unsigned char address[16];
@@ -368,6 +374,19 @@ PyDoc_STRVAR(receive_doc, "receive(fd, limit)\n--\n\n"
 			  "an empty list where the socket has no SO_TIMESTAMPNS), how many messages and bytes these were, how\n"
 			  "many came from port 0 and were left out, and errno (0: all went well, or nothing was there).");
 
+static int make_room(void)
+{
+	unsigned char *made = malloc((size_t)MOST_RECEIVED * MESSAGE_BYTES);
+
+	if (!made || pthread_setspecific(room_key, made)) {
+		free(made);
+		PyErr_NoMemory();
+		return -1;
+	}
+	room = made;
+	return 0;
+}
+
 static PyObject *mover_receive(PyObject *module, PyObject *arguments)
 {
 	static struct mmsghdr messages[MOST_RECEIVED];
@@ -384,6 +403,8 @@ static PyObject *mover_receive(PyObject *module, PyObject *arguments)
 		return NULL;
 	}
 	if (!PyArg_ParseTuple(arguments, "ii", &fd, &limit))
+		return NULL;
+	if (!room && make_room())
 		return NULL;
 	if (limit > MOST_RECEIVED)
 		limit = MOST_RECEIVED;
@@ -433,8 +454,9 @@ static PyObject *mover_start(PyObject *module, PyObject *type)
 		PyErr_SetString(PyExc_TypeError, "no named tuple");
 		return NULL;
 	}
-	if (!room && !(room = PyMem_RawMalloc((size_t)MOST_RECEIVED * MESSAGE_BYTES)))
+	if (!has_room_key && pthread_key_create(&room_key, free))
 		return PyErr_NoMemory();
+	has_room_key = 1;
 	if (!zero)
 		zero = PyLong_FromLong(0);
 	if (!dont_fragment)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -422,3 +424,28 @@ def test_what_is_of_another_class_goes_past_data_that_waits(
 
 def test_without_a_class_of_their_own_notifications_wait_with_data(open_group: Opener) -> None:
     assert not open_group(SocketConfig(marking=Marking(data=26, retransmission=26, control=26, notification=26))).passes
+
+
+def test_what_one_thread_has_received_stays_while_another_receives() -> None:
+    groups = [SocketGroup(address, SocketConfig(port=45_999, raw=False, trimmed=False)) for address in THREADED]
+    done: list[bytes] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.bind(("127.0.0.1", 0))
+        for address, data in zip(THREADED, (b"first", b"other"), strict=True):
+            sender.sendto(data, (address, 45_999))
+    try:
+        for group in groups:
+            assert select.select([group.receivers[0]], [], [], 5)[0]
+        [held] = groups[0].receive(groups[0].receivers[0])
+        thread = threading.Thread(
+            target=lambda: done.extend(bytes(item.data) for item in groups[1].receive(groups[1].receivers[0]))
+        )
+        thread.start()
+        thread.join()
+        assert (bytes(held.data), done) == (b"first", [b"other"])
+    finally:
+        for group in groups:
+            group.close()
+
+
+THREADED = ("127.0.79.1", "127.0.79.2")
