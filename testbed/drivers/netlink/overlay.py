@@ -5,7 +5,6 @@ Formats: linux/if_link.h (IFLA_VXLAN_..., IFLA_BRPORT_...), linux/neighbour.h.
 
 from __future__ import annotations
 
-import errno
 import socket
 import struct
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
 from testbed.drivers.netlink import rtnetlink
+from testbed.drivers.netlink.routes import RouteMonitor
 from testbed.drivers.netlink.rtnetlink import RouteSocket, attribute, message, text, u32
 from testbed.model.overlay import VXLAN_PORT
 from testbed.plan.operations import CreateVxlan, SetBridgePort
@@ -184,25 +184,7 @@ def _next_hops(fields: Mapping[int, bytes]) -> set[tuple[IPv4Address, int]]:
     return hops
 
 
-class VrfMonitor:
+class VrfMonitor(RouteMonitor):
     """Notice that a VRF's neighbours, FDB or routes changed. Made by a thread inside its namespace."""
 
-    def __init__(self) -> None:
-        self._socket = RouteSocket(groups=(rtnetlink.RTNLGRP_NEIGH, rtnetlink.RTNLGRP_IPV4_ROUTE))
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def drain(self) -> None:
-        """Read what is there; lost notices (ENOBUFS) count as one."""
-        while True:
-            try:
-                self._socket.receive_now()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno != errno.ENOBUFS:
-                    raise
-
-    def close(self) -> None:
-        self._socket.close()
+    GROUPS = (rtnetlink.RTNLGRP_NEIGH, rtnetlink.RTNLGRP_IPV4_ROUTE)

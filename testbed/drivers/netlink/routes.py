@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
+from typing import ClassVar
 
 from testbed.drivers.netlink import rtnetlink
 from testbed.drivers.netlink.rtnetlink import RouteSocket
@@ -89,8 +90,11 @@ def key_text(key: RouteKey) -> str:
 class RouteMonitor:
     """Notice that a namespace's IPv4 routes changed. Made by a thread inside that namespace."""
 
+    GROUPS: ClassVar[tuple[int, ...]] = (rtnetlink.RTNLGRP_IPV4_ROUTE,)
+    """Of rtnetlink, whose notices it gets."""
+
     def __init__(self) -> None:
-        self._socket = RouteSocket(groups=(rtnetlink.RTNLGRP_IPV4_ROUTE,))
+        self._socket = RouteSocket(groups=self.GROUPS)
 
     def fileno(self) -> int:
         return self._socket.fileno()
