@@ -528,21 +528,19 @@ class LabPlan:
     """Of the back end."""
     overlay: OverlayPlan | None = None
 
-    def of_network(self, name: str) -> LabPlan:
-        """The plan as it is seen in one network: its ports and switches, and of hosts the NICs in it. Operations are
-        those of the whole lab."""
-        switches = tuple(switch for switch in self.switches if switch.network == name)
+    def of_network(self, *names: str) -> LabPlan:
+        """The plan as it is seen in some networks: their ports and switches, and of hosts the NICs in them. Operations
+        are those of the whole lab."""
+        switches = tuple(switch for switch in self.switches if switch.network in names)
         if len(switches) == len(self.switches):
             return self
-        hosts = (
-            HostPlan(node=host.node, nics=tuple(nic for nic in host.nics if nic.network == name)) for host in self.hosts
-        )
+        hosts = [replace(host, nics=tuple(nic for nic in host.nics if nic.network in names)) for host in self.hosts]
         return replace(
             self,
-            ports=tuple(port for port in self.ports if port.network == name),
+            ports=tuple(port for port in self.ports if port.network in names),
             switches=switches,
             hosts=tuple(host for host in hosts if host.nics),
             expected_routes={switch.node: self.expected_routes[switch.node] for switch in switches},
-            qos=self.qos if name == BACKEND else None,
+            qos=self.qos if BACKEND in names else None,
             overlay=None if self.overlay is None else self.overlay.on({switch.node for switch in switches}),
         )
