@@ -295,14 +295,14 @@ class RunningLab:
 
     def guard_counters(self) -> Mapping[str, list[GuardCounter]]:
         """What the guards of each switch have dropped since the deploy; switches without guards are left out."""
-        guarded = [item.node for item in self.plan.operations if isinstance(item, GuardSwitch)]
+        guarded = [(item.node, item.vrf) for item in self.plan.operations if isinstance(item, GuardSwitch)]
 
         def read() -> dict[str, list[GuardCounter]]:
             found: dict[str, list[GuardCounter]] = {}
-            for node in guarded:
-                enter_namespace(namespace_name(self.name, node))
+            for node, vrf in guarded:
+                enter_namespace(namespace_name(self.name, vrf or node))
                 with closing(NetfilterSocket()) as socket:
-                    found[node] = read_guards(socket)
+                    found.setdefault(node, []).extend(read_guards(socket))
             return found
 
         return syscalls.in_thread(read)

@@ -8,13 +8,15 @@ from ipaddress import IPv4Address
 
 from testbed.errors import PlanError
 from testbed.model import BACKEND, DelayBy, Guards, Lab, NodeKind
-from testbed.plan.operations import CreateBridge, GuardedPort, GuardSwitch, PortPlan, SwitchPlan
+from testbed.plan.operations import CreateBridge, GuardedPort, GuardSwitch, Operation, PortPlan, SwitchPlan
 
 
 def guard_switches(
-    lab: Lab, ports: Sequence[PortPlan], bridges: Iterable[CreateBridge], switches: Sequence[SwitchPlan]
+    lab: Lab, ports: Sequence[PortPlan], before: Iterable[Operation], switches: Sequence[SwitchPlan]
 ) -> list[GuardSwitch]:
-    """One operation for each switch whose network has guards and that has hosts on it.
+    """One operation for each switch, and each VRF on it, whose network has guards and that has hosts on it.
+
+    `before` has the operations that make the bridges of switches and of VRFs.
 
     Raises `PlanError` where the kernel delays what a guarded port receives: it would come in past the guards.
     """
@@ -25,19 +27,21 @@ def guard_switches(
     hosts = {node.name for node in lab.nodes if node.kind is NodeKind.HOST}
     access: dict[str, list[tuple[PortPlan, PortPlan]]] = defaultdict(list)
     for port in ports:
-        if port.vrf:
-            continue  # of a tenant: files with such ports and guards are refused
         if port.node not in hosts and ends[port.peer].node in hosts and guards[port.network]:
             _check_delay(port)
-            access[port.node].append((port, ends[port.peer]))
+            access[port.place].append((port, ends[port.peer]))
     stations: dict[str, list[str]] = defaultdict(list)
-    for bridge in bridges:
-        stations[bridge.node].append(bridge.mac)
-    addresses = {name: _switch_addresses(name, ports, switches, hosts) for name, asked in guards.items() if asked}
-    return [
-        _guard(node, guards[pairs[0][0].network], pairs, addresses[pairs[0][0].network], stations[node])
-        for node, pairs in access.items()
-    ]
+    for bridge in before:
+        if isinstance(bridge, CreateBridge):
+            stations[bridge.node].append(bridge.mac)
+    found = []
+    for place, pairs in access.items():
+        network, tenant = pairs[0][0].network, pairs[0][0].tenant
+        addresses = _switch_addresses(network, tenant, ports, switches, hosts)
+        if tenant:  # behind another leaf of the tenant is known, too
+            stations[place] += [port.mac for port in ports if port.tenant == tenant and port.node in hosts]
+        found.append(_guard(guards[network], pairs, addresses, stations[place]))
+    return found
 
 
 def _check_delay(port: PortPlan) -> None:
@@ -50,19 +54,26 @@ def _check_delay(port: PortPlan) -> None:
 
 
 def _switch_addresses(
-    network: str, ports: Sequence[PortPlan], switches: Sequence[SwitchPlan], hosts: Iterable[str]
+    network: str, tenant: str, ports: Sequence[PortPlan], switches: Sequence[SwitchPlan], hosts: Iterable[str]
 ) -> tuple[IPv4Address, ...]:
-    """Every address of a switch in a network: loopbacks, gateways, and those of routed links."""
+    """Every address of a switch in a network that a tenant's hosts ("": those of none) are kept from.
+
+    Loopbacks, those of routed links, and their gateways: addresses of other tenants mean something else to them, as
+    does one of the underlay that is in a tenant's prefix.
+    """
     found = {switch.loopback.ip for switch in switches if switch.network == network}
     mine = [port for port in ports if port.network == network]
     known = set(hosts)
-    found |= {port.gateway for port in mine if port.gateway is not None}
+    found |= {port.gateway for port in mine if port.gateway is not None and not port.tenant}
     found |= {port.address.ip for port in mine if port.node not in known and port.address is not None}
+    if tenant:
+        prefixes = {port.address.network for port in ports if port.tenant and port.address is not None}
+        found = {address for address in found if not any(address in prefix for prefix in prefixes)}
+        found |= {port.gateway for port in mine if port.gateway is not None and port.tenant == tenant}
     return tuple(sorted(found))
 
 
 def _guard(
-    node: str,
     guards: Guards,
     pairs: Sequence[tuple[PortPlan, PortPlan]],
     switches: tuple[IPv4Address, ...],
@@ -70,7 +81,8 @@ def _guard(
 ) -> GuardSwitch:
     macs = {mac for pair in pairs for mac in (pair[0].mac, pair[1].mac)}
     return GuardSwitch(
-        node=node,
+        node=pairs[0][0].node,
+        vrf=pairs[0][0].vrf,
         guards=guards,
         ports=tuple(
             GuardedPort(

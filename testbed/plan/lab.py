@@ -455,7 +455,7 @@ class _Planner:
         operations += [item for host in hosts for item in failover_sysctls(host.nics)]
         operations += [self._veth(link) for link in self.by_kind[LinkKind.FABRIC]]
         operations += self._queues(ports)
-        operations += guard_switches(self.lab, ports, bridges, switches)
+        operations += guard_switches(self.lab, ports, operations, switches)
         operations += [SetUp(node=bridge.node, name=bridge.name, ifindex=bridge.ifindex) for bridge in bridges]
         operations += [SetUp(node=port.node, name=port.name, ifindex=port.ifindex, vrf=port.vrf) for port in ports]
         operations += self.overlay.after_links()

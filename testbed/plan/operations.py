@@ -208,10 +208,10 @@ class GuardedPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardSwitch:
-    """The guards of all ports of a switch that hosts are on, put in force together.
+    """The guards of all ports of a switch, or of a VRF on it, that hosts are on, put in force together.
 
-    `switches` are the addresses of the network's switches, which hosts are kept from; `stations` the MACs that a frame
-    to is not flooded.
+    `vrf` is the node whose namespace the ports lie in where that is a VRF's. `switches` are the addresses of the
+    network's switches, which hosts are kept from; `stations` the MACs that a frame to is not flooded.
     """
 
     node: str
@@ -219,6 +219,7 @@ class GuardSwitch:
     ports: tuple[GuardedPort, ...]
     switches: tuple[IPv4Address, ...]
     stations: tuple[str, ...]
+    vrf: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,7 +92,7 @@ class Arena:
         nics |= {(nic.node, nic.name) for site in sites for nic in (site.victim, site.far) if nic is not None}
         nics |= {(site.tunnel.nic.node, site.tunnel.nic.name) for site in sites if site.tunnel is not None}
         self._raw = RawPorts(lab, sorted(nics))
-        switches = {site.port.node for site in sites}
+        switches = {site.port.place for site in sites}
         hosts = {node for node, _ in nics}
         try:
             syscalls.in_thread(lambda: self._open(switches, hosts))
@@ -193,7 +193,7 @@ class Arena:
                 return [attempt for attempt in waiting if self._believed(attack, attempt.site)]
             case StationAttack():
                 learnt = {(node, index) for node, index, _ in self._learnt([a.site for a in waiting]) - known}
-                return [a for a in waiting if (a.site.port.node, a.site.port.ifindex) in learnt]
+                return [a for a in waiting if (a.site.port.place, a.site.port.ifindex) in learnt]
             case SwitchAttack():
                 return [attempt for attempt in waiting if _answered(attack, attempt)]
         return []
@@ -205,10 +205,10 @@ class Arena:
     def _dropped(self, sites: Sequence[Site]) -> dict[Site, int]:
         """What all guards of each port have dropped so far."""
         counts: dict[tuple[str, str], int] = defaultdict(int)
-        for node in {site.port.node for site in sites if site.guards}:
+        for node in {site.port.place for site in sites if site.guards}:
             for counter in read_guards(self._filters[node]):
                 counts[node, counter.interface] += counter.packets
-        return {site: counts[site.port.node, site.port.name] for site in sites}
+        return {site: counts[site.port.place, site.port.name] for site in sites}
 
     # ------------------------------------------------------------------ undoing
 
@@ -221,17 +221,17 @@ class Arena:
                         node, ifindex, address = attack.entry(site)
                         self._tables[node].submit([forget_neighbour(ifindex, address)])
             case StationAttack():
-                attacked = {(attempt.site.port.node, attempt.site.port.ifindex) for attempt in attempts}
+                attacked = {(attempt.site.port.place, attempt.site.port.ifindex) for attempt in attempts}
                 for node, index, mac in self._learnt([attempt.site for attempt in attempts]) - known:
                     if (node, index) in attacked:
                         self._tables[node].submit([forget_station(index, mac)])  # it may have aged meanwhile
 
     def _learnt(self, sites: Sequence[Site]) -> frozenset[_Station]:
         """What the bridges at these ports have learnt, but the MACs of the hosts where they belong."""
-        own = {(site.port.node, site.port.ifindex, site.nic.mac) for site in sites}
+        own = {(site.port.place, site.port.ifindex, site.nic.mac) for site in sites}
         return frozenset(
             (node, index, mac)
-            for node in {site.port.node for site in sites}
+            for node in {site.port.place for site in sites}
             for (index, mac), learnt in read_stations(self._tables[node]).items()
             if learnt and (node, index, mac) not in own
         )
@@ -243,8 +243,8 @@ def _rounds(attack: Attack, sites: Sequence[Site]) -> list[list[Site]]:
     rounds: list[list[Site]] = []
     turn: dict[str, int] = defaultdict(int)
     for site in sites:
-        index = turn[site.port.node]
-        turn[site.port.node] += 1
+        index = turn[site.port.place]
+        turn[site.port.place] += 1
         if index == len(rounds):
             rounds.append([])
         rounds[index].append(site)

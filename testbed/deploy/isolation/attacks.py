@@ -21,6 +21,7 @@ _DISCARD = (40000, 9)
 FLOODED_MACS = 64
 _STORM_FRAMES = 400
 _MOST_STORM_FRAMES = 8000
+_NO_ROUTE = "the tenant's VRF has no route to the underlay"
 BGP, VTY, VXLAN = 179, 2605, 4789
 
 
@@ -142,7 +143,7 @@ class NeighbourArp(NeighbourAttack):
     guard = Guard.ARP
 
     def entry(self, site: Site) -> tuple[str, int, IPv4Address]:
-        return site.port.node, site.gateway_interface, site.victim_address
+        return site.port.place, site.gateway_interface, site.victim_address
 
     def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
         return [frames.gratuitous_arp(site.gateway_mac, site.mac, site.victim_address, token)]
@@ -232,6 +233,9 @@ class BgpToGateway(SwitchAttack):
 class BgpToLoopback(BgpToGateway):
     name = "BGP to the loopback"
 
+    def misfit(self, site: Site) -> str:
+        return _NO_ROUTE if site.cut_off else ""
+
     def target(self, site: Site) -> IPv4Address:
         return site.loopback
 
@@ -247,7 +251,9 @@ class VxlanToLoopback(BgpToLoopback):
     udp = True
 
     def misfit(self, site: Site) -> str:
-        return "" if site.tunnel is None else "the switch is a VTEP, which says nothing to what it takes"
+        if site.tunnel is not None or site.nic.tenant:
+            return "the switch is a VTEP, which says nothing to what it takes"
+        return ""
 
 
 class VxlanInjection(SeenAttack):
@@ -257,7 +263,9 @@ class VxlanInjection(SeenAttack):
     guard = Guard.CONTROL
 
     def misfit(self, site: Site) -> str:
-        return "" if site.tunnel is not None else "the switch is no VTEP with a tenant's NIC"
+        if site.tunnel is None:
+            return "the switch is no VTEP with a NIC of another tenant"
+        return _NO_ROUTE if site.cut_off else ""
 
     def where(self, site: Site) -> Place:
         assert site.tunnel is not None

@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv4Network
 
 from testbed.drivers.netlink.rtnetlink import mac_bytes
 from testbed.drivers.nodes.raw_ports import Place
-from testbed.model import Guards, Lab
+from testbed.model import Guard, Guards, Lab
 from testbed.plan.guards import guards_by_port
 from testbed.plan.operations import CreateBridge, CreateVeth, LabPlan, PortPlan
 
@@ -18,8 +18,9 @@ MOST_SITES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tunnel:
-    """An L2VNI that ends on a switch at the address `vtep`, and a tenant's NIC in it."""
+    """An L2VNI of a tenant that ends on a switch at the address `vtep`, and a NIC in it."""
 
+    tenant: str
     vni: int
     vtep: IPv4Address
     nic: PortPlan
@@ -31,7 +32,8 @@ class Site:
 
     `victim` is a NIC in the same segment (a bridge), None where there is none; `far` one behind another switch, or
     `victim`. `bridge` is the bridge's interface index, 0 on a routed port. `third` is an address of the subnet that
-    is neither's. `tunnel` is into a tenant's subnet on the switch, None where it is no VTEP.
+    is neither's. `tunnel` is into a subnet of another tenant on the switch, None where there is
+    none.
     """
 
     number: int
@@ -46,6 +48,11 @@ class Site:
     third: IPv4Address
     guards: Guards
     tunnel: Tunnel | None = None
+
+    @property
+    def cut_off(self) -> bool:
+        """Tell whether the attacker's VRF has no route to the underlay, and no guard counts what it sends there."""
+        return bool(self.nic.tenant) and Guard.CONTROL not in self.guards
 
     @property
     def place(self) -> Place:
@@ -86,10 +93,7 @@ class Site:
 
 
 def find_sites(lab: Lab, plan: LabPlan, network: str) -> list[Site]:
-    """The access ports of a network whose hosts have addresses and gateways, or an even choice of them.
-
-    Those of tenants, which lie in VRFs, are left out.
-    """
+    """The access ports of a network whose hosts have addresses and gateways, or an even choice of them."""
     masters, bridges = _bridges(plan)
     loopbacks = {switch.node: switch.loopback.ip for switch in plan.switches}
     guards = guards_by_port(plan.operations)
@@ -100,25 +104,26 @@ def find_sites(lab: Lab, plan: LabPlan, network: str) -> list[Site]:
         for host in plan.hosts
         for nic in host.nics
         if nic.network == network
-        and not nic.tenant
         and nic.address is not None
         and nic.gateway is not None
         and ports[nic.peer].node in loopbacks
     ]
-    by_subnet: dict[IPv4Network, list[PortPlan]] = {}
+    by_subnet: dict[tuple[str, IPv4Network], list[PortPlan]] = {}
     for nic in nics:
         assert nic.address is not None
-        by_subnet.setdefault(nic.address.network, []).append(nic)
+        by_subnet.setdefault((nic.tenant, nic.address.network), []).append(nic)
     found: list[Site] = []
     isolated = network == "backend" and lab.isolated_rails
     for nic in _some(nics):
         assert nic.address is not None
         assert nic.gateway is not None
         port = ports[nic.peer]
-        segment = by_subnet[nic.address.network]
-        master = masters.get((port.node, port.ifindex), 0)
-        victim = _next(nic, segment) if master else None
-        elsewhere = [] if isolated else [item for item in nics if item.address not in nic.address.network]
+        segment = by_subnet[nic.tenant, nic.address.network]
+        master = masters.get((port.place, port.ifindex), 0)
+        here = [item for item in segment if ports[item.peer].place == port.place]
+        victim = _next(nic, here) if master else None
+        mine = [item for item in nics if item.tenant == nic.tenant and item not in segment]
+        elsewhere = [] if isolated and not nic.tenant else mine
         taken = {item.address.ip for item in segment if item.address is not None} | {nic.gateway}
         others = [item.address.ip for item in segment if item not in (nic, victim) and item.address is not None]
         free = next((host for host in reversed(list(nic.address.network.hosts())) if host not in taken), nic.gateway)
@@ -131,25 +136,26 @@ def find_sites(lab: Lab, plan: LabPlan, network: str) -> list[Site]:
                 far=_next(nic, elsewhere) or victim,
                 bridge=master,
                 gateway=nic.gateway,
-                gateway_mac=mac_bytes(bridges.get((port.node, master), port.mac)),
+                gateway_mac=mac_bytes(bridges.get((port.place, master), port.mac)),
                 loopback=loopbacks[port.node],
                 third=others[0] if others else free,
                 guards=guards.get((port.node, port.name), Guards()),
-                tunnel=tunnels.get(port.node),
+                tunnel=next((one for one in tunnels.get(port.node, ()) if one.tenant != nic.tenant), None),
             )
         )
     return found
 
 
-def _tunnels(plan: LabPlan) -> dict[str, Tunnel]:
-    """One tunnel into each VTEP that has a tenant's NIC on it."""
+def _tunnels(plan: LabPlan) -> dict[str, list[Tunnel]]:
+    """The tunnels into each VTEP, to each NIC of a tenant that is on it."""
     nics = {nic.peer: nic for host in plan.hosts for nic in host.nics}
-    found: dict[str, Tunnel] = {}
+    found: dict[str, list[Tunnel]] = {}
     for vrf in () if plan.overlay is None else plan.overlay.vrfs:
         for vni in vrf.l2:
             for port in vni.ports:
                 if nic := nics.get(f"{vrf.switch}:{port}"):
-                    found.setdefault(vrf.switch, Tunnel(vni=vni.vni, vtep=vrf.vtep, nic=nic))
+                    tunnel = Tunnel(tenant=vrf.tenant, vni=vni.vni, vtep=vrf.vtep, nic=nic)
+                    found.setdefault(vrf.switch, []).append(tunnel)
     return found
 
 

@@ -174,7 +174,7 @@ class NetnsKernel:
 
         def put_in_force() -> None:
             for operation in operations:
-                syscalls.setns(opened[operation.node].fd, syscalls.CLONE_NEWNET)
+                syscalls.setns(opened[operation.vrf or operation.node].fd, syscalls.CLONE_NEWNET)
                 with closing(NetfilterSocket()) as socket:
                     socket.commit(guard_messages(operation), _Descriptions([operation])[0])
 

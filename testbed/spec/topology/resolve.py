@@ -69,17 +69,7 @@ def _with_overlay(document: Document, spec: LabSpec, lab: Lab) -> Lab:
     tenants = TenantResolver(document, overlays, spec.tenants, lab, mtu_bytes)
     lab = tenants.resolve()
     _raise_any(tenants.problems)
-    _raise_any(_guarded_tenants(document, lab))
     return lab
-
-
-def _guarded_tenants(document: Document, lab: Lab) -> Iterator[Problem]:
-    """Guards know who is on a port of the underlay; the ports of tenants lie in VRFs."""
-    for name in dict.fromkeys(link.network for link in lab.links if link.kind is LinkKind.TENANT):
-        if lab.of_network(name).guards:
-            path = ("fabric", "guards") if name == BACKEND else ("networks", name, "guards")
-            message = f"guards at the ports of tenants are not built yet, and tenants have NICs in {name}"
-            yield document.problem("not-built", path, message, hint="guards: off")
 
 
 def _mixed_switches(lab: Lab) -> bool:

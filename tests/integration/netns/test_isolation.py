@@ -18,7 +18,7 @@ from testbed.drivers.netlink.guards import GuardCounter, guard_messages, read_gu
 from testbed.drivers.netlink.nftables import NetfilterSocket
 from testbed.drivers.nodes import syscalls
 from testbed.errors import DriverError
-from testbed.model import NO_GUARDS, Guard, Guards
+from testbed.model import Guard, Guards
 from testbed.plan.operations import AddRule, GuardedPort, GuardSwitch
 from testbed.spec import load_topology_text
 
@@ -169,21 +169,29 @@ def test_a_transaction_that_the_kernel_refuses_leaves_nothing() -> None:
 
 TENANTS = """name: {name}
 scale: {{time: 1000}}
-fabric: {{design: rail-optimized, hosts: 4, gpus: 1, segments: 1, spines: 1, overlay: evpn}}
+fabric: {{design: rail-optimized, hosts: 6, gpus: 2, segments: 1, spines: 1, overlay: evpn, guards: {guards}}}
 tenants:
-  red: {{subnets: {{web: {{prefix: 10.1.0.0/24, nics: ["p1-s1-h1:rail1"]}}}}}}
-  blue: {{subnets: {{web: {{prefix: 10.1.0.0/24, nics: ["p1-s1-h2:rail1"]}}}}}}
+  red: {{subnets: {{web: {{prefix: 10.1.0.0/24, nics: ["p1-s1-h1:rail1", "p1-s1-h2:rail1", "p1-s1-h3:rail2"]}}}}}}
+  blue: {{subnets: {{web: {{prefix: 10.1.0.0/24, nics: ["p1-s1-h4:rail1", "p1-s1-h5:rail1"]}}}}}}
 """
 
 
-@pytest.mark.parametrize("guards", [NO_GUARDS, Guards.all()], ids=["open", "guarded"])
-def test_nobody_injects_frames_into_a_tenant_past_the_guard(sandbox: Any, guards: Guards) -> None:
-    """From the ports that are no tenant's; files may not ask for guards there yet, so the model is changed."""
-    model = load_topology_text(TENANTS.format(name=sandbox.name()), file="tenants.yml")
-    report = check_isolation(sandbox.deploy(replace(model, guards=guards)).lab)
-    found = {item.attack: item for item in report.attacks}["VXLAN into a tenant"]
-    assert found.ports == 2
-    assert (found.succeeded, found.stopped) == ((0, 2) if guards else (2, 0))
+@pytest.mark.parametrize("guards", ["off", "on"])
+def test_ports_of_tenants_are_guarded_in_their_vrfs(sandbox: Any, guards: str) -> None:
+    """From the ports of two tenants on one leaf, of one on the other leaf, and of nobody: all, or all but none."""
+    model = load_topology_text(TENANTS.format(name=sandbox.name(), guards=guards), file="tenants.yml")
+    report = check_isolation(sandbox.deploy(model).lab)
+    found = {item.attack: item for item in report.attacks}
+    nobodys = 12 - 5
+    assert [name for name, item in found.items() if not item.ports] == ["VXLAN to the loopback"], "VTEPs say nothing"
+    for item in found.values():
+        assert item.ports >= 4 or item.attack == "VXLAN to the loopback", item
+        assert (item.succeeded, item.stopped)[guards == "on"] == item.ports, item
+    if guards == "off":
+        assert found["BGP to the loopback"].ports == nobodys
+    else:
+        assert found["BGP to the loopback"].ports == 12, "what has no route is dropped and counted, too"
+        assert found["VXLAN into a tenant"].ports == 12 - 1, "one has no NIC of another tenant on its leaf"
     reach = {result.name: result.status for result in report.results}
-    assert {reach[name] for name in ("UDP", "TCP", "ICMP", "UDP after the attacks")} == {CheckStatus.PASS}
-    assert (report.exit_code == 0) == bool(guards)
+    assert {reach[name] for name in ("UDP", "TCP", "ICMP", "gateways", "UDP after the attacks")} == {CheckStatus.PASS}
+    assert (report.exit_code == 0) == (guards == "on")

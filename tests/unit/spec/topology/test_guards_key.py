@@ -67,17 +67,3 @@ def test_faults_have_a_place(written: str, code: str, place: str, words: str) ->
     assert problem.code == code
     assert str(problem).startswith(place), str(problem)
     assert words in problem.message
-
-
-@pytest.mark.parametrize("guards", ["on", "{source: false}"])
-def test_ports_of_tenants_cannot_be_guarded_yet(guards: str) -> None:
-    text = f"""name: dc
-fabric: {{design: rail-optimized, hosts: 2, gpus: 2, segments: 1, spines: 1, overlay: evpn, guards: {guards}}}
-tenants: {{red: {{subnets: {{web: {{prefix: 10.1.0.0/24, nics: ["p1-s1-h1:rail1", "p1-s1-h2:rail1"]}}}}}}}}
-"""
-    with pytest.raises(SpecError) as caught:
-        load_topology_text(text, file="dc.yml")
-    problem = caught.value.problems[0]
-    assert (problem.code, problem.hint) == ("not-built", "guards: off")
-    assert str(problem).startswith("dc.yml:2:100"), str(problem)
-    assert not load_topology_text(text.replace(guards, "off"), file="dc.yml").guards
