@@ -22,7 +22,7 @@ from testbed.model.lab import (
     Scale,
 )
 from testbed.model.markers import MarkAt, MarkBy
-from testbed.model.overlay import Overlay, Tenant, TenantSubnet
+from testbed.model.overlay import Overlay, Service, ServiceProtocol, Talk, Tenant, TenantSubnet
 from testbed.model.qos import (
     BalancingMode,
     Buffer,
@@ -75,6 +75,9 @@ __all__ = [
     "Role",
     "Routing",
     "Scale",
+    "Service",
+    "ServiceProtocol",
+    "Talk",
     "Tenant",
     "TenantSubnet",
     "TrafficClass",

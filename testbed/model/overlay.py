@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Network
+from enum import StrEnum
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 from testbed.model.end import End
 
@@ -33,15 +34,63 @@ class TenantSubnet:
     vni: int
     nics: tuple[End, ...]
 
+    @property
+    def gateway(self) -> IPv4Interface:
+        return IPv4Interface((int(self.prefix.network_address) + 1, self.prefix.prefixlen))
+
+    @property
+    def addresses(self) -> tuple[IPv4Address, ...]:
+        """Those of the NICs, in their order."""
+        return tuple(self.prefix.network_address + 2 + index for index in range(len(self.nics)))
+
+
+class ServiceProtocol(StrEnum):
+    """What a service is spoken by."""
+
+    TCP = "tcp"
+    UDP = "udp"
+    ICMP = "icmp"
+    """Echo: who may ask gets the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """What one tenant may ask of another: a port of TCP or UDP, or an ICMP echo (port 0)."""
+
+    protocol: ServiceProtocol
+    port: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.protocol}/{self.port}" if self.port else self.protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Talk:
+    """That a tenant reaches another one. No `services`: everything passes, in both directions.
+
+    With services only those are asked for, by the tenant that has this, and their answers come back.
+    """
+
+    tenant: str
+    services: tuple[Service, ...] = ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
-    """A tenant. `vni` is its L3VNI. `route_target` is the one (such as "65000:50001") its VRF exports and imports."""
+    """A tenant. `vni` is its L3VNI. `route_target` is the one (such as "65000:50001") its VRF exports and imports.
+
+    `talks_to` has the other tenants that it reaches, each once.
+    """
 
     name: str
     vni: int
     route_target: str
     subnets: tuple[TenantSubnet, ...]
+    talks_to: tuple[Talk, ...] = ()
+
+    def services_of(self, tenant: str) -> tuple[Service, ...] | None:
+        """What it may ask of another tenant: all (no services) or some of it; None for nothing."""
+        return next((talk.services for talk in self.talks_to if talk.tenant == tenant), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,8 @@ from testbed.plan.operations import (
     Operation,
     QosPlan,
     SetBridgePort,
+    SetNeighbour,
+    SetPolicy,
     SetSysctl,
     SetUp,
     ShapePort,
@@ -60,6 +62,10 @@ def describe_operation(operation: Operation) -> str:
             return f"delay what {node}:{name} receives by {Duration(delay)}{varying}, at most {limit} packets"
         case GuardSwitch(node=node, ports=guarded, guards=guards):
             return f"guard {len(guarded)} ports of {node} by {', '.join(guards.kinds)}"
+        case SetPolicy(node=node, ports=wires):
+            return f"let pass into {node} from {len(wires)} other tenants what they may ask for"
+        case SetNeighbour(node=node, name=name, address=address, mac=mac):
+            return f"set neighbour {node}:{name} {address} at {mac}"
         case SetUp(node=node, name=name):
             return f"set up {node}:{name}"
         case AddAddress(node=node, name=name, address=address):

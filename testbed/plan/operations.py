@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
-from testbed.model import BACKEND, Bfd, DelayBy, Guards, NodeKind, Protocol, Role
+from testbed.model import BACKEND, Bfd, DelayBy, Guards, NodeKind, Protocol, Role, Service
 from testbed.model.container import Container
 from testbed.model.markers import MarkAt, MarkBy
 from testbed.model.qos import BalancingMode, HashEngine
@@ -254,6 +254,44 @@ class AddRoute:
     table: int
     source: IPv4Address | None = None
     metric: int = 0
+    onlink: bool = False
+    """The gateway is behind the interface though no prefix of it says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetNeighbour:
+    """Have an interface send what is for `address` to `mac`, without asking."""
+
+    node: str
+    name: str
+    ifindex: int
+    address: IPv4Address
+    mac: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyPort:
+    """What may come in at a VRF's end of a wire between two tenants.
+
+    From `sources` to `targets` alone: `everything`, or the services that the one at the other end may ask for and
+    answers of those that it may be asked for.
+    """
+
+    name: str
+    ifindex: int
+    sources: tuple[IPv4Address, ...]
+    targets: tuple[IPv4Address, ...]
+    services: tuple[Service, ...]
+    answers: tuple[Service, ...]
+    everything: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetPolicy:
+    """What may come into a VRF (`node`) from others, put in force at all of its wires together."""
+
+    node: str
+    ports: tuple[PolicyPort, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +305,16 @@ class AddRule:
 
 
 LocalOperation = (
-    CreateBridge | SetBridgePort | ShapePort | InstallPort | DelayPort | SetUp | AddAddress | AddRoute | AddRule
+    CreateBridge
+    | SetBridgePort
+    | ShapePort
+    | InstallPort
+    | DelayPort
+    | SetUp
+    | AddAddress
+    | AddRoute
+    | AddRule
+    | SetNeighbour
 )
 """What happens inside one node."""
 
@@ -310,6 +357,8 @@ Operation = (
     | InstallPort
     | DelayPort
     | GuardSwitch
+    | SetPolicy
+    | SetNeighbour
     | SetUp
     | AddAddress
     | AddRoute

@@ -33,6 +33,7 @@ from testbed.plan.operations import (
     SetUp,
     ShapePort,
 )
+from testbed.plan.policies import PolicyPlanner, passing, talking, tenants_by_switch, wires
 from testbed.plan.stable import probe_numbers
 from testbed.plan.sysctls import vrf_sysctls
 from testbed.plan.vrfs import (
@@ -75,15 +76,16 @@ def overlay_macs(lab: Lab) -> list[tuple[str, str]]:
         for subnet in tenant.subnets:
             for switch in {ports[end].node: None for end in subnet.nics}:
                 keys |= {(switch, what): None for what in (ROUTER, _vxlan_name(tenant.vni), _vxlan_name(subnet.vni))}
+    for wire in wires(lab):
+        for end in (wire, wire.far):
+            keys |= {(end.switch, ROUTER): None, (end.switch, _vxlan_name(end.side.vni)): None}
+            keys[end.node, end.name] = None
     return list(keys)
 
 
 def vrf_nodes(lab: Lab) -> list[str]:
     """What operations call the namespaces of all VRFs of a lab."""
-    if lab.overlay is None:
-        return []
-    tenants = {end: tenant.name for tenant in lab.overlay.tenants for subnet in tenant.subnets for end in subnet.nics}
-    return list(dict.fromkeys(vrf_node_name(link.b.node, tenants[link.a]) for link in _tenant_links(lab)))
+    return [vrf_node_name(switch, name) for switch, names in tenants_by_switch(lab).items() for name in names]
 
 
 def _vxlan_name(vni: int) -> str:
@@ -113,7 +115,10 @@ class OverlayPlanner:
         """`loopbacks` are the addresses of switches, `macs` those of interfaces and of `overlay_macs`."""
         self._lab = lab
         self._overlay = lab.overlay or Overlay(mtu_bytes={})
-        self._subnets = {tenant.name: tenant.subnets for tenant in self._overlay.tenants}
+        self._reached = {tenant.name: [*tenant.subnets] for tenant in self._overlay.tenants}
+        for a, b in talking(lab):
+            self._reached[a.name] += b.subnets
+            self._reached[b.name] += a.subnets
         self._networks = {node.name: node.network for node in lab.switches}
         self._loopbacks = loopbacks
         self._macs = macs
@@ -132,6 +137,7 @@ class OverlayPlanner:
             for index, end in enumerate(subnet.nics)
         ]
         self._rd_numbers = self._number_vnis()
+        self._policies = PolicyPlanner(lab, macs)
         self.vrfs = self._plan_vrfs()
         self._by_port = {nic.port: nic for nic in self._nics}
         self._by_end = {nic.end: nic for nic in self._nics} | self._by_port
@@ -190,12 +196,13 @@ class OverlayPlanner:
         ports: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
         for nic in self._nics:
             ports[nic.port.node, nic.tenant.name][nic.subnet.name].append(nic.port.interface)
+        present = tenants_by_switch(self._lab)
         vrfs = []
         for switch in self._lab.switches:
             for tenant in self._overlay.tenants:
-                subnets = ports.get((switch.name, tenant.name))
-                if subnets is None:
+                if tenant.name not in present.get(switch.name, ()):
                     continue
+                subnets = ports[switch.name, tenant.name]
                 loopback = IPv4Address(self._loopbacks[switch.name])
                 mtu_bytes = self._overlay.mtu_bytes[switch.network]
                 l3 = self._vni(loopback, tenant.vni, self._macs[switch.name, ROUTER], tenant.route_target, mtu_bytes)
@@ -203,7 +210,7 @@ class OverlayPlanner:
                     replace(
                         self._vni(loopback, subnet.vni, self._macs["", GATEWAY], f"65000:{subnet.vni}", mtu_bytes),
                         subnet=subnet.name,
-                        gateway=IPv4Interface((int(subnet.prefix.network_address) + 1, subnet.prefix.prefixlen)),
+                        gateway=subnet.gateway,
                         ports=tuple(subnets[subnet.name]),
                     )
                     for subnet in tenant.subnets
@@ -284,7 +291,7 @@ class OverlayPlanner:
             )
             for vrf, vni in self._all_vnis()
         ]
-        return operations
+        return operations + self._policies.creations()
 
     def after_links(self) -> list[Operation]:
         """Bring the bridges and VXLAN devices up, and give the gateways their addresses."""
@@ -298,7 +305,7 @@ class OverlayPlanner:
                 operations.append(
                     AddAddress(node=vrf.node, name=vni.bridge, ifindex=vni.bridge_ifindex, address=vni.gateway)
                 )
-        return operations
+        return operations + self._policies.routes()
 
     def placed(self, operations: Iterable[_T]) -> list[_T]:
         """Operations on ports, those of tenants in their VRFs."""
@@ -317,14 +324,14 @@ class OverlayPlanner:
         return self._lab.qos.of(switch).load_balancing
 
     def host_routes(self, nics: Sequence[PortPlan]) -> list[AddRoute]:
-        """The routes of a host's main table to the other subnets of its tenants, each by the first NIC in the tenant.
+        """The routes of a host's main table to what its tenants reach beside it, each by the first NIC in the tenant.
 
         What is bound to a NIC's address needs none: it leaves by that NIC whatever the destination.
         """
         taken = [nic.address.network for nic in nics if nic.address is not None]
         routes = []
         for nic in nics:
-            for subnet in self._subnets.get(nic.tenant, ()):
+            for subnet in self._reached.get(nic.tenant, ()):
                 if any(subnet.prefix.overlaps(other) for other in taken) or subnet.network != nic.network:
                     continue
                 assert nic.address is not None, "a tenant's NIC has an address"
@@ -363,6 +370,7 @@ class OverlayPlanner:
                 other
                 for other in self.vrfs
                 if other.tenant == vrf.tenant
+                and other.l2
                 and other.switch != vrf.switch
                 and other.vtep in reachable.get(vrf.switch, ())
             ]
@@ -378,7 +386,7 @@ class OverlayPlanner:
             )
             for nic in self._nics
         )
-        return OverlayPlan(vrfs=self.vrfs, nics=nics, expected=expected)
+        return OverlayPlan(vrfs=self.vrfs, nics=nics, expected=expected, passes=passing(self._lab))
 
     def _check_paths(self, reachable: Mapping[str, set[IPv4Address]]) -> None:
         for tenant in self._overlay.tenants:

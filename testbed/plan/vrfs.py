@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+
+from testbed.model import Service
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,11 +135,29 @@ class HeardNic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlayPlan:
-    """The overlay of a lab. `expected` maps each VRF (by its namespace's node name) to its entries when converged."""
+    """The overlay of a lab. `expected` maps each VRF (by its namespace's node name) to its entries when converged.
+
+    `passes` has what one tenant may ask of another, by their names: no services for all, no entry for nothing.
+    """
 
     vrfs: tuple[VrfPlan, ...]
     nics: tuple[HeardNic, ...]
     expected: dict[str, tuple[ExpectedEntry, ...]]
+    passes: dict[tuple[str, str], tuple[Service, ...]] = field(default_factory=dict)
+
+    def may_ask(self, tenant: str, other: str, service: Service) -> bool:
+        """Tell whether a tenant's packets for a service reach another tenant, or itself."""
+        if tenant == other:
+            return True
+        services = self.passes.get((tenant, other))
+        return services is not None and (not services or service in services)
+
+    def reached(self) -> dict[tuple[str, str], set[str]]:
+        """The switches that a tenant's VRF on a switch is to reach, itself among them, by switch and tenant."""
+        return {
+            (vrf.switch, vrf.tenant): {vrf.switch, *(entry.switch for entry in self.expected[vrf.node])}
+            for vrf in self.vrfs
+        }
 
     def on(self, switches: Collection[str]) -> OverlayPlan:
         """The overlay as these switches have it."""

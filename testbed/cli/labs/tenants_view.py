@@ -39,6 +39,9 @@ def show_tenants(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
                     "tenant": tenant.name,
                     "l3vni": tenant.vni,
                     "route_target": tenant.route_target,
+                    "talks_to": {
+                        talk.tenant: [str(item) for item in talk.services] or "all" for talk in tenant.talks_to
+                    },
                     "subnet": subnet.name,
                     "network": subnet.network,
                     "mtu": overlay.mtu_bytes[subnet.network],

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 
 from testbed.deploy.isolation.arena import Arena, Fate, Outcome
 from testbed.deploy.isolation.attacks import ATTACKS, Attack
-from testbed.deploy.isolation.reachability import Matrix, Pair, Protocol, intended_matrix, reached, silent_gateways
+from testbed.deploy.isolation.reachability import (
+    Matrix,
+    Pair,
+    Protocol,
+    intended_matrix,
+    reached,
+    service_matrices,
+    silent_gateways,
+)
 from testbed.deploy.isolation.sites import Site, find_sites
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.journal import LabState
@@ -57,14 +65,15 @@ def check_isolation(lab: RunningLab, network: str | None = None) -> IsolationRep
     results: list[CheckResult] = []
     attacks: list[AttackResult] = []
     try:
-        matrix = intended_matrix(lab, networks)
-        results += [_reach(lab, protocol, matrix, protocol) for protocol in Protocol]
+        matrices = {protocol: intended_matrix(lab, networks, protocol) for protocol in Protocol}
+        results += [_reach(lab, matrix, protocol) for protocol, matrix in matrices.items()]
+        results += [_reach(lab, matrix, f"{matrix.service} of tenants") for matrix in service_matrices(lab, networks)]
         results.append(_gateways(lab, networks))
         for name in networks:
             found, more = _attack(lab, name)
             results += found
             attacks += more
-        results.append(_reach(lab, Protocol.UDP, matrix.only_intended(), "UDP after the attacks"))
+        results.append(_reach(lab, matrices[Protocol.UDP].only_intended(), "UDP after the attacks"))
     except (TestbedError, OSError) as error:
         reason = error.message if isinstance(error, TestbedError) else str(error)
         results.append(CheckResult(name="isolation", status=CheckStatus.UNKNOWN, count=0, detail=reason))
@@ -74,14 +83,14 @@ def check_isolation(lab: RunningLab, network: str | None = None) -> IsolationRep
 # ------------------------------------------------------------------ reachability
 
 
-def _reach(lab: RunningLab, protocol: Protocol, matrix: Matrix, name: str) -> CheckResult:
-    arrived = reached(lab.name, protocol, matrix)
+def _reach(lab: RunningLab, matrix: Matrix, name: str) -> CheckResult:
+    arrived = reached(lab.name, matrix)
     lost = [_pair(pair) + " lost" for n, pair in enumerate(matrix.pairs) if n in matrix.intended and n not in arrived]
     leaked = [_pair(matrix.pairs[n]) + " arrived" for n in sorted(arrived - matrix.intended)]
     count, meant = len(matrix.pairs), len(matrix.intended)
     if not count:
         return CheckResult(name=name, status=CheckStatus.UNKNOWN, count=0, detail="there are no two hosts")
-    of = f" of {matrix.total}" if matrix.total > count and name == protocol else ""
+    of = f" of {matrix.total}" if matrix.total > count else ""
     detail = f"{count}{of} NIC pairs: {meant} reach each other, {count - meant} do not, as planned"
     if lost or leaked:
         detail = f"of {meant} NIC pairs that should reach each other {len(lost)} do not;"

@@ -24,6 +24,7 @@ from testbed.deploy.watch.check import should_reach
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.drivers.nodes.udp_prober import make_room
+from testbed.model import Service, ServiceProtocol
 from testbed.names import namespace_name
 from testbed.plan.operations import PortPlan
 
@@ -47,35 +48,86 @@ class Protocol(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """The pairs of NICs that are tried, and which of them the plan lets talk. `total` counts those there are."""
+    """The pairs of NICs that are tried, and which of them the plan lets talk. `total` counts those there are.
+
+    `service` is what is asked for: one of a port is tried at that port, else at ports that are nobody's.
+    """
 
     pairs: tuple[Pair, ...]
     intended: frozenset[int]
     """Indexes of `pairs`."""
     total: int
+    service: Service
 
     def only_intended(self) -> Matrix:
         """The pairs that are to reach each other."""
         pairs = tuple(pair for index, pair in enumerate(self.pairs) if index in self.intended)
-        return Matrix(pairs=pairs, intended=frozenset(range(len(pairs))), total=self.total)
+        return Matrix(pairs=pairs, intended=frozenset(range(len(pairs))), total=len(pairs), service=self.service)
 
 
-def intended_matrix(lab: RunningLab, networks: Sequence[str]) -> Matrix:
+def intended_matrix(lab: RunningLab, networks: Sequence[str], protocol: Protocol) -> Matrix:
     """All ordered pairs of NICs on different hosts of some networks; an even choice of them where they are many.
 
-    NICs of one tenant in one network are to reach each other, and none of another tenant or of none.
+    NICs of one tenant in one network are to reach each other, and those of tenants that talk to each other what these
+    may ask for; none of another tenant or of none.
     """
-    nics = [nic for host in lab.plan.hosts for nic in host.nics if nic.address is not None and nic.network in networks]
+    nics = _nics(lab, networks)
     every = [(a, b) for a in nics for b in nics if a.node != b.node]
     pairs = every if len(every) <= MOST_PAIRS else [every[n * len(every) // MOST_PAIRS] for n in range(MOST_PAIRS)]
+    service = Service(protocol=ServiceProtocol(protocol.lower()))
+    return Matrix(
+        pairs=tuple(pairs), intended=_intended(lab, networks, pairs, service), total=len(every), service=service
+    )
+
+
+def service_matrices(lab: RunningLab, networks: Sequence[str]) -> list[Matrix]:
+    """For each service of a port that some tenant may ask another for: all tenants' NICs, to those that offer it.
+
+    A NIC whose own tenant has the address of the one that is asked would reach that, and is left out.
+    """
+    overlay = lab.plan.overlay
+    if overlay is None:
+        return []
+    offers: dict[Service, set[str]] = {}
+    for (_, other), services in overlay.passes.items():
+        for service in services:
+            if service.port:
+                offers.setdefault(service, set()).add(other)
+    nics = _nics(lab, networks)
+    own = {(nic.tenant, _address(nic)) for nic in nics}
+    found = []
+    for service, tenants in offers.items():
+        every = [
+            (a, b)
+            for b in nics
+            if b.tenant in tenants
+            for a in nics
+            if a.node != b.node and a.tenant != b.tenant and (a.tenant, _address(b)) not in own
+        ]
+        pairs = every if len(every) <= MOST_PAIRS else [every[n * len(every) // MOST_PAIRS] for n in range(MOST_PAIRS)]
+        intended = _intended(lab, networks, pairs, service)
+        found.append(Matrix(pairs=tuple(pairs), intended=intended, total=len(every), service=service))
+    return found
+
+
+def _nics(lab: RunningLab, networks: Sequence[str]) -> list[PortPlan]:
+    return [nic for host in lab.plan.hosts for nic in host.nics if nic.address is not None and nic.network in networks]
+
+
+def _intended(lab: RunningLab, networks: Sequence[str], pairs: Sequence[Pair], service: Service) -> frozenset[int]:
     seen = {name: lab.of_network(name) for name in networks}
-    intended = {
-        index
-        for index, (a, b) in enumerate(pairs)
-        if (a.network, a.tenant) == (b.network, b.tenant)
-        and (bool(a.tenant) or should_reach(seen[a.network], a, b, same=_same_subnet(a, b)))
-    }
-    return Matrix(pairs=tuple(pairs), intended=frozenset(intended), total=len(every))
+    overlay = lab.plan.overlay
+    reached_by = {} if overlay is None else overlay.reached()
+
+    def meant(a: PortPlan, b: PortPlan) -> bool:
+        if a.network != b.network or bool(a.tenant) != bool(b.tenant):
+            return False
+        if overlay is None or not a.tenant:
+            return should_reach(seen[a.network], a, b, same=_same_subnet(a, b))
+        source, target = (nic.peer.partition(":")[0] for nic in (a, b))
+        return overlay.may_ask(a.tenant, b.tenant, service) and target in reached_by[source, b.tenant]
+
+    return frozenset(index for index, (a, b) in enumerate(pairs) if meant(a, b))
 
 
 def _same_subnet(a: PortPlan, b: PortPlan) -> bool:
@@ -84,26 +136,32 @@ def _same_subnet(a: PortPlan, b: PortPlan) -> bool:
     return a.address.network == b.address.network
 
 
-def reached(lab: str, protocol: Protocol, matrix: Matrix) -> set[int]:
-    """Try all pairs by one protocol, those that are to arrive twice where the first packet does not.
+def reached(lab: str, matrix: Matrix) -> set[int]:
+    """Try all pairs, those that are to arrive twice where the first packet does not.
 
     The indexes of those that arrive come back. Raises `DriverError`, `OSError`.
     """
     make_room(len(matrix.pairs) + 64)
-    arrived = _tried(lab, protocol, dict(enumerate(matrix.pairs)))
+    arrived = _tried(lab, matrix.service, dict(enumerate(matrix.pairs)))
     missing = matrix.intended - arrived
-    return arrived | _tried(lab, protocol, {index: matrix.pairs[index] for index in missing}) if missing else arrived
+    return (
+        arrived | _tried(lab, matrix.service, {index: matrix.pairs[index] for index in missing}) if missing else arrived
+    )
 
 
-def _tried(lab: str, protocol: Protocol, pairs: Mapping[int, Pair]) -> set[int]:
-    nics = list({(nic.node, nic.name): nic for pair in pairs.values() for nic in pair}.values())
-    match protocol:
-        case Protocol.UDP:
-            return _seen(lab, pairs, nics, _udp_socket, lambda data: data)
-        case Protocol.ICMP:
-            return _seen(lab, pairs, nics, _icmp_socket, _echo_request)
-        case Protocol.TCP:
-            return _connected(lab, pairs, nics)
+def _tried(lab: str, service: Service, pairs: Mapping[int, Pair]) -> set[int]:
+    match service.protocol:
+        case ServiceProtocol.UDP:
+            return _seen(lab, pairs, _udp_socket, lambda nic: _udp_socket(nic, service.port), lambda data: data)
+        case ServiceProtocol.ICMP:
+            return _seen(lab, pairs, _icmp_socket, _icmp_socket, _echo_request)
+        case ServiceProtocol.TCP:
+            return _connected(lab, pairs, lambda nic: _listener(nic, service.port))
+
+
+def _each(pairs: Mapping[int, Pair], end: int) -> Iterable[PortPlan]:
+    """The NICs that are the first (0) or the second (1) of some pair."""
+    return {(pair[end].node, pair[end].name): pair[end] for pair in pairs.values()}.values()
 
 
 def silent_gateways(lab: str, nics: Sequence[PortPlan]) -> list[PortPlan]:
@@ -131,8 +189,8 @@ def silent_gateways(lab: str, nics: Sequence[PortPlan]) -> list[PortPlan]:
 # ------------------------------------------------------------------ TCP and ICMP
 
 
-def _connected(lab: str, pairs: Mapping[int, Pair], nics: Sequence[PortPlan]) -> set[int]:
-    listeners = _in_nodes(lab, nics, _listener)
+def _connected(lab: str, pairs: Mapping[int, Pair], listener: Callable[[PortPlan], socket.socket]) -> set[int]:
+    listeners = _in_nodes(lab, _each(pairs, 1), listener)
     by_source: dict[str, list[int]] = {}
     for index, (a, _) in pairs.items():
         by_source.setdefault(a.node, []).append(index)
@@ -171,15 +229,20 @@ def _connected(lab: str, pairs: Mapping[int, Pair], nics: Sequence[PortPlan]) ->
 def _seen(
     lab: str,
     pairs: Mapping[int, Pair],
-    nics: Sequence[PortPlan],
-    make: Callable[[PortPlan], socket.socket],
+    sender: Callable[[PortPlan], socket.socket],
+    target: Callable[[PortPlan], socket.socket],
     packet: Callable[[bytes], bytes],
 ) -> set[int]:
     """Send a packet for each pair from one socket to the other's address, and see which the other socket receives.
 
     `packet` puts a payload into what the sockets send; it ends what they receive.
     """
-    sockets = _in_nodes(lab, nics, make)
+    senders = _in_nodes(lab, _each(pairs, 0), sender)
+    try:
+        sockets = _in_nodes(lab, _each(pairs, 1), target)
+    except BaseException:
+        _close(senders.values())
+        raise
     key = os.urandom(_KEY_BYTES)
     by_descriptor = {item.fileno(): item for item in sockets.values()}
     places = {item.fileno(): place for place, item in sockets.items()}
@@ -191,8 +254,8 @@ def _seen(
             index = int.from_bytes(data[-_INDEX_BYTES:], "big")
             if data[-_PAYLOAD_BYTES:-_INDEX_BYTES] != key or index not in pairs:
                 return
-            target = pairs[index][1]
-            if places[descriptor] == (target.node, target.name):  # else it is an answer to the sender
+            whom = pairs[index][1]
+            if places[descriptor] == (whom.node, whom.name):  # else it is an answer to the sender
                 done.add(index)
 
     try:
@@ -200,7 +263,7 @@ def _seen(
             for number, (index, (a, b)) in enumerate(pairs.items()):
                 with suppress(OSError):
                     payload = packet(key + index.to_bytes(_INDEX_BYTES, "big"))
-                    sockets[a.node, a.name].sendto(payload, (_address(b), sockets[b.node, b.name].getsockname()[1]))
+                    senders[a.node, a.name].sendto(payload, (_address(b), sockets[b.node, b.name].getsockname()[1]))
                 if number % _BATCH == _BATCH - 1:
                     for descriptor, _ in epoll.poll(0.001):
                         take(descriptor)
@@ -208,7 +271,7 @@ def _seen(
                 take(descriptor)
         return done
     finally:
-        _close(sockets.values())
+        _close([*senders.values(), *sockets.values()])
 
 
 def _ready(epoll: select.epoll, missing: Callable[[], int]) -> Iterable[int]:
@@ -248,16 +311,17 @@ def _in_nodes(
     return made
 
 
-def _listener(nic: PortPlan) -> socket.socket:
+def _listener(nic: PortPlan, port: int = 0) -> socket.socket:
     item = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    item.bind((_address(nic), 0))
+    item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    item.bind((_address(nic), port))
     item.listen(1024)
     return item
 
 
-def _udp_socket(nic: PortPlan) -> socket.socket:
+def _udp_socket(nic: PortPlan, port: int = 0) -> socket.socket:
     item = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    item.bind((_address(nic), 0))
+    item.bind((_address(nic), port))
     return item
 
 

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
 from testbed.deploy.watch.probe import Probe, Prober, pairs_text
+from testbed.model import Service
 from testbed.plan.operations import LabPlan, PortPlan
+from testbed.plan.vrfs import OverlayPlan
 
 ISOLATION_TIMEOUT_S = 1.0
 """How long is waited for a datagram that must not arrive: a neighbour is resolved within."""
@@ -29,16 +31,25 @@ def grouped_nics(plan: LabPlan) -> dict[Group, list[PortPlan]]:
 def probe_tenants(plan: LabPlan) -> tuple[int, list[str]]:
     """Send from each NIC of a tenant to one NIC of each of its subnets: how many, and a line for each that was lost.
 
+    To tenants that it talks to about everything goes one from each to each of their subnets.
     Each goes in two sizes, the larger as long as the tenants' MTU allows. Raises `DriverError`.
     """
     count = 0
     failures: list[str] = []
-    reached = _reached(plan)
-    for (tenant, _), nics in grouped_nics(plan).items():
+    if plan.overlay is None:
+        return count, failures
+    reached = plan.overlay.reached()
+    groups = grouped_nics(plan)
+    for (tenant, network), nics in groups.items():
         if not tenant:
             continue
-        pairs = [(a, b) for a, b in _pairs_within(nics) if _switch(b) in reached[_switch(a), tenant]]
-        with closing(Prober(plan.lab, nics)) as prober:
+        pairs = list(_pairs_within(nics))
+        for other in (name for name, services in _passing_from(plan.overlay, tenant) if not services):
+            pairs += _pairs_to_each_subnet(nics, groups.get((other, network), ()))
+        pairs = [(a, b) for a, b in pairs if _switch(b) in reached[_switch(a), b.tenant]]
+        with closing(
+            Prober(plan.lab, list({(nic.node, nic.name): nic for pair in pairs for nic in pair}.values()))
+        ) as prober:
             lost = prober.lost([Probe(source=a, target=b) for a, b in pairs])
             failures += [f"{line} lost" for line in pairs_text(lost)]
             broken = {(probe.source, probe.target) for probe in lost}
@@ -55,8 +66,9 @@ def probe_tenants(plan: LabPlan) -> tuple[int, list[str]]:
 def probe_isolation(plan: LabPlan) -> tuple[int, list[str]]:
     """Send from a NIC of each subnet to one of each subnet of others: how many, and a line for each that arrived.
 
-    Others are other tenants, NICs that no tenant has, and those of the tenant in another network. Addresses repeat
-    between tenants, so what counts is what arrives at a NIC of the other one. Raises `DriverError`.
+    Others are other tenants, but those that everything passes between, NICs that no tenant has, and those of the tenant
+    in another network. Addresses repeat between tenants, so what counts is what arrives at a NIC of the other one.
+    Raises `DriverError`.
     """
     groups = grouped_nics(plan)
     count = 0
@@ -64,7 +76,11 @@ def probe_isolation(plan: LabPlan) -> tuple[int, list[str]]:
     every = [nic for nics in groups.values() for nic in nics]
     with closing(Prober(plan.lab, every)) as prober:
         for group in groups:
-            probes = [Probe(source=a, target=b) for a, b in _pairs_between(groups, group)]
+            probes = [
+                Probe(source=a, target=b)
+                for a, b in _pairs_between(groups, group)
+                if a.network != b.network or not (plan.overlay and plan.overlay.passes.get((a.tenant, b.tenant)) == ())
+            ]
             lost = set(prober.lost(probes, rounds=1, timeout_s=ISOLATION_TIMEOUT_S))
             count += len(probes)
             failures += [f"{line} arrived" for line in pairs_text(probe for probe in probes if probe not in lost)]
@@ -89,6 +105,20 @@ def _pairs_within(nics: Sequence[PortPlan]) -> Iterator[tuple[PortPlan, PortPlan
                 yield nic, partner
 
 
+def _passing_from(overlay: OverlayPlan, tenant: str) -> Iterator[tuple[str, tuple[Service, ...]]]:
+    """The other tenants that one may ask for something, and for what."""
+    return ((other, services) for (name, other), services in overlay.passes.items() if name == tenant)
+
+
+def _pairs_to_each_subnet(nics: Sequence[PortPlan], targets: Sequence[PortPlan]) -> Iterator[tuple[PortPlan, PortPlan]]:
+    """From each NIC to one of each subnet of others, on another host."""
+    for subnet in _by_subnet(targets).values():
+        for index, nic in enumerate(nics):
+            turned = (subnet[(index + step) % len(subnet)] for step in range(len(subnet)))
+            if (partner := next((other for other in turned if other.node != nic.node), None)) is not None:
+                yield nic, partner
+
+
 def _pairs_between(groups: Mapping[Group, Sequence[PortPlan]], target: Group) -> Iterator[tuple[PortPlan, PortPlan]]:
     """From each subnet of each other group to each subnet of `target`; routed NICs of two networks are no tenants'."""
     for other, sources in groups.items():
@@ -103,13 +133,3 @@ def _pairs_between(groups: Mapping[Group, Sequence[PortPlan]], target: Group) ->
 
 def _switch(nic: PortPlan) -> str:
     return nic.peer.partition(":")[0]
-
-
-def _reached(plan: LabPlan) -> dict[tuple[str, str], set[str]]:
-    """The switches that a tenant's VRF on a switch is to reach, itself among them, by switch and tenant."""
-    if plan.overlay is None:
-        return {}
-    return {
-        (vrf.switch, vrf.tenant): {vrf.switch, *(entry.switch for entry in plan.overlay.expected[vrf.node])}
-        for vrf in plan.overlay.vrfs
-    }

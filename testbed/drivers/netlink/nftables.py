@@ -27,7 +27,7 @@ from testbed.errors import DriverError
 NETLINK_NETFILTER = 12
 SUBSYSTEM = 10 << 8
 BATCH_BEGIN, BATCH_END = 0x10, 0x11
-NEWTABLE, NEWCHAIN, NEWRULE, NEWSET, NEWSETELEM, NEWOBJ, GETOBJ = 0, 3, 6, 9, 12, 18, 19
+NEWTABLE, DELTABLE, NEWCHAIN, NEWRULE, NEWSET, NEWSETELEM, NEWOBJ, GETOBJ = 0, 2, 3, 6, 9, 12, 18, 19
 NFPROTO_NETDEV = 5
 COUNTER, LIMIT = 1, 4
 """Kinds of objects."""
@@ -46,7 +46,7 @@ REGISTER = 8
 LINK, NETWORK, TRANSPORT = 0, 1, 2
 """Where the offset of a field counts from."""
 META_PROTOCOL, META_IIF, META_L4PROTO = 1, 4, 16
-IPV4_ADDRESS, MAC_ADDRESS, INTERFACE = 7, 9, 20
+IPV4_ADDRESS, MAC_ADDRESS, SERVICE_PORT, INTERFACE = 7, 9, 13, 20
 """Types of a set's keys, as the program nft numbers them: it shows elements by them. The kernel takes any."""
 _BITS_OF_A_TYPE = 6
 
@@ -179,6 +179,11 @@ class Table:
     def excess(self, name: str, pps: int, burst: int) -> None:
         """A limit that ends the rule of a packet until there are more than `pps` a second."""
         self._add(NEWOBJ, text(2, name) + _u32(3, LIMIT) + _nest(4, _limit(pps, burst, over=True)))
+
+
+def remove_table(name: str) -> bytes:
+    """The message that removes a table of family netdev, with all that is in it."""
+    return message(SUBSYSTEM | DELTABLE, 0, struct.pack("!BBH", NFPROTO_NETDEV, 0, 0) + text(1, name))
 
 
 class NetfilterSocket(RouteSocket):

@@ -27,7 +27,7 @@ _INHERIT = b"\1"
 """As TOS: the outer header has the DSCP of the inner one, and so the packet its class on the fabric (RFC 2983)."""
 _NDA_DST, _NDA_LLADDR = 1, 2
 _NTF_USE, _NTF_EXT_LEARNED = 0x01, 0x10
-_NUD_NONE, _NUD_INCOMPLETE, _NUD_PROBE, _NUD_FAILED = 0x00, 0x01, 0x10, 0x20
+_NUD_NONE, _NUD_INCOMPLETE, _NUD_PROBE, _NUD_FAILED, _NUD_PERMANENT = 0x00, 0x01, 0x10, 0x20, 0x80
 _NLM_F_REPLACE = 0x100
 
 _IFINFOMSG = struct.Struct("=BxHiII")
@@ -73,6 +73,13 @@ def set_bridge_port(operation: SetBridgePort) -> bytes:
 def use_neighbour(ifindex: int, address: IPv4Address) -> bytes:
     """`ip neigh replace ADDRESS dev ... use`: the kernel asks for the neighbour as if a packet were to go there."""
     body = _NDMSG.pack(socket.AF_INET, ifindex, _NUD_NONE, _NTF_USE, 0) + attribute(_NDA_DST, address.packed)
+    return message(rtnetlink.RTM_NEWNEIGH, rtnetlink.NLM_F_CREATE, body)
+
+
+def permanent_neighbour(ifindex: int, address: IPv4Address, mac: str) -> bytes:
+    """`ip neigh replace ADDRESS lladdr MAC dev ... nud permanent`."""
+    body = _NDMSG.pack(socket.AF_INET, ifindex, _NUD_PERMANENT, 0, 0)
+    body += attribute(_NDA_DST, address.packed) + attribute(_NDA_LLADDR, rtnetlink.mac_bytes(mac))
     return message(rtnetlink.RTM_NEWNEIGH, rtnetlink.NLM_F_CREATE, body)
 
 

@@ -54,6 +54,7 @@ RT_TABLE_MAIN = 254
 RTPROT_STATIC, RTPROT_BGP = 4, 186
 RT_SCOPE_UNIVERSE, RT_SCOPE_LINK = 0, 253
 RTN_UNICAST = 1
+RTNH_F_ONLINK = 4
 RTNLGRP_LINK, RTNLGRP_NEIGH, RTNLGRP_IPV4_ROUTE = 1, 3, 7
 TC_H_ROOT = 0xFFFFFFFF
 
@@ -171,7 +172,7 @@ def new_address(ifindex: int, address: bytes, prefix_length: int) -> bytes:
     return message(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, body)
 
 
-def new_route(
+def new_route(  # noqa: PLR0913  # what a route has
     destination: bytes,
     prefix_length: int,
     gateway: bytes | None,
@@ -180,10 +181,12 @@ def new_route(
     table: int,
     source: bytes | None,
     metric: int = 0,
+    onlink: bool = False,
 ) -> bytes:
+    flags = RTNH_F_ONLINK if onlink else 0
     scope = RT_SCOPE_UNIVERSE if gateway else RT_SCOPE_LINK
     header_table = table if table < 256 else 0
-    body = _RTMSG.pack(socket.AF_INET, prefix_length, 0, 0, header_table, RTPROT_STATIC, scope, RTN_UNICAST, 0)
+    body = _RTMSG.pack(socket.AF_INET, prefix_length, 0, 0, header_table, RTPROT_STATIC, scope, RTN_UNICAST, flags)
     body += u32(RTA_TABLE, table) + u32(RTA_OIF, ifindex)
     if prefix_length:
         body += attribute(RTA_DST, destination)

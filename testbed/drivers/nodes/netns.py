@@ -15,6 +15,7 @@ from testbed.drivers.netlink import offload, overlay, rdma, rtnetlink
 from testbed.drivers.netlink import traffic_control as traffic
 from testbed.drivers.netlink.guards import guard_messages
 from testbed.drivers.netlink.nftables import NetfilterSocket
+from testbed.drivers.netlink.policies import policy_messages
 from testbed.drivers.netlink.port_programs import PortInstaller
 from testbed.drivers.netlink.rtnetlink import LinkEnd, RouteSocket
 from testbed.drivers.nodes import namespaces, processes, syscalls
@@ -38,6 +39,8 @@ from testbed.plan.operations import (
     LocalOperation,
     Operation,
     SetBridgePort,
+    SetNeighbour,
+    SetPolicy,
     SetSysctl,
     SetUp,
     ShapePort,
@@ -96,6 +99,8 @@ class NetnsKernel:
                     rdma.create_devices([item for item in group if isinstance(item, CreateRdma)], descriptors)
                 case "guards":
                     self._guard([item for item in group if isinstance(item, GuardSwitch)])
+                case "policy":
+                    self._police([item for item in group if isinstance(item, SetPolicy)])
                 case "local":
                     self._apply_local([item for item in group if isinstance(item, LocalOperation)])
                 case _:
@@ -170,13 +175,19 @@ class NetnsKernel:
             self._open()[node].generic.expect(batch, [f"{node}: offloads off"] * len(batch))
 
     def _guard(self, operations: Sequence[GuardSwitch]) -> None:
+        self._filter([(item.vrf or item.node, item, guard_messages(item)) for item in operations])
+
+    def _police(self, operations: Sequence[SetPolicy]) -> None:
+        self._filter([(item.node, item, policy_messages(item)) for item in operations])
+
+    def _filter(self, transactions: Sequence[tuple[str, Operation, list[bytes]]]) -> None:
         opened = self._open()
 
         def put_in_force() -> None:
-            for operation in operations:
-                syscalls.setns(opened[operation.vrf or operation.node].fd, syscalls.CLONE_NEWNET)
+            for node, operation, batch in transactions:
+                syscalls.setns(opened[node].fd, syscalls.CLONE_NEWNET)
                 with closing(NetfilterSocket()) as socket:
-                    socket.commit(guard_messages(operation), _Descriptions([operation])[0])
+                    socket.commit(batch, _Descriptions([operation])[0])
 
         syscalls.in_thread(put_in_force)
 
@@ -220,6 +231,7 @@ class NetnsKernel:
                         table=operation.table,
                         source=operation.source.packed if operation.source else None,
                         metric=operation.metric,
+                        onlink=operation.onlink,
                     ),
                 )
             case AddRule():
@@ -230,6 +242,8 @@ class NetnsKernel:
                         operation.name, operation.ifindex, operation.mac, operation.mtu_bytes, operation.ageing_s
                     ),
                 )
+            case SetNeighbour():
+                return (overlay.permanent_neighbour(operation.ifindex, operation.address, operation.mac),)
             case SetBridgePort():
                 return (overlay.set_bridge_port(operation),)
 
@@ -289,12 +303,15 @@ def _stage(operation: Operation) -> str:
             return "rdma"
         case GuardSwitch():
             return "guards"
+        case SetPolicy():
+            return "policy"
         case (
             CreateBridge()
             | SetBridgePort()
             | ShapePort()
             | InstallPort()
             | DelayPort()
+            | SetNeighbour()
             | SetUp()
             | AddAddress()
             | AddRoute()

@@ -11,8 +11,10 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from testbed.model import Service
 from testbed.names import check_tenant_name
 from testbed.spec.topology.endpoints import EndpointField, Prefix
+from testbed.spec.topology.talks import Talks
 from testbed.spec.validation.fields import Checked, Entries, Name, NodeName, Section, Whole, Written
 from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import quote
@@ -69,7 +71,6 @@ class TenantSpec(SpecModel):
     """An entry of `tenants:`."""
 
     LATER = {  # noqa: RUF012  # a ClassVar of the base
-        "talks_to": "routes between tenants are not built yet: tenants are isolated",
         "external": "a border leaf with an external peer is not built yet",
     }
 
@@ -79,6 +80,10 @@ class TenantSpec(SpecModel):
     route_target: Written[Annotated[str, _RouteTarget()]] = Field(
         default=None,
         description='Gives the route target that its VRF exports and imports; by default it is "65000:VNI".',
+    )
+    talks_to: Written[Annotated[dict[str, tuple[Service, ...]], Talks()]] = Field(
+        default=None,
+        description="Lists other tenants that it reaches, or maps them to all or to services such as [tcp/80, icmp].",
     )
     subnets: Section[dict[TenantName, Section[SubnetSpec]]] = Field(
         default={}, description="Lists its subnets by name."

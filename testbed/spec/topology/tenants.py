@@ -16,6 +16,7 @@ from testbed.model import BACKEND, End, Lab, Link, LinkKind, NodeKind, Overlay, 
 from testbed.model.container import NETNS
 from testbed.model.overlay import VXLAN_BYTES
 from testbed.names import known_names_hint, vrf_node_name
+from testbed.spec.topology.talks import check_talks, talks_of
 from testbed.spec.topology.tenant_spec import OverlaySpec, SubnetSpec, TenantSpec
 from testbed.spec.yaml.document import Document
 from testbed.spec.yaml.paths import Path, format_path
@@ -68,6 +69,7 @@ class TenantResolver:
         self._check_written_links(mtus)
         overlay = Overlay(mtu_bytes=mtus, tenants=tenants)
         self._check_prefixes_of_hosts(overlay)
+        self._check_talks(overlay)
         self._check_names(overlay)
         if self.problems:
             return self.lab
@@ -122,7 +124,9 @@ class TenantResolver:
             self._problem(
                 "no-subnets", path, f"the tenant {name} has no subnets", "add subnets: {NAME: {...}}", key=True
             )
-        return Tenant(name=name, vni=vni, route_target=target, subnets=tuple(subnets))
+        return Tenant(
+            name=name, vni=vni, route_target=target, subnets=tuple(subnets), talks_to=talks_of(spec.talks_to or {})
+        )
 
     def _take_target(self, target: str, path: Path) -> None:
         place = (*path, "route_target") if self.document.has((*path, "route_target")) else path
@@ -230,6 +234,12 @@ class TenantResolver:
                             )
                             break
                     seen[end.node].append((subnet.prefix, f"{tenant.name}.{subnet.name}"))
+
+    def _check_talks(self, overlay: Overlay) -> None:
+        def problem(code: str, path: Path, message: str, hint: str | None) -> Problem:
+            return self.document.problem(code, path, message, hint=hint)
+
+        self.problems += check_talks(overlay.tenants, problem)
 
     def _check_names(self, overlay: Overlay) -> None:
         """The VRF of a tenant on a switch is a namespace beside those of nodes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.deploy.isolation.attacks import ATTACKS, MacFlood, Storm, VxlanInjection, VxlanToLoopback
+from testbed.deploy.isolation.attacks import ATTACKS, BgpToLoopback, MacFlood, Storm, VxlanInjection, VxlanToLoopback
 from testbed.deploy.isolation.sites import MOST_SITES, Site, find_sites
 from testbed.drivers.netlink.rtnetlink import mac_bytes
 from testbed.model import Guard, Lab
@@ -63,7 +63,7 @@ def test_a_host_that_is_alone_on_its_switch_has_no_victim_beside_it() -> None:
         assert MacFlood().misfit(site) == "the port is in no bridge"
 
 
-def test_ports_of_tenants_are_left_out_and_are_what_tunnels_lead_to() -> None:
+def test_ports_of_tenants_are_what_tunnels_lead_to_from_those_of_others() -> None:
     lab = load_topology_text(
         """name: dc
 fabric: {design: rail-optimized, hosts: 3, gpus: 2, segments: 1, overlay: evpn}
@@ -72,9 +72,14 @@ tenants: {red: {subnets: {web: {prefix: 10.1.0.0/24, nics: ["p1-s1-h1:rail1"]}}}
         file="dc.yml",
     )
     found = sites(lab, "backend")
-    assert len(found) == 5 and ("p1-s1-h1", "rail1") not in {site.place for site in found}
+    assert len(found) == 6
     for site in found:
-        assert (site.tunnel is not None) == (site.port.node == "p1-s1-rail1")
+        mine = site.nic.tenant == "red"
+        assert (site.tunnel is not None) == (site.port.node == "p1-s1-rail1" and not mine)
+        assert site.cut_off == mine and (BgpToLoopback().misfit(site) != "") == mine
+        if mine:
+            assert site.bridge and site.victim is None, "in a bridge of its VRF, alone"
+            continue
         assert VxlanInjection().misfit(site) != VxlanToLoopback().misfit(site)
     tunnel = next(site.tunnel for site in found if site.tunnel is not None)
     assert (tunnel.nic.node, tunnel.nic.name, tunnel.vni) == ("p1-s1-h1", "rail1", 10101)

@@ -16,7 +16,7 @@ from testbed.deploy.live import RunningLab
 from testbed.deploy.records.journal import LabState
 from testbed.deploy.watch.check import CheckStatus
 from testbed.errors import DriverError
-from testbed.model import Lab
+from testbed.model import Lab, Service, ServiceProtocol
 from testbed.plan import plan_lab
 from testbed.spec import load_topology_text
 
@@ -80,7 +80,7 @@ def test_a_summary_says_where_an_attack_was_not_stopped(sites: list[Site]) -> No
 
 
 def test_pairs_of_one_network_reach_each_other_and_no_others() -> None:
-    matrix = intended_matrix(lab_of(), ["backend", "frontend"])
+    matrix = intended_matrix(lab_of(), ["backend", "frontend"], Protocol.UDP)
     assert len(matrix.pairs) == matrix.total == 12 * 8
     for index, (a, b) in enumerate(matrix.pairs):
         assert a.node != b.node
@@ -90,34 +90,35 @@ def test_pairs_of_one_network_reach_each_other_and_no_others() -> None:
 
 
 def test_rails_that_are_apart_are_not_to_reach_each_other() -> None:
-    matrix = intended_matrix(lab_of(design="rail-only"), ["backend"])
+    matrix = intended_matrix(lab_of(design="rail-only"), ["backend"], Protocol.UDP)
     assert {a.rail == b.rail for index, (a, b) in enumerate(matrix.pairs) if index in matrix.intended} == {True}
     assert 0 < len(matrix.intended) < len(matrix.pairs)
 
 
 def test_of_many_pairs_an_even_choice_is_tried_and_the_table_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = lab_of(hosts=20)
-    matrix = intended_matrix(lab, ["backend", "frontend"])
+    matrix = intended_matrix(lab, ["backend", "frontend"], Protocol.UDP)
     assert len(matrix.pairs) == MOST_PAIRS < matrix.total
     assert len({a.node for a, _ in matrix.pairs}) == 20
     monkeypatch.setattr(check, "reached", lambda *_: set(matrix.intended))
-    assert f"{MOST_PAIRS} of {matrix.total} NIC pairs" in check._reach(lab, Protocol.UDP, matrix, "UDP").detail
+    assert f"{MOST_PAIRS} of {matrix.total} NIC pairs" in check._reach(lab, matrix, "UDP").detail
 
 
 def test_what_is_lost_and_what_leaks_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = lab_of()
-    matrix = intended_matrix(lab, ["backend", "frontend"])
+    matrix = intended_matrix(lab, ["backend", "frontend"], Protocol.UDP)
     lost, leak = min(matrix.intended), min(set(range(len(matrix.pairs))) - matrix.intended)
     monkeypatch.setattr(check, "reached", lambda *_: (matrix.intended - {lost}) | {leak})
-    result = check._reach(lab, Protocol.TCP, matrix, "TCP")
+    result = check._reach(lab, matrix, "TCP")
     assert result.status is CheckStatus.FAIL
     assert [line.rpartition(" ")[2] for line in result.failures] == ["arrived", "lost"]
 
 
 def test_no_two_hosts_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "reached", lambda *_: set())
-    empty = Matrix(pairs=(), intended=frozenset(), total=0)
-    assert check._reach(lab_of(), Protocol.UDP, empty, "UDP").status is CheckStatus.UNKNOWN
+    udp = Service(protocol=ServiceProtocol.UDP)
+    empty = Matrix(pairs=(), intended=frozenset(), total=0, service=udp)
+    assert check._reach(lab_of(), empty, "UDP").status is CheckStatus.UNKNOWN
 
 
 def test_a_lab_that_is_not_running_is_not_attacked(monkeypatch: pytest.MonkeyPatch) -> None:
