@@ -98,7 +98,9 @@ class Overlay:
     """EVPN overlays of networks, with their tenants in the order of the file.
 
     `mtu_bytes` is the MTU of tenants' NICs and bridges in each network that has an overlay, by the network's name.
+    In those of `rt_filter` spines take no route of a leaf with the route target of a tenant that has no VRF there.
     """
 
     mtu_bytes: Mapping[str, int]
     tenants: tuple[Tenant, ...] = ()
+    rt_filter: frozenset[str] = frozenset()

@@ -33,7 +33,7 @@ from testbed.plan.operations import (
     SetUp,
     ShapePort,
 )
-from testbed.plan.policies import PolicyPlanner, passing, talking, tenants_by_switch, wires
+from testbed.plan.policies import PolicyPlanner, foreign_targets, passing, talking, tenants_by_switch, wires
 from testbed.plan.stable import probe_numbers
 from testbed.plan.sysctls import vrf_sysctls
 from testbed.plan.vrfs import (
@@ -180,7 +180,8 @@ class OverlayPlanner:
         """What a switch is told of the overlay; None where there is none."""
         if self._networks[switch] not in self._overlay.mtu_bytes:
             return None
-        return EvpnPlan(vrfs=tuple(vrf for vrf in self.vrfs if vrf.switch == switch))
+        vrfs = tuple(vrf for vrf in self.vrfs if vrf.switch == switch)
+        return EvpnPlan(vrfs=vrfs, foreign=foreign_targets(self._lab, self.vrfs, switch))
 
     # ------------------------------------------------------------------ tables
 

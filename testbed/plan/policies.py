@@ -11,14 +11,15 @@ switches.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
-from testbed.model import Lab, LinkKind, Service, Tenant
+from testbed.model import Lab, LinkKind, Role, Service, Tenant
 from testbed.names import vrf_node_name
 from testbed.plan.hosts import MAIN_TABLE
 from testbed.plan.operations import AddRoute, CreateVeth, Operation, PolicyPort, SetNeighbour, SetPolicy, SetUp, VethEnd
+from testbed.plan.vrfs import VrfPlan
 
 FIRST_WIRE = 1 << 27
 """The interface index of a wire is this plus the L3VNI of the tenant that it leads to."""
@@ -104,6 +105,28 @@ def wires(lab: Lab) -> list[Wire]:
         for a, b in talking(lab)
         if a.name in present.get(switch.name, ()) and b.name in present.get(switch.name, ())
     ]
+
+
+def foreign_targets(lab: Lab, vrfs: Sequence[VrfPlan], switch: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """For each port of a spine to a leaf, the route targets of tenants and subnets that are not on that leaf.
+
+    A leaf that announces one would have its routes taken up by VRFs that it has no part in. Routes without any are
+    imported by nobody. Empty where the network has no `rt_filter`, and on leaves, which believe their spines.
+    """
+    nodes = {node.name: node for node in lab.switches}
+    filtered = frozenset[str]() if lab.overlay is None else lab.overlay.rt_filter
+    if nodes[switch].network not in filtered or nodes[switch].role is not Role.SPINE:
+        return ()
+    of_leaf: dict[str, dict[str, None]] = defaultdict(dict)
+    for vrf in vrfs:
+        of_leaf[vrf.switch] |= dict.fromkeys(vni.route_target for vni in (vrf.l3, *vrf.l2))
+    every = dict.fromkeys(target for targets in of_leaf.values() for target in targets)
+    found = []
+    for link in lab.links:
+        for end, other in ((link.a, link.b), (link.b, link.a)):
+            if link.kind is LinkKind.FABRIC and end.node == switch and nodes[other.node].role in (Role.LEAF, Role.RAIL):
+                found.append((end.interface, tuple(item for item in every if item not in of_leaf[other.node])))
+    return tuple(found)
 
 
 class PolicyPlanner:

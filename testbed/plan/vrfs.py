@@ -47,9 +47,13 @@ class VrfPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvpnPlan:
-    """What a switch is told of the overlay beside its routing. Spines have no VRFs, and hand the routes on."""
+    """What a switch is told of the overlay beside its routing. Spines have no VRFs, and hand the routes on.
+
+    `foreign` has, by the interface of a neighbour, the route targets that none of its routes may have.
+    """
 
     vrfs: tuple[VrfPlan, ...] = ()
+    foreign: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def vnis(self) -> tuple[VniPlan, ...]:

@@ -45,7 +45,7 @@ def switch(
     return next(entry for entry in plan(design, protocol=protocol, bfd=bfd).switches if entry.node == node)
 
 
-def of_tenants(node: str, protocol: str) -> SwitchPlan:
+def of_tenants(node: str, protocol: str, overlay: str = "evpn") -> SwitchPlan:
     """A switch of two tenants on two leaves, one of which they share."""
     text = f"""
 name: golden
@@ -56,7 +56,7 @@ fabric:
   gpus: 2
   spines: 1
   routing: {{protocol: {protocol}, bfd: off}}
-  overlay: evpn
+  overlay: {overlay}
 tenants:
   red:
     subnets:
@@ -82,6 +82,7 @@ SWITCHES = {
     "super-spine-ibgp": switch("ss1", protocol=Protocol.IBGP),
     "evpn-leaf": of_tenants("p1-s1-rail1", "ebgp"),
     "evpn-spine": of_tenants("p1-spine1", "ebgp"),
+    "evpn-spine-filtering": of_tenants("p1-spine1", "ebgp", "{evpn: {rt_filter: true}}"),
     "evpn-leaf-ibgp": of_tenants("p1-s1-rail1", "ibgp"),
     "evpn-spine-ibgp": of_tenants("p1-spine1", "ibgp"),
     "alone": plan_lab(

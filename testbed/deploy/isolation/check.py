@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
+from testbed.deploy.isolation import leaked_targets
 from testbed.deploy.isolation.arena import Arena, Fate, Outcome
 from testbed.deploy.isolation.attacks import ATTACKS, Attack
+from testbed.deploy.isolation.leaked_targets import find_leaks, leak
 from testbed.deploy.isolation.reachability import (
     Matrix,
     Pair,
@@ -73,6 +75,10 @@ def check_isolation(lab: RunningLab, network: str | None = None) -> IsolationRep
             found, more = _attack(lab, name)
             results += found
             attacks += more
+            if lab.model.overlay is not None and name in lab.model.overlay.mtu_bytes:
+                result, summary = _leak(lab, name, guarded=name in lab.model.overlay.rt_filter)
+                results += [result] if summary.ports else []
+                attacks.append(summary)
         results.append(_reach(lab, matrices[Protocol.UDP].only_intended(), "UDP after the attacks"))
     except (TestbedError, OSError) as error:
         reason = error.message if isinstance(error, TestbedError) else str(error)
@@ -142,6 +148,44 @@ def _attack(lab: RunningLab, network: str) -> tuple[list[CheckResult], list[Atta
             attacks.append(_summary(network, attack, outcomes, fit))
             results.append(_result(network, attack, outcomes))
     return results, attacks
+
+
+def _leak(lab: RunningLab, network: str, *, guarded: bool) -> tuple[CheckResult, AttackResult]:
+    """Have each leaf announce the route target of a tenant that it has no part in."""
+    tried = find_leaks(lab, network)
+    fates = {str(one): leak(lab, one) for one in tried}
+    count = Counter(fates.values())
+    failed = tuple(name for name, fate in fates.items() if fate is not Fate.STOPPED)
+    summary = AttackResult(
+        network=network,
+        attack=leaked_targets.NAME,
+        guard=leaked_targets.GUARD,
+        guarded=guarded,
+        ports=len(tried),
+        stopped=count[Fate.STOPPED],
+        succeeded=count[Fate.SUCCEEDED],
+        unseen=count[Fate.UNSEEN],
+        dropped=0,
+        not_stopped_at=failed,
+        why_not_tried="" if tried else "no leaf lacks the VRF of a tenant that others have",
+    )
+    guard = leaked_targets.GUARD if guarded else f"no {leaked_targets.GUARD}"
+    what = f"stopped at {len(tried)} leaves"
+    status = CheckStatus.PASS
+    if count[Fate.UNSEEN]:
+        what = f"neither taken up nor stopped at {count[Fate.UNSEEN]} of {len(tried)} leaves"
+        status = CheckStatus.UNKNOWN
+    if count[Fate.SUCCEEDED]:
+        what = f"succeeded at {count[Fate.SUCCEEDED]} of {len(tried)} leaves"
+        status = CheckStatus.FAIL
+    result = CheckResult(
+        name=f"{leaked_targets.NAME}, {network}",
+        status=status,
+        count=len(tried),
+        detail=f"{what}; {guard}",
+        failures=tuple(f"from {name}" for name in failed),
+    )
+    return result, summary
 
 
 def _warm_up(lab: RunningLab, sites: Sequence[Site]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,25 @@ def ask(directory: Path, daemon: str, command: str, *, timeout_s: float = TIMEOU
     if status != 0:
         raise DriverError(f"{daemon} in {directory.name} refused {command!r}: {answer.strip()}")
     return answer
+
+
+def configure(directory: Path, daemon: str, commands: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> None:
+    """Have a running `daemon` carry out configuration commands, one after the other. Its file stays as it is.
+
+    Raises `DriverError` if the daemon is not there, refuses one (those before it stand) or takes longer than
+    `timeout_s`.
+    """
+    path = directory / f"{daemon}.vty"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+            stream.settimeout(timeout_s)
+            stream.connect(str(path))
+            for command in ("enable", "configure terminal", *commands, "end"):
+                status, answer = _exchange(stream, command)
+                if status != 0:
+                    raise DriverError(f"{daemon} in {directory.name} refused {command!r}: {answer.strip()}")
+    except OSError as error:
+        raise DriverError(f"{daemon} in {directory.name} does not answer: {error.strerror or error}") from error
 
 
 def ask_json(directory: Path, daemon: str, command: str, *, timeout_s: float = TIMEOUT_S) -> Any:

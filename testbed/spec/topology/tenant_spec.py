@@ -15,7 +15,7 @@ from testbed.model import Service
 from testbed.names import check_tenant_name
 from testbed.spec.topology.endpoints import EndpointField, Prefix
 from testbed.spec.topology.talks import Talks
-from testbed.spec.validation.fields import Checked, Entries, Name, NodeName, Section, Whole, Written
+from testbed.spec.validation.fields import Checked, Entries, Name, NodeName, Section, TrueOrFalse, Whole, Written
 from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import quote
 
@@ -96,6 +96,10 @@ class EvpnSpec(SpecModel):
     mtu: Written[Annotated[int, Whole(576, 9166)]] = Field(
         default=None,
         description="Gives the MTU of tenants' NICs in bytes; by default it is 50 less than that of the fabric.",
+    )
+    rt_filter: Written[Annotated[bool, TrueOrFalse()]] = Field(
+        default=None,
+        description="Has spines take no route of a leaf with the route target of a tenant that has no VRF there.",
     )
 
 

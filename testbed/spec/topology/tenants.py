@@ -67,7 +67,8 @@ class TenantResolver:
         tenants = tuple(self._tenant(number, name, spec) for number, (name, spec) in enumerate(self.tenants.items(), 1))
         mtus = {network: self._mtu_bytes(network, spec) for network, spec in self.overlays.items()}
         self._check_written_links(mtus)
-        overlay = Overlay(mtu_bytes=mtus, tenants=tenants)
+        filtered = frozenset(network for network, spec in self.overlays.items() if spec.evpn.rt_filter)
+        overlay = Overlay(mtu_bytes=mtus, tenants=tenants, rt_filter=filtered)
         self._check_prefixes_of_hosts(overlay)
         self._check_talks(overlay)
         self._check_names(overlay)
