@@ -85,6 +85,34 @@ def test_three_networks(tmp_path: Path) -> None:
     )
 
 
+def tenants_of_eight_hosts(name: str) -> str:
+    """Four tenants on four leaves, each with eight hosts on two of them; one serves the others."""
+    lines = [
+        f"name: {name}",
+        "fabric: {design: rail-optimized, segments: 4, hosts: 8, gpus: 1, spines: 2, guards: on,",
+        "         overlay: {evpn: {rt_filter: true}}}",
+        "tenants:",
+    ]
+    for number in range(4):
+        leaves = (number + 1, (number + 1) % 4 + 1)
+        nics = [f"p1-s{leaves[0]}-h{host}:rail1" for host in range(1, 5)]
+        nics += [f"p1-s{leaves[1]}-h{host}:rail1" for host in range(5, 9)]
+        talks = "talks_to: {t0: [tcp/443, udp/53, icmp]}, " if number else ""
+        listed = ", ".join(f'"{nic}"' for nic in nics)
+        lines.append(f"  t{number}: {{{talks}subnets: {{web: {{prefix: 10.{10 + number}.0.0/24, nics: [{listed}]}}}}}}")
+    return "\n".join(lines) + "\n"
+
+
+def test_isolation_of_4_tenants_with_8_hosts_each(tmp_path: Path) -> None:
+    """Who reaches whom by three protocols and two services, and every attack from 32 ports, all stopped."""
+    name = "benchtenants"
+    (tmp_path / "tenants.yml").write_text(tenants_of_eight_hosts(name))
+    with destroyed(name, tmp_path):
+        timed([*TESTBED, "deploy", "-q", "-t", "tenants.yml"], tmp_path)
+        seconds = timed([*TESTBED, "check", "--isolation", "-n", name], tmp_path)
+    judge(Figure(what="4 tenants x 8 hosts: check --isolation", measured=seconds, limit=20, unit="s"))
+
+
 def test_1024_nics_against_the_floor(tmp_path: Path) -> None:
     topology = "topologies/rail-optimized-1024.yml"
     deploy, destroy, used = deploy_and_destroy(topology, "bench1024", tmp_path, "fabric.routing.bfd=off")
