@@ -20,6 +20,7 @@ from testbed.deploy.watch.sessions import BgpSession, read_sessions
 from testbed.drivers.netlink.counters import read_counters
 from testbed.drivers.netlink.guards import GuardCounter, read_guards
 from testbed.drivers.netlink.nftables import NetfilterSocket
+from testbed.drivers.netlink.policies import DeniedCounter, read_denied
 from testbed.drivers.netlink.routes import KernelRoute, RouteKey, all_routes, bgp_routes
 from testbed.drivers.netlink.rtnetlink import RouteSocket, set_link_state
 from testbed.drivers.nodes import namespaces, processes, syscalls
@@ -31,7 +32,7 @@ from testbed.model.container import NETNS
 from testbed.model.counters import PortCounters
 from testbed.names import namespace_name, nearest
 from testbed.plan import plan_lab
-from testbed.plan.operations import GuardSwitch, LabPlan, PortPlan, SwitchPlan
+from testbed.plan.operations import GuardSwitch, LabPlan, PortPlan, SetPolicy, SwitchPlan
 from testbed.render import FrrVersion, daemons_of
 
 if TYPE_CHECKING:
@@ -303,6 +304,21 @@ class RunningLab:
                 enter_namespace(namespace_name(self.name, vrf or node))
                 with closing(NetfilterSocket()) as socket:
                     found.setdefault(node, []).extend(read_guards(socket))
+            return found
+
+        return syscalls.in_thread(read)
+
+    def denied_counters(self) -> Mapping[tuple[str, str], list[DeniedCounter]]:
+        """What policies have not let into VRFs since the deploy, by switch and tenant."""
+        policies = {item.node for item in self.plan.operations if isinstance(item, SetPolicy)}
+        vrfs = [vrf for vrf in (self.plan.overlay.vrfs if self.plan.overlay else ()) if vrf.node in policies]
+
+        def read() -> dict[tuple[str, str], list[DeniedCounter]]:
+            found: dict[tuple[str, str], list[DeniedCounter]] = {}
+            for vrf in vrfs:
+                enter_namespace(namespace_name(self.name, vrf.node))
+                with closing(NetfilterSocket()) as socket:
+                    found[vrf.switch, vrf.tenant] = read_denied(socket)
             return found
 
         return syscalls.in_thread(read)

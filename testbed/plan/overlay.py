@@ -226,7 +226,7 @@ class OverlayPlanner:
                     l3=l3,
                     l2=l2,
                 )
-                _check_names(vrf)
+                _check_names(vrf, self._policies.names(vrf.node))
                 vrfs.append(vrf)
         return tuple(vrfs)
 
@@ -446,8 +446,8 @@ class OverlayPlanner:
         return self._macs[end.node, end.interface]
 
 
-def _check_names(vrf: VrfPlan) -> None:
-    ours = {name for vni in (vrf.l3, *vrf.l2) for name in (vni.bridge, vni.vxlan)}
+def _check_names(vrf: VrfPlan, to_others: Iterable[str]) -> None:
+    ours = {name for vni in (vrf.l3, *vrf.l2) for name in (vni.bridge, vni.vxlan)} | {*to_others}
     for vni in vrf.l2:
         for port in vni.ports:
             if port in ours:

@@ -140,6 +140,10 @@ class PolicyPlanner:
         self._passing = passing(lab)
         self._networks = {node.name: node.network for node in lab.switches}
 
+    def names(self, node: str) -> list[str]:
+        """The interfaces of wires in a VRF."""
+        return [end.name for wire in self._wires for end in (wire, wire.far) if end.node == node]
+
     def creations(self) -> list[Operation]:
         """Make the wires, down, and then put in force what may pass them."""
         assert self._lab.overlay is not None or not self._wires

@@ -46,7 +46,7 @@ def show_view(
 
 
 def _guards(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
-    """What each guard has dropped at each port; in a table, only those that have dropped anything."""
+    """What each guard has dropped at each port, and each policy between tenants; in a table, only what is not zero."""
     hosts = {(port.node, port.name): port.peer for port in lab.plan.ports}
     rows = [
         {
@@ -62,10 +62,29 @@ def _guards(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
         for counter in counters
         if (node, counter.interface) in hosts and (counter.packets or form is not Format.TABLE)
     ]
+    names = {f"to{tenant.vni}": tenant.name for tenant in (lab.model.overlay.tenants if lab.model.overlay else ())}
+    rows += [
+        {
+            "switch": switch,
+            "port": f"{tenant}:{counter.interface}",
+            "host": f"tenant {names[counter.interface]}",
+            "guard": "policy",
+            "dropped": counter.packets,
+            "bytes": counter.bytes,
+        }
+        for (switch, tenant), denied in lab.denied_counters().items()
+        if nodes.accepts(switch)
+        for counter in denied
+        if counter.packets or form is not Format.TABLE
+    ]
     rows.sort(key=lambda row: (row["switch"], natural_key(str(row["port"]))))
     emit_rows(rows, ["switch", "port", "host", "guard", "dropped", "bytes"], form, title=f"{lab.name}: guards")
     if form is Format.TABLE and not rows:
-        print("  nothing was dropped" if lab.guard_counters() else "  no network of this lab has guards")
+        print(
+            "  nothing was dropped"
+            if lab.guard_counters() or lab.denied_counters()
+            else "  no network of this lab has guards"
+        )
 
 
 def _nodes(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:

@@ -7,7 +7,8 @@ segment with ACK from its port, that of a UDP service any datagram from its port
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from testbed.drivers.netlink import nftables as nft
 from testbed.drivers.netlink.nftables import NetfilterSocket, Table
@@ -20,7 +21,17 @@ _NUMBERS = {ServiceProtocol.ICMP: b"\x01", ServiceProtocol.TCP: b"\x06", Service
 _ECHO_REPLY, _UNREACHABLE, _ECHO_REQUEST, _TIME_EXCEEDED = b"\0", b"\3", b"\x08", b"\x0b"
 _TCP_FLAGS, _ACK = 13, b"\x10"
 _SOURCE_PORT, _TARGET_PORT = 0, 2
+_DENIED = "denied_"
 _ACCEPT, _DROP = nft.verdict(nft.ACCEPT), nft.verdict(nft.DROP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeniedCounter:
+    """This is what a policy has not let in from the wire `interface` since the deploy."""
+
+    interface: str
+    packets: int
+    bytes: int
 
 
 def policy_messages(operation: SetPolicy) -> list[bytes]:
@@ -88,14 +99,16 @@ def _set_of_ports(
     table.rule("wire", *match, nft.load_meta(nft.META_IIF), number, nft.is_in(name), _ACCEPT)
 
 
-def read_denied(socket: NetfilterSocket) -> Iterator[tuple[str, int, int]]:
-    """Wire, packets and bytes that were not let through, in the VRF in whose namespace the socket is."""
-    for name, packets, size in socket.counters(TABLE):
-        yield name.removeprefix("denied_"), packets, size
+def read_denied(socket: NetfilterSocket) -> list[DeniedCounter]:
+    """The counters of the VRF in whose namespace the socket is; none for one that no other talks to."""
+    return [
+        DeniedCounter(interface=name.removeprefix(_DENIED), packets=packets, bytes=size)
+        for name, packets, size in socket.counters(TABLE)
+    ]
 
 
 def _counter(port: PolicyPort) -> str:
-    return f"denied_{port.name}"
+    return f"{_DENIED}{port.name}"
 
 
 def _index(port: PolicyPort) -> bytes:

@@ -16,7 +16,7 @@ from testbed.deploy.links.changes import LinkChange, LinkControl
 from testbed.deploy.watch.check import CheckStatus, check_lab
 from testbed.drivers.netlink.guards import GuardCounter, guard_messages, read_guards
 from testbed.drivers.netlink.nftables import NetfilterSocket, remove_table
-from testbed.drivers.netlink.policies import TABLE, policy_messages, read_denied
+from testbed.drivers.netlink.policies import TABLE, DeniedCounter, policy_messages, read_denied
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.errors import DriverError
@@ -249,15 +249,24 @@ def test_tenants_reach_of_each_other_what_they_may_ask_for_and_it_is_the_policy_
         index for index, (a, b) in enumerate(udp.pairs) if (str(a.address), b.tenant) == ("10.12.0.2/24", "hub")
     )
 
-    def commit(batch: list[bytes]) -> list[tuple[str, int, int]]:
+    def commit(batch: list[bytes]) -> list[DeniedCounter]:
         enter_namespace(namespace_name(lab.name, policy.node))
         with closing(NetfilterSocket()) as filters:
-            denied = list(read_denied(filters))
+            denied = read_denied(filters)
             filters.commit(batch, "policy")
             return denied
 
+    shown = json.loads(sandbox.cli("inspect", "guards", "-n", lab.name, "--format", "json").stdout)
+    assert {"p1-s1-rail2 hub:to50003 tenant blue"} == {
+        f"{row['switch']} {row['port']} {row['host']}"
+        for row in shown
+        if row["guard"] == "policy"
+        and row["port"].startswith("hub:")
+        and row["dropped"]
+        and row["switch"] == "p1-s1-rail2"
+    }
     denied = syscalls.in_thread(lambda: commit([remove_table(TABLE)]))
-    assert {wire: packets > 0 for wire, packets, _ in denied} == {"to50002": False, "to50003": True}
+    assert {item.interface: item.packets > 0 for item in denied} == {"to50002": False, "to50003": True}
     assert blue in reached(lab.name, udp) - udp.intended
     syscalls.in_thread(lambda: commit(policy_messages(policy)))
     assert reached(lab.name, udp) == udp.intended
