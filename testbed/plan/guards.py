@@ -9,6 +9,7 @@ from ipaddress import IPv4Address
 from testbed.errors import PlanError
 from testbed.model import BACKEND, DelayBy, Guards, Lab, NodeKind
 from testbed.plan.operations import CreateBridge, GuardedPort, GuardSwitch, Operation, PortPlan, SwitchPlan
+from testbed.plan.policies import passing
 
 
 def guard_switches(
@@ -37,7 +38,7 @@ def guard_switches(
     found = []
     for place, pairs in access.items():
         network, tenant = pairs[0][0].network, pairs[0][0].tenant
-        addresses = _switch_addresses(network, tenant, ports, switches, hosts)
+        addresses = _switch_addresses(lab, network, tenant, ports, switches, hosts)
         if tenant:  # behind another leaf of the tenant is known, too
             stations[place] += [port.mac for port in ports if port.tenant == tenant and port.node in hosts]
         found.append(_guard(guards[network], pairs, addresses, stations[place]))
@@ -54,12 +55,12 @@ def _check_delay(port: PortPlan) -> None:
 
 
 def _switch_addresses(
-    network: str, tenant: str, ports: Sequence[PortPlan], switches: Sequence[SwitchPlan], hosts: Iterable[str]
+    lab: Lab, network: str, tenant: str, ports: Sequence[PortPlan], switches: Sequence[SwitchPlan], hosts: Iterable[str]
 ) -> tuple[IPv4Address, ...]:
     """Every address of a switch in a network that a tenant's hosts ("": those of none) are kept from.
 
     Loopbacks, those of routed links, and their gateways: addresses of other tenants mean something else to them, as
-    does one of the underlay that is in a tenant's prefix.
+    does one of the underlay that is in a prefix that the tenant reaches.
     """
     found = {switch.loopback.ip for switch in switches if switch.network == network}
     mine = [port for port in ports if port.network == network]
@@ -67,7 +68,8 @@ def _switch_addresses(
     found |= {port.gateway for port in mine if port.gateway is not None and not port.tenant}
     found |= {port.address.ip for port in mine if port.node not in known and port.address is not None}
     if tenant:
-        prefixes = {port.address.network for port in ports if port.tenant and port.address is not None}
+        reached = {tenant, *(b for a, b in passing(lab) if a == tenant)}
+        prefixes = {port.address.network for port in ports if port.tenant in reached and port.address is not None}
         found = {address for address in found if not any(address in prefix for prefix in prefixes)}
         found |= {port.gateway for port in mine if port.gateway is not None and port.tenant == tenant}
     return tuple(sorted(found))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 
@@ -108,3 +108,26 @@ topology:
     item = guarded(plan)["s1"]
     assert [port.name for port in item.ports] == ["p1", "p2"]
     assert all(isinstance(port.gateway, IPv4Address) and port.gateway in item.switches for port in item.ports)
+
+
+def test_ports_of_tenants_are_guarded_in_their_vrfs_by_what_addresses_mean_there() -> None:
+    text = """name: dc
+fabric: {design: rail-optimized, hosts: 3, gpus: 2, segments: 1, spines: 1, guards: on, overlay: evpn}
+tenants:
+  red: {subnets: {web: {prefix: 10.1.0.0/24, nics: ["p1-s1-h1:rail1", "p1-s1-h2:rail2"]}}}
+  blue: {subnets: {web: {prefix: 172.18.0.0/24, nics: ["p1-s1-h3:rail1"]}}}
+"""
+    planned = plan_lab(load_topology_text(text, file="dc.yml"), k=1000)
+    found = {item.vrf: item for item in planned.operations if isinstance(item, GuardSwitch) and item.vrf}
+    assert {item.node for item in found.values()} == {"p1-s1-rail1", "p1-s1-rail2"}
+    red, blue = found["p1-s1-rail1-red"], found["p1-s1-rail1-blue"]
+    nics = {(nic.node, nic.name): nic for host in planned.hosts for nic in host.nics}
+    assert [port.addresses for port in red.ports] == [(IPv4Address("10.1.0.2"),)]
+    assert nics["p1-s1-h2", "rail2"].mac in red.stations, "a NIC behind the other leaf is no stranger"
+    assert nics["p1-s1-h3", "rail1"].mac not in red.stations
+    loopbacks = {switch.loopback.ip for switch in planned.switches}
+    inside = {address for address in loopbacks if address in IPv4Network("172.18.0.0/24")}
+    assert inside == {IPv4Address("172.18.0.1"), IPv4Address("172.18.0.2")}
+    assert inside.intersection(blue.switches) == {IPv4Address("172.18.0.1")}, "which is its gateway, and not a loopback"
+    assert loopbacks <= set(red.switches)
+    assert IPv4Address("10.1.0.1") in red.switches and IPv4Address("10.1.0.1") not in blue.switches

@@ -140,3 +140,24 @@ def test_operations_are_described_and_messages_made(plan: LabPlan) -> None:
             assert len(policy_messages(item)) > 20
         elif isinstance(item, SetNeighbour):
             assert "169.254.0.1" in describe_operation(item)
+
+
+def test_spines_refuse_route_targets_that_a_leaf_has_no_part_in() -> None:
+    text = """name: dc
+fabric: {design: rail-optimized, hosts: 3, gpus: 2, segments: 1, spines: 1, overlay: {evpn: {rt_filter: true}}}
+tenants:
+  red: {subnets: {web: {prefix: 10.1.0.0/24, nics: ["p1-s1-h1:rail1", "p1-s1-h2:rail2"]}}}
+  blue: {subnets: {web: {prefix: 10.1.0.0/24, nics: ["p1-s1-h3:rail1"]}}}
+"""
+    foreign = {
+        switch.node: dict(switch.evpn.foreign)
+        for switch in plan_lab(load_topology_text(text, file="dc.yml"), k=100).switches
+        if switch.evpn is not None
+    }
+    assert foreign == {
+        "p1-s1-rail1": {},
+        "p1-s1-rail2": {},
+        "p1-spine1": {"down1": (), "down2": ("65000:50002", "65000:10201")},
+    }
+    believed = plan_lab(load_topology_text(text.replace("true", "false"), file="dc.yml"), k=100)
+    assert not any(switch.evpn.foreign for switch in believed.switches if switch.evpn is not None)

@@ -137,3 +137,16 @@ def test_sessions_as_bgpd_and_bfdd_tell_them(serve: Serve, tmp_path: Path) -> No
 
 def test_a_daemon_that_does_not_answer_is_what_is_missing(tmp_path: Path) -> None:
     assert missing_sessions([_switch()], tmp_path) == ["bgpd in p1-s1-rail1 does not answer: No such file or directory"]
+
+
+def test_a_daemon_is_configured_command_by_command_until_it_refuses_one(tmp_path: Path, serve: Serve) -> None:
+    good, bad = [b"\0\0\0\0"], [b"% Unknown command\n\0\0\0\2"]
+    answers: dict[str, Answer] = {"configure terminal": good, "router bgp 1": good, "no such": bad, "end": good}
+    heard = serve(tmp_path / "leaf", "bgpd", answers)
+    vty.configure(tmp_path / "leaf", "bgpd", ["router bgp 1"])
+    assert heard == ["enable", "configure terminal", "router bgp 1", "end"]
+    with pytest.raises(DriverError, match="bgpd in leaf refused 'no such': % Unknown command"):
+        vty.configure(tmp_path / "leaf", "bgpd", ["no such", "router bgp 1"])
+    assert heard[4:] == ["enable", "configure terminal", "no such"]
+    with pytest.raises(DriverError, match="zebra in leaf does not answer"):
+        vty.configure(tmp_path / "leaf", "zebra", [])
