@@ -23,13 +23,13 @@ from testbed.plan.operations import (
     QosPlan,
     SetBridgePort,
     SetNeighbour,
-    SetPolicy,
     SetSysctl,
     SetUp,
     ShapePort,
     StartContainer,
     StartRouting,
 )
+from testbed.plan.policy_operations import SetPolicy
 from testbed.units import ByteCount, Duration, Rate
 
 

@@ -11,10 +11,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
-from testbed.model import BACKEND, Bfd, DelayBy, Guards, NodeKind, Protocol, Role, Service
+from testbed.model import BACKEND, Bfd, DelayBy, Guards, NodeKind, Protocol, Role
 from testbed.model.container import Container
 from testbed.model.markers import MarkAt, MarkBy
 from testbed.model.qos import BalancingMode, HashEngine
+from testbed.plan.policy_operations import SetPolicy
 from testbed.plan.vrfs import EvpnPlan, OverlayPlan
 
 
@@ -267,31 +268,6 @@ class SetNeighbour:
     ifindex: int
     address: IPv4Address
     mac: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyPort:
-    """What may come in at a VRF's end of a wire between two tenants.
-
-    From `sources` to `targets` alone: `everything`, or the services that the one at the other end may ask for and
-    answers of those that it may be asked for.
-    """
-
-    name: str
-    ifindex: int
-    sources: tuple[IPv4Address, ...]
-    targets: tuple[IPv4Address, ...]
-    services: tuple[Service, ...]
-    answers: tuple[Service, ...]
-    everything: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetPolicy:
-    """What may come into a VRF (`node`) from others, put in force at all of its wires together."""
-
-    node: str
-    ports: tuple[PolicyPort, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,8 @@ from ipaddress import IPv4Address, IPv4Network
 from testbed.model import Lab, LinkKind, Role, Service, Tenant
 from testbed.names import vrf_node_name
 from testbed.plan.hosts import MAIN_TABLE
-from testbed.plan.operations import AddRoute, CreateVeth, Operation, PolicyPort, SetNeighbour, SetPolicy, SetUp, VethEnd
+from testbed.plan.operations import AddRoute, CreateVeth, Operation, SetNeighbour, SetUp, VethEnd
+from testbed.plan.policy_operations import PolicyPort, SetPolicy
 from testbed.plan.vrfs import VrfPlan
 
 FIRST_WIRE = 1 << 27

@@ -40,7 +40,6 @@ from testbed.plan.operations import (
     Operation,
     SetBridgePort,
     SetNeighbour,
-    SetPolicy,
     SetSysctl,
     SetUp,
     ShapePort,
@@ -49,6 +48,7 @@ from testbed.plan.operations import (
     VethEnd,
     place_of,
 )
+from testbed.plan.policy_operations import SetPolicy
 
 
 class NetnsKernel:
