@@ -69,7 +69,7 @@ class LabReader:
         known = self._known.get(name)
         if known is None or known.created != record.created:
             lab = RunningLab(record, self._state)
-            table = tabulate_ports(lab.plan) if lab.plan.qos is not None else None
+            table = tabulate_ports(lab.plan) if lab.plan.tables is not None else None
             known = self._known[name] = _Known(lab, record.created, table)
         return known
 

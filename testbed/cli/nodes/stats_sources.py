@@ -63,7 +63,7 @@ class Source(ABC):
 
 def open_source(lab: RunningLab, patterns: Sequence[str], *, class_name: str | None, every: bool) -> Source:
     """Choose the maps where the lab has them. A class, which only they know, raises `NoDataPath` elsewhere."""
-    if lab.model.qos is not None or class_name is not None:
+    if lab.model.policies or class_name is not None:
         return QueueSource(lab, patterns, class_name=class_name, every=every)
     return KernelSource(lab, patterns)
 
