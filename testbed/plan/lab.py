@@ -91,6 +91,17 @@ def plan_lab(
     return _Planner(lab, slot, k, auto_delay, reaction_ns).plan()
 
 
+def check_addresses(lab: Lab) -> None:
+    """Raise `PlanError` where the lab's addresses, names or AS numbers do not fit, whatever the time scale."""
+    _Planner(
+        replace(lab, qos=None, networks=tuple(replace(each, qos=None) for each in lab.networks)),
+        0,
+        1,
+        DelayBy.ENDPOINT,
+        DEFAULT_REACTION_NS,
+    )
+
+
 @dataclass(slots=True)
 class _Rail:
     """A rail on a switch that has ports: its subnet, and the bridge if it has more than one of them."""

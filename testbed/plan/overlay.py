@@ -151,7 +151,8 @@ class OverlayPlanner:
                         f"{nic.end} would be in {nic.subnet.prefix}, and {interface} of that host is in {network}",
                         field=f"tenants.{nic.tenant.name}.subnets.{nic.subnet.name}.prefix",
                         code="overlap",
-                        hint="a host's NICs need prefixes that do not overlap: choose one outside of 10.0.0.0/8",
+                        hint="a host's NICs need prefixes that do not overlap: choose one outside of 10.0.0.0/8 and"
+                        " of the prefixes of networks",
                     )
         ours = {(nic.end.node, nic.end.interface): (nic.address, nic.gateway) for nic in self._nics}
         return {**routed, **ours}

@@ -257,7 +257,7 @@ class QueuePlanner:
 
     def __init__(self, views: Mapping[str, Lab], k: float, reaction_ns: int) -> None:
         self._planners = {
-            name: QosPlanner(view, k, reaction_ns) for name, view in views.items() if view.qos is not None
+            name: _planner(name, view, k, reaction_ns) for name, view in views.items() if view.qos is not None
         }
         self.plans = {name: planner.plan for name, planner in self._planners.items()}
         numbered = sum(2 * len(views[name].links) for name in self.plans)
@@ -299,6 +299,16 @@ class QueuePlanner:
             buffer += len(planner.plan.buffers) - 1
         plain = [port for port in ports if port.network not in self.plans and port.network != BACKEND]
         return [*queues, *_shaping(plain), *delays, *delay_operations(plain, has_qos=False)]
+
+
+def _planner(network: str, view: Lab, k: float, reaction_ns: int) -> QosPlanner:
+    """The planner of a network, whose errors name the section that it has its QoS from."""
+    try:
+        return QosPlanner(view, k, reaction_ns)
+    except PlanError as error:
+        if network != BACKEND:
+            error.field = f"networks.{network}.{error.field}"
+        raise
 
 
 def _shaping(ports: Sequence[PortPlan]) -> list[ShapePort]:
