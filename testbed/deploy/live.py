@@ -105,13 +105,13 @@ class RunningLab:
             reaction_ns=self._record.reaction_ns,
         )
 
-    def of_network(self, name: str) -> RunningLab:
-        """The lab as it is seen in one network: `model` and `plan` have nothing of the others. Raises `KeyError`."""
-        model = self.model.of_network(name)
+    def of_network(self, *names: str) -> RunningLab:
+        """The lab as it is seen in some networks: `model` and `plan` have nothing of the others. Raises `KeyError`."""
+        model = self.model.of_network(*names)
         if model is self.model:
             return self
         seen = RunningLab(self._record, self._state)
-        seen.__dict__.update(model=model, plan=self.plan.of_network(name))
+        seen.__dict__.update(model=model, plan=self.plan.of_network(*names))
         return seen
 
     @property
@@ -257,7 +257,7 @@ class RunningLab:
 
     def maps(self, *, writable: bool = False) -> LabMaps:
         """The data path's shared maps. Raises `NoDataPath` without `qos:`, `DriverError` where they are gone."""
-        if not self.model.policies:
+        if self.plan.tables is None:
             raise NoDataPath(
                 f"{self.name} has no data path to read: its topology has no qos: section",
                 hint="add `qos: {preset: uec}` to the file and deploy again",

@@ -267,28 +267,33 @@ class Lab:
         found = (link.network for link in self.links if port in (str(link.a), str(link.b)))
         return self.of_network(next(found, BACKEND)).qos
 
-    def of_network(self, name: str) -> Lab:
+    def of_network(self, *names: str) -> Lab:
         """The lab as it is seen in one network: its switches and links, and the hosts that they reach. Raises
-        `KeyError` for a network that is not there."""
-        if not self.networks:
-            if name != BACKEND:
+        `KeyError` for a network that is not there.
+
+        In several, what is one for the whole view (routing, design, QoS) is the first one's.
+        """
+        known = {BACKEND, *(network.name for network in self.networks)}
+        for name in names:
+            if name not in known:
                 raise KeyError(name)
+        if not self.networks:
             return self
-        links = tuple(link for link in self.links if link.network == name)
+        name = names[0]
+        links = tuple(link for link in self.links if link.network in names)
         reached = {end.node for link in links for end in (link.a, link.b)}
         nodes = tuple(
             node
             for node in self.nodes
-            if (node.network == name if node.kind is NodeKind.SWITCH else node.name in reached)
+            if (node.network in names if node.kind is NodeKind.SWITCH else node.name in reached)
         )
         switches = {node.name for node in nodes if node.kind is NodeKind.SWITCH}
         subnets = tuple(subnet for subnet in self.rail_subnets if subnet.switch in switches)
-        seen = replace(self, nodes=nodes, links=links, rail_subnets=subnets, networks=())
+        beside = tuple(network for network in self.networks if network.name in names[1:])
+        seen = replace(self, nodes=nodes, links=links, rail_subnets=subnets, networks=beside)
         if name == BACKEND:
             return seen
-        network = next((network for network in self.networks if network.name == name), None)
-        if network is None:
-            raise KeyError(name)
+        network = next(network for network in self.networks if network.name == name)
         return replace(
             seen,
             routing=network.routing,

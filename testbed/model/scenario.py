@@ -76,8 +76,8 @@ class RankOrder(StrEnum):
 class Ranks:
     """Which NICs take part, and in what order."""
 
-    network: str = BACKEND
-    """The network that they are in."""
+    networks: tuple[str, ...] = (BACKEND,)
+    """The networks that they are in: the NICs of the first, then those of the second, each in their order."""
     hosts: tuple[str, ...] = ()
     """Names or patterns (`p1-s1-*`); none: all."""
     rails: tuple[int, ...] = ()

@@ -554,22 +554,21 @@ class LabPlan:
         """The numbers of all ports of the lab that have QoS, by "node:interface"."""
         return {f"{item.node}:{item.name}": item.port for item in self.operations if isinstance(item, InstallPort)}
 
-    def of_network(self, name: str) -> LabPlan:
-        """The plan as it is seen in one network: its ports and switches, and of hosts the NICs in it. Operations are
-        those of the whole lab."""
-        switches = tuple(switch for switch in self.switches if switch.network == name)
+    def of_network(self, *names: str) -> LabPlan:
+        """The plan as it is seen in some networks: their ports and switches, and of hosts the NICs in them. Operations
+        are those of the whole lab."""
+        switches = tuple(switch for switch in self.switches if switch.network in names)
         if len(switches) == len(self.switches):
             return self
-        hosts = (
-            HostPlan(node=host.node, nics=tuple(nic for nic in host.nics if nic.network == name)) for host in self.hosts
-        )
+        hosts = [replace(host, nics=tuple(nic for nic in host.nics if nic.network in names)) for host in self.hosts]
+        beside = {name: self.qos_beside[name] for name in names if name in self.qos_beside}
         return replace(
             self,
-            ports=tuple(port for port in self.ports if port.network == name),
+            ports=tuple(port for port in self.ports if port.network in names),
             switches=switches,
             hosts=tuple(host for host in hosts if host.nics),
             expected_routes={switch.node: self.expected_routes[switch.node] for switch in switches},
-            qos=self.qos if name == BACKEND else self.qos_beside.get(name),
+            qos=self.qos if BACKEND in names and self.qos is not None else next(iter(beside.values()), None),
             qos_beside={},
             overlay=None if self.overlay is None else self.overlay.on({switch.node for switch in switches}),
         )

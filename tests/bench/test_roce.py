@@ -9,19 +9,16 @@ their turn one after the other, and who begins changes.
 from __future__ import annotations
 
 import json
-import os
-import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from timeit import repeat
-from typing import Any
 
 import pytest
 from figures import FIGURES, Figure, judge
+from two_sides import NEEDS_TWO_CPUS, PIPES, Pair, finished, joined, median_ratio
 
 from testbed.compiled.finder import is_compiled
 from testbed.deploy.records.state import StateDirectory
@@ -30,17 +27,11 @@ from testbed.scenario.sweep.packet_cost import measure_packet_us
 from testbed.transport.roce.packets.headers import Bth, Reth, decode_bth, decode_reth
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(300)]
-two_sides = [
-    pytest.mark.netns,
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two sides need two CPUs"),
-]
+BESIDE = [pytest.mark.netns, NEEDS_TWO_CPUS]
 
 PEERS = Path(__file__).with_name("roce_peers.py")
 NEAR, FAR = "10.79.1.1", "10.79.1.2"
 ROUNDS = 5
-PATIENCE_S = 60
-CPUS = sorted(os.sched_getaffinity(0))[:2]
-PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 FLOW_S = 1.5
 PINGS = 3000
 IDLE_QPS = 1024
@@ -49,67 +40,32 @@ LEAST_HEADERS_PER_S = 400_000 if is_compiled() else 200_000
 """Compiled, as promised; interpreted, a third of what was measured on one core of 2026."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two namespaces joined by a veth."""
-
-    near: str
-    far: str
-
-    def start(self, namespace: str, *words: str) -> subprocess.Popen[str]:
-        """Each side has a CPU of its own: on the same one, a wake-up costs a quarter, and polling is pointless."""
-        cpu = CPUS[namespace == self.far]
-        argv = ["taskset", "-c", str(cpu), "ip", "netns", "exec", namespace, sys.executable, str(PEERS), *words]
-        return subprocess.Popen(argv, **PIPES)
-
-    @contextmanager
-    def serving(self, transport: str, idle_qps: int, *, busy: bool) -> Iterator[None]:
-        """The far side, from when it is ready. `busy`: it polls."""
-        process = self.start(self.far, "serve", transport, FAR, NEAR, str(idle_qps), str(int(busy)))
-        try:
-            assert process.stdout is not None and process.stderr is not None
-            if process.stdout.readline() != "ready\n":
-                pytest.fail(process.stderr.read())
-            yield
-        finally:
-            process.kill()
-            process.communicate()
-
-    def flow_bps(self, transport: str, idle_qps: int = 0) -> float:
-        with self.serving(transport, idle_qps, busy=False):
-            return self.client("flow", transport, idle_qps, FLOW_S)
-
-    def half_round_trip_us(self, transport: str) -> float:
-        with self.serving(transport, 0, busy=True):
-            return self.client("ping", transport, 0, PINGS)
-
-    def client(self, role: str, transport: str, idle_qps: int, argument: float) -> float:
-        words = (role, transport, NEAR, FAR, str(idle_qps), str(argument))
-        return float(finished(self.start(self.near, *words)))
+@contextmanager
+def serving(pair: Pair, transport: str, idle_qps: int, *, busy: bool) -> Iterator[None]:
+    """The far side, from when it is ready. `busy`: it polls."""
+    words = ("serve", transport, FAR, NEAR, str(idle_qps), str(int(busy)))
+    with pair.serving(sys.executable, str(PEERS), *words, until="ready"):
+        yield
 
 
-def finished(process: subprocess.Popen[str]) -> str:
-    """What it prints, if it ends well."""
-    out, problem = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, f"{out}\n{problem}"
-    return out
+def client(pair: Pair, role: str, transport: str, idle_qps: int, argument: float) -> float:
+    words = (role, transport, NEAR, FAR, str(idle_qps), str(argument))
+    return float(pair.client(sys.executable, str(PEERS), *words))
+
+
+def flow_bps(pair: Pair, transport: str, idle_qps: int = 0) -> float:
+    with serving(pair, transport, idle_qps, busy=False):
+        return client(pair, "flow", transport, idle_qps, FLOW_S)
+
+
+def half_round_trip_us(pair: Pair, transport: str) -> float:
+    with serving(pair, transport, 0, busy=True):
+        return client(pair, "ping", transport, 0, PINGS)
 
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Pair]:
-    def ip(*words: str) -> None:
-        subprocess.run(["ip", *words], check=True, capture_output=True)
-
-    pair = Pair(f"rbn{os.getpid()}a", f"rbn{os.getpid()}b")
-    with ExitStack() as cleanup:
-        for name in (pair.near, pair.far):
-            ip("netns", "add", name)
-            cleanup.callback(ip, "netns", "del", name)
-        peer = ("peer", "name", "eth0", "mtu", "4200", "netns", pair.far)
-        ip("-n", pair.near, "link", "add", "eth0", "mtu", "4200", "type", "veth", *peer)
-        for name, address in ((pair.near, NEAR), (pair.far, FAR)):
-            ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
-            ip("-n", name, "link", "set", "eth0", "up")
+    with joined("rbn", NEAR, FAR, mtu=4200) as pair:
         yield pair
 
 
@@ -122,19 +78,14 @@ def in_turns(first: Callable[[], float], second: Callable[[], float]) -> tuple[l
     return found
 
 
-def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Of each round's two figures."""
-    return statistics.median(mine / other for mine, other in zip(ours, theirs, strict=True))
-
-
 # --- beside UET ---------------------------------------------------------------------------------------
 
 
 class TestBesideUet:
-    pytestmark = two_sides
+    pytestmark = BESIDE
 
     def test_goodput_of_one_flow(self, pair: Pair) -> None:
-        roce, uet = in_turns(lambda: pair.flow_bps("roce"), lambda: pair.flow_bps("uet"))
+        roce, uet = in_turns(lambda: flow_bps(pair, "roce"), lambda: flow_bps(pair, "uet"))
         FIGURES.append(
             Figure(
                 what="RoCE: goodput of a flow of WRITEs", measured=max(roce) / 1e9, limit=0, unit="Gb", at_least=True
@@ -152,7 +103,7 @@ class TestBesideUet:
         )
 
     def test_latency_of_a_write(self, pair: Pair) -> None:
-        roce, uet = in_turns(lambda: pair.half_round_trip_us("roce"), lambda: pair.half_round_trip_us("uet"))
+        roce, uet = in_turns(lambda: half_round_trip_us(pair, "roce"), lambda: half_round_trip_us(pair, "uet"))
         FIGURES.append(Figure(what="RoCE: half a round trip of 8 bytes", measured=min(roce), limit=1000, unit="us"))
         judge(
             Figure(
@@ -165,7 +116,7 @@ class TestBesideUet:
         )
 
     def test_idle_queue_pairs_take_nothing_from_a_busy_one(self, pair: Pair) -> None:
-        among, alone = in_turns(lambda: pair.flow_bps("roce", IDLE_QPS), lambda: pair.flow_bps("roce"))
+        among, alone = in_turns(lambda: flow_bps(pair, "roce", IDLE_QPS), lambda: flow_bps(pair, "roce"))
         judge(
             Figure(
                 what="RoCE: goodput beside 1,024 idle QPs, in that alone",

@@ -8,26 +8,18 @@ which both sides of it have their turn one after the other.
 from __future__ import annotations
 
 import json
-import os
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from figures import FIGURES, Figure, judge
+from two_sides import NEEDS_TWO_CPUS, PATIENCE_S, PIPES, Pair, finished, joined, median_ratio
 
-pytestmark = [
-    pytest.mark.bench,
-    pytest.mark.netns,
-    pytest.mark.timeout(180),
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two sides need two CPUs"),
-]
+pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.timeout(180), NEEDS_TWO_CPUS]
 
 PEERS = Path(__file__).with_name("uet_peers.py")
 PYTHON = sys.executable
@@ -35,71 +27,12 @@ NEAR, FAR = "10.79.0.1", "10.79.0.2"
 DATAGRAM = 4096 + 12 + 44
 """UDP payload of a full packet: PDS and SES header, and 4 KiB."""
 ROUNDS = 3
-PATIENCE_S = 60
-CPUS = sorted(os.sched_getaffinity(0))[:2]
-PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two namespaces joined by a veth."""
-
-    near: str
-    far: str
-
-    def start(self, namespace: str, *argv: str) -> subprocess.Popen[str]:
-        """Each side has a CPU of its own: on the same one, a wake-up costs a quarter, and polling is pointless."""
-        cpu = CPUS[namespace == self.far]
-        return subprocess.Popen(["taskset", "-c", str(cpu), "ip", "netns", "exec", namespace, *argv], **PIPES)
-
-    @contextmanager
-    def serving(self, *argv: str, until: str) -> Iterator[subprocess.Popen[str]]:
-        """A server on the far side, from when it has printed a line with `until`."""
-        process = self.start(self.far, *argv)
-        try:
-            assert process.stdout is not None and process.stderr is not None
-            for line in process.stdout:
-                if until in line:
-                    break
-            else:
-                pytest.fail(process.stderr.read())
-            yield process
-        finally:
-            process.kill()
-            process.communicate()
-
-    def client(self, *argv: str) -> str:
-        return finished(self.start(self.near, *argv))
-
-
-def finished(process: subprocess.Popen[str]) -> str:
-    """What it prints, if it ends well."""
-    out, problem = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, f"{out}\n{problem}"
-    return out
 
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Pair]:
-    def ip(*words: str) -> None:
-        subprocess.run(["ip", *words], check=True, capture_output=True)
-
-    pair = Pair(f"ubn{os.getpid()}a", f"ubn{os.getpid()}b")
-    with ExitStack() as cleanup:
-        for name in (pair.near, pair.far):
-            ip("netns", "add", name)
-            cleanup.callback(ip, "netns", "del", name)
-        peer = ("peer", "name", "eth0", "mtu", "4500", "netns", pair.far)
-        ip("-n", pair.near, "link", "add", "eth0", "mtu", "4500", "type", "veth", *peer)
-        for name, address in ((pair.near, NEAR), (pair.far, FAR)):
-            ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
-            ip("-n", name, "link", "set", "eth0", "up")
+    with joined("ubn", NEAR, FAR, mtu=4500) as pair:
         yield pair
-
-
-def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Of each round's two figures."""
-    return statistics.median(mine / other for mine, other in zip(ours, theirs, strict=True))
 
 
 # --- one flow ----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import IPv4Address
 
-from testbed.model import End, Lab, Link, LinkKind, Role
+from testbed.model import BACKEND, End, Lab, Link, LinkKind, Role
 from testbed.plan.operations import ExpectedRoute, LabPlan, PortPlan
 from testbed.workload.oracles.fabric_graph import DirectedLink, FabricGraph, shortest_path_graph
 
@@ -49,7 +49,8 @@ def _graph_node(lab: Lab, end: End, link: Link, hosts: Iterable[str]) -> str:
     if end.node in hosts:
         return str(end)
     # A switch that does not route between its rails is one switch for each.
-    return f"{end.node} rail {link.rail}" if lab.isolated_rails and link.kind is LinkKind.ACCESS else end.node
+    isolated = lab.isolated_rails and link.kind is LinkKind.ACCESS and link.network == BACKEND
+    return f"{end.node} rail {link.rail}" if isolated else end.node
 
 
 def _tier(link: Link, near: End, hosts: Iterable[str], roles: Mapping[str, Role | None]) -> str:

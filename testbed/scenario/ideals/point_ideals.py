@@ -48,7 +48,7 @@ class PointIdeals:
     @classmethod
     def of(cls, scenario: Scenario, lab: LiveLab, traffic: Sequence[RunTraffic]) -> PointIdeals:
         first = traffic[0]
-        nic = min(first.placement.nics, key=lambda one: one.rate_bps)
+        nic = _slowest_sender(first)
         graph = fabric_graph(lab.model, lab.plan)
         transport = transport_on(lab, scenario.transport)
         return cls(
@@ -85,6 +85,12 @@ class PointIdeals:
             scale=self.k,
         )
         return bound or None
+
+
+def _slowest_sender(traffic: RunTraffic) -> PortPlan:
+    """Of the NICs that steps go over; of all where there are only requests."""
+    nics = [nic for _, *ends in traffic.placement.over_fabric(traffic.workload) for nic in ends]
+    return min(nics or traffic.placement.nics, key=lambda one: one.rate_bps)
 
 
 def graph_uplinks(links: Sequence[DirectedLink]) -> dict[str, int]:

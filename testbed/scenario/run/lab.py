@@ -27,8 +27,8 @@ class LiveLab(Protocol):
     @property
     def plan(self) -> LabPlan: ...
 
-    def of_network(self, name: str) -> LiveLab:
-        """Returns the lab as it is seen in one network: `model` and `plan` have nothing of the others."""
+    def of_network(self, *names: str) -> LiveLab:
+        """Returns the lab as it is seen in some networks: `model` and `plan` have nothing of the others."""
         ...
 
     def spawn(self, node: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[bytes]:

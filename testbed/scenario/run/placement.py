@@ -16,6 +16,7 @@ from testbed.names import nearest
 from testbed.plan.operations import LabPlan, PortPlan
 from testbed.results import FlowEnd
 from testbed.workload.draws import draw_order
+from testbed.workload.kinds.kind import ranks_per_host
 from testbed.workload.steps import Transfer, Workload
 
 
@@ -68,10 +69,14 @@ def place_ranks(lab: Lab, plan: LabPlan, choice: Ranks, *, seed: int) -> RankPla
         if nic.address is not None and (not choice.rails or nic.rail in choice.rails)
     ]
     _check(lab, plan, choice, chosen)
-    ordered = _ordered(chosen, choice.order, seed)
+    ordered = [
+        nic
+        for network in choice.networks
+        for nic in _ordered([nic for nic in chosen if nic.network == network], choice.order, seed)
+    ]
     if choice.count is not None:
         ordered = ordered[: choice.count]
-    return RankPlacement(nics=tuple(ordered), ranks_per_host=_ranks_per_host(ordered))
+    return RankPlacement(nics=tuple(ordered), ranks_per_host=ranks_per_host([nic.node for nic in ordered]))
 
 
 def _ordered(nics: Sequence[PortPlan], order: RankOrder, seed: int) -> list[PortPlan]:
@@ -102,17 +107,6 @@ def _rail(nic: PortPlan) -> tuple[int, str]:
 
 def _leaf(nic: PortPlan) -> str:
     return nic.peer.partition(":")[0]
-
-
-def _ranks_per_host(nics: Sequence[PortPlan]) -> int:
-    """Return how many consecutive ranks share a host, if it is the same number everywhere; otherwise 0."""
-    hosts = [nic.node for nic in nics]
-    size = next((index for index, host in enumerate(hosts) if host != hosts[0]), len(hosts))
-    if size < 2 or len(hosts) % size:
-        return 0
-    blocks = [set(hosts[start : start + size]) for start in range(0, len(hosts), size)]
-    alone = all(len(block) == 1 for block in blocks) and len(set().union(*blocks)) == len(blocks)
-    return size if alone else 0
 
 
 def _is_chosen(host: str, patterns: Sequence[str]) -> bool:

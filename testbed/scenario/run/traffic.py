@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from testbed.errors import ScenarioError, WorkloadError
 from testbed.fabric import model_base_rtt
+from testbed.model import BACKEND
 from testbed.model.scenario import Scenario
 from testbed.model.transports import TRANSPORTS
 from testbed.scenario.run.lab import LiveLab
@@ -72,6 +73,8 @@ def _build(
         rng=random.Random(seed),
         ranks_per_host=placement.ranks_per_host if whole else 0,
         leaf_of=lambda rank: nics[rank].peer.partition(":")[0],
+        host_of=lambda rank: nics[rank].node,
+        rate_of=lambda rank: nics[rank].line_rate_bps,
     )
     return build_workload(scenario.workload.kind, scenario.workload.parameters, fabric)
 
@@ -102,11 +105,17 @@ def _check_time(scenario: Scenario, lab: LiveLab, workload: Workload) -> None:
 
 
 def _check_reachable(lab: LiveLab, placement: RankPlacement, workload: Workload) -> None:
-    if not lab.model.isolated_rails:
+    if not lab.model.isolated_rails and not lab.model.networks:
         return
     for source, destination in fabric_pairs(workload):
         a, b = placement.nics[source], placement.nics[destination]
-        if a.rail != b.rail:
+        if a.network != b.network:
+            raise ScenarioError(
+                f"rank {source} ({a.node}:{a.name}) is in network {a.network}, and rank {destination}"
+                f" ({b.node}:{b.name}), which it talks to, in {b.network}",
+                hint="workload: {kind: tenants}, with the ranks of one network for each tenant",
+            )
+        if lab.model.isolated_rails and a.network == BACKEND and a.rail != b.rail:
             raise ScenarioError(
                 f"rank {source} ({a.node}:{a.name}) sends to rank {destination} ({b.node}:{b.name}), but the"
                 f" rails of {lab.model.name} do not reach each other",

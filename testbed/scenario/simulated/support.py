@@ -16,7 +16,7 @@ def check_supported(sweep: Sweep) -> None:
     """Raise `ScenarioError` for the first thing of these points that cannot be simulated."""
     for point in sweep.points:
         _check_scenario(point)
-        _check_lab(sweep.lab_of(point).of_network(point.scenario.workload.ranks.network), point)
+        _check_lab(sweep.lab_of(point).of_network(*point.scenario.workload.ranks.networks), point)
 
 
 def _check_scenario(point: Point) -> None:

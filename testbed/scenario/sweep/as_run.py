@@ -59,7 +59,7 @@ def workload_as_run(scenario: Scenario) -> dict[str, Any]:
             written[key] = _plain(value, None if kind is None else kind.parameter(key))
     ranks = workload.ranks
     chosen = {
-        "network": "" if ranks.network == BACKEND else ranks.network,
+        "network": _plain_networks(ranks.networks),
         "hosts": list(ranks.hosts),
         "rails": list(ranks.rails),
         "count": ranks.count,
@@ -70,6 +70,13 @@ def workload_as_run(scenario: Scenario) -> dict[str, Any]:
     if workload.duration is not None:
         written["duration"] = str(workload.duration)
     return written
+
+
+def _plain_networks(networks: tuple[str, ...]) -> str | list[str]:
+    """As files have them: a name or several, "" for the back end."""
+    if len(networks) > 1:
+        return list(networks)
+    return "" if networks[0] == BACKEND else networks[0]
 
 
 def _topology(topology: TopologyRef) -> dict[str, Any]:

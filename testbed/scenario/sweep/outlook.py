@@ -77,9 +77,9 @@ class PlannedLab:
     def name(self) -> str:
         return self.model.name
 
-    def of_network(self, name: str) -> PlannedLab:
-        """The lab as it is seen in one network."""
-        return PlannedLab(model=self.model.of_network(name), plan=self.plan.of_network(name))
+    def of_network(self, *names: str) -> PlannedLab:
+        """The lab as it is seen in some networks."""
+        return PlannedLab(model=self.model.of_network(*names), plan=self.plan.of_network(*names))
 
     def spawn(self, node: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[bytes]:
         _refuse()
@@ -101,7 +101,7 @@ class PlannedLab:
 def foresee_point(point: Point, lab: Lab, plan: LabPlan) -> PointOutlook:
     """Makes the traffic of the first run. Raises `ScenarioError` where this lab cannot carry it."""
     scenario = point.scenario
-    planned = PlannedLab(model=lab, plan=plan).of_network(scenario.workload.ranks.network)
+    planned = PlannedLab(model=lab, plan=plan).of_network(*scenario.workload.ranks.networks)
     traffic = make_traffic(scenario, planned, seed=scenario.repeat.seed)
     transfers = traffic.workload.transfers
     timed = scenario.workload.duration

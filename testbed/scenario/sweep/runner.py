@@ -89,7 +89,7 @@ def run_sweep(
             lab = labs(point.scenario.topology)
             runner = PointRunner(
                 point=point,
-                lab=lab.of_network(point.scenario.workload.ranks.network),
+                lab=lab.of_network(*point.scenario.workload.ranks.networks),
                 whole=lab,
                 interrupt=interrupt,
                 workload_runners=runners,

@@ -21,12 +21,16 @@ FaultFindings = Callable[[Fault, Lab], Iterable[Finding]]
 def check_against(file: ScenarioFile, point: Scenario, lab: Lab, fault_findings: FaultFindings) -> list[Problem]:
     """Return what a scenario, or one of its variants, asks of `lab` that it does not have; in the order of the file."""
     document = file.document_at(point)
-    network = point.workload.ranks.network
-    if network != BACKEND and network not in lab.network_names:
-        where: Path = ("workload", "ranks", "network")
-        unknown = _unknown(document, "unknown-network", where, f"{lab.name} has no network", network, lab.network_names)
-        return [unknown]
-    seen = lab.of_network(network)
+    networks = point.workload.ranks.networks
+    for index, network in enumerate(networks):
+        if network != BACKEND and network not in lab.network_names:
+            where: Path = ("workload", "ranks", "network")
+            if len(networks) > 1:
+                where = (*where, index)
+            return [
+                _unknown(document, "unknown-network", where, f"{lab.name} has no network", network, lab.network_names)
+            ]
+    seen = lab.of_network(*networks)
     problems = [
         *_ranks(document, point, seen),
         *_traffic_class(document, point, seen),

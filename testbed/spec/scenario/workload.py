@@ -32,6 +32,8 @@ MAX_RUN = Duration.parse("1h")
 MAX_RANK = 1_000_000
 _HOST_PATTERN = re.compile(r"[a-z0-9*?\[\]!-]{1,64}")
 _LONGEST_PATTERN = 200
+_LONGEST_NETWORK = 32
+MOST_NETWORKS = 16
 _BY_BYTES = ("bytes", "rounds")
 """Of kinds that may send for a duration instead: what says how much."""
 
@@ -50,11 +52,31 @@ class _HostPattern(Checked):
         return {"type": "string", "pattern": f"^{_HOST_PATTERN.pattern}$"}
 
 
+@dataclass(frozen=True, slots=True)
+class _Networks(Checked):
+    """The name of a network, or a list of different ones."""
+
+    def check(self, value: object) -> tuple[str, ...]:
+        if not isinstance(value, list):
+            return (Text(_LONGEST_NETWORK).check(value),)
+        names = tuple(Text(_LONGEST_NETWORK).check(item) for item in value)
+        if not 1 <= len(names) <= MOST_NETWORKS:
+            raise refusal("out-of-range", f"must have 1 to {MOST_NETWORKS} networks, not {len(names)}")
+        if len(set(names)) != len(names):
+            raise refusal("contradiction", "a network stands twice in the list")
+        return names
+
+    def json_schema(self) -> JsonSchemaValue:
+        name = Text(_LONGEST_NETWORK).json_schema()
+        return {"anyOf": [name, {"type": "array", "items": name, "minItems": 1, "maxItems": MOST_NETWORKS}]}
+
+
 class RanksSpec(SpecModel):
     """`workload.ranks`: which NICs take part."""
 
-    network: Written[Annotated[str, Text(32)]] = Field(
-        default=None, description="Names the network whose NICs take part; the default is backend, the fabric."
+    network: Written[Annotated[tuple[str, ...], _Networks()]] = Field(
+        default=None,
+        description="Names the network whose NICs take part, or several; the default is backend, the fabric.",
     )
     hosts: Written[Annotated[list[Annotated[str, _HostPattern(), NotNull()]], Length(1, MAX_LIST)]] = Field(
         default=None, description="Lists names of hosts, or patterns such as p1-s1-*; by default all hosts take part."
@@ -78,7 +100,7 @@ class RanksSpec(SpecModel):
 
     def ranks(self) -> Ranks:
         return Ranks(
-            network=self.network or BACKEND,
+            networks=self.network or (BACKEND,),
             hosts=tuple(self.hosts or ()),
             rails=tuple(self.rails or ()),
             count=self.count,

@@ -368,6 +368,21 @@ class QueuePair:
         """What happened to this queue pair, by the names of `Rnic.counters`."""
         return self._counts or {}
 
+    @property
+    def acked_bytes(self) -> int:
+        """Bytes of messages that the peer has acknowledged, those of messages under way included."""
+        return self.requester.acked_bytes
+
+    @property
+    def sent(self) -> int:
+        """Packets of requests, those sent again included."""
+        return self.requester.sent
+
+    @property
+    def retransmitted(self) -> int:
+        """Packets of requests that were sent again."""
+        return self.requester.retransmitted
+
     # --- what the two sides ask for -----------------------------------------------------------------------
 
     def take_receive(self) -> ReceiveRequest | None:

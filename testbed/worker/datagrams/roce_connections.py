@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
 from testbed.transport.roce.dynamic_initiator import Destination
 from testbed.transport.roce.dynamic_target import DynamicTarget
@@ -14,128 +15,83 @@ _NOTHING = memoryview(bytearray())
 """Where the receives of WRITEs with immediate data have their room: they need none."""
 
 
+class Source(Protocol):
+    """What carries transfers, by what it has done: a queue pair, or a target of a peer with its initiators."""
+
+    @property
+    def acked_bytes(self) -> int: ...
+
+    @property
+    def sent(self) -> int:
+        """Packets."""
+
+    @property
+    def retransmitted(self) -> int:
+        """Packets."""
+
+    @property
+    def notifications(self) -> int:
+        """CNPs received."""
+
+    @property
+    def latest_rtt_ns(self) -> int: ...
+
+    @property
+    def least_rtt_ns(self) -> int: ...
+
+    @property
+    def counts(self) -> Mapping[str, int]: ...
+
+
 class Stripe:
     """One of the connections that a channel is striped over, at its source: the base class of both kinds."""
+
+    def __init__(self, source: Source) -> None:
+        self.source: Final = source
 
     def write(self, data: memoryview, remote: RemoteBuffer, now: int, immediate: int, context: object) -> None:
         """Post a WRITE with immediate data. Raises `UsageError`."""
         raise NotImplementedError
 
-    @property
-    def acked_bytes(self) -> int:
-        raise NotImplementedError
-
-    @property
-    def sent(self) -> int:
-        raise NotImplementedError
-
-    @property
-    def retransmitted(self) -> int:
-        raise NotImplementedError
-
-    @property
-    def notifications(self) -> int:
-        """CNPs received."""
-        raise NotImplementedError
-
-    @property
-    def latest_rtt_ns(self) -> int:
-        raise NotImplementedError
-
-    @property
-    def least_rtt_ns(self) -> int:
-        raise NotImplementedError
-
-    @property
-    def counts(self) -> Mapping[str, int]:
+    def _carrier(self) -> QueuePair | None:
+        """What sends now; None for nothing."""
         raise NotImplementedError
 
     def allowed_bytes(self, now: int) -> float:
         """What may be under way: the window, or what the rate sends in a base round trip."""
-        raise NotImplementedError
+        qp = self._carrier()
+        if qp is None:
+            return 0.0
+        qp.control.update(now)
+        return min(qp.control.window_bytes, qp.control.rate_bps * qp.config.base_rtt_ns / 8e9)
 
 
 class QueuePairStripe(Stripe):
     """A reliable connection."""
 
     def __init__(self, qp: QueuePair) -> None:
-        self._qp = qp
+        super().__init__(qp)
+        self._qp: Final = qp
 
     def write(self, data: memoryview, remote: RemoteBuffer, now: int, immediate: int, context: object) -> None:
         self._qp.write(data, remote, now, immediate=immediate, context=context)
 
-    @property
-    def acked_bytes(self) -> int:
-        return self._qp.requester.acked_bytes
-
-    @property
-    def sent(self) -> int:
-        return self._qp.requester.sent
-
-    @property
-    def retransmitted(self) -> int:
-        return self._qp.requester.retransmitted
-
-    @property
-    def notifications(self) -> int:
-        return self._qp.notifications
-
-    @property
-    def latest_rtt_ns(self) -> int:
-        return self._qp.latest_rtt_ns
-
-    @property
-    def least_rtt_ns(self) -> int:
-        return self._qp.least_rtt_ns
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        return self._qp.counts
-
-    def allowed_bytes(self, now: int) -> float:
-        return _allowed_bytes(self._qp, now)
+    def _carrier(self) -> QueuePair:
+        return self._qp
 
 
 class DestinationStripe(Stripe):
     """A target of the peer, which an initiator attaches to for as long as there is work."""
 
     def __init__(self, destination: Destination) -> None:
-        self._destination = destination
+        super().__init__(destination)
+        self._destination: Final = destination
 
     def write(self, data: memoryview, remote: RemoteBuffer, now: int, immediate: int, context: object) -> None:
         self._destination.post(write_request(data, remote, immediate=immediate, context=context), now)
 
-    @property
-    def acked_bytes(self) -> int:
-        return self._destination.acked_bytes
-
-    @property
-    def sent(self) -> int:
-        return self._destination.sent
-
-    @property
-    def retransmitted(self) -> int:
-        return self._destination.retransmitted
-
-    @property
-    def notifications(self) -> int:
-        return self._destination.notifications
-
-    @property
-    def latest_rtt_ns(self) -> int:
-        return self._destination.latest_rtt_ns
-
-    @property
-    def least_rtt_ns(self) -> int:
-        return self._destination.least_rtt_ns
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        return self._destination.counts
-
-    def allowed_bytes(self, now: int) -> float:
-        initiator = self._destination.initiator
-        return 0.0 if initiator is None else _allowed_bytes(initiator, now)
+    def _carrier(self) -> QueuePair | None:
+        return self._destination.initiator
 
 
 class Arrivals:
@@ -196,8 +152,3 @@ class TargetArrivals(Arrivals):
         for target in self._targets:
             found.update(target.counts_of(source))
         return found
-
-
-def _allowed_bytes(qp: QueuePair, now: int) -> float:
-    qp.control.update(now)
-    return min(qp.control.window_bytes, qp.control.rate_bps * qp.config.base_rtt_ns / 8e9)

@@ -303,30 +303,31 @@ class RoceTraffic(DatagramTraffic):
             self._estimate_progress(nic)
         for channel in self._outgoing[:MOST_CHANNELS]:
             stripes = self._out[channel.index].stripes
+            sources = [stripe.source for stripe in stripes]
             yield (
                 channel.index,
                 ChannelState(
-                    acked_bytes=sum(one.acked_bytes for one in stripes),
+                    acked_bytes=sum(one.acked_bytes for one in sources),
                     cwnd_bytes=round(sum(one.allowed_bytes(now) for one in stripes)),
-                    rtt_us=max(one.latest_rtt_ns for one in stripes) / 1e3,
-                    retransmits=sum(one.retransmitted for one in stripes),
+                    rtt_us=max(one.latest_rtt_ns for one in sources) / 1e3,
+                    retransmits=sum(one.retransmitted for one in sources),
                 ),
             )
 
     def ends(self) -> list[ChannelEnd]:
         found = []
         for channel in self._outgoing:
-            stripes = self._out[channel.index].stripes
-            least = [one.least_rtt_ns for one in stripes if one.least_rtt_ns]
-            counts: Counter[str] = Counter(cnps=sum(one.notifications for one in stripes))
-            for one in stripes:
+            sources = [stripe.source for stripe in self._out[channel.index].stripes]
+            least = [one.least_rtt_ns for one in sources if one.least_rtt_ns]
+            counts: Counter[str] = Counter(cnps=sum(one.notifications for one in sources))
+            for one in sources:
                 counts.update(one.counts)
             found.append(
                 ChannelEnd(
                     channel=channel.index,
                     sent_bytes=self._sent_bytes[channel.index],
-                    retransmits=sum(one.retransmitted for one in stripes),
-                    packets=sum(one.sent for one in stripes),
+                    retransmits=sum(one.retransmitted for one in sources),
+                    packets=sum(one.sent for one in sources),
                     min_rtt_us=min(least) / 1e3 if least else None,
                     counters={"cnps": counts["cnps"], **named(counts)},
                 )

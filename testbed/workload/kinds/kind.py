@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,8 @@ class Fabric:
 
     `rate_bps` is the rate of a rank's NIC in the real fabric, like all times of a workload; `bdp_bytes` its
     bandwidth-delay product, which no time scale changes. `ranks_per_host` consecutive ranks share a host (0: none do).
-    `leaf_of` says which leaf a rank hangs off, None that nobody knows; `rng` draws what is random.
+    `leaf_of` says which leaf a rank hangs off, None that nobody knows; `rng` draws what is random. `host_of` and
+    `rate_of` say more of single ranks, where those of several networks have hosts and rates of many kinds.
     """
 
     ranks: int
@@ -26,6 +27,19 @@ class Fabric:
     rng: random.Random
     ranks_per_host: int = 0
     leaf_of: Callable[[int], Hashable] | None = None
+    host_of: Callable[[int], Hashable] | None = None
+    rate_of: Callable[[int], int] | None = None
+
+
+def ranks_per_host(hosts: Sequence[Hashable]) -> int:
+    """How many consecutive ranks share a host, given that of each; 0 where it is one, or not the same number
+    everywhere."""
+    size = next((index for index, host in enumerate(hosts) if host != hosts[0]), len(hosts))
+    if size < 2 or len(hosts) % size:
+        return 0
+    blocks = [set(hosts[start : start + size]) for start in range(0, len(hosts), size)]
+    alone = all(len(block) == 1 for block in blocks) and len(set().union(*blocks)) == len(blocks)
+    return size if alone else 0
 
 
 Builder = Callable[[Values, Fabric], Workload]

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from testbed.errors import WorkloadError
 from testbed.units import Duration
 from testbed.workload.draws import draw_below
 from testbed.workload.formats import Format, ImportOptions, load_workload, parse_comm_groups
 from testbed.workload.formats.source import decode_text, read_bytes
-from testbed.workload.kinds.kind import Fabric, WorkloadKind
+from testbed.workload.kinds.kind import Fabric, WorkloadKind, ranks_per_host
 from testbed.workload.parameters import (
     Parameter,
     ParameterType,
@@ -29,6 +29,8 @@ from testbed.workload.parameters import (
 )
 from testbed.workload.steps import Transfer, Workload
 from testbed.workload.tenants import Tenant, TenantPlacement, mix_tenants, place_tenants
+
+T = TypeVar("T")
 
 TENANT_FIELDS = (
     Parameter(
@@ -89,6 +91,7 @@ def tenants_kind(build: WorkloadBuilder) -> WorkloadKind:
 def _tenants(build: WorkloadBuilder, values: Values, fabric: Fabric) -> Workload:
     entries: Sequence[Mapping[str, Any]] = values.value("tenants")
     places = _places(entries, fabric, values.text("placement"))
+    host_of: Callable[[int], Hashable] = fabric.host_of or partial(_host_by_number, fabric.ranks_per_host)
     tenants = []
     for number_, (entry, ranks) in enumerate(zip(entries, places, strict=True)):
         written = dict(entry["workload"])
@@ -98,8 +101,11 @@ def _tenants(build: WorkloadBuilder, values: Values, fabric: Fabric) -> Workload
         inner = replace(
             fabric,
             ranks=len(ranks),
-            ranks_per_host=_ranks_per_host(ranks, fabric.ranks_per_host),
-            leaf_of=_leaves(fabric, ranks),
+            rate_bps=fabric.rate_bps if fabric.rate_of is None else fabric.rate_of(ranks[0]),
+            ranks_per_host=ranks_per_host([host_of(rank) for rank in ranks]),
+            leaf_of=_of_tenant(fabric.leaf_of, ranks),
+            host_of=_of_tenant(fabric.host_of, ranks),
+            rate_of=_of_tenant(fabric.rate_of, ranks),
             rng=random.Random(draw_below(fabric.rng, 1 << 53)),
         )
         workload = build(kind, written, inner)
@@ -108,7 +114,9 @@ def _tenants(build: WorkloadBuilder, values: Values, fabric: Fabric) -> Workload
         tenants.append(Tenant(name=name, workload=workload, ranks=ranks[: workload.ranks], start_ns=start.ns))
     mixed = mix_tenants(tenants, ranks=fabric.ranks)
     steps = tuple(
-        replace(step, scale_up=_same_host(step, fabric.ranks_per_host)) if isinstance(step, Transfer) else step
+        replace(step, scale_up=host_of(step.source) == host_of(step.destination))
+        if isinstance(step, Transfer)
+        else step
         for step in mixed.steps
     )
     return replace(mixed, steps=steps)
@@ -137,24 +145,13 @@ def _places(entries: Sequence[Mapping[str, Any]], fabric: Fabric, placement: str
     ]
 
 
-def _ranks_per_host(ranks: Sequence[int], per_host: int) -> int:
-    """Return how many consecutive ranks of a tenant share a host everywhere; 0 where that differs."""
-    if per_host < 2:
-        return 0
-    hosts = [rank // per_host for rank in ranks]
-    together = next((number_ for number_, host in enumerate(hosts) if host != hosts[0]), len(hosts))
-    blocks = [set(hosts[start : start + together]) for start in range(0, len(hosts), together)]
-    alone = all(len(block) == 1 for block in blocks) and len(set().union(*blocks)) == len(blocks)
-    return together if together > 1 and alone and len(hosts) % together == 0 else 0
+def _of_tenant(of_rank: Callable[[int], T] | None, ranks: Sequence[int]) -> Callable[[int], T] | None:
+    """What is said of the fabric's ranks, said of a tenant's."""
+    return None if of_rank is None else lambda rank: of_rank(ranks[rank])
 
 
-def _leaves(fabric: Fabric, ranks: Sequence[int]) -> Any:
-    leaf_of = fabric.leaf_of
-    return None if leaf_of is None else lambda rank: leaf_of(ranks[rank])
-
-
-def _same_host(step: Transfer, per_host: int) -> bool:
-    return per_host > 0 and step.source // per_host == step.destination // per_host
+def _host_by_number(ranks_per_host: int, rank: int) -> int:
+    return rank // max(1, ranks_per_host)
 
 
 def _trace(values: Values, fabric: Fabric) -> Workload:

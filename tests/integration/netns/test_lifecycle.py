@@ -21,8 +21,11 @@ from testbed.deploy.watch.check import check_lab
 from testbed.drivers.nodes.namespaces import NETNS_DIRECTORY
 from testbed.errors import LabNotFound, NameInUse
 from testbed.names import namespace_name
+from testbed.spec import load_topology
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
+
+TOPOLOGIES = Path(__file__).parents[3] / "topologies"
 
 
 def _run(*argv: str) -> str:
@@ -230,6 +233,11 @@ def test_commands_of_nodes_run_once_routing_is_there_and_their_failure_undoes_th
 
 @pytest.mark.parametrize("rounds", [5, pytest.param(50, marks=pytest.mark.soak)])
 def test_nothing_grows_over_many_rounds(sandbox: Any, rounds: int) -> None:
+    """Five times of a small lab; many times of one with an overlay, whose switches have namespaces and mounts more."""
+    model = sandbox.tiny()
+    if rounds > 5:
+        model = replace(load_topology(TOPOLOGIES / "two-tenants.yml"), name=model.name)
+
     def census() -> dict[str, int]:
         return {
             "namespaces": len(sandbox.namespaces()),
@@ -242,11 +250,11 @@ def test_nothing_grows_over_many_rounds(sandbox: Any, rounds: int) -> None:
             ),
         }
 
-    sandbox.deploy(sandbox.tiny(), wait=False)
+    sandbox.deploy(model, wait=False)
     sandbox.destroy()
     before = census()
     for _ in range(rounds):
-        sandbox.deploy(sandbox.tiny(), wait=False)
+        sandbox.deploy(model, wait=False)
         sandbox.destroy()
         assert sandbox.leftovers() == []
     assert census() == before

@@ -88,6 +88,19 @@ class TestDemo:
         assert debian.run("./lab", "check").returncode == 1
 
 
+def test_tenants(debian: ForeignRoot) -> None:
+    """An overlay converges on FRR 10, too, where the VNI of a VRF is mgmtd's: deploy waits for each planned entry."""
+    debian.check("./lab", "deploy", "-t", "topologies/two-tenants.yml")
+    try:
+        assert "fail" not in debian.check("./lab", "check")
+        bridged, routed = "10.1.0.3", "10.1.1.2"
+        for address in (bridged, routed):
+            debian.check("./lab", "exec", "p1-s1-h1", "--", "ping", "-c", "1", "-W", "2", address)
+    finally:
+        debian.check("./lab", "destroy", "-n", "two-tenants")
+    assert left_behind(debian) == []
+
+
 def test_the_tests_of_this_project_that_concern_frr(debian: ForeignRoot) -> None:
     """On FRR 10.3: the golden configurations, that every line of them is taken, and what becomes of failures."""
     files = ["tests/golden/test_frr_golden.py", "tests/integration/netns/test_configuration.py"]

@@ -384,6 +384,24 @@ workload:
     assert "workload.tenants[1].ranks: a rank stands twice in the list" in said
 
 
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("storage", ("storage",)),
+        ("[backend, frontend]", ("backend", "frontend")),
+        ("[a, a]", "s.yml:3:61: contradiction: workload.ranks.network: a network stands twice in the list"),
+        ("[]", "s.yml:3:61: out-of-range: workload.ranks.network: must have 1 to 16 networks, not 0"),
+        ("[1]", "s.yml:3:61: wrong-type: workload.ranks.network: must be text, not 1"),
+    ],
+)
+def test_networks_of_ranks(tmp_path: Path, written: str, expected: object) -> None:
+    text = SHORT.replace("16MB}", f"16MB, ranks: {{network: {written}}}}}")
+    if isinstance(expected, tuple):
+        assert load_scenario(write(tmp_path, text)).workload.ranks.networks == expected
+    else:
+        assert expected in problems(tmp_path, text)
+
+
 def test_topologies_of_points(tmp_path: Path) -> None:
     (tmp_path / "pod.yml").write_text(TOPOLOGY)
     file = read_scenario(write(tmp_path, SWEEP))

@@ -39,6 +39,16 @@ def test_a_network_is_seen_with_its_own_routing_and_the_back_end_as_without_it()
         alone.of_network("frontend")
 
 
+def test_some_networks_are_seen_together() -> None:
+    lab = load("  frontend: {}\n  storage: {}\n")
+    seen = lab.of_network(BACKEND, "storage")
+    assert seen.network_names == (BACKEND, "storage")
+    assert (seen.routing, seen.design) == (lab.routing, lab.design)
+    assert seen.of_network("storage") == lab.of_network("storage")
+    with pytest.raises(KeyError):
+        lab.of_network(BACKEND, "management")
+
+
 @pytest.mark.parametrize(
     ("networks", "code", "place", "words"),
     [
