@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.errors import LabNotFound, TestbedError
+from testbed.errors import LabNotFound, PlanError, TestbedError
 
 if TYPE_CHECKING:
     from testbed.deploy.live import RunningLab
@@ -24,6 +26,23 @@ def read_topology(topology: str | None, name: str | None, settings: list[str] | 
         return load_topology_text(sys.stdin.read(), file="<stdin>", overrides=overrides)
     path = Path(topology) if topology else find_topology(Path.cwd())
     return load_topology(path, overrides=overrides)
+
+
+@contextmanager
+def placed_plan_errors(topology: str | None, name: str | None, settings: list[str] | None = None) -> Iterator[None]:
+    """Give a `PlanError` of the body its place in the topology file, where it is about a key that is written there."""
+    from testbed.spec import find_topology, place_plan_error
+
+    try:
+        yield
+    except PlanError as error:
+        if topology == "-":
+            raise
+        overrides = parse_settings(settings or [])
+        if name is not None:
+            overrides["name"] = name
+        path = Path(topology) if topology else find_topology(Path.cwd())
+        raise place_plan_error(path, error, overrides=overrides) from error
 
 
 def parse_settings(settings: list[str]) -> dict[str, object]:

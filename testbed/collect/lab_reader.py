@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from testbed.collect.port_table import PortTable, tabulate_ports
 from testbed.collect.telemetry import Snapshot, take_snapshot
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.state import StateDirectory
+from testbed.drivers.netlink.guards import GuardCounter
 from testbed.errors import TestbedError
 from testbed.model.counters import PortCounters
 
@@ -26,6 +27,8 @@ class LabReading:
     table: PortTable | None = None
     snapshot: Snapshot | None = None
     ports: Mapping[tuple[str, str], PortCounters] | None = None
+    guards: Mapping[str, Sequence[GuardCounter]] = field(default_factory=dict)
+    """Of each switch that has any."""
     problem: str = ""
 
 
@@ -69,7 +72,7 @@ class LabReader:
         known = self._known.get(name)
         if known is None or known.created != record.created:
             lab = RunningLab(record, self._state)
-            table = tabulate_ports(lab.plan) if lab.plan.qos is not None else None
+            table = tabulate_ports(lab.plan) if lab.plan.tables is not None else None
             known = self._known[name] = _Known(lab, record.created, table)
         return known
 
@@ -77,9 +80,15 @@ class LabReader:
     def _read_maps(known: _Known) -> LabReading:
         lab = known.lab
         if known.table is None:
-            return LabReading(lab=lab.name, k=lab.record.k, ports=lab.counters())
+            return LabReading(lab=lab.name, k=lab.record.k, ports=lab.counters(), guards=lab.guard_counters())
         maps = lab.maps()
         try:
-            return LabReading(lab=lab.name, k=lab.record.k, table=known.table, snapshot=take_snapshot(maps))
+            return LabReading(
+                lab=lab.name,
+                k=lab.record.k,
+                table=known.table,
+                snapshot=take_snapshot(maps),
+                guards=lab.guard_counters(),
+            )
         finally:
             maps.close()

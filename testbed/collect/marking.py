@@ -13,7 +13,7 @@ from testbed.datapath.abi import CURVE_BINS, CURVE_BINS_TO_KMAX
 from testbed.datapath.maps import LabMaps, Records
 from testbed.drivers.netlink.traffic_control import ETHERNET_HEADER_BYTES
 from testbed.model.markers import MARKERS
-from testbed.plan.operations import ClassPlan, PortProfile, QosPlan
+from testbed.plan.operations import ClassPlan, PortProfile, QosTables
 from testbed.results import MarkingCurve
 from testbed.workload.metrics.marking import ideal_share
 
@@ -28,13 +28,13 @@ def read_marks(maps: LabMaps) -> Records:
     return copied
 
 
-def watch_marks(maps: LabMaps, qos: QosPlan, table: PortTable) -> Callable[[], list[MarkingCurve]]:
+def watch_marks(maps: LabMaps, qos: QosTables, table: PortTable) -> Callable[[], list[MarkingCurve]]:
     """Read now; what is returned reads again and says what has been counted since."""
     before = read_marks(maps)
     return lambda: marking_curves(qos, table, before, read_marks(maps))
 
 
-def marking_curves(qos: QosPlan, table: PortTable, before: Records, after: Records) -> list[MarkingCurve]:
+def marking_curves(qos: QosTables, table: PortTable, before: Records, after: Records) -> list[MarkingCurve]:
     """Return what was counted between two readings: the queues of one class with the same curve and marker together.
 
     Only those that met packets which allowed a mark.
@@ -43,6 +43,8 @@ def marking_curves(qos: QosPlan, table: PortTable, before: Records, after: Recor
     kinds: dict[tuple[Any, ...], tuple[PortProfile, ClassPlan]] = {}
     counted = (after["packets"] - before["packets"]).sum(axis=2)
     for port, priority in np.argwhere(counted).tolist():
+        if not table.seen[port]:
+            continue
         profile = qos.profiles[int(table.profile[port])]
         item = next((each for each in profile.classes if each.priority == priority), None)
         if item is None or item.kmin_bytes is None or not item.kmax_bytes:

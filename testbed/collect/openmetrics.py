@@ -124,6 +124,8 @@ class LabCollector(Collector):
             yield _depths([(snapshot, labels) for _, snapshot, labels in with_maps])
         yield from _ports_and_buffers(with_maps)
         yield from _kernel_ports(readings)
+        if any(reading.guards for reading in readings):
+            yield from _guards(readings)
 
     @staticmethod
     def _by_label(
@@ -201,6 +203,19 @@ def _ports_and_buffers(with_maps: Sequence[tuple[PortTable, Snapshot, _Labels]])
             used.add_metric((table.lab, buffer.node), buffer.used_bytes)
             size.add_metric((table.lab, buffer.node), buffer.size_bytes)
     yield from (rate, malformed, used, size)
+
+
+def _guards(readings: Sequence[LabReading]) -> Iterator[Metric]:
+    labels = (*_PORT, "guard")
+    packets = CounterMetricFamily("testbed_guard_dropped_packets", "Packets a guard dropped.", labels=labels)
+    size = CounterMetricFamily("testbed_guard_dropped_bytes", "Bytes a guard dropped.", labels=labels, unit="bytes")
+    for reading in readings:
+        for node, counters in reading.guards.items():
+            for counter in counters:
+                values = (reading.lab, node, counter.interface, counter.guard.value)
+                packets.add_metric(values, counter.packets)
+                size.add_metric(values, counter.bytes)
+    yield from (packets, size)
 
 
 def _kernel_ports(readings: Sequence[LabReading]) -> Iterator[Metric]:

@@ -1,7 +1,7 @@
 """The ports of a lab by number, as columns: names, rates, peers, classes. What turns an index of the maps into a place.
 
-A port's number is its place in `LabPlan.ports`, from 1; row 0 of every column is no port. Columns of queues have the
-shape (ports + 1, CLASSES).
+A port's number is that of its `InstallPort`, from 1 over all networks of the lab that have QoS; row 0 of every column
+is no port. Columns of queues have the shape (ports + 1, CLASSES).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.errors import TestbedError
-from testbed.model import BACKEND
 from testbed.model.qos import CLASSES
 from testbed.names import nearest
 from testbed.plan.lab import TIERS
@@ -53,6 +52,9 @@ class PortTable:
     """By profile and priority; "" where the profile has no such class."""
     control_class: NDArray[np.int64]
     """Of each port: the priority of ARP and neighbour discovery."""
+    seen: NDArray[np.bool_]
+    """Of each port: whether it is in the network that the table is of. Queues, switches, buffers and uplinks of others
+    are left out."""
     present: NDArray[np.bool_]
     lossless: NDArray[np.bool_]
     uplinks: tuple[UplinkGroup, ...]
@@ -77,8 +79,9 @@ class PortTable:
         Raises `NothingSelected` for one that nothing matches.
         """
         chosen = np.zeros((self.count + 1, CLASSES), bool)
-        places = [self.place(number) for number in range(1, self.count + 1)]
-        chosen[[number + 1 for number in matching_places(self.lab, places, patterns)]] = True
+        numbers = np.flatnonzero(self.seen).tolist()
+        places = [self.place(number) for number in numbers]
+        chosen[[numbers[index] for index in matching_places(self.lab, places, patterns)]] = True
         if class_name is not None:
             wanted = np.array([[name == class_name for name in names] for names in self.class_names])
             if not wanted.any():
@@ -113,42 +116,40 @@ def matching_places(lab: str, places: Sequence[str], patterns: Sequence[str]) ->
 
 
 def tabulate_ports(plan: LabPlan) -> PortTable:
-    """The table of a plan with QoS. Raises `ValueError` for one without, whose ports have no maps."""
-    plan = plan.of_network(BACKEND)
-    if plan.qos is None:
+    """The table of a plan with QoS, of all networks or of that which it is seen in.
+
+    Raises `ValueError` for a plan without QoS, whose ports have no maps.
+    """
+    if plan.tables is None:
         raise ValueError(f"{plan.lab} has no QoS, so no numbered ports")
-    count = len(plan.ports)
-    installs = {item.port: item for item in plan.operations if isinstance(item, InstallPort)}
-    profile = np.zeros(count + 1, np.int64)
-    peer = np.zeros(count + 1, np.int64)
-    buffer = np.zeros(count + 1, np.int64)
-    switch = np.zeros(count + 1, bool)
-    for number, install in installs.items():
-        profile[number] = install.profile
-        peer[number] = install.peer
-        buffer[number] = install.buffer
-        switch[number] = install.switch
+    installs = sorted((item for item in plan.operations if isinstance(item, InstallPort)), key=lambda item: item.port)
+    inside = {item.port for item in plan.installs}
+    seen = np.array([False, *(item.port in inside for item in installs)], bool)
+    profile = np.array([0, *(item.profile for item in installs)], np.int64)
+    peer = np.array([0, *(item.peer for item in installs)], np.int64)
+    buffer = np.array([0, *(item.buffer for item in installs)], np.int64) * seen
+    switch = np.array([False, *(item.switch for item in installs)], bool) & seen
     names, present, lossless, control = [], [], [], []
-    for item in plan.qos.profiles:
+    for item in plan.tables.profiles:
         by_priority = {each.priority: each for each in item.classes}
         names.append(tuple(by_priority[p].name if p in by_priority else "" for p in range(CLASSES)))
         present.append([p in by_priority for p in range(CLASSES)])
         lossless.append([p in by_priority and by_priority[p].lossless for p in range(CLASSES)])
         control.append(item.control_class)
-    rows_present = np.array(present, bool)[profile]
-    rows_present[0] = False
+    rows_present = np.array(present, bool)[profile] & seen[:, None]
     return PortTable(
         lab=plan.lab,
         k=plan.k,
-        nodes=("", *(port.node for port in plan.ports)),
-        interfaces=("", *(port.name for port in plan.ports)),
-        rate_bps=np.array([0, *(port.rate_bps for port in plan.ports)], np.int64),
+        nodes=("", *(item.node for item in installs)),
+        interfaces=("", *(item.name for item in installs)),
+        rate_bps=np.array([0, *(item.rate_bps for item in installs)], np.int64),
         peer=peer,
         switch=switch,
         buffer=buffer,
         profile=profile,
         class_names=tuple(names),
         control_class=np.array(control, np.int64)[profile],
+        seen=seen,
         present=rows_present,
         lossless=np.array(lossless, bool)[profile] & rows_present,
         uplinks=_uplinks(plan),
@@ -159,7 +160,11 @@ def tabulate_ports(plan: LabPlan) -> PortTable:
 def _uplinks(plan: LabPlan) -> tuple[UplinkGroup, ...]:
     roles = {switch.node: switch.role for switch in plan.switches}
     groups: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for number, port in enumerate(plan.ports, start=1):
+    numbers = plan.port_numbers
+    for port in plan.ports:
+        number = numbers.get(f"{port.node}:{port.name}")
+        if number is None:
+            continue
         own, other = roles.get(port.node), roles.get(port.peer.partition(":")[0])
         if own is not None and other is not None and TIERS[other] > TIERS[own]:
             groups[port.node, port.rate_bps].append(number)

@@ -282,7 +282,7 @@ class _Deploy:
             with ThreadPoolExecutor(4, thread_name_prefix="deploy") as pool:
                 with signals_later():
                     publishing = pool.submit(kernel.publish)
-                    loading = pool.submit(_load_data_path, plan, run) if plan.qos is not None else None
+                    loading = pool.submit(_load_data_path, plan, run) if plan.tables is not None else None
                     beside = [pool.submit(write_lab_directory, lab, plan, Path(record.directory), self.journal)]
                     elsewhere = {node: how for nodes in self.runtimes for node, how in nodes.elsewhere.items()}
                     sets = None
@@ -338,11 +338,11 @@ class _Deploy:
 
 
 def _load_data_path(plan: LabPlan, run: Path) -> PortInstaller:
-    if plan.qos is None:
+    if plan.tables is None:
         raise ValueError(f"{plan.lab} has no qos")
     directory = pins.lab_directory(run)
     installs = [item for item in plan.operations if isinstance(item, InstallPort)]
-    installer = PortInstaller.load(directory, plan.qos, installs)
+    installer = PortInstaller.load(directory, plan.tables, installs)
     declare_wires(directory, plan)
     return installer
 

@@ -259,7 +259,7 @@ class RunningLab:
 
     def maps(self, *, writable: bool = False) -> LabMaps:
         """The data path's shared maps. Raises `NoDataPath` without `qos:`, `DriverError` where they are gone."""
-        if self.model.qos is None:
+        if self.plan.tables is None:
             raise NoDataPath(
                 f"{self.name} has no data path to read: its topology has no qos: section",
                 hint="add `qos: {preset: uec}` to the file and deploy again",

@@ -76,7 +76,7 @@ def require_data_path(plan: LabPlan) -> None:
 
     Raises `CapabilityError` where clang, its headers or libbpf are missing, `DriverError` for too many ports.
     """
-    if plan.qos is None:
+    if plan.tables is None:
         return
     check_ports([item for item in plan.operations if isinstance(item, InstallPort)])
     build.program_object()

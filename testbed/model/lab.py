@@ -194,6 +194,8 @@ class Network:
     routing: Routing = field(default_factory=Routing)
     switch_radix: int | None = None
     guards: Guards = NO_GUARDS
+    qos: QosPolicy | None = None
+    """None: plain ports, one queue each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +224,7 @@ class Lab:
     gpus_per_nic: int = 1
     switch_radix: int | None = None
     qos: QosPolicy | None = None
-    """None: plain ports, one queue each, and the kernel's ECMP hash."""
+    """Of the back end. None: plain ports, one queue each, and the kernel's ECMP hash."""
     overlay: Overlay | None = None
     """None: the fabric is routed, and nothing else."""
     source: str = ""
@@ -251,6 +253,19 @@ class Lab:
         """Every network that has a link, the back end first."""
         found = {link.network for link in self.links}
         return tuple(name for name in (BACKEND, *(network.name for network in self.networks)) if name in found)
+
+    @property
+    def policies(self) -> tuple[QosPolicy, ...]:
+        """The QoS of every network that has any, the back end's first: without one the lab needs no data path."""
+        every = (self.qos, *(network.qos for network in self.networks))
+        return tuple(policy for policy in every if policy is not None)
+
+    def policy_of(self, port: str) -> QosPolicy | None:
+        """The QoS of the network that a port ("node:interface") is in; None where its ports are plain."""
+        if not self.networks:
+            return self.qos
+        found = (link.network for link in self.links if port in (str(link.a), str(link.b)))
+        return self.of_network(next(found, BACKEND)).qos
 
     def of_network(self, *names: str) -> Lab:
         """The lab as it is seen in one network: its switches and links, and the hosts that they reach. Raises
@@ -286,6 +301,6 @@ class Lab:
             switch_radix=network.switch_radix,
             isolated_rails=False,
             gpus_per_nic=1,
-            qos=None,
+            qos=network.qos,
             guards=network.guards,
         )

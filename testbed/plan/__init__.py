@@ -1,7 +1,7 @@
 """Pure decisions: addresses, AS numbers, MACs, rates, and the operations that realise them."""
 
 from testbed.plan.describe import describe_operation, summarize_plan
-from testbed.plan.lab import plan_lab
+from testbed.plan.lab import check_addresses, plan_lab
 from testbed.plan.operations import (
     AddAddress,
     AddRoute,
@@ -80,6 +80,7 @@ __all__ = [
     "SwitchPlan",
     "VethEnd",
     "beside",
+    "check_addresses",
     "choose_packet_scale",
     "choose_scale",
     "describe_operation",

@@ -125,4 +125,5 @@ def summarize_plan(plan: LabPlan) -> str:
         )
     if plan.qos is not None:
         lines.append(_qos_line(plan.qos))
+    lines += [f"{_qos_line(qos)}, {name}" for name, qos in plan.qos_beside.items()]
     return "\n".join(lines)

@@ -34,7 +34,7 @@ from testbed.plan.interfaces import (
     mac_addresses,
     natural_key,
 )
-from testbed.plan.link_delays import check_losses, delay_operations, mechanism
+from testbed.plan.link_delays import check_losses, mechanism
 from testbed.plan.operations import (
     PLAIN_QUEUE_PACKETS,
     AddAddress,
@@ -51,17 +51,15 @@ from testbed.plan.operations import (
     PortPlan,
     SetSysctl,
     SetUp,
-    ShapePort,
     StartContainer,
     StartRouting,
     SwitchPlan,
     VethEnd,
 )
 from testbed.plan.overlay import OverlayPlanner, overlay_macs
-from testbed.plan.qos import DEFAULT_REACTION_NS, QUEUE_PACKETS, QosPlanner
+from testbed.plan.qos import DEFAULT_REACTION_NS, QUEUE_PACKETS, QueuePlanner
 from testbed.plan.rdma import rdma_devices
 from testbed.plan.routes import PlannedSession, Speaker, expect_routes
-from testbed.plan.shaping import burst_bytes
 from testbed.plan.stable import SLOTS, stable_hash
 from testbed.plan.sysctls import failover_sysctls, host_sysctls, open_ipv6, switch_sysctls
 
@@ -91,6 +89,17 @@ def plan_lab(
         raise PlanError(f"the time scale must be positive, not {k}", field="scale.time", code="scale")
     check_losses(lab)
     return _Planner(lab, slot, k, auto_delay, reaction_ns).plan()
+
+
+def check_addresses(lab: Lab) -> None:
+    """Raise `PlanError` where the lab's addresses, names or AS numbers do not fit, whatever the time scale."""
+    _Planner(
+        replace(lab, qos=None, networks=tuple(replace(each, qos=None) for each in lab.networks)),
+        0,
+        1,
+        DelayBy.ENDPOINT,
+        DEFAULT_REACTION_NS,
+    )
 
 
 @dataclass(slots=True)
@@ -138,7 +147,7 @@ class _Planner:
         self.overlay = OverlayPlanner(lab, self.loopbacks, self.macs)
         self.addresses = self.overlay.with_addresses(self.addresses)
         self._rates: dict[int, int] = {}
-        self.qos = None if lab.qos is None else QosPlanner(self.views[BACKEND], k, reaction_ns)
+        self.queues = QueuePlanner(self.views, k, reaction_ns)
 
     # ------------------------------------------------------------------ tables
 
@@ -263,7 +272,9 @@ class _Planner:
             hosts=hosts,
             expected_routes=expected,
             overlay=self.overlay.plan(expected, self.indexes),
-            qos=None if self.qos is None else self.qos.plan,
+            qos=self.queues.plans.get(BACKEND),
+            qos_beside={name: plan for name, plan in self.queues.plans.items() if name != BACKEND},
+            tables=self.queues.tables,
         )
 
     def _port(self, link: Link, end: End, peer: End) -> PortPlan:
@@ -454,7 +465,7 @@ class _Planner:
         operations += opening
         operations += [item for host in hosts for item in failover_sysctls(host.nics)]
         operations += [self._veth(link) for link in self.by_kind[LinkKind.FABRIC]]
-        operations += self._queues(ports)
+        operations += self.overlay.placed(self.queues.operations(ports))
         operations += guard_switches(self.lab, ports, operations, switches)
         operations += [SetUp(node=bridge.node, name=bridge.name, ifindex=bridge.ifindex) for bridge in bridges]
         operations += [SetUp(node=port.node, name=port.name, ifindex=port.ifindex, vrf=port.vrf) for port in ports]
@@ -477,18 +488,6 @@ class _Planner:
             )
             for switch in switches
         ]
-        return operations
-
-    def _queues(self, ports: Sequence[PortPlan]) -> list[Operation]:
-        """The queues of all ports, and the delays of their wires."""
-        backend = [port for port in ports if port.network == BACKEND]
-        beside = [port for port in ports if port.network != BACKEND]
-        placed = self.overlay.placed
-        operations: list[Operation] = []
-        operations += placed(_shaping(backend)) if self.qos is None else placed(self.qos.install(backend))
-        operations += placed(_shaping(beside))
-        operations += placed(delay_operations(backend, has_qos=self.qos is not None))
-        operations += placed(delay_operations(beside, has_qos=False))
         return operations
 
     def _bridge(self, rail: _Rail) -> CreateBridge:
@@ -544,19 +543,6 @@ class _Planner:
             if port.address is not None
         ]
         return operations
-
-
-def _shaping(ports: Sequence[PortPlan]) -> list[ShapePort]:
-    return [
-        ShapePort(
-            node=port.node,
-            name=port.name,
-            ifindex=port.ifindex,
-            rate_bps=port.rate_bps,
-            burst_bytes=burst_bytes(port.rate_bps, port.mtu_bytes),
-        )
-        for port in ports
-    ]
 
 
 def _pairs(entry: tuple[str, Mapping[str, int]]) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from testbed.errors import CapabilityError, PlanError
 from testbed.fabric.graph import Graph
-from testbed.model import Delay, DelayBy, Lab
+from testbed.model import BACKEND, Delay, DelayBy, Lab
 from testbed.plan.operations import DelayPort, PortPlan
 
 SMALLEST_FRAME_BYTES = 64
@@ -76,13 +76,17 @@ def decide_delay(lab: Lab, capabilities: WireCapabilities) -> DelayBy:
 
     Raises `CapabilityError` where a link insists on the kernel and the kernel cannot.
     """
-    has_qos = lab.qos is not None
-    if not capabilities.missing(has_qos=has_qos)[0]:
-        return DelayBy.KERNEL
-    for link in lab.links:
-        if link.delay is not None and link.delay.by is DelayBy.KERNEL and _is_wanted(link.delay):
-            raise kernel_delay_error(f"{link.a} to {link.b}: delay by kernel", capabilities, has_qos=has_qos)
-    return DelayBy.ENDPOINT
+    able = True
+    for name in lab.network_names or (BACKEND,):
+        seen = lab.of_network(name)
+        has_qos = seen.qos is not None
+        if not capabilities.missing(has_qos=has_qos)[0]:
+            continue
+        able = able and name != BACKEND and not has_delays(seen)
+        for link in seen.links:
+            if link.delay is not None and link.delay.by is DelayBy.KERNEL and _is_wanted(link.delay):
+                raise kernel_delay_error(f"{link.a} to {link.b}: delay by kernel", capabilities, has_qos=has_qos)
+    return DelayBy.KERNEL if able else DelayBy.ENDPOINT
 
 
 def kernel_delay_error(what: str, capabilities: WireCapabilities, *, has_qos: bool) -> CapabilityError:
@@ -127,8 +131,8 @@ def delay_operation(
     )
 
 
-def delay_operations(ports: Sequence[PortPlan], *, has_qos: bool) -> list[DelayPort]:
-    """One operation for each port whose link's delay the kernel realises."""
+def delay_operations(ports: Sequence[PortPlan], *, has_qos: bool, first: int = 1) -> list[DelayPort]:
+    """One operation for each port whose link's delay the kernel realises. `first` is the number of the first port."""
     return [
         delay_operation(
             port,
@@ -138,7 +142,7 @@ def delay_operations(ports: Sequence[PortPlan], *, has_qos: bool) -> list[DelayP
             jitter_ns=port.jitter_ns,
             has_qos=has_qos,
         )
-        for number, port in enumerate(ports, start=1)
+        for number, port in enumerate(ports, start=first)
         if port.delay_by is DelayBy.KERNEL
     ]
 

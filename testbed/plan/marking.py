@@ -11,8 +11,7 @@ from testbed.model.markers import MARKERS, MarkerDeclaration
 
 def kernel_marked(lab: Lab) -> list[tuple[str, MarkerDeclaration]]:
     """Return the classes that a qdisc of the kernel is to mark, each with its marker; empty where eBPF marks all."""
-    profiles = () if lab.qos is None else lab.qos.profiles
-    classes = [item for profile in profiles for item in profile.classes]
+    classes = [item for policy in lab.policies for profile in policy.profiles for item in profile.classes]
     marked = ((item.name, MARKERS[item.ecn.by]) for item in classes if item.ecn)
     return list(dict.fromkeys((name, marker) for name, marker in marked if marker.qdisc))
 

@@ -8,7 +8,7 @@ are decided by the plan (`ifindex` is unique inside a node), so that no operatio
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 from testbed.model import BACKEND, Bfd, DelayBy, Guards, NodeKind, Protocol, Role
@@ -152,8 +152,8 @@ class InstallPort:
     """The full port set on an interface that `qos:` describes: see `testbed.plan.qos` for the numbers.
 
     HTB with the line class and one class for each traffic class of profile `profile` (an index of
-    `QosPlan.profiles`), a gate (TBF) in each lossless class, and the eBPF programs. `port` is the port's
-    number in the lab, `peer` that of the other end; `buffer` is an index of `QosPlan.buffers`.
+    `QosTables.profiles`), a gate (TBF) in each lossless class, and the eBPF programs. `port` is the port's
+    number in the lab, `peer` that of the other end; `buffer` is an index of `QosTables.buffers`.
     """
 
     node: str
@@ -453,14 +453,23 @@ class BufferPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QosPlan:
-    """This is what the data path of a lab needs beside its operations. `base_rtt_ns` is modelled, in real time.
+class QosTables:
+    """What the data path of a lab needs beside its operations: the profiles and buffers that `InstallPort` names.
 
-    `reaction_ns` is the pause reaction (lab time) that the headroom was computed from.
+    The first buffer is none: NICs have no shared buffer.
     """
 
     profiles: tuple[PortProfile, ...]
     buffers: tuple[BufferPlan, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QosPlan(QosTables):
+    """The profiles and buffers of one network. `base_rtt_ns` is modelled, in real time.
+
+    `reaction_ns` is the pause reaction (lab time) that the headroom was computed from.
+    """
+
     base_rtt_ns: int
     reaction_ns: int
 
@@ -551,8 +560,25 @@ class LabPlan:
     hosts: tuple[HostPlan, ...]
     expected_routes: dict[str, tuple[ExpectedRoute, ...]]
     qos: QosPlan | None = None
-    """Of the back end."""
+    """Of the back end, or of the network that the plan is seen in."""
+    qos_beside: dict[str, QosPlan] = field(default_factory=dict)
+    """Of the networks beside the back end that have any."""
+    tables: QosTables | None = None
+    """Of the whole lab, whatever network the plan is seen in; None where no network has QoS."""
     overlay: OverlayPlan | None = None
+
+    @property
+    def installs(self) -> tuple[InstallPort, ...]:
+        """The installations of the ports that have QoS, in the network that the plan is seen in."""
+        seen = {(port.node, port.name) for port in self.ports}
+        return tuple(
+            item for item in self.operations if isinstance(item, InstallPort) and (item.node, item.name) in seen
+        )
+
+    @property
+    def port_numbers(self) -> dict[str, int]:
+        """The numbers of all ports of the lab that have QoS, by "node:interface"."""
+        return {f"{item.node}:{item.name}": item.port for item in self.operations if isinstance(item, InstallPort)}
 
     def of_network(self, *names: str) -> LabPlan:
         """The plan as it is seen in some networks: their ports and switches, and of hosts the NICs in them. Operations
@@ -561,12 +587,14 @@ class LabPlan:
         if len(switches) == len(self.switches):
             return self
         hosts = [replace(host, nics=tuple(nic for nic in host.nics if nic.network in names)) for host in self.hosts]
+        beside = {name: self.qos_beside[name] for name in names if name in self.qos_beside}
         return replace(
             self,
             ports=tuple(port for port in self.ports if port.network in names),
             switches=switches,
             hosts=tuple(host for host in hosts if host.nics),
             expected_routes={switch.node: self.expected_routes[switch.node] for switch in switches},
-            qos=self.qos if BACKEND in names else None,
+            qos=self.qos if BACKEND in names and self.qos is not None else next(iter(beside.values()), None),
+            qos_beside={},
             overlay=None if self.overlay is None else self.overlay.on({switch.node for switch in switches}),
         )

@@ -14,7 +14,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import TypeVar
 
 from testbed.errors import PlanError
-from testbed.model import BACKEND, End, Lab, Link, LinkKind, LoadBalancing, Overlay, Tenant, TenantSubnet
+from testbed.model import End, Lab, Link, LinkKind, LoadBalancing, Overlay, Tenant, TenantSubnet
 from testbed.names import vrf_node_name
 from testbed.plan.hosts import MAIN_TABLE
 from testbed.plan.interfaces import LOOPBACK_IFINDEX
@@ -59,7 +59,7 @@ BRIDGE_AGEING_S = 86_400
 _RD_NUMBERS = 1 << 16
 
 _Address = tuple[IPv4Interface, IPv4Address | None]
-_T = TypeVar("_T", ShapePort, InstallPort, DelayPort, SetUp)
+_T = TypeVar("_T", bound=ShapePort | InstallPort | DelayPort | SetUp)
 
 
 def overlay_macs(lab: Lab) -> list[tuple[str, str]]:
@@ -157,7 +157,8 @@ class OverlayPlanner:
                         f"{nic.end} would be in {nic.subnet.prefix}, and {interface} of that host is in {network}",
                         field=f"tenants.{nic.tenant.name}.subnets.{nic.subnet.name}.prefix",
                         code="overlap",
-                        hint="a host's NICs need prefixes that do not overlap: choose one outside of 10.0.0.0/8",
+                        hint="a host's NICs need prefixes that do not overlap: choose one outside of 10.0.0.0/8 and"
+                        " of the prefixes of networks",
                     )
         ours = {(nic.end.node, nic.end.interface): (nic.address, nic.gateway) for nic in self._nics}
         return {**routed, **ours}
@@ -320,9 +321,8 @@ class OverlayPlanner:
         return [(vrf, vni) for vrf in self.vrfs for vni in (vrf.l3, *vrf.l2)]
 
     def _balancing(self, switch: str) -> LoadBalancing | None:
-        if self._lab.qos is None or self._networks[switch] != BACKEND:
-            return None
-        return self._lab.qos.of(switch).load_balancing
+        policy = self._lab.of_network(self._networks[switch]).qos
+        return None if policy is None else policy.of(switch).load_balancing
 
     def host_routes(self, nics: Sequence[PortPlan]) -> list[AddRoute]:
         """The routes of a host's main table to what its tenants reach beside it, each by the first NIC in the tenant.

@@ -24,6 +24,7 @@ from testbed.fabric.queue_depths import (
     pause_depths,
 )
 from testbed.model import (
+    BACKEND,
     BalancingMode,
     DelayBy,
     HashEngine,
@@ -36,7 +37,18 @@ from testbed.model import (
     QosProfile,
     TrafficClass,
 )
-from testbed.plan.operations import BufferPlan, ClassPlan, InstallPort, PortPlan, PortProfile, QosPlan
+from testbed.plan.link_delays import delay_operations
+from testbed.plan.operations import (
+    BufferPlan,
+    ClassPlan,
+    DelayPort,
+    InstallPort,
+    PortPlan,
+    PortProfile,
+    QosPlan,
+    QosTables,
+    ShapePort,
+)
 from testbed.plan.shaping import burst_bytes
 from testbed.plan.sysctls import hash_seed
 from testbed.units import ByteCount, Duration, Rate
@@ -235,6 +247,81 @@ class QosPlanner:
                 )
             )
         return operations
+
+
+class QueuePlanner:
+    """Plans the queues of all networks of a lab, and the delays of their wires.
+
+    Ports with QoS have numbers that follow one another, the back end's first; so do profiles and buffers.
+    """
+
+    def __init__(self, views: Mapping[str, Lab], k: float, reaction_ns: int) -> None:
+        self._planners = {
+            name: _planner(name, view, k, reaction_ns) for name, view in views.items() if view.qos is not None
+        }
+        self.plans = {name: planner.plan for name, planner in self._planners.items()}
+        numbered = sum(2 * len(views[name].links) for name in self.plans)
+        if numbered > MAX_PORTS:
+            raise PlanError(
+                f"{numbered} ports have qos; there are {MAX_PORTS} at most", field="qos", code="too-many-ports"
+            )
+        self.tables: QosTables | None = None
+        if self.plans:
+            self.tables = QosTables(
+                profiles=tuple(profile for plan in self.plans.values() for profile in plan.profiles),
+                buffers=(_no_buffer(), *(buffer for plan in self.plans.values() for buffer in plan.buffers[1:])),
+            )
+
+    def operations(self, ports: Sequence[PortPlan]) -> list[InstallPort | ShapePort | DelayPort]:
+        """The operations for all ports of the lab: the queues of all of them, then the delays."""
+        first, profile, buffer = 0, 0, 0
+        queues: list[InstallPort | ShapePort | DelayPort] = []
+        delays: list[DelayPort] = []
+        if BACKEND not in self.plans:
+            plain = [port for port in ports if port.network == BACKEND]
+            queues += _shaping(plain)
+            delays += delay_operations(plain, has_qos=False)
+        for name, planner in self._planners.items():
+            mine = [port for port in ports if port.network == name]
+            queues += [
+                replace(
+                    item,
+                    port=item.port + first,
+                    peer=item.peer + first,
+                    profile=item.profile + profile,
+                    buffer=item.buffer and item.buffer + buffer,
+                )
+                for item in planner.install(mine)
+            ]
+            delays += delay_operations(mine, has_qos=True, first=first + 1)
+            first += len(mine)
+            profile += len(planner.plan.profiles)
+            buffer += len(planner.plan.buffers) - 1
+        plain = [port for port in ports if port.network not in self.plans and port.network != BACKEND]
+        return [*queues, *_shaping(plain), *delays, *delay_operations(plain, has_qos=False)]
+
+
+def _planner(network: str, view: Lab, k: float, reaction_ns: int) -> QosPlanner:
+    """The planner of a network, whose errors name the section that it has its QoS from."""
+    try:
+        return QosPlanner(view, k, reaction_ns)
+    except PlanError as error:
+        if network != BACKEND:
+            error.field = f"networks.{network}.{error.field}"
+        raise
+
+
+def _shaping(ports: Sequence[PortPlan]) -> list[ShapePort]:
+    return [
+        ShapePort(
+            node=port.node,
+            name=port.name,
+            ifindex=port.ifindex,
+            rate_bps=port.rate_bps,
+            burst_bytes=burst_bytes(port.rate_bps, port.mtu_bytes),
+        )
+        for port in ports
+    ]
 
 
 def _drain_ns(profile: PortProfile) -> int:

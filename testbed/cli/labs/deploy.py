@@ -38,7 +38,7 @@ def deploy(
     quiet: Quiet = False,
 ) -> None:
     """Bring a lab up and wait until its routing has converged. Deploying it twice changes nothing."""
-    from testbed.cli.lab_choice import read_topology
+    from testbed.cli.lab_choice import placed_plan_errors, read_topology
     from testbed.cli.progress import StepDisplay
     from testbed.deploy.lifecycle import DeployOptions
     from testbed.deploy.records.state import StateDirectory
@@ -53,14 +53,15 @@ def deploy(
     state = StateDirectory()
     scale = resolve_scale(lab, state)
     if dry_run:
-        _print_operations(lab, state, scale.k, form)
+        with placed_plan_errors(topology, name, set):
+            _print_operations(lab, state, scale.k, form)
         return
     if runtime == "mininet":
         load_mininet()
     if scale.warning:
         print(f"warning: {scale.warning}", file=sys.stderr)
     options = DeployOptions(k=scale.k, timeout_s=timeout, reconfigure=reconfigure, keep_failed=keep_failed, wait=wait)
-    with StepDisplay(quiet=quiet) as display:
+    with placed_plan_errors(topology, name, set), StepDisplay(quiet=quiet) as display:
         outcome = _deploy(lab, state, options, display, runtime)
         stand_by_the_outcome()  # an interrupted deploy leaves nothing, so one that left a lab was not interrupted
     _print_outcome(outcome, scale, time.monotonic() - started, form, waited=wait)

@@ -33,6 +33,6 @@ def inspect(
     if what == "qos":
         from testbed.cli.labs.qos_view import inspect_qos
 
-        inspect_qos(name, topology, nodes.accepts, form)
+        inspect_qos(name, topology, network, nodes.accepts, form)
         return
     show_view(what, name, topology, network, nodes, form)

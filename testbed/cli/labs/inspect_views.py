@@ -9,6 +9,7 @@ from testbed.cli.lab_choice import check_network, open_lab
 from testbed.cli.labs.node_filter import NodeFilter
 from testbed.cli.labs.tenants_view import show_tenants, show_vteps
 from testbed.cli.labs.transport_scale import transport_rows
+from testbed.cli.nodes.guard_rows import guard_rows, read_dropped
 from testbed.cli.output import Format, emit_rows
 from testbed.deploy.live import RunningLab
 from testbed.deploy.packet_costs import PacketCosts
@@ -16,7 +17,6 @@ from testbed.deploy.records.state import StateDirectory
 from testbed.errors import DriverError, TestbedError
 from testbed.model import BACKEND, Delay, DelayBy, Link
 from testbed.model.container import NETNS
-from testbed.plan.interfaces import natural_key
 from testbed.plan.link_delays import mechanism_text
 from testbed.plan.operations import PortPlan
 from testbed.units import Duration, Rate
@@ -47,44 +47,15 @@ def show_view(
 
 def _guards(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
     """What each guard has dropped at each port, and each policy between tenants; in a table, only what is not zero."""
-    hosts = {(port.node, port.name): port.peer for port in lab.plan.ports}
+    dropped = read_dropped(lab)
     rows = [
-        {
-            "switch": node,
-            "port": counter.interface,
-            "host": hosts[node, counter.interface],
-            "guard": counter.guard.value,
-            "dropped": counter.packets,
-            "bytes": counter.bytes,
-        }
-        for node, counters in lab.guard_counters().items()
-        if nodes.accepts(node)
-        for counter in counters
-        if (node, counter.interface) in hosts and (counter.packets or form is not Format.TABLE)
+        row
+        for row in guard_rows(lab, dropped)
+        if nodes.accepts(row["switch"]) and (row["dropped"] or form is not Format.TABLE)
     ]
-    names = {f"to{tenant.vni}": tenant.name for tenant in (lab.model.overlay.tenants if lab.model.overlay else ())}
-    rows += [
-        {
-            "switch": switch,
-            "port": f"{tenant}:{counter.interface}",
-            "host": f"tenant {names[counter.interface]}",
-            "guard": "policy",
-            "dropped": counter.packets,
-            "bytes": counter.bytes,
-        }
-        for (switch, tenant), denied in lab.denied_counters().items()
-        if nodes.accepts(switch)
-        for counter in denied
-        if counter.packets or form is not Format.TABLE
-    ]
-    rows.sort(key=lambda row: (row["switch"], natural_key(str(row["port"]))))
     emit_rows(rows, ["switch", "port", "host", "guard", "dropped", "bytes"], form, title=f"{lab.name}: guards")
     if form is Format.TABLE and not rows:
-        print(
-            "  nothing was dropped"
-            if lab.guard_counters() or lab.denied_counters()
-            else "  no network of this lab has guards"
-        )
+        print("  nothing was dropped" if dropped else "  no network of this lab has guards")
 
 
 def _nodes(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:

@@ -37,9 +37,17 @@ _FEW_FRAMES = 10
 """With fewer frames in a BDP, marking and fairness come in steps of a frame."""
 
 
-def inspect_qos(name: str | None, topology: str | None, wanted: Callable[[str], bool], form: Format) -> None:
-    """Show the QoS of the ports of nodes that are `wanted`."""
+def inspect_qos(
+    name: str | None, topology: str | None, network: str | None, wanted: Callable[[str], bool], form: Format
+) -> None:
+    """Show the QoS of the ports of nodes that are `wanted`, in a network; None: the first that has any."""
     lab, plan = _lab_and_plan(name, topology)
+    known = lab.network_names
+    if network is not None and network not in known:
+        raise TestbedError(f"{lab.name} has no network {network!r}", hint=f"one of {', '.join(known)}")
+    seen = network or next((each for each in known if lab.of_network(each).qos is not None), None)
+    if seen is not None:
+        lab, plan = lab.of_network(seen), plan.of_network(seen)
     document = qos_document(lab, plan, wanted)
     match form:
         case Format.JSON:
@@ -73,18 +81,19 @@ def _lab_and_plan(name: str | None, topology: str | None) -> tuple[Lab, LabPlan]
 
 def qos_document(lab: Lab, plan: LabPlan, wanted: Callable[[str], bool] = lambda _: True) -> dict[str, Any]:
     """Put all of it into JSON data: profiles with their ports, and the buffer of each switch. Raises `TestbedError`."""
-    if lab.qos is None or plan.qos is None:
+    if lab.qos is None or plan.qos is None or plan.tables is None:
         raise TestbedError(
             f"{lab.name} has no qos: its ports have one queue each",
             hint="add a section qos to the topology file, such as qos: {preset: uec}",
         )
     ports: dict[int, list[InstallPort]] = {}
-    for operation in plan.operations:
-        if isinstance(operation, InstallPort) and wanted(operation.node):
+    for operation in plan.installs:
+        if wanted(operation.node):
             ports.setdefault(operation.profile, []).append(operation)
     profiles = [
-        _profile_document(index, plan.qos.profiles[index], lab.qos.profiles[plan.qos.profiles[index].profile], plan, on)
+        _profile_document(index, profile, lab.qos.profiles[profile.profile], plan, on)
         for index, on in sorted(ports.items())
+        for profile in (plan.tables.profiles[index],)
     ]
     return {
         "lab": lab.name,

@@ -38,11 +38,15 @@ def validate(
 
 def _validate_topology(topology: str | None, settings: list[str], form: "Format") -> None:
     """Print what the file describes, and its sizing."""
-    from testbed.cli.lab_choice import read_topology
+    from testbed.cli.lab_choice import placed_plan_errors, read_topology
     from testbed.cli.labs.sizing import emit_sizing
     from testbed.cli.output import Format
+    from testbed.plan import check_addresses
 
     lab = read_topology(topology, None, settings)
+    if lab.overlay is not None:  # what a tenant's prefix may overlap is known of planned addresses alone
+        with placed_plan_errors(topology, None, settings):
+            check_addresses(lab)
     if form is Format.TABLE:
         print(
             f"{lab.source or lab.name}: valid: {lab.design or 'hand-written'},"

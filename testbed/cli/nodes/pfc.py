@@ -81,11 +81,9 @@ def storm(
     lab.port(node, interface)
     lab.maps().close()
     table = tabulate_ports(lab.plan)
-    number = next(
-        number
-        for number in range(1, table.count + 1)
-        if (table.nodes[number], table.interfaces[number]) == (node, interface)
-    )
+    number = lab.plan.port_numbers.get(f"{node}:{interface}")
+    if number is None:
+        raise TestbedError(f"{port} has no traffic classes", hint="add `qos:` to its network and deploy again")
     chosen = storm_priority(table, number, traffic_class, priority)
     lab.pause_agent.storm(lab.name, number, chosen, length.ns)
     peer = table.place(int(table.peer[number]))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.cli.nodes import stats_view as view
+from testbed.cli.nodes.guard_rows import Dropped, guard_rows, guard_words, read_dropped
 from testbed.collect.port_table import matching_places, tabulate_ports
 from testbed.collect.reconcile import Reconciliation, reconcile
 from testbed.collect.telemetry import (
@@ -63,7 +64,7 @@ class Source(ABC):
 
 def open_source(lab: RunningLab, patterns: Sequence[str], *, class_name: str | None, every: bool) -> Source:
     """Choose the maps where the lab has them. A class, which only they know, raises `NoDataPath` elsewhere."""
-    if lab.model.qos is not None or class_name is not None:
+    if lab.model.policies or class_name is not None:
         return QueueSource(lab, patterns, class_name=class_name, every=every)
     return KernelSource(lab, patterns)
 
@@ -83,6 +84,8 @@ class QueueSource(Source):
         result = reconcile(self._maps, self._table)
         shown = self._chosen & (self._table.present if self._every else now.active)
         counters = now if before is None else now.since(before.snapshot)
+        dropped = read_dropped(self._lab)
+        guards = guard_rows(self._lab, dropped, None if before is None else before.dropped)
         down = self._down() if silent_uplinks(self._table, counters) else frozenset()
         return QueueFrame(
             lab=self._lab.name,
@@ -98,6 +101,8 @@ class QueueSource(Source):
                 "buffers": view.buffer_documents(buffer_rows(self._table, now)),
             },
             reconciliation=result,
+            dropped=dropped,
+            guards=guards,
         )
 
     def _down(self) -> frozenset[int]:
@@ -127,8 +132,12 @@ class QueueFrame(Frame):
         queues: list[QueueTelemetry],
         others: Mapping[str, Any],
         reconciliation: Reconciliation,
+        dropped: Dropped,
+        guards: list[dict[str, Any]],
     ) -> None:
         self.snapshot = snapshot
+        self.dropped = dropped
+        self._guards = guards
         self._lab = lab
         self._k = k
         self._counters = counters
@@ -149,6 +158,7 @@ class QueueFrame(Frame):
             "depth_limits_bytes": list(DEPTH_LIMITS_BYTES),
             "queues": [view.queue_document(row, self._counters.seconds) for row in self._queues],
             **self._others,
+            **({"guards": self._guards} if self._guards else {}),
             "totals": view.totals_document(self._queues),
             "reconciliation": view.reconciliation_document(self._reconciliation),
         }
@@ -158,7 +168,8 @@ class QueueFrame(Frame):
         return view.queue_table(self._queues, self._counters.seconds, title=f"{self._lab}: {span}", room=room)
 
     def footer(self) -> Text:
-        return view.queue_footer(self._queues, self._others, self._reconciliation)
+        footer = view.queue_footer(self._queues, self._others, self._reconciliation)
+        return footer.append(f"\n{words}") if (words := guard_words(self._guards)) else footer
 
 
 class KernelSource(Source):
@@ -172,7 +183,9 @@ class KernelSource(Source):
     def read(self, before: KernelFrame | None) -> KernelFrame:
         counters = self._lab.counters()
         now = {(port.node, port.name): counters.get((port.node, port.name), PortCounters()) for port in self._ports}
-        return KernelFrame(self._lab.name, time.monotonic_ns(), now, before)
+        dropped = read_dropped(self._lab)
+        guards = guard_rows(self._lab, dropped, None if before is None else before.dropped)
+        return KernelFrame(self._lab.name, time.monotonic_ns(), now, before, dropped, guards)
 
     def reset_maxima(self) -> None:
         self._lab.maps(writable=True).close()  # raises the error that says why there are none
@@ -180,8 +193,16 @@ class KernelSource(Source):
 
 class KernelFrame(Frame):
     def __init__(
-        self, lab: str, time_ns: int, now: Mapping[tuple[str, str], PortCounters], before: KernelFrame | None
+        self,
+        lab: str,
+        time_ns: int,
+        now: Mapping[tuple[str, str], PortCounters],
+        before: KernelFrame | None,
+        dropped: Dropped,
+        guards: list[dict[str, Any]],
     ) -> None:
+        self.dropped = dropped
+        self._guards = guards
         self.columns = view.PORT_COLUMNS
         self.now = now
         self.time_ns = time_ns
@@ -193,10 +214,13 @@ class KernelFrame(Frame):
         return [view.port_row(node, name, counters) for (node, name), counters in self._counters.items()]
 
     def document(self) -> dict[str, Any]:
-        return {"lab": self._lab, "time_ns": self.time_ns, "seconds": self._seconds, "ports": self.rows()}
+        return {"lab": self._lab, "time_ns": self.time_ns, "seconds": self._seconds, "ports": self.rows()} | (
+            {"guards": self._guards} if self._guards else {}
+        )
 
     def table(self, room: int | None) -> Table:
         return view.port_table(self.rows(), self._seconds, title=f"{self._lab}: the kernel's counters", room=room)
 
     def footer(self) -> Text:
-        return view.note("this lab has no qos: section, so there are no queues, marks or pauses to show")
+        footer = view.note("this lab has no qos: section, so there are no queues, marks or pauses to show")
+        return footer.append(f"\n{words}") if (words := guard_words(self._guards)) else footer

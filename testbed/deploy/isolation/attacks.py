@@ -174,6 +174,18 @@ class VlanHopping(SeenAttack):
         return [frames.tagged(frames.udp(site.victim_mac, site.mac, addresses, _DISCARD, token), 10)]
 
 
+class DoubleTag(SeenAttack):
+    """A switch that takes the outer tag for its own forwards what is left into the VLAN of the inner one."""
+
+    name = "two VLAN tags"
+    guard = Guard.VLAN
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        addresses = (site.address, site.victim_address)
+        inner = frames.tagged(frames.udp(site.victim_mac, site.mac, addresses, _DISCARD, token), 10)
+        return [frames.tagged(inner, 1), frames.tagged(inner, 1, service=True)]
+
+
 class SpanningTree(SeenAttack):
     name = "spanning tree root"
     guard = Guard.CONTROL
@@ -297,6 +309,7 @@ ATTACKS: tuple[Attack, ...] = (
     VxlanInjection(),
     SpanningTree(),
     VlanHopping(),
+    DoubleTag(),
     Storm(),
 )
 

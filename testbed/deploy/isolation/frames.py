@@ -10,7 +10,7 @@ BRIDGE_GROUP = bytes.fromhex("0180c2000000")
 ALL_NODES_MAC = bytes.fromhex("333300000001")
 _ALL_NODES = bytes.fromhex("ff020000000000000000000000000001")
 _SHORTEST = 60
-_ARP, _IPV4, _IPV6, _VLAN = 0x0806, 0x0800, 0x86DD, 0x8100
+_ARP, _IPV4, _IPV6, _VLAN, _SERVICE_VLAN = 0x0806, 0x0800, 0x86DD, 0x8100, 0x88A8
 _REQUEST = 1
 _UDP, _ICMPV6 = 17, 58
 
@@ -62,9 +62,9 @@ def router_advertisement(source: bytes, token: bytes) -> bytes:
     return ethernet(ALL_NODES_MAC, source, _IPV6, header + body)
 
 
-def tagged(frame: bytes, vlan: int) -> bytes:
-    """The frame with an 802.1Q tag."""
-    return frame[:12] + struct.pack("!HH", _VLAN, vlan) + frame[12:]
+def tagged(frame: bytes, vlan: int, *, service: bool = False) -> bytes:
+    """The frame with an 802.1Q tag; `service`: with that of a provider's network (IEEE 802.1ad)."""
+    return frame[:12] + struct.pack("!HH", _SERVICE_VLAN if service else _VLAN, vlan) + frame[12:]
 
 
 def bridge_frame(source: bytes, token: bytes) -> bytes:

@@ -26,7 +26,7 @@ from testbed.drivers.netlink.rtnetlink import RouteSocket
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.errors import TestbedError
-from testbed.model import BACKEND, DelayBy
+from testbed.model import DelayBy
 from testbed.plan.guards import guards_by_port
 from testbed.plan.link_delays import WirePaths, delay_operation
 from testbed.plan.operations import AddRoute, DelayPort, LabPlan, PortPlan
@@ -151,7 +151,7 @@ def declare_wires(directory: Path, plan: LabPlan) -> None:
 
 def fill_wires(maps: LabMaps, plan: LabPlan) -> None:
     """`declare_wires` for maps that are open."""
-    numbers = {f"{port.node}:{port.name}": number for number, port in enumerate(plan.ports, start=1)}
+    numbers = plan.port_numbers
     for port in plan.ports:
         if port.loss:
             maps.ports["loss"][numbers[port.peer]] = probability(port.loss)
@@ -169,7 +169,7 @@ class LinkControl:
     def __init__(self, lab: RunningLab) -> None:
         self._lab = lab
         self._ports = {f"{port.node}:{port.name}": port for port in lab.plan.ports}
-        self._numbers = {key: number for number, key in enumerate(self._ports, start=1)}
+        self._numbers = self._lab.plan.port_numbers
         self._sockets: dict[str, RouteSocket] = {}
         self._maps: LabMaps | None = None
         self._auto: DelayBy | None = None
@@ -200,8 +200,8 @@ class LinkControl:
             self._open_maps()
 
     def _has_qos(self, port: PortPlan) -> bool:
-        """Tell whether the eBPF data path is on a port: it is the back end's."""
-        return self._lab.model.qos is not None and port.network == BACKEND
+        """Tell whether the eBPF data path is on a port."""
+        return f"{port.node}:{port.name}" in self._numbers
 
     # ------------------------------------------------------------------ verbs
 
@@ -290,7 +290,7 @@ class LinkControl:
             rate_bps = max(8, change.lab_rate.bps)
         wanted = [name for name in ("loss", "loss_every", "corruption", "silent") if getattr(change, name) is not None]
         if wanted and not self._has_qos(port):
-            where = self._lab.name if self._lab.model.qos is None else f"the network {port.network}"
+            where = self._lab.name if not self._lab.model.policies else f"the network {port.network}"
             raise LinkRefused(
                 f"{wanted[0].replace('_', ' ')} needs the eBPF data path, and {where} was deployed without it",
                 hint="add `qos: {preset: uec}` to the topology and deploy again; rate, down and up work without",

@@ -16,19 +16,21 @@ EVENTS_FILE = "pause-events.jsonl"
 
 def needs_pause_agent(plan: LabPlan) -> bool:
     """Tell whether any class of any port is lossless."""
-    return plan.qos is not None and any(item.lossless for profile in plan.qos.profiles for item in profile.classes)
+    return plan.tables is not None and any(
+        item.lossless for profile in plan.tables.profiles for item in profile.classes
+    )
 
 
 def attachment_of(plan: LabPlan, run_directory: Path, state_directory: Path) -> LabAttachment:
     """Return what the agent must know of a planned lab with `qos:`."""
-    if plan.qos is None:
+    if plan.tables is None:
         raise ValueError(f"{plan.lab} has no qos")
     macs = {(port.node, port.name): port.mac for port in plan.ports}
-    lossless = [tuple(item.priority for item in profile.classes if item.lossless) for profile in plan.qos.profiles]
+    lossless = [tuple(item.priority for item in profile.classes if item.lossless) for profile in plan.tables.profiles]
     ports = []
     for item in plan.operations:
         if isinstance(item, InstallPort):
-            buffer = plan.qos.buffers[item.buffer]
+            buffer = plan.tables.buffers[item.buffer]
             ports.append(
                 PortAttachment(
                     number=item.port,

@@ -44,7 +44,7 @@ from testbed.plan.operations import (
     InstallPort,
     Operation,
     PortProfile,
-    QosPlan,
+    QosTables,
     SetSysctl,
     SetUp,
     VethEnd,
@@ -80,7 +80,8 @@ def planned_reaction_ns(lab: Lab, state: StateDirectory, *, measure: bool = True
 
     Not `measure`: what is known, and a usual figure where it was not measured since boot.
     """
-    if lab.qos is None or not any(item.lossless for profile in lab.qos.profiles for item in profile.classes):
+    profiles = [profile for policy in lab.policies for profile in policy.profiles]
+    if not any(item.lossless for profile in profiles for item in profile.classes):
         return DEFAULT_REACTION_NS
     longest = _kept_ns(state)
     if longest is None:
@@ -193,7 +194,7 @@ def _slow_down(kernel: NetnsKernel) -> None:
     syscalls.in_thread(change)
 
 
-def _qos() -> QosPlan:
+def _qos() -> QosTables:
     lossless = ClassPlan(
         priority=PRIORITY,
         name="lossless",
@@ -229,7 +230,7 @@ def _qos() -> QosPlan:
         gap_ns=0,
         seed=1,
     )
-    return QosPlan(profiles=(profile,), buffers=(buffer,), base_rtt_ns=0, reaction_ns=0)
+    return QosTables(profiles=(profile,), buffers=(buffer,))
 
 
 def _install(number: int) -> InstallPort:

@@ -24,7 +24,7 @@ from testbed.drivers.netlink.marking_qdiscs import new_marking_qdisc
 from testbed.errors import DriverError
 from testbed.model.markers import MARKERS
 from testbed.model.qos import HashEngine
-from testbed.plan.operations import BufferPlan, ClassPlan, InstallPort, PortProfile, QosPlan
+from testbed.plan.operations import BufferPlan, ClassPlan, InstallPort, PortProfile, QosTables
 
 if TYPE_CHECKING:
     from testbed.datapath.maps import LabMaps
@@ -45,12 +45,12 @@ def check_ports(operations: Sequence[InstallPort]) -> None:
 class PortInstaller:
     """The loaded data path of one lab, and the netlink messages that install a port of it."""
 
-    def __init__(self, qos: QosPlan, filters: load.Filters) -> None:
+    def __init__(self, qos: QosTables, filters: load.Filters) -> None:
         self._profiles = qos.profiles
         self._filters = filters
 
     @classmethod
-    def load(cls, directory: Path, qos: QosPlan, operations: Sequence[InstallPort]) -> PortInstaller:
+    def load(cls, directory: Path, qos: QosTables, operations: Sequence[InstallPort]) -> PortInstaller:
         """Mount `directory`, load the programs and fill the maps. Raises `CapabilityError`, `DriverError`."""
         from testbed.datapath.maps import LabMaps
 
@@ -110,7 +110,7 @@ class PortInstaller:
         self._filters.close()
 
 
-def fill_maps(maps: LabMaps, qos: QosPlan, operations: Iterable[InstallPort]) -> None:
+def fill_maps(maps: LabMaps, qos: QosTables, operations: Iterable[InstallPort]) -> None:
     """Write the plan's numbers into fresh maps."""
     maps.lab["tag"][0] = secrets.randbits(TAG_BITS) | 1
     for index, profile in enumerate(qos.profiles):

@@ -26,7 +26,7 @@ class LinkSet(LabFault):
     def check(self, lab: Lab) -> Iterator[Finding]:
         yield from self.place_findings(lab)
         needs = [key for key in LOSSES if key in self.fault.settings]
-        if needs and lab.qos is None:
+        if needs and lab.policy_of(self.target) is None:
             yield Finding(
                 code="loss-without-qos",
                 keys=("set", needs[0]),

@@ -28,7 +28,8 @@ class PfcStorm(LabFault):
     def check(self, lab: Lab) -> Iterator[Finding]:
         yield from self.place_findings(lab)
         node, _, interface = self.target.partition(":")
-        classes = () if lab.qos is None else lab.qos.of(node, interface).classes
+        policy = lab.policy_of(self.target)
+        classes = () if policy is None else policy.of(node, interface).classes
         lossless = {item.priority: item.name for item in classes if item.lossless}
         if self._priority in lossless:
             return
@@ -57,5 +58,5 @@ class PfcStorm(LabFault):
         return int(self.fault.settings["priority"])
 
     def _pause(self, site: FaultSite, duration_ns: int) -> None:
-        numbers = {f"{port.node}:{port.name}": number for number, port in enumerate(site.lab.plan.ports, start=1)}
+        numbers = site.lab.plan.port_numbers
         site.lab.pause_agent.storm(site.lab.name, numbers[self.target], self._priority, duration_ns)

@@ -157,7 +157,7 @@ def observe(lab: LiveLab) -> Iterator[Observation]:
     found = Observation()
     with contextlib.ExitStack() as stack:
         before, sampler, maps, marks = None, None, None, None
-        if lab.plan.qos is not None:
+        if lab.plan.qos is not None and lab.plan.tables is not None:
             from testbed.collect.marking import watch_marks
             from testbed.collect.port_table import tabulate_ports
             from testbed.collect.sampler import MOST_QUEUES, Sampler
@@ -169,7 +169,7 @@ def observe(lab: LiveLab) -> Iterator[Observation]:
             chosen = _worth_sampling(found.table)
             if 0 < int(chosen.sum()) <= MOST_QUEUES:
                 sampler = Sampler(maps, found.table, columns=_COLUMNS, chosen=chosen, interval_ns=INTERVAL_NS)
-            before, marks = take_snapshot(maps), watch_marks(maps, lab.plan.qos, found.table)
+            before, marks = take_snapshot(maps), watch_marks(maps, lab.plan.tables, found.table)
         counters, cpu = lab.counters(), read_cpu_times()
         found.begin_ns = time.monotonic_ns()
         if sampler is not None:

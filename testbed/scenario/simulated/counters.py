@@ -27,9 +27,9 @@ DROPS = {"tail": DROP_TAIL, "buffer": DROP_BUFFER, "headroom": DROP_HEADROOM}
 
 def empty_maps(lab: LiveLab) -> LabMaps:
     """Return the maps of a lab with `qos:` in which nothing was counted so far."""
-    qos = lab.plan.qos
+    qos = lab.plan.tables
     assert qos is not None
-    ports = len(lab.plan.ports) + 1
+    ports = len(lab.plan.port_numbers) + 1
     of_ports = {"ports": ports, "queues": ports * CLASSES, "ingress": ports * CLASSES}
     of_ports |= {"pauses": ports * CLASSES, "curves": ports * CLASSES}
     counts = {"lab": 1, "profiles": len(qos.profiles), "buffers": len(qos.buffers), **of_ports}
@@ -41,9 +41,9 @@ def empty_maps(lab: LiveLab) -> LabMaps:
 def count_fabric(fabric: SimulatedFabric, lab: LiveLab) -> LabMaps:
     """Return the maps as they would be had the lab's ports carried what the fabric has carried."""
     maps = empty_maps(lab)
-    qos, network = lab.plan.qos, fabric.network
+    qos, network = lab.plan.tables, fabric.network
     assert qos is not None
-    numbers = {f"{port.node}:{port.name}": number for number, port in enumerate(lab.plan.ports, start=1)}
+    numbers = lab.plan.port_numbers
     peers = {f"{port.node}:{port.name}": port.peer for port in lab.plan.ports}
     queues, pauses = maps.by_port("queues"), maps.by_port("pauses")
     for name, port in network.outputs.items():

@@ -236,7 +236,7 @@ class _Execution:
 
     def _observe(self, fabric: SimulatedFabric, sampler: QueueSampler | None, run: SimulatedRun) -> None:
         """Read all counters, as they are after the last acknowledgement."""
-        observation, qos = run.observation, self._lab.plan.qos
+        observation, qos = run.observation, self._lab.plan.tables
         observation.sent = count_ports(fabric, with_drops=qos is None)
         network = fabric.network
         run.hops, run.seconds = network.hops, self._seconds

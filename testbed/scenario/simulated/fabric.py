@@ -141,9 +141,10 @@ class _PortClasses:
 
     def __init__(self, lab: LiveLab, marking: Marking) -> None:
         self._marking = marking
-        self._qos = lab.plan.qos
-        installs = [item for item in lab.plan.operations if isinstance(item, InstallPort)]
-        self._installs: Mapping[tuple[str, str], InstallPort] = {(item.node, item.name): item for item in installs}
+        self._qos = lab.plan.tables
+        self._installs: Mapping[tuple[str, str], InstallPort] = {
+            (item.node, item.name): item for item in lab.plan.installs
+        }
         buffers: tuple[BufferPlan, ...] = () if self._qos is None else self._qos.buffers
         self._buffers = {buffer.node: buffer for buffer in buffers if buffer.node}
         self._made: dict[int, FabricPortSettings] = {}

@@ -30,11 +30,10 @@ def check_lossless(plan: LabPlan, seen: Observation) -> list[Check]:
     """Tell whether a packet of a lossless class was dropped at a queue; nothing where there is no such class."""
     from testbed.collect.telemetry import QUEUE_DROPS
 
-    lossless = lossless_priorities(plan)
-    if not lossless or seen.growth is None:
+    if not lossless_priorities(plan) or seen.growth is None or seen.table is None:
         return []
     queues = seen.growth.queues
-    packets = sum(int(queues[f"{name}_packets"][:, lossless].sum()) for name in QUEUE_DROPS.values())
+    packets = sum(int(queues[f"{name}_packets"][seen.table.lossless].sum()) for name in QUEUE_DROPS.values())
     return [
         Check(
             name="lossless",

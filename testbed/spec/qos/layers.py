@@ -24,7 +24,6 @@ from testbed.spec.yaml.paths import Path
 from testbed.units import ByteCount, Duration
 
 Layer = tuple[Path, QosSettings]
-_ROOT: Path = ("qos",)
 _OF_SWITCHES = ("buffer", "load_balancing", "watchdog", "trimming")
 """What only switches have."""
 _OF_NODES = ("buffer", "load_balancing", "watchdog")
@@ -40,6 +39,8 @@ class QosResolver:
     document: Document
     spec: QosSpec
     lab: Lab
+    root: Path = ("qos",)
+    """Where the section stands: another network than the back end has its own."""
     problems: list[Problem] = field(default_factory=list)
     _profiles: dict[QosProfile, int] = field(default_factory=dict)
     _drafts: list[Draft] = field(default_factory=list)
@@ -49,7 +50,7 @@ class QosResolver:
 
     def resolve(self) -> QosPolicy:
         """Sound only if `problems` stays empty."""
-        fabric: list[Layer] = [(_ROOT, self.spec)]
+        fabric: list[Layer] = [(self.root, self.spec)]
         self._profile(fabric)
         for kind in NodeKind:
             self._profile([*fabric, *self._kind(kind)])
@@ -70,16 +71,16 @@ class QosResolver:
     # ------------------------------------------------------------------ layers
 
     def _kind(self, kind: NodeKind) -> list[Layer]:
-        return _layer((*_ROOT, "kinds", kind.value), self.spec.kinds.of(kind))
+        return _layer((*self.root, "kinds", kind.value), self.spec.kinds.of(kind))
 
     def _tier(self, tier: str) -> list[Layer]:
         settings = self.spec.tiers.get(tier)
-        return [] if settings is None else _layer((*_ROOT, "tiers", tier), settings)
+        return [] if settings is None else _layer((*self.root, "tiers", tier), settings)
 
     def _node_chains(self) -> dict[str, list[Layer]]:
         """The layers of every node, the fabric's first."""
         entries = [
-            (name, (*_ROOT, "nodes", name), settings)
+            (name, (*self.root, "nodes", name), settings)
             for name, settings in sorted(self.spec.nodes.items(), key=lambda entry: not _is_pattern(entry[0]))
         ]
         matched: dict[str, list[Node]] = {name: [] for name, _, _ in entries}
@@ -89,7 +90,7 @@ class QosResolver:
             tier = _tier_of(node)
             base = bases.get((node.kind, tier))
             if base is None:
-                base = bases[node.kind, tier] = [(_ROOT, self.spec), *self._kind(node.kind), *self._tier(tier)]
+                base = bases[node.kind, tier] = [(self.root, self.spec), *self._kind(node.kind), *self._tier(tier)]
             mine = [entry for entry in entries if entry[0] == node.name or fnmatchcase(node.name, entry[0])]
             for name, _, _ in mine:
                 matched[name].append(node)
@@ -111,7 +112,7 @@ class QosResolver:
                     known[end.node].append(end.interface)
         found: dict[str, int] = {}
         for name, settings in self.spec.ports.items():
-            path = (*_ROOT, "ports", name)
+            path = (*self.root, "ports", name)
             node, _, interface = name.partition(":")
             if node not in chains:
                 self._refuse_unknown_node(path, node)
@@ -138,7 +139,7 @@ class QosResolver:
         key = tuple(path for path, _ in chain)
         index = self._of_chain.get(key)
         if index is None:
-            draft = Draft(self.document)
+            draft = Draft(self.document, origin=self.root)
             for position, (path, settings) in enumerate(chain):
                 draft.take(position, path, settings)
             profile = draft.build()
@@ -155,9 +156,11 @@ class QosResolver:
 
     def _check_hosts(self) -> None:
         """A NIC has no switch's keys."""
-        self._check_host_keys((*_ROOT, "kinds", "host"), self.spec.kinds.host, "kind host has NICs alone")
+        self._check_host_keys((*self.root, "kinds", "host"), self.spec.kinds.host, "kind host has NICs alone")
         if HOST_TIER in self.spec.tiers:
-            self._check_host_keys((*_ROOT, "tiers", HOST_TIER), self.spec.tiers[HOST_TIER], "tier host has NICs alone")
+            self._check_host_keys(
+                (*self.root, "tiers", HOST_TIER), self.spec.tiers[HOST_TIER], "tier host has NICs alone"
+            )
 
     def _check_host_keys(self, path: Path, settings: QosSettings, why: str) -> None:
         written: list[Path] = [(*path, key) for key in _OF_SWITCHES if key in settings.model_fields_set]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from testbed.errors import Problem, SpecError
+from testbed.errors import PlanError, Problem, SpecError
 from testbed.model import Lab
 from testbed.spec.topology.resolve import resolve_lab
 from testbed.spec.yaml.document import OVERRIDE_FILE
@@ -29,6 +29,21 @@ def load_topology_text(text: str, *, file: str, overrides: Mapping[str, object] 
     if overrides:
         document = document.with_overrides(overrides)
     return resolve_lab(document)
+
+
+def place_plan_error(
+    path: Path, error: PlanError, *, overrides: Mapping[str, object] | None = None
+) -> SpecError | PlanError:
+    """The error of a plan at the place of the file that it is about; `error` itself where it is about none.
+
+    `overrides` are those that the file was loaded with.
+    """
+    document = load_document(read_text(path), str(path))
+    if overrides:
+        document = document.with_overrides(overrides)
+    if not error.field or not document.has(error.field):
+        return error
+    return SpecError([document.problem(error.code, error.field, error.message, hint=error.hint)])
 
 
 def parse_scalar(text: str) -> object:

@@ -29,6 +29,8 @@ from testbed.fabric.networks import (
 from testbed.fabric.sizing import check_sizing
 from testbed.model import BACKEND, Lab
 from testbed.names import known_names_hint
+from testbed.spec.qos.layers import QosResolver
+from testbed.spec.qos.spec import QosSpec
 from testbed.spec.topology.fabric import DelayField, Mtu, Positive, RoutingSpec
 from testbed.spec.topology.guards import GuardsField, guards_of
 from testbed.spec.topology.tenant_spec import OverlayField
@@ -112,7 +114,6 @@ class NetworkSpec(SpecModel):
 
     LATER = {  # noqa: RUF012  # a ClassVar of the base
         "on": "carrying a network over another's switches is not built yet",
-        "qos": "traffic classes in a network beside the back end are not built yet; its ports have one queue each",
         "homing": "a NIC's ports have a subnet each; other ways of joining them are not built yet",
     }
 
@@ -156,6 +157,9 @@ class NetworkSpec(SpecModel):
     guards: Written[GuardsField] = Field(
         default=None,
         description="Says how ports of switches guard against their hosts: on, off, or {storm: false}.",
+    )
+    qos: Section[QosSpec | None] = Field(
+        default=None, description="Sets traffic classes, ECN, PFC and buffers; without it each port has one queue."
     )
 
 
@@ -203,6 +207,11 @@ def add_networks(document: Document, specs: Mapping[str, NetworkSpec], lab: Lab)
             networks=(*lab.networks, made.network),
         )
         problems += [_located(document, path, error) for error in check_sizing(lab.of_network(name))]
+        if spec.qos is not None:
+            resolver = QosResolver(document, spec.qos, lab.of_network(name), root=(*path, "qos"))
+            network = replace(made.network, qos=resolver.resolve())
+            problems += resolver.problems
+            lab = replace(lab, networks=(*lab.networks[:-1], network))
     return lab, problems
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from testbed.collect.lab_reader import LabReader
+from testbed.collect.openmetrics import render_metrics
 from testbed.deploy.isolation.attacks import ATTACKS
 from testbed.deploy.isolation.check import AttackResult, IsolationReport, check_isolation
 from testbed.deploy.isolation.reachability import Matrix, Protocol, intended_matrix, reached, service_matrices
@@ -98,6 +100,17 @@ def test_counters_are_shown_by_port_and_guard(lab: Any, report: IsolationReport,
     assert {row["guard"] for row in rows} == set(Guard)
     assert all(row["dropped"] > 0 and row["bytes"] > 0 for row in rows)
     assert {row["switch"] for row in rows} == {"guarded-leaf1", "guarded-leaf2"}
+
+
+def test_stats_and_metrics_count_what_guards_dropped(lab: Any, report: IsolationReport, shared_sandbox: Any) -> None:
+    inspected = shared_sandbox.cli("inspect", "guards", "-n", lab.name, "--network", "guarded", "--format", "json")
+    whole = shared_sandbox.cli("stats", "-n", lab.name, "--network", "guarded", "--format", "json")
+    assert json.loads(whole.stdout)["guards"] == json.loads(inspected.stdout)
+    (reading,) = LabReader(lab.state, only=lab.name).read()
+    text = render_metrics(lambda: (reading,)).decode()
+    row = json.loads(inspected.stdout)[0]
+    labels = f'guard="{row["guard"]}",interface="{row["port"]}",lab="{lab.name}",node="{row["switch"]}"'
+    assert f"testbed_guard_dropped_packets_total{{{labels}}} {float(row['dropped'])}" in text
 
 
 def test_a_guarded_network_passes_by_itself(lab: Any, shared_sandbox: Any) -> None:

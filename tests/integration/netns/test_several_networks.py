@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
 import pytest
 
-from testbed.deploy.links.changes import LinkChange, LinkControl
+from testbed.collect.port_table import tabulate_ports
+from testbed.collect.telemetry import take_snapshot
+from testbed.deploy.links.changes import LinkChange, LinkControl, LinkRefused
 from testbed.deploy.watch.check import CheckStatus, check_lab
 from testbed.spec import load_topology_text
 
@@ -17,7 +20,7 @@ TEXT = """name: {name}
 scale: {{time: 1000}}
 fabric: {{design: rail-optimized, hosts: 3, gpus: 1, segments: 1, spines: 1}}
 networks:
-  frontend: {{nic: {{ports: 2, rate: 100G}}}}
+  frontend: {{nic: {{ports: 2, rate: 100G}}, qos: {{preset: dcqcn}}}}
   storage: {{design: single-switch, nic: {{rate: 200G}}, mtu: 9000}}
 """
 
@@ -46,6 +49,24 @@ def test_a_link_of_one_network_is_of_no_matter_to_the_others(lab: Any) -> None:
     assert broken["subnets, frontend"] is CheckStatus.FAIL
     assert broken["rails"] is broken["subnets, storage"] is CheckStatus.PASS
     assert set(outcomes(lab).values()) == {CheckStatus.PASS}
+
+
+def test_a_network_has_classes_by_itself(lab: Any) -> None:
+    """A datagram with the DSCP of the class rdma is counted in it, at ports of its network; no other has queues."""
+    table = tabulate_ports(lab.of_network("frontend").plan)
+    priority = table.class_names[1].index("rdma")
+    with contextlib.closing(lab.maps()) as maps:
+        before = take_snapshot(maps).queues["out_packets"].copy()
+        ping = ["ping", "-c", "5", "-i", "0.01", "-W", "1", "-Q", str(26 << 2), "-I", "fe1"]
+        addresses = {(port.node, port.name): port.address.ip for port in lab.plan.ports if port.address}
+        assert not lab.run("p1-s1-h1", [*ping, str(addresses["p1-s1-h2", "fe1"])]).returncode
+        grown = take_snapshot(maps).queues["out_packets"] - before
+    numbers = lab.plan.port_numbers
+    assert set(numbers) == {f"{port.node}:{port.name}" for port in lab.plan.ports if port.network == "frontend"}
+    assert grown[numbers["p1-s1-h1:fe1"], priority] == 5
+    assert grown[numbers["p1-s1-h3:fe1"], priority] == 0
+    with pytest.raises(LinkRefused, match="network storage"), LinkControl(lab) as control:
+        control.set("p1-s1-h1:st1", LinkChange(loss=0.1))
 
 
 def forwarded(lab: Any, host: str) -> int:

@@ -52,7 +52,7 @@ import numpy as np
 name, class_name = sys.argv[1:]
 lab = RunningLab.open(name, StateDirectory())
 marks = read_marks(lab.maps())
-curves = marking_curves(lab.plan.qos, tabulate_ports(lab.plan), np.zeros_like(marks), marks)
+curves = marking_curves(lab.plan.tables, tabulate_ports(lab.plan), np.zeros_like(marks), marks)
 (curve,) = (item for item in curves if item.class_name == class_name)
 assert curve.marker == "RED", curve
 print(json.dumps(list(zip(curve.edges_bytes, curve.packets, curve.marked))))

@@ -50,7 +50,7 @@ def fake_plan(*, hosts: int = 2, gpus: int = 2, spines: int = 2, name: str = "fa
     qos = QosPlan(
         profiles=(_profile(switch=False), _profile(switch=True)), buffers=buffers, base_rtt_ns=10_000, reaction_ns=0
     )
-    return replace(plan, qos=qos, operations=plan.operations + installs)
+    return replace(plan, qos=qos, tables=qos, operations=plan.operations + installs)
 
 
 def _profile(*, switch: bool) -> PortProfile:

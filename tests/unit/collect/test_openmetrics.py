@@ -6,6 +6,7 @@ import http.client
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from fake_ports import BULK, RDMA, FakePorts
@@ -17,7 +18,9 @@ from testbed.cli.nodes.metrics_server import CannotListen, is_loopback, open_ser
 from testbed.collect.lab_reader import LabReading
 from testbed.collect.openmetrics import CONTENT_TYPE, LabCollector, encode_text, render_metrics
 from testbed.collect.telemetry import queue_index, take_snapshot
+from testbed.drivers.netlink.guards import GuardCounter
 from testbed.errors import TestbedError
+from testbed.model import Guard
 from testbed.model.counters import PortCounters
 from testbed.model.telemetry import DropCause
 
@@ -191,3 +194,12 @@ def test_what_only_this_machine_reaches() -> None:
     assert is_loopback("::1")
     assert not is_loopback("0.0.0.0")
     assert not is_loopback("fe80::1%eth0")
+
+
+def test_what_guards_dropped_is_counted_and_is_not_there_without_guards(ports: FakePorts) -> None:
+    counter = GuardCounter(interface="down1", guard=Guard.ARP, packets=3, bytes=126)
+    samples = scrape(replace(reading(ports), guards={"p1-s1-rail1": [counter]}))
+    place = {"lab": "fake", "node": "p1-s1-rail1", "interface": "down1", "guard": "arp"}
+    assert of(samples, "testbed_guard_dropped_packets_total", **place) == 3
+    assert of(samples, "testbed_guard_dropped_bytes_total", **place) == 126
+    assert not any("guard" in name for name, _ in scrape(reading(ports)))

@@ -20,9 +20,9 @@ from testbed.deploy.links.recorded import LinkState, WireChange, read_link_state
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.journal import StateError
 from testbed.errors import DriverError
-from testbed.fabric import generate_fabric
+from testbed.fabric import QOS_PRESETS, generate_fabric
 from testbed.fabric.params import FabricParams, UplinkParams
-from testbed.model import NO_GUARDS, Delay, DelayBy, Guards
+from testbed.model import NO_GUARDS, Delay, DelayBy, Guards, QosPolicy
 from testbed.plan import plan_lab
 from testbed.plan.link_delays import delay_operation
 from testbed.units import Duration, Rate
@@ -46,8 +46,8 @@ class FakeLab:
             uplink=UplinkParams(delay=Delay(value=Duration.parse("500ns"))),
         )
         lab = replace(generate_fabric(params, name="x"), guards=guards)
-        self.plan = plan_lab(lab, k=k)
-        self.model = SimpleNamespace(qos=object() if qos else None)
+        self.plan = plan_lab(replace(lab, qos=QosPolicy(profiles=(QOS_PRESETS["uec"].profile,)) if qos else None), k=k)
+        self.model = SimpleNamespace(policies=(object(),) if qos else ())
         self.record = SimpleNamespace(k=k, delay_by=by)
         self.name = "x"
         self.state_directory = directory
@@ -234,7 +234,7 @@ def test_declared_losses_and_delays_are_in_fresh_maps() -> None:
         replace(port, node="b", name="y", peer="a:x"),
     )
     delay = delay_operation(ports[0], 1, rate_bps=1, delay_ns=1, jitter_ns=0, has_qos=True)
-    fill_wires(maps, cast(Any, SimpleNamespace(ports=ports, operations=(delay,))))
+    fill_wires(maps, cast(Any, SimpleNamespace(ports=ports, operations=(delay,), port_numbers={"a:x": 1, "b:y": 2})))
     assert list(maps.ports["loss"]) == [0, 0, probability(0.01)]
     assert list(maps.ports["delay_ifindex"]) == [0, delay.ifb_ifindex, 0]
     assert declared_values(ports[0]).loss == 0.01

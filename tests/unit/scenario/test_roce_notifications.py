@@ -32,7 +32,7 @@ def lab_of_three_classes() -> Any:
     )
     profile = SimpleNamespace(switch=True, classes=classes, class_of_dscp=tuple(table), trimming=False, control_class=6)
     qos = SimpleNamespace(profiles=(profile,), buffers=(), base_rtt_ns=10_000, reaction_ns=0)
-    return SimpleNamespace(name="fake", model=model, plan=replace(plan, qos=qos))
+    return SimpleNamespace(name="fake", model=model, plan=replace(plan, qos=qos, tables=qos))
 
 
 def settings_of_first_host(cc: str | None = None, **options: Any) -> Any:

@@ -62,6 +62,7 @@ def test_a_dhcp_offer_has_the_cookie_and_its_options() -> None:
 def test_a_tag_goes_between_addresses_and_type() -> None:
     frame = frames.udp(A, B, (ONE, TWO), (1, 2), TOKEN)
     assert frames.tagged(frame, 10) == frame[:12] + b"\x81\x00\x00\x0a" + frame[12:]
+    assert frames.tagged(frame, 1, service=True) == frame[:12] + b"\x88\xa8\x00\x01" + frame[12:]
 
 
 def test_a_bridge_frame_claims_the_best_root() -> None:
