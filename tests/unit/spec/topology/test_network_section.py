@@ -61,6 +61,11 @@ def test_some_networks_are_seen_together() -> None:
         ("  frontend: {prefix: 192.168.0.0/24}\n", "bad-prefix", "dc.yml:4:22", "not between"),
         ("  frontend: {nic: {ports: 3}}\n", "unknown-value", "dc.yml:4:27", "3"),
         ("  frontend: {on: storage}\n", "not-built", "dc.yml:4:14", "not built yet"),
+        ("  frontend: {homing: routed}\n", "not-built", "dc.yml:4:22", "BGP on hosts"),
+        ("  frontend: {homing: mlag}\n", "not-built", "dc.yml:4:22", "LACP"),
+        ("  frontend: {homing: esi}\n", "not-built", "dc.yml:4:22", "no bond"),
+        ("  frontend: {homing: single, nic: {ports: 2}}\n", "contradiction", "dc.yml:4:22", "a NIC has 2"),
+        ("  frontend: {homing: subnets}\n", "contradiction", "dc.yml:4:22", "a NIC has 1"),
         ("  frontend: {switch_radix: 3}\n", "radix", "dc.yml:4:28", "4 ports in use"),
         ("  a: {short: x}\n  b: {short: x}\n", "name-taken", "dc.yml:5:3", "x-leaf1 is there already"),
         ("  a: {}\n  b: {}\n  c: {}\n  d: {}\n  e: {}\n", "size", "dc.yml:8:3", "at most 4 networks"),
@@ -73,3 +78,10 @@ def test_faults_have_a_place_and_touch_nothing(networks: str, code: str, place: 
     assert words in problem.message
     assert problem.code == code
     assert str(problem).startswith(place)
+
+
+@pytest.mark.parametrize(("homing", "ports"), [("single", 1), ("subnets", 2)])
+def test_how_ports_are_joined_may_be_written_and_is_what_it_would_be(homing: str, ports: int) -> None:
+    text = "name: dc\nfabric: {{design: rail-optimized, hosts: 3}}\nnetworks:\n  frontend: {{{}nic: {{ports: {}}}}}\n"
+    written = load_topology_text(text.format(f"homing: {homing}, ", ports), file="dc.yml")
+    assert written == load_topology_text(text.format("", ports), file="dc.yml")
