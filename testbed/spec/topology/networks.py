@@ -85,6 +85,16 @@ class _Space(Checked):
         return {"type": "string", "pattern": r"^\d+\.\d+\.\d+\.\d+/\d+$"}
 
 
+_HOMING_LATER = {
+    "routed": "BGP on hosts is not built yet; a NIC's ports have a subnet each, and hosts have static routes",
+    "mlag": "two leaves as one LACP partner are not built yet; a kernel without bonding needs a LAG of our own",
+    "esi": "FRR refuses an ES-ID on a port that is no bond; with bonds its kernel backend doubles broadcasts and floods"
+    " unicast",
+}
+"""Ways of joining a NIC's ports that are refused, with the reason. That of `esi` was seen with FRR 8.4 and read in the
+source of 10.3: zebra ignores DPLANE_OP_BR_PORT_UPDATE."""
+
+
 class NetworkNicSpec(SpecModel):
     """`nic:` of a network: the ports that a host has for it."""
 
@@ -114,7 +124,6 @@ class NetworkSpec(SpecModel):
 
     LATER = {  # noqa: RUF012  # a ClassVar of the base
         "on": "carrying a network over another's switches is not built yet",
-        "homing": "a NIC's ports have a subnet each; other ways of joining them are not built yet",
     }
 
     design: Written[
@@ -150,6 +159,11 @@ class NetworkSpec(SpecModel):
     switch_radix: Written[Positive] = Field(
         default=None, description="Gives the ports of a switch, which sizing is checked against."
     )
+    homing: Written[Annotated[str, OneOf(("single", "subnets"), later=_HOMING_LATER)]] = Field(
+        default=None,
+        description="Says how a NIC's ports are joined: single is one port, subnets is a subnet with static routes for"
+        " each of several, of which the next serves where a link is down; nic.ports decides the default.",
+    )
     mtu: Written[Mtu] = Field(default=None, description="Gives the MTU of its links in bytes; the default is 1500.")
     overlay: OverlayField = Field(
         default=None, description="Names the overlay: none, evpn, or {evpn: {mtu: 1400}}; by default there is none."
@@ -181,6 +195,7 @@ def add_networks(document: Document, specs: Mapping[str, NetworkSpec], lab: Lab)
         found = [
             *_name_problems(document, name, path, lab),
             *_space_problems(document, name, spec.prefix or DEFAULT_PREFIXES[number - 1], spaces),
+            *_homing_problems(document, name, spec),
         ]
         params, unknown = _params(document, name, number, spec, lab)
         found += unknown
@@ -238,6 +253,15 @@ def _space_problems(
             return [document.problem("overlap", path, message, hint=hint)]
     spaces[f"the network {name}"] = prefix
     return []
+
+
+def _homing_problems(document: Document, name: str, spec: NetworkSpec) -> list[Problem]:
+    ports = spec.nic.ports or 1
+    if spec.homing is None or (spec.homing == "single") == (ports == 1):
+        return []
+    message = f"homing {spec.homing} is that of {'one port' if ports > 1 else 'several ports'}; a NIC has {ports}"
+    hint = "homing: subnets" if ports > 1 else "nic: {ports: 2}, or homing: single"
+    return [document.problem("contradiction", ("networks", name, "homing"), message, hint=hint)]
 
 
 def _params(

@@ -64,6 +64,11 @@ def test_some_networks_are_seen_together() -> None:
         ("  frontend: {qos: {preset: uecc}}\n", "unknown-preset", "dc.yml:4:28", "uecc"),
         ("  frontend: {qos: {preset: uec, nodes: {x9: {}}}}\n", "unknown-node", "dc.yml:4:41", "'x9'"),
         ("  frontend: {qos: {preset: uec, buffer: {shared: 1kB}}}\n", "buffer-too-small", "dc.yml:4:", "'fe-leaf"),
+        ("  frontend: {homing: routed}\n", "not-built", "dc.yml:4:22", "BGP on hosts"),
+        ("  frontend: {homing: mlag}\n", "not-built", "dc.yml:4:22", "LACP"),
+        ("  frontend: {homing: esi}\n", "not-built", "dc.yml:4:22", "no bond"),
+        ("  frontend: {homing: single, nic: {ports: 2}}\n", "contradiction", "dc.yml:4:22", "a NIC has 2"),
+        ("  frontend: {homing: subnets}\n", "contradiction", "dc.yml:4:22", "a NIC has 1"),
         ("  frontend: {switch_radix: 3}\n", "radix", "dc.yml:4:28", "4 ports in use"),
         ("  a: {short: x}\n  b: {short: x}\n", "name-taken", "dc.yml:5:3", "x-leaf1 is there already"),
         ("  a: {}\n  b: {}\n  c: {}\n  d: {}\n  e: {}\n", "size", "dc.yml:8:3", "at most 4 networks"),
@@ -76,3 +81,10 @@ def test_faults_have_a_place_and_touch_nothing(networks: str, code: str, place: 
     assert words in problem.message
     assert problem.code == code
     assert str(problem).startswith(place)
+
+
+@pytest.mark.parametrize(("homing", "ports"), [("single", 1), ("subnets", 2)])
+def test_how_ports_are_joined_may_be_written_and_is_what_it_would_be(homing: str, ports: int) -> None:
+    text = "name: dc\nfabric: {{design: rail-optimized, hosts: 3}}\nnetworks:\n  frontend: {{{}nic: {{ports: {}}}}}\n"
+    written = load_topology_text(text.format(f"homing: {homing}, ", ports), file="dc.yml")
+    assert written == load_topology_text(text.format("", ports), file="dc.yml")
