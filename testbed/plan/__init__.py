@@ -6,8 +6,6 @@ from testbed.plan.operations import (
     AddAddress,
     AddRoute,
     AddRule,
-    BufferPlan,
-    ClassPlan,
     CreateBridge,
     CreateNode,
     CreateRdma,
@@ -22,8 +20,6 @@ from testbed.plan.operations import (
     Neighbor,
     Operation,
     PortPlan,
-    PortProfile,
-    QosPlan,
     SetSysctl,
     SetUp,
     ShapePort,
@@ -32,6 +28,7 @@ from testbed.plan.operations import (
     SwitchPlan,
     VethEnd,
 )
+from testbed.plan.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
 from testbed.plan.scale import (
     MachineLoad,
     MachineProfile,

@@ -20,7 +20,6 @@ from testbed.plan.operations import (
     InstallPort,
     LabPlan,
     Operation,
-    QosPlan,
     SetBridgePort,
     SetNeighbour,
     SetSysctl,
@@ -30,6 +29,7 @@ from testbed.plan.operations import (
     StartRouting,
 )
 from testbed.plan.policy_operations import SetPolicy
+from testbed.plan.qos_plan import QosPlan
 from testbed.units import ByteCount, Duration, Rate
 
 

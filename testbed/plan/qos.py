@@ -39,16 +39,12 @@ from testbed.model import (
 )
 from testbed.plan.link_delays import delay_operations
 from testbed.plan.operations import (
-    BufferPlan,
-    ClassPlan,
     DelayPort,
     InstallPort,
     PortPlan,
-    PortProfile,
-    QosPlan,
-    QosTables,
     ShapePort,
 )
+from testbed.plan.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan, QosTables
 from testbed.plan.shaping import burst_bytes
 from testbed.plan.sysctls import hash_seed
 from testbed.units import ByteCount, Duration, Rate

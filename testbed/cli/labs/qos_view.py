@@ -13,7 +13,8 @@ from testbed.cli.output import Format, console, emit_json, emit_rows
 from testbed.errors import LabNotFound, TestbedError
 from testbed.model import Depth, EcnCurve, Lab, PfcThresholds, QosProfile, TrafficClass
 from testbed.model.markers import MARKERS
-from testbed.plan.operations import BufferPlan, ClassPlan, InstallPort, LabPlan, PortProfile, QosPlan
+from testbed.plan.operations import InstallPort, LabPlan
+from testbed.plan.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
 from testbed.units import ByteCount, Duration, Rate
 
 if TYPE_CHECKING:

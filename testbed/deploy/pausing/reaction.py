@@ -37,19 +37,16 @@ from testbed.names import namespace_name
 from testbed.plan.operations import (
     AddAddress,
     AddRoute,
-    BufferPlan,
-    ClassPlan,
     CreateNode,
     CreateVeth,
     InstallPort,
     Operation,
-    PortProfile,
-    QosTables,
     SetSysctl,
     SetUp,
     VethEnd,
 )
 from testbed.plan.qos import DEFAULT_REACTION_NS, QUEUE_PACKETS
+from testbed.plan.qos_plan import BufferPlan, ClassPlan, PortProfile, QosTables
 from testbed.portd.attachment import LabAttachment, PortAttachment
 from testbed.portd.client import PauseAgent
 

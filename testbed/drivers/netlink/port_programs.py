@@ -24,7 +24,8 @@ from testbed.drivers.netlink.marking_qdiscs import new_marking_qdisc
 from testbed.errors import DriverError
 from testbed.model.markers import MARKERS
 from testbed.model.qos import HashEngine
-from testbed.plan.operations import BufferPlan, ClassPlan, InstallPort, PortProfile, QosTables
+from testbed.plan.operations import InstallPort
+from testbed.plan.qos_plan import BufferPlan, ClassPlan, PortProfile, QosTables
 
 if TYPE_CHECKING:
     from testbed.datapath.maps import LabMaps

@@ -18,7 +18,8 @@ from testbed.model.scenario import Transport
 from testbed.model.transports import TRANSPORTS
 from testbed.names import nearest
 from testbed.plan.link_delays import PathModel, WirePaths
-from testbed.plan.operations import ClassPlan, PortPlan, PortProfile
+from testbed.plan.operations import PortPlan
+from testbed.plan.qos_plan import ClassPlan, PortProfile
 from testbed.scenario.run.channels import CONNECTIONS, ChannelPlan, ChannelRules, plan_channels
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.measured import Ideals, Measured

@@ -25,7 +25,8 @@ from testbed.datapath import pins
 from testbed.datapath.abi import CLASSES
 from testbed.drivers.netlink.port_programs import PortInstaller
 from testbed.drivers.nodes.namespaces import NETNS_DIRECTORY
-from testbed.plan.operations import BufferPlan, InstallPort, PortProfile, QosPlan
+from testbed.plan.operations import InstallPort
+from testbed.plan.qos_plan import BufferPlan, PortProfile, QosPlan
 from testbed.portd import companion, remains
 from testbed.portd.attachment import LabAttachment, PortAttachment
 from testbed.portd.client import PauseAgent

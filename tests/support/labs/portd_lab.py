@@ -27,18 +27,15 @@ from testbed.names import namespace_name
 from testbed.plan.operations import (
     AddAddress,
     AddRoute,
-    BufferPlan,
-    ClassPlan,
     CreateNode,
     CreateVeth,
     InstallPort,
     Operation,
-    PortProfile,
-    QosPlan,
     SetSysctl,
     SetUp,
     VethEnd,
 )
+from testbed.plan.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
 from testbed.portd.attachment import LabAttachment, PortAttachment
 
 _T = TypeVar("_T")
