@@ -30,13 +30,13 @@ class PortLab:
         self.queues = self.maps.by_port("queues")
         self.ingress = self.maps.by_port("ingress")
         self.pauses = self.maps.by_port("pauses")
-        self._numbers = {(port.node, port.name): number for number, port in enumerate(running.plan.ports, 1)}
+        self._numbers = running.plan.port_numbers
 
     def number(self, node: str, interface: str) -> int:
-        return self._numbers[node, interface]
+        return self._numbers[f"{node}:{interface}"]
 
     def ports(self, node: str) -> dict[str, int]:
-        return {name: number for (owner, name), number in self._numbers.items() if owner == node}
+        return {port.name: self.number(node, port.name) for port in self.running.plan.ports if port.node == node}
 
     def address(self, node: str, interface: str = "eth1") -> str:
         port = self.running.port(node, interface)

@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from timeit import repeat
 
 import pytest
 from figures import FIGURES, Figure, judge
-from two_sides import NEEDS_TWO_CPUS, PIPES, Pair, finished, joined, median_ratio
+from two_sides import NEEDS_TWO_CPUS, PIPES, Pair, finished, in_turns, joined, median_ratio
 
 from testbed.compiled.finder import is_compiled
 from testbed.deploy.records.state import StateDirectory
@@ -69,15 +69,6 @@ def pair() -> Iterator[Pair]:
         yield pair
 
 
-def in_turns(first: Callable[[], float], second: Callable[[], float]) -> tuple[list[float], list[float]]:
-    """The figures of both, one after the other in each round; who begins changes, since machines tire in a round."""
-    found: tuple[list[float], list[float]] = ([], [])
-    for number in range(ROUNDS):
-        for place in (0, 1) if number % 2 else (1, 0):
-            found[place].append((first, second)[place]())
-    return found
-
-
 # --- beside UET ---------------------------------------------------------------------------------------
 
 
@@ -85,7 +76,7 @@ class TestBesideUet:
     pytestmark = BESIDE
 
     def test_goodput_of_one_flow(self, pair: Pair) -> None:
-        roce, uet = in_turns(lambda: flow_bps(pair, "roce"), lambda: flow_bps(pair, "uet"))
+        roce, uet = in_turns(ROUNDS, lambda: flow_bps(pair, "roce"), lambda: flow_bps(pair, "uet"))
         FIGURES.append(
             Figure(
                 what="RoCE: goodput of a flow of WRITEs", measured=max(roce) / 1e9, limit=0, unit="Gb", at_least=True
@@ -103,7 +94,7 @@ class TestBesideUet:
         )
 
     def test_latency_of_a_write(self, pair: Pair) -> None:
-        roce, uet = in_turns(lambda: half_round_trip_us(pair, "roce"), lambda: half_round_trip_us(pair, "uet"))
+        roce, uet = in_turns(ROUNDS, lambda: half_round_trip_us(pair, "roce"), lambda: half_round_trip_us(pair, "uet"))
         FIGURES.append(Figure(what="RoCE: half a round trip of 8 bytes", measured=min(roce), limit=1000, unit="us"))
         judge(
             Figure(
@@ -116,7 +107,7 @@ class TestBesideUet:
         )
 
     def test_idle_queue_pairs_take_nothing_from_a_busy_one(self, pair: Pair) -> None:
-        among, alone = in_turns(lambda: flow_bps(pair, "roce", IDLE_QPS), lambda: flow_bps(pair, "roce"))
+        among, alone = in_turns(ROUNDS, lambda: flow_bps(pair, "roce", IDLE_QPS), lambda: flow_bps(pair, "roce"))
         judge(
             Figure(
                 what="RoCE: goodput beside 1,024 idle QPs, in that alone",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import statistics
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -80,6 +80,15 @@ def joined(prefix: str, near: str, far: str, mtu: int) -> Iterator[Pair]:
             ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
             ip("-n", name, "link", "set", "eth0", "up")
         yield pair
+
+
+def in_turns(rounds: int, first: Callable[[], float], second: Callable[[], float]) -> tuple[list[float], list[float]]:
+    """The figures of both, one after the other in each round; who begins changes, since machines tire in a round."""
+    found: tuple[list[float], list[float]] = ([], [])
+    for number in range(rounds):
+        for place in (0, 1) if number % 2 else (1, 0):
+            found[place].append((first, second)[place]())
+    return found
 
 
 def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:

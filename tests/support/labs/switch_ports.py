@@ -127,7 +127,7 @@ class PortLab:
         self.ingress = self.maps.by_port("ingress")
         self.pauses = self.maps.by_port("pauses")
         self.curves = self.maps.by_port("curves")
-        self._numbers = {(port.node, port.name): number for number, port in enumerate(running.plan.ports, 1)}
+        self._numbers = running.plan.port_numbers
 
     def close(self) -> None:
         """Let go of the maps' memory, which keeps them in the kernel; so do records taken from this object."""
@@ -137,7 +137,7 @@ class PortLab:
     # --- places -----------------------------------------------------------------------------------------
 
     def number(self, node: str, interface: str) -> int:
-        return self._numbers[node, interface]
+        return self._numbers[f"{node}:{interface}"]
 
     def queue(self, node: str, interface: str, priority: int) -> Any:
         """The egress queue's counters: live memory."""
