@@ -33,7 +33,7 @@ from testbed.model.counters import PortCounters
 from testbed.names import namespace_name, nearest
 from testbed.plan import plan_lab
 from testbed.plan.operations import GuardSwitch, LabPlan, PortPlan, SwitchPlan
-from testbed.plan.policy_operations import SetPolicy
+from testbed.plan.overlay.policy_operations import SetPolicy
 from testbed.render import FrrVersion, daemons_of
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from testbed.model import DelayBy, Lab
 from testbed.names import namespace_name
 from testbed.plan import plan_lab, slot_for
 from testbed.plan.operations import InstallPort, LabPlan
-from testbed.plan.overlay import vrf_nodes
+from testbed.plan.overlay.planner import vrf_nodes
 from testbed.portd import native
 
 

@@ -28,7 +28,7 @@ from testbed.plan.operations import (
     StartContainer,
     StartRouting,
 )
-from testbed.plan.policy_operations import SetPolicy
+from testbed.plan.overlay.policy_operations import SetPolicy
 from testbed.plan.qos_plan import QosPlan
 from testbed.units import ByteCount, Duration, Rate
 

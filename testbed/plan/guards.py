@@ -9,7 +9,7 @@ from ipaddress import IPv4Address
 from testbed.errors import PlanError
 from testbed.model import BACKEND, DelayBy, Guards, Lab, NodeKind
 from testbed.plan.operations import CreateBridge, GuardedPort, GuardSwitch, Operation, PortPlan, SwitchPlan
-from testbed.plan.policies import passing
+from testbed.plan.overlay.policies import passing
 
 
 def guard_switches(

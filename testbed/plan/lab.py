@@ -56,7 +56,7 @@ from testbed.plan.operations import (
     SwitchPlan,
     VethEnd,
 )
-from testbed.plan.overlay import OverlayPlanner, overlay_macs
+from testbed.plan.overlay.planner import OverlayPlanner, overlay_macs
 from testbed.plan.qos import DEFAULT_REACTION_NS, QUEUE_PACKETS, QueuePlanner
 from testbed.plan.rdma import rdma_devices
 from testbed.plan.routes import PlannedSession, Speaker, expect_routes

@@ -13,9 +13,9 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 from testbed.model import BACKEND, Bfd, DelayBy, Guards, NodeKind, Protocol, Role
 from testbed.model.container import Container
-from testbed.plan.policy_operations import SetPolicy
+from testbed.plan.overlay.policy_operations import SetPolicy
+from testbed.plan.overlay.vrfs import EvpnPlan, OverlayPlan
 from testbed.plan.qos_plan import QosPlan, QosTables
-from testbed.plan.vrfs import EvpnPlan, OverlayPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from testbed.deploy.isolation.arena import Fate
 from testbed.deploy.live import RunningLab
 from testbed.drivers.routing import vty
 from testbed.plan.operations import SwitchPlan
-from testbed.plan.vrfs import VrfPlan
+from testbed.plan.overlay.vrfs import VrfPlan
 
 NAME = "unauthorised route target"
 GUARD = "rt_filter"

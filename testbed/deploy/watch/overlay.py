@@ -34,7 +34,7 @@ from testbed.drivers.routing import vty
 from testbed.errors import DriverError
 from testbed.names import namespace_name
 from testbed.plan.operations import LabPlan, SwitchPlan
-from testbed.plan.vrfs import EntryKind, ExpectedEntry, HeardNic, OverlayPlan
+from testbed.plan.overlay.vrfs import EntryKind, ExpectedEntry, HeardNic, OverlayPlan
 
 QUIET_S = 0.02
 LONGEST_UNCHECKED_S = 0.5

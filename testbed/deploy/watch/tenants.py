@@ -8,7 +8,7 @@ from contextlib import closing
 from testbed.deploy.watch.probe import Probe, Prober, pairs_text
 from testbed.model import Service
 from testbed.plan.operations import LabPlan, PortPlan
-from testbed.plan.vrfs import OverlayPlan
+from testbed.plan.overlay.vrfs import OverlayPlan
 
 ISOLATION_TIMEOUT_S = 1.0
 """How long is waited for a datagram that must not arrive: a neighbour is resolved within."""

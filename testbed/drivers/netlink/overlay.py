@@ -16,7 +16,7 @@ from testbed.drivers.netlink.routes import RouteMonitor
 from testbed.drivers.netlink.rtnetlink import RouteSocket, attribute, message, text, u32
 from testbed.model.overlay import VXLAN_PORT
 from testbed.plan.operations import CreateVxlan, SetBridgePort
-from testbed.plan.vrfs import EntryKind, ExpectedEntry
+from testbed.plan.overlay.vrfs import EntryKind, ExpectedEntry
 
 _RTM_SETLINK, _RTM_DELNEIGH = 19, 29
 _IFLA_PROTINFO = 12

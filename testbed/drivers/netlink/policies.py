@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from testbed.drivers.netlink import nftables as nft
 from testbed.drivers.netlink.nftables import NetfilterSocket, Table
 from testbed.model import Service, ServiceProtocol
-from testbed.plan.policy_operations import PolicyPort, SetPolicy
+from testbed.plan.overlay.policy_operations import PolicyPort, SetPolicy
 
 TABLE = "testbed-policy"
 _IPV4 = struct.pack("!H", 0x0800)

@@ -48,7 +48,7 @@ from testbed.plan.operations import (
     VethEnd,
     place_of,
 )
-from testbed.plan.policy_operations import SetPolicy
+from testbed.plan.overlay.policy_operations import SetPolicy
 
 
 class NetnsKernel:

@@ -25,7 +25,7 @@ from testbed.errors import DriverError
 from testbed.model import Guard, Guards, Service, ServiceProtocol
 from testbed.names import namespace_name
 from testbed.plan.operations import AddRule, GuardedPort, GuardSwitch
-from testbed.plan.policy_operations import SetPolicy
+from testbed.plan.overlay.policy_operations import SetPolicy
 from testbed.spec import load_topology_text
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]

@@ -13,7 +13,7 @@ from testbed.deploy.watch.overlay import explain
 from testbed.deploy.watch.tenants import grouped_nics
 from testbed.errors import DriverError
 from testbed.plan import LabPlan, plan_lab
-from testbed.plan.vrfs import EntryKind, ExpectedEntry
+from testbed.plan.overlay.vrfs import EntryKind, ExpectedEntry
 from testbed.spec import load_topology
 
 TOPOLOGY = Path(__file__).parents[3] / "topologies" / "two-tenants.yml"

@@ -21,7 +21,7 @@ from testbed.drivers.netlink.overlay import (
 )
 from testbed.drivers.netlink.rtnetlink import RouteSocket
 from testbed.plan.operations import CreateVxlan, SetBridgePort
-from testbed.plan.vrfs import ANY_MAC, EntryKind, ExpectedEntry
+from testbed.plan.overlay.vrfs import ANY_MAC, EntryKind, ExpectedEntry
 
 VTEP, OTHER = IPv4Address("172.18.0.2"), IPv4Address("172.18.0.3")
 ADDRESS, MAC = IPv4Address("10.1.0.3"), "02:00:00:00:00:07"

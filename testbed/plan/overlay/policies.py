@@ -19,8 +19,8 @@ from testbed.model import Lab, LinkKind, Role, Service, Tenant
 from testbed.names import vrf_node_name
 from testbed.plan.hosts import MAIN_TABLE
 from testbed.plan.operations import AddRoute, CreateVeth, Operation, SetNeighbour, SetUp, VethEnd
-from testbed.plan.policy_operations import PolicyPort, SetPolicy
-from testbed.plan.vrfs import VrfPlan
+from testbed.plan.overlay.policy_operations import PolicyPort, SetPolicy
+from testbed.plan.overlay.vrfs import VrfPlan
 
 FIRST_WIRE = 1 << 27
 """The interface index of a wire is this plus the L3VNI of the tenant that it leads to."""

@@ -21,8 +21,8 @@ from testbed.plan.operations import (
     ShapePort,
     place_of,
 )
-from testbed.plan.overlay import vrf_nodes
-from testbed.plan.vrfs import EntryKind, VrfPlan
+from testbed.plan.overlay.planner import vrf_nodes
+from testbed.plan.overlay.vrfs import EntryKind, VrfPlan
 from testbed.spec import load_topology_text
 
 TOPOLOGY = """

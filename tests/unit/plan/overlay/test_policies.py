@@ -11,8 +11,8 @@ from testbed.drivers.netlink.policies import policy_messages
 from testbed.model import Lab, Service, ServiceProtocol
 from testbed.plan import LabPlan, describe_operation, plan_lab
 from testbed.plan.operations import AddRoute, CreateVeth, SetNeighbour
-from testbed.plan.policies import FIRST_WIRE
-from testbed.plan.policy_operations import PolicyPort, SetPolicy
+from testbed.plan.overlay.policies import FIRST_WIRE
+from testbed.plan.overlay.policy_operations import PolicyPort, SetPolicy
 from testbed.spec import load_topology_text
 
 TEXT = """name: dc

@@ -33,10 +33,8 @@ from testbed.plan.operations import (
     SetUp,
     ShapePort,
 )
-from testbed.plan.policies import PolicyPlanner, foreign_targets, passing, talking, tenants_by_switch, wires
-from testbed.plan.stable import probe_numbers
-from testbed.plan.sysctls import vrf_sysctls
-from testbed.plan.vrfs import (
+from testbed.plan.overlay.policies import PolicyPlanner, foreign_targets, passing, talking, tenants_by_switch, wires
+from testbed.plan.overlay.vrfs import (
     ANY_MAC,
     EntryKind,
     EvpnPlan,
@@ -47,6 +45,8 @@ from testbed.plan.vrfs import (
     VniPlan,
     VrfPlan,
 )
+from testbed.plan.stable import probe_numbers
+from testbed.plan.sysctls import vrf_sysctls
 
 FIRST_VXLAN = 1 << 25
 FIRST_VNI_BRIDGE = 1 << 26
