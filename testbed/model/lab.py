@@ -265,7 +265,11 @@ class Lab:
         if not self.networks:
             return self.qos
         found = (link.network for link in self.links if port in (str(link.a), str(link.b)))
-        return self.of_network(next(found, BACKEND)).qos
+        return self.qos_of(next(found, BACKEND))
+
+    def qos_of(self, name: str) -> QosPolicy | None:
+        """The QoS of a network; None where its ports are plain."""
+        return next((network.qos for network in self.networks if network.name == name), self.qos)
 
     def of_network(self, *names: str) -> Lab:
         """The lab as it is seen in one network: its switches and links, and the hosts that they reach. Raises

@@ -73,11 +73,7 @@ def intended_matrix(lab: RunningLab, networks: Sequence[str], protocol: Protocol
     """
     nics = _nics(lab, networks)
     every = [(a, b) for a in nics for b in nics if a.node != b.node]
-    pairs = every if len(every) <= MOST_PAIRS else [every[n * len(every) // MOST_PAIRS] for n in range(MOST_PAIRS)]
-    service = Service(protocol=ServiceProtocol(protocol.lower()))
-    return Matrix(
-        pairs=tuple(pairs), intended=_intended(lab, networks, pairs, service), total=len(every), service=service
-    )
+    return _matrix(lab, networks, every, Service(protocol=ServiceProtocol(protocol.lower())))
 
 
 def service_matrices(lab: RunningLab, networks: Sequence[str]) -> list[Matrix]:
@@ -104,10 +100,15 @@ def service_matrices(lab: RunningLab, networks: Sequence[str]) -> list[Matrix]:
             for a in nics
             if a.node != b.node and a.tenant != b.tenant and (a.tenant, _address(b)) not in own
         ]
-        pairs = every if len(every) <= MOST_PAIRS else [every[n * len(every) // MOST_PAIRS] for n in range(MOST_PAIRS)]
-        intended = _intended(lab, networks, pairs, service)
-        found.append(Matrix(pairs=tuple(pairs), intended=intended, total=len(every), service=service))
+        found.append(_matrix(lab, networks, every, service))
     return found
+
+
+def _matrix(lab: RunningLab, networks: Sequence[str], every: Sequence[Pair], service: Service) -> Matrix:
+    """An even choice of these pairs, where they are many."""
+    pairs = every if len(every) <= MOST_PAIRS else [every[n * len(every) // MOST_PAIRS] for n in range(MOST_PAIRS)]
+    intended = _intended(lab, networks, pairs, service)
+    return Matrix(pairs=tuple(pairs), intended=intended, total=len(every), service=service)
 
 
 def _nics(lab: RunningLab, networks: Sequence[str]) -> list[PortPlan]:

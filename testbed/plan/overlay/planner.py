@@ -321,7 +321,7 @@ class OverlayPlanner:
         return [(vrf, vni) for vrf in self.vrfs for vni in (vrf.l3, *vrf.l2)]
 
     def _balancing(self, switch: str) -> LoadBalancing | None:
-        policy = self._lab.of_network(self._networks[switch]).qos
+        policy = self._lab.qos_of(self._networks[switch])
         return None if policy is None else policy.of(switch).load_balancing
 
     def host_routes(self, nics: Sequence[PortPlan]) -> list[AddRoute]:

@@ -1,8 +1,7 @@
 """What passes between tenants: a wire between two VRFs of a switch, routes over it, and what is let through.
 
-VRFs are network namespaces, so a route that leaks from one into the other needs a wire to leave by; one that is only
-imported by its route target would send packets with the VNI of the importing tenant, whose VRF a leaf of the other one
-lacks (FRR before 10 has no downstream VNI). So each switch that a NIC of either tenant is on has the VRFs of both: a
+VRFs are network namespaces, so a route that leaks from one into the other needs a wire to leave by, and there what
+passes can be told by its service. So each switch that a NIC of either tenant is on has the VRFs of both: a
 packet changes the tenant on the leaf that it comes in at, and is routed on in the tenant of its destination. The answer
 does so on the other's leaf: no switch sees both directions, and the policy has no state, as the access lists of
 switches.
