@@ -113,7 +113,7 @@ class LabNet(Mininet):  # type: ignore[misc]
                     if intf is None and operation.name == "lo":
                         intf = LabIntf("lo", node=node, port=LOOPBACK_PORT, moveIntfFn=lambda *_: None)
                         node.controlIntf = intf
-                    if intf is not None:  # else a bridge, whose ports Mininet knows instead
+                    if intf is not None and address.version == 4:  # None: a bridge, whose ports Mininet knows instead
                         intf.ip, intf.prefixLen = str(address.ip), address.network.prefixlen
                 case _:
                     pass

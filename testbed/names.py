@@ -46,10 +46,10 @@ def check_interface_name(name: str) -> None:
 
 def check_tenant_name(name: str) -> None:
     """Raise `ValueError` unless `name` may name a tenant or a subnet of one: it becomes the name of a VRF."""
-    if not TENANT_NAME.match(name) or name in ("lo", "default"):
+    if not TENANT_NAME.match(name) or name in ("lo", "default", "none"):
         raise ValueError(
             f"{name!r} cannot name a tenant or a subnet: lower-case letters, digits and '-', starting with a letter,"
-            " at most 15, not 'default'"
+            " at most 15, not 'default' or 'none'"
         )
 
 

@@ -142,9 +142,12 @@ class ByteCount(_Quantity):
         "MB": Fraction(10**6),
         "G": Fraction(10**9),
         "GB": Fraction(10**9),
+        "T": Fraction(10**12),
+        "TB": Fraction(10**12),
         "KiB": Fraction(2**10),
         "MiB": Fraction(2**20),
         "GiB": Fraction(2**30),
+        "TiB": Fraction(2**40),
     }
     EXAMPLE: ClassVar[str] = "16MB"
 
@@ -153,7 +156,7 @@ class ByteCount(_Quantity):
         return self.value
 
     def __str__(self) -> str:
-        return _with_prefix(self.value, (("G", 10**9), ("M", 10**6), ("k", 10**3))) + "B"
+        return _with_prefix(self.value, (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3))) + "B"
 
 
 def _with_prefix(value: int, prefixes: tuple[tuple[str, int], ...]) -> str:

@@ -20,7 +20,7 @@ import hypothesis
 import pytest
 from golden_files import OPTION as REGENERATE_GOLDENS
 from leftovers import Leftovers, Snapshot, left_since, look, mark_this_run
-from xdist.scheduler import LoadScopeScheduling
+from side_by_side import SideBySide, begun_first
 
 from testbed.compiled.finder import is_compiled
 from testbed.drivers.probing.kernel_probe import probe_kernel
@@ -34,8 +34,13 @@ if not IN_CI:  # there hypothesis has a profile of its own, which draws the same
     hypothesis.settings.load_profile("untimed")
 ALONE = IN_CI or os.environ.get("TESTBED_TEST_ALONE") == "1"
 PRIVILEGED = ("netns", "frr", "docker")
-TOOLS = ("tshark",)
-"""Programs that are markers too, of tests that run them."""
+TOOLS = {
+    "tshark": ("tshark", "tshark"),
+    "ovs": ("ovs-vswitchd", "openvswitch-switch"),
+    "nbdkit": ("nbdkit", "nbdkit"),
+    "fio": ("fio", "fio"),
+}
+"""Markers of tests that run a program: its name, and the package that has it."""
 
 ENGINE = ("dockerd", "containerd", "runc")
 """What tests of containers start an engine of their own with."""
@@ -59,8 +64,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[RUNNERS] = config.stash[_runners] = tempfile.mkdtemp(prefix="testbed-runners-")
     config.addinivalue_line("markers", "interpreted: replaces what a compiled module does not look up (TESTBED_PURE=1)")
     config.addinivalue_line("markers", "may_skip: a CI machine may lack what this test needs")
-    for tool in TOOLS:
-        config.addinivalue_line("markers", f"{tool}: runs {tool}")
+    for marker, (program, _) in TOOLS.items():
+        config.addinivalue_line("markers", f"{marker}: runs {program}")
 
 
 @cache
@@ -83,9 +88,9 @@ def missing(capability: str) -> str:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("interpreted") is not None and is_compiled():
         pytest.skip("the transports are compiled: TESTBED_PURE=1 runs this")
-    for tool in TOOLS:
-        if item.get_closest_marker(tool) is not None and shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed: apt-get install {tool}")
+    for marker, (program, package) in TOOLS.items():
+        if item.get_closest_marker(marker) is not None and shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed: apt-get install {package}")
     for capability in PRIVILEGED:
         if item.get_closest_marker(capability) is None:
             continue
@@ -108,21 +113,19 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 # --- tests side by side ------------------------------------------------------------------------------
 
-BESIDE = ("tests/fuzz/", "tests/property/", *(f"tests/integration/vm/test_{name}" for name in ("debian_13", "vagrant")))
-"""Tests that run beside all others of their tier, which need the lab VM, booted once for all, or this machine."""
 
-
-class _TwoSides(LoadScopeScheduling):
-    """Shares tests between two processes so that none meets another which it would disturb."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return "beside" if nodeid.startswith(BESIDE) else "one after another"
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first."""
+    items[:] = [items[place] for place in begun_first([item.nodeid.partition("::")[0] for item in items])]
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SideBySide | None:
     """For `--dist loadgroup`: groups of xdist's own (3.8) do nothing under pytest 9.2."""
-    return _TwoSides(config, log) if config.getvalue("dist") == "loadgroup" else None
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    config.option.loadscopereorder = False  # by the number of tests: that says little of how long they take
+    return SideBySide(config, log)
 
 
 # --- leftovers ---------------------------------------------------------------------------------------

@@ -97,6 +97,13 @@ class Node:
             raise TestbedError(f"{self.name}:{interface} has no IPv4 address")
         return str(port.address.ip)
 
+    def address6(self, interface: str) -> str:
+        """The IPv6 address of a NIC in a subnet with `prefix6`. Raises `TestbedError` if it has none."""
+        port = self._lab.port(self.name, interface)
+        if port.address6 is None:
+            raise TestbedError(f"{self.name}:{interface} has no IPv6 address")
+        return str(port.address6.ip)
+
 
 class Lab:
     """A deployed lab. As a context manager it is destroyed at the end."""

@@ -14,6 +14,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from testbed.cli.counters import pfc, serve, stats
 from testbed.cli.labs import check, deploy, destroy, events, generate, graph, inspect, list_labs, schema, validate
 from testbed.cli.machine import doctor, images, vm
 from testbed.cli.nodes import (
@@ -23,11 +24,10 @@ from testbed.cli.nodes import (
     link,
     logs,
     mininet_cli,
-    pfc,
+    power,
     roce,
-    serve,
+    service,
     shell,
-    stats,
     uet,
 )
 from testbed.cli.root_group import WRITTEN_ARGUMENTS, RootGroup
@@ -38,7 +38,7 @@ from testbed.version import __version__
 
 VERBS = (
     *(deploy, destroy, list_labs, inspect, check, events, validate, generate, schema, graph),
-    *(execute, shell, logs, capture, decode, roce, uet, link, pfc, stats, serve, mininet_cli),
+    *(execute, shell, logs, capture, decode, roce, uet, link, pfc, stats, serve, service, power, mininet_cli),
     *(run, workloads, metrics, report, compare, results),
     *(doctor, images, vm),
 )

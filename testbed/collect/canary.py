@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from testbed.descriptors import wait_readable
+
 PERIOD_MS = 2
 PRIORITY = 60
 """SCHED_FIFO, above whatever else of ours is real-time: what delays it is not ours."""
@@ -59,7 +61,7 @@ class Canary:
         with contextlib.suppress(OSError, ValueError, KeyError):
             self._process.stdin.write(b"\n")
             self._process.stdin.flush()
-            if select.select([self._process.stdout], [], [], ANSWER_S)[0]:
+            if wait_readable(self._process.stdout, ANSWER_S):
                 found = json.loads(self._process.stdout.readline())
                 return Lateness(**found) if found["count"] else None
         return None

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from testbed.collect.port_table import PortTable, tabulate_ports
 from testbed.collect.telemetry import Snapshot, take_snapshot
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.state import StateDirectory
+from testbed.deploy.watch.management import read_kept_apart
 from testbed.drivers.netlink.guards import GuardCounter
+from testbed.drivers.netlink.management import ApartCounter
+from testbed.drivers.netlink.policies import DeniedCounter
 from testbed.errors import TestbedError
 from testbed.model.counters import PortCounters
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LabReading:
-    """One lab at one moment: the maps of a lab with `qos:`, the kernel's counters of another.
+    """One lab at one moment: the maps of a lab with `qos:`, and the kernel's counters of the ports that have none.
 
     `problem` says why there is neither.
     """
@@ -28,7 +31,12 @@ class LabReading:
     snapshot: Snapshot | None = None
     ports: Mapping[tuple[str, str], PortCounters] | None = None
     guards: Mapping[str, Sequence[GuardCounter]] = field(default_factory=dict)
-    """Of each switch that has any."""
+    denied: Mapping[tuple[str, str], Sequence[DeniedCounter]] = field(default_factory=dict)
+    """By switch and tenant, of each switch that has any."""
+    apart: Mapping[tuple[str, str], Sequence[ApartCounter]] = field(default_factory=dict)
+    """What was dropped between management ports and the others of their nodes, by management port."""
+    networks: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """The network of each port."""
     problem: str = ""
 
 
@@ -39,6 +47,9 @@ class _Known:
     lab: RunningLab
     created: str
     table: PortTable | None
+    networks: Mapping[tuple[str, str], str]
+    plain: frozenset[tuple[str, str]]
+    """The ports without queues of the data path."""
 
 
 class LabReader:
@@ -73,22 +84,29 @@ class LabReader:
         if known is None or known.created != record.created:
             lab = RunningLab(record, self._state)
             table = tabulate_ports(lab.plan) if lab.plan.tables is not None else None
-            known = self._known[name] = _Known(lab, record.created, table)
+            networks = {(port.node, port.name): port.network for port in lab.plan.ports}
+            queues = {(item.node, item.name) for item in lab.plan.installs}
+            plain = frozenset(place for place in networks if place not in queues)
+            known = self._known[name] = _Known(lab, record.created, table, networks, plain)
         return known
 
     @staticmethod
     def _read_maps(known: _Known) -> LabReading:
         lab = known.lab
+        counters = lab.counters() if known.plain else {}
+        reading = LabReading(
+            lab=lab.name,
+            k=lab.record.k,
+            ports={place: counted for place, counted in counters.items() if place in known.plain},
+            guards=lab.guard_counters(),
+            denied=lab.denied_counters(),
+            apart=read_kept_apart(lab),
+            networks=known.networks,
+        )
         if known.table is None:
-            return LabReading(lab=lab.name, k=lab.record.k, ports=lab.counters(), guards=lab.guard_counters())
+            return reading
         maps = lab.maps()
         try:
-            return LabReading(
-                lab=lab.name,
-                k=lab.record.k,
-                table=known.table,
-                snapshot=take_snapshot(maps),
-                guards=lab.guard_counters(),
-            )
+            return replace(reading, table=known.table, snapshot=take_snapshot(maps))
         finally:
             maps.close()

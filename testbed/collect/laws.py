@@ -113,25 +113,25 @@ class Storage(Law):
 
 
 class Link(Law):
-    """This is what leaves a port comes in at its peer, or is lost by the emulated wire. All classes together: ends
-    may differ.
+    """This is what leaves a port comes in at its peer, is lost by the emulated wire, or is above the cap there. All
+    classes together: ends may differ.
 
     A MAC control frame that took the way through the queue, as no pause agent sends it, ends at the peer uncounted
     but for `malformed_frames`, or for more `pause_frames` than the agent sent.
     """
 
-    name = "out = in + lost at the peer"
+    name = "out = in + dropped at the peer"
     places_are = "links"
 
     _out = columns(QUEUE, *_pairs("out"))
-    _in = columns(INGRESS, *_pairs("in", "lost"), "malformed_frames", "pause_frames")
+    _in = columns(INGRESS, *_pairs("in", "lost", "policed"), "malformed_frames", "pause_frames")
     _sent = columns(PAUSE, "xoff_sent", "xon_sent")
 
     def _find(self) -> Places:
         table, classes = self._table, np.arange(CLASSES)
         ports = np.flatnonzero(table.peer)
         out = self._queues[ports[:, None] * CLASSES + classes][..., self._out[0]].any(axis=1)
-        came = self._ingress[table.peer[ports][:, None] * CLASSES + classes][..., self._in[:3:2]].any(axis=(1, 2))
+        came = self._ingress[table.peer[ports][:, None] * CLASSES + classes][..., self._in[:5:2]].any(axis=(1, 2))
         return np.asarray(ports[out | came])
 
     def read(self, places: Places) -> Words:
@@ -146,8 +146,8 @@ class Link(Law):
     def difference(self, values: Words) -> Differences:
         each = values.astype(np.int64).reshape(len(values), CLASSES, -1)
         total = each.sum(axis=1)
-        off = total[:, 0:2] - total[:, 2:4] - total[:, 4:6]
-        foreign = total[:, 6] + np.maximum(each[..., 7] - each[..., 8] - each[..., 9], 0).sum(axis=1)
+        off = total[:, 0:2] - total[:, 2:4] - total[:, 4:6] - total[:, 6:8]
+        foreign = total[:, 8] + np.maximum(each[..., 9] - each[..., 10] - each[..., 11], 0).sum(axis=1)
         explained = (off[:, 0] > 0) & (off[:, 0] <= foreign)
         return np.asarray(np.where(explained[:, None], 0, off))
 

@@ -13,7 +13,7 @@ from testbed.datapath.abi import CURVE_BINS, CURVE_BINS_TO_KMAX
 from testbed.datapath.maps import LabMaps, Records
 from testbed.drivers.netlink.traffic_control import ETHERNET_HEADER_BYTES
 from testbed.model.markers import MARKERS
-from testbed.plan.qos_plan import ClassPlan, PortProfile, QosTables
+from testbed.plan.qos.qos_plan import ClassPlan, PortProfile, QosTables
 from testbed.results import MarkingCurve
 from testbed.workload.metrics.marking import ideal_share
 

@@ -26,9 +26,12 @@ from testbed.collect.telemetry import QUEUE_DROPS, Snapshot, buffer_rows
 from testbed.model.telemetry import DEPTH_LIMITS_BYTES, DropCause
 
 CONTENT_TYPE: str = CONTENT_TYPE_LATEST
-_QUEUE = ("lab", "node", "interface", "class")
-_PORT = ("lab", "node", "interface")
+_QUEUE = ("lab", "node", "interface", "network", "class")
+_PORT = ("lab", "node", "interface", "network")
 
+
+Networks = Mapping[tuple[str, str], str]
+"""The network of each port, by node and interface."""
 
 Readings = Callable[[], Sequence[LabReading]]
 
@@ -71,6 +74,7 @@ _OF_QUEUES = (
 _DROPS: Mapping[DropCause, Callable[[Snapshot], NDArray[Any]]] = {
     **{cause: _queue(f"{name}_packets") for cause, name in QUEUE_DROPS.items()},
     DropCause.WIRE: _ingress("lost_packets"),
+    DropCause.CAP: _ingress("policed_packets"),
 }
 
 _PAUSE_FRAMES: Mapping[str, Callable[[Snapshot], NDArray[Any]]] = {
@@ -98,7 +102,7 @@ class LabCollector(Collector):
         readings = self._readings()
         yield from _labs(readings)
         with_maps = [
-            (reading.table, reading.snapshot, _Labels(reading.table, reading.snapshot))
+            (reading.table, reading.snapshot, _Labels(reading.table, reading.snapshot, reading.networks))
             for reading in readings
             if reading.table is not None and reading.snapshot is not None
         ]
@@ -124,7 +128,7 @@ class LabCollector(Collector):
             yield _depths([(snapshot, labels) for _, snapshot, labels in with_maps])
         yield from _ports_and_buffers(with_maps)
         yield from _kernel_ports(readings)
-        if any(reading.guards for reading in readings):
+        if any(reading.guards or reading.denied or reading.apart for reading in readings):
             yield from _guards(readings)
 
     @staticmethod
@@ -145,13 +149,19 @@ class LabCollector(Collector):
         return family
 
 
+def _port(lab: str, networks: Networks, node: str, interface: str) -> tuple[str, str, str, str]:
+    """The values of `_PORT`; "" for the network of what is no port of the lab, such as a wire between VRFs."""
+    return lab, node, interface, networks.get((node, interface), "")
+
+
 class _Labels:
     """The label values of the queues of a lab that saw anything, made once a scrape."""
 
-    def __init__(self, table: PortTable, snapshot: Snapshot) -> None:
+    def __init__(self, table: PortTable, snapshot: Snapshot, networks: Networks) -> None:
+        self.networks = networks
         self.places = np.argwhere(snapshot.active)
         self.labels = [
-            (table.lab, table.nodes[port], table.interfaces[port], table.class_name(port, priority))
+            (*_port(table.lab, networks, table.nodes[port], table.interfaces[port]), table.class_name(port, priority))
             for port, priority in self.places.tolist()
         ]
 
@@ -192,11 +202,11 @@ def _ports_and_buffers(with_maps: Sequence[tuple[PortTable, Snapshot, _Labels]])
     )
     used = GaugeMetricFamily("testbed_buffer_used_bytes", "Shared buffer in use.", labels=("lab", "node"), unit="bytes")
     size = GaugeMetricFamily("testbed_buffer_size_bytes", "Shared buffer.", labels=("lab", "node"), unit="bytes")
-    for table, snapshot, _ in with_maps:
+    for table, snapshot, known in with_maps:
         bad = snapshot.ingress["malformed_frames"].sum(axis=1).tolist()
         for port, bits in enumerate(table.rate_bps.tolist()):
             if port:
-                labels = (table.lab, table.nodes[port], table.interfaces[port])
+                labels = _port(table.lab, known.networks, table.nodes[port], table.interfaces[port])
                 rate.add_metric(labels, bits)
                 malformed.add_metric(labels, bad[port])
         for buffer in buffer_rows(table, snapshot):
@@ -212,14 +222,25 @@ def _guards(readings: Sequence[LabReading]) -> Iterator[Metric]:
     for reading in readings:
         for node, counters in reading.guards.items():
             for counter in counters:
-                values = (reading.lab, node, counter.interface, counter.guard.value)
+                place = _port(reading.lab, reading.networks, node, counter.interface)
+                values = (*place, counter.guard.value)
                 packets.add_metric(values, counter.packets)
                 size.add_metric(values, counter.bytes)
+        for (node, tenant), denied in reading.denied.items():
+            for one in denied:
+                values = (*_port(reading.lab, reading.networks, node, one.port(tenant)), one.by.value)
+                packets.add_metric(values, one.packets)
+                size.add_metric(values, one.bytes)
+        for (node, interface), sides in reading.apart.items():
+            for side in sides:
+                values = (*_port(reading.lab, reading.networks, node, interface), side.side.value)
+                packets.add_metric(values, side.packets)
+                size.add_metric(values, side.bytes)
     yield from (packets, size)
 
 
 def _kernel_ports(readings: Sequence[LabReading]) -> Iterator[Metric]:
-    """Of labs without queues, under names of their own: the kernel counts other things than the data path does."""
+    """Of ports without queues, under names of their own: the kernel counts other things than the data path does."""
     for field, words in (
         ("rx_packets", "Packets the port received"),
         ("rx_bytes", "Bytes the port received"),
@@ -232,7 +253,8 @@ def _kernel_ports(readings: Sequence[LabReading]) -> Iterator[Metric]:
         family = CounterMetricFamily(f"testbed_kernel_{field}", f"{words} (kernel).", labels=_PORT, unit=unit)
         for reading in readings:
             for (node, interface), counters in (reading.ports or {}).items():
-                family.add_metric((reading.lab, node, interface), getattr(counters, field))
+                place = _port(reading.lab, reading.networks, node, interface)
+                family.add_metric(place, getattr(counters, field))
         yield family
 
 

@@ -62,13 +62,14 @@ class Snapshot:
         """Queues that saw anything: a packet either way, a drop, a pause frame."""
         seen = self.queues["in_packets"] | self.queues["out_packets"] | self.queues["bytes"]
         seen = seen | self.queues["trimmed_packets"] | self.queues["purged_packets"]
-        seen |= self.ingress["in_packets"] | self.ingress["lost_packets"] | self.ingress["pause_frames"]
-        seen |= self.ingress["malformed_frames"] | self.pauses["xoff_sent"] | self.pauses["paused_ns"]
+        seen |= self.ingress["in_packets"] | self.ingress["lost_packets"] | self.ingress["policed_packets"]
+        seen |= self.ingress["pause_frames"] | self.ingress["malformed_frames"]
+        seen |= self.pauses["xoff_sent"] | self.pauses["paused_ns"]
         return np.asarray(seen != 0)
 
     def dropped(self) -> NDArray[np.uint64]:
-        """Packets lost at each queue and on the wire to its port."""
-        total = self.ingress["lost_packets"].copy()
+        """Packets lost at each queue, on the wire to its port, and by the cap there."""
+        total = self.ingress["lost_packets"] + self.ingress["policed_packets"]
         for name in QUEUE_DROPS.values():
             total += self.queues[f"{name}_packets"]
         return np.asarray(total)
@@ -165,6 +166,7 @@ def _queue_row(table: PortTable, snapshot: Snapshot, port: int, priority: int) -
         drops={
             **{cause: amount(queue, name) for cause, name in QUEUE_DROPS.items()},
             DropCause.WIRE: amount(ingress, "lost"),
+            DropCause.CAP: amount(ingress, "policed"),
         },
         ce_packets=queue["ce_packets"],
         ect_packets=queue["ect_packets"],

@@ -21,6 +21,7 @@ INTERPRETED = (
     "testbed/transport/congestion/controller.py",
     "testbed/transport/congestion/registry.py",
     "testbed/transport/congestion/scaled_parameters.py",
+    "testbed/transport/nvme/",
     "testbed/transport/roce/state_size.py",
     "testbed/transport/roce/config.py",
     "testbed/transport/roce/packets/opcodes.py",
@@ -54,7 +55,7 @@ INTERPRETED = (
 )
 """They are not in the way of a packet (coroutines, command lines, set-up), or gain nothing (tables, ctypes); atomics
 are numbers of any type, where a compiled comparison rounds."""
-WAY_OF_BUILDING = "1"
+WAY_OF_BUILDING = "2"
 """To be changed whenever the builder makes something else of the same sources."""
 ROOT = Path(os.path.realpath(__file__)).parents[2]
 """The directory that `testbed` is in."""

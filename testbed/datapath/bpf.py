@@ -11,7 +11,7 @@ from pathlib import Path
 from testbed.errors import CapabilityError, DriverError
 
 _SYS_BPF = 321  # x86-64
-_OBJ_GET, _OBJ_GET_INFO = 7, 15
+_UPDATE_ELEM, _DELETE_ELEM, _OBJ_GET, _OBJ_GET_INFO = 2, 3, 7, 15
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -45,3 +45,18 @@ def map_entries(fd: int) -> int:
     info = ctypes.create_string_buffer(80)
     _bpf(_OBJ_GET_INFO, struct.pack("=IIQ", fd, len(info), ctypes.addressof(info)))
     return int(struct.unpack_from("=6I", info.raw)[4])  # type, id, key size, value size, max entries, flags
+
+
+def update_u32(fd: int, key: int, value: int) -> None:
+    """Set an entry of a map whose keys and values are 32 bits. Raises `OSError`."""
+    k, v = (
+        ctypes.create_string_buffer(struct.pack("=I", key), 4),
+        ctypes.create_string_buffer(struct.pack("=I", value), 4),
+    )
+    _bpf(_UPDATE_ELEM, struct.pack("=I4xQQQ", fd, ctypes.addressof(k), ctypes.addressof(v), 0))
+
+
+def delete_u32(fd: int, key: int) -> None:
+    """Remove an entry of a map whose keys are 32 bits. Raises `OSError`."""
+    k = ctypes.create_string_buffer(struct.pack("=I", key), 4)
+    _bpf(_DELETE_ELEM, struct.pack("=I4xQ8xQ", fd, ctypes.addressof(k), 0))

@@ -19,7 +19,7 @@ CACHE_DIRECTORY = Path(os.environ.get("TESTBED_CACHE_DIR", "/var/cache/testbed")
 _HEADERS = ("layout.h", "maps.h", "packets.h", "accounts.h")
 _MULTIARCH = Path("/usr/include/x86_64-linux-gnu")
 _INCLUDE = ("-I", str(_MULTIARCH)) if _MULTIARCH.is_dir() else ()
-_FLAGS = ("-O2", "-g", "-Wall", "-target", "bpf", "-mcpu=v3", "-D__TARGET_ARCH_x86", *_INCLUDE, "-c")
+BPF_FLAGS = ("-O2", "-g", "-Wall", "-target", "bpf", "-mcpu=v3", "-D__TARGET_ARCH_x86", *_INCLUDE, "-c")
 
 
 def source_texts(package: str, directory: str, names: Sequence[str]) -> dict[str, bytes]:
@@ -33,7 +33,7 @@ def program_object(cache: Path | None = None) -> Path:
     Raises `CapabilityError` where clang or the headers are missing.
     """
     sources = source_texts("testbed.datapath", "programs", (*_HEADERS, "port.bpf.c"))
-    return compiled("port", ".bpf.o", sources, _FLAGS, cache)
+    return compiled("port", ".bpf.o", sources, BPF_FLAGS, cache)
 
 
 def compiled(
@@ -69,7 +69,7 @@ def compiled(
 
 
 def compile_c(
-    sources: Sequence[Path], target: Path, flags: Sequence[str] = _FLAGS, *, what: str = "the data path"
+    sources: Sequence[Path], target: Path, flags: Sequence[str] = BPF_FLAGS, *, what: str = "the data path"
 ) -> None:
     """Compile `sources` into one file; eBPF unless `flags` say something else."""
     clang = shutil.which("clang")

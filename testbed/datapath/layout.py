@@ -38,7 +38,7 @@ PORT_CONFIG = np.dtype(
         *_record("flags balancing seed peer", "<u4"),
         ("gap_ns", "<u8"),
         *_record("loss corruption delay_ifindex loss_every", "<u4"),
-        *_record("sprayed arrived"),
+        *_record("sprayed arrived cap_bps cap_burst_ns conforming_ns"),
     ]
 )
 BUFFER = np.dtype([*_record("used_bytes max_bytes size_bytes"), ("pad", "<u8", (5,))])
@@ -57,8 +57,8 @@ CURVE = np.dtype([("packets", "<u8", (CURVE_BINS,)), ("marked", "<u8", (CURVE_BI
 INGRESS = np.dtype(
     [
         *_record(
-            "bytes max_bytes in_packets in_bytes lost_packets lost_bytes corrupted_packets ce_packets"
-            " xoff_events xon_events pause_frames malformed_frames"
+            "bytes max_bytes in_packets in_bytes lost_packets lost_bytes policed_packets policed_bytes"
+            " corrupted_packets ce_packets xoff_events xon_events pause_frames malformed_frames"
         ),
         *_record("xoff xoff_bytes xon_bytes limit_bytes", "<u4"),
         ("xoff_ns", "<u8"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ class _Libbpf:
             ("bpf_object__find_program_by_name", pointer, (pointer, text)),
             ("bpf_map__set_max_entries", integer, (pointer, ctypes.c_uint32)),
             ("bpf_map__pin", integer, (pointer, text)),
+            ("bpf_map__fd", integer, (pointer,)),
             ("bpf_program__fd", integer, (pointer,)),
             ("bpf_program__attach", pointer, (pointer,)),
             ("bpf_link__pin", integer, (pointer, text)),
@@ -132,5 +133,31 @@ def load_programs(program_object: Path, directory: Path, sizes: Mapping[str, int
                 lib.bpf_link__destroy(link)
         descriptors = [os.dup(lib.bpf_program__fd(programs[name])) for name in FILTERS]
         return Filters(*descriptors)
+    finally:
+        lib.bpf_object__close(loaded)
+
+
+def load_plain(
+    program_object: Path, programs: Sequence[str], maps: Sequence[str]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Load programs that share no map with others: descriptors of the programs and of the maps, by name. Nothing is
+    pinned. Raises `CapabilityError` or `DriverError`."""
+    libbpf = _libbpf()
+    lib = libbpf.library
+    libbpf.said.clear()
+    loaded = libbpf.check(lib.bpf_object__open_file(os.fsencode(program_object), None), "open eBPF", pointer=True)
+    try:
+        libbpf.check(lib.bpf_object__load(loaded), "load eBPF")
+        found_programs, found_maps = {}, {}
+        for name in programs:
+            item = lib.bpf_object__find_program_by_name(loaded, name.encode())
+            found_programs[name] = lib.bpf_program__fd(libbpf.check(item, f"find program {name}", pointer=True))
+        for name in maps:
+            item = lib.bpf_object__find_map_by_name(loaded, name.encode())
+            found_maps[name] = lib.bpf_map__fd(libbpf.check(item, f"find map {name}", pointer=True))
+        return (
+            {name: os.dup(fd) for name, fd in found_programs.items()},
+            {name: os.dup(fd) for name, fd in found_maps.items()},
+        )
     finally:
         lib.bpf_object__close(loaded)

@@ -8,47 +8,59 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.datapath import pins
 from testbed.deploy.interruption import signals_later, uninterrupted
+from testbed.deploy.link_groups import start_link_groups, wait_link_groups
 from testbed.deploy.links.changes import declare_wires
 from testbed.deploy.live import RunningLab
-from testbed.deploy.mechanisms import choose_delay, require_guards, require_marker, require_rdma
+from testbed.deploy.mechanisms import (
+    choose_mechanisms,
+    require_guards,
+    require_management,
+    require_marker,
+    require_password,
+    require_rdma,
+)
 from testbed.deploy.pausing.attachment import attach, detach
 from testbed.deploy.pausing.reaction import planned_reaction_ns, undo_killed_measurement
 from testbed.deploy.preparation import PreparedLab, plan_at, prepare_lab, require_names
 from testbed.deploy.records.journal import Journal, JournalContent, LabState, StateError
 from testbed.deploy.records.lab_record import LabRecord, LabUnreadable
 from testbed.deploy.records.labdir import remove_paths, write_lab_directory
+from testbed.deploy.records.password import bgp_password
 from testbed.deploy.records.state import StateDirectory
-from testbed.deploy.routing import daemon_sets
+from testbed.deploy.routing import daemon_sets, start_daemons
 from testbed.deploy.runtimes.registry import RUNTIMES
 from testbed.deploy.runtimes.runtime import DeployingNodes, NodesRemain, join_remaining
+from testbed.deploy.services import require_services, service_places, start_services
 from testbed.deploy.steps import StepCallback, ignore_steps, step
 from testbed.deploy.watch.converge import ConvergenceWatch
 from testbed.drivers.netlink.port_programs import PortInstaller
 from testbed.drivers.nodes.netns import NetnsKernel
 from testbed.drivers.probing.machine import FrrInstallation, find_frr, require_root
-from testbed.drivers.routing.frr import DaemonLauncher, remove_crash_directories
+from testbed.drivers.routing.frr import DaemonLauncher, DaemonSet, remove_crash_directories
 from testbed.errors import ConvergenceError, LabNotFound, TestbedError
 from testbed.model import Lab
 from testbed.model.codec import encode_lab
 from testbed.plan import slot_for
+from testbed.plan.management.service_operations import StartService
 from testbed.plan.operations import (
     CreateNode,
     CreateVeth,
-    CreateVrf,
     InstallPort,
     LabPlan,
     Operation,
     StartContainer,
     StartRouting,
 )
+from testbed.plan.overlay.device_operations import CreateVrf
 from testbed.portd.errors import PauseAgentError
+from testbed.services.launcher import ServiceLauncher
 from testbed.version import __version__
 
 DEFAULT_TIMEOUT_S = 120.0
@@ -107,12 +119,15 @@ def preview(lab: Lab, state: StateDirectory, k: float) -> LabPlan:
     """The plan that `deploy` would carry out now. Touches nothing."""
     require_marker(lab, state)
     require_guards(lab, state)
+    require_management(lab, state)
+    require_password(lab, state)
+    require_services(lab)
     try:
         slot = state.read(lab.name).slot
     except LabNotFound:
         slot = state.take_slot(slot_for(lab.name), instead_of=lab.name)
     reaction_ns = planned_reaction_ns(lab, state, measure=False)
-    return plan_at(lab, slot, k=k, delay_by=choose_delay(lab, state), reaction_ns=reaction_ns)
+    return plan_at(lab, slot, k=k, by=choose_mechanisms(lab, state), reaction_ns=reaction_ns)
 
 
 def deploy_lab(
@@ -126,10 +141,13 @@ def deploy_lab(
     all that the new one can be refused for has been looked at: a refusal leaves it up and untouched.
     """
     require_root()
-    frr = find_frr() if any(switch.container is None for switch in lab.switches) else None
+    frr = find_frr() if any(node.container is None for node in lab.speakers) else None
     require_rdma(lab)
     require_marker(lab, state)
     require_guards(lab, state)
+    require_management(lab, state)
+    require_password(lab, state)
+    require_services(lab)
     with state.lock_lab(lab.name):
         if state.exists(lab.name):
             running = _existing(lab, state, options)
@@ -242,12 +260,12 @@ class _Deploy:
     def register(self, prepared: PreparedLab) -> tuple[LabPlan, LabRecord]:
         """Claim the name and a slot, and record the lab."""
         lab, state, options = self.lab, self.state, self.options
-        plan, delay_by, reaction_ns = prepared.plan, prepared.delay_by, prepared.reaction_ns
+        plan, by, reaction_ns = prepared.plan, prepared.by, prepared.reaction_ns
         with state.lock_machine():
             require_names(lab, JournalContent())
             slot = state.take_slot(slot_for(lab.name))
             if slot != plan.slot:  # another lab has taken it meanwhile
-                plan = plan_at(lab, slot, k=options.k, delay_by=delay_by, reaction_ns=reaction_ns)
+                plan = plan_at(lab, slot, k=options.k, by=by, reaction_ns=reaction_ns)
             record = LabRecord(
                 name=lab.name,
                 slot=slot,
@@ -258,7 +276,9 @@ class _Deploy:
                 directory=str(prepared.directory),
                 model=encode_lab(lab),
                 frr=self.frr.version_text if self.frr is not None and options.routing else "",
-                delay_by=delay_by.value if delay_by is not None else "",
+                delay_by=by.delay_by.value if by.delay_by is not None else "",
+                vrf_by=by.vrf_by.value if by.vrf_by is not None else "",
+                lag_by=by.lag_by.value if by.lag_by is not None else "",
                 reaction_ns=reaction_ns,
                 runtime=options.runtime,
             )
@@ -275,6 +295,7 @@ class _Deploy:
         realised = options.realised or (lambda _: None)
         watch: ConvergenceWatch | None = None
         launcher: DaemonLauncher | None = None
+        services = ServiceLauncher()
         try:
             created = self.create_nodes(plan, kernel)
             # What needs not the lock of the kernel's links is done beside the links, which are made on one CPU. It has
@@ -284,10 +305,7 @@ class _Deploy:
                     publishing = pool.submit(kernel.publish)
                     loading = pool.submit(_load_data_path, plan, run) if plan.tables is not None else None
                     beside = [pool.submit(write_lab_directory, lab, plan, Path(record.directory), self.journal)]
-                    elsewhere = {node: how for nodes in self.runtimes for node, how in nodes.elsewhere.items()}
-                    sets = None
-                    if plan.switches and options.routing:
-                        sets = pool.submit(daemon_sets, lab, plan, run, self.frr, elsewhere=elsewhere)
+                    sets = self.prepare_routing(pool, plan) if plan.switches and options.routing else None
                 links, ports = _links_and_ports(plan)
                 with step("links", notify, f"{len(lab.links)} links"):
                     kernel.apply(links)
@@ -301,30 +319,78 @@ class _Deploy:
                 with step("ports", notify, f"{len(plan.ports)} ports"):
                     kernel.apply(ports)
                     realised(ports)
+                beside.append(self.start_link_groups(pool, plan))
+                beside.append(self.start_services(pool, services, plan, record, beside[0]))
                 if sets is not None:
-                    with step("routing", notify, f"{len(plan.switches)} switches"):
+                    with step("routing", notify, f"{len(plan.speakers)} nodes"):
                         watch = ConvergenceWatch(plan, run)
                         launcher = DaemonLauncher(self.frr)
-                        launcher.start(sets.result())
+                        start_daemons(launcher, sets.result(), plan, run)
                 for work in beside:
                     work.result()
             if options.wait:
-                self.wait(watch, launcher)
+                self.wait(plan, watch, launcher, services)
             _run_node_commands(lab, RunningLab(record, state))
             self.journal.state(LabState.RUNNING)
         finally:
+            services.release()
             if launcher is not None:
                 launcher.release()
             if watch is not None:
                 watch.close()
             kernel.close()
 
-    def wait(self, watch: ConvergenceWatch | None, launcher: DaemonLauncher | None) -> None:
-        """Wait until routing has converged, where there is any, and the nodes of all runtimes are healthy."""
+    def prepare_routing(self, pool: ThreadPoolExecutor, plan: LabPlan) -> Future[list[DaemonSet]]:
+        """Have the files of routing daemons written."""
+        elsewhere = {node: how for nodes in self.runtimes for node, how in nodes.elsewhere.items()}
+        password = bgp_password(plan, self.state.lab_directory(self.lab.name))
+        run = self.state.run_directory(self.lab.name)
+        return pool.submit(daemon_sets, self.lab, plan, run, self.frr, elsewhere=elsewhere, password=password)
+
+    def start_link_groups(self, pool: ThreadPoolExecutor, plan: LabPlan) -> Future[None]:
+        """Have the link groups of the lab's nodes started, if they have any, beside their routing."""
+        with signals_later():
+            return pool.submit(start_link_groups, plan, self.state.run_directory(self.lab.name))
+
+    def start_services(
+        self,
+        pool: ThreadPoolExecutor,
+        launcher: ServiceLauncher,
+        plan: LabPlan,
+        record: LabRecord,
+        written: Future[None],
+    ) -> Future[None]:
+        """Have the services of the management network started beside routing, once the lab directory is `written`."""
+        places = service_places(self.lab, plan, self.state)
+
+        def start() -> None:
+            written.result()
+            start_services(launcher, places, Path(record.directory), self.journal)
+
+        with signals_later():
+            return pool.submit(start)
+
+    def wait(
+        self,
+        plan: LabPlan,
+        watch: ConvergenceWatch | None,
+        launcher: DaemonLauncher | None,
+        services: ServiceLauncher,
+    ) -> None:
+        """Wait until routing has converged, where there is any, services answer, and all containers are healthy."""
         options, notify = self.options, self.notify
         if watch is not None and launcher is not None:
             with step("converge", notify):
-                watch.wait(options.timeout_s, notify, launcher.check_alive)
+                run = self.state.run_directory(self.lab.name)
+                watch.wait(
+                    options.timeout_s,
+                    notify,
+                    launcher.check_alive,
+                    lambda: wait_link_groups(plan, run, options.timeout_s),
+                )
+        if plan.services:
+            with step("services", notify, f"{len(plan.services)} on nodes"):
+                services.wait(options.timeout_s)
         for nodes in self.runtimes:
             nodes.wait_healthy(options.timeout_s, notify)
 
@@ -349,9 +415,8 @@ def _load_data_path(plan: LabPlan, run: Path) -> PortInstaller:
 
 def _links_and_ports(plan: LabPlan) -> tuple[list[Operation], list[Operation]]:
     """The operations up to the links, all of them down, and those that follow."""
-    operations: list[Operation] = [
-        item for item in plan.operations if not isinstance(item, CreateNode | CreateVrf | StartContainer | StartRouting)
-    ]
+    elsewhere = CreateNode | CreateVrf | StartContainer | StartRouting | StartService
+    operations: list[Operation] = [item for item in plan.operations if not isinstance(item, elsewhere)]
     end = max((index for index, item in enumerate(operations, 1) if isinstance(item, CreateVeth)), default=0)
     return operations[:end], operations[end:]
 

@@ -26,14 +26,15 @@ from testbed.drivers.netlink.rtnetlink import RouteSocket, set_link_state
 from testbed.drivers.nodes import namespaces, processes, syscalls
 from testbed.drivers.nodes.namespaces import NETNS_DIRECTORY, enter_namespace
 from testbed.errors import TestbedError
-from testbed.model import DelayBy, Lab, Node, NodeKind
+from testbed.lag.configuration import PROCESS_NAME
+from testbed.model import DelayBy, Lab, LagBy, Node, NodeKind, VrfBy
 from testbed.model.codec import decode_lab
 from testbed.model.container import NETNS
 from testbed.model.counters import PortCounters
 from testbed.names import namespace_name, nearest
 from testbed.plan import plan_lab
 from testbed.plan.operations import GuardSwitch, LabPlan, PortPlan, SwitchPlan
-from testbed.plan.overlay.policy_operations import SetPolicy
+from testbed.plan.overlay.policy_operations import SetBorder, SetPolicy
 from testbed.render import FrrVersion, daemons_of
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ class RunningLab:
             slot=self._record.slot,
             k=self._record.k,
             auto_delay=DelayBy(self._record.delay_by or DelayBy.ENDPOINT),
+            auto_vrf=VrfBy(self._record.vrf_by or VrfBy.NAMESPACE),
+            auto_lag=LagBy(self._record.lag_by or LagBy.EBPF),
             reaction_ns=self._record.reaction_ns,
         )
 
@@ -297,11 +300,11 @@ class RunningLab:
 
     def guard_counters(self) -> Mapping[str, list[GuardCounter]]:
         """What the guards of each switch have dropped since the deploy; switches without guards are left out."""
-        guarded = [(item.node, item.vrf) for item in self.plan.operations if isinstance(item, GuardSwitch)]
+        guarded = {(item.node, item.vrf): None for item in self.plan.operations if isinstance(item, GuardSwitch)}
 
         def read() -> dict[str, list[GuardCounter]]:
             found: dict[str, list[GuardCounter]] = {}
-            for node, vrf in guarded:
+            for node, vrf in guarded:  # tenants whose VRFs are devices have their ports in one namespace
                 enter_namespace(namespace_name(self.name, vrf or node))
                 with closing(NetfilterSocket()) as socket:
                     found.setdefault(node, []).extend(read_guards(socket))
@@ -310,16 +313,17 @@ class RunningLab:
         return syscalls.in_thread(read)
 
     def denied_counters(self) -> Mapping[tuple[str, str], list[DeniedCounter]]:
-        """What policies have not let into VRFs since the deploy, by switch and tenant."""
-        policies = {item.node for item in self.plan.operations if isinstance(item, SetPolicy)}
-        vrfs = [vrf for vrf in (self.plan.overlay.vrfs if self.plan.overlay else ()) if vrf.node in policies]
+        """What policies and borders have not let into VRFs since the deploy, by switch and tenant."""
+        filters = [item for item in self.plan.operations if isinstance(item, SetPolicy | SetBorder)]
+        switches = {vrf.place: vrf.switch for vrf in (self.plan.overlay.vrfs if self.plan.overlay else ())}
 
         def read() -> dict[tuple[str, str], list[DeniedCounter]]:
             found: dict[tuple[str, str], list[DeniedCounter]] = {}
-            for vrf in vrfs:
-                enter_namespace(namespace_name(self.name, vrf.node))
+            for item in filters:
+                enter_namespace(namespace_name(self.name, item.node))
                 with closing(NetfilterSocket()) as socket:
-                    found[vrf.switch, vrf.tenant] = read_denied(socket)
+                    denied = read_denied(socket, item.tenant if item.shared else "")
+                found[switches[item.node], item.tenant] = denied
             return found
 
         return syscalls.in_thread(read)
@@ -366,25 +370,29 @@ class RunningLab:
 
     def sessions(self) -> Iterator[BgpSession]:
         """Every planned BGP session, with its BFD peer's state."""
-        for switch in self.plan.switches:
+        for switch in self.plan.speakers:
             yield from read_sessions(switch, self.run_directory(switch.node))
 
     def switch_plan(self, node: str) -> SwitchPlan:
-        for switch in self.plan.switches:
-            if switch.node == node:
-                return switch
+        """The routing of a switch, or of a host that speaks BGP. Raises `NoSuchNode`."""
+        for speaker in self.plan.speakers:
+            if speaker.node == node:
+                return speaker
         raise NoSuchNode(f"{node} is no switch of {self.name}")
 
     @cached_property
     def daemons(self) -> Mapping[str, tuple[str, ...]]:
-        """The daemons that each switch should run."""
-        found = {}
-        for switch in self.plan.switches:
+        """The daemons that each node should run: those of routing, and the process of its link groups."""
+        found: dict[str, tuple[str, ...]] = {}
+        for switch in self.plan.speakers:
             version = self._record.frr
             if (name := self.node(switch.node).runtime) != NETNS:
                 version = self._runtimes[name].frr_version(switch.node) if name in self._runtimes else ""
             if version:
                 found[switch.node] = daemons_of(switch, FrrVersion.parse(version))
+        groups = self.plan.link_groups
+        for node in groups.served if groups is not None else ():
+            found[node] = (*found.get(node, ()), PROCESS_NAME)
         return found
 
     def status(self) -> list[NodeStatus]:
@@ -393,9 +401,11 @@ class RunningLab:
         for process in processes.processes_in(set(self.identities.values())):
             by_identity.setdefault(process.identity, {})[process.command] = process.pid
         addresses: dict[str, list[str]] = {}
-        for port in self.plan.ports:
-            if port.address is not None:
-                addresses.setdefault(port.node, []).append(str(port.address))
+        aggregates = [nic for host in self.plan.hosts for nic in host.nics if nic.nic_ports > 1]
+        for port in dict.fromkeys((*self.plan.ports, *aggregates)):
+            addresses.setdefault(port.node, []).extend(
+                str(address) for address in (port.address, port.address6) if address is not None
+            )
         loopbacks = {switch.node: str(switch.loopback) for switch in self.plan.switches}
         present = set(namespaces.published(namespace_name(self.name, node.name) for node in self.model.nodes))
         words = {node: word for runtime in self._runtimes.values() for node, word in runtime.states().items()}

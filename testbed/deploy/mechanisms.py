@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.state import StateDirectory
+from testbed.drivers.netlink.bonding import load_bonding
 from testbed.drivers.netlink.rdma import require_rxe
 from testbed.drivers.probing.capabilities import Capabilities, probe_capabilities
 from testbed.errors import CapabilityError
-from testbed.model import DelayBy, Lab, Rdma
+from testbed.model import DelayBy, Lab, LagBy, Rdma, VrfBy
 from testbed.plan.link_delays import decide_delay, has_delays
-from testbed.plan.marking import check_kernel_markers, kernel_marked
+from testbed.plan.mlag.mechanism import decide_lag, has_link_groups
+from testbed.plan.operations import LabPlan
+from testbed.plan.overlay.devices import decide_vrf
+from testbed.plan.qos.marking import check_kernel_markers, kernel_marked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mechanisms:
+    """What is meant, in a lab, by what is left to the machine.
+
+    `delay_by` is None without delays, `vrf_by` without an overlay, `lag_by` without link groups of hosts.
+    """
+
+    delay_by: DelayBy | None
+    vrf_by: VrfBy | None
+    lag_by: LagBy | None
 
 
 def machine_capabilities(state: StateDirectory) -> Capabilities:
@@ -43,12 +61,64 @@ def require_guards(lab: Lab, state: StateDirectory) -> None:
         )
 
 
+def require_management(lab: Lab, state: StateDirectory) -> None:
+    """Raise `CapabilityError` where nodes have management ports and this machine's kernel cannot keep them apart."""
+    network = lab.out_of_band
+    if network is None:
+        return
+    able = machine_capabilities(state)
+    if why := able.why("filter.management") or able.why("filter.guards"):
+        raise CapabilityError(
+            f"the out-of-band network {network.name} needs nf_tables, which this kernel lacks: {why}",
+            missing="nf_tables",
+            hint=f"remove networks.{network.name}; `testbed doctor` says what the kernel has",
+        )
+
+
+def require_password(lab: Lab, state: StateDirectory) -> None:
+    """Raise `CapabilityError` where BGP is to have a password and this machine's kernel does not sign TCP segments."""
+    asked = [name for name in lab.network_names if lab.of_network(name).routing.password]
+    if asked and (why := machine_capabilities(state).why("socket.md5")):
+        raise CapabilityError(
+            f"the BGP password of {', '.join(asked)} needs TCP MD5 signatures, which this kernel lacks: {why}",
+            missing="TCP MD5 signatures",
+            hint="routing: {password: false} deploys it without; the kernel option is CONFIG_TCP_MD5SIG",
+        )
+
+
 def choose_delay(lab: Lab, state: StateDirectory) -> DelayBy | None:
     """Return what `by: auto` will mean for a lab about to be deployed; None where no link has a delay.
 
     Raises `CapabilityError` where a link insists on the kernel and the kernel cannot.
     """
     return decide_delay(lab, machine_capabilities(state).wire) if has_delays(lab) else None
+
+
+def choose_vrf(lab: Lab, state: StateDirectory) -> VrfBy | None:
+    """Return what `vrf_by: auto` will mean for a lab about to be deployed; None where it has no overlay.
+
+    Raises `PlanError` where a network insists on VRF devices and the kernel has none.
+    """
+    return decide_vrf(lab, machine_capabilities(state).why("link.vrf")) if lab.overlay is not None else None
+
+
+def choose_lag(lab: Lab, state: StateDirectory) -> LagBy | None:
+    """Return what `lag_by: auto` will mean for a lab about to be deployed; None where hosts have no link groups.
+
+    Raises `PlanError` where a network insists on bonds and the kernel has none.
+    """
+    return decide_lag(lab, machine_capabilities(state).why("link.bond")) if has_link_groups(lab) else None
+
+
+def choose_mechanisms(lab: Lab, state: StateDirectory) -> Mechanisms:
+    """Return what everything that is left to the machine will mean for a lab about to be deployed. Raises as above."""
+    return Mechanisms(delay_by=choose_delay(lab, state), vrf_by=choose_vrf(lab, state), lag_by=choose_lag(lab, state))
+
+
+def load_bonding_for(plan: LabPlan) -> None:
+    """Load the kernel's bonding where the plan has bonds; it stays. Raises `CapabilityError`."""
+    if plan.link_groups is not None and any(host.is_bond for host in plan.link_groups.hosts):
+        load_bonding()
 
 
 def auto_delay(lab: RunningLab) -> DelayBy:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.datapath import build, load
-from testbed.deploy.mechanisms import choose_delay
+from testbed.deploy.mechanisms import Mechanisms, choose_mechanisms, load_bonding_for
 from testbed.deploy.pausing.attachment import needs_pause_agent
 from testbed.deploy.pausing.reaction import planned_reaction_ns
 from testbed.deploy.records.journal import Journal, JournalContent, state_error
@@ -19,7 +19,7 @@ from testbed.deploy.records.state import StateDirectory
 from testbed.drivers.netlink.port_programs import check_ports
 from testbed.drivers.nodes import namespaces
 from testbed.errors import NameInUse
-from testbed.model import DelayBy, Lab
+from testbed.model import DelayBy, Lab, LagBy, VrfBy
 from testbed.names import namespace_name
 from testbed.plan import plan_lab, slot_for
 from testbed.plan.operations import InstallPort, LabPlan
@@ -29,10 +29,10 @@ from testbed.portd import native
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedLab:
-    """A lab that nothing speaks against. `delay_by` is None without delays; `directory` is its lab directory."""
+    """A lab that nothing speaks against. `directory` is its lab directory."""
 
     plan: LabPlan
-    delay_by: DelayBy | None
+    by: Mechanisms
     reaction_ns: int
     directory: Path
 
@@ -47,17 +47,26 @@ def prepare_lab(lab: Lab, state: StateDirectory, *, k: float, parent: Path | Non
     directory = (parent or Path.cwd()) / f"testbed-{lab.name}"
     require_directory(directory)
     require_names(lab, Journal(state.lab_directory(lab.name)).read())
-    delay_by = choose_delay(lab, state)
+    by = choose_mechanisms(lab, state)
     reaction_ns = planned_reaction_ns(lab, state)
     slot = state.take_slot(slot_for(lab.name), instead_of=lab.name)
-    plan = plan_at(lab, slot, k=k, delay_by=delay_by, reaction_ns=reaction_ns)
+    plan = plan_at(lab, slot, k=k, by=by, reaction_ns=reaction_ns)
+    load_bonding_for(plan)
     require_data_path(plan)
-    return PreparedLab(plan=plan, delay_by=delay_by, reaction_ns=reaction_ns, directory=directory)
+    return PreparedLab(plan=plan, by=by, reaction_ns=reaction_ns, directory=directory)
 
 
-def plan_at(lab: Lab, slot: int, *, k: float, delay_by: DelayBy | None, reaction_ns: int) -> LabPlan:
+def plan_at(lab: Lab, slot: int, *, k: float, by: Mechanisms, reaction_ns: int) -> LabPlan:
     """The plan of a lab in a slot of this machine. Raises `PlanError`."""
-    return plan_lab(lab, slot=slot, k=k, auto_delay=delay_by or DelayBy.ENDPOINT, reaction_ns=reaction_ns)
+    return plan_lab(
+        lab,
+        slot=slot,
+        k=k,
+        auto_delay=by.delay_by or DelayBy.ENDPOINT,
+        auto_vrf=by.vrf_by or VrfBy.NAMESPACE,
+        auto_lag=by.lag_by or LagBy.EBPF,
+        reaction_ns=reaction_ns,
+    )
 
 
 def require_names(lab: Lab, replaced: JournalContent) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from testbed.deploy.link_groups import start_link_groups
 from testbed.deploy.live import RunningLab
+from testbed.deploy.records.password import bgp_password
 from testbed.deploy.watch.overlay import announce_again
 from testbed.drivers.nodes.processes import Process, processes_in, terminate
 from testbed.drivers.probing.machine import FrrInstallation, find_frr
+from testbed.drivers.routing import vty
 from testbed.drivers.routing.frr import (
     DaemonLauncher,
     DaemonSet,
@@ -21,7 +26,7 @@ from testbed.model import Lab
 from testbed.model.container import NETNS
 from testbed.names import namespace_name
 from testbed.plan.operations import LabPlan
-from testbed.render import FrrVersion, render_switch
+from testbed.render import ANYBODY, FrrVersion, render_switch
 
 
 def daemon_sets(
@@ -31,13 +36,15 @@ def daemon_sets(
     frr: FrrInstallation | None,
     only: Container[str] | None = None,
     elsewhere: Mapping[str, Elsewhere] | None = None,
+    password: str = "",
 ) -> list[DaemonSet]:
     """The daemons of all switches, or of `only` those, with their run directories under `run` written.
 
-    `frr` is this machine's, which those not in `elsewhere` are started with.
+    `frr` is this machine's, which those not in `elsewhere` are started with. `password` is the lab's
+    (`records.password`).
     """
     sets = []
-    for switch in plan.switches:
+    for switch in plan.speakers:
         if only is not None and switch.node not in only:
             continue
         directory = run / switch.node
@@ -46,7 +53,7 @@ def daemon_sets(
         if theirs is None:
             raise CapabilityError(f"{switch.node} needs FRR", missing="frr", hint="apt-get install frr")
         version = FrrVersion(*theirs.version[:2])
-        config = render_switch(switch, lab=lab.name, version=version, log_directory=str(directory))
+        config = render_switch(switch, lab=lab.name, version=version, log_directory=str(directory), password=password)
         sets.append(
             DaemonSet(
                 node=switch.node,
@@ -55,12 +62,12 @@ def daemon_sets(
                 configurations=config.daemons,
                 integrated=config.integrated,
                 elsewhere=other,
-                vrfs={vrf.tenant: namespace_name(lab.name, vrf.node) for vrf in switch.evpn.vrfs}
+                vrfs={vrf.tenant: namespace_name(lab.name, vrf.node) for vrf in switch.evpn.vrfs if not vrf.is_device}
                 if switch.evpn
                 else {},
             )
         )
-    if any(switch.bfd is not None for switch in plan.switches):
+    if any(switch.bfd is not None for switch in plan.speakers):
         _check_bfd({item.elsewhere.frr if item.elsewhere else frr for item in sets})
     for item in sets:
         prepare_run_directory(item)
@@ -101,11 +108,42 @@ def start_routing(lab: RunningLab, node: str) -> bool:
     frr = find_frr()
     launcher = DaemonLauncher(frr)
     try:
-        launcher.start(daemon_sets(lab.model, lab.plan, lab.run_directory(node).parent, frr, only={node}))
+        run = lab.run_directory(node).parent
+        password = bgp_password(lab.plan, lab.state.lab_directory(lab.name))
+        start_link_groups(lab.plan, run, only=(node,))  # first: BGP brings packets, which must find their way
+        sets = daemon_sets(lab.model, lab.plan, run, frr, only={node}, password=password)
+        start_daemons(launcher, sets, lab.plan, run)
         announce_again(lab.plan, lab.switch_plan(node), lab.run_directory(node))
     finally:
         launcher.release()
     return True
+
+
+def start_daemons(
+    launcher: DaemonLauncher, sets: list[DaemonSet], plan: LabPlan, run: Path, *, timeout_s: float = 10.0
+) -> None:
+    """Start the daemons of switches, and have the password of BGP asked in their VRFs, where there is one.
+
+    bgpd asks it of strangers at the sockets that there are when it is told so, and a VRF has none before zebra has
+    found its namespace: it is told again. Raises `DriverError`, also where a VRF does not come up within `timeout_s`.
+    """
+    launcher.start(sets)
+    started = {item.node for item in sets}
+    again = [line for command in ANYBODY for line in (f"no {command}", command)]
+    for switch in plan.switches:
+        if not switch.password or switch.evpn is None or switch.node not in started:
+            continue
+        directory, wanted = run / switch.node, {vrf.tenant for vrf in switch.evpn.vrfs}
+        if wanted:
+            has_them = partial(_has_vrfs, wanted)
+            vty.await_json(directory, "bgpd", "show bgp vrfs json", has_them, "its VRFs", timeout_s=timeout_s)
+        for tenant in sorted(wanted):
+            vty.configure(directory, "bgpd", [f"router bgp {switch.asn} vrf {tenant}", *again])
+
+
+def _has_vrfs(wanted: set[str], answer: Any) -> bool:
+    """Whether bgpd, which answered so, knows the namespaces of these VRFs."""
+    return wanted <= {name for name, vrf in answer["vrfs"].items() if vrf["vrfId"] >= 0}
 
 
 def stop_routing(lab: RunningLab, node: str) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from testbed.fabric.bfd import resolve_bfd
+from testbed.fabric.bfd import resolve_routing
 from testbed.fabric.params import FabricParams
 from testbed.fabric.ports import access_port, nic_name, parallel_port, plane_letter, super_spine_position
 from testbed.fabric.shape import Shape, resolve_shape
-from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind, Place, RailSubnet, Rdma, Role, Routing
+from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind, Place, RailSubnet, Rdma, Role
 from testbed.names import host_name, rail_switch_name, spine_name, super_spine_name
 
 
@@ -23,20 +23,12 @@ def generate_fabric(params: FabricParams, *, name: str, source: str = "") -> Lab
     Raises `FabricError` with the dotted key at fault; `check_params` gives all faults at once.
     """
     shape = resolve_shape(params)
-    routing = params.routing
     return Lab(
         name=name,
         nodes=tuple(_nodes(shape, params.nic.rdma)),
         links=(*_access_links(shape, params.mtu), *_uplinks(shape, params.mtu), *_core_links(shape, params.mtu)),
         rail_subnets=tuple(_rail_subnets(shape)),
-        routing=Routing(
-            protocol=routing.protocol,
-            unnumbered=routing.unnumbered,
-            ecmp=routing.ecmp,
-            bfd=resolve_bfd(routing, shape.fabric_links),
-            bfd_auto=routing.bfd.mode == "auto",
-            aggregate=shape.slots > 1 and shape.spines > 0,
-        ),
+        routing=resolve_routing(params.routing, shape.fabric_links, aggregate=shape.slots > 1 and shape.spines > 0),
         design=shape.design.name,
         isolated_rails=shape.design.isolated_rails,
         gpus_per_nic=shape.gpus_per_nic,

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
-from testbed.model import End, Lab, Link, NodeKind
+from testbed.model import End, Lab, Link, LinkKind, NodeKind
 
 Edge = TypeVar("Edge")
 Wave = Mapping[str, list[tuple[str, list[Edge]]]]
@@ -66,7 +66,7 @@ class Graph(Generic[Edge]):
 class LabGraph:
     """The links of a lab by what they join: switches to each other, hosts to switches, hosts to each other."""
 
-    __slots__ = ("direct", "nics", "switches")
+    __slots__ = ("direct", "management", "nics", "outside", "peers", "switches")
 
     def __init__(self, lab: Lab) -> None:
         self.switches: Graph[Link] = Graph()
@@ -75,13 +75,27 @@ class LabGraph:
         """Switch -> the host interfaces on it, with their links."""
         self.direct: list[Link] = []
         """Links from host to host."""
+        self.peers: list[Link] = []
+        """Links between two leaves that are one LACP partner, over which nothing is routed."""
+        self.outside: list[Link] = []
+        """Links to routers outside of the fabric."""
+        self.management: list[Link] = []
+        """Links of management ports, over which no data goes."""
         for node in lab.nodes:
             if node.kind is NodeKind.SWITCH:
                 self.switches.add_node(node.name)
         among = self.switches.neighbours
         for link in lab.links:
             a, b = link.a.node, link.b.node
+            if link.kind is LinkKind.EXTERNAL:
+                self.outside.append(link)
+                continue
+            if link.kind is LinkKind.MANAGEMENT:
+                self.management.append(link)
+                continue
             match a in among, b in among:
+                case True, True if link.kind is LinkKind.PEER:
+                    self.peers.append(link)
                 case True, True:
                     self.switches.add_edge(a, b, link)
                     self.switches.add_edge(b, a, link)
@@ -96,7 +110,8 @@ class LabGraph:
         """Every node that has a link -> the nodes at the other ends of its links."""
         found = {node: set(neighbours) for node, neighbours in self.switches.neighbours.items() if neighbours}
         pairs = [(end.node, switch) for switch, nics in self.nics.items() for end, _ in nics]
-        for a, b in (*pairs, *((link.a.node, link.b.node) for link in self.direct)):
+        others = (*self.direct, *self.peers, *self.outside, *self.management)
+        for a, b in (*pairs, *((link.a.node, link.b.node) for link in others)):
             found.setdefault(a, set()).add(b)
             found.setdefault(b, set()).add(a)
         return found

@@ -1,7 +1,9 @@
 """The generator of networks beside the back end: leaves and spines of their own, to hosts that are there.
 
 Leaves stand in groups, one leaf for each port of a NIC, so that a host loses one port with a leaf. Hosts go to groups
-in their order, in equal blocks, as racks do. Leaf n (from 1) has the n-th subnet of the network's prefix.
+in their order, in equal blocks, as racks do; storage targets go to one group after the other, behind its hosts. Leaf n
+(from 1) has the n-th subnet of the network's prefix. Where hosts speak BGP (`homing: routed`), leaves have no subnets:
+a host's ports are routed links, and it has one address.
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from testbed.errors import FabricError
-from testbed.fabric.bfd import resolve_bfd
+from testbed.fabric.bfd import resolve_routing
 from testbed.fabric.params import RoutingParams, UplinkParams
 from testbed.fabric.ports import parallel_port
 from testbed.model import (
     NO_GUARDS,
     End,
     Guards,
+    LagBy,
     Link,
     LinkKind,
     Network,
@@ -28,8 +31,8 @@ from testbed.model import (
     Place,
     RailSubnet,
     Role,
-    Routing,
 )
+from testbed.model.storage import StorageTarget
 from testbed.names import MAX_INTERFACE_NAME
 from testbed.units import Rate
 
@@ -37,6 +40,8 @@ MAX_NETWORKS = 4
 """Beside the back end: what the plan of AS numbers has room for."""
 MAX_LEAVES = 254
 MAX_SPINES = 64
+MAX_PODS = 64
+"""Of a hand-written network with super-spines."""
 SUBNET_LENGTH = 24
 """Of a leaf: 253 hosts and the gateway."""
 DEFAULT_PREFIXES = tuple(IPv4Network("192.168.0.0/16").subnets(new_prefix=18))
@@ -49,6 +54,19 @@ NETWORK_DESIGNS: Mapping[str, str] = MappingProxyType(
         "single-switch": "one switch for all hosts",
     }
 )
+HAND_WRITTEN = "hand-written"
+"""The design of a network whose switches and links are written out instead of generated."""
+CARRIED = "carried"
+"""The design of a network that goes over another one's switches (`testbed.fabric.carried`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetParams:
+    """A storage target of a network. Its ports have the rate of hosts' where `rate` is None."""
+
+    name: str
+    target: StorageTarget
+    rate: Rate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +84,22 @@ class NetworkParams:
     rate: Rate = field(default_factory=lambda: Rate.parse("100G"))
     hosts: tuple[str, ...] = ()
     """Those that attach, in order."""
+    targets: tuple[TargetParams, ...] = ()
+    """Storage targets of this network alone, spread over the groups of leaves."""
     uplink: UplinkParams = field(default_factory=UplinkParams)
     prefix: IPv4Network | None = None
     routing: RoutingParams = field(default_factory=RoutingParams)
     switch_radix: int | None = None
     mtu: int = 1500
     guards: Guards = NO_GUARDS
+    routed_hosts: bool = False
+    """Whether hosts speak BGP over their ports, instead of having a subnet on each."""
+    link_groups: bool = False
+    """Whether a host's two ports are members of one link group, whose partner two leaves are together."""
+    carrier: str = ""
+    """The network over whose switches this one goes; "": over its own."""
+    lag_by: LagBy = LagBy.AUTO
+    """Who realises the link groups of hosts."""
 
     @property
     def short_name(self) -> str:
@@ -94,7 +122,7 @@ class NetworkParams:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedNetwork:
-    """What a network adds to a lab."""
+    """What a network adds to a lab, whether it is generated or written out."""
 
     network: Network
     nodes: tuple[Node, ...]
@@ -135,10 +163,10 @@ def _faults(params: NetworkParams) -> Iterator[FabricError]:
         message = f"{groups} groups of leaves are more than the {len(params.hosts)} hosts that attach"
         yield FabricError(message, field="leaves", code="design", hint=f"leaves: {len(params.hosts) * ports} or fewer")
         return
-    most = max(len(block) for block in _blocks(params.hosts, groups))
+    most = max(len(block) for block in _attached(params, groups))
     room = (1 << (32 - SUBNET_LENGTH)) - 3
     if most > room:
-        message = f"a leaf has {most} hosts, and its subnet (a /{SUBNET_LENGTH}) room for {room}"
+        message = f"a leaf has {most} hosts and targets, and its subnet (a /{SUBNET_LENGTH}) room for {room}"
         yield FabricError(message, field="leaves", code="address-space", hint="more leaves")
     prefix = params.addresses
     subnets = 1 << max(0, SUBNET_LENGTH - prefix.prefixlen)
@@ -154,6 +182,14 @@ def _blocks(hosts: Sequence[str], groups: int) -> list[Sequence[str]]:
     return [hosts[start:stop] for start, stop in pairwise(starts)]
 
 
+def _attached(params: NetworkParams, groups: int) -> list[list[tuple[str, Rate]]]:
+    """The hosts and targets of each group, with the rate of their ports."""
+    attached = [[(host, params.rate) for host in block] for block in _blocks(params.hosts, groups)]
+    for number, target in enumerate(params.targets):
+        attached[number % groups].append((target.name, target.rate or params.rate))
+    return attached
+
+
 def generate_network(params: NetworkParams) -> GeneratedNetwork:
     """What `params` describes. Pure. Raises the first `FabricError` that `check_network` reports."""
     for fault in check_network(params):
@@ -163,27 +199,15 @@ def generate_network(params: NetworkParams) -> GeneratedNetwork:
     spines = [f"{short}-spine{number}" for number in range(1, params.spine_count + 1)]
     nodes = [_switch(leaf, Role.LEAF, number, name) for number, leaf in enumerate(leaves, 1)]
     nodes += [_switch(spine, Role.SPINE, number, name) for number, spine in enumerate(spines, 1)]
+    nodes += [Node(name=each.name, kind=NodeKind.STORAGE, network=name, target=each.target) for each in params.targets]
     uplinks = tuple(_uplinks(params, leaves, spines))
-    routing = params.routing
     return GeneratedNetwork(
-        network=Network(
-            name=name,
-            number=params.number,
-            prefix=params.addresses,
-            design=params.design,
-            routing=Routing(
-                protocol=routing.protocol,
-                unnumbered=routing.unnumbered,
-                ecmp=routing.ecmp,
-                bfd=resolve_bfd(routing, len(uplinks)),
-                bfd_auto=routing.bfd.mode == "auto",
-            ),
-            switch_radix=params.switch_radix,
-            guards=params.guards,
-        ),
+        network=describe_network(params, len(uplinks)),
         nodes=tuple(nodes),
-        links=(*_access_links(params, leaves), *uplinks),
-        rail_subnets=tuple(
+        links=(*_access_links(params, leaves), *_peer_links(params, leaves), *uplinks),
+        rail_subnets=()
+        if params.routed_hosts or params.link_groups
+        else tuple(
             RailSubnet(
                 switch=leaf,
                 rail=number % params.ports + 1,
@@ -196,25 +220,58 @@ def generate_network(params: NetworkParams) -> GeneratedNetwork:
     )
 
 
+def describe_network(params: NetworkParams, sessions: int) -> Network:
+    """The network itself, which has `sessions` links between switches, with a BGP session each."""
+    return Network(
+        name=params.name,
+        number=params.number,
+        prefix=params.addresses,
+        design=params.design,
+        routing=resolve_routing(params.routing, sessions),
+        switch_radix=params.switch_radix,
+        guards=params.guards,
+        carrier=params.carrier,
+        lag_by=params.lag_by,
+    )
+
+
 def _switch(name: str, role: Role, number: int, network: str) -> Node:
     return Node(name=name, kind=NodeKind.SWITCH, role=role, place=Place(index=number), network=network)
 
 
 def _access_links(params: NetworkParams, leaves: Sequence[str]) -> Iterator[Link]:
-    """Port p of every host to leaf p of its group, in order of hosts."""
-    for group, hosts in enumerate(_blocks(params.hosts, len(leaves) // params.ports)):
-        for number, host in enumerate(hosts, 1):
+    """Port p of every host and target to leaf p of its group, in order of hosts."""
+    kind = LinkKind.HOMED if params.routed_hosts else LinkKind.MEMBER if params.link_groups else LinkKind.ACCESS
+    for group, attached in enumerate(_attached(params, len(leaves) // params.ports)):
+        for number, (node, rate) in enumerate(attached, 1):
             for port in range(params.ports):
                 yield Link(
-                    a=End(node=host, interface=f"{params.short_name}{port + 1}"),
+                    a=End(node=node, interface=f"{params.short_name}{port + 1}"),
                     b=End(node=leaves[group * params.ports + port], interface=f"down{number}"),
-                    kind=LinkKind.ACCESS,
-                    rate=params.rate,
+                    kind=kind,
+                    rate=rate,
                     mtu_bytes=params.mtu,
                     rail=port + 1,
                     network=params.name,
                     host_number=number,
                 )
+
+
+def _peer_links(params: NetworkParams, leaves: Sequence[str]) -> Iterator[Link]:
+    """Between the leaves of each pair, where hosts have link groups.
+
+    The ports have different names, and so different interface indexes: the kernel may wait for a second before it tells
+    that a veth has lost its carrier whose other end has the same one (net/core/link_watch.c, linkwatch_urgent_event).
+    """
+    for first, second in zip(leaves[::2], leaves[1::2], strict=False) if params.link_groups else ():
+        yield Link(
+            a=End(node=first, interface="peer2"),
+            b=End(node=second, interface="peer1"),
+            kind=LinkKind.PEER,
+            rate=params.uplink.rate or params.rate,
+            mtu_bytes=params.mtu,
+            network=params.name,
+        )
 
 
 def _uplinks(params: NetworkParams, leaves: Sequence[str], spines: Sequence[str]) -> Iterator[Link]:

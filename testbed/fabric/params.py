@@ -58,6 +58,8 @@ class RoutingParams:
     unnumbered: bool = True
     bfd: BfdParams = field(default_factory=BfdParams)
     ecmp: int = 64
+    password: bool = False
+    ttl_security: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

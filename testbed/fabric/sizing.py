@@ -52,6 +52,8 @@ class Sizing:
     gpus: int
     nics: int
     switches: int
+    targets: int
+    """Storage targets."""
     links: int
     host_links: int
     rail_spine_links: int
@@ -66,23 +68,29 @@ class Sizing:
         return self.links - self.host_links
 
 
+def seen_for_sizing(lab: Lab, network: str) -> Lab:
+    """What is sized of a network: its switches with all that is on them, or its hosts' links where it has none."""
+    return lab.on_switches_of(network) if lab.carrier_of(network) == network else lab.without_carrier(network)
+
+
 def measure_sizing(lab: Lab) -> Sizing:
     """The sizing of `lab`."""
     roles = {node.name: node.role or Role.RAIL for node in lab.nodes if node.kind is NodeKind.SWITCH}
     tiers: Counter[frozenset[Role | None]] = Counter()
     for link in lab.links:
         tiers[frozenset((roles.get(link.a.node), roles.get(link.b.node)))] += 1
-    on_rails = {(link.a.node, link.rail) for link in lab.links if link.rail}
+    on_rails = {(link.a.node, link.network, link.rail) for link in lab.links if link.rail}
     if on_rails:
         nics, gpus = len(on_rails), len(on_rails) * lab.gpus_per_nic
     else:
         nics = gpus = sum((link.a.node not in roles) + (link.b.node not in roles) for link in lab.links)
     graph = LabGraph(lab)
     return Sizing(
-        hosts=len(lab.nodes) - len(roles),
+        hosts=len(lab.hosts),
         gpus=gpus,
         nics=nics,
         switches=len(roles),
+        targets=len(lab.targets),
         links=len(lab.links),
         host_links=sum(number for ends, number in tiers.items() if None in ends),
         rail_spine_links=tiers[frozenset((Role.RAIL, Role.SPINE))] + tiers[frozenset((Role.LEAF, Role.SPINE))],

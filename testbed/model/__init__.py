@@ -4,10 +4,12 @@ from testbed.model.end import End
 from testbed.model.guards import NO_GUARDS, Guard, Guards
 from testbed.model.lab import (
     BACKEND,
+    OUT_OF_BAND,
     Bfd,
     Delay,
     DelayBy,
     Lab,
+    LagBy,
     Link,
     LinkKind,
     Network,
@@ -22,7 +24,7 @@ from testbed.model.lab import (
     Scale,
 )
 from testbed.model.markers import MarkAt, MarkBy
-from testbed.model.overlay import Overlay, Service, ServiceProtocol, Talk, Tenant, TenantSubnet
+from testbed.model.overlay import External, Overlay, Service, ServiceProtocol, Talk, Tenant, TenantSubnet, VrfBy
 from testbed.model.qos import (
     BalancingMode,
     Buffer,
@@ -42,6 +44,7 @@ from testbed.model.qos import (
 __all__ = [
     "BACKEND",
     "NO_GUARDS",
+    "OUT_OF_BAND",
     "BalancingMode",
     "Bfd",
     "Buffer",
@@ -51,10 +54,12 @@ __all__ = [
     "DepthUnit",
     "EcnCurve",
     "End",
+    "External",
     "Guard",
     "Guards",
     "HashEngine",
     "Lab",
+    "LagBy",
     "Link",
     "LinkKind",
     "LoadBalancing",
@@ -81,5 +86,6 @@ __all__ = [
     "Tenant",
     "TenantSubnet",
     "TrafficClass",
+    "VrfBy",
     "Watchdog",
 ]

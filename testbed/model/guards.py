@@ -11,11 +11,13 @@ class Guard(StrEnum):
     """A defence at an access port. What it drops is counted by port under its name."""
 
     SOURCE = "source"
-    """IPv4 packets whose source address is not the one planned for the port (RFC 2827)."""
+    """IPv4 packets whose source address is not the one planned for the port (RFC 2827), and IPv6 packets whose source
+    is not the link-local address of its host."""
     MAC = "mac"
     """Frames whose source MAC address is not the planned one: the port learns one address and no other."""
     ARP = "arp"
-    """ARP packets whose sender is not the planned pair of addresses (dynamic ARP inspection)."""
+    """ARP packets whose sender is not the planned pair of addresses (dynamic ARP inspection), and IPv6 neighbour
+    solicitations and advertisements (RFC 4861) for another address than the host's link-local one."""
     SERVERS = "servers"
     """What servers and routers alone say: DHCP answers, IPv6 router advertisements (RFC 6105) and redirects."""
     CONTROL = "control"

@@ -17,15 +17,29 @@ from testbed.model.end import End
 from testbed.model.guards import NO_GUARDS, Guards
 from testbed.model.overlay import Overlay
 from testbed.model.qos import QosPolicy
+from testbed.model.services import ManagementService
+from testbed.model.storage import StorageTarget
 from testbed.units import Duration, Rate
 
 BACKEND = "backend"
 """The network that `fabric:` describes: the scale-out back end, which joins GPUs of different hosts."""
 
 
+OUT_OF_BAND = "out-of-band"
+"""The design of a network that joins the management ports of all nodes, and carries no data."""
+
+
 class NodeKind(StrEnum):
     HOST = "host"
     SWITCH = "switch"
+    ROUTER = "router"
+    """It stands outside of the fabric, and is made for a tenant (`Tenant.external`): no file has nodes of this kind."""
+    BRIDGE = "bridge"
+    """The switch of the out-of-band network: it forwards by MAC addresses alone, and speaks no BGP."""
+    STORAGE = "storage"
+    """It serves its medium to the hosts of one network (`Node.target`), where its NIC is as one of theirs."""
+    SERVER = "server"
+    """It manages the other nodes over the out-of-band network, and is in no other network."""
 
 
 class Role(StrEnum):
@@ -45,6 +59,17 @@ class DelayBy(StrEnum):
     KERNEL = "kernel"
     ENDPOINT = "endpoint"
     IGNORE = "ignore"
+
+
+class LagBy(StrEnum):
+    """This tells who realises the link groups of hosts (`homing: mlag`)."""
+
+    AUTO = "auto"
+    """The kernel's bonding where it has that, else eBPF."""
+    BOND = "bond"
+    """A bond of the kernel, which speaks LACP itself."""
+    EBPF = "ebpf"
+    """An eBPF program, and a process of ours that speaks LACP."""
 
 
 class Rdma(StrEnum):
@@ -84,7 +109,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A host or a switch. `place` is None for a hand-written node."""
+    """A host, a switch or a router outside. `place` is None for a hand-written node."""
 
     name: str
     kind: NodeKind
@@ -100,7 +125,9 @@ class Node:
     container: Container | None = None
     """None: a network namespace."""
     network: str = BACKEND
-    """The network that a switch is of. Hosts are of all."""
+    """The network that a switch, a target or a server is of, or that a router is on. Hosts are of all."""
+    target: StorageTarget | None = None
+    """What a node of kind storage serves."""
 
     @property
     def runtime(self) -> str:
@@ -117,6 +144,16 @@ class LinkKind(StrEnum):
     """A hand-written link with a host at an end: its own subnet."""
     TENANT = "tenant"
     """A host NIC port in a tenant's subnet: a bridge port in the tenant's VRF on the switch."""
+    EXTERNAL = "external"
+    """A router outside of the fabric (`a`) on its border leaf: unnumbered, and in the tenant's VRF there."""
+    HOMED = "homed"
+    """A NIC port of a host that speaks BGP itself (`homing: routed`): unnumbered and routed, as a fabric link is."""
+    MEMBER = "member"
+    """A port of a host's link group (`homing: mlag`), on a leaf of a pair: a port of the pair's bridge there."""
+    PEER = "peer"
+    """Between the two leaves of a pair that is one LACP partner: a port of the pair's bridge on each. Not routed."""
+    MANAGEMENT = "management"
+    """The management port of a node (`a`) on the switch of the out-of-band network."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +179,13 @@ class Link:
     prefix: IPv4Network | None = None
     """The subnet of a routed link where the file names one; None: the plan chooses."""
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def nic(self) -> End:
+        """The NIC at the lower end: the port itself, or the aggregate (fe0) that it is a member of (fe1 and fe2)."""
+        if self.kind is not LinkKind.MEMBER:
+            return self.a
+        return End(node=self.a.node, interface=f"{self.a.interface.rstrip('0123456789')}0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,13 +222,18 @@ class Routing:
     bfd_auto: bool = True
     aggregate: bool = False
     """Rail switches announce one aggregate instead of their rails' subnets."""
+    password: bool = False
+    """BGP segments are signed with the lab's password (RFC 2385), which is no part of any model."""
+    ttl_security: bool = False
+    """BGP takes packets from its link alone (RFC 5082)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
     """A network beside the back end: it has switches, links and routing of its own, and shares hosts alone.
 
-    `number` (from 1) tells networks apart in AS numbers, `prefix` holds all their addresses.
+    `number` (from 1) tells networks apart in AS numbers, `prefix` holds all their addresses. One that another network
+    carries (`carrier`) has hosts' links and addresses alone: it is a tenant of that one's overlay, with the same name.
     """
 
     name: str
@@ -196,6 +245,15 @@ class Network:
     guards: Guards = NO_GUARDS
     qos: QosPolicy | None = None
     """None: plain ports, one queue each."""
+    carrier: str = ""
+    """The network over whose switches this one goes; "": over its own."""
+    lag_by: LagBy = LagBy.AUTO
+    services: tuple[ManagementService, ...] = ()
+    """Those of the network of management ports."""
+
+    @property
+    def is_out_of_band(self) -> bool:
+        return self.design == OUT_OF_BAND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,8 +303,42 @@ class Lab:
         return tuple(node for node in self.nodes if node.kind is NodeKind.HOST)
 
     @property
+    def targets(self) -> tuple[Node, ...]:
+        """The storage targets of all networks."""
+        return tuple(node for node in self.nodes if node.kind is NodeKind.STORAGE)
+
+    @property
+    def endpoints(self) -> tuple[Node, ...]:
+        """The nodes that traffic comes from or goes to: the hosts, and the storage targets."""
+        return tuple(node for node in self.nodes if node.kind in (NodeKind.HOST, NodeKind.STORAGE))
+
+    @property
     def switches(self) -> tuple[Node, ...]:
         return tuple(node for node in self.nodes if node.kind is NodeKind.SWITCH)
+
+    @property
+    def routed_hosts(self) -> tuple[Node, ...]:
+        """The hosts that speak BGP with the leaves of a network."""
+        homed = {link.a.node for link in self.links if link.kind is LinkKind.HOMED}
+        return tuple(node for node in self.nodes if node.name in homed)
+
+    @property
+    def speakers(self) -> tuple[Node, ...]:
+        """The nodes that run routing daemons: the switches, then the hosts that speak BGP, then the routers outside."""
+        routers = (node for node in self.nodes if node.kind is NodeKind.ROUTER)
+        return (*self.switches, *self.routed_hosts, *routers)
+
+    @property
+    def tenant_links(self) -> tuple[Link, ...]:
+        """The links of NICs in tenants, the host's end first. A NIC that is a link group has several."""
+        tenants = () if self.overlay is None else self.overlay.tenants
+        nics = {end for tenant in tenants for subnet in tenant.subnets for end in subnet.nics}
+        return tuple(link for link in self.links if link.nic in nics)
+
+    @property
+    def leaf_pairs(self) -> tuple[tuple[str, str], ...]:
+        """The leaves that are one LACP partner of their hosts, the primary first."""
+        return tuple((link.a.node, link.b.node) for link in self.links if link.kind is LinkKind.PEER)
 
     @property
     def network_names(self) -> tuple[str, ...]:
@@ -269,12 +361,54 @@ class Lab:
 
     def qos_of(self, name: str) -> QosPolicy | None:
         """The QoS of a network; None where its ports are plain."""
-        return next((network.qos for network in self.networks if network.name == name), self.qos)
+        carrier = self.carrier_of(name)
+        return next((network.qos for network in self.networks if network.name == carrier), self.qos)
+
+    def carrier_of(self, name: str) -> str:
+        """The network whose switches the links of a network are on: itself, unless another one carries it."""
+        return next((network.carrier for network in self.networks if network.name == name), "") or name
+
+    def carried_by(self, name: str) -> tuple[str, ...]:
+        """The networks that a network carries over its switches."""
+        return tuple(network.name for network in self.networks if network.carrier == name)
+
+    @property
+    def out_of_band(self) -> Network | None:
+        """The network that joins the management ports of all nodes; None where they have none."""
+        return next((network for network in self.networks if network.is_out_of_band), None)
+
+    @property
+    def data_networks(self) -> tuple[str, ...]:
+        """Every network that has a link, but for the one of management ports."""
+        management = self.out_of_band
+        return tuple(name for name in self.network_names if management is None or name != management.name)
+
+    @property
+    def switched_networks(self) -> tuple[str, ...]:
+        """Every network that has routing switches of its own, the back end first, whether or not it has a link."""
+        beside = (network.name for network in self.networks if not network.carrier and not network.is_out_of_band)
+        return (BACKEND, *beside)
+
+    def without_carrier(self, name: str) -> Lab:
+        """The lab as it is seen in one network, without the switches of the one that carries it where one does."""
+        seen = self.of_network(name)
+        if self.carrier_of(name) == name:
+            return seen
+        links = tuple(link for link in seen.links if link.network == name)
+        hosts = tuple(node for node in seen.nodes if node.kind is not NodeKind.SWITCH)
+        design = next(network.design for network in self.networks if network.name == name)
+        return replace(seen, nodes=hosts, links=links, rail_subnets=(), design=design)
+
+    def on_switches_of(self, name: str) -> Lab:
+        """The lab as it is seen by the switches of a network: with the links of those that it carries."""
+        return self.of_network(name, *self.carried_by(name))
 
     def of_network(self, *names: str) -> Lab:
         """The lab as it is seen in one network: its switches and links, and the hosts that they reach. Raises
         `KeyError` for a network that is not there.
 
+        A network that another one carries is seen with that one's switches and the links between them, the one of
+        management ports with every node that has one.
         In several, what is one for the whole view (routing, design, QoS) is the first one's.
         """
         known = {BACKEND, *(network.name for network in self.networks)}
@@ -283,17 +417,24 @@ class Lab:
                 raise KeyError(name)
         if not self.networks:
             return self
-        name = names[0]
-        links = tuple(link for link in self.links if link.network in names)
+        carriers = [self.carrier_of(name) for name in names]
+        links = tuple(
+            link
+            for link in self.links
+            if link.network in names or (link.network in carriers and link.kind is LinkKind.FABRIC)
+        )
         reached = {end.node for link in links for end in (link.a, link.b)}
+        managed = any(link.kind is LinkKind.MANAGEMENT for link in links)
         nodes = tuple(
             node
             for node in self.nodes
-            if (node.network in names if node.kind is NodeKind.SWITCH else node.name in reached)
+            if (node.network in carriers if node.kind is NodeKind.SWITCH and not managed else node.name in reached)
         )
-        switches = {node.name for node in nodes if node.kind is NodeKind.SWITCH}
+        switches = {node.name for node in nodes if node.kind is NodeKind.SWITCH and node.network in names}
         subnets = tuple(subnet for subnet in self.rail_subnets if subnet.switch in switches)
-        beside = tuple(network for network in self.networks if network.name in names[1:])
+        name = carriers[0]
+        others = {*names[1:], *carriers} - {name}
+        beside = tuple(one for one in self.networks if one.name in others or (one.is_out_of_band and one.name == name))
         seen = replace(self, nodes=nodes, links=links, rail_subnets=subnets, networks=beside)
         if name == BACKEND:
             return seen

@@ -16,6 +16,8 @@ from testbed.units import ByteCount, Duration
 
 CLASSES = 8
 """Priorities of IEEE 802.1Q."""
+CODE_POINTS = 64
+"""DSCPs (RFC 2474 section 3)."""
 
 
 class DepthUnit(StrEnum):
@@ -135,6 +137,19 @@ class QosProfile:
     watchdog: Watchdog | None = None
     base_rtt: Duration | None = None
     """Base RTT of the bandwidth-delay product, real time; None: modelled from the topology's longest path."""
+
+    def class_of(self, dscp: int) -> TrafficClass:
+        """The class that has a DSCP: the one that names it, or the default."""
+        return next((item for item in self.classes if dscp in item.dscp), self._default)
+
+    def dscp_of(self, name: str) -> int | None:
+        """The first DSCP of a class; None for one that is not there, or that no DSCP is of."""
+        written = next((item.dscp for item in self.classes if item.name == name), ())
+        return next((dscp for dscp in written or range(CODE_POINTS) if self.class_of(dscp).name == name), None)
+
+    @property
+    def _default(self) -> TrafficClass:
+        return next(item for item in self.classes if item.default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

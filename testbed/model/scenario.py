@@ -12,7 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from testbed.model.lab import BACKEND
+from testbed.model.lab import BACKEND, Lab
 from testbed.model.transports import DEFAULT_TRANSPORT, TransportKind
 from testbed.units import ByteCount, Duration
 
@@ -59,6 +59,10 @@ class Transport:
         return self.options.get("test") == "latency"
 
 
+NO_TENANT = "none"
+"""What scenarios call NICs that are in no tenant. No tenant has this name."""
+
+
 class RankOrder(StrEnum):
     """Which NIC is rank 0, 1, 2, ..."""
 
@@ -76,18 +80,54 @@ class RankOrder(StrEnum):
 class Ranks:
     """Which NICs take part, and in what order."""
 
-    networks: tuple[str, ...] = (BACKEND,)
-    """The networks that they are in: the NICs of the first, then those of the second, each in their order."""
+    networks: tuple[str, ...] = ()
+    """The networks that they are in: the NICs of the first, then those of the second, each in their order. None: those
+    that the tenants are in; without tenants, the back end."""
+    tenants: tuple[str, ...] = ()
+    """The tenants of the lab's overlay that they are in, `NO_TENANT` for NICs that are in none: within each network the
+    NICs of the first, then those of the second. None: NICs may be in no tenant."""
+    externals: tuple[str, ...] = ()
+    """The tenants whose routers outside are ranks, too: the first ones, before all NICs, in this order."""
+    targets: tuple[str, ...] = ()
+    """Names or patterns of storage targets of the networks that are ranks, too: the last ones, behind all NICs of
+    hosts."""
     hosts: tuple[str, ...] = ()
     """Names or patterns (`p1-s1-*`); none: all."""
     rails: tuple[int, ...] = ()
     """None: all."""
     count: int | None = None
-    """The first so many of them."""
+    """The first so many of those NICs."""
     order: RankOrder = RankOrder.HOST
     per_rail: bool | None = None
     """Every rail runs the workload by itself, side by side. None: where rails cannot reach each other and the workload
     does not know of hosts."""
+
+    def networks_in(self, lab: Lab) -> tuple[str, ...]:
+        """Return the networks of a lab that they are in. Names of networks and tenants may be unknown to it."""
+        if self.networks or not self.tenants:
+            return self.networks or (BACKEND,)
+        tenants = {tenant.name: tenant for tenant in lab.overlay.tenants} if lab.overlay is not None else {}
+        found = [
+            network
+            for name in self.tenants
+            for network in ([subnet.network for subnet in tenants[name].subnets] if name in tenants else [BACKEND])
+        ]
+        return tuple(dict.fromkeys(found))
+
+    def tenants_in(self, lab: Lab) -> tuple[str, ...]:
+        """Return the tenants of a lab that they are in, `NO_TENANT` for none.
+
+        A network that another one carries is a tenant by itself: whoever names it means its NICs.
+        """
+        if self.tenants or lab.overlay is None:
+            return self.tenants or (NO_TENANT,)
+        named = self.networks_in(lab)
+        carried = (tenant.name for tenant in lab.overlay.tenants if tenant.network and tenant.network in named)
+        return (NO_TENANT, *carried)
+
+    def may_take(self, tenant: str, lab: Lab) -> bool:
+        """Tell whether the NICs of a tenant of a lab ("" for those of none) may be ranks."""
+        return (tenant or NO_TENANT) in self.tenants_in(lab)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

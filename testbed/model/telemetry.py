@@ -15,7 +15,9 @@ DEPTH_LIMITS_BYTES = tuple(2 ** (8 + number) for number in range(15))
 
 
 class DropCause(StrEnum):
-    """Why a packet is gone. `WIRE` counts at the port that would have received it, all others at an egress queue."""
+    """Why a packet is gone. `WIRE` and `CAP` count at the port that would have received it, all others at an egress
+    queue.
+    """
 
     TAIL = "tail"
     """The queue's static limit."""
@@ -29,6 +31,8 @@ class DropCause(StrEnum):
     """Lost with the queue when the link went down."""
     WIRE = "wire"
     """The emulated loss of the link."""
+    CAP = "cap"
+    """More than the cap of the tenant whose port it is."""
 
 
 QUEUE_CAUSES = (DropCause.TAIL, DropCause.BUFFER, DropCause.WRED, DropCause.HEADROOM)

@@ -44,6 +44,8 @@ class TransportKind(StrEnum):
     """RoCEv2 with its congestion control in user space (`testbed.agent`)."""
     RDMA = "rdma"
     """Kernel soft-RDMA (rxe) with perftest."""
+    NVME_TCP = "nvme-tcp"
+    """NVMe over TCP between hosts and storage targets, in user space (`testbed.storage`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,14 @@ class TransportDeclaration:
     """Pairs of programs can send over it for a `duration`."""
     carries_http: bool = False
     """Requests and answers over HTTP can go over its connections."""
+    in_tenants: bool = True
+    """Its packets are known to pass the VXLAN of an overlay's tenants."""
+    hears_of_trimmed: bool = False
+    """It learns from a trimmed packet what to send again."""
+    to_targets: bool = False
+    """It moves bytes between hosts and storage targets alone."""
+    routed_by_kernel: bool = False
+    """Its packets leave by the port that the kernel's routes choose, whichever has the address that they are from."""
     conflicts: Callable[[Values], Iterator[Conflict]] = no_conflict
     """Finds values that do not go together."""
     timed_conflicts: Callable[[Values], Iterator[Conflict]] = no_conflict
@@ -127,6 +137,7 @@ def _timed_tcp_conflicts(values: Values) -> Iterator[Conflict]:
 _TCP = TransportDeclaration(
     kind=TransportKind.TCP,
     carries_http=True,
+    routed_by_kernel=True,
     description="The kernel's TCP moves the bytes; what is sent for a duration is sent by iperf3.",
     parameters=(
         _text("cc", "Names the congestion control as the kernel does, such as cubic; the default is the machine's."),
@@ -156,6 +167,7 @@ def _uet_conflicts(values: Values) -> Iterator[Conflict]:
 
 _UET = TransportDeclaration(
     kind=TransportKind.UET,
+    hears_of_trimmed=True,
     description="Ultra Ethernet (specification 1.0) moves the bytes in user space, over UDP.",
     parameters=(
         choice("cc", None, tuple(CONTROLLERS), f"Names the congestion control; the default is {DEFAULT_CONTROLLER}."),
@@ -288,6 +300,7 @@ _RDMA = TransportDeclaration(
         ),
     ),
     names={"traffic_class": _CLASS_RULE},
+    in_tenants=False,
     timed=True,
     conflicts=_rdma_conflicts,
 )
@@ -414,6 +427,55 @@ _ROCE = TransportDeclaration(
 
 # --- all -------------------------------------------------------------------------------------------------
 
+# --- NVMe/TCP --------------------------------------------------------------------------------------------
+
+NVME_BLOCK_BYTES = 512
+"""The block of a target's namespace."""
+
+
+def _nvme_conflicts(values: Values) -> Iterator[Conflict]:
+    size = values.get("io_bytes")
+    if size is not None and size % NVME_BLOCK_BYTES:
+        message = f"must be a multiple of {NVME_BLOCK_BYTES}, not {size}"
+        yield Conflict(key="io_bytes", code="unknown-value", message=message, hint="io_bytes: 1048576")
+
+
+_NVME_TCP = TransportDeclaration(
+    kind=TransportKind.NVME_TCP,
+    to_targets=True,
+    routed_by_kernel=True,
+    description="Hosts write to storage targets and read from them by NVMe/TCP, in user space over the kernel's TCP.",
+    parameters=(
+        _text("cc", "Names TCP's congestion control as the kernel does; the default is the machine's."),
+        _TRAFFIC_CLASS,
+        whole(
+            "depth", None, "Says how many commands of a host and target are under way; the default is 16.", high=1024
+        ),
+        whole(
+            "io_bytes",
+            None,
+            "Gives the bytes of a command, a multiple of 512; the default is 1 MiB.",
+            low=512,
+            high=4 << 20,
+        ),
+        flag(
+            "multipath",
+            "Says whether a host has a path to each NIC of a target, of which another goes on where one dies; else it"
+            " has one, to the NIC that it sends to.",
+        ),
+        whole(
+            "keep_alive_ms",
+            None,
+            "Gives the keep-alive time-out in ms of lab time, after which a silent path is dead; the default is 5000.",
+            low=100,
+            high=600_000,
+        ),
+        flag("digests", "Says whether PDUs have header and data digests (CRC32C)."),
+    ),
+    names={"traffic_class": _CLASS_RULE, "cc": _TCP.names["cc"]},
+    conflicts=_nvme_conflicts,
+)
+
 TRANSPORTS: Mapping[str, TransportDeclaration] = MappingProxyType(
     {
         one.kind.value: one
@@ -422,6 +484,7 @@ TRANSPORTS: Mapping[str, TransportDeclaration] = MappingProxyType(
             _UET,
             _ROCE,
             _RDMA,
+            _NVME_TCP,
         )
     }
 )

@@ -1,5 +1,6 @@
 """Pure decisions: addresses, AS numbers, MACs, rates, and the operations that realise them."""
 
+from testbed.plan.asn import check_as_numbers
 from testbed.plan.describe import describe_operation, summarize_plan
 from testbed.plan.lab import check_addresses, plan_lab
 from testbed.plan.operations import (
@@ -28,7 +29,7 @@ from testbed.plan.operations import (
     SwitchPlan,
     VethEnd,
 )
-from testbed.plan.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
+from testbed.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
 from testbed.plan.scale import (
     MachineLoad,
     MachineProfile,
@@ -78,6 +79,7 @@ __all__ = [
     "VethEnd",
     "beside",
     "check_addresses",
+    "check_as_numbers",
     "choose_packet_scale",
     "choose_scale",
     "describe_operation",

@@ -10,7 +10,8 @@
 | hand-written routed links | 100.64.0.0/10 (RFC 6598) | /31s (RFC 3021), hash of the two ends |
 
 A network beside the back end has a prefix of its own: its first /24 holds the loopbacks of leaves (from .1 up) and of
-spines (from .254 down), the n-th after that is the subnet of leaf n.
+spines (from .254 down; of super-spines from .190 down), the n-th after that is the subnet of leaf n. Pairs of leaves
+that are one VTEP have the addresses from .190 down (networks with such pairs have no super-spines).
 
 Single-rail switches come out as in figure 13-12 of "AI for Network Engineers": the first rail is
 10.0.1.0/24 with gateway 10.0.1.1. Where a switch holds eight rails (figure 13-10) its first rail is
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
 from testbed.errors import PlanError
+from testbed.fabric.networks import HAND_WRITTEN, MAX_SPINES, SUBNET_LENGTH
 from testbed.model import Link, Network, Node, NodeKind, Place, RailSubnet, Role
 from testbed.plan.stable import probe_numbers
 
@@ -133,18 +135,51 @@ def leaf_network(network: Network, place: Place, subnet: RailSubnet) -> Net:
     return Net(base, subnet.prefix_length, f"subnet of {subnet.switch}")
 
 
+def whole_leaf_network(network: Network, leaf: Node) -> Net:
+    """The one subnet of a leaf whose hosts are in no rail. Raises `PlanError` for a leaf without a place."""
+    if leaf.place is None:
+        raise PlanError(f"{leaf.name} has hosts with several ports, but no place in its network", code="place")
+    subnet = RailSubnet(switch=leaf.name, rail=1, slot=0, prefix_length=SUBNET_LENGTH, aggregate_length=SUBNET_LENGTH)
+    return leaf_network(network, leaf.place, subnet)
+
+
 def network_loopbacks(network: Network, switches: Sequence[Node]) -> dict[str, int]:
     """The loopbacks of a network's switches. Raises `PlanError` where its first /24 does not hold them."""
     base = int(network.prefix.network_address)
     leaves = {node.name: node.place.index for node in switches if node.place and node.role is Role.LEAF}
-    spines = {node.name: 255 - node.place.index for node in switches if node.place and node.role is Role.SPINE}
+    spines = {
+        node.name: 255 - node.place.index - (MAX_SPINES if node.role is Role.SUPER_SPINE else 0)
+        for node in switches
+        if node.place and node.role is not Role.LEAF
+    }
     if leaves and spines and max(leaves.values()) >= min(spines.values()):
         raise PlanError(
             f"{network.name}: {len(leaves)} leaves and {len(spines)} spines have more loopbacks than a /24 holds",
-            field=f"networks.{network.name}.leaves",
+            field=f"networks.{network.name}.{'switches' if network.design == HAND_WRITTEN else 'leaves'}",
             code="address-space",
         )
     return {name: base + number for name, number in (leaves | spines).items()}
+
+
+def pair_vteps(network: Network, pairs: Sequence[tuple[Node, Node]]) -> dict[str, int]:
+    """The address that both leaves of a pair have as a VTEP, by leaf; `pairs` are all of a network.
+
+    Raises `PlanError` where the network's first /24 does not hold them.
+    """
+    top = int(network.prefix.network_address) + 255 - MAX_SPINES
+    found = {
+        leaf.name: top - first.place.index // 2 - 1
+        for first, second in pairs
+        if first.place is not None
+        for leaf in (first, second)
+    }
+    if found and min(found.values()) <= int(network.prefix.network_address) + len(found):
+        raise PlanError(
+            f"{network.name}: {len(found)} leaves in pairs have more loopbacks than a /24 holds",
+            field=f"networks.{network.name}.leaves",
+            code="address-space",
+        )
+    return found
 
 
 def host_address(net: Net, index: int, name: str) -> int:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import assert_never
 
+from testbed.plan.management.management_plan import GuardManagement
+from testbed.plan.management.service_operations import StartService
+from testbed.plan.mlag.groups import CreateBond
 from testbed.plan.operations import (
     AddAddress,
     AddRoute,
@@ -13,8 +16,6 @@ from testbed.plan.operations import (
     CreateNode,
     CreateRdma,
     CreateVeth,
-    CreateVrf,
-    CreateVxlan,
     DelayPort,
     GuardSwitch,
     InstallPort,
@@ -28,8 +29,9 @@ from testbed.plan.operations import (
     StartContainer,
     StartRouting,
 )
-from testbed.plan.overlay.policy_operations import SetPolicy
-from testbed.plan.qos_plan import QosPlan
+from testbed.plan.overlay.device_operations import CreateVrf, CreateVrfDevice, CreateVxlan, PreferVrfs
+from testbed.plan.overlay.policy_operations import SetBorder, SetPolicy
+from testbed.plan.qos.qos_plan import QosPlan
 from testbed.units import ByteCount, Duration, Rate
 
 
@@ -42,21 +44,34 @@ def describe_operation(operation: Operation) -> str:
             return f"start container {node} of {container.image or container.runtime}"
         case CreateVrf(node=node, switch=switch, tenant=tenant):
             return f"create VRF {tenant} on {switch} as {node}"
+        case CreateVrfDevice(node=node, name=name, table=table, ipv6=ipv6):
+            return f"create VRF device {node}:{name} table {table}{' with IPv6' if ipv6 else ''}"
+        case PreferVrfs(node=node, ipv6=ipv6):
+            return f"look up tables of VRFs before the local one on {node}{', in IPv6, too' if ipv6 else ''}"
         case SetSysctl(node=node, key=key, value=value, optional=optional):
             return f"set {node} {key.replace('/', '.')} = {value}{' (if present)' if optional else ''}"
-        case CreateBridge(node=node, name=name, mtu_bytes=mtu):
-            return f"create bridge {node}:{name} mtu {mtu}"
-        case CreateVxlan(node=node, name=name, vni=vni, local=local, mtu_bytes=mtu):
-            return f"create vxlan {node}:{name} vni {vni} local {local} mtu {mtu}"
-        case SetBridgePort(node=node, name=name, learning=learning, neighbour_suppression=suppression):
+        case CreateBond(node=node, name=name, mtu_bytes=mtu):
+            return f"create bond {node}:{name} mtu {mtu}"
+        case CreateBridge(node=node, name=name, mtu_bytes=mtu, master=master):
+            return f"create bridge {node}:{name} mtu {mtu}" + (f" in VRF device {master}" if master else "")
+        case CreateVxlan(node=node, name=name, vni=vni, local=local, mtu_bytes=mtu, dscp=dscp):
+            marked = "" if dscp is None else f" dscp {dscp}"
+            return f"create vxlan {node}:{name} vni {vni} local {local} mtu {mtu}{marked}"
+        case SetBridgePort(
+            node=node, name=name, learning=learning, neighbour_suppression=suppression, isolated=isolated
+        ):
             on = {True: "on", False: "off"}
-            return f"set bridge port {node}:{name} learning {on[learning]} neighbour suppression {on[suppression]}"
+            apart = " isolated" if isolated else ""
+            return (
+                f"set bridge port {node}:{name} learning {on[learning]} neighbour suppression {on[suppression]}{apart}"
+            )
         case CreateVeth(a=a, b=b, mtu_bytes=mtu):
             return f"create veth {a.node}:{a.name} <-> {b.node}:{b.name} mtu {mtu}"
         case ShapePort(node=node, name=name, rate_bps=rate, burst_bytes=burst):
             return f"shape {node}:{name} to {Rate(rate)} burst {ByteCount(burst)}"
-        case InstallPort(node=node, name=name, rate_bps=rate, burst_bytes=burst, profile=profile):
-            return f"install port {node}:{name} at {Rate(rate)} burst {ByteCount(burst)} profile {profile}"
+        case InstallPort(node=node, name=name, rate_bps=rate, burst_bytes=burst, profile=profile, cap_bps=cap):
+            capped = f" cap {Rate(cap)}" if cap else ""
+            return f"install port {node}:{name} at {Rate(rate)} burst {ByteCount(burst)} profile {profile}{capped}"
         case DelayPort(node=node, name=name, delay_ns=delay, jitter_ns=jitter, limit_packets=limit):
             varying = f" +- {Duration(jitter)}" if jitter else ""
             return f"delay what {node}:{name} receives by {Duration(delay)}{varying}, at most {limit} packets"
@@ -64,6 +79,10 @@ def describe_operation(operation: Operation) -> str:
             return f"guard {len(guarded)} ports of {node} by {', '.join(guards.kinds)}"
         case SetPolicy(node=node, ports=wires):
             return f"let pass into {node} from {len(wires)} other tenants what they may ask for"
+        case SetBorder(node=node, name=name, sources=sources):
+            return f"let pass into {node}:{name} from {', '.join(map(str, sources))} what is to the tenant"
+        case GuardManagement(node=node, name=name, prefix=prefix):
+            return f"keep {prefix} on {node}:{name}, and everything else off it"
         case SetNeighbour(node=node, name=name, address=address, mac=mac):
             return f"set neighbour {node}:{name} {address} at {mac}"
         case SetUp(node=node, name=name):
@@ -76,10 +95,14 @@ def describe_operation(operation: Operation) -> str:
             by = f" source {route.source}" if route.source is not None else ""
             by += f" metric {route.metric}" if route.metric else ""
             return f"add route {node} {where}{via} interface {ifindex} table {table}{by}"
-        case AddRule(node=node, source=source, table=table, priority=priority):
-            return f"add rule {node} from {source} table {table} priority {priority}"
+        case AddRule(node=node, source=source, table=table, priority=priority, destination=destination):
+            to = f" to {destination}" if destination is not None else ""
+            what = f"table {table}" if table else "unreachable"
+            return f"add rule {node} from {source}{to} {what} priority {priority}"
         case CreateRdma(node=node, name=name, device=device):
             return f"create rxe device {device} on {node}:{name}"
+        case StartService(node=node, service=service, address=address):
+            return f"start service {service} on {node} at {address}"
         case StartRouting(node=node, daemons=daemons):
             return f"start {' '.join(daemons)} on {node}"
         case _:
@@ -100,7 +123,7 @@ def _qos_line(qos: QosPlan) -> str:
 def summarize_plan(plan: LabPlan) -> str:
     """A few lines: how much of everything, the time scale, the span of AS numbers."""
     counts = Counter(type(operation).__name__ for operation in plan.operations)
-    sessions = sum(len(switch.neighbors) for switch in plan.switches) // 2
+    sessions = sum(len(switch.neighbors) for switch in plan.speakers) // 2
     routes = sum(len(table) for table in plan.expected_routes.values())
     lines = [
         f"lab {plan.lab}: {len(plan.hosts)} hosts, {len(plan.switches)} switches, {counts['CreateVeth']} links",

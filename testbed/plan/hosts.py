@@ -11,14 +11,14 @@ A NIC that is in a tenant gives way to one that is not: the default is the fabri
 the tenant's other subnets (`testbed.plan.overlay`).
 
 What goes to the prefix of a network beside the back end leaves by the first NIC in that network whose link is up,
-unless its socket is bound to the address of another.
+unless its socket is bound to the address of another. Hosts that speak BGP learn that route (`testbed.plan.homing`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, IPv6Network
 
 from testbed.model import BACKEND, Network
 from testbed.plan.operations import AddRoute, AddRule, PortPlan
@@ -26,10 +26,13 @@ from testbed.plan.operations import AddRoute, AddRule, PortPlan
 MAIN_TABLE = 254
 FIRST_TABLE = 100
 FIRST_PRIORITY = 1000
+FIRST_REFUSAL = 1100
+"""Priority of rules that refuse what one before them did not send (`testbed.plan.homing`)."""
 MAX_NICS = 100
 """Tables 101..200 and up to the reserved 253."""
 
 _EVERYWHERE = IPv4Network("0.0.0.0/0")
+_EVERYWHERE6 = IPv6Network("::/0")
 
 
 def host_routes(
@@ -92,5 +95,27 @@ def host_routes(
                     source=source,
                 )
             )
+        rules.append(AddRule(node=nic.node, source=source, table=table, priority=FIRST_PRIORITY + number))
+    routes6, rules6 = _ipv6_routes(nics, isolated=isolated)
+    return routes + routes6, rules + rules6
+
+
+def _ipv6_routes(nics: Sequence[PortPlan], *, isolated: bool) -> tuple[list[AddRoute], list[AddRule]]:
+    """The same in IPv6, by the same tables and priorities, for the NICs that have some. None but tenants' do."""
+    routes: list[AddRoute] = []
+    rules: list[AddRule] = []
+    for number, nic in enumerate(nics, 1):
+        if nic.address6 is None:
+            continue
+        table, source = FIRST_TABLE + number, nic.address6.ip
+        ways = [(table, nic.address6.network, None), (table, _EVERYWHERE6, nic.gateway6)]
+        if not rules and not isolated:
+            ways.append((MAIN_TABLE, _EVERYWHERE6, nic.gateway6))
+        routes += [
+            AddRoute(
+                node=nic.node, destination=prefix, gateway=gateway, ifindex=nic.ifindex, table=where, source=source
+            )
+            for where, prefix, gateway in ways
+        ]
         rules.append(AddRule(node=nic.node, source=source, table=table, priority=FIRST_PRIORITY + number))
     return routes, rules

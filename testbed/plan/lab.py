@@ -4,43 +4,39 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Interface
 
 from testbed.errors import PlanError
-from testbed.model import BACKEND, DelayBy, End, Lab, Link, LinkKind, Node, NodeKind, Protocol, RailSubnet, Role
+from testbed.model import BACKEND, DelayBy, End, Lab, LagBy, Link, LinkKind, Node, NodeKind, Protocol, Role, VrfBy
 from testbed.plan.addressing import (
     Net,
     check_overlap,
-    guest_addresses,
-    host_address,
-    leaf_network,
     loopback_addresses,
     network_loopbacks,
-    rail_aggregate,
-    rail_network,
     routed_networks,
 )
-from testbed.plan.asn import as_numbers, cluster_id, network_as_numbers
+from testbed.plan.asn import check_as_numbers, cluster_id, lab_as_numbers, refuse_same_as
 from testbed.plan.guards import guard_switches
+from testbed.plan.homing import Homing
 from testbed.plan.hosts import MAX_NICS, host_routes
 from testbed.plan.interfaces import (
     FIRST_BRIDGE,
     LOOPBACK_IFINDEX,
-    MAX_SLOTS,
-    bridge_name,
     check_unique_names,
     interface_indexes,
     mac_addresses,
     natural_key,
 )
 from testbed.plan.link_delays import check_losses, mechanism
+from testbed.plan.management.planner import ManagementPlanner
+from testbed.plan.management.services import plan_services
+from testbed.plan.mlag.planner import BRIDGE, BRIDGE_IFINDEX, LinkGroups
 from testbed.plan.operations import (
     PLAIN_QUEUE_PACKETS,
     AddAddress,
     AddRoute,
     AddRule,
-    CreateBridge,
     CreateNode,
     CreateVeth,
     ExpectedRoute,
@@ -57,11 +53,20 @@ from testbed.plan.operations import (
     VethEnd,
 )
 from testbed.plan.overlay.planner import OverlayPlanner, overlay_macs
-from testbed.plan.qos import DEFAULT_REACTION_NS, QUEUE_PACKETS, QueuePlanner
+from testbed.plan.qos.planner import DEFAULT_REACTION_NS, QUEUE_PACKETS, QueuePlanner
+from testbed.plan.rails import Rails
 from testbed.plan.rdma import rdma_devices
 from testbed.plan.routes import PlannedSession, Speaker, expect_routes
 from testbed.plan.stable import SLOTS, stable_hash
-from testbed.plan.sysctls import failover_sysctls, host_sysctls, open_ipv6, switch_sysctls
+from testbed.plan.sysctls import (
+    failover_sysctls,
+    homed_sysctls,
+    host_sysctls,
+    open_homed,
+    open_ipv6,
+    outside_sysctls,
+    switch_sysctls,
+)
 
 _NO_ADDRESS: tuple[None, None] = (None, None)
 TIERS = {Role.RAIL: 0, Role.LEAF: 0, Role.SPINE: 1, Role.SUPER_SPINE: 2}
@@ -73,11 +78,15 @@ def plan_lab(
     slot: int = 0,
     k: float,
     auto_delay: DelayBy = DelayBy.ENDPOINT,
+    auto_vrf: VrfBy = VrfBy.NAMESPACE,
+    auto_lag: LagBy = LagBy.EBPF,
     reaction_ns: int = DEFAULT_REACTION_NS,
 ) -> LabPlan:
     """Decide every number of `lab` for time scale `k` and one slot (0..511) of the machine.
 
-    `auto_delay` is what `delay: {by: auto}` means there (`testbed.plan.link_delays.decide_delay`).
+    `auto_delay` is what `delay: {by: auto}` means there (`testbed.plan.link_delays.decide_delay`), `auto_vrf` what
+    `vrf_by: auto` does (`testbed.plan.overlay.devices.decide_vrf`), `auto_lag` what `lag_by: auto` does
+    (`testbed.plan.mlag.mechanism.decide_lag`).
 
     `reaction_ns` is the reaction to a pause, in lab time, that headroom is computed from.
 
@@ -88,7 +97,7 @@ def plan_lab(
     if not k > 0:
         raise PlanError(f"the time scale must be positive, not {k}", field="scale.time", code="scale")
     check_losses(lab)
-    return _Planner(lab, slot, k, auto_delay, reaction_ns).plan()
+    return _Planner(lab, slot, k, auto_delay, auto_vrf, auto_lag, reaction_ns).plan()
 
 
 def check_addresses(lab: Lab) -> None:
@@ -98,26 +107,25 @@ def check_addresses(lab: Lab) -> None:
         0,
         1,
         DelayBy.ENDPOINT,
+        VrfBy.NAMESPACE,
+        LagBy.EBPF,
         DEFAULT_REACTION_NS,
     )
-
-
-@dataclass(slots=True)
-class _Rail:
-    """A rail on a switch that has ports: its subnet, and the bridge if it has more than one of them."""
-
-    subnet: RailSubnet
-    net: Net
-    network: IPv4Network
-    gateway: IPv4Address
-    links: list[Link]
-    bridge_ifindex: int = 0
 
 
 class _Planner:
     """The tables a plan is made from. Each is filled once, in the order of `__init__`."""
 
-    def __init__(self, lab: Lab, slot: int, k: float, auto_delay: DelayBy, reaction_ns: int) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        slot: int,
+        k: float,
+        auto_delay: DelayBy,
+        auto_vrf: VrfBy,
+        auto_lag: LagBy,
+        reaction_ns: int,
+    ) -> None:
         self.lab = lab
         self.slot = slot
         self.k = k
@@ -129,22 +137,29 @@ class _Planner:
         for link in lab.links:
             self.by_kind[link.kind].append(link)
         self.networks_beside = {network.name: network for network in lab.networks}
-        self.views = {name: lab.of_network(name) for name in (BACKEND, *self.networks_beside)}
-        self.rails = self._rails()
+        self.views = {name: lab.on_switches_of(name) for name in lab.switched_networks}
+        self.rails = Rails(lab, self.nodes)
+        self.link_groups = LinkGroups(lab, self.nodes, auto_lag)
+        self.management = ManagementPlanner(lab)
         self.indexes = self._indexes()
-        self.addresses: dict[tuple[str, str], tuple[IPv4Interface, IPv4Address | None]] = {}
-        self.networks: dict[str, list[IPv4Network]] = defaultdict(list)
+        self.addresses = self.rails.addresses() | self.management.addresses
+        self.networks = self.rails.networks_by_switch()
         self.loopbacks = loopback_addresses(self.views[BACKEND].switches)
-        self.asns = as_numbers(self.views[BACKEND].switches, protocol=lab.routing.protocol, slot=slot)
-        for network in lab.networks:
-            switches = self.views[network.name].switches
-            self.loopbacks |= network_loopbacks(network, switches)
-            self.asns |= network_as_numbers(network, switches, slot=slot)
-        self._address_rails()
+        for name, network in self.networks_beside.items():
+            if name in self.views:
+                self.loopbacks |= network_loopbacks(network, self.views[name].switches)
+        check_as_numbers(lab)
+        self.asns = lab_as_numbers(lab, slot=slot)
         self._address_routed()
-        ports = [key for names in self.indexes.items() for key in _pairs(names)]
-        self.macs = mac_addresses([*ports, *overlay_macs(lab)], slot)
-        self.overlay = OverlayPlanner(lab, self.loopbacks, self.macs)
+        ports = [(node, name) for node, names in self.indexes.items() for name in names]
+        self.macs = mac_addresses([*ports, *overlay_macs(lab), *self.link_groups.trunk_ends], slot)
+        self.link_groups.share_macs(self.macs)
+        self.homing = Homing(lab, self.nodes, self.macs, slot)
+        self.addresses |= self.homing.addresses
+        self.overlay = OverlayPlanner(lab, self.loopbacks, self.link_groups.vteps, self.macs, auto_vrf)
+        self.link_groups.join(lab, self.overlay)
+        self.addresses |= self.link_groups.addresses
+        self.overlay.externals.check_as_numbers(self.asns)
         self.addresses = self.overlay.with_addresses(self.addresses)
         self._rates: dict[int, int] = {}
         self.queues = QueuePlanner(self.views, k, reaction_ns)
@@ -157,85 +172,32 @@ class _Planner:
             raise PlanError(f"a link names {end}, but there is no node {end.node}", field="links", code="unknown-node")
         return node
 
-    def _rails(self) -> dict[tuple[str, int], _Rail]:
-        """The rails that have ports, by switch and rail. A rail nobody is on needs no address."""
-        links: dict[tuple[str, int], list[Link]] = defaultdict(list)
-        for link in self.by_kind[LinkKind.ACCESS]:
-            links[link.b.node, link.rail].append(link)
-        rails: dict[tuple[str, int], _Rail] = {}
-        for subnet in self.lab.rail_subnets:
-            ports = links.pop((subnet.switch, subnet.rail), None)
-            if ports is None:
-                continue
-            node = self.nodes.get(subnet.switch)
-            if node is None or node.place is None:
-                raise PlanError(f"{subnet.switch} has rails, but no place in the fabric", code="place")
-            network = self.networks_beside.get(node.network)
-            net = rail_network(node.place, subnet) if network is None else leaf_network(network, node.place, subnet)
-            rails[subnet.switch, subnet.rail] = _Rail(subnet, net, net.network(), IPv4Address(net.first), ports)
-        if links:
-            (switch, rail), ports = next(iter(links.items()))
-            raise PlanError(f"{ports[0].a} is on rail {rail} of {switch}, which has no subnet", code="rail")
-        return rails
-
     def _indexes(self) -> dict[str, dict[str, int]]:
         """Interface indexes by node and name, bridges included."""
         names: dict[str, list[str]] = {name: [] for name in self.nodes}
-        for link in self.lab.links:
-            self._node(link.a)
-            self._node(link.b)
-            names[link.a.node].append(link.a.interface)
-            names[link.b.node].append(link.b.interface)
+        ends = [end for link in self.lab.links for end in (link.a, link.b)]
+        for end in (*ends, *self.link_groups.aggregates):
+            names[self._node(end).name].append(end.interface)
         indexes = {node: interface_indexes(ports, node) for node, ports in names.items()}
-        for (switch, rail), entry in self.rails.items():
-            if len(entry.links) == 1:
-                continue  # a rail with a single port is routed directly
-            if entry.subnet.slot >= MAX_SLOTS:
-                raise PlanError(f"{switch}: at most {MAX_SLOTS} rails on a switch", field="fabric.rails", code="rail")
-            entry.bridge_ifindex = FIRST_BRIDGE + entry.subnet.slot
-            names[switch].append(bridge_name(rail))
-            indexes[switch][bridge_name(rail)] = entry.bridge_ifindex
+        for switch, bridge in self.management.bridges.items():
+            names[switch].append(bridge)
+            indexes[switch][bridge] = FIRST_BRIDGE
+        for leaf in self.link_groups.bridges:
+            names[leaf].append(BRIDGE)
+            indexes[leaf][BRIDGE] = BRIDGE_IFINDEX
+        for rail in self.rails.number_bridges():
+            names[rail.switch].append(rail.name)
+            indexes[rail.switch][rail.name] = rail.bridge_ifindex
         for node, ports in names.items():
             check_unique_names(node, ports)
         return indexes
-
-    def _address_rails(self) -> None:
-        nets: list[Net] = []
-        for (switch, _), rail in self.rails.items():
-            nets.append(rail.net)
-            self.networks[switch].append(rail.network)
-            taken: dict[int, str] = {}
-            guests: dict[str, End] = {}
-            addresses: dict[End, int] = {}
-            for link in rail.links:
-                node = self._node(link.a)
-                number = link.host_number or (0 if node.place is None else node.place.index)
-                if not number:
-                    guests[str(link.a)] = link.a
-                    continue
-                address = host_address(rail.net, number, node.name)
-                if address in taken:
-                    raise PlanError(
-                        f"{link.a} and {taken[address]} want the same address on {rail.net.owner}",
-                        code="duplicate-address",
-                    )
-                taken[address] = str(link.a)
-                addresses[link.a] = address
-            for guest, address in guest_addresses(rail.net, guests, taken).items():
-                addresses[guests[guest]] = address
-            for end, address in addresses.items():
-                self.addresses[end.node, end.interface] = (IPv4Interface((address, rail.net.length)), rail.gateway)
-            if not rail.bridge_ifindex:
-                port = rail.links[0].b
-                self.addresses[port.node, port.interface] = (IPv4Interface((rail.net.first, rail.net.length)), None)
-        check_overlap(nets)
 
     def _address_routed(self) -> None:
         links = self.by_kind[LinkKind.ROUTED]
         if not links:
             return
         kinds = {name: node.kind for name, node in self.nodes.items()}
-        nets = [rail.net for rail in self.rails.values()]
+        nets = self.rails.nets + self.management.nets
         nets += [Net(address, 32, f"loopback of {name}") for name, address in self.loopbacks.items()]
         for link, net in zip(links, routed_networks(links, kinds), strict=True):
             nets.append(net.net)
@@ -259,27 +221,38 @@ class _Planner:
         ]
         ports_of: dict[str, list[PortPlan]] = {name: [] for name in self.nodes}
         for port in ports:
-            ports_of[port.node].append(port)
-        hosts = tuple(HostPlan(node=node.name, nics=self._nics(ports_of[node.name])) for node in self.lab.hosts)
-        switches, expected = self._switches()
+            if not self.management.has(port.network):
+                ports_of[port.node].append(port)
+        for nic in self.link_groups.nics(ports, self.indexes, self.macs, self.addresses):
+            ports_of[nic.node].append(nic)
+        hosts = tuple(HostPlan(node=node.name, nics=self._nics(ports_of[node.name])) for node in self.lab.endpoints)
+        switches, routed_hosts, expected = self._speakers()
+        routers, of_routers = self.overlay.externals.routers(self.asns)
+        overlay = self.overlay.plan(expected, self.indexes)
         return LabPlan(
             lab=self.lab.name,
             slot=self.slot,
             k=self.k,
-            operations=tuple(self._operations(ports, hosts, switches)),
+            operations=tuple(self._operations(ports, hosts, switches, (*routed_hosts, *routers))),
             ports=tuple(ports),
             switches=switches,
+            routed_hosts=routed_hosts,
+            routers=routers,
             hosts=hosts,
-            expected_routes=expected,
-            overlay=self.overlay.plan(expected, self.indexes),
+            expected_routes=expected | of_routers,
+            overlay=overlay,
             qos=self.queues.plans.get(BACKEND),
             qos_beside={name: plan for name, plan in self.queues.plans.items() if name != BACKEND},
             tables=self.queues.tables,
+            link_groups=self.link_groups.plan(self.indexes, self.macs, overlay),
+            management=self.management.plan,
+            carriers={network.name: network.carrier for network in self.lab.networks if network.carrier},
         )
 
     def _port(self, link: Link, end: End, peer: End) -> PortPlan:
         node, name = end.node, end.interface
         address, gateway = self.addresses.get((node, name), _NO_ADDRESS)
+        address6, gateway6 = self.overlay.ipv6_of(end)
         delay = link.delay
         delay_by = mechanism(delay, self.auto_delay)
         if delay_by is DelayBy.IGNORE:
@@ -303,10 +276,16 @@ class _Planner:
             network=link.network,
             tenant=self.overlay.tenant_of(end),
             vrf=self.overlay.vrf_of(end),
+            nic_ports=self.homing.ports_behind(end),
+            out_of_band=link.kind is LinkKind.MANAGEMENT,
+            address6=address6,
+            gateway6=gateway6,
         )
 
     def _rate_bps(self, link: Link) -> int:
-        """The link's rate in lab time."""
+        """The link's rate in lab time; that of management is not scaled (`testbed.plan.management.planner`)."""
+        if link.kind is LinkKind.MANAGEMENT:
+            return link.rate.bps
         rate_bps = self._rates.get(link.rate.bps)
         if rate_bps is None:
             rate_bps = self._rates[link.rate.bps] = link.rate.scaled(self.k).bps
@@ -316,37 +295,49 @@ class _Planner:
         """A host's ports by network, in rail order, those outside of a rail last."""
         if len(ports) > MAX_NICS:
             raise PlanError(f"{ports[0].node}: at most {MAX_NICS} NIC ports on a host", code="host")
-        order = {name: number for number, name in enumerate(self.views)}
+        order = {name: number for number, name in enumerate((BACKEND, *self.networks_beside))}
         return tuple(
             sorted(ports, key=lambda port: (order[port.network], port.rail or 1 << 30, natural_key(port.name)))
         )
 
     # ------------------------------------------------------------------ routing
 
-    def _switches(self) -> tuple[tuple[SwitchPlan, ...], dict[str, tuple[ExpectedRoute, ...]]]:
-        plans: list[SwitchPlan] = []
+    def _speakers(
+        self,
+    ) -> tuple[tuple[SwitchPlan, ...], tuple[SwitchPlan, ...], dict[str, tuple[ExpectedRoute, ...]]]:
+        """The routing of all switches, that of the hosts that speak BGP, and the routes that BGP brings them."""
+        switches: list[SwitchPlan] = []
+        hosts: list[SwitchPlan] = []
         expected: dict[str, tuple[ExpectedRoute, ...]] = {}
         for name, view in self.views.items():
             more, routes = self._switches_of(name, view)
-            plans += more
+            switches += more
+            hosts += self.homing.plans(view, name, {plan.node: plan for plan in more})
             expected |= routes
-        return tuple(plans), expected
+        return tuple(switches), tuple(hosts), expected
 
     def _switches_of(self, network: str, view: Lab) -> tuple[list[SwitchPlan], dict[str, tuple[ExpectedRoute, ...]]]:
-        """The switches of one network and the routes that BGP brings them."""
+        """The switches of one network, and the routes that BGP brings them and the hosts that speak it."""
         routing = view.routing
         ibgp = routing.protocol is Protocol.IBGP
         neighbors, sessions = self._sessions(view, ibgp)
+        hosts, with_hosts = self.homing.leaf_sessions(network)
+        for leaf, neighbor in hosts:
+            neighbors[leaf].append(neighbor)
         plans: list[SwitchPlan] = []
-        speakers: list[Speaker] = []
+        speakers = self.homing.speakers(network)
         for node in view.switches:
             loopback = IPv4Interface((self.loopbacks[node.name], 32))
             role = node.role or Role.RAIL
             mine = sorted(neighbors[node.name], key=lambda neighbor: natural_key(neighbor.interface))
             cluster = cluster_id(node) if ibgp else None
-            networks = sorted([loopback.network, *self.networks[node.name]])
-            aggregates = self._aggregates(node, view)
-            announced = [net for net in networks if not any(net.subnet_of(whole) for whole in aggregates)]
+            paired = self.link_groups.subnets(node.name)
+            networks = sorted([loopback.network, *self.networks[node.name], *paired])
+            aggregates = self.rails.aggregates(node) if view.routing.aggregate else ()
+            shared = self.homing.prefixes(network) if role is Role.SPINE else ()
+            announced = [
+                net for net in networks if net not in paired and not any(net.subnet_of(whole) for whole in aggregates)
+            ]
             plans.append(
                 SwitchPlan(
                     node=node.name,
@@ -362,17 +353,23 @@ class _Planner:
                     bfd=routing.bfd,
                     cluster_id=cluster,
                     reflector_client_interfaces=tuple(
-                        neighbor.interface for neighbor in mine if TIERS[neighbor.remote_role] < TIERS[role]
+                        neighbor.interface
+                        for neighbor in mine
+                        if neighbor.remote_role is not None and TIERS[neighbor.remote_role] < TIERS[role]
                     )
                     if cluster is not None
                     else (),
                     network=network,
                     evpn=self.overlay.evpn(node.name),
+                    password=routing.password,
+                    ttl_security=routing.ttl_security,
+                    originates=shared,
                 )
             )
             group = self.asns[node.name] if not ibgp else int(cluster) if cluster is not None else None
-            speakers.append(Speaker(node.name, int(loopback.ip), group, (*announced, *aggregates), aggregates))
-        expected, pinned = expect_routes(speakers, sessions, ecmp=routing.ecmp, reflection=ibgp)
+            own = (*announced, *aggregates)
+            speakers.append(Speaker(node.name, int(loopback.ip), group, own, aggregates, shares=(*shared, *paired)))
+        expected, pinned = expect_routes(speakers, [*sessions, *with_hosts], ecmp=routing.ecmp, reflection=ibgp)
         return (
             [replace(plan, compare_router_id=True) if plan.node in pinned else plan for plan in plans],
             expected,
@@ -388,13 +385,8 @@ class _Planner:
             a, b = self._node(link.a), self._node(link.b)
             if a.kind is not NodeKind.SWITCH or b.kind is not NodeKind.SWITCH:
                 raise PlanError(f"{link.a} to {link.b} is a fabric link, but not between switches", code="link")
-            if not ibgp and self.asns[a.name] == self.asns[b.name]:
-                raise PlanError(
-                    f"{link.a} to {link.b} joins two switches of AS {self.asns[a.name]}: no eBGP session is possible",
-                    field=f"topology.nodes.{a.name}.asn",
-                    code="same-asn",
-                    hint="switches of one tier and pod share an AS: give one an `asn` of its own, or another role",
-                )
+            if not ibgp:
+                refuse_same_as(link, a, b, self.asns)
             for end, node, other, remote in ((link.a, a, link.b, b), (link.b, b, link.a, a)):
                 role, remote_role = node.role or Role.RAIL, remote.role or Role.RAIL
                 neighbors[node.name].append(
@@ -418,20 +410,17 @@ class _Planner:
                 )
         return neighbors, sessions
 
-    def _aggregates(self, node: Node, view: Lab) -> tuple[IPv4Network, ...]:
-        if not view.routing.aggregate or node.place is None:
-            return ()
-        lengths = {rail.subnet.aggregate_length for (switch, _), rail in self.rails.items() if switch == node.name}
-        return tuple(rail_aggregate(node.place, node.name, length).network() for length in sorted(lengths))
-
     # ------------------------------------------------------------------ operations
 
     def _operations(
-        self, ports: Sequence[PortPlan], hosts: Sequence[HostPlan], switches: Sequence[SwitchPlan]
+        self,
+        ports: Sequence[PortPlan],
+        hosts: Sequence[HostPlan],
+        switches: Sequence[SwitchPlan],
+        others: Sequence[SwitchPlan],
     ) -> list[Operation]:
-        rails_on: dict[str, int] = defaultdict(int)
-        for switch, _ in self.rails:
-            rails_on[switch] += 1
+        speakers = (*switches, *others)
+        rails_on = self.rails.count_by_switch()
         operations: list[Operation] = [
             CreateNode(node=node.name, cpu_slot=_cpu_slot(node)) for node in self.lab.nodes if node.container is None
         ]
@@ -451,33 +440,46 @@ class _Planner:
         for node in self.lab.nodes:
             if node.kind is NodeKind.HOST:
                 operations += host_sysctls(node.name)
-            else:
+                if node.name in self.homing.nics:
+                    operations += homed_sysctls(node.name)
+                    opening += open_homed(node.name)
+            elif node.kind in (NodeKind.SWITCH, NodeKind.ROUTER):
                 view = self.views[node.network]
-                isolated = view.isolated_rails and rails_on[node.name] > 1
+                isolated = view.isolated_rails and rails_on.get(node.name, 0) > 1
                 balancing = None if view.qos is None else view.qos.of(node.name).load_balancing
                 operations += switch_sysctls(node.name, forward=not isolated, balancing=balancing)
                 opening.append(open_ipv6(node.name))
-        bridges = [self._bridge(rail) for rail in self.rails.values() if rail.bridge_ifindex]
-        operations += bridges
-        operations += self.overlay.before_links()
-        for kind in (LinkKind.ACCESS, LinkKind.TENANT, LinkKind.ROUTED):
+            if node.kind is NodeKind.ROUTER:
+                operations += outside_sysctls(node.name)
+            operations += self.management.node_sysctls(node)
+        bridges = self.rails.bridges(self.macs)
+        operations += [*bridges, *self.management.before_links(self.macs)]
+        operations += [*self.overlay.before_links(), *self.link_groups.before_links(self.indexes, self.macs)]
+        for kind in (LinkKind.ACCESS, LinkKind.TENANT, LinkKind.ROUTED, LinkKind.MANAGEMENT):
             operations += [self._veth(link) for link in self.by_kind[kind]]
-        operations += opening
+        operations += self.link_groups.links(self.indexes, self.macs)
+        operations += opening + self.overlay.externals.opening() + self.management.port_sysctls()
         operations += [item for host in hosts for item in failover_sysctls(host.nics)]
-        operations += [self._veth(link) for link in self.by_kind[LinkKind.FABRIC]]
+        for kind in (LinkKind.FABRIC, LinkKind.HOMED, LinkKind.EXTERNAL):
+            operations += [self._veth(link) for link in self.by_kind[kind]]
+        operations += self.overlay.externals.borders()
         operations += self.overlay.placed(self.queues.operations(ports))
-        operations += guard_switches(self.lab, ports, operations, switches)
+        operations += guard_switches(
+            self.lab, ports, hosts, operations, switches, self.overlay.vrfs, self.link_groups.vteps
+        )
+        operations += self.management.guards(self.indexes, self.macs)
         operations += [SetUp(node=bridge.node, name=bridge.name, ifindex=bridge.ifindex) for bridge in bridges]
+        operations += self.management.set_up()
         operations += [SetUp(node=port.node, name=port.name, ifindex=port.ifindex, vrf=port.vrf) for port in ports]
-        operations += self.overlay.after_links()
+        operations += [*self.overlay.after_links(), *self.link_groups.after_links(self.indexes, self.addresses)]
         operations += [SetUp(node=node.name, name="lo", ifindex=LOOPBACK_IFINDEX) for node in self.lab.nodes]
-        operations += self._addressing(ports, switches)
+        operations += self._addressing(ports, speakers)
         routes: list[AddRoute] = []
         rules: list[AddRule] = []
         for host in hosts:
             more_routes, more_rules = host_routes(host.nics, isolated=self.lab.isolated_rails, beside=self.lab.networks)
             routes += [*more_routes, *self.overlay.host_routes(host.nics)]
-            rules += more_rules
+            rules += [*more_rules, *self.homing.rules(host.nics)]
         operations += routes
         operations += rules
         operations += rdma_devices(self.lab, hosts)
@@ -486,30 +488,22 @@ class _Planner:
                 node=switch.node,
                 daemons=("zebra", "bgpd", "bfdd") if switch.bfd is not None and switch.neighbors else ("zebra", "bgpd"),
             )
-            for switch in switches
+            for switch in speakers
         ]
-        return operations
-
-    def _bridge(self, rail: _Rail) -> CreateBridge:
-        switch, name = rail.subnet.switch, bridge_name(rail.subnet.rail)
-        return CreateBridge(
-            node=switch,
-            name=name,
-            ifindex=rail.bridge_ifindex,
-            mac=self.macs[switch, name],
-            mtu_bytes=min(link.mtu_bytes for link in rail.links),
-        )
+        return [*operations, *plan_services(self.lab, self.management.plan)]
 
     def _veth(self, link: Link) -> CreateVeth:
-        master = self.rails[link.b.node, link.rail].bridge_ifindex if link.kind is LinkKind.ACCESS else 0
-        fabric = link.kind is LinkKind.FABRIC
+        master = self.rails.master_of(link) if link.kind is LinkKind.ACCESS else self.management.master(link)
+        fabric = link.kind in (LinkKind.FABRIC, LinkKind.HOMED, LinkKind.EXTERNAL)
         if link.kind is LinkKind.TENANT:
             master = self.overlay.master(link.b)
+        elif link.kind is LinkKind.EXTERNAL:
+            master = self.overlay.externals.master(link.b)
         return CreateVeth(
             a=self._veth_end(link.a, 0, fabric),
             b=self._veth_end(link.b, master, fabric),
             mtu_bytes=link.mtu_bytes,
-            queue_packets=QUEUE_PACKETS if self.views[link.network].qos is not None else PLAIN_QUEUE_PACKETS,
+            queue_packets=QUEUE_PACKETS if self.lab.qos_of(link.network) is not None else PLAIN_QUEUE_PACKETS,
         )
 
     def _veth_end(self, end: End, master: int, ipv6: bool) -> VethEnd:
@@ -522,32 +516,23 @@ class _Planner:
             ipv6=ipv6,
         )
 
-    def _addressing(self, ports: Sequence[PortPlan], switches: Sequence[SwitchPlan]) -> list[Operation]:
+    def _addressing(self, ports: Sequence[PortPlan], speakers: Sequence[SwitchPlan]) -> list[Operation]:
         operations: list[Operation] = [
-            AddAddress(node=switch.node, name="lo", ifindex=LOOPBACK_IFINDEX, address=switch.loopback)
-            for switch in switches
+            AddAddress(node=speaker.node, name="lo", ifindex=LOOPBACK_IFINDEX, address=speaker.loopback)
+            for speaker in speakers
         ]
-        operations += [
-            AddAddress(
-                node=rail.subnet.switch,
-                name=bridge_name(rail.subnet.rail),
-                ifindex=rail.bridge_ifindex,
-                address=IPv4Interface((rail.net.first, rail.net.length)),
-            )
-            for rail in self.rails.values()
-            if rail.bridge_ifindex
-        ]
+        operations += [*self.link_groups.vtep_addresses(), *self.rails.bridge_addresses()]
         operations += [
             AddAddress(node=port.node, name=port.name, ifindex=port.ifindex, address=port.address)
             for port in ports
-            if port.address is not None
+            if port.address is not None and (port.node, port.name) not in self.homing.addresses
         ]
-        return operations
-
-
-def _pairs(entry: tuple[str, Mapping[str, int]]) -> list[tuple[str, str]]:
-    node, names = entry
-    return [(node, name) for name in names]
+        operations += [
+            AddAddress(node=port.node, name=port.name, ifindex=port.ifindex, address=port.address6)
+            for port in ports
+            if port.address6 is not None
+        ]
+        return operations + self.overlay.externals.addresses()
 
 
 def _cpu_slot(node: Node) -> int:

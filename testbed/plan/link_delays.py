@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from testbed.errors import CapabilityError, PlanError
 from testbed.fabric.graph import Graph
 from testbed.model import BACKEND, Delay, DelayBy, Lab
+from testbed.model.overlay import VXLAN_BYTES
 from testbed.plan.operations import DelayPort, PortPlan
 
 SMALLEST_FRAME_BYTES = 64
@@ -50,10 +51,8 @@ class WireCapabilities:
 
 def check_losses(lab: Lab) -> None:
     """Raise `PlanError` where a link has a loss that nothing realises."""
-    if lab.qos is not None:
-        return
     for link in lab.links:
-        if link.loss:
+        if link.loss and lab.qos_of(link.network) is None:
             raise PlanError(
                 f"{link.a} to {link.b}: loss on the wire needs the eBPF data path",
                 field="links.loss",
@@ -160,6 +159,8 @@ class PathModel:
     kernel_ns: int
     endpoint_ns: int
     least_ns: int
+    wrapped_bps: tuple[int, ...] = ()
+    """The rates of those ports that send a tenant's packet wrapped in VXLAN: the ports between its switches."""
 
     @property
     def delay_ns(self) -> int:
@@ -167,7 +168,8 @@ class PathModel:
 
     def serialisation_ns(self, frame_bytes: int) -> int:
         """The time a frame spends being sent at all ports of the way (store and forward)."""
-        return sum(8 * frame_bytes * 1_000_000_000 // rate for rate in self.rates_bps)
+        wrapping = sum(8 * VXLAN_BYTES * 1_000_000_000 // rate for rate in self.wrapped_bps)
+        return wrapping + sum(8 * frame_bytes * 1_000_000_000 // rate for rate in self.rates_bps)
 
     def base_rtt_ns(self, frame_bytes: int) -> int:
         """The round trip of a frame of this size each way through idle queues."""
@@ -184,7 +186,7 @@ class WirePaths:
         """An edge is the name of the port that sends into it."""
         for key, port in self._ports.items():
             peer = port.peer.partition(":")[0]
-            if port.node not in self._hosts and peer not in self._hosts:
+            if port.node not in self._hosts and peer not in self._hosts and not port.out_of_band:
                 self._switches.add_edge(port.node, peer, key)
 
     def path(self, a: str, b: str) -> PathModel:
@@ -224,6 +226,7 @@ class WirePaths:
 
     def _model(self, ways: Sequence[Sequence[str]]) -> PathModel:
         longest = max(ways, key=self._total_ns)
+        between = longest[1:-1] if self._ports[longest[0]].tenant else ()
         kernel = [key for key in longest if self._ports[key].delay_by is DelayBy.KERNEL]
         kernel_ns = self._total_ns(kernel)
         return PathModel(
@@ -232,6 +235,7 @@ class WirePaths:
             kernel_ns=kernel_ns,
             endpoint_ns=self._total_ns(longest) - kernel_ns,
             least_ns=min(self._total_ns(way) for way in ways),
+            wrapped_bps=tuple(self._ports[key].rate_bps for key in between),
         )
 
     def path_delay_ns(self, a: str, b: str) -> int:

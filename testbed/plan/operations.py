@@ -1,21 +1,25 @@
 """The operations a plan is made of. Data, not calls: drivers apply them, `--dry-run` prints them, tests compare them.
 
 Order matters only between stages; `LabPlan.operations` is already in the order in which it is applied.
-Names are those of nodes, never of namespaces: a driver maps a node to its runtime. Interface indexes
-are decided by the plan (`ifindex` is unique inside a node), so that no operation needs to look one up.
+Names are those of nodes, never of namespaces: a driver maps a node to its runtime. Interface indexes are decided by
+the plan (`ifindex` is unique inside a node), so that no operation needs to look one up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 
 from testbed.model import BACKEND, Bfd, DelayBy, Guards, NodeKind, Protocol, Role
 from testbed.model.container import Container
-from testbed.plan.overlay.policy_operations import SetPolicy
+from testbed.plan.management.management_plan import GuardManagement, ManagementPlan
+from testbed.plan.management.service_operations import StartService
+from testbed.plan.mlag.groups import CreateBond, LinkGroupPlan
+from testbed.plan.overlay.device_operations import CreateVrf, CreateVrfDevice, CreateVxlan, PreferVrfs
+from testbed.plan.overlay.policy_operations import SetBorder, SetPolicy
 from testbed.plan.overlay.vrfs import EvpnPlan, OverlayPlan
-from testbed.plan.qos_plan import QosPlan, QosTables
+from testbed.plan.qos.qos_plan import QosPlan, QosTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,16 +42,6 @@ class StartContainer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateVrf:
-    """A network namespace for a tenant's VRF on a switch. `node` is what the operations within it call it."""
-
-    node: str
-    switch: str
-    tenant: str
-    cpu_slot: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SetSysctl:
     """Write `value` to `/proc/sys/<key>` (key with slashes) inside the node.
 
@@ -64,7 +58,8 @@ class SetSysctl:
 class CreateBridge:
     """A rail on a switch, or a VNI: a bridge without STP, carrying the gateway address.
 
-    `ageing_s` is how long it remembers a MAC that is silent; 0 for the kernel's default of five minutes.
+    `ageing_s` is how long it remembers a MAC that is silent; 0 for the kernel's default of five minutes. `master` is
+    the VRF device that it is routed by, 0 for none.
     """
 
     node: str
@@ -73,40 +68,27 @@ class CreateBridge:
     mac: str
     mtu_bytes: int
     ageing_s: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateVxlan:
-    """A VXLAN device in the VRF `node`, a port of its bridge `master`; its UDP socket is in the namespace of `switch`.
-
-    It learns nothing from packets: EVPN says where they go.
-    """
-
-    node: str
-    switch: str
-    name: str
-    ifindex: int
-    mac: str
-    vni: int
-    local: IPv4Address
-    master: int
-    mtu_bytes: int
+    master: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetBridgePort:
-    """Whether a port of a bridge learns MACs, and whether the bridge answers ARP requests that would leave by it."""
+    """Whether a port of a bridge learns MACs, and whether the bridge answers ARP and ND that would leave by it.
+
+    No frame passes between two ports that are `isolated`.
+    """
 
     node: str
     name: str
     ifindex: int
-    learning: bool
-    neighbour_suppression: bool
+    learning: bool = True
+    neighbour_suppression: bool = False
+    isolated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VethEnd:
-    """One end of a veth pair. `master` is the ifindex of the bridge it joins, 0 for none."""
+    """One end of a veth pair. `master` is the ifindex of the bridge or VRF device it joins, 0 for none."""
 
     node: str
     name: str
@@ -148,11 +130,12 @@ class ShapePort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallPort:
-    """The full port set on an interface that `qos:` describes: see `testbed.plan.qos` for the numbers.
+    """The full port set on an interface that `qos:` describes: see `testbed.plan.qos.planner` for the numbers.
 
     HTB with the line class and one class for each traffic class of profile `profile` (an index of
     `QosTables.profiles`), a gate (TBF) in each lossless class, and the eBPF programs. `port` is the port's
-    number in the lab, `peer` that of the other end; `buffer` is an index of `QosTables.buffers`.
+    number in the lab, `peer` that of the other end; `buffer` is an index of `QosTables.buffers`. What comes in above
+    `cap_bps` (lab rate; 0: no cap) is dropped. `grouped` ports have a hook for the programs of a link group, too.
     """
 
     node: str
@@ -168,6 +151,8 @@ class InstallPort:
     switch: bool
     seed: int
     vrf: str = ""
+    cap_bps: int = 0
+    grouped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,32 +179,40 @@ class DelayPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardedPort:
-    """A port of a switch that a host is on, and who that host is: its MAC and its IPv4 addresses on the port.
+    """A port of a switch that a host is on, and who that host is: its MAC and its addresses on the port.
 
-    `gateway` is the switch's address that the host may ask for an echo.
+    Its link-local address of IPv6, which it makes of its MAC, goes without saying. `gateway`, and `gateway6` of IPv6,
+    are the switch's addresses that the host may ask for an echo. `member_mac` is set at a port of a link group: the MAC
+    of the host's member, which slow protocols (LACP) alone come from.
     """
 
     name: str
     ifindex: int
     mac: str
-    addresses: tuple[IPv4Address, ...]
+    addresses: tuple[IPv4Address | IPv6Address, ...]
     gateway: IPv4Address | None
+    member_mac: str = ""
+    gateway6: IPv6Address | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardSwitch:
     """The guards of all ports of a switch, or of a VRF on it, that hosts are on, put in force together.
 
-    `vrf` is the node whose namespace the ports lie in where that is a VRF's. `switches` are the addresses of the
-    network's switches, which hosts are kept from; `stations` the MACs that a frame to is not flooded.
+    `vrf` is the node whose namespace the ports lie in where that is a VRF's; where it is a device, `tenant` tells its
+    ports from others of the namespace. `switches` are the addresses of the network's switches, which hosts are kept
+    from, and `routers` the MACs of their interfaces that have IPv6, whose link-local addresses are such addresses, too;
+    `stations` the MACs that a frame to is not flooded.
     """
 
     node: str
     guards: Guards
     ports: tuple[GuardedPort, ...]
-    switches: tuple[IPv4Address, ...]
+    switches: tuple[IPv4Address | IPv6Address, ...]
     stations: tuple[str, ...]
     vrf: str = ""
+    tenant: str = ""
+    routers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,22 +230,22 @@ class AddAddress:
     node: str
     name: str
     ifindex: int
-    address: IPv4Interface
+    address: IPv4Interface | IPv6Interface
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddRoute:
-    """A unicast route in `table` of a host. `gateway` None: on-link. `source`: preferred source.
+    """A unicast route in `table` of a node. `gateway` None: on-link. `source`: preferred source.
 
     Of several routes to one destination that with the least `metric` counts, as long as its interface is up.
     """
 
     node: str
-    destination: IPv4Network
-    gateway: IPv4Address | None
+    destination: IPv4Network | IPv6Network
+    gateway: IPv4Address | IPv6Address | None
     ifindex: int
     table: int
-    source: IPv4Address | None = None
+    source: IPv4Address | IPv6Address | None = None
     metric: int = 0
     onlink: bool = False
     """The gateway is behind the interface though no prefix of it says so."""
@@ -265,22 +258,30 @@ class SetNeighbour:
     node: str
     name: str
     ifindex: int
-    address: IPv4Address
+    address: IPv4Address | IPv6Address
     mac: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddRule:
-    """`ip rule add from <source> lookup <table> pref <priority>`."""
+    """`ip rule add from <source> lookup <table> pref <priority>`.
+
+    `destination`: only for packets to it, and not by a default route of the table. Table 0 is none: what the rule is
+    for is unreachable.
+    """
 
     node: str
-    source: IPv4Address
+    source: IPv4Address | IPv6Address
     table: int
     priority: int
+    destination: IPv4Network | None = None
 
 
 LocalOperation = (
-    CreateBridge
+    CreateVrfDevice
+    | PreferVrfs
+    | CreateBond
+    | CreateBridge
     | SetBridgePort
     | ShapePort
     | InstallPort
@@ -305,7 +306,7 @@ class CreateRdma:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRouting:
-    """Start the routing daemons of a switch with the configuration rendered from `SwitchPlan`."""
+    """Start the routing daemons of a switch, or of a host that speaks BGP, as its `SwitchPlan` says."""
 
     node: str
     daemons: tuple[str, ...]
@@ -323,7 +324,10 @@ Operation = (
     CreateNode
     | StartContainer
     | CreateVrf
+    | CreateVrfDevice
+    | PreferVrfs
     | SetSysctl
+    | CreateBond
     | CreateBridge
     | CreateVxlan
     | SetBridgePort
@@ -333,6 +337,8 @@ Operation = (
     | DelayPort
     | GuardSwitch
     | SetPolicy
+    | SetBorder
+    | GuardManagement
     | SetNeighbour
     | SetUp
     | AddAddress
@@ -340,6 +346,7 @@ Operation = (
     | AddRule
     | CreateRdma
     | StartRouting
+    | StartService
 )
 
 
@@ -350,9 +357,10 @@ class PortPlan:
     `delay_ns` is the link's one-way delay in lab time (the real one times k), `jitter_ns` how much it varies, and
     `delay_by` who realises it (KERNEL, ENDPOINT or IGNORE); a link end, so no bridges. `loss` is the wire's, 0 to 1.
 
-    `address` is the NIC's or gateway's IPv4 address where it has one; `rail` its rail (0: none);
-    `peer` the other end as "node:interface"; `network` the network that the link is of. `tenant` is that of the overlay
-    ("": none), and `vrf` the node whose namespace a switch's port lies in where that is a VRF's.
+    `address` is the NIC's or gateway's IPv4 address where it has one, `address6` a NIC's of IPv6; `rail` its rail (0:
+    none); `peer` the other end as "node:interface"; `network` that of the link. `tenant` is that of the overlay ("":
+    none), and `vrf` the node whose namespace a switch's port lies in where that is a VRF's. `nic_ports` is 1, but where
+    hosts speak BGP: the port that has the address of such a NIC stands for so many ports.
     """
 
     node: str
@@ -373,6 +381,23 @@ class PortPlan:
     network: str = BACKEND
     tenant: str = ""
     vrf: str = ""
+    nic_ports: int = 1
+    address6: IPv6Interface | None = None
+    gateway6: IPv6Address | None = None
+    member: str = ""
+    """Of an aggregate, the first of its members, whose wire stands for all of them."""
+    out_of_band: bool = False
+    """Whether its link is one of management: no data goes over it, and its rates and times are not scaled."""
+
+    @property
+    def wire(self) -> str:
+        """The port ("node:interface") at whose link a NIC's packets enter the fabric."""
+        return f"{self.node}:{self.member or self.name}"
+
+    @property
+    def nic_bps(self) -> int:
+        """What all ports of the NIC carry together, at lab rates; one flow goes by one of them."""
+        return self.rate_bps * self.nic_ports
 
     @property
     def place(self) -> str:
@@ -382,21 +407,28 @@ class PortPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbor:
-    """An unnumbered BGP neighbour on `interface`. `remote` names the node behind it."""
+    """An unnumbered BGP neighbour on `interface`. `remote` names the node behind it, whose role is None for a host.
+
+    `accepts` is what is taken of what it announces, `told` what is announced to it; None: everything.
+    """
 
     interface: str
     remote: str
-    remote_role: Role
+    remote_role: Role | None
     remote_asn: int
     remote_interface: str = ""
+    accepts: tuple[IPv4Network, ...] | None = None
+    told: tuple[IPv4Network, ...] | None = None
+    bfd: bool = True
+    """Whether the session has BFD where its switch has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchPlan:
-    """All that FRR's configuration of one switch is rendered from."""
+    """All that FRR's configuration of one switch is rendered from, or that of a host or a router outside (no role)."""
 
     node: str
-    role: Role
+    role: Role | None
     asn: int
     router_id: IPv4Address
     loopback: IPv4Interface
@@ -414,8 +446,13 @@ class SwitchPlan:
     network: str = BACKEND
     evpn: EvpnPlan | None = None
     """None: no overlay."""
+    originates: tuple[IPv4Network, ...] = ()
+    """Prefixes that it announces though it has no route to the whole of them."""
     compare_router_id: bool = False
     """Whether the choice between equally long paths matters to others here, and must not depend on which came first."""
+    password: bool = False
+    """Whether sessions have the lab's password, which no plan knows."""
+    ttl_security: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -454,7 +491,7 @@ class LabPlan:
     """Everything decided about a lab, for one time scale and one slot on the machine.
 
     `slot` (0..511) keeps AS numbers and MACs of labs on one machine apart. `k` is the time scale.
-    `expected_routes` maps each switch to the BGP routes it must have when converged.
+    `expected_routes` maps each speaker to the BGP routes it must have when converged.
     """
 
     lab: str
@@ -472,6 +509,25 @@ class LabPlan:
     tables: QosTables | None = None
     """Of the whole lab, whatever network the plan is seen in; None where no network has QoS."""
     overlay: OverlayPlan | None = None
+    link_groups: LinkGroupPlan | None = None
+    routed_hosts: tuple[SwitchPlan, ...] = ()
+    """The routing of the hosts that speak BGP."""
+    routers: tuple[SwitchPlan, ...] = ()
+    """The routing of the routers outside of the fabric."""
+    management: ManagementPlan | None = None
+    """None: nodes have no management ports."""
+    carriers: dict[str, str] = field(default_factory=dict)
+    """The network over whose switches another one goes, by the name of the one that is carried."""
+
+    @property
+    def services(self) -> tuple[StartService, ...]:
+        """The services of the management network, on every node that runs one."""
+        return tuple(item for item in self.operations if isinstance(item, StartService))
+
+    @property
+    def speakers(self) -> tuple[SwitchPlan, ...]:
+        """All that run routing daemons: the switches, then the hosts that speak BGP, then the routers outside."""
+        return (*self.switches, *self.routed_hosts, *self.routers)
 
     @property
     def installs(self) -> tuple[InstallPort, ...]:
@@ -488,19 +544,35 @@ class LabPlan:
 
     def of_network(self, *names: str) -> LabPlan:
         """The plan as it is seen in some networks: their ports and switches, and of hosts the NICs in them. Operations
-        are those of the whole lab."""
-        switches = tuple(switch for switch in self.switches if switch.network in names)
-        if len(switches) == len(self.switches):
-            return self
+        are those of the whole lab. A network that another one carries has that one's switches, with the ports between
+        them."""
+        carriers = [self.carriers.get(name, name) for name in names]
+        switches = tuple(switch for switch in self.switches if switch.network in carriers)
+        routed_hosts = tuple(host for host in self.routed_hosts if host.network in names)
+        routers = tuple(router for router in self.routers if router.network in names)
         hosts = [replace(host, nics=tuple(nic for nic in host.nics if nic.network in names)) for host in self.hosts]
-        beside = {name: self.qos_beside[name] for name in names if name in self.qos_beside}
+        if len(switches) + len(routed_hosts) + len(routers) == len(self.speakers) and hosts == list(self.hosts):
+            return self
+        beside = {name: self.qos_beside[name] for name in carriers if name in self.qos_beside}
+        between = {
+            f"{switch.node}:{neighbor.interface}"
+            for switch in switches
+            if switch.network not in names
+            for neighbor in switch.neighbors
+        }
+        management = self.management if self.management is not None and self.management.network in names else None
         return replace(
             self,
-            ports=tuple(port for port in self.ports if port.network in names),
+            management=management,
+            ports=tuple(port for port in self.ports if port.network in names or f"{port.node}:{port.name}" in between),
             switches=switches,
+            routed_hosts=routed_hosts,
+            routers=routers,
             hosts=tuple(host for host in hosts if host.nics),
-            expected_routes={switch.node: self.expected_routes[switch.node] for switch in switches},
-            qos=self.qos if BACKEND in names and self.qos is not None else next(iter(beside.values()), None),
+            expected_routes={
+                each.node: self.expected_routes[each.node] for each in (*switches, *routed_hosts, *routers)
+            },
+            qos=self.qos if BACKEND in carriers and self.qos is not None else next(iter(beside.values()), None),
             qos_beside={},
             overlay=None if self.overlay is None else self.overlay.on({switch.node for switch in switches}),
         )

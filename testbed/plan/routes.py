@@ -32,7 +32,12 @@ class Speaker:
     router_id: int
     group: int | None
     announces: tuple[IPv4Network, ...]
+    """What it alone announces."""
     own_aggregates: tuple[IPv4Network, ...] = ()
+    shares: tuple[IPv4Network, ...] = ()
+    """What it announces as others do: receivers use all that are equally near."""
+    accepts: tuple[IPv4Network, ...] | None = None
+    """A host: the prefixes that it takes. It hands none on. None: a switch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +122,20 @@ def expect_routes(
         [ExpectedRoute(prefix=prefix, interfaces=()) for prefix in speaker.own_aggregates] for speaker in graph.speakers
     ]
     ambiguous: set[int] = set()
-    for origin, speaker in enumerate(graph.speakers):
-        for receiver, senders in wave(graph, origin, ambiguous).items():
+    shared: dict[IPv4Network, list[int]] = {}
+    for number, speaker in enumerate(graph.speakers):
+        for prefix in speaker.shares:
+            shared.setdefault(prefix, []).append(number)
+    announced = [([number], speaker.announces) for number, speaker in enumerate(graph.speakers)]
+    for origins, prefixes in (*announced, *((numbers, (prefix,)) for prefix, numbers in shared.items())):
+        for receiver, senders in wave(graph, origins, ambiguous).items():
             interfaces = graph.interfaces(receiver, senders)
             width = ecmp if len(interfaces) > ecmp else 0
             table = tables[receiver]
-            for prefix in speaker.announces:
-                table.append(ExpectedRoute(prefix=prefix, interfaces=interfaces, width=width))
+            accepts = graph.speakers[receiver].accepts
+            for prefix in prefixes:
+                if accepts is None or prefix in accepts:
+                    table.append(ExpectedRoute(prefix=prefix, interfaces=interfaces, width=width))
     order = _prefix_order(graph.speakers)
     expected = {
         speaker.name: tuple(sorted(table, key=lambda route: order[route.prefix]))
@@ -134,18 +146,22 @@ def expect_routes(
     )
 
 
+def _own(speaker: Speaker) -> tuple[IPv4Network, ...]:
+    return (*speaker.announces, *speaker.own_aggregates, *speaker.shares)
+
+
 def _prefix_order(speakers: Sequence[Speaker]) -> Mapping[IPv4Network, int]:
-    prefixes = {prefix for speaker in speakers for prefix in (*speaker.announces, *speaker.own_aggregates)}
+    prefixes = {prefix for speaker in speakers for prefix in _own(speaker)}
     ordered = sorted(prefixes, key=lambda prefix: (int(prefix.network_address), prefix.prefixlen))
     return {prefix: i for i, prefix in enumerate(ordered)}
 
 
-def _ebgp_wave(graph: _Graph, origin: int, ambiguous: set[int]) -> dict[int, list[int]]:
-    """For every speaker that learns the origin's routes: the neighbours it uses, all equally far."""
+def _ebgp_wave(graph: _Graph, origins: Sequence[int], ambiguous: set[int]) -> dict[int, list[int]]:
+    """For every speaker that learns the origins' routes: the neighbours it uses, all equally far."""
     bits, hops = graph.bits, graph.hops
     learned: dict[int, list[int]] = {}
-    paths = {origin: bits[origin]}
-    frontier = [origin]
+    paths = {origin: bits[origin] for origin in origins}
+    frontier = list(origins)
     while frontier:
         offers: dict[int, _Offer] = {}
         for sender in frontier:
@@ -158,22 +174,24 @@ def _ebgp_wave(graph: _Graph, origin: int, ambiguous: set[int]) -> dict[int, lis
                     offers[receiver] = _Offer([sender], path, "", False)
                 else:
                     offer.senders.append(sender)
-                    if offer.path != path:
+                    if offer.path != path and graph.speakers[receiver].accepts is None:
                         ambiguous.add(receiver)
-        frontier = sorted(offers)
-        for receiver in frontier:
+        frontier = []
+        for receiver in sorted(offers):
             offer = offers[receiver]
             learned[receiver] = offer.senders
             paths[receiver] = offer.path | bits[receiver]
+            if graph.speakers[receiver].accepts is None:
+                frontier.append(receiver)
     return learned
 
 
-def _ibgp_wave(graph: _Graph, origin: int, ambiguous: set[int]) -> dict[int, list[int]]:
+def _ibgp_wave(graph: _Graph, origins: Sequence[int], ambiguous: set[int]) -> dict[int, list[int]]:
     """As `_ebgp_wave`, with cluster lists. Ties fall to the lowest link-local address, which nothing disturbs."""
     learned: dict[int, list[int]] = {}
-    paths = {origin: 0}
-    to_all = {origin}
-    frontier = [origin]
+    paths = dict.fromkeys(origins, 0)
+    to_all = set(origins)
+    frontier = list(origins)
     while frontier:
         offers: dict[int, _Offer] = {}
         for sender in frontier:

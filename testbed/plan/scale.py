@@ -175,7 +175,8 @@ def _of_cost(demand: PacketDemand) -> str:
 
 def largest_k(lab: Lab, machine: MachineProfile) -> float:
     """Return the k of the 1-2-5 series that leaves no port slower than it may be."""
-    slowest = min((link.rate.bps for link in lab.links), default=machine.slowest_port.bps)
+    scaled = (link.rate.bps for link in lab.links if link.kind is not LinkKind.MANAGEMENT)
+    slowest = min(scaled, default=machine.slowest_port.bps)
     return round_down_125(slowest / machine.slowest_port.bps)
 
 
@@ -246,7 +247,7 @@ def _demand(lab: Lab) -> tuple[int, int, int, int]:
     nics = [
         (link, end, other)
         for link in lab.links
-        if link.kind is not LinkKind.FABRIC
+        if link.kind not in (LinkKind.FABRIC, LinkKind.MANAGEMENT)
         for end, other in ((link.a, link.b), (link.b, link.a))
         if end.node in hosts
     ]

@@ -38,9 +38,35 @@ _SWITCH = (
     ("net/ipv4/icmp_ratelimit", "0"),  # traceroute and path MTU checks see every hop
 )
 
+_OUTSIDE = (("net/ipv4/tcp_no_metrics_save", "1"),)
+"""Of a router outside, from which users' connections come: what a host has for the same reason."""
+
+_HOMED = (
+    ("net/ipv6/conf/default/accept_dad", "0"),
+    ("net/ipv6/conf/default/dad_transmits", "0"),
+    ("net/ipv6/conf/default/accept_ra", "0"),  # a leaf's advertisements are for FRR: no default route comes of them
+    ("net/ipv4/tcp_orphan_retries", "1"),
+    ("net/ipv4/fib_multipath_hash_policy", "1"),  # by addresses and ports, as switches do
+)
+"""Of a host that speaks BGP: what a switch has for the same reasons."""
+
 _BRIDGED_FRAMES = ("net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables")
 """Where br_netfilter is loaded, as by docker, the machine's packet filter takes part in each frame that a bridge
 forwards: a switch does not look into them."""
+
+_SERVER = (("net/ipv4/ip_forward", "0"), ("net/ipv4/conf/all/accept_source_route", "0"))
+"""Of the server of the out-of-band network, beside what a host has."""
+
+_BRIDGE = (("net/ipv4/ip_forward", "0"), ("net/ipv6/conf/all/disable_ipv6", "1"))
+"""Of the switch of the out-of-band network, which has no address."""
+
+_MANAGED = (("net/ipv4/conf/all/accept_source_route", "0"),)  # a packet's options must not lead it on past the guard
+"""Of a node that has a management port beside its other ports."""
+
+_MANAGED_SWITCH = (
+    ("net/ipv4/conf/all/arp_ignore", "1"),  # as on a host: no port answers for the address of another
+    ("net/ipv4/conf/all/arp_announce", "2"),
+)
 
 _KERNEL_HASH = (
     # Five-tuple hashing that ignores the sender's socket hash, which survives veth (policy 1 does not).
@@ -64,6 +90,46 @@ def host_sysctls(node: str) -> tuple[SetSysctl, ...]:
     return tuple(SetSysctl(node=node, key=key, value=value) for key, value in _HOST)
 
 
+def outside_sysctls(node: str) -> tuple[SetSysctl, ...]:
+    """Return what a router outside has beside the settings of a switch."""
+    return tuple(SetSysctl(node=node, key=key, value=value) for key, value in _OUTSIDE)
+
+
+def homed_sysctls(node: str) -> tuple[SetSysctl, ...]:
+    """Return what a host has besides where it speaks BGP."""
+    return tuple(SetSysctl(node=node, key=key, value=value) for key, value in _HOMED)
+
+
+def open_homed(node: str) -> tuple[SetSysctl, ...]:
+    """Return the settings in force while the ports are created that a host speaks BGP on: they have IPv6, and routes
+    over one whose link is down do not count."""
+    return (open_ipv6(node), SetSysctl(node=node, key="net/ipv4/conf/default/ignore_routes_with_linkdown", value="1"))
+
+
+def server_sysctls(node: str) -> tuple[SetSysctl, ...]:
+    """Return the settings of the server of the out-of-band network."""
+    return tuple(SetSysctl(node=node, key=key, value=value) for key, value in (*_SERVER, *_HOST))
+
+
+def bridge_sysctls(node: str) -> tuple[SetSysctl, ...]:
+    """Return the settings of the switch of the out-of-band network."""
+    return (
+        *(SetSysctl(node=node, key=key, value=value) for key, value in _BRIDGE),
+        *(SetSysctl(node=node, key=key, value="0", optional=True) for key in _BRIDGED_FRAMES),
+    )
+
+
+def managed_sysctls(node: str, *, switch: bool) -> tuple[SetSysctl, ...]:
+    """Return what a host or a switch has besides where it has a management port."""
+    settings = (*_MANAGED, *_MANAGED_SWITCH) if switch else _MANAGED
+    return tuple(SetSysctl(node=node, key=key, value=value) for key, value in settings)
+
+
+def management_port_sysctls(node: str, port: str) -> tuple[SetSysctl, ...]:
+    """Return the settings of a management port, once it is there: what comes in by it is not forwarded."""
+    return (SetSysctl(node=node, key=f"net/ipv4/conf/{port}/forwarding", value="0"),)
+
+
 def hash_seed(node: str, *, polarised: bool = False) -> int:
     """Return what a switch's ECMP hash begins with, 32 bits.
 
@@ -73,13 +139,15 @@ def hash_seed(node: str, *, polarised: bool = False) -> int:
 
 
 def failover_sysctls(nics: Sequence[PortPlan]) -> list[SetSysctl]:
-    """Settings of a host's NICs: where one has several ports in a network, routes of a port whose link is down do not
-    count. Written when the ports are there."""
+    """Settings of a host's NICs that have subnets. Written when the ports are there.
+
+    Where a host has several ports in a network, routes of a port whose link is down do not count.
+    """
     ports = Counter(nic.network for nic in nics if nic.network != BACKEND)
     return [
         SetSysctl(node=nic.node, key=f"net/ipv4/conf/{nic.name}/ignore_routes_with_linkdown", value="1")
         for nic in nics
-        if ports[nic.network] > 1
+        if ports[nic.network] > 1 and nic.gateway is not None
     ]
 
 
@@ -108,6 +176,34 @@ def switch_sysctls(node: str, *, forward: bool, balancing: LoadBalancing | None 
 def open_ipv6(node: str) -> SetSysctl:
     key, value = FABRIC_WITH_IPV6
     return SetSysctl(node=node, key=key, value=value)
+
+
+def dual_stack_sysctls(node: str, interface: str, *, router: bool) -> tuple[SetSysctl, ...]:
+    """Return what gives one interface IPv6 in a node whose interfaces have none unless told so. It is there already.
+
+    Its addresses are usable at once and stay while it is down, as those of IPv4 do; nothing is taken from router
+    advertisements. A `router` forwards, and an advertisement makes a neighbour (RFC 9131), as gratuitous ARP does: the
+    answer to another leaf, which has the same addresses, comes to the one that the NIC is on.
+    """
+    settings = {
+        "accept_dad": "0",
+        "dad_transmits": "0",
+        "accept_ra": "0",
+        "keep_addr_on_down": "1",
+        "forwarding": "1" if router else "0",
+        "disable_ipv6": "0",  # last: it gives itself its link-local address at once
+    }
+    place = f"net/ipv6/conf/{interface}"
+    accepts = SetSysctl(node=node, key=f"{place}/accept_untracked_na", value="1", optional=True)  # Linux 5.19 or newer
+    return (
+        *((accepts,) if router else ()),
+        *(SetSysctl(node=node, key=f"{place}/{key}", value=value) for key, value in settings.items()),
+    )
+
+
+def loopback_ipv6(node: str) -> SetSysctl:
+    """Return what lets a node send to its own addresses of IPv6."""
+    return SetSysctl(node=node, key="net/ipv6/conf/lo/disable_ipv6", value="0")
 
 
 def vrf_sysctls(node: str, *, balancing: LoadBalancing | None = None) -> tuple[SetSysctl, ...]:

@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import json
 import os
-import select
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from testbed.descriptors import wait_readable
 from testbed.portd import companion, native, remains
 from testbed.portd.attachment import ALREADY_SERVED, DIRECTORY_NAME, AttachmentFiles, LabAttachment
 from testbed.portd.control import socket_path
@@ -175,8 +175,7 @@ class PauseAgent:
                     process = companion.start(AGENT_MODULE, self._run_directory, ["--ready-fd", str(writer)], [writer])
                 finally:
                     os.close(writer)
-                ready, _, _ = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))
-                if not ready:
+                if not wait_readable(reader, deadline - time.monotonic()):
                     process.kill()
                     process.wait()
                     raise PauseAgentTimeout(
@@ -266,9 +265,7 @@ def _process(pid: int) -> Iterator[int]:
 def _wait_for_end(processes: list[int]) -> None:
     deadline = time.monotonic() + END_TIMEOUT_S
     for descriptor in processes:
-        poller = select.poll()
-        poller.register(descriptor, select.POLLIN)
-        if not poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        if not wait_readable(descriptor, deadline - time.monotonic()):
             raise PauseAgentTimeout("the pause agent does not end")
 
 

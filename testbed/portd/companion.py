@@ -13,6 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from testbed.drivers.nodes.processes import package_environment
+
 LOG_NAME = "portd.log"
 
 
@@ -35,9 +37,7 @@ def start(
 
 def _environment() -> dict[str, str]:
     """Ours, finding the same package, and without the threads of linear algebra, whose stacks would be locked."""
-    source = str(Path(__file__).parents[2])
-    paths = [source, *(path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != source)]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    return package_environment() | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 class Companion:

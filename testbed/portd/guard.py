@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from testbed.datapath.maps import LabMaps
+from testbed.descriptors import wait_readable
 from testbed.errors import TestbedError
 from testbed.portd import native, realtime
 from testbed.portd.attachment import DIRECTORY_NAME, PRIORITIES, AttachmentFiles, LabAttachment
@@ -87,9 +88,7 @@ class Guard:
                 return
 
     def _wait_for(self, timeout_s: float | None) -> None:
-        poller = select.poll()
-        poller.register(self._agent, select.POLLIN)
-        poller.poll(None if timeout_s is None else timeout_s * 1000)
+        wait_readable(self._agent, timeout_s)
 
     def _fail_open(self) -> bool:
         """Open the gates of all labs; False where there are none, or another agent serves them by now."""

@@ -1,4 +1,6 @@
-"""FRR configuration of one switch: one integrated file for people, the same sections split for the daemons.
+"""FRR configuration of one switch, or of a host that speaks BGP.
+
+It is one integrated file for people, and the same sections split for the daemons.
 
 Sources: FRR user guide, chapters Basic Commands, Zebra, BGP and BFD; RFC 5549 (IPv4 routes over link-local next
 hops), RFC 4456 (reflection). Checked against FRR 8.4.4 and 10.3.
@@ -10,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from ipaddress import IPv4Network
 from types import MappingProxyType
 from typing import Self
 
@@ -47,6 +50,12 @@ MANAGED_SINCE = FrrVersion(10, 0)
 request 15181), and without mgmtd it spends a tenth of a core on looking for it."""
 
 
+ANYBODY = tuple(
+    f"bgp listen range {half} peer-group strangers" for half in ("0.0.0.0/1", "128.0.0.0/1", "::/1", "8000::/1")
+)
+"""That whoever is no neighbour is a stranger, of whom a password is asked, too."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchConfig:
     """`integrated` is what vtysh would show as frr.conf; `daemons` has the part of each daemon by its name."""
@@ -63,16 +72,33 @@ class _Group:
     neighbors: tuple[Neighbor, ...]
     clients: bool = False
 
+    @property
+    def bfd(self) -> bool:
+        return self.neighbors[0].bfd
+
+    @property
+    def told(self) -> tuple[IPv4Network, ...] | None:
+        """What all of them are told; None: everything."""
+        return self.neighbors[0].told
+
 
 def daemons_of(switch: SwitchPlan, version: FrrVersion) -> tuple[str, ...]:
     """The daemons that a switch runs, in the order in which they are to be started."""
     managed = ("mgmtd",) if version >= MANAGED_SINCE else ()
-    bfd = ("bfdd",) if switch.bfd is not None and switch.neighbors else ()
+    bfd = ("bfdd",) if switch.bfd is not None and any(n.bfd for n in switch.neighbors) else ()
     return (*managed, "zebra", *bfd, "bgpd")
 
 
-def render_switch(switch: SwitchPlan, *, lab: str, version: FrrVersion, log_directory: str) -> SwitchConfig:
-    """Write the configuration of one switch. Each daemon logs to `log_directory`/<daemon>.log."""
+def render_switch(
+    switch: SwitchPlan, *, lab: str, version: FrrVersion, log_directory: str, password: str = ""
+) -> SwitchConfig:
+    """Write the configuration of one switch. Each daemon logs to `log_directory`/<daemon>.log.
+
+    `password` is that of its BGP sessions, of at most 80 bytes (TCP_MD5SIG_MAXKEYLEN of linux/tcp.h). Raises
+    `ValueError` where the switch is to have one and there is none.
+    """
+    if switch.password and not password:
+        raise ValueError(f"{switch.node} is to have a BGP password, and there is none")
     templates = _templates()
     names = daemons_of(switch, version)
     managed = version >= MANAGED_SINCE
@@ -81,6 +107,8 @@ def render_switch(switch: SwitchPlan, *, lab: str, version: FrrVersion, log_dire
         "groups": _groups(switch),
         "ibgp": switch.protocol is Protocol.IBGP,
         "managed": managed,
+        "password": password,
+        "anybody": ANYBODY,
         "bfd": "bfdd" in names,
         "bfd_interval_ms": switch.bfd.interval.ns // 1_000_000 if switch.bfd is not None else 0,
     }
@@ -106,9 +134,11 @@ def render_switch(switch: SwitchPlan, *, lab: str, version: FrrVersion, log_dire
 
 def _groups(switch: SwitchPlan) -> tuple[_Group, ...]:
     clients = set(switch.reflector_client_interfaces)
+    fabric = [n for n in switch.neighbors if n.remote_role is not None]
     groups = (
-        _Group("clients", tuple(n for n in switch.neighbors if n.interface in clients), clients=True),
-        _Group("fabric", tuple(n for n in switch.neighbors if n.interface not in clients)),
+        _Group("clients", tuple(n for n in fabric if n.interface in clients), clients=True),
+        _Group("fabric", tuple(n for n in fabric if n.interface not in clients)),
+        _Group("hosts", tuple(n for n in switch.neighbors if n.remote_role is None)),
     )
     return tuple(group for group in groups if group.neighbors)
 

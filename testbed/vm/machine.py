@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import shutil
 import signal
 import socket
@@ -20,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from testbed.deploy.records.files import locked
+from testbed.descriptors import wait_readable
 from testbed.files import write_atomically
 from testbed.vm import cache, qmp
 from testbed.vm.emulator import Emulator, environment
@@ -250,7 +250,7 @@ class Machine:
                 try:
                     if _runs(record):
                         signal.pidfd_send_signal(descriptor, number)
-                        _wait_for_end(descriptor, END_TIMEOUT_S)
+                        wait_readable(descriptor, END_TIMEOUT_S)
                 finally:
                     os.close(descriptor)
 
@@ -320,11 +320,7 @@ def _ends_within(record: MachineRecord, seconds: float) -> bool:
         descriptor = os.pidfd_open(record.pid)
         try:
             if _runs(record):
-                _wait_for_end(descriptor, seconds)
+                wait_readable(descriptor, seconds)
         finally:
             os.close(descriptor)
     return not _runs(record)
-
-
-def _wait_for_end(descriptor: int, seconds: float) -> None:
-    select.select([descriptor], [], [], seconds)

@@ -12,7 +12,7 @@ from typing import ClassVar
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.steps import Collective, Combine
 
-VERSION = 3
+VERSION = 4
 """Of the shape of a program as JSON (`program_json`). A worker refuses any other."""
 LARGEST_TRANSFER = (1 << 32) - 1
 """The most bytes of a transfer: UET's `request_length` has 32 bits."""
@@ -78,6 +78,13 @@ class Step:
     """The data that it carries; None for a transfer that is traffic alone."""
     acknowledged: bool = False
     """A later step of the source waits for its end, so that the receiver tells of it."""
+    pulled: bool = False
+    """Its destination begins it, by asking the source for the bytes, and so `after` has steps of the destination."""
+
+    @property
+    def begins_at(self) -> int:
+        """The rank that begins it."""
+        return self.destination if self.pulled and self.destination is not None else self.source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +114,8 @@ class Settings:
     """Name of the transport (`transport_registry`)."""
     carries_http: ClassVar[bool] = False
     """Requests may go over its connections."""
+    pulls: ClassVar[bool] = False
+    """The destination of a transfer may begin it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,7 @@ _COMBINES = tuple(Combine)
 _PIECE = ("collective", "offset", "length", "target", "combine")
 _COLUMNS = (
     "number", "source", "destination", "size_bytes", "duration_ns", "start_ns", "after", "channel", "acknowledged",
-    *_PIECE,
+    "pulled", *_PIECE,
 )  # fmt: skip
 
 _REQUEST_LIMITS = {
@@ -81,6 +81,7 @@ def encode_program(program: Program) -> dict[str, Json]:
         "after": [step.after for step in steps],
         "channel": [_number(step.channel) for step in steps],
         "acknowledged": [int(step.acknowledged) for step in steps],
+        "pulled": [int(step.pulled) for step in steps],
         "collective": [-1 if piece is None else piece.collective for piece in pieces],
         "offset": [-1 if piece is None else piece.offset for piece in pieces],
         "length": [-1 if piece is None else piece.length for piece in pieces],
@@ -215,6 +216,7 @@ def _steps(columns: dict[str, Json]) -> Iterable[Step]:
         "start_ns": (0, _TIME_LIMIT),
         "channel": (-1, MOST_CHANNELS),
         "acknowledged": (0, 2),
+        "pulled": (0, 2),
         "collective": (-1, MOST_COLLECTIVES),
         "offset": (-1, MEMORY_LIMIT),
         "length": (-1, MEMORY_LIMIT),
@@ -271,6 +273,7 @@ def _step(columns: dict[str, Json], n: int) -> Step:
         channel=None if channel == -1 else channel,
         piece=piece,
         acknowledged=bool(columns["acknowledged"][n]),
+        pulled=bool(columns["pulled"][n]),
     )
 
 
@@ -293,7 +296,9 @@ def _check_steps(program: Program, by_rank: dict[int, Endpoint]) -> None:
             _check_transfer(program, step, path, channels)
         elif step.source not in program.own:
             raise ProgramError(path, "it is another host's computing")
-        if step.source in program.own:
+        if step.pulled and (step.channel is None or not program.transport.pulls):
+            raise ProgramError(path, f"{program.transport.kind} has no transfer that its destination begins")
+        if step.begins_at in program.own:
             _check_after(step, path, seen)
         elif step.after:
             raise ProgramError(path, "what another host's step waits for is no part of this program")
@@ -318,9 +323,10 @@ def _check_after(step: Step, path: str, seen: dict[int, Step]) -> None:
         before = seen.get(number)
         if before is None:
             raise ProgramError(path, f"it waits for step {number}, which does not stand before it")
-        if step.source not in (before.source, before.destination):
-            raise ProgramError(path, f"it waits for step {number}, in which rank {step.source} takes no part")
-        if before.source == step.source and before.channel is not None and not before.acknowledged:
+        rank = step.begins_at
+        if rank not in (before.source, before.destination):
+            raise ProgramError(path, f"it waits for step {number}, in which rank {rank} takes no part")
+        if before.source == rank and before.channel is not None and not before.acknowledged:
             raise ProgramError(path, f"it waits for step {number}, whose end nobody tells")
 
 

@@ -28,7 +28,7 @@ class Schedule:
         self._begin_ns: int | None = None
         for step in steps:
             self._open.add(step.number)
-            if step.source in own:
+            if step.begins_at in own:
                 self._steps[step.number] = step
                 self._waiting[step.number] = len(step.after)
                 for before in step.after:

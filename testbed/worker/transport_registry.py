@@ -1,8 +1,8 @@
 """Every transport that a worker can move data over, by its name.
 
-A transport is a module in `testbed.worker.transports` that has its name, and a `TRANSPORT`. Nothing else has to be
-told of it. A module is imported when its transport is first asked for: UET, with its cryptography, is most of the time
-that a worker would need to start.
+A transport is a module in `testbed.worker.transports` that has its name (nvme_tcp is nvme-tcp), and a `TRANSPORT`.
+Nothing else has to be told of it. A module is imported when its transport is first asked for: UET, with its
+cryptography, is most of the time that a worker would need to start.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class WorkerTransport:
 @cache
 def transport_names() -> tuple[str, ...]:
     """Return the names of all transports, in order."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(transports.__path__)))
+    return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(transports.__path__)))
 
 
 def worker_transport(name: object) -> WorkerTransport:
@@ -50,7 +50,7 @@ def worker_transport(name: object) -> WorkerTransport:
     names = transport_names()
     if name not in names:
         raise ProgramError("transport.kind", f"{str(name)[:40]!r} is none of {', '.join(names)}")
-    found = import_module(f"{transports.__name__}.{name}").TRANSPORT
+    found = import_module(f"{transports.__name__}.{str(name).replace('-', '_')}").TRANSPORT
     assert isinstance(found, WorkerTransport)
     return found
 

@@ -99,6 +99,8 @@ class Figure:
         verdict = "met" if self.met else "OVER"
         if not self.met and not self.trusted:
             verdict = f"not to be trusted: {self.distrust}"
+        elif not self.met and self.acceptable:
+            verdict = f"OVER, within {NOISE:g} times: what a shared machine adds"
         return f"{self.what:<62} {self.measured:>9.2f} {self.unit:<3} {sign} {self.limit:<6g} {verdict}"
 
 

@@ -10,8 +10,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from figures import Figure, judge
 from waiting import until
 
@@ -82,6 +84,54 @@ def test_three_networks(tmp_path: Path) -> None:
             what="datacentre.yml, 8 hosts in 3 networks: deploy until converged", measured=deploy, limit=8, unit="s"
         ),
         Figure(what="datacentre.yml: destroy", measured=destroy, limit=2, unit="s"),
+    )
+
+
+def deploy_of(name: str, lab: dict[str, Any], cwd: Path) -> tuple[float, float]:
+    """(s, GB of memory) of the deploy of a lab that is written here."""
+    (cwd / "lab.yml").write_text(yaml.safe_dump(lab | {"name": name}))
+    before = available_bytes()
+    with destroyed(name, cwd):
+        return timed([*TESTBED, "deploy", "-q", "-t", "lab.yml"], cwd), (before - available_bytes()) / 1e9
+
+
+def test_two_tenants_of_three_networks(tmp_path: Path) -> None:
+    """The front end of datacentre.yml is divided between two tenants: both ports of four hosts for each."""
+    lab = yaml.safe_load((ROOT / "topologies/datacentre.yml").read_text())
+    lab["networks"]["frontend"]["overlay"] = "evpn"
+    hosts = [f"p1-s{segment}-h{host}" for segment in (1, 2) for host in (1, 2, 3, 4)]
+    lab["tenants"] = {
+        tenant: {
+            "subnets": {
+                f"port{port}": {
+                    "prefix": f"172.20.{port}.0/24",
+                    "nics": [f"{host}:fe{port}" for host in hosts[first::2]],
+                }
+                for port in (1, 2)
+            }
+        }
+        for first, tenant in enumerate(("red", "blue"))
+    }
+    deploy, _ = deploy_of("benchdctenants", lab, tmp_path)
+    judge(
+        Figure(what="datacentre.yml, 2 tenants in its front end: deployed", measured=deploy, limit=8, unit="s"),
+    )
+
+
+def test_8_leaves_with_64_vnis(tmp_path: Path) -> None:
+    """Each VNI is a subnet of one tenant on all leaves, with a host on each."""
+    subnets = {
+        f"v{number}": {
+            "prefix": f"172.20.{number}.0/24",
+            "nics": [f"p1-s{leaf}-h{number + 1}:rail1" for leaf in range(1, 9)],
+        }
+        for number in range(64)
+    }
+    fabric = {"design": "rail-optimized", "segments": 8, "hosts": 64, "gpus": 1, "spines": 2, "overlay": "evpn"}
+    deploy, used = deploy_of("benchvnis", {"fabric": fabric, "tenants": {"red": {"subnets": subnets}}}, tmp_path)
+    judge(
+        Figure(what="8 leaves x 64 VNIs, 512 hosts: deployed", measured=deploy, limit=20, unit="s"),
+        Figure(what="8 leaves x 64 VNIs, 512 hosts: memory", measured=used, limit=1.5, unit="GB"),
     )
 
 

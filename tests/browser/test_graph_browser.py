@@ -114,8 +114,8 @@ SEEN = """
   const counts = () => [shown(-1), shown(0), shown(1), shown(2)];
   const box = number => document.getElementById("layer" + number);
 """
-HOSTS, BACKEND, FRONTEND, STORAGE = 8, 10, 6, 4
-"""Nodes of datacentre.yml, by network."""
+HOSTS, BACKEND, FRONTEND, STORAGE = 8, 10, 6, 4 + 2
+"""Nodes of datacentre.yml, by network; those of storage are its switches and its two targets."""
 
 
 def test_networks_are_left_out_and_put_back(tmp_path: Path) -> None:
@@ -132,6 +132,18 @@ def test_networks_are_left_out_and_put_back(tmp_path: Path) -> None:
         (HOSTS, 0, 0, 0),
         (HOSTS, 0, FRONTEND, 0),
     ]
+
+
+def test_lines_of_a_carried_network_go_with_its_layer_and_with_its_carriers(tmp_path: Path) -> None:
+    """In converged.yml storage and management, 2 and 3, are on the leaves of the front end, 1; each has four lines."""
+    script = f"""(() => {{ {SEEN}
+      const lines = net => [...document.querySelectorAll(".drop.net" + net)].filter(seen).length;
+      const found = [lines(1), lines(2), lines(3)];
+      for (const number of [2, 1, 2, 1]) {{ box(number).click(); found.push(lines(1), lines(2), lines(3)); }}
+      return found;
+    }})()"""
+    found = browse(page("converged"), (1400, 900), script, tmp_path)
+    assert found == [*(4, 4, 4), *(4, 0, 4), *(0, 0, 0), *(0, 0, 0), *(4, 4, 4)]
 
 
 def test_hosts_have_their_whole_names_without_the_back_end(tmp_path: Path) -> None:
@@ -151,7 +163,8 @@ def test_networks_are_left_out_without_scripts(tmp_path: Path) -> None:
     """The style does it: here the page's own script is gone, and a box is as a reader has left it."""
     text = re.sub(r"<script>.*?</script>", "", page("datacentre"), flags=re.DOTALL)
     text = text.replace('value="1" checked', 'value="1"')
-    assert browse(text, (1400, 900), f"(() => {{ {SEEN} return counts(); }})()", tmp_path) == [8, 10, 0, 4]
+    counted = browse(text, (1400, 900), f"(() => {{ {SEEN} return counts(); }})()", tmp_path)
+    assert counted == [HOSTS, BACKEND, 0, STORAGE]
 
 
 @pytest.mark.parametrize("window", [(1400, 900), (800, 600)])
@@ -166,7 +179,7 @@ def test_what_is_left_is_fitted_to_the_window(window: tuple[int, int], tmp_path:
                                                          all.bottom - one.bottom))));
         found.push(picture.viewBox.baseVal.height);
       }};
-      measure(); box(0).click(); measure(); box(1).click(); measure(); box(2).click(); measure();
+      box(3).click(); measure(); box(0).click(); measure(); box(1).click(); measure(); box(2).click(); measure();
       return found;
     }})()"""
     found = browse(page("datacentre"), window, script, tmp_path)
@@ -212,6 +225,7 @@ def test_what_is_left_out_is_neither_found_nor_walked_to(tmp_path: Path) -> None
         return document.querySelectorAll(".n.on").length;
       }};
       const press = (target, key) => target.dispatchEvent(new KeyboardEvent("keydown", {{key, bubbles: true}}));
+      box(3).click();
       const found = [find("leaf")];
       box(1).click();
       found.push(find("leaf"));

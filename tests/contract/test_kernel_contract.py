@@ -30,7 +30,6 @@ from testbed.plan.operations import (
     CreateBridge,
     CreateNode,
     CreateVeth,
-    CreateVrf,
     GuardedPort,
     GuardSwitch,
     Operation,
@@ -40,6 +39,7 @@ from testbed.plan.operations import (
     StartRouting,
     VethEnd,
 )
+from testbed.plan.overlay.device_operations import CreateVrf
 from testbed.spec import load_topology_text
 
 _numbers = itertools.count(1)
@@ -158,7 +158,16 @@ tenants:
     return load_topology_text(text, file="tenants.yml")
 
 
-LABS = pytest.mark.parametrize("make", [_rails, _tenants])
+def _managed(name: str) -> Lab:
+    text = f"""
+name: {name}
+fabric: {{design: single-switch, hosts: 2, gpus: 1}}
+networks: {{management: {{design: out-of-band}}}}
+"""
+    return load_topology_text(text, file="managed.yml")
+
+
+LABS = pytest.mark.parametrize("make", [_rails, _tenants, _managed])
 
 
 def _plan_observed(bench: Bench, make: Callable[[str], Lab]) -> Mapping[str, ObservedNode]:

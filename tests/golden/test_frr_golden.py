@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,8 +46,8 @@ def switch(
     return next(entry for entry in plan(design, protocol=protocol, bfd=bfd).switches if entry.node == node)
 
 
-def of_tenants(node: str, protocol: str, overlay: str = "evpn") -> SwitchPlan:
-    """A switch of two tenants on two leaves, one of which they share."""
+def of_tenants(node: str, protocol: str, overlay: str = "evpn", external: str = "", prefix6: str = "") -> SwitchPlan:
+    """A switch of two tenants on two leaves, one of which they share; or the router outside of one of them."""
     text = f"""
 name: golden
 fabric:
@@ -59,18 +60,36 @@ fabric:
   overlay: {overlay}
 tenants:
   red:
+    {external}
     subnets:
-      web: {{prefix: 10.1.0.0/24, nics: ["p1-s1-h1:rail1", "p1-s1-h2:rail2"]}}
+      web: {{prefix: 10.1.0.0/24, {prefix6} nics: ["p1-s1-h1:rail1", "p1-s1-h2:rail2"]}}
       db: {{prefix: 10.1.1.0/24, vni: 7000000, nics: ["p1-s1-h2:rail1"]}}
   blue:
-    route_target: "64999:1"
+    route_targets: {{import: ["64999:1", "64999:9"], export: ["64999:1"]}}
+    rd: {{p1-s1-rail1: "192.0.2.7:1"}}
     subnets:
       web: {{prefix: 10.1.0.0/24, nics: ["p1-s1-h3:rail1"]}}
 """
     plan = plan_lab(load_topology_text(text, file="golden.yml"), k=1000)
-    return next(entry for entry in plan.switches if entry.node == node)
+    return next(entry for entry in plan.speakers if entry.node == node)
 
 
+def of_routed_hosts(node: str) -> SwitchPlan:
+    """A node of a front end whose hosts speak BGP with two leaves, and whose switches have BFD."""
+    text = """
+name: golden
+fabric: {design: rail-optimized, segments: 1, hosts: 2, gpus: 1, spines: 1}
+networks:
+  frontend:
+    homing: routed
+    nic: {per: host, ports: 2}
+    routing: {bfd: {interval: 1s, multiplier: 3}}
+"""
+    plan = plan_lab(load_topology_text(text, file="golden.yml"), k=1000)
+    return next(entry for entry in plan.speakers if entry.node == node)
+
+
+EXTERNAL = "external: {leaf: p1-s1-rail1, asn: 64999, prefixes: [198.51.100.0/24, 203.0.113.7/32], rate: 10G}"
 SWITCHES = {
     "rail-switch": switch("p1-s1-rail1"),
     "spine": switch("p1-spine1"),
@@ -83,8 +102,18 @@ SWITCHES = {
     "evpn-leaf": of_tenants("p1-s1-rail1", "ebgp"),
     "evpn-spine": of_tenants("p1-spine1", "ebgp"),
     "evpn-spine-filtering": of_tenants("p1-spine1", "ebgp", "{evpn: {rt_filter: true}}"),
+    "evpn-leaf-dual-stack": of_tenants("p1-s1-rail1", "ibgp", prefix6='prefix6: "fd00:1::/64",'),
     "evpn-leaf-ibgp": of_tenants("p1-s1-rail1", "ibgp"),
+    "evpn-border": of_tenants("p1-s1-rail1", "ebgp", external=EXTERNAL),
+    "evpn-border-secured": replace(
+        of_tenants("p1-s1-rail1", "ebgp", external=EXTERNAL), password=True, ttl_security=True
+    ),
+    "evpn-external": of_tenants("red-external", "ibgp", external=EXTERNAL),
     "evpn-spine-ibgp": of_tenants("p1-spine1", "ibgp"),
+    "rail-switch-secured": replace(switch("p1-s1-rail1"), password=True, ttl_security=True),
+    "routed-host": of_routed_hosts("p1-s1-h1"),
+    "leaf-of-routed-hosts": of_routed_hosts("fe-leaf1"),
+    "spine-of-routed-hosts": of_routed_hosts("fe-spine1"),
     "alone": plan_lab(
         generate_fabric(FabricParams(design="rail-only", hosts=2, gpus=1), name="golden"), k=1000
     ).switches[0],
@@ -94,7 +123,11 @@ VERSIONS = ("8.4", "10.3")
 
 def render(name: str, version: str) -> SwitchConfig:
     return render_switch(
-        SWITCHES[name], lab="golden", version=FrrVersion.parse(version), log_directory="/var/lib/testbed/golden/log"
+        SWITCHES[name],
+        lab="golden",
+        version=FrrVersion.parse(version),
+        log_directory="/var/lib/testbed/golden/log",
+        password="not-a-secret",
     )
 
 

@@ -10,10 +10,53 @@ import pytest
 from golden_files import Golden
 
 from testbed.fabric import FabricParams, RoutingParams, generate_fabric
-from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind, Protocol, Role
+from testbed.model import End, Lab, LagBy, Link, LinkKind, Node, NodeKind, Protocol, Role, VrfBy
 from testbed.plan import LabPlan, describe_operation, plan_lab, summarize_plan
-from testbed.spec import load_topology
+from testbed.spec import load_topology, load_topology_text
 from testbed.units import Rate
+
+WRITTEN_NETWORK = """name: written-network
+fabric: {design: single-switch, hosts: 2, gpus: 1}
+networks:
+  storage:
+    design: hand-written
+    nic: {rate: 200G}
+    uplink: {rate: 400G}
+    mtu: 9000
+    switches: {stor-a: {role: leaf}, stor-b: {role: leaf, asn: 65002}, stor-top: {role: spine}}
+    links:
+      - {endpoints: ["p1-s1-h1:nvme0", "stor-a:eth1"]}
+      - {endpoints: ["stor-b:eth1", "p1-s1-h2:nvme0"], rate: 100G}
+      - {endpoints: ["server:nvme0", "stor-b:eth2"]}
+      - {endpoints: ["stor-a:up1", "stor-top:eth1"]}
+      - {endpoints: ["stor-top:eth2", "stor-b:up1"], delay: 1us}
+topology: {nodes: {server: {kind: host}}}
+"""
+"""A network beside the back end that is written out, with a server that is in it alone."""
+
+CARRIED_NETWORK = """name: carried-network
+fabric: {design: single-switch, hosts: 2, gpus: 1}
+networks:
+  frontend: {leaves: 2, spines: 1, nic: {rate: 100G}, overlay: evpn, mtu: 9050}
+  storage: {on: frontend, nic: {rate: 200G}, prefix: 198.18.7.0/24}
+"""
+"""A network over the leaves of another one."""
+
+OUT_OF_BAND = """name: out-of-band
+fabric: {design: single-switch, hosts: 2, gpus: 1}
+networks:
+  management: {design: out-of-band, prefix: 192.168.250.0/24}
+"""
+"""A management port on each node of a fabric of one switch."""
+
+MLAG_TENANT = """name: mlag-tenant
+fabric: {design: single-switch, hosts: 3, gpus: 1}
+networks:
+  frontend: {homing: mlag, nic: {per: host, ports: 2}, spines: 1, overlay: evpn}
+tenants:
+  red: {subnets: {web: {prefix: 10.200.0.0/24, nics: ["p1-s1-h1:fe0", "p1-s1-h2:fe0"]}}}
+"""
+"""A pair of leaves that is one VTEP, with two hosts in a tenant and one in none."""
 
 
 def written() -> Lab:
@@ -55,8 +98,18 @@ def lab(name: str) -> Lab:
             params = FabricParams(
                 design="rail-optimized", pods=2, hosts=1, gpus=1, spines=2, super_spines=2, routing=routing
             )
-        case "tenants":
+        case "tenants" | "tenants-devices":
             return load_topology(Path(__file__).parents[2] / "topologies" / "two-tenants.yml")
+        case "routed-hosts" | "mlag-hosts":
+            return load_topology(Path(__file__).parents[2] / "topologies" / f"{name}.yml")
+        case "mlag-tenant" | "mlag-bonds":
+            return load_topology_text(MLAG_TENANT, file="mlag-tenant.yml")
+        case "written-network":
+            return load_topology_text(WRITTEN_NETWORK, file="written-network.yml")
+        case "carried-network":
+            return load_topology_text(CARRIED_NETWORK, file="carried-network.yml")
+        case "out-of-band":
+            return load_topology_text(OUT_OF_BAND, file="out-of-band.yml")
         case _:
             return written()
     return generate_fabric(params, name=name)
@@ -68,8 +121,9 @@ def lines(plan: LabPlan) -> Iterator[str]:
     for port in plan.ports:
         yield f"port {port.node}:{port.name} index {port.ifindex} mac {port.mac} peer {port.peer}"
     yield ""
-    for switch in plan.switches:
-        yield f"switch {switch.node} {switch.role} AS {switch.asn} id {switch.router_id} cluster {switch.cluster_id}"
+    for switch in plan.speakers:
+        what = f"switch {switch.node} {switch.role}" if switch.role else f"host {switch.node}"
+        yield f"{what} AS {switch.asn} id {switch.router_id} cluster {switch.cluster_id}"
         yield f"  networks {' '.join(map(str, switch.networks))}"
         if switch.aggregates:
             yield f"  aggregates {' '.join(map(str, switch.aggregates))}"
@@ -86,7 +140,27 @@ def lines(plan: LabPlan) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["rail-optimized", "multi-rail-switch", "dual-switch", "rail-only", "ibgp", "written", "tenants"]
+    "name",
+    [
+        "rail-optimized",
+        "multi-rail-switch",
+        "dual-switch",
+        "rail-only",
+        "ibgp",
+        "written",
+        "written-network",
+        "carried-network",
+        "out-of-band",
+        "tenants",
+        "tenants-devices",
+        "routed-hosts",
+        "mlag-hosts",
+        "mlag-tenant",
+        "mlag-bonds",
+    ],
 )
 def test_the_plan(name: str, golden: Golden) -> None:
-    golden(f"plan/{name}.txt").check("\n".join(lines(plan_lab(lab(name), k=1000))) + "\n")
+    auto_vrf = VrfBy.DEVICE if name == "tenants-devices" else VrfBy.NAMESPACE
+    auto_lag = LagBy.BOND if name == "mlag-bonds" else LagBy.EBPF
+    planned = plan_lab(lab(name), k=1000, auto_vrf=auto_vrf, auto_lag=auto_lag)
+    golden(f"plan/{name}.txt").check("\n".join(lines(planned)) + "\n")

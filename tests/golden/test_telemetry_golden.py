@@ -8,7 +8,7 @@ import itertools
 from fake_ports import BULK, CONTROL, RDMA, FakePorts
 from golden_files import Golden
 
-from testbed.cli.nodes import stats_view as view
+from testbed.cli.counters import view
 from testbed.collect.lab_reader import LabReading
 from testbed.collect.openmetrics import render_metrics
 from testbed.collect.reconcile import SETTLE_NS, reconcile
@@ -65,7 +65,8 @@ def table(*, growth: bool, room: int | None = None) -> str:
 def metrics() -> str:
     ports, _ = busy()
     now = take_snapshot(ports.maps, now_ns=2_000_000_000)
-    readings = [LabReading(lab="fake", k=1000, table=ports.table, snapshot=now)]
+    networks = dict.fromkeys(zip(ports.table.nodes, ports.table.interfaces, strict=True), "backend")
+    readings = [LabReading(lab="fake", k=1000, table=ports.table, snapshot=now, networks=networks)]
     return render_metrics(lambda: readings, histograms=True).decode()
 
 

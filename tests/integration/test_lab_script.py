@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -25,8 +26,21 @@ SCRIPT_TOOLS = (
     *("find", "sort", "mktemp", "tee", "sed", "timeout", "sh", "iperf3", "ip", "tcpdump", "ps"),
 )
 
+ASKED = "args: -m pytest --color=no --durations=10 --durations-min=5 -m"
+"""What each tier begins with, as `pytest_that_says` shows it."""
+PLACES = {
+    "labs": ("patient", {"contract", "golden", "integration"}),
+    "netns": ("netns|frr", {"bench", "contract", "golden", "integration"}),
+    "vm": ("vm", {"integration"}),
+    "docker": ("docker", {"bench", "integration"}),
+    "soak": ("soak", {"fuzz", "integration", "property"}),
+    "scenarios": ("scenarios", {"integration"}),
+    "bench": ("bench", {"bench"}),
+    "labvm": ("labvm", {"integration"}),
+}
+"""The marks of a tier, and the directories below tests/ that may have tests of it."""
 TESTED_TWICE = (
-    "tests/unit/transport tests/unit/agent tests/unit/worker "
+    "--ignore=tests/unit/transport/simulation tests/unit/transport tests/unit/agent tests/unit/worker "
     "tests/property/roce tests/property/uet tests/property/worker tests/fuzz"
 )
 """What is tested compiled and interpreted."""
@@ -150,12 +164,15 @@ def test_another_distribution_is_told_what_to_install(copy: Path, tmp_path: Path
     assert "iperf3 tcpdump" in done.stderr
 
 
+SLOW_TIERS = {"mmdebstrap", "e2fsprogs", "tshark", "openvswitch-switch", "nbdkit", "fio", "docker.io"}
+
+
 @pytest.mark.parametrize(
     ("option", "needed", "not_needed"),
     [
         ("-q", {"clang", "iputils-ping"}, {"docker.io", "mmdebstrap", "vagrant"}),
-        ("--all", {"mmdebstrap", "e2fsprogs", "tshark", "docker.io"}, set()),
-        ("--everything", {"mmdebstrap", "e2fsprogs", "tshark", "docker.io"}, set()),
+        ("--all", SLOW_TIERS, set()),
+        ("--everything", SLOW_TIERS, set()),
     ],
 )
 def test_each_tier_asks_for_what_its_tests_run(
@@ -225,13 +242,13 @@ def test_tests_without_root_are_those_that_need_none(open_copy: Path) -> None:
     done = without_root(open_copy, "test")
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stdout.splitlines() if line.startswith("args:")] == [
-        "args: -m pytest --color=no -m not (docker or vm or labvm or soak or bench or scenarios or netns or frr)"
+        f"{ASKED} not (docker or vm or labvm or soak or bench or scenarios or netns or frr)"
         f" -n {os.cpu_count()} --dist loadfile{once_more}"
         for once_more in ("", f" {TESTED_TWICE}")
     ]
     for check in ("ruff: ok", "ruff format: ok", "mypy: ok", "lint-imports: ok"):
         assert check in done.stderr
-    assert "left out, for they need root: netns (labs in network namespaces): sudo ./lab test\n" in done.stdout
+    assert "left out, for they need root: labs and netns (labs in network namespaces): sudo ./lab test\n" in done.stdout
     assert (
         "vm, docker, soak, scenarios, bench: sudo ./lab test --all; labvm: sudo ./lab test --everything" in done.stdout
     )
@@ -364,22 +381,35 @@ def test_docs_need_no_root(copy: Path) -> None:
     assert done.stdout.endswith("build/docs/index.html (open it in a browser)\n")
 
 
+def test_every_tier_looks_where_its_tests_are() -> None:
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__)]
+    script = (ROOT / "lab").read_text()
+    for tier, (marks, places) in PLACES.items():
+        having = [path for path in files if re.search(rf"\bmark\.({marks})\b", path.read_text())]
+        assert {path.relative_to(ROOT / "tests").parts[0] for path in having} <= places, tier
+        (line,) = re.findall(rf"^ *tier {tier} .*$", script, re.MULTILINE)
+        line = line.replace("$labs", *re.findall(r'local labs="(.*)"', script))
+        # What is in tests/bench is a benchmark, whatever else it needs.
+        assert set(re.findall(r"tests/(\w+)", line)) | ({"bench"} & places) == places, line
+    assert all("mark.bench" in path.read_text() for path in files if path.parent.name == "bench")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="without root there are fewer tiers")
 class TestOfTests:
-    def test_checks_then_three_tiers(self, copy: Path) -> None:
+    def test_checks_then_four_tiers(self, copy: Path) -> None:
         pytest_that_says(copy, "===== 41 passed, 2 skipped in 3.21s =====", 0)
         done = run(copy, "test")
         assert done.returncode == 0, done.stderr
         slow = "docker or vm or labvm or soak or bench or scenarios"
-        assert f"args: -m pytest --color=no -m not ({slow} or netns or frr) -n " in done.stdout
-        assert (
-            "args: -m pytest --color=no -m (netns or frr) and not (docker or vm or labvm or soak or bench or scenarios)"
-            in done.stdout
-        )
+        assert f"{ASKED} not ({slow} or netns or frr) -n " in done.stdout
+        labs = "tests/contract tests/golden tests/integration"
+        kernel = f"{ASKED} (netns or frr) and"
+        assert f"{kernel} patient and not ({slow}) -n 2 --dist loadgroup {labs}\n" in done.stdout
+        assert f"{kernel} not (patient or {slow}) {labs}\n" in done.stdout
         assert f"--dist loadfile {TESTED_TWICE}\n" in done.stdout
         for check in ("ruff: ok", "ruff format: ok", "mypy: ok", "lint-imports: ok", "docs: ok"):
             assert check in done.stderr
-        assert done.stdout.splitlines()[-1] == "123 passed, 0 failed, 6 skipped"
+        assert done.stdout.splitlines()[-1] == "164 passed, 0 failed, 8 skipped"
 
     def test_arguments_go_to_pytest_and_leave_the_checks_out(self, copy: Path) -> None:
         pytest_that_says(copy, "1 passed in 0.01s", 0)
@@ -390,13 +420,13 @@ class TestOfTests:
     def test_failures_and_errors_are_counted_and_decide(self, copy: Path) -> None:
         pytest_that_says(copy, "=== 3 failed, 40 passed, 1 error in 63.21s (0:01:03) ===", 1)
         done = run(copy, "test")
-        assert done.stdout.splitlines()[-1] == "120 passed, 12 failed, 0 skipped"
+        assert done.stdout.splitlines()[-1] == "160 passed, 16 failed, 0 skipped"
         assert done.returncode == 1
 
     def test_a_crash_of_pytest_is_a_failure(self, copy: Path) -> None:
         pytest_that_says(copy, "INTERNALERROR", 3)
         done = run(copy, "test")
-        assert done.stdout.splitlines()[-1] == "0 passed, 3 failed, 0 skipped"
+        assert done.stdout.splitlines()[-1] == "0 passed, 4 failed, 0 skipped"
         assert done.returncode == 3
 
     def test_a_check_that_fails_is_shown_and_counted(self, copy: Path) -> None:
@@ -404,7 +434,7 @@ class TestOfTests:
         program(copy / ".venv/bin/mypy", '#!/bin/sh\necho "x.py:1: error: no"; exit 1\n')
         done = run(copy, "test")
         assert "x.py:1: error: no" in done.stderr
-        assert done.stdout.splitlines()[-1] == "3 passed, 1 failed, 0 skipped"
+        assert done.stdout.splitlines()[-1] == "4 passed, 1 failed, 0 skipped"
         assert done.returncode == 1
 
     @pytest.mark.parametrize(("option", "more"), [("--all", []), ("--everything", ["labvm"])])
@@ -414,7 +444,7 @@ class TestOfTests:
         if done.returncode == 2:
             pytest.skip(f"a package of the slow tiers is missing: {done.stderr.splitlines()[-1]}")
         rows = {line.split()[0]: line for line in done.stdout.splitlines() if " min" in line and "passed" in line}
-        assert list(rows) == ["unit", "netns", "vm", "docker", "soak", "scenarios", "bench", *more]
+        assert list(rows) == ["unit", "labs", "netns", "vm", "docker", "soak", "scenarios", "bench", *more]
         assert all("2 passed, 0 failed" in row for row in rows.values())
         assert done.stdout.splitlines()[-1] == f"{2 * len(rows)} passed, 0 failed, 0 skipped"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 UNIT = Path(__file__).parent
 ROOT = UNIT.parents[1]
-NOT_PACKAGES = {"docs"}
+NOT_PACKAGES = {"docs", "support"}
 """What is tested here and is no package of testbed."""
 
 

@@ -99,8 +99,10 @@ def _print_outcome(
     """Say what is deployed now, at which time scale, and by which mechanisms."""
     from testbed.cli.output import Format, console, emit_json
     from testbed.plan.link_delays import mechanism_text
+    from testbed.plan.mlag.mechanism import lag_text
+    from testbed.plan.overlay.devices import vrf_text
 
-    lab = outcome.lab.model
+    lab, plan = outcome.lab.model, outcome.lab.plan
     if form is Format.JSON:
         emit_json(
             {
@@ -124,12 +126,16 @@ def _print_outcome(
         highlight=False,
     )
     console().print(f"time scale k = {scale.k:g} ({scale.reason})", highlight=False)
-    for network in lab.network_names:
-        of = "" if network == lab.network_names[0] else f" of {network}"
+    for network in lab.data_networks:
+        if lab.carrier_of(network) != network:
+            continue  # its switches are another one's
+        of = "" if network == lab.data_networks[0] else f" of {network}"
         if text := _bfd_text(lab.of_network(network), of):
             console().print(text, highlight=False)
-    if sentence := mechanism_text(outcome.lab.plan.ports):
-        console().print(sentence, highlight=False)
+    vrfs = plan.overlay.vrfs if plan.overlay else ()
+    for sentence in (mechanism_text(plan.ports), vrf_text(vrfs), lag_text(plan.link_groups)):
+        if sentence:
+            console().print(sentence, highlight=False)
 
 
 def _bfd_text(lab: "Lab", of: str) -> str:

@@ -14,7 +14,9 @@ app = typer.Typer()
 def inspect(
     what: Annotated[
         str,
-        typer.Argument(metavar="[nodes|links|routes|bgp|guards|scale|sizing|qos|tenants|vteps]", help="What to show."),
+        typer.Argument(
+            metavar="[nodes|links|routes|bgp|guards|scale|services|sizing|qos|tenants|vteps]", help="What to show."
+        ),
     ] = "nodes",
     name: LabName = None,
     topology: Topology = None,
@@ -24,7 +26,7 @@ def inspect(
     network: NetworkName = None,
     format: FormatOption = "table",
 ) -> None:
-    """Show a deployed lab: nodes, links, routes, BGP sessions, guards, scale, sizing, tenants; QoS of a file (-t)."""
+    """Show a deployed lab: nodes, links, routes, BGP sessions, guards, scale, services, tenants; QoS of a file (-t)."""
     from testbed.cli.labs.inspect_views import show_view
     from testbed.cli.labs.node_filter import NodeFilter
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from testbed.cli.counters.guard_rows import guard_rows, read_dropped
 from testbed.cli.lab_choice import check_network, open_lab
 from testbed.cli.labs.node_filter import NodeFilter
 from testbed.cli.labs.tenants_view import show_tenants, show_vteps
 from testbed.cli.labs.transport_scale import transport_rows
-from testbed.cli.nodes.guard_rows import guard_rows, read_dropped
 from testbed.cli.output import Format, emit_rows
+from testbed.deploy.link_groups import read_link_groups
 from testbed.deploy.live import RunningLab
 from testbed.deploy.packet_costs import PacketCosts
 from testbed.deploy.records.state import StateDirectory
+from testbed.deploy.services import read_services
 from testbed.errors import DriverError, TestbedError
-from testbed.model import BACKEND, Delay, DelayBy, Link
+from testbed.model import BACKEND, OUT_OF_BAND, Delay, DelayBy, Link, LinkKind
 from testbed.model.container import NETNS
 from testbed.plan.link_delays import mechanism_text
 from testbed.plan.operations import PortPlan
@@ -33,7 +35,9 @@ def show_view(
         "routes": _routes,
         "bgp": _bgp,
         "guards": _guards,
+        "link-groups": _link_groups,
         "scale": _scale,
+        "services": _services,
         "sizing": _sizing,
         "tenants": show_tenants,
         "vteps": show_vteps,
@@ -46,7 +50,7 @@ def show_view(
 
 
 def _guards(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
-    """What each guard has dropped at each port, and each policy between tenants; in a table, only what is not zero."""
+    """What each guard has dropped at each port, and each policy and border; in a table, only what is not zero."""
     dropped = read_dropped(lab)
     rows = [
         row
@@ -58,7 +62,58 @@ def _guards(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
         print("  nothing was dropped" if dropped else "  no network of this lab has guards")
 
 
+def _link_groups(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
+    """Every member of every link group: whether it is in sync, with whom, and what its leaf does with it."""
+    rows = []
+    for status in read_link_groups(lab):
+        pair = status.pair
+        for group in status.groups if nodes.accepts(status.node) else ():
+            for member in group.members:
+                row = {
+                    "node": status.node,
+                    "group": group.name,
+                    "member": member.name,
+                    "in_sync": member.in_sync,
+                    "lacp": str(member.receive),
+                    "partner": member.partner,
+                    "partner_port": member.partner_port,
+                    "peer_link": "" if pair is None else pair.peer_link,
+                    "note": "",
+                }
+                if pair is not None and (pair.reason or group.name in pair.detoured):
+                    row["note"] = pair.reason or "over the peer link"
+                rows.append(row)
+    columns = ["node", "group", "member", "in_sync", "lacp", "partner", "peer_link", "note"]
+    emit_rows(rows, columns, form, title=f"{lab.name}: link groups")
+    if form is Format.TABLE and not rows:
+        print("  no NIC of this lab is a link group")
+
+
+def _services(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
+    """Every service of the management network on every node: whether it answers, and what it says of itself."""
+    rows = [
+        {
+            "service": status.service,
+            "node": status.node,
+            "address": status.address,
+            "ports": list(status.ports),
+            "state": status.state,
+            "detail": status.detail,
+            "pids": dict(status.pids),
+            "log": status.log,
+        }
+        for status in read_services(lab)
+        if nodes.accepts(status.node)
+    ]
+    columns = ["service", "node", "address", "ports", "state", "detail"]
+    emit_rows(rows, columns, form, title=f"{lab.name}: services")
+    if form is Format.TABLE and not rows:
+        print("  this lab has no services: networks.NAME: {design: out-of-band, services: [ssh, dns]} has some")
+
+
 def _nodes(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
+    management = lab.plan.management if lab.model.design != OUT_OF_BAND else None
+    managed = {} if management is None else management.addresses
     rows = [
         {
             "name": status.name,
@@ -69,6 +124,7 @@ def _nodes(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
             "state": status.state,
             "ipv4_address": status.addresses[0] if status.addresses else "",
             "addresses": list(status.addresses),
+            "management": str(managed.get(status.name, "")),
             "pids": dict(status.pids),
             "missing": list(status.missing_daemons),
         }
@@ -86,6 +142,8 @@ def node_columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if any(row["image"] for row in rows):
         columns.append("image")
     columns += ["state", "ipv4_address"]
+    if any(row.get("management") for row in rows):
+        columns.append("management")
     if any(row["missing"] for row in rows):
         columns.append("missing")
     return columns
@@ -120,7 +178,7 @@ def _links(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
             }
         )
     columns = ["a", "b", "state", "kind", "rate", "lab_rate", "mtu", "delay"]
-    if len(lab.model.network_names) > 1:
+    if len({link.network for link in lab.model.links}) > 1:
         columns.insert(0, "network")
     emit_rows(rows, columns, form, title=_title(lab))
     _print_mechanism(lab, form)
@@ -144,7 +202,7 @@ def _links_with_ports(lab: RunningLab) -> Iterator[tuple[Link, PortPlan]]:
 def _routes(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
     names = {(port.node, port.ifindex): port.name for port in lab.plan.ports}
     rows = []
-    for switch in lab.plan.switches:
+    for switch in lab.plan.speakers:
         if not nodes.accepts(switch.node):
             continue
         planned = {route.prefix: route.next_hops for route in lab.plan.expected_routes.get(switch.node, ())}
@@ -168,7 +226,7 @@ def _bgp(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
     from testbed.deploy.watch.sessions import read_sessions
 
     rows: list[Mapping[str, Any]] = []
-    for switch in lab.plan.switches:
+    for switch in lab.plan.speakers:
         if not nodes.accepts(switch.node):
             continue
         try:
@@ -199,6 +257,8 @@ def _scale(lab: RunningLab, _: NodeFilter, form: Format) -> None:
     k = lab.record.k
     rows = [
         {"quantity": f"rate of {kind} links", "fabric": str(Rate(bps)), "lab": str(Rate(bps).scaled(k)), "law": "/ k"}
+        if kind != LinkKind.MANAGEMENT
+        else {"quantity": f"rate of {kind} links", "fabric": str(Rate(bps)), "lab": str(Rate(bps)), "law": "unchanged"}
         for kind, bps in sorted({(link.kind.value, link.rate.bps) for link in lab.model.links})
     ]
     delays = sorted({(_delay_text(link.delay, port.delay_by), port.delay_ns) for link, port in _links_with_ports(lab)})
@@ -211,10 +271,12 @@ def _scale(lab: RunningLab, _: NodeFilter, form: Format) -> None:
         {"quantity": "MTU", "fabric": f"{mtu} B", "lab": f"{mtu} B", "law": "unchanged"}
         for mtu in sorted({link.mtu_bytes for link in lab.model.links})
     ]
-    for network in lab.model.network_names:
+    for network in lab.model.data_networks:
+        if lab.model.carrier_of(network) != network:
+            continue  # its switches are another one's
         bfd = lab.model.of_network(network).routing.bfd
         said = "off" if bfd is None else f"{bfd.interval} x {bfd.multiplier}"
-        of = "" if network == lab.model.network_names[0] else f", {network}"
+        of = "" if network == lab.model.data_networks[0] else f", {network}"
         rows.append({"quantity": f"BFD{of}", "fabric": said, "lab": said, "law": "lab time, not scaled"})
     rows += [
         {

@@ -14,7 +14,7 @@ from testbed.errors import LabNotFound, TestbedError
 from testbed.model import Depth, EcnCurve, Lab, PfcThresholds, QosProfile, TrafficClass
 from testbed.model.markers import MARKERS
 from testbed.plan.operations import InstallPort, LabPlan
-from testbed.plan.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
+from testbed.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
 from testbed.units import ByteCount, Duration, Rate
 
 if TYPE_CHECKING:

@@ -7,41 +7,56 @@ from typing import Any
 
 from testbed.cli.output import Format, emit_rows
 from testbed.fabric import Sizing, measure_sizing
-from testbed.model import Lab, Role
+from testbed.fabric.sizing import seen_for_sizing
+from testbed.model import OUT_OF_BAND, Lab, Network, Role
 from testbed.units import Rate
 
 
 def emit_sizing(lab: Lab, form: Format) -> None:
     """Print ports, oversubscription, bisection and path counts of a lab, of each of its networks by itself."""
-    seen = [lab.of_network(name) for name in lab.network_names] or [lab]
+    seen = [seen_for_sizing(lab, name) for name in lab.data_networks] or [lab]
+    if lab.design == OUT_OF_BAND and lab.out_of_band is not None:
+        name, rows, sized = _out_of_band(lab, lab.out_of_band)
+        emit_rows(rows, ["what", "value", "note"], form, json_document={"lab": lab.name, "networks": {name: sized}})
+        return
     sizings = [measure_sizing(one) for one in seen]
     rows = [
         {"network": network, **row}
-        for network, sizing in zip(lab.network_names or ("",), sizings, strict=True)
-        for row in sizing_rows(sizing)
+        for network, sizing in zip(lab.data_networks or ("",), sizings, strict=True)
+        for row in sizing_rows(sizing, lab, network)
     ]
     document: dict[str, Any] = {"lab": lab.name, "design": lab.design, "sizing": dataclasses.asdict(sizings[0])}
     if lab.networks:
         document["networks"] = {
             network: {"design": one.design, "sizing": dataclasses.asdict(sizing)}
-            for network, one, sizing in zip(lab.network_names, seen, sizings, strict=True)
+            for network, one, sizing in zip(lab.data_networks, seen, sizings, strict=True)
         }
+    if lab.out_of_band is not None:
+        name, more, sized = _out_of_band(lab, lab.out_of_band)
+        rows += more
+        document["networks"][name] = sized
     columns = ["what", "value", "note"]
-    emit_rows(rows, ["network", *columns] if len(seen) > 1 else columns, form, json_document=document)
+    emit_rows(rows, ["network", *columns] if len(lab.network_names) > 1 else columns, form, json_document=document)
 
 
-def sizing_rows(sizing: Sizing) -> list[dict[str, Any]]:
-    """Make rows of the sizing that a person reads."""
+def sizing_rows(sizing: Sizing, lab: Lab, network: str) -> list[dict[str, Any]]:
+    """Make rows of the sizing of a network of a lab that a person reads."""
+    carrier, guests = lab.carrier_of(network), [f"{_links_of(lab, name)} of {name}" for name in lab.carried_by(network)]
+    among = f" ({', '.join(guests)})" if guests else ""
     rows: list[dict[str, Any]] = [
         {"what": "hosts, NIC ports", "value": f"{sizing.hosts}, {sizing.host_links}", "note": ""}
-        if any(role.role is Role.LEAF for role in sizing.roles)
+        if carrier != network or any(role.role is Role.LEAF for role in sizing.roles)
         else {"what": "hosts, GPUs, NICs", "value": f"{sizing.hosts}, {sizing.gpus}, {sizing.nics}", "note": ""},
         {
             "what": "links",
             "value": sizing.links,
-            "note": f"{sizing.host_links} to hosts, {sizing.fabric_links} in the fabric",
+            "note": f"on switches of {carrier}"
+            if carrier != network
+            else f"{sizing.host_links} to hosts{among}, {sizing.fabric_links} in the fabric",
         },
     ]
+    if sizing.targets:
+        rows.append({"what": "storage targets", "value": sizing.targets, "note": "among hosts' ports and links"})
     for role in sizing.roles:
         ports = f"{role.ports} of {role.radix}" if role.radix else str(role.ports)
         over = f", oversubscription {role.oversubscription:.2f}:1" if role.oversubscription is not None else ""
@@ -60,3 +75,19 @@ def sizing_rows(sizing: Sizing) -> list[dict[str, Any]]:
         note = "" if path.most else "not joined by the fabric"
         rows.append({"what": f"equal-cost paths, {path.relation}", "value": count, "note": note})
     return rows
+
+
+def _out_of_band(lab: Lab, network: Network) -> tuple[str, list[dict[str, Any]], dict[str, Any]]:
+    """The name of the network of management ports, its rows, and the same as data."""
+    links = [link for link in lab.links if link.network == network.name]
+    room = network.prefix.num_addresses - 2
+    sized = {"nodes": len(links) - 1, "links": len(links), "prefix": str(network.prefix), "addresses": room}
+    rows = [
+        {"what": "nodes, links", "value": f"{len(links) - 1}, {len(links)}", "note": f"all on {links[0].b.node}"},
+        {"what": "addresses", "value": str(network.prefix), "note": f"{len(links)} of {room:,} in use"},
+    ]
+    return network.name, [{"network": network.name, **row} for row in rows], {"design": network.design, **sized}
+
+
+def _links_of(lab: Lab, network: str) -> int:
+    return sum(link.network == network for link in lab.links)

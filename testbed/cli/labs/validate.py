@@ -41,11 +41,12 @@ def _validate_topology(topology: str | None, settings: list[str], form: "Format"
     from testbed.cli.lab_choice import placed_plan_errors, read_topology
     from testbed.cli.labs.sizing import emit_sizing
     from testbed.cli.output import Format
-    from testbed.plan import check_addresses
+    from testbed.plan import check_addresses, check_as_numbers
 
     lab = read_topology(topology, None, settings)
-    if lab.overlay is not None:  # what a tenant's prefix may overlap is known of planned addresses alone
-        with placed_plan_errors(topology, None, settings):
+    with placed_plan_errors(topology, None, settings):
+        check_as_numbers(lab)
+        if lab.overlay is not None:  # what a tenant's prefix may overlap is known of planned addresses alone
             check_addresses(lab)
     if form is Format.TABLE:
         print(

@@ -1,15 +1,14 @@
 """The verb `logs`."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from testbed.cli.options import LabName, NodeArgument
 from testbed.cli.panels import NODES_AND_LINKS
-
-if TYPE_CHECKING:
-    from testbed.deploy.live import RunningLab
 
 app = typer.Typer()
 
@@ -17,37 +16,55 @@ app = typer.Typer()
 @app.command(rich_help_panel=NODES_AND_LINKS)
 def logs(
     node: NodeArgument,
-    daemon: Annotated[str | None, typer.Option("-d", "--daemon", help="Only zebra, bgpd or bfdd.")] = None,
+    daemon: Annotated[
+        str | None, typer.Option("-d", "--daemon", help="Only zebra, bgpd or bfdd, or a service: ssh, dns, ...")
+    ] = None,
     follow: Annotated[bool, typer.Option("-F", "--follow", help="Keep printing what is added.")] = False,
     name: LabName = None,
 ) -> None:
-    """Print the logs of a switch's daemons."""
+    """Print the logs of a switch's daemons, or of a service that a node runs."""
     from testbed.cli.lab_choice import open_lab
     from testbed.deploy.live import NoSuchNode
-    from testbed.drivers.routing.inotify import IN_CREATE, IN_MODIFY, DirectoryWatch
+    from testbed.deploy.services import service_places
 
     lab = open_lab(name)
     directory = lab.run_directory(node)
     daemons = lab.daemons.get(node, ())
+    services = {item.service: item for item in service_places(lab.model, lab.plan, lab.state) if item.node == node}
     runtime = lab.runtime(node)
-    if not daemons and runtime is not None:
+    if not daemons and not services and runtime is not None:
         # A container without our daemons has one log: what its own program printed.
         for data in runtime.logs(node, follow=follow):
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
         return
-    if not daemons:
+    known = (*daemons, *services)
+    if not known:
         raise NoSuchNode(f"{node} runs no daemons", hint="switches do; `testbed inspect` lists them")
-    if daemon is not None and daemon not in daemons:
-        raise NoSuchNode(f"{node} runs no {daemon}", hint=f"it runs {', '.join(daemons)}")
-    wanted = (daemon,) if daemon else daemons
-    offsets = dict.fromkeys((f"{item}.{suffix}" for item in wanted for suffix in ("out", "log")), 0)
+    if daemon is not None and daemon not in known:
+        raise NoSuchNode(f"{node} runs no {daemon}", hint=f"it runs {', '.join(known)}")
+    wanted = (daemon,) if daemon else daemons or tuple(services)
+    paths: dict[Path, str] = {}
+    for item in wanted:
+        if item in services:
+            paths[services[item].log] = item
+        else:
+            paths |= {directory / f"{item}.{suffix}": item for suffix in ("out", "log")}
+    _print_all(paths, follow=follow)
+
+
+def _print_all(paths: Mapping[Path, str], *, follow: bool) -> None:
+    """Print files line by line, each with its word before it; `follow`: and what is added to them, for ever."""
+    from testbed.drivers.routing.inotify import IN_CREATE, IN_MODIFY, DirectoryWatch
+
+    offsets = dict.fromkeys(paths, 0)
     watch = DirectoryWatch()
     try:
-        watch.add(directory, IN_MODIFY | IN_CREATE)
+        for directory in {path.parent for path in paths}:
+            watch.add(directory, IN_MODIFY | IN_CREATE)
         while True:
-            for file_name in offsets:
-                offsets[file_name] = _print_from(lab, node, file_name, offsets[file_name])
+            for path, word in paths.items():
+                offsets[path] = _print_from(path, word, offsets[path])
             sys.stdout.flush()
             if not follow:
                 return
@@ -57,13 +74,12 @@ def logs(
         watch.close()
 
 
-def _print_from(lab: "RunningLab", node: str, file_name: str, offset: int) -> int:
+def _print_from(path: Path, word: str, offset: int) -> int:
     """Print what a log file has after `offset` bytes; returns where it ends now."""
-    path = lab.run_directory(node) / file_name
     if not path.exists():
         return offset
     with path.open("rb") as stream:
         stream.seek(offset)
         for line in stream:
-            sys.stdout.write(f"{file_name.partition('.')[0]}: {line.decode('utf-8', 'replace')}")
+            sys.stdout.write(f"{word}: {line.decode('utf-8', 'replace')}")
         return stream.tell()

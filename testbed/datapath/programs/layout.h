@@ -69,6 +69,9 @@ struct port_config {
 	__u32 loss_every;    /* drop one packet in so many; 0: none */
 	__u64 sprayed;       /* packets sprayed from this port */
 	__u64 arrived;       /* packets received, for loss_every */
+	__u64 cap_bps;       /* of what is received; 0: none */
+	__u64 cap_burst_ns;  /* so much may come at once, as the time in which the cap lets it through */
+	__u64 conforming_ns; /* when all that was let through would have come at the cap */
 };
 
 struct buffer {
@@ -110,6 +113,7 @@ struct ingress {
 	__u64 max_bytes;
 	__u64 in_packets, in_bytes;
 	__u64 lost_packets, lost_bytes; /* by the emulated wire */
+	__u64 policed_packets, policed_bytes; /* dropped: above the cap of the port */
 	__u64 corrupted_packets;
 	__u64 ce_packets; /* arrived with CE */
 	__u64 xoff_events, xon_events;

@@ -2,10 +2,13 @@
 /* The data path of a port. One set of programs serves every port of a lab: a filter's class ID carries the
  * port's number, which the kernel hands to the program as skb->tc_classid.
  *
- *   port_ingress  clsact ingress: leaves the peer's queue; the wire (loss, corruption, delay), pause frames, ECMP hash
+ *   port_ingress  clsact ingress: leaves the peer's queue; the wire (loss, corruption, delay), pause frames, the cap
+ *                 of a tenant, ECMP hash
  *   port_egress   clsact egress, only where trimming is on
  *   port_enqueue  filter on HTB, under the root lock: class, admission, ECN, accounts
  *   port_purge    tracepoint kfree_skb: packets that a link going down took along
+ *
+ * What clsact's programs let pass goes on to the filters behind them (TC_ACT_UNSPEC), which a link group has.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -27,6 +30,7 @@
 #define TRIMMED_BYTES 64 /* of the IP packet */
 #define FLOWLETS 65536
 #define FIRST_CLASS 0x10
+#define NS_PER_S 1000000000ull
 #define IFF_UP 1
 #define LINK_STATE_NOCARRIER 2 /* bit of net_device.state (linux/netdevice.h, enum netdev_state_t) */
 #define ECN_MASK 3
@@ -134,6 +138,20 @@ static __always_inline int is_lost(struct port_config *config)
 	return 0;
 }
 
+/* The generic cell rate algorithm of a policer (ITU-T I.371, annex A): a packet conforms unless those before it have
+ * used up the burst. */
+static __always_inline int is_above_cap(struct port_config *config, __u32 length)
+{
+	__u64 now = bpf_ktime_get_ns(), due = config->conforming_ns;
+
+	if (due < now)
+		due = now;
+	if (due - now > config->cap_burst_ns)
+		return 1;
+	config->conforming_ns = due + (__u64)length * (8 * NS_PER_S) / config->cap_bps;
+	return 0;
+}
+
 static __always_inline void corrupt(struct __sk_buff *skb, struct ingress *account)
 {
 	/* One byte behind the network header, so that the packet still arrives and its checksum tells. */
@@ -232,7 +250,7 @@ int port_ingress(struct __sk_buff *skb)
 
 	marking = arrive(skb, &arrival);
 	if (!config)
-		return TC_ACT_OK;
+		return TC_ACT_UNSPEC;
 	is_ip = parse(skb, &headers, config->flags & PORT_SWITCH);
 	if (!is_ip && headers.protocol == ETH_P_MAC_CONTROL)
 		return take_pause_frame(skb, port);
@@ -241,15 +259,20 @@ int port_ingress(struct __sk_buff *skb)
 	index = config->profile;
 	profile = bpf_map_lookup_elem(&profiles, &index);
 	if (!profile)
-		return TC_ACT_OK;
+		return TC_ACT_UNSPEC;
 	class = class_of(profile, &headers, is_ip);
 	index = port * CLASSES + class;
 	account = bpf_map_lookup_elem(&ingress, &index);
 	if (!account)
-		return TC_ACT_OK;
+		return TC_ACT_UNSPEC;
 	if ((config->loss || config->loss_every) && is_lost(config)) {
 		account->lost_packets++;
 		account->lost_bytes += skb->len;
+		return TC_ACT_SHOT;
+	}
+	if (config->cap_bps && is_above_cap(config, skb->len)) {
+		account->policed_packets++;
+		account->policed_bytes += skb->len;
 		return TC_ACT_SHOT;
 	}
 	account->in_packets++;
@@ -265,7 +288,7 @@ int port_ingress(struct __sk_buff *skb)
 	}
 	if (config->delay_ifindex)
 		return bpf_redirect(config->delay_ifindex, 0);
-	return TC_ACT_OK;
+	return TC_ACT_UNSPEC;
 }
 
 /* ------------------------------------------------------------------ trimming */
@@ -310,23 +333,23 @@ int port_egress(struct __sk_buff *skb)
 	struct queue *queue;
 
 	if (!config || skb->mark & MARK_TRIMMED || length <= ETH_HLEN + TRIMMED_BYTES)
-		return TC_ACT_OK;
+		return TC_ACT_UNSPEC;
 	if (!parse(skb, &headers, 0) || headers.next != IPPROTO_UDP)
-		return TC_ACT_OK;
+		return TC_ACT_UNSPEC;
 	index = config->profile;
 	profile = bpf_map_lookup_elem(&profiles, &index);
 	if (!profile)
-		return TC_ACT_OK;
+		return TC_ACT_UNSPEC;
 	class = class_of(profile, &headers, 1);
 	settings = &profile->classes[class];
 	if (settings->flags & (CLASS_LOSSLESS | CLASS_STRICT))
-		return TC_ACT_OK;
+		return TC_ACT_UNSPEC;
 	index = port * CLASSES + class;
 	queue = bpf_map_lookup_elem(&queues, &index);
 	index = config->buffer;
 	buffer = bpf_map_lookup_elem(&buffers, &index);
 	if (!queue || admission(settings, queue, buffer, NULL, length, settings->reserved_bytes) == ADMIT)
-		return TC_ACT_OK;
+		return TC_ACT_UNSPEC;
 	if (shorten(skb, &headers, profile->trimmed_dscp))
 		return TC_ACT_SHOT;
 	__sync_fetch_and_add(&queue->trimmed_packets, 1);

@@ -12,10 +12,11 @@ import os
 import socket
 import struct
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
+from ipaddress import IPv4Address, IPv6Address
 
 from testbed.deploy.isolation.attacks import (
     BGP,
@@ -27,12 +28,19 @@ from testbed.deploy.isolation.attacks import (
 )
 from testbed.deploy.isolation.sites import Site
 from testbed.drivers.netlink.guards import read_guards
-from testbed.drivers.netlink.neighbours import forget_neighbour, forget_station, read_neighbours, read_stations
+from testbed.drivers.netlink.neighbours import (
+    forget_neighbour,
+    forget_station,
+    hear_neighbour,
+    read_neighbours,
+    read_stations,
+)
 from testbed.drivers.netlink.nftables import NetfilterSocket
-from testbed.drivers.netlink.rtnetlink import RouteSocket
+from testbed.drivers.netlink.rtnetlink import RouteSocket, family_of
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.drivers.nodes.raw_ports import RawPorts
+from testbed.drivers.nodes.unsigned import UnsignedCount
 from testbed.names import namespace_name
 
 TIMEOUT_S = 2.0
@@ -59,12 +67,14 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """An attack at a port. `dropped` is what the port's guards counted meanwhile; `detail` how success was seen."""
+    """An attack at a port. `dropped` is what was counted meanwhile of its packets; `detail` how success was seen."""
 
     site: Site
     fate: Fate
     dropped: int
     detail: str = ""
+    by_password: bool = False
+    """It was the switch's kernel that dropped it, for want of a signature."""
 
 
 @dataclass(slots=True)
@@ -88,11 +98,13 @@ class Arena:
         self._key = os.urandom(_KEY_BYTES)
         self._tables: dict[str, RouteSocket] = {}
         self._filters: dict[str, NetfilterSocket] = {}
-        nics = {site.place for site in sites}
+        self._unsigned: dict[str, UnsignedCount] = {}
+        nics = {place for site in sites for place in site.senders}
         nics |= {(nic.node, nic.name) for site in sites for nic in (site.victim, site.far) if nic is not None}
         nics |= {(site.tunnel.nic.node, site.tunnel.nic.name) for site in sites if site.tunnel is not None}
         self._raw = RawPorts(lab, sorted(nics))
-        switches = {site.port.place for site in sites}
+        switches = {place for site in sites for place in site.places}
+        self._secured = {place for site in sites if site.password for place in site.places}
         hosts = {node for node, _ in nics}
         try:
             syscalls.in_thread(lambda: self._open(switches, hosts))
@@ -106,12 +118,16 @@ class Arena:
             self._tables[node] = RouteSocket()
             if node in set(switches):
                 self._filters[node] = NetfilterSocket()
+            if node in self._secured:
+                self._unsigned[node] = UnsignedCount()
 
     def close(self) -> None:
         """Close all sockets. Once is enough."""
         self._raw.close()
         for item in (*self._tables.values(), *self._filters.values()):
             item.close()
+        for count in self._unsigned.values():
+            count.close()
 
     def carry_out(self, attack: Attack, number: int, sites: Sequence[Site]) -> list[Outcome]:
         """Try an attack from all `sites`, and undo what it has done to tables."""
@@ -119,32 +135,77 @@ class Arena:
         for together in _rounds(attack, sites):
             self._raw.forget()
             before = self._dropped(together)
+            unsigned = {place: count.read() for place, count in self._unsigned.items()}
             known = self._learnt(together) if isinstance(attack, StationAttack) else frozenset[_Station]()
-            start = time.monotonic()
-            attempts = [self._send(attack, number, site) for site in together]
-            try:
-                outcomes += self._watch(attack, attempts, before, known, start)
-            finally:
-                for attempt in attempts:
-                    if attempt.connection is not None:
-                        attempt.connection.close()
-                self._undo(attack, attempts, known)
+            with self._exposed(attack, together):
+                start = time.monotonic()
+                attempts = [self._send(attack, number, site) for site in together]
+                try:
+                    outcomes += self._watch(attack, attempts, before, unsigned, known, start)
+                finally:
+                    for attempt in attempts:
+                        if attempt.connection is not None:
+                            attempt.connection.close()
+                    self._undo(attack, attempts, known)
         return outcomes
+
+    @contextlib.contextmanager
+    def _exposed(self, attack: Attack, sites: Sequence[Site]) -> Iterator[None]:
+        """Have the leaves of pairs forget neighbours that are lied about in the block; they hear the truth afterwards.
+
+        What such leaves have heard of a neighbour first they believe for good: a lie has to come before the truth.
+        Where a guard is there, nothing is touched. Other leaves forget the one before they are told the other: a route
+        that is withdrawn by one spine after the other would take the neighbour along that has come by the first.
+        """
+        truths: list[tuple[str, bytes]] = []
+        true: set[tuple[IPv4Address | IPv6Address, str]] = set()
+        lies: set[tuple[IPv4Address | IPv6Address, str]] = set()
+        try:
+            for site in sites:
+                if not isinstance(attack, NeighbourAttack) or attack.guard in site.guards:
+                    continue
+                if not site.is_pair or site.victim is None:
+                    continue
+                for node, ifindex, address in attack.entries(site):
+                    if node in site.places:
+                        truths.append((node, hear_neighbour(ifindex, address, site.victim.mac)))
+                        true.add((address, site.victim.mac))
+                        lies.add((address, site.nic.mac))
+                        self._tables[node].submit([forget_neighbour(ifindex, address)])
+            self._await_forgotten(true)
+            yield
+        finally:
+            self._await_forgotten(lies)
+            for node, truth in truths:
+                self._tables[node].submit([truth])
+
+    def _await_forgotten(self, neighbours: Set[tuple[IPv4Address | IPv6Address, str]]) -> None:
+        """Wait, for a while, until no switch has any of these addresses at its MAC."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while neighbours and time.monotonic() < deadline:
+            known = (read_neighbours(self._tables[node]) for node in self._filters)
+            if not any((address, mac) in neighbours for table in known for (_, address), mac in table.items()):
+                return
+            time.sleep(_LOOK_EVERY_S)
 
     def _send(self, attack: Attack, number: int, site: Site) -> _Attempt:
         token = self._key + struct.pack("!BH", number, site.number)
         if isinstance(attack, SwitchAttack):
             connection = syscalls.in_thread(lambda: self._connect(attack, site))
             return _Attempt(site, token, 1, connection)
-        return _Attempt(site, token, self._raw.send(site.place, attack.frames(site, token)))
+        return _Attempt(site, token, sum(self._raw.send(place, attack.frames(site, token)) for place in site.senders))
 
     def _connect(self, attack: SwitchAttack, site: Site) -> socket.socket:
         enter_namespace(namespace_name(self._lab, site.nic.node))
         kind = socket.SOCK_DGRAM if attack.udp else socket.SOCK_STREAM
-        item = socket.socket(socket.AF_INET, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        item.bind((str(site.address), 0))
+        target = attack.target(site)
+        own = site.nic.address if target.version == 4 else site.nic.address6
+        assert own is not None
+        family = family_of(target.packed)
+        item = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        item.bind((str(own.ip), 0))
         with contextlib.suppress(BlockingIOError):
-            item.connect((str(attack.target(site)), attack.port))
+            item.connect((str(target), attack.port))
         if attack.udp:
             item.send(bytes(64))
         return item
@@ -156,6 +217,7 @@ class Arena:
         attack: Attack,
         attempts: Sequence[_Attempt],
         before: Mapping[Site, int],
+        unsigned: Mapping[str, int],
         known: frozenset[_Station],
         start: float,
     ) -> list[Outcome]:
@@ -169,6 +231,7 @@ class Arena:
                 if attempt is not None and isinstance(attack, SeenAttack) and attack.where(attempt.site) == place:
                     attempt.arrived += 1
             dropped = self._dropped([attempt.site for attempt in waiting])
+            refused = self._all_unsigned(attack, attempts, unsigned)
             succeeded = self._succeeded(attack, waiting, known, time.monotonic() - start)
             left = []
             for attempt in waiting:
@@ -178,6 +241,8 @@ class Arena:
                     outcomes.append(Outcome(site=site, fate=Fate.SUCCEEDED, dropped=counted, detail=attempt.detail))
                 elif counted and counted >= attack.to_drop(site, attempt.sent, time.monotonic() - start):
                     outcomes.append(Outcome(site=site, fate=Fate.STOPPED, dropped=counted))
+                elif site.places in refused:
+                    outcomes.append(Outcome(site=site, fate=Fate.STOPPED, dropped=1, by_password=True))
                 else:
                     left.append(attempt)
             waiting = left
@@ -193,22 +258,41 @@ class Arena:
                 return [attempt for attempt in waiting if self._believed(attack, attempt.site)]
             case StationAttack():
                 learnt = {(node, index) for node, index, _ in self._learnt([a.site for a in waiting]) - known}
-                return [a for a in waiting if (a.site.port.place, a.site.port.ifindex) in learnt]
+                return [a for a in waiting if any((port.place, port.ifindex) in learnt for port in a.site.ports)]
             case SwitchAttack():
                 return [attempt for attempt in waiting if _answered(attack, attempt)]
         return []
 
     def _believed(self, attack: NeighbourAttack, site: Site) -> bool:
-        node, ifindex, address = attack.entry(site)
-        return read_neighbours(self._tables[node]).get((ifindex, address)) == site.nic.mac
+        return any(
+            read_neighbours(self._tables[node]).get((ifindex, address)) == site.nic.mac
+            for node, ifindex, address in attack.entries(site)
+        )
 
     def _dropped(self, sites: Sequence[Site]) -> dict[Site, int]:
-        """What all guards of each port have dropped so far."""
+        """What all guards at each site have dropped so far, those of both its ports together where it has two."""
         counts: dict[tuple[str, str], int] = defaultdict(int)
-        for node in {site.port.place for site in sites if site.guards}:
+        for node in {place for site in sites if site.guards for place in site.places}:
             for counter in read_guards(self._filters[node]):
                 counts[node, counter.interface] += counter.packets
-        return {site: counts[site.port.place, site.port.name] for site in sites}
+        return {site: sum(counts[port.place, port.name] for port in site.ports) for site in sites}
+
+    def _all_unsigned(
+        self, attack: Attack, attempts: Sequence[_Attempt], before: Mapping[str, int]
+    ) -> set[tuple[str, ...]]:
+        """The switches, or pairs of them, that have dropped a segment of each attacker for want of a signature.
+
+        The kernel counts them for all addresses together. A SYN that is sent anew after a second (RFC 6298, section 2)
+        counts again, and we look sooner.
+        """
+        if not isinstance(attack, SwitchAttack) or attack.port != BGP:
+            return set()
+        tried = Counter(attempt.site.places for attempt in attempts if attempt.site.password)
+        return {
+            places
+            for places, count in tried.items()
+            if sum(self._unsigned[place].read() - before[place] for place in places) >= count
+        }
 
     # ------------------------------------------------------------------ undoing
 
@@ -218,20 +302,28 @@ class Arena:
             case NeighbourAttack():
                 for site in (attempt.site for attempt in attempts):
                     if self._believed(attack, site):
-                        node, ifindex, address = attack.entry(site)
-                        self._tables[node].submit([forget_neighbour(ifindex, address)])
+                        for node, ifindex, address in attack.entries(site):
+                            self._tables[node].submit([forget_neighbour(ifindex, address)])
             case StationAttack():
-                attacked = {(attempt.site.port.place, attempt.site.port.ifindex) for attempt in attempts}
+                attacked = {(port.place, port.ifindex) for attempt in attempts for port in attempt.site.ports}
                 for node, index, mac in self._learnt([attempt.site for attempt in attempts]) - known:
                     if (node, index) in attacked:
                         self._tables[node].submit([forget_station(index, mac)])  # it may have aged meanwhile
 
     def _learnt(self, sites: Sequence[Site]) -> frozenset[_Station]:
-        """What the bridges at these ports have learnt, but the MACs of the hosts where they belong."""
-        own = {(site.port.place, site.port.ifindex, site.nic.mac) for site in sites}
+        """What the bridges at these ports have learnt, but the MACs of the hosts where they belong.
+
+        A member of a link group sends LACP from its own MAC, and one leaf of a pair tells the other what it has learnt.
+        """
+        own = {
+            (port.place, port.ifindex, nic.mac)
+            for site in sites
+            for port in site.ports
+            for nic in (site.nic, *site.members)
+        }
         return frozenset(
             (node, index, mac)
-            for node in {site.port.place for site in sites}
+            for node in {place for site in sites for place in site.places}
             for (index, mac), learnt in read_stations(self._tables[node]).items()
             if learnt and (node, index, mac) not in own
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 
 from testbed.deploy.isolation import frames
 from testbed.deploy.isolation.sites import Site
@@ -17,6 +17,8 @@ FOREIGN = IPv4Address("203.0.113.9")
 """Of TEST-NET-3 (RFC 5737): no lab has it."""
 NOWHERE = IPv4Address("198.51.100.9")
 """Of TEST-NET-2: a switch drops what is for it."""
+FOREIGN6 = IPv6Address("2001:db8::9")
+"""Of the prefix for documentation (RFC 3849)."""
 _DISCARD = (40000, 9)
 FLOODED_MACS = 64
 _STORM_FRAMES = 400
@@ -65,11 +67,11 @@ class TableAttack(Attack):
 
 
 class NeighbourAttack(TableAttack):
-    """One that puts the attacker's MAC beside another's IPv4 address."""
+    """One that puts the attacker's MAC beside another's address."""
 
     @abstractmethod
-    def entry(self, site: Site) -> tuple[str, int, IPv4Address]:
-        """Node, interface index and address of the neighbour that would be a lie."""
+    def entries(self, site: Site) -> Sequence[tuple[str, int, IPv4Address | IPv6Address]]:
+        """Node, interface index and address of the neighbour that would be a lie, wherever it may be believed."""
 
     def misfit(self, site: Site) -> str:
         return "" if site.victim is not None else "no other host is on the segment"
@@ -130,9 +132,9 @@ class GatewayArp(NeighbourAttack):
     name = "ARP: I am the gateway"
     guard = Guard.ARP
 
-    def entry(self, site: Site) -> tuple[str, int, IPv4Address]:
+    def entries(self, site: Site) -> Sequence[tuple[str, int, IPv4Address | IPv6Address]]:
         assert site.victim is not None
-        return site.victim.node, site.victim.ifindex, site.gateway
+        return [(site.victim.node, site.victim.ifindex, site.gateway)]
 
     def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
         return [frames.gratuitous_arp(site.victim_mac, site.mac, site.gateway, token)]
@@ -142,11 +144,95 @@ class NeighbourArp(NeighbourAttack):
     name = "ARP: I am a neighbour"
     guard = Guard.ARP
 
-    def entry(self, site: Site) -> tuple[str, int, IPv4Address]:
-        return site.port.place, site.gateway_interface, site.victim_address
+    def entries(self, site: Site) -> Sequence[tuple[str, int, IPv4Address | IPv6Address]]:
+        return [(place, site.gateway_interface, site.victim_address) for place in site.places]
 
     def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
         return [frames.gratuitous_arp(site.gateway_mac, site.mac, site.victim_address, token)]
+
+
+class GatewayAdvertisement(SeenAttack):
+    """Its frame arrives: a host that spoke IPv6 would believe it."""
+
+    name = "ND: I am the gateway"
+    guard = Guard.ARP
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        claimed = frames.link_local(site.gateway_mac)
+        return [frames.neighbour_advertisement(site.mac, site.victim_mac, claimed, token)]
+
+
+class GatewaySource6(SeenAttack):
+    name = "IPv6 source of the gateway"
+    guard = Guard.SOURCE
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        addresses = (frames.link_local(site.gateway_mac), frames.link_local(site.victim_mac))
+        return [frames.udp_over_ipv6(site.victim_mac, site.mac, addresses, token)]
+
+
+class ForeignSource6(ForeignSource):
+    name = "IPv6 source of nobody"
+
+    def misfit(self, site: Site) -> str:
+        return super().misfit(site) or _without_ipv6(site, site.far)
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        target = _far(site).address6
+        assert target is not None
+        addresses = (FOREIGN6.packed, target.ip.packed)
+        return [frames.udp_over_ipv6(site.gateway_mac, site.mac, addresses, token)]
+
+
+class NeighbourSource6(SeenAttack):
+    name = "IPv6 source of a neighbour"
+    guard = Guard.SOURCE
+
+    def misfit(self, site: Site) -> str:
+        return super().misfit(site) or _without_ipv6(site, site.victim)
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        assert site.third6 is not None
+        addresses = (site.third6.packed, site.victim_address6.packed)
+        return [frames.udp_over_ipv6(site.victim_mac, site.mac, addresses, token)]
+
+
+class GatewayNd(GatewayArp):
+    """The victim's table has the attacker's MAC for the gateway's global address."""
+
+    name = "ND: I am the IPv6 gateway"
+
+    def misfit(self, site: Site) -> str:
+        return super().misfit(site) or _without_ipv6(site, site.victim)
+
+    def entries(self, site: Site) -> Sequence[tuple[str, int, IPv4Address | IPv6Address]]:
+        assert site.victim is not None
+        return [(site.victim.node, site.victim.ifindex, site.gateway6)]
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        return [frames.neighbour_advertisement(site.mac, site.victim_mac, site.gateway6.packed, token)]
+
+
+class NeighbourNd(GatewayNd):
+    """The switch's table has the attacker's MAC for a neighbour's global address."""
+
+    name = "ND: I am an IPv6 neighbour"
+
+    def entries(self, site: Site) -> Sequence[tuple[str, int, IPv4Address | IPv6Address]]:
+        return [(place, site.gateway_interface, site.victim_address6) for place in site.places]
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        return [frames.neighbour_advertisement(site.mac, site.gateway_mac, site.victim_address6.packed, token)]
+
+
+class TakenAddress(NeighbourSource6):
+    """Who is about to take the address, and is asked by somebody who says the same, lets it be (RFC 4862, 5.4.3)."""
+
+    name = "ND: the address is taken"
+    guard = Guard.ARP
+
+    def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
+        return [frames.duplicate_address(site.mac, site.victim_address6, token)]
 
 
 class RogueDhcp(SeenAttack):
@@ -210,10 +296,10 @@ class Storm(SeenAttack):
         return [frame] * max(_STORM_FRAMES, 4 * _burst(site))
 
     def enough(self, site: Site, seconds: float) -> int:
-        """More than the guard lets pass; without it, half of what is sent, however long that takes."""
+        """More than the guard lets pass at each port; without it, half of what is sent, however long that takes."""
         if self.guard not in site.guards:
             return _STORM_FRAMES // 2
-        return _burst(site) + round(site.guards.storm_pps * seconds) + 2
+        return len(site.ports) * (_burst(site) + round(site.guards.storm_pps * seconds) + 2)
 
     def to_drop(self, site: Site, sent: int, seconds: float) -> int:
         return sent - self.enough(site, seconds)
@@ -227,7 +313,7 @@ class SwitchAttack(Attack):
     port: int
 
     @abstractmethod
-    def target(self, site: Site) -> IPv4Address:
+    def target(self, site: Site) -> IPv4Address | IPv6Address:
         """The switch's address that is tried."""
 
     def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
@@ -238,8 +324,18 @@ class BgpToGateway(SwitchAttack):
     name = "BGP to the gateway"
     port = BGP
 
-    def target(self, site: Site) -> IPv4Address:
+    def target(self, site: Site) -> IPv4Address | IPv6Address:
         return site.gateway
+
+
+class BgpToGateway6(BgpToGateway):
+    name = "BGP to the IPv6 gateway"
+
+    def misfit(self, site: Site) -> str:
+        return _without_ipv6(site)
+
+    def target(self, site: Site) -> IPv4Address | IPv6Address:
+        return site.gateway6
 
 
 class BgpToLoopback(BgpToGateway):
@@ -296,13 +392,21 @@ class VxlanInjection(SeenAttack):
 ATTACKS: tuple[Attack, ...] = (
     ForeignSource(),
     NeighbourSource(),
+    GatewaySource6(),
+    ForeignSource6(),
+    NeighbourSource6(),
     StolenMac(),
     MacFlood(),
     GatewayArp(),
     NeighbourArp(),
+    GatewayAdvertisement(),
+    GatewayNd(),
+    NeighbourNd(),
+    TakenAddress(),
     RogueDhcp(),
     RogueRouter(),
     BgpToGateway(),
+    BgpToGateway6(),
     BgpToLoopback(),
     VtyToGateway(),
     VxlanToLoopback(),
@@ -312,6 +416,13 @@ ATTACKS: tuple[Attack, ...] = (
     DoubleTag(),
     Storm(),
 )
+
+
+def _without_ipv6(site: Site, other: PortPlan | None = None) -> str:
+    """Why what is said over IPv6 cannot be tried at a port; "" where it, and the other one, have some."""
+    if site.third6 is None or (other is not None and other.address6 is None):
+        return "the subnet has no IPv6"
+    return ""
 
 
 def _far(site: Site) -> PortPlan:

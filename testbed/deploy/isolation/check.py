@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from testbed.deploy.isolation import leaked_targets
 from testbed.deploy.isolation.arena import Arena, Fate, Outcome
 from testbed.deploy.isolation.attacks import ATTACKS, Attack
 from testbed.deploy.isolation.leaked_targets import find_leaks, leak
+from testbed.deploy.isolation.management import check_management
 from testbed.deploy.isolation.reachability import (
     Matrix,
     Pair,
@@ -41,6 +43,8 @@ class AttackResult:
     succeeded: int
     unseen: int
     dropped: int
+    by_password: int = 0
+    """At how many ports it was the password of BGP that stopped it."""
     not_stopped_at: tuple[str, ...] = ()
     why_not_tried: str = ""
 
@@ -63,13 +67,17 @@ def check_isolation(lab: RunningLab, network: str | None = None) -> IsolationRep
         state = life_cycle.value if life_cycle else "unknown"
         unknown = CheckResult(name="life cycle", status=CheckStatus.UNKNOWN, count=0, detail=f"the lab is {state}")
         return IsolationReport(lab=lab.name, results=(unknown,))
-    networks = [network] if network is not None else list(lab.model.network_names)
+    networks = [name for name in lab.model.data_networks if network in (None, name)]
+    management = lab.plan.management
     results: list[CheckResult] = []
     attacks: list[AttackResult] = []
     try:
-        matrices = {protocol: intended_matrix(lab, networks, protocol) for protocol in Protocol}
-        results += [_reach(lab, matrix, protocol) for protocol, matrix in matrices.items()]
-        results += [_reach(lab, matrix, f"{matrix.service} of tenants") for matrix in service_matrices(lab, networks)]
+        if management is not None and network in (None, management.network):
+            results += check_management(lab)
+            if not networks:
+                return IsolationReport(lab=lab.name, results=tuple(results))
+        families = [False, True] if _have_ipv6(lab, networks) else [False]
+        results += _in_each(families, lambda ipv6: _reach_all(lab, networks, ipv6=ipv6))
         results.append(_gateways(lab, networks))
         for name in networks:
             found, more = _attack(lab, name)
@@ -79,7 +87,7 @@ def check_isolation(lab: RunningLab, network: str | None = None) -> IsolationRep
                 result, summary = _leak(lab, name, guarded=name in lab.model.overlay.rt_filter)
                 results += [result] if summary.ports else []
                 attacks.append(summary)
-        results.append(_reach(lab, matrices[Protocol.UDP].only_intended(), "UDP after the attacks"))
+        results += _in_each(families, lambda ipv6: [_reach_again(lab, networks, ipv6=ipv6)])
     except (TestbedError, OSError) as error:
         reason = error.message if isinstance(error, TestbedError) else str(error)
         results.append(CheckResult(name="isolation", status=CheckStatus.UNKNOWN, count=0, detail=reason))
@@ -89,7 +97,31 @@ def check_isolation(lab: RunningLab, network: str | None = None) -> IsolationRep
 # ------------------------------------------------------------------ reachability
 
 
-def _reach(lab: RunningLab, matrix: Matrix, name: str) -> CheckResult:
+def _have_ipv6(lab: RunningLab, networks: Sequence[str]) -> bool:
+    nics = (nic for host in lab.plan.hosts for nic in host.nics)
+    return any(nic.address6 is not None and nic.network in networks for nic in nics)
+
+
+def _in_each(families: Sequence[bool], tried: Callable[[bool], list[CheckResult]]) -> list[CheckResult]:
+    """What is tried over IPv4, and over IPv6 (True) at the same time: most of it is waiting for what does not come."""
+    with ThreadPoolExecutor(len(families)) as threads:
+        return [result for results in threads.map(tried, families) for result in results]
+
+
+def _reach_all(lab: RunningLab, networks: Sequence[str], *, ipv6: bool) -> list[CheckResult]:
+    matrices = {protocol: intended_matrix(lab, networks, protocol, ipv6=ipv6) for protocol in Protocol}
+    results = [_reach(lab, matrix, protocol) for protocol, matrix in matrices.items()]
+    services = service_matrices(lab, networks, ipv6=ipv6)
+    return results + [_reach(lab, matrix, f"{matrix.service} of tenants") for matrix in services]
+
+
+def _reach_again(lab: RunningLab, networks: Sequence[str], *, ipv6: bool) -> CheckResult:
+    matrix = intended_matrix(lab, networks, Protocol.UDP, ipv6=ipv6).only_intended()
+    return _reach(lab, matrix, "UDP after the attacks")
+
+
+def _reach(lab: RunningLab, matrix: Matrix, what: str) -> CheckResult:
+    name = f"{what}, IPv6" if matrix.ipv6 else what
     arrived = reached(lab.name, matrix)
     lost = [_pair(pair) + " lost" for n, pair in enumerate(matrix.pairs) if n in matrix.intended and n not in arrived]
     leaked = [_pair(matrix.pairs[n]) + " arrived" for n in sorted(arrived - matrix.intended)]
@@ -116,13 +148,16 @@ def _pair(pair: Pair) -> str:
 
 def _gateways(lab: RunningLab, networks: Sequence[str]) -> CheckResult:
     nics = [nic for host in lab.plan.hosts for nic in host.nics if nic.network in networks and nic.gateway is not None]
-    silent = silent_gateways(lab.name, nics)
+    silent = [f"{nic_text(nic)}: {nic.gateway} is silent" for nic in silent_gateways(lab.name, nics)]
+    dual = [nic for nic in nics if nic.gateway6 is not None]
+    silent += [f"{nic_text(nic)}: {nic.gateway6} is silent" for nic in silent_gateways(lab.name, dual, ipv6=True)]
+    count = len(nics) + len(dual)
     return CheckResult(
         name="gateways",
         status=CheckStatus.FAIL if silent else CheckStatus.PASS,
-        count=len(nics),
-        detail=f"{len(nics) - len(silent)} of {len(nics)} gateways answer an echo",
-        failures=tuple(f"{nic_text(nic)}: {nic.gateway} is silent" for nic in silent[:FAILURES_KEPT]),
+        count=count,
+        detail=f"{count - len(silent)} of {count} gateways answer an echo",
+        failures=tuple(silent[:FAILURES_KEPT]),
     )
 
 
@@ -190,7 +225,10 @@ def _leak(lab: RunningLab, network: str, *, guarded: bool) -> tuple[CheckResult,
 
 def _warm_up(lab: RunningLab, sites: Sequence[Site]) -> None:
     """Have hosts and switches know each other, so that an attack has something to falsify."""
-    silent_gateways(lab.name, [site.nic for site in sites])
+    nics = [site.nic for site in sites]
+    silent_gateways(lab.name, nics)
+    if dual := [nic for nic in nics if nic.gateway6 is not None]:
+        silent_gateways(lab.name, dual, ipv6=True)
 
 
 def _summary(
@@ -207,6 +245,7 @@ def _summary(
         succeeded=fates[Fate.SUCCEEDED],
         unseen=fates[Fate.UNSEEN],
         dropped=sum(outcome.dropped for outcome in outcomes),
+        by_password=sum(outcome.by_password for outcome in outcomes),
         not_stopped_at=tuple(str(outcome.site) for outcome in outcomes if outcome.fate is not Fate.STOPPED),
         why_not_tried=why,
     )
@@ -230,6 +269,8 @@ def _few(places: Sequence[str]) -> str:
 def _result(network: str, attack: Attack, outcomes: Sequence[Outcome]) -> CheckResult:
     guarded = attack.guard in outcomes[0].site.guards
     guard = f"guard {attack.guard}" if guarded else f"no guard {attack.guard}"
+    if any(outcome.by_password for outcome in outcomes):
+        guard += ", but a password"
     succeeded = [outcome for outcome in outcomes if outcome.fate is Fate.SUCCEEDED]
     unseen = [outcome for outcome in outcomes if outcome.fate is Fate.UNSEEN]
     status = CheckStatus.FAIL if succeeded else CheckStatus.UNKNOWN if unseen else CheckStatus.PASS

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import struct
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
+
+from testbed.drivers.netlink.rtnetlink import link_local_address
 
 BROADCAST = b"\xff" * 6
 BRIDGE_GROUP = bytes.fromhex("0180c2000000")
 ALL_NODES_MAC = bytes.fromhex("333300000001")
 _ALL_NODES = bytes.fromhex("ff020000000000000000000000000001")
+_SOLICITED_NODE = bytes.fromhex("ff0200000000000000000001ff")
 _SHORTEST = 60
 _ARP, _IPV4, _IPV6, _VLAN, _SERVICE_VLAN = 0x0806, 0x0800, 0x86DD, 0x8100, 0x88A8
 _REQUEST = 1
@@ -24,6 +27,12 @@ def gratuitous_arp(target: bytes, source: bytes, address: IPv4Address, token: by
     """An announcement that `address` is at `source` (RFC 5227, section 1.1), with `token` in the padding."""
     body = struct.pack("!HHBBH", 1, _IPV4, 6, 4, _REQUEST) + source + address.packed + bytes(6) + address.packed
     return ethernet(target, source, _ARP, body + token)
+
+
+def arp_request(source: bytes, own: IPv4Address, asked: IPv4Address) -> bytes:
+    """A question to everybody who has the address `asked` (RFC 826)."""
+    body = struct.pack("!HHBBH", 1, _IPV4, 6, 4, _REQUEST) + source + own.packed + bytes(6) + asked.packed
+    return ethernet(BROADCAST, source, _ARP, body)
 
 
 def udp(
@@ -53,13 +62,64 @@ def dhcp_offer(source: bytes, server: IPv4Address, offered: IPv4Address, token: 
 
 def router_advertisement(source: bytes, token: bytes) -> bytes:
     """A router advertisement to all nodes (RFC 4861, section 4.2) with `token` in an experimental option (RFC 4727)."""
-    link_local = bytes.fromhex("fe80000000000000") + bytes([source[0] ^ 2]) + source[1:3] + b"\xff\xfe" + source[3:]
-    option = bytes([253, 3]) + token.ljust(22, b"\0")
-    body = struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, 1800, 0, 0) + option
-    pseudo = link_local + _ALL_NODES + struct.pack("!II", len(body), _ICMPV6)
-    body = body[:2] + struct.pack("!H", checksum(pseudo + body)) + body[4:]
-    header = struct.pack("!IHBB", 6 << 28, len(body), _ICMPV6, 255) + link_local + _ALL_NODES
-    return ethernet(ALL_NODES_MAC, source, _IPV6, header + body)
+    body = struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, 1800, 0, 0) + _experiment(token)
+    return _discovery((source, ALL_NODES_MAC), (link_local(source), _ALL_NODES), body)
+
+
+def neighbour_advertisement(source: bytes, target: bytes, claimed: bytes, token: bytes) -> bytes:
+    """An advertisement that the IPv6 address `claimed` is at `source` (RFC 4861, section 4.4).
+
+    It overrides what `target` knows; `token` is in an experimental option.
+    """
+    body = struct.pack("!BBHI", 136, 0, 0, 0x2000_0000) + claimed + bytes([2, 1]) + source + _experiment(token)
+    return _discovery((source, target), (link_local(source), link_local(target)), body)
+
+
+def duplicate_address(source: bytes, address: IPv6Address, token: bytes) -> bytes:
+    """A solicitation of one that is about to take `address` (RFC 4862, section 5.4.2): who is, too, lets it be."""
+    body = struct.pack("!BBHI", 135, 0, 0, 0) + address.packed + _experiment(token)
+    group = _SOLICITED_NODE + address.packed[13:]
+    return _discovery((source, b"\x33\x33" + group[12:]), (bytes(16), group), body)
+
+
+def udp_over_ipv6(target: bytes, source: bytes, addresses: tuple[bytes, bytes], token: bytes) -> bytes:
+    """An IPv6 datagram from the first to the second of `addresses`, to the port of the discard service.
+
+    It has no checksum: a host that takes it drops it (RFC 8200, section 8.1), and says nothing of it to its source.
+    """
+    body = struct.pack("!HHHH", 40000, 9, 8 + len(token), 0) + token
+    return _over_ipv6((source, target), addresses, _UDP, 64, body, checksum_at=None)
+
+
+def link_local(mac: bytes) -> bytes:
+    """The IPv6 address that an interface makes of a MAC."""
+    return link_local_address(mac.hex(":"))
+
+
+def _experiment(token: bytes) -> bytes:
+    return bytes([253, 3]) + token.ljust(22, b"\0")
+
+
+def _discovery(macs: tuple[bytes, bytes], addresses: tuple[bytes, bytes], body: bytes) -> bytes:
+    """A message of neighbour discovery, from the first to the second of `macs` and `addresses`."""
+    return _over_ipv6(macs, addresses, _ICMPV6, 255, body, checksum_at=2)
+
+
+def _over_ipv6(
+    macs: tuple[bytes, bytes],
+    addresses: tuple[bytes, bytes],
+    protocol: int,
+    hops: int,
+    body: bytes,
+    *,
+    checksum_at: int | None,
+) -> bytes:
+    """An IPv6 packet from the first to the second of `macs` and `addresses`; `body` has zeros for its checksum."""
+    if checksum_at is not None:
+        pseudo = b"".join(addresses) + struct.pack("!II", len(body), protocol)
+        body = body[:checksum_at] + struct.pack("!H", checksum(pseudo + body)) + body[checksum_at + 2 :]
+    header = struct.pack("!IHBB", 6 << 28, len(body), protocol, hops) + b"".join(addresses)
+    return ethernet(macs[1], macs[0], _IPV6, header + body)
 
 
 def tagged(frame: bytes, vlan: int, *, service: bool = False) -> bytes:

@@ -67,7 +67,7 @@ def leak(lab: RunningLab, one: Leak) -> Fate:
     """
     run = lab.state.run_directory(lab.name)
     here, there = run / one.vrf.switch, run / one.victim.switch
-    command = f"route-target export {one.victim.l3.route_target}"
+    command = f"route-target export {one.victim.l3.imports[0]}"
     deadline = time.monotonic() + TIMEOUT_S
     fate = Fate.UNSEEN
     try:

@@ -1,10 +1,14 @@
-"""Where attacks start and whom they are against: each access port of a lab, and a neighbour of the host on it."""
+"""Where attacks start and whom they are against: each access port of a lab, and a neighbour of the host on it.
+
+Both ports of a host's link group are one site: the host may send by either, and what it sends to one leaf may do harm
+on the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Interface
 
 from testbed.drivers.netlink.rtnetlink import mac_bytes
 from testbed.drivers.nodes.raw_ports import Place
@@ -28,17 +32,20 @@ class Tunnel:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Site:
-    """An access port: the attacker's NIC `nic`, the switch's end `port` of its link, and the guards that are there.
+    """An access port: the attacker's NIC `nic`, the switch's end of its link, and the guards that are there.
 
+    `ports` has that end, or both ends of a link group's links, and `members` the attacker's ends of the same links:
+    what is sent as a whole frame leaves by each of them.
     `victim` is a NIC in the same segment (a bridge), None where there is none; `far` one behind another switch, or
     `victim`. `bridge` is the bridge's interface index, 0 on a routed port. `third` is an address of the subnet that
-    is neither's. `tunnel` is into a subnet of another tenant on the switch, None where there is
-    none.
+    is neither's, and `third6` one of its prefix of IPv6, None where it has none. `tunnel` is into a subnet of another
+    tenant on the switch, None where there is none.
     """
 
     number: int
     nic: PortPlan
-    port: PortPlan
+    members: tuple[PortPlan, ...]
+    ports: tuple[PortPlan, ...]
     victim: PortPlan | None
     far: PortPlan | None
     bridge: int
@@ -48,6 +55,9 @@ class Site:
     third: IPv4Address
     guards: Guards
     tunnel: Tunnel | None = None
+    password: bool = False
+    """Whether the switch, or the tenant's VRF on it, takes BGP from here that is signed alone."""
+    third6: IPv6Address | None = None
 
     @property
     def cut_off(self) -> bool:
@@ -55,8 +65,24 @@ class Site:
         return bool(self.nic.tenant) and Guard.CONTROL not in self.guards
 
     @property
-    def place(self) -> Place:
-        return self.nic.node, self.nic.name
+    def port(self) -> PortPlan:
+        """The switch's end of the link, the first one of a link group."""
+        return self.ports[0]
+
+    @property
+    def senders(self) -> tuple[Place, ...]:
+        """The interfaces that whole frames are sent by."""
+        return tuple((member.node, member.name) for member in self.members)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The nodes whose namespaces the switches' ends lie in."""
+        return tuple(port.place for port in self.ports)
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether the host is on two leaves that tell each other what they have heard of it."""
+        return len(self.ports) > 1
 
     @property
     def mac(self) -> bytes:
@@ -79,6 +105,19 @@ class Site:
         return self.victim.address.ip
 
     @property
+    def gateway6(self) -> IPv6Address:
+        """That of a subnet that has IPv6."""
+        assert self.nic.gateway6 is not None
+        return self.nic.gateway6
+
+    @property
+    def victim_address6(self) -> IPv6Address:
+        """That in a subnet that has IPv6."""
+        assert self.victim is not None
+        assert self.victim.address6 is not None
+        return self.victim.address6.ip
+
+    @property
     def victim_mac(self) -> bytes:
         assert self.victim is not None
         return mac_bytes(self.victim.mac)
@@ -89,16 +128,22 @@ class Site:
         return self.bridge or self.port.ifindex
 
     def __str__(self) -> str:
-        return f"{self.port.node}:{self.port.name}"
+        return "+".join(f"{port.node}:{port.name}" for port in self.ports)
 
 
 def find_sites(lab: Lab, plan: LabPlan, network: str) -> list[Site]:
     """The access ports of a network whose hosts have addresses and gateways, or an even choice of them."""
-    masters, bridges = _bridges(plan)
+    masters, bridges = find_bridges(plan)
     loopbacks = {switch.node: switch.loopback.ip for switch in plan.switches}
+    secured = {switch.node for switch in plan.switches if switch.password}
     guards = guards_by_port(plan.operations)
-    tunnels = _tunnels(plan)
     ports = {f"{port.node}:{port.name}": port for port in plan.ports}
+    members = _members(plan, ports)
+    tunnels = _tunnels(plan, members)
+
+    def ends(nic: PortPlan) -> tuple[PortPlan, ...]:
+        return tuple(ports[member.peer] for member in members[nic.node, nic.name])
+
     nics = [
         nic
         for host in plan.hosts
@@ -117,38 +162,56 @@ def find_sites(lab: Lab, plan: LabPlan, network: str) -> list[Site]:
     for nic in _some(nics):
         assert nic.address is not None
         assert nic.gateway is not None
-        port = ports[nic.peer]
+        port = ends(nic)[0]
         segment = by_subnet[nic.tenant, nic.address.network]
         master = masters.get((port.place, port.ifindex), 0)
-        here = [item for item in segment if ports[item.peer].place == port.place]
+        here = [item for item in segment if ends(item)[0].place == port.place]
         victim = _next(nic, here) if master else None
         mine = [item for item in nics if item.tenant == nic.tenant and item not in segment]
         elsewhere = [] if isolated and not nic.tenant else mine
         taken = {item.address.ip for item in segment if item.address is not None} | {nic.gateway}
-        others = [item.address.ip for item in segment if item not in (nic, victim) and item.address is not None]
+        others = [item for item in segment if item not in (nic, victim)]
         free = next((host for host in reversed(list(nic.address.network.hosts())) if host not in taken), nic.gateway)
         found.append(
             Site(
                 number=len(found),
                 nic=nic,
-                port=port,
+                members=members[nic.node, nic.name],
+                ports=ends(nic),
                 victim=victim,
                 far=_next(nic, elsewhere) or victim,
                 bridge=master,
                 gateway=nic.gateway,
                 gateway_mac=mac_bytes(bridges.get((port.place, master), port.mac)),
                 loopback=loopbacks[port.node],
-                third=others[0] if others else free,
+                third=next((item.address.ip for item in others if item.address is not None), free),
+                third6=None if nic.address6 is None else _third6(nic.address6, others),
                 guards=guards.get((port.node, port.name), Guards()),
                 tunnel=next((one for one in tunnels.get(port.node, ()) if one.tenant != nic.tenant), None),
+                password=port.node in secured,
             )
         )
     return found
 
 
-def _tunnels(plan: LabPlan) -> dict[str, list[Tunnel]]:
+def _third6(own: IPv6Interface, others: Sequence[PortPlan]) -> IPv6Address:
+    """An address of one of `others`, else the last one of the prefix, which is nobody's."""
+    return next((item.address6.ip for item in others if item.address6 is not None), own.network[-1])
+
+
+def _members(plan: LabPlan, ports: Mapping[str, PortPlan]) -> dict[Place, tuple[PortPlan, ...]]:
+    """The ports of each NIC at the host: the NIC itself, or the members of the aggregate that it is."""
+    found: dict[Place, tuple[PortPlan, ...]] = {
+        (nic.node, nic.name): (nic,) for host in plan.hosts for nic in host.nics
+    }
+    for group in () if plan.link_groups is None else plan.link_groups.hosts:
+        found[group.node, group.nic] = tuple(ports[f"{group.node}:{member.name}"] for member in group.members)
+    return found
+
+
+def _tunnels(plan: LabPlan, members: Mapping[Place, Sequence[PortPlan]]) -> dict[str, list[Tunnel]]:
     """The tunnels into each VTEP, to each NIC of a tenant that is on it."""
-    nics = {nic.peer: nic for host in plan.hosts for nic in host.nics}
+    nics = {member.peer: nic for host in plan.hosts for nic in host.nics for member in members[nic.node, nic.name]}
     found: dict[str, list[Tunnel]] = {}
     for vrf in () if plan.overlay is None else plan.overlay.vrfs:
         for vni in vrf.l2:
@@ -159,7 +222,7 @@ def _tunnels(plan: LabPlan) -> dict[str, list[Tunnel]]:
     return found
 
 
-def _bridges(plan: LabPlan) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], str]]:
+def find_bridges(plan: LabPlan) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], str]]:
     """The bridge of each port in one, and the MAC of each bridge, by node and interface index."""
     masters: dict[tuple[str, int], int] = {}
     macs: dict[tuple[str, int], str] = {}

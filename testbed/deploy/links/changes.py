@@ -30,7 +30,7 @@ from testbed.model import DelayBy
 from testbed.plan.guards import guards_by_port
 from testbed.plan.link_delays import WirePaths, delay_operation
 from testbed.plan.operations import AddRoute, DelayPort, LabPlan, PortPlan
-from testbed.plan.shaping import burst_bytes
+from testbed.plan.qos.shaping import burst_bytes
 from testbed.units import Duration, Rate
 
 if TYPE_CHECKING:
@@ -174,6 +174,8 @@ class LinkControl:
         self._maps: LabMaps | None = None
         self._auto: DelayBy | None = None
         self._guarded = {f"{node}:{name}" for node, name in guards_by_port(lab.plan.operations)}
+        groups = lab.plan.link_groups
+        self._grouped = frozenset[str]() if groups is None else groups.programmed
 
     def __enter__(self) -> Self:
         return self
@@ -280,7 +282,7 @@ class LinkControl:
 
     def _resolve(self, port: PortPlan, change: LinkChange) -> WireChange:
         """The change in lab units. Raises `LinkRefused` for what this lab cannot do."""
-        k = self._lab.record.k
+        k = 1.0 if port.out_of_band else self._lab.record.k
         rate_bps: int | None = None
         if change.rate_share is not None:
             rate_bps = max(8, round(port.rate_bps * change.rate_share))
@@ -291,9 +293,12 @@ class LinkControl:
         wanted = [name for name in ("loss", "loss_every", "corruption", "silent") if getattr(change, name) is not None]
         if wanted and not self._has_qos(port):
             where = self._lab.name if not self._lab.model.policies else f"the network {port.network}"
+            instead = "rate, down and up work without"
+            if not port.out_of_band:
+                instead = f"add `qos: {{preset: uec}}` to the topology and deploy again; {instead}"
             raise LinkRefused(
                 f"{wanted[0].replace('_', ' ')} needs the eBPF data path, and {where} was deployed without it",
-                hint="add `qos: {preset: uec}` to the topology and deploy again; rate, down and up work without",
+                hint=instead,
             )
         resolved = WireChange(
             rate_bps=rate_bps,
@@ -311,6 +316,11 @@ class LinkControl:
                     f"a {what} of {Duration(time_ns)} in lab time (k = {k:g}) is more than a wire can hold here",
                     hint=f"at most {Duration(LARGEST_DELAY_NS)} in lab time",
                 )
+        if port.peer in self._grouped and self._delay_by(port, resolved) is DelayBy.KERNEL:
+            raise LinkRefused(
+                f"what the kernel delays would come in at {port.peer} past the programs of its link group",
+                hint="delay another link",
+            )
         if port.peer in self._guarded and self._delay_by(port, resolved) is DelayBy.KERNEL:
             raise LinkRefused(
                 f"what the kernel delays would come in at {port.peer} past the guards of the port",

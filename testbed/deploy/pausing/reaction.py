@@ -45,8 +45,8 @@ from testbed.plan.operations import (
     SetUp,
     VethEnd,
 )
-from testbed.plan.qos import DEFAULT_REACTION_NS, QUEUE_PACKETS
-from testbed.plan.qos_plan import BufferPlan, ClassPlan, PortProfile, QosTables
+from testbed.plan.qos.planner import DEFAULT_REACTION_NS, QUEUE_PACKETS
+from testbed.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosTables
 from testbed.portd.attachment import LabAttachment, PortAttachment
 from testbed.portd.client import PauseAgent
 

@@ -12,9 +12,9 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from testbed.errors import LabNotFound
-from testbed.model import DelayBy
+from testbed.model import DelayBy, LagBy, VrfBy
 from testbed.plan import SLOTS
-from testbed.plan.qos import DEFAULT_REACTION_NS
+from testbed.plan.qos.planner import DEFAULT_REACTION_NS
 
 SCHEMA = 1
 """Changes only when the meaning of a field does: new fields get defaults, and fields that are unknown are ignored."""
@@ -28,7 +28,8 @@ class LabUnreadable(LabNotFound):
 class LabRecord:
     """This is what `lab.json` says. `model` is the encoded `Lab`; `k` the time scale it runs at; `frr` the version
     of FRR whose daemons were started, "" if none were; `delay_by` what `delay: {by: auto}` means in it, "" without
-    delays; `reaction_ns` the pause reaction that headrooms are planned for; `runtime` what it was deployed as."""
+    delays; `vrf_by` what `vrf_by: auto` does, "" without an overlay; `lag_by` what `lag_by: auto` does, "" without link
+    groups; `reaction_ns` the pause reaction that headrooms are planned for; `runtime` what it was deployed as."""
 
     name: str
     slot: int
@@ -40,6 +41,8 @@ class LabRecord:
     model: Mapping[str, Any]
     frr: str = ""
     delay_by: str = ""
+    vrf_by: str = ""
+    lag_by: str = ""
     reaction_ns: int = DEFAULT_REACTION_NS
     runtime: str = "netns"
 
@@ -120,6 +123,10 @@ def _checked(lab: str, name: str, value: Any) -> Any:
             good = good and value > 0
         case "delay_by":
             good = good and (not value or value in set(DelayBy))
+        case "vrf_by":
+            good = good and (not value or value in set(VrfBy))
+        case "lag_by":
+            good = good and (not value or value in set(LagBy))
         case _:
             pass
     if not good:

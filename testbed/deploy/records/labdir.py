@@ -21,7 +21,7 @@ from testbed.plan.operations import LabPlan
 
 def topology_data(lab: Lab, plan: LabPlan) -> dict[str, Any]:
     """Everything decided about a lab, as plain data."""
-    switches = {switch.node: switch for switch in plan.switches}
+    speakers = {speaker.node: speaker for speaker in plan.speakers}
     ports: dict[str, list[dict[str, Any]]] = {}
     for port in plan.ports:
         ports.setdefault(port.node, []).append(
@@ -33,6 +33,7 @@ def topology_data(lab: Lab, plan: LabPlan) -> dict[str, Any]:
                 "rail": port.rail or None,
                 "address": str(port.address) if port.address else None,
                 "gateway": str(port.gateway) if port.gateway else None,
+                **({"address6": str(port.address6), "gateway6": str(port.gateway6)} if port.address6 else {}),
                 "line_rate_bps": port.line_rate_bps,
                 "lab_rate_bps": port.rate_bps,
             }
@@ -48,9 +49,9 @@ def topology_data(lab: Lab, plan: LabPlan) -> dict[str, Any]:
             "labels": dict(node.labels),
             "interfaces": ports.get(node.name, []),
         }
-        if node.name in switches:
-            entry["asn"] = switches[node.name].asn
-            entry["loopback"] = str(switches[node.name].loopback)
+        if node.name in speakers:
+            entry["asn"] = speakers[node.name].asn
+            entry["loopback"] = str(speakers[node.name].loopback)
         nodes[node.name] = entry
     delay_by = {f"{port.node}:{port.name}": port.delay_by.value for port in plan.ports}
     links = [
@@ -77,11 +78,16 @@ def topology_data(lab: Lab, plan: LabPlan) -> dict[str, Any]:
 
 
 def ansible_inventory(lab: Lab, plan: LabPlan) -> dict[str, Any]:
-    """An Ansible inventory: groups by kind and role, each host with its address and namespace."""
+    """An Ansible inventory: groups by kind and role, each host with its address and namespace.
+
+    The address is that of management where nodes have one.
+    """
     groups: dict[str, dict[str, Any]] = {}
     addresses = {switch.node: str(switch.loopback.ip) for switch in plan.switches}
     for host in plan.hosts:
         addresses[host.node] = next((str(nic.address.ip) for nic in host.nics if nic.address), "")
+    if plan.management is not None:
+        addresses |= {node: str(address.ip) for node, address in plan.management.addresses.items()}
     for node in lab.nodes:
         group = f"{node.kind.value}_{node.role.value.replace('-', '_')}" if node.role else node.kind.value
         members = groups.setdefault(group, {"hosts": {}})["hosts"]

@@ -7,15 +7,18 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from testbed.deploy.link_groups import missing_members
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.journal import LabState
+from testbed.deploy.services import missing_services
+from testbed.deploy.watch.management import management_ports, probe_management
 from testbed.deploy.watch.overlay import missing_lines
 from testbed.deploy.watch.probe import Probe, Prober, pairs_text
 from testbed.deploy.watch.sessions import missing_sessions
 from testbed.deploy.watch.tenants import probe_isolation, probe_tenants
 from testbed.drivers.netlink.routes import difference, key_text, route_key, wanted_routes
 from testbed.errors import TestbedError
-from testbed.model import BACKEND
+from testbed.model import BACKEND, OUT_OF_BAND, Tenant
 from testbed.plan.operations import PortPlan
 
 FAILURES_KEPT = 20
@@ -70,7 +73,8 @@ def check_lab(lab: RunningLab) -> CheckReport:
         ("ecmp", _check_routes),
     ]
     results += [_tried(name, test, lab) for name, test in tests]
-    for network in lab.model.network_names or (BACKEND,):
+    out_of_band = lab.model.design == OUT_OF_BAND
+    for network in () if out_of_band else lab.model.data_networks or (BACKEND,):
         seen = lab.of_network(network)
         of = "" if network == BACKEND else f", {network}"
         results += [
@@ -81,11 +85,19 @@ def check_lab(lab: RunningLab) -> CheckReport:
                 ("black holes", _check_black_holes),
             )
         ]
-    if len(lab.model.network_names) > 1:
+    if management_ports(lab.plan):
+        results.append(_tried("management", _check_management, lab))
+    if len(lab.model.data_networks) > 1:
         results.append(_tried("networks apart", _check_apart, lab))
+    if lab.plan.services:
+        results.append(_tried("services", _check_services, lab))
+    if lab.plan.link_groups is not None:
+        results.append(_tried("link groups", _check_link_groups, lab))
     if lab.plan.overlay is not None:
-        overlay_tests = (("overlay", _check_overlay), ("tenants", _check_tenants), ("isolation", _check_isolation))
-        results += [_tried(name, test, lab) for name, test in overlay_tests]
+        results.append(_tried("overlay", _check_overlay, lab))
+        if any(not tenant.network for tenant in _tenants(lab)):
+            results.append(_tried("tenants", _check_tenants, lab))
+        results.append(_tried("isolation", _check_isolation, lab))
     return CheckReport(lab=lab.name, results=tuple(results))
 
 
@@ -129,10 +141,10 @@ def _check_links(lab: RunningLab) -> CheckResult:
 
 
 def _check_sessions(lab: RunningLab) -> CheckResult:
-    count = sum(len(switch.neighbors) for switch in lab.plan.switches)
+    count = sum(len(switch.neighbors) for switch in lab.plan.speakers)
     failures = [
         line
-        for switch in lab.plan.switches
+        for switch in lab.plan.speakers
         for line in missing_sessions([switch], lab.run_directory(switch.node).parent)
     ]
     what = "BGP sessions and BFD peers" if lab.model.routing.bfd else "BGP sessions"
@@ -143,7 +155,7 @@ def _check_routes(lab: RunningLab) -> CheckResult:
     failures: list[str] = []
     count = 0
     indexes = {(port.node, port.name): port.ifindex for port in lab.plan.ports}
-    for switch in lab.plan.switches:
+    for switch in lab.plan.speakers:
         wanted = wanted_routes(lab.plan.expected_routes.get(switch.node, ()), indexes, switch.node)
         count += len(wanted)
         if wanted:
@@ -152,11 +164,31 @@ def _check_routes(lab: RunningLab) -> CheckResult:
     return _result("ecmp", count, "routes with their planned next hops", failures)
 
 
+def _check_services(lab: RunningLab) -> CheckResult:
+    return _result("services", len(lab.plan.services), "services on nodes answer", missing_services(lab))
+
+
+def _check_management(lab: RunningLab) -> CheckResult:
+    count, failures = probe_management(lab.plan)
+    return _result("management", count, "datagrams between the server and nodes", failures)
+
+
+def _check_link_groups(lab: RunningLab) -> CheckResult:
+    assert lab.plan.link_groups is not None
+    count = lab.plan.link_groups.members
+    failures = missing_members(lab.plan, lab.state.run_directory(lab.name))
+    return _result("link groups", count, "members in sync", failures)
+
+
 def _check_overlay(lab: RunningLab) -> CheckResult:
     assert lab.plan.overlay is not None
     count = sum(len(entries) for entries in lab.plan.overlay.expected.values())
     failures = missing_lines(lab.plan, lab.state.run_directory(lab.name))
     return _result("overlay", count, "entries of EVPN in kernel tables", failures)
+
+
+def _tenants(lab: RunningLab) -> tuple[Tenant, ...]:
+    return () if lab.model.overlay is None else lab.model.overlay.tenants
 
 
 def _check_tenants(lab: RunningLab) -> CheckResult:
@@ -170,16 +202,30 @@ def _check_isolation(lab: RunningLab) -> CheckResult:
 
 
 def _nics(lab: RunningLab) -> list[PortPlan]:
-    """The NICs that are routed: those of tenants have tests of their own."""
-    return [nic for host in lab.plan.hosts for nic in host.nics if nic.address is not None and not nic.tenant]
+    """The NICs of networks as such: those of tenants in them have tests of their own."""
+    return [
+        nic for host in lab.plan.hosts for nic in host.nics if nic.address is not None and _is_of_no_tenant(lab, nic)
+    ]
+
+
+def _is_of_no_tenant(lab: RunningLab, port: PortPlan) -> bool:
+    """A network that another one carries is a tenant as a whole, and its ports are in none."""
+    return not port.tenant or port.network in lab.plan.carriers
 
 
 def _by_subnet(nics: Sequence[PortPlan]) -> dict[str, list[PortPlan]]:
+    """NICs by their subnets, of which the one of a network that another carries counts on each leaf by itself."""
     subnets: dict[str, list[PortPlan]] = {}
     for nic in nics:
         assert nic.address is not None
-        subnets.setdefault(str(nic.address.network), []).append(nic)
+        on = f" on {_leaf(nic)}" if nic.tenant else ""
+        subnets.setdefault(f"{nic.address.network}{on}", []).append(nic)
     return subnets
+
+
+def _leaf(nic: PortPlan) -> str:
+    """The switch that a NIC is on."""
+    return nic.peer.partition(":")[0]
 
 
 def _rotations(lab: RunningLab, nics: Sequence[PortPlan]) -> Iterator[tuple[PortPlan, PortPlan]]:
@@ -190,7 +236,7 @@ def _rotations(lab: RunningLab, nics: Sequence[PortPlan]) -> Iterator[tuple[Port
         for number, own in enumerate(names):
             other = names[(number + shift) % len(names)]
             members, partners = subnets[own], subnets[other]
-            if not should_reach(lab, members[0], partners[0], same=own == other):
+            if not should_reach(lab, members[0], partners[0]):
                 continue
             for index, nic in enumerate(members):
                 partner = _elsewhere(nic, partners, index + 1)
@@ -216,16 +262,17 @@ def _subnet_pairs(nics: Sequence[PortPlan]) -> list[tuple[PortPlan, PortPlan]]:
     return [(a, b) for a, b in pairs if b is not None]
 
 
-def should_reach(lab: RunningLab, nic: PortPlan, partner: PortPlan, *, same: bool) -> bool:
-    """Tell whether the design lets two subnets talk: isolated planes and rails do not."""
-    if same:
+def should_reach(lab: RunningLab, nic: PortPlan, partner: PortPlan) -> bool:
+    """Tell whether the design lets two NICs talk: isolated planes and rails do not."""
+    assert nic.address is not None
+    assert partner.address is not None
+    if nic.address.network == partner.address.network:
         return True
     if lab.model.isolated_rails:
         return False
-    first, second = (item.peer.partition(":")[0] for item in (nic, partner))
+    first, second = _leaf(nic), _leaf(partner)
     if first == second:
         return True
-    assert partner.address is not None
     target = route_key(partner.address.network)
     return any(
         route_key(route.prefix) == target or partner.address.network.subnet_of(route.prefix)
@@ -275,17 +322,13 @@ def _check_apart(lab: RunningLab) -> CheckResult:
 
 def _far_pairs(lab: RunningLab, nics: Sequence[PortPlan]) -> list[tuple[PortPlan, PortPlan]]:
     """One pair for each ordered pair of subnets behind different switches that should reach each other."""
-    return [
-        (a, b)
-        for a, b in _subnet_pairs(nics)
-        if a.peer.partition(":")[0] != b.peer.partition(":")[0] and should_reach(lab, a, b, same=False)
-    ]
+    return [(a, b) for a, b in _subnet_pairs(nics) if _leaf(a) != _leaf(b) and should_reach(lab, a, b)]
 
 
 def _check_path_mtu(lab: RunningLab) -> CheckResult:
     nics = _nics(lab)
     pairs = _far_pairs(lab, nics) or list(_rotations(lab, nics))
-    smallest = min((port.mtu_bytes for port in lab.plan.ports if not port.tenant), default=0)
+    smallest = min((port.mtu_bytes for port in lab.plan.ports if _is_of_no_tenant(lab, port)), default=0)
     with closing(Prober(lab.name, nics)) as prober:
         probes = [Probe(source=a, target=b, size_bytes=smallest) for a, b in pairs]
         failures = [f"{line}: {smallest} bytes did not pass" for line in pairs_text(prober.lost(probes))]

@@ -78,7 +78,7 @@ class ConvergenceWatch:
 
         def subscribe() -> list[_Table]:
             tables = []
-            for switch in plan.switches:
+            for switch in plan.speakers:
                 enter_namespace(namespace_name(plan.lab, switch.node))
                 expected = wanted_routes(plan.expected_routes.get(switch.node, ()), indexes, switch.node)
                 tables.append(
@@ -96,14 +96,22 @@ class ConvergenceWatch:
         for table in self._tables:
             table.close()
 
-    def wait(self, timeout_s: float, notify: StepCallback, check_daemons: Callable[[], None] = lambda: None) -> None:
+    def wait(
+        self,
+        timeout_s: float,
+        notify: StepCallback,
+        check_daemons: Callable[[], None] = lambda: None,
+        wait_hosts: Callable[[], None] = lambda: None,
+    ) -> None:
         """Return when converged; raise `ConvergenceError` naming what is missing after `timeout_s`.
 
-        `check_daemons` is called now and then, and may raise: without a daemon the wait would be in vain.
+        `check_daemons` is called now and then, and may raise: without a daemon the wait would be in vain. `wait_hosts`
+        is called before the overlay is waited for: it hears of hosts whose NICs are up.
         """
         deadline = time.monotonic() + timeout_s
         self._wait_tables(deadline, notify, timeout_s, check_daemons)
         wait_sessions(self._plan, self._run, deadline, timeout_s, check_daemons)
+        wait_hosts()
         if missing := self._overlay.wait(deadline, notify, check_daemons):
             raise convergence_error(missing, timeout_s)
 
@@ -149,7 +157,7 @@ class ConvergenceWatch:
             for table in self._tables
             for key, mismatch in sorted(table.missing.items(), key=lambda item: item[0])
         ]
-        missing += missing_sessions(self._plan.switches, self._run)
+        missing += missing_sessions(self._plan.speakers, self._run)
         return convergence_error(missing, timeout_s)
 
 
@@ -173,7 +181,7 @@ def wait_sessions(
     """
     watch = DirectoryWatch()
     try:
-        pending: Sequence[SwitchPlan] = plan.switches
+        pending: Sequence[SwitchPlan] = plan.speakers
         for switch in pending:
             watch.add(run / switch.node, IN_MODIFY)
         while True:

@@ -16,12 +16,15 @@ from pathlib import Path
 
 from testbed.deploy.live import RunningLab
 from testbed.deploy.pausing.attachment import EVENTS_FILE
+from testbed.deploy.services import service_places
 from testbed.drivers.netlink import rtnetlink
 from testbed.drivers.netlink.rtnetlink import RouteSocket
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.drivers.routing.inotify import IN_CREATE, IN_MODIFY, DirectoryWatch
+from testbed.drivers.routing.inotify import IN_CREATE, IN_MODIFY, IN_MOVED_TO, DirectoryWatch
 from testbed.names import namespace_name
+from testbed.services.launcher import PID_SUFFIX, running_programs
+from testbed.services.service import Place
 
 IFF_LOWER_UP = 1 << 16
 
@@ -32,7 +35,8 @@ _ADJACENCY = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabEvent:
-    """`kind`: snapshot, daemon-ended, link-up, link-down, bgp-up, bgp-down, lab-destroyed, notifications-lost.
+    """`kind`: snapshot, daemon-ended, link-up, link-down, bgp-up, bgp-down, service-ended, service-started,
+    lab-destroyed, notifications-lost.
 
     The last one says that things happened which nobody was told; what is known of them follows.
 
@@ -54,7 +58,8 @@ class EventStream:
     def __init__(self, lab: RunningLab) -> None:
         self._lab = lab
         self._epoll = select.epoll()
-        self._daemons: dict[int, tuple[str, str]] = {}
+        self._daemons: dict[int, tuple[str, str, str]] = {}
+        self._services: dict[Path, Place] = {}
         self._links: dict[int, tuple[str, RouteSocket]] = {}
         self._carrier: dict[tuple[str, int], bool] = {}
         self._names = {(port.node, port.ifindex): port.name for port in lab.plan.ports}
@@ -69,10 +74,7 @@ class EventStream:
     def _subscribe(self) -> None:
         for status in self._snapshot:
             for daemon, pid in status.pids.items():
-                with contextlib.suppress(ProcessLookupError):
-                    fd = os.pidfd_open(pid)
-                    self._daemons[fd] = (status.name, daemon)
-                    self._epoll.register(fd, select.EPOLLIN)
+                self._watch_process(pid, status.name, "daemon-ended", daemon)
 
         def subscribe_links() -> None:
             places = {node.name: node.name for node in self._lab.model.nodes}
@@ -86,7 +88,7 @@ class EventStream:
         syscalls.in_thread(subscribe_links)
         for (node, name), up in self._lab.link_states().items():  # what changes from now on is told
             self._carrier[node, self._lab.port(node, name).ifindex] = up
-        for switch in self._lab.plan.switches:
+        for switch in self._lab.plan.speakers:
             directory = self._lab.run_directory(switch.node)
             log = directory / "bgpd.log"
             self._offsets[log] = log.stat().st_size if log.exists() else 0
@@ -100,6 +102,27 @@ class EventStream:
         except FileNotFoundError:
             self._destroyed = True
         self._epoll.register(self._logs.fileno(), select.EPOLLIN)
+        self._subscribe_services()
+
+    def _subscribe_services(self) -> None:
+        if not self._lab.plan.services:
+            return
+        places = service_places(self._lab.model, self._lab.plan, self._lab.state)
+        for place in places:
+            with contextlib.suppress(FileNotFoundError):
+                self._logs.add(place.directory, IN_MOVED_TO)
+                self._services[place.directory] = place
+        running = running_programs(places, set(self._lab.identities.values()))
+        for (service, node), pids in running.items():
+            for pid in pids.values():
+                self._watch_process(pid, node, "service-ended", service)
+
+    def _watch_process(self, pid: int, node: str, kind: str, subject: str) -> None:
+        """Have the end of a process told as an event of this kind."""
+        with contextlib.suppress(ProcessLookupError):
+            fd = os.pidfd_open(pid)
+            self._daemons[fd] = (node, kind, subject)
+            self._epoll.register(fd, select.EPOLLIN)
 
     def stop(self) -> None:
         """End the iteration; may be called by another thread."""
@@ -122,10 +145,10 @@ class EventStream:
                 if fd == self._stopped:
                     return
                 if fd in self._daemons:
-                    node, daemon = self._daemons.pop(fd)
+                    node, kind, subject = self._daemons.pop(fd)
                     self._epoll.unregister(fd)
                     os.close(fd)
-                    yield self._event(node, "daemon-ended", daemon)
+                    yield self._event(node, kind, subject)
                 elif fd in self._links:
                     yield from self._link_events(*self._links[fd])
                 else:
@@ -190,6 +213,8 @@ class EventStream:
             if (directory, name) == (self._lab.state_directory, ""):
                 self._destroyed = True
             path = directory / name
+            if directory in self._services and path.suffix == PID_SUFFIX:
+                yield from self._service_events(self._services[directory], path)
             if path not in self._offsets:
                 continue
             for line in self._added_lines(path):
@@ -198,6 +223,12 @@ class EventStream:
                 elif match := _ADJACENCY.search(line):
                     state = match["state"].lower()
                     yield self._event(directory.name, f"bgp-{state}", match["peer"], match["reason"].strip())
+
+    def _service_events(self, place: Place, pid_file: Path) -> Iterator[LabEvent]:
+        """A program of a service was started."""
+        with contextlib.suppress(OSError, ValueError):
+            self._watch_process(int(pid_file.read_text()), place.node, "service-ended", place.service)
+            yield self._event(place.node, "service-started", place.service, pid_file.stem)
 
     def _added_lines(self, path: Path) -> list[str]:
         """The complete lines that a file has more than when it was last read."""

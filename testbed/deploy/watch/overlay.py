@@ -1,8 +1,8 @@
 """Waiting until an overlay has converged, and naming what it lacks.
 
 Every VRF must have the entries that the plan says EVPN brings: flood lists, MACs and neighbours behind other VTEPs,
-routes. Nothing sleeps: each VRF has a netlink socket that hears of changes. EVPN knows of a NIC what its switch has
-heard of it, so NICs that were not heard are made to ask for their gateway, as a booting host does.
+routes. Nothing sleeps: each namespace with VRFs has a netlink socket that hears of changes. EVPN knows of a NIC what
+its switch has heard of it, so NICs that were not heard are made to ask for their gateway, as a booting host does.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import errno
 import select
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,39 +30,47 @@ from testbed.drivers.netlink.routes import bgp_routes
 from testbed.drivers.netlink.rtnetlink import RouteSocket, failure_error
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
+from testbed.drivers.nodes.udp_prober import send_datagram
 from testbed.drivers.routing import vty
 from testbed.errors import DriverError
 from testbed.names import namespace_name
+from testbed.plan.hosts import MAIN_TABLE
 from testbed.plan.operations import LabPlan, SwitchPlan
-from testbed.plan.overlay.vrfs import EntryKind, ExpectedEntry, HeardNic, OverlayPlan
+from testbed.plan.overlay.vrfs import EntryKind, ExpectedEntry, HeardNic, OverlayPlan, VrfPlan
 
 QUIET_S = 0.02
 LONGEST_UNCHECKED_S = 0.5
 ASKED_AGAIN_S = 1.0
 DAEMONS_CHECKED_S = 0.5
-VNIS_ASKED_S = 0.02
-"""zebra tells nobody when it has read its interfaces: it is asked."""
 
 
 @dataclass(slots=True, kw_only=True)
-class _Vrf:
-    """A VRF's planned entries against its kernel's."""
+class _Place:
+    """The VRFs in a namespace (one, unless they are devices): their planned entries against the kernel's."""
 
-    node: str
-    expected: Sequence[ExpectedEntry]
+    vrfs: Sequence[VrfPlan]
+    planned: int
     monitor: VrfMonitor
     query: RouteSocket
     changed_at: float
     checked_at: float = 0.0
     dirty: bool = True
-    missing: list[ExpectedEntry] = field(default_factory=list)
+    missing: dict[str, list[ExpectedEntry]] = field(default_factory=dict)
+    """Of each VRF, by its node."""
 
     def due(self) -> float:
         """Return when it should be looked at next."""
         return min(self.changed_at + QUIET_S, self.checked_at + LONGEST_UNCHECKED_S)
 
-    def check(self, now: float) -> None:
-        self.missing = missing_entries(self.expected, read_tables(self.query))
+    @property
+    def left(self) -> int:
+        """How many entries there are still to come."""
+        return sum(map(len, self.missing.values())) if self.checked_at else self.planned
+
+    def check(self, now: float, expected: Mapping[str, Sequence[ExpectedEntry]]) -> None:
+        """Look at all of its VRFs. `expected` are the planned entries of each, by its node."""
+        tables = read_tables(self.query, ipv6=any(vrf.ipv6 for vrf in self.vrfs))
+        self.missing = {vrf.node: missing_entries(expected[vrf.node], tables, vrf.table) for vrf in self.vrfs}
         self.checked_at = now
         self.dirty = False
 
@@ -71,9 +79,19 @@ class _Vrf:
         self.query.close()
 
 
-def missing_entries(expected: Sequence[ExpectedEntry], tables: VrfTables) -> list[ExpectedEntry]:
-    """Return the expected entries that the tables lack."""
-    return [entry for entry in expected if not tables.has(entry)]
+def missing_entries(
+    expected: Sequence[ExpectedEntry], tables: VrfTables, table: int = MAIN_TABLE
+) -> list[ExpectedEntry]:
+    """Return the expected entries of the VRF with this table of routes that are not there."""
+    return [entry for entry in expected if not tables.has(entry, table)]
+
+
+def _by_place(vrfs: Iterable[VrfPlan]) -> dict[str, list[VrfPlan]]:
+    """The VRFs in each namespace, by the node that it is called by."""
+    found: dict[str, list[VrfPlan]] = {}
+    for vrf in vrfs:
+        found.setdefault(vrf.place, []).append(vrf)
+    return found
 
 
 class OverlayWatch:
@@ -84,34 +102,33 @@ class OverlayWatch:
         self._plan = plan
         self._run = run
         self._lab = plan.lab
-        self._lacking: set[tuple[str, str]] = set()
-        """Routers, by switch and tenant, that a VRF lacked in the last round."""
+        self._lacking: set[tuple[str, str, bool]] = set()
+        """Routers, by switch, tenant and whether for IPv6, that a VRF lacked in the last round."""
         self._overlay = plan.overlay or OverlayPlan(vrfs=(), nics=(), expected={})
         now = time.monotonic()
 
-        def subscribe() -> list[_Vrf]:
-            vrfs = []
-            for vrf in self._overlay.vrfs:
-                enter_namespace(namespace_name(self._lab, vrf.node))
-                expected = self._overlay.expected[vrf.node]
-                vrfs.append(
-                    _Vrf(node=vrf.node, expected=expected, monitor=VrfMonitor(), query=RouteSocket(), changed_at=now)
-                )
-            return vrfs
+        def subscribe() -> list[_Place]:
+            places = []
+            for place, vrfs in _by_place(self._overlay.vrfs).items():
+                enter_namespace(namespace_name(self._lab, place))
+                planned = sum(len(self._overlay.expected[vrf.node]) for vrf in vrfs)
+                monitor, query = VrfMonitor(), RouteSocket()
+                places.append(_Place(vrfs=vrfs, planned=planned, monitor=monitor, query=query, changed_at=now))
+            return places
 
-        self._vrfs = syscalls.in_thread(subscribe)
+        self._places = syscalls.in_thread(subscribe)
 
     def close(self) -> None:
-        for vrf in self._vrfs:
-            vrf.close()
+        for place in self._places:
+            place.close()
 
     def wait(self, deadline: float, notify: StepCallback, check_daemons: Callable[[], None]) -> list[str]:
         """Return when every VRF has what it must, or at `deadline` (CLOCK_MONOTONIC), with what is missing then.
 
         `check_daemons` is called now and then, and may raise.
         """
-        by_fd = {vrf.monitor.fileno(): vrf for vrf in self._vrfs}
-        total = sum(len(vrf.expected) for vrf in self._vrfs)
+        by_fd = {place.monitor.fileno(): place for place in self._places}
+        total = sum(place.planned for place in self._places)
         shown = -1
         daemons_due = asking_due = 0.0
         with select.epoll() as poller:
@@ -119,14 +136,14 @@ class OverlayWatch:
                 poller.register(fd, select.EPOLLIN)
             while True:
                 now = time.monotonic()
-                for vrf in self._vrfs:
-                    if vrf.dirty and vrf.due() <= now:
-                        vrf.check(time.monotonic())
-                left = sum(len(vrf.missing) if vrf.checked_at else len(vrf.expected) for vrf in self._vrfs)
+                for place in self._places:
+                    if place.dirty and place.due() <= now:
+                        place.check(time.monotonic(), self._overlay.expected)
+                left = sum(place.left for place in self._places)
                 if total - left != shown:
                     shown = total - left
                     notify(StepEvent(step="overlay", phase="progress", done=shown, total=total, detail="entries"))
-                if not any(vrf.dirty or vrf.missing for vrf in self._vrfs):
+                if not any(place.dirty or place.left for place in self._places):
                     return []
                 if now >= deadline:
                     return self._missing_lines()
@@ -136,19 +153,23 @@ class OverlayWatch:
                 if now >= asking_due:
                     self._ask()
                     asking_due = now + ASKED_AGAIN_S
-                waits = [vrf.due() - now for vrf in self._vrfs if vrf.dirty]
+                waits = [place.due() - now for place in self._places if place.dirty]
                 for fd, _ in poller.poll(max(0.0, min([*waits, deadline - now, daemons_due - now, asking_due - now]))):
-                    vrf = by_fd[fd]
-                    vrf.monitor.drain()
-                    vrf.changed_at = time.monotonic()
-                    vrf.dirty = True
+                    place = by_fd[fd]
+                    place.monitor.drain()
+                    place.changed_at = time.monotonic()
+                    place.dirty = True
+
+    def _missing(self) -> dict[str, list[ExpectedEntry]]:
+        """What each VRF that was looked at lacked then, by its node."""
+        return {node: entries for place in self._places for node, entries in place.missing.items()}
 
     def _missing_lines(self) -> list[str]:
-        return explain(self._plan, self._run, {vrf.node: vrf.missing for vrf in self._vrfs})
+        return explain(self._plan, self._run, self._missing())
 
     def _ask(self) -> None:
         """Have the NICs that were not heard ask for their gateway, and those that are not announced be told anew."""
-        missing = {vrf.node: vrf.missing for vrf in self._vrfs if vrf.checked_at}
+        missing = self._missing()
         unheard = {
             (node, entry.address)
             for node, entries in missing.items()
@@ -160,14 +181,15 @@ class OverlayWatch:
         probe_neighbours(
             self._lab,
             {
-                vrf.node: [
+                place: [
                     entry
-                    for entry in vrf.expected
+                    for vrf in vrfs
+                    for entry in self._overlay.expected[vrf.node]
                     if entry.kind is EntryKind.HEARD
                     and entry.of in unannounced
                     and (vrf.node, entry.address) not in unheard
                 ]
-                for vrf in self._vrfs
+                for place, vrfs in _by_place(self._overlay.vrfs).items()
             },
         )
         self._renew_routers(missing)
@@ -179,7 +201,7 @@ class OverlayWatch:
         route. So a NIC behind it is forgotten, and asks for its gateway in the next round.
         """
         lacking = {
-            (entry.switch, vrf.tenant)
+            (entry.switch, vrf.tenant, entry.ipv6)
             for vrf in self._overlay.vrfs
             for entry in missing.get(vrf.node, ())
             if entry.kind is EntryKind.NEIGHBOUR and not entry.routes
@@ -188,22 +210,24 @@ class OverlayWatch:
             lacking = set()  # routes are still on their way
         renewed = lacking & self._lacking
         self._lacking = lacking - renewed
-        for vrf in self._overlay.vrfs:
-            if (vrf.switch, vrf.tenant) in renewed:
-                heard = (entry for entry in self._overlay.expected[vrf.node] if entry.kind is EntryKind.HEARD)
-                forget_nic(self._lab, vrf.node, next(heard))
+        for vrf, ipv6 in product(self._overlay.vrfs, (False, True)):
+            if (vrf.switch, vrf.tenant, ipv6) in renewed:
+                expected = self._overlay.expected[vrf.node]
+                heard = (entry for entry in expected if entry.kind is EntryKind.HEARD and entry.ipv6 is ipv6)
+                if (nic := next(heard, None)) is not None:  # a border may have none
+                    forget_nic(self._lab, vrf, nic)
 
 
-def forget_nic(lab: str, vrf: str, heard: ExpectedEntry) -> None:
+def forget_nic(lab: str, vrf: VrfPlan, heard: ExpectedEntry) -> None:
     """Remove a local NIC from the neighbours of a VRF, so that its route is withdrawn until it is heard again."""
     assert heard.address is not None, "a NIC has an address"
     request = forget_neighbour(heard.ifindex, heard.address)
 
     def forget() -> None:
-        enter_namespace(namespace_name(lab, vrf))
+        enter_namespace(namespace_name(lab, vrf.place))
         socket = RouteSocket()
         try:
-            _forget(socket, [request], vrf)
+            _forget(socket, [request], vrf.node)
         finally:
             socket.close()
 
@@ -218,7 +242,10 @@ def _forget(socket: RouteSocket, requests: Sequence[bytes], node: str) -> None:
 
 
 def ask_for_gateways(lab: str, nics: Sequence[HeardNic]) -> None:
-    """Have NICs send an ARP request for their gateway, from which their switches learn MAC and address."""
+    """Have NICs send an ARP request for their gateway, from which their switches learn MAC and address.
+
+    In IPv6 that is a neighbour solicitation, which has the NIC's address only where a packet from it waits.
+    """
     by_node: dict[str, list[HeardNic]] = {}
     for nic in nics:
         by_node.setdefault(nic.node, []).append(nic)
@@ -230,17 +257,22 @@ def ask_for_gateways(lab: str, nics: Sequence[HeardNic]) -> None:
             try:
                 # one that it knows already would not be asked for
                 _forget(socket, [forget_neighbour(nic.ifindex, nic.gateway) for nic in here], node)
-                batch = [use_neighbour(nic.ifindex, nic.gateway) for nic in here]
-                socket.expect(batch, [f"{node}:{nic.name} asks for {nic.gateway}" for nic in here])
+                asking = [nic for nic in here if nic.gateway.version == 4]
+                batch = [use_neighbour(nic.ifindex, nic.gateway) for nic in asking]
+                if batch:
+                    socket.expect(batch, [f"{node}:{nic.name} asks for {nic.gateway}" for nic in asking])
             finally:
                 socket.close()
+            for nic in here:
+                if nic.gateway.version == 6:
+                    send_datagram(str(nic.address), str(nic.gateway))
 
     if by_node:
         syscalls.in_thread(ask)
 
 
 def probe_neighbours(lab: str, heard: Mapping[str, Sequence[ExpectedEntry]]) -> None:
-    """Have VRFs, by the node of their namespace, ask local NICs that they have heard whether they are there.
+    """Have VRFs, by the place that they are in, ask local NICs that they have heard whether they are there.
 
     zebra announces a NIC when it is told of it as a neighbour, and takes up none that were there before it.
     """
@@ -250,7 +282,7 @@ def probe_neighbours(lab: str, heard: Mapping[str, Sequence[ExpectedEntry]]) -> 
             enter_namespace(namespace_name(lab, node))
             socket = RouteSocket()
             try:
-                there = read_tables(socket)
+                there = read_tables(socket, ipv6=any(entry.ipv6 for entry in entries))
                 known = [entry for entry in entries if there.has(entry)]
                 batch = [
                     probe_neighbour(entry.ifindex, entry.address, entry.mac)
@@ -276,45 +308,41 @@ def announce_again(plan: LabPlan, switch: SwitchPlan, directory: Path, *, timeou
     if overlay is None or switch.evpn is None or not switch.evpn.vrfs:
         return
     wanted = {str(vni.vni) for vni in switch.evpn.vnis}
-    deadline = time.monotonic() + timeout_s
-    while True:
-        with suppress(DriverError):  # it has not come so far
-            if wanted <= set(vty.ask_json(directory, "zebra", "show evpn vni json")):
-                break
-        if time.monotonic() > deadline:
-            raise DriverError(f"zebra of {switch.node} does not know its VNIs within {timeout_s:g} s")
-        time.sleep(VNIS_ASKED_S)
+    vty.await_json(
+        directory, "zebra", "show evpn vni json", lambda known: wanted <= set(known), "its VNIs", timeout_s=timeout_s
+    )
     probe_neighbours(
         plan.lab,
         {
-            vrf.node: [entry for entry in overlay.expected[vrf.node] if entry.kind is EntryKind.HEARD]
-            for vrf in switch.evpn.vrfs
+            place: [entry for vrf in vrfs for entry in overlay.expected[vrf.node] if entry.kind is EntryKind.HEARD]
+            for place, vrfs in _by_place(switch.evpn.vrfs).items()
         },
     )
 
 
 def read_missing(plan: LabPlan) -> dict[str, list[ExpectedEntry]]:
-    """What each VRF of a lab lacks now, by the node of its namespace."""
+    """What each VRF of a lab lacks now, by its node."""
     overlay = plan.overlay
     if overlay is None:
         return {}
 
     def read() -> dict[str, list[ExpectedEntry]]:
-        found = {}
-        for vrf in overlay.vrfs:
-            enter_namespace(namespace_name(plan.lab, vrf.node))
+        found: dict[str, list[ExpectedEntry]] = {}
+        for place, vrfs in _by_place(overlay.vrfs).items():
+            enter_namespace(namespace_name(plan.lab, place))
             socket = RouteSocket()
             try:
-                found[vrf.node] = missing_entries(overlay.expected[vrf.node], read_tables(socket))
+                tables = read_tables(socket, ipv6=any(vrf.ipv6 for vrf in vrfs))
             finally:
                 socket.close()
+            found |= {vrf.node: missing_entries(overlay.expected[vrf.node], tables, vrf.table) for vrf in vrfs}
         return found
 
     return syscalls.in_thread(read)
 
 
 def count_missing(plan: LabPlan) -> dict[str, int]:
-    """How many entries each VRF of a lab lacks now, by the node of its namespace."""
+    """How many entries each VRF of a lab lacks now, by its node."""
     return {node: len(entries) for node, entries in read_missing(plan).items()}
 
 
@@ -324,13 +352,15 @@ def missing_lines(plan: LabPlan, run: Path) -> list[str]:
 
 
 def explain(plan: LabPlan, run: Path, missing: Mapping[str, Sequence[ExpectedEntry]]) -> list[str]:
-    """A line for each missing entry, by the node of its VRF's namespace, with the reason for its absence.
+    """A line for each missing entry, by the node of its VRF, with the reason for its absence.
 
     The way of an entry is followed from its beginning: the NIC is heard, the VTEP is reachable, the route arrives.
     """
     overlay = plan.overlay
     assert overlay is not None, "what is missing is missing of an overlay"
-    unheard = {entry.of for entries in missing.values() for entry in entries if entry.kind is EntryKind.HEARD}
+    unheard = {
+        (entry.of, entry.ipv6) for entries in missing.values() for entry in entries if entry.kind is EntryKind.HEARD
+    }
     lines = []
     for vrf in overlay.vrfs:
         entries = missing.get(vrf.node, ())
@@ -354,10 +384,13 @@ class _Asked:
         except DriverError as error:
             self._said = error.message
 
-    def reason(self, entry: ExpectedEntry, unheard: Collection[str]) -> str:
+    def reason(self, entry: ExpectedEntry, unheard: Collection[tuple[str, bool]]) -> str:
+        """Why it is missing. `unheard` are the NICs that no switch has heard, each with whether that is of IPv6."""
         if entry.kind is EntryKind.HEARD:
             return f"{self._switch} has not heard it, and announces no type-2 route"
-        if entry.of in unheard:
+        if entry.switch == self._switch:
+            return f"BGP with {entry.of} is not up, or it does not announce the prefix"
+        if (entry.of, entry.ipv6) in unheard:
             return f"{entry.switch} has not heard it, and announces no type-2 route"
         if not self._reachable.intersection(entry.vteps):
             return f"the underlay of {self._switch} has no route to {entry.switch}"

@@ -17,6 +17,8 @@ from testbed.plan.operations import PortPlan
 
 IP_HEADERS_BYTES = 28
 """IPv4 and UDP headers."""
+IP6_HEADERS_BYTES = 48
+"""IPv6 and UDP headers."""
 
 ROUND_TIMEOUT_S = 1.5
 ROUNDS = 2
@@ -40,10 +42,12 @@ class Probe:
 class Prober:
     """Sockets on NICs, opened once for several rounds of probes."""
 
-    def __init__(self, lab: str, nics: Sequence[PortPlan], *, sockets_per_nic: int = 1) -> None:
-        """Raises `DriverError` where a socket cannot be had."""
+    def __init__(self, lab: str, nics: Sequence[PortPlan], *, sockets_per_nic: int = 1, ipv6: bool = False) -> None:
+        """`ipv6`: on their addresses of IPv6. Raises `DriverError` where a socket cannot be had."""
+        self._headers_bytes = IP6_HEADERS_BYTES if ipv6 else IP_HEADERS_BYTES
         self._ends = {
-            (nic.node, nic.name): [ProbeEnd.on(nic, copy=copy) for copy in range(sockets_per_nic)] for nic in nics
+            (nic.node, nic.name): [ProbeEnd.on(nic, copy=copy, ipv6=ipv6) for copy in range(sockets_per_nic)]
+            for nic in nics
         }
         self._sockets = UdpProber(lab, (end for ends in self._ends.values() for end in ends))
         self._asked = 0
@@ -74,7 +78,7 @@ class Prober:
         start = time.monotonic_ns()
         deadline = start + int(timeout_s * 1e9)
         for origin, end in ((here, there), (there, here)):
-            if self._sockets.send(origin, end, number, _payload_bytes(probe)) is not Sent.TAKEN:
+            if self._sockets.send(origin, end, number, self._payload_bytes(probe)) is not Sent.TAKEN:
                 return None  # unreachable, or its port is behind
             if not self._sockets.await_arrival(end, number, deadline):
                 return None
@@ -107,7 +111,10 @@ class Prober:
 
     def _send(self, index: int, probe: Probe) -> Sent:
         number = ProbeNumber(self._asked, index)
-        return self._sockets.send(self._source(probe), self._target(probe), number, _payload_bytes(probe))
+        return self._sockets.send(self._source(probe), self._target(probe), number, self._payload_bytes(probe))
+
+    def _payload_bytes(self, probe: Probe) -> int:
+        return max(PAYLOAD_BYTES, probe.size_bytes - self._headers_bytes)
 
     def _receive(self, waiting: dict[int, Probe], timeout_s: float, until: int = 0) -> None:
         """Take in what arrives; return when no more than `until` are waited for, or nothing came for `timeout_s`."""
@@ -122,10 +129,6 @@ class Prober:
                 quiet_until = now + timeout_s
             elif now >= quiet_until:
                 return
-
-
-def _payload_bytes(probe: Probe) -> int:
-    return max(PAYLOAD_BYTES, probe.size_bytes - IP_HEADERS_BYTES)
 
 
 def nic_text(port: PortPlan) -> str:

@@ -80,12 +80,12 @@ class RttReport:
 def measure_rtt(lab: RunningLab, *, probes: int = PROBES) -> RttReport:
     """Probe each class of paths; takes about 0.1 s for each. The lab should be idle. Raises `DriverError`.
 
-    Paths are those between NICs that are in no tenant.
+    Paths are those between NICs of one tenant, or of none.
     """
-    nics = [nic for host in lab.plan.hosts for nic in host.nics if nic.address is not None and not nic.tenant]
+    nics = [nic for host in lab.plan.hosts for nic in host.nics if nic.address is not None]
     paths = WirePaths(ports_now(lab), lab.hosts)
     results = [
-        _worst([_measure(lab, paths.path(nic_text(a), nic_text(b)), a, b, probes) for a, b in pairs])
+        _worst([_measure(lab, paths.path(a.wire, b.wire), a, b, probes) for a, b in pairs])
         for pairs in choose_pairs(lab.model, nics, paths)
     ]
     return RttReport(
@@ -98,7 +98,7 @@ def choose_pairs(lab: Lab, nics: Sequence[PortPlan], paths: WirePaths) -> list[l
     classes: dict[PathModel, list[tuple[PortPlan, PortPlan]]] = defaultdict(list)
     for a, b in _candidates(lab, nics):
         try:
-            model = paths.path(nic_text(a), nic_text(b))
+            model = paths.path(a.wire, b.wire)
         except PlanError:
             continue  # planes that do not meet
         if len(classes[model]) < PAIRS_PER_CLASS:
@@ -108,16 +108,21 @@ def choose_pairs(lab: Lab, nics: Sequence[PortPlan], paths: WirePaths) -> list[l
 
 def _candidates(lab: Lab, nics: Sequence[PortPlan]) -> Iterator[tuple[PortPlan, PortPlan]]:
     """From a few NICs to one or two of every subnet: what is between them covers a regular fabric's paths."""
-    subnets: dict[str, list[PortPlan]] = defaultdict(list)
+    subnets: dict[str, dict[str, list[PortPlan]]] = defaultdict(lambda: defaultdict(list))
     for nic in nics:
         assert nic.address is not None
-        subnets[str(nic.address.network)].append(nic)
-    step = max(1, len(nics) // SOURCES)
-    for a in nics[::step][:SOURCES]:
-        for members in subnets.values():
+        subnets[nic.tenant][str(nic.address.network)].append(nic)
+    for a in _spread([nic for nic in nics if not nic.tenant]) + _spread([nic for nic in nics if nic.tenant]):
+        for members in subnets[a.tenant].values():
             for b in [nic for nic in members if nic.node != a.node][:2]:
                 if not lab.isolated_rails or a.rail == b.rail:
                     yield a, b
+
+
+def _spread(nics: Sequence[PortPlan]) -> list[PortPlan]:
+    """A few of them, evenly chosen."""
+    step = max(1, len(nics) // SOURCES)
+    return list(nics[::step][:SOURCES])
 
 
 def _measure(lab: RunningLab, model: PathModel, a: PortPlan, b: PortPlan, probes: int) -> PathRtt:

@@ -54,7 +54,7 @@ def read_sessions(switch: SwitchPlan, directory: Path) -> list[BgpSession]:
                 prefixes_received=int(peer.get("pfxRcd", 0)),
                 prefixes_sent=int(peer.get("pfxSnt", 0)),
                 uptime_s=float(peer.get("peerUptimeMsec", 0)) / 1000,
-                bfd=bfd.get(neighbor.interface, "absent") if switch.bfd else "",
+                bfd=bfd.get(neighbor.interface, "absent") if switch.bfd and neighbor.bfd else "",
             )
         )
     return sessions

@@ -31,6 +31,9 @@ def grouped_nics(plan: LabPlan) -> dict[Group, list[PortPlan]]:
 def probe_tenants(plan: LabPlan) -> tuple[int, list[str]]:
     """Send from each NIC of a tenant to one NIC of each of its subnets: how many, and a line for each that was lost.
 
+    Over IPv4, and over IPv6 where both subnets have some: such a pair counts twice. Networks that others carry are no
+    part of it: they are checked as networks.
+
     To tenants that it talks to about everything goes one from each to each of their subnets.
     Each goes in two sizes, the larger as long as the tenants' MTU allows. Raises `DriverError`.
     """
@@ -41,26 +44,35 @@ def probe_tenants(plan: LabPlan) -> tuple[int, list[str]]:
     reached = plan.overlay.reached()
     groups = grouped_nics(plan)
     for (tenant, network), nics in groups.items():
-        if not tenant:
+        if not tenant or network in plan.carriers:
             continue
         pairs = list(_pairs_within(nics))
         for other in (name for name, services in _passing_from(plan.overlay, tenant) if not services):
-            pairs += _pairs_to_each_subnet(nics, groups.get((other, network), ()))
-        pairs = [(a, b) for a, b in pairs if _switch(b) in reached[_switch(a), b.tenant]]
-        with closing(
-            Prober(plan.lab, list({(nic.node, nic.name): nic for pair in pairs for nic in pair}.values()))
-        ) as prober:
-            lost = prober.lost([Probe(source=a, target=b) for a, b in pairs])
-            failures += [f"{line} lost" for line in pairs_text(lost)]
-            broken = {(probe.source, probe.target) for probe in lost}
-            large = [
-                Probe(source=a, target=b, size_bytes=min(a.mtu_bytes, b.mtu_bytes))
-                for a, b in pairs
-                if (a, b) not in broken
-            ]
-            failures += [f"{line}: packets of the MTU did not pass" for line in pairs_text(prober.lost(large))]
-        count += len(pairs)
+            pairs = [*pairs, *_pairs_to_each_subnet(nics, groups.get((other, network), ()))]
+        dual = [(a, b) for a, b in pairs if a.address6 is not None and b.address6 is not None]
+        for ipv6, tried in ((False, pairs), (True, dual)):
+            there = [(a, b) for a, b in tried if _switch(b) in reached[_switch(a), b.tenant]]
+            failures += _lost_between(plan.lab, there, ipv6=ipv6)
+            count += len(there)
     return count, failures
+
+
+def _lost_between(lab: str, pairs: Sequence[tuple[PortPlan, PortPlan]], *, ipv6: bool) -> Iterator[str]:
+    """A line for each pair whose packets are lost, the small ones or those of the MTU."""
+    if not pairs:
+        return
+    nics = {(nic.node, nic.name): nic for pair in pairs for nic in pair}
+    over = " over IPv6" if ipv6 else ""
+    with closing(Prober(lab, list(nics.values()), ipv6=ipv6)) as prober:
+        lost = prober.lost([Probe(source=a, target=b) for a, b in pairs])
+        yield from (f"{line}{over} lost" for line in pairs_text(lost))
+        broken = {(probe.source, probe.target) for probe in lost}
+        large = [
+            Probe(source=a, target=b, size_bytes=min(a.mtu_bytes, b.mtu_bytes))
+            for a, b in pairs
+            if (a, b) not in broken
+        ]
+        yield from (f"{line}{over}: packets of the MTU did not pass" for line in pairs_text(prober.lost(large)))
 
 
 def probe_isolation(plan: LabPlan) -> tuple[int, list[str]]:
@@ -68,23 +80,32 @@ def probe_isolation(plan: LabPlan) -> tuple[int, list[str]]:
 
     Others are other tenants, but those that everything passes between, NICs that no tenant has, and those of the tenant
     in another network. Addresses repeat between tenants, so what counts is what arrives at a NIC of the other one.
+    Over IPv6, too, between subnets that both have some.
     Raises `DriverError`.
     """
     groups = grouped_nics(plan)
     count = 0
     failures: list[str] = []
     every = [nic for nics in groups.values() for nic in nics]
-    with closing(Prober(plan.lab, every)) as prober:
-        for group in groups:
-            probes = [
-                Probe(source=a, target=b)
-                for a, b in _pairs_between(groups, group)
-                if a.network != b.network or not (plan.overlay and plan.overlay.passes.get((a.tenant, b.tenant)) == ())
-            ]
-            lost = set(prober.lost(probes, rounds=1, timeout_s=ISOLATION_TIMEOUT_S))
-            count += len(probes)
-            failures += [f"{line} arrived" for line in pairs_text(probe for probe in probes if probe not in lost)]
+    dual = [nic for nic in every if nic.address6 is not None]
+    for nics, ipv6, over in ((every, False, ""), (dual, True, " over IPv6")):
+        with closing(Prober(plan.lab, nics, ipv6=ipv6)) as prober:
+            for group in groups if nics else ():
+                probes = [
+                    Probe(source=a, target=b)
+                    for a, b in _pairs_between(groups, group)
+                    if (not ipv6 or (a.address6 is not None and b.address6 is not None))
+                    and not (a.network == b.network and _all_passes(plan, a.tenant, b.tenant))
+                ]
+                lost = set(prober.lost(probes, rounds=1, timeout_s=ISOLATION_TIMEOUT_S))
+                count += len(probes)
+                arrived = (probe for probe in probes if probe not in lost)
+                failures += [f"{line} arrived{over}" for line in pairs_text(arrived)]
     return count, failures
+
+
+def _all_passes(plan: LabPlan, tenant: str, other: str) -> bool:
+    return plan.overlay is not None and plan.overlay.passes.get((tenant, other)) == ()
 
 
 def _by_subnet(nics: Sequence[PortPlan]) -> dict[str, list[PortPlan]]:

@@ -26,7 +26,7 @@ from testbed.drivers.netlink.rtnetlink import (
 from testbed.drivers.netlink.traffic_control import GATE_LIMIT_BYTES
 from testbed.model.markers import MARKERS, MarkBy
 from testbed.plan.operations import InstallPort
-from testbed.plan.qos_plan import ClassPlan
+from testbed.plan.qos.qos_plan import ClassPlan
 
 TCA_RED_PARMS, TCA_RED_STAB, TCA_RED_MAX_P, TCA_RED_FLAGS = 1, 2, 3, 4
 TC_RED_ECN, TC_RED_NODROP = 1, 8

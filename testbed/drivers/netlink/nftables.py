@@ -28,7 +28,7 @@ NETLINK_NETFILTER = 12
 SUBSYSTEM = 10 << 8
 BATCH_BEGIN, BATCH_END = 0x10, 0x11
 NEWTABLE, DELTABLE, NEWCHAIN, NEWRULE, NEWSET, NEWSETELEM, NEWOBJ, GETOBJ = 0, 2, 3, 6, 9, 12, 18, 19
-NFPROTO_NETDEV = 5
+NFPROTO_IPV4, NFPROTO_NETDEV = 2, 5
 COUNTER, LIMIT = 1, 4
 """Kinds of objects."""
 _APPEND = 0x800
@@ -46,9 +46,11 @@ REGISTER = 8
 LINK, NETWORK, TRANSPORT = 0, 1, 2
 """Where the offset of a field counts from."""
 META_PROTOCOL, META_IIF, META_L4PROTO = 1, 4, 16
-IPV4_ADDRESS, MAC_ADDRESS, SERVICE_PORT, INTERFACE = 7, 9, 13, 20
+IPV4_ADDRESS, IPV6_ADDRESS, MAC_ADDRESS, SERVICE_PORT, INTERFACE = 7, 8, 9, 13, 20
 """Types of a set's keys, as the program nft numbers them: it shows elements by them. The kernel takes any."""
 _BITS_OF_A_TYPE = 6
+_BYTES_OF_A_TYPE = {MAC_ADDRESS: 8, IPV6_ADDRESS: 16}
+"""In registers, where it is not one of them."""
 
 
 def _u32(kind: int, value: int) -> bytes:
@@ -94,6 +96,11 @@ def equal(value: bytes) -> bytes:
     return _expression("cmp", _u32(1, REGISTER) + _u32(2, 0) + _nest(3, attribute(1, value)))
 
 
+def unequal(value: bytes) -> bytes:
+    """Go on with the rule if the first register is not `value`."""
+    return _expression("cmp", _u32(1, REGISTER) + _u32(2, 1) + _nest(3, attribute(1, value)))
+
+
 def is_in(name: str, *, inverted: bool = False) -> bytes:
     """Go on with the rule if what begins in the first register is an element of the set, or is none."""
     return _expression("lookup", text(1, name) + _u32(2, REGISTER) + _u32(5, int(inverted)))
@@ -102,6 +109,11 @@ def is_in(name: str, *, inverted: bool = False) -> bytes:
 def by_object(name: str) -> bytes:
     """The object that the map has for the first register: a counter counts, a limit may end the rule."""
     return _expression("objref", _u32(3, REGISTER) + text(4, name))
+
+
+def count(name: str) -> bytes:
+    """Count the packet with the counter of this name."""
+    return _expression("objref", _u32(1, COUNTER) + text(2, name))
 
 
 def _limit(pps: int, burst: int, *, over: bool) -> bytes:
@@ -123,16 +135,26 @@ def jump(chain: str) -> bytes:
 
 # ------------------------------------------------------------------ transaction
 
+_OF = "_"
+"""Between the name of a table and that of a tenant, which has none."""
+
+
+def table_name(name: str, tenant: str) -> str:
+    """What a table is called in a namespace that VRFs of several tenants share; "" for the tenant of one that has its
+    own."""
+    return f"{name}{_OF}{tenant}" if tenant else name
+
 
 class Table:
-    """The messages that make a table of family netdev, in order."""
+    """The messages that make a table, in order: of family netdev, or of family ip."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, family: int = NFPROTO_NETDEV) -> None:
         self.name = name
+        self._family = family
         self.messages = [self._message(NEWTABLE, text(1, self.name), NLM_F_CREATE | NLM_F_EXCL)]
 
     def _message(self, kind: int, attributes_: bytes, flags: int = NLM_F_CREATE) -> bytes:
-        return message(SUBSYSTEM | kind, flags, struct.pack("!BBH", NFPROTO_NETDEV, 0, 0) + attributes_)
+        return message(SUBSYSTEM | kind, flags, struct.pack("!BBH", self._family, 0, 0) + attributes_)
 
     def _add(self, kind: int, attributes_: bytes, flags: int = NLM_F_CREATE) -> None:
         self.messages.append(self._message(kind, text(1, self.name) + attributes_, flags))
@@ -144,6 +166,11 @@ class Table:
         """A chain that what these interfaces receive goes through before anything else of the stack but tc sees it."""
         names = b"".join(text(1, device) for device in devices)
         hook = _u32(1, 0) + attribute(2, struct.pack("!i", 0)) + _nest(4, names)
+        self._add(NEWCHAIN, text(3, name) + _nest(4, hook) + _u32(5, ACCEPT) + text(7, "filter"))
+
+    def hook_arrivals(self, name: str, priority: int) -> None:
+        """A chain that what the namespace receives goes through before it is routed; of family ip."""
+        hook = _u32(1, 0) + attribute(2, struct.pack("!i", priority))
         self._add(NEWCHAIN, text(3, name) + _nest(4, hook) + _u32(5, ACCEPT) + text(7, "filter"))
 
     def rule(self, chain: str, *expressions: bytes) -> None:
@@ -164,7 +191,7 @@ class Table:
         for item in types:
             kind = kind << _BITS_OF_A_TYPE | item
         # A MAC address takes two registers where it is a part, and its own six bytes where it is all.
-        length = 6 if types == (MAC_ADDRESS,) else sum(8 if item == MAC_ADDRESS else 4 for item in types)
+        length = 6 if types == (MAC_ADDRESS,) else sum(_BYTES_OF_A_TYPE.get(item, 4) for item in types)
         key = _u32(3, flags) + _u32(4, kind) + _u32(5, length)
         self._add(NEWSET, text(2, name) + key + more + _u32(10, number))
 
@@ -181,9 +208,9 @@ class Table:
         self._add(NEWOBJ, text(2, name) + _u32(3, LIMIT) + _nest(4, _limit(pps, burst, over=True)))
 
 
-def remove_table(name: str) -> bytes:
-    """The message that removes a table of family netdev, with all that is in it."""
-    return message(SUBSYSTEM | DELTABLE, 0, struct.pack("!BBH", NFPROTO_NETDEV, 0, 0) + text(1, name))
+def remove_table(name: str, family: int = NFPROTO_NETDEV) -> bytes:
+    """The message that removes a table, with all that is in it."""
+    return message(SUBSYSTEM | DELTABLE, 0, struct.pack("!BBH", family, 0, 0) + text(1, name))
 
 
 class NetfilterSocket(RouteSocket):
@@ -219,12 +246,16 @@ class NetfilterSocket(RouteSocket):
                 if sequence == len(batch):
                     return
 
-    def counters(self, table: str) -> Iterator[tuple[str, int, int]]:
-        """Name, packets and bytes of each counter of a table of family netdev; nothing where there is no such table."""
-        request = struct.pack("!BBH", NFPROTO_NETDEV, 0, 0) + text(1, table) + _u32(3, COUNTER)
+    def counters(self, table: str, family: int = NFPROTO_NETDEV) -> Iterator[tuple[str, str, int, int]]:
+        """Tenant, name, packets and bytes of each counter of a table, as `table_name` calls it.
+
+        Nothing where there is no such table.
+        """
+        request = struct.pack("!BBH", family, 0, 0) + _u32(3, COUNTER)
         for body in self.dump(SUBSYSTEM | GETOBJ, request):
             fields = {kind: bytes(value) for kind, value in attributes(body, 4)}
-            if fields.get(1, b"") != table.encode() + b"\0" or 4 not in fields:
+            name, _, tenant = fields.get(1, b"").rstrip(b"\0").decode().partition(_OF)
+            if name != table or 4 not in fields:
                 continue
             values = {kind: int.from_bytes(value, "big") for kind, value in attributes(fields[4])}
-            yield fields[2].rstrip(b"\0").decode(), values.get(2, 0), values.get(1, 0)
+            yield tenant, fields[2].rstrip(b"\0").decode(), values.get(2, 0), values.get(1, 0)

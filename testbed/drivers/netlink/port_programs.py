@@ -25,7 +25,7 @@ from testbed.errors import DriverError
 from testbed.model.markers import MARKERS
 from testbed.model.qos import HashEngine
 from testbed.plan.operations import InstallPort
-from testbed.plan.qos_plan import BufferPlan, ClassPlan, PortProfile, QosTables
+from testbed.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosTables
 
 if TYPE_CHECKING:
     from testbed.datapath.maps import LabMaps
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 _UNLIMITED = 0xFFFF_FFFF
 _SHARED_PRIORITY = 1
 """HTB's rank of weighted classes; strict ones have 0 (HTB serves the lower first)."""
+_CAP_TOLERANCE = 1.01
+"""A cap polices so much more than it says: who keeps to it by another clock loses nothing."""
+_CAP_BURST_NS = 50_000_000
+"""What may come at once is what a cap lets through in this time (lab time), and a packet: packets that waited for a
+busy CPU come so."""
 _OWN_SHARE = 1000
 """A class owns this small part of the line; the rest is borrowed, so that order and weights decide."""
 
@@ -97,7 +102,8 @@ class PortInstaller:
         batch.append(
             traffic.new_bpf_filter(ifindex, traffic.HTB_ROOT_HANDLE, self._filters.enqueue, "port_enqueue", port)
         )
-        batch.append(traffic.new_clsact(ifindex) if profile.trimming else traffic.new_ingress(ifindex))
+        both_ways = profile.trimming or operation.grouped
+        batch.append(traffic.new_clsact(ifindex) if both_ways else traffic.new_ingress(ifindex))
         batch.append(
             traffic.new_bpf_filter(ifindex, traffic.CLSACT_INGRESS, self._filters.ingress, "port_ingress", port)
         )
@@ -134,6 +140,8 @@ def fill_maps(maps: LabMaps, qos: QosTables, operations: Iterable[InstallPort]) 
         record["seed"] = operation.seed
         record["peer"] = operation.peer
         record["gap_ns"] = buffer.gap_ns
+        record["cap_bps"] = round(operation.cap_bps * _CAP_TOLERANCE)
+        record["cap_burst_ns"] = _CAP_BURST_NS
         for item in profile.classes:
             if item.lossless:
                 account = ingress[operation.port, item.priority]

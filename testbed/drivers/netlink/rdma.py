@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
-import shutil
 import struct
-import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ from testbed.drivers.netlink.rtnetlink import NLM_F_DUMP, RouteSocket, attribute
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.drivers.probing.machine_probe import RXE_IN_NAMESPACES, kernel_version
-from testbed.drivers.probing.modules import ModuleState, module_state
+from testbed.drivers.probing.modules import ModuleState, load_module, module_state
 from testbed.errors import CapabilityError, DriverError
 from testbed.plan.operations import CreateRdma
 
@@ -36,7 +34,6 @@ DEVICES = Path("/sys/class/infiniband")
 SHARED_MODE = Path("/sys/module/ib_core/parameters/netns_mode")
 MODULES = ("rdma_rxe", "ib_uverbs", "rdma_cm", "rdma_ucm")
 """What the devices, verbs in user space, and perftest need."""
-_MODPROBE_TIMEOUT_S = 60.0
 ELSEWHERE = "run the lab in the lab VM (testbed --on vm), whose kernel has it"
 
 
@@ -85,24 +82,9 @@ def _load_modules() -> None:
     absent = [name for name in MODULES if module_state(name) is ModuleState.ABSENT]
     if absent:
         raise CapabilityError(f"this kernel has no {', '.join(absent)}", missing=absent[0], hint=ELSEWHERE)
-    wanted = [name for name in MODULES if module_state(name) is ModuleState.AVAILABLE]
-    if not wanted:
-        return
-    program = shutil.which("modprobe") or shutil.which("modprobe", path="/usr/sbin:/sbin")
-    if program is None:
-        raise CapabilityError("modprobe is not installed", missing="modprobe", hint="apt-get install kmod")
-    done = subprocess.run(
-        [program, "-a", *wanted],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_MODPROBE_TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode:
-        raise CapabilityError(
-            f"the modules {', '.join(wanted)} do not load: {done.stderr.strip()}", missing=wanted[0], hint=ELSEWHERE
-        )
+    for name in MODULES:
+        if module_state(name) is ModuleState.AVAILABLE:
+            load_module(name, hint=ELSEWHERE)
 
 
 def rdma_socket() -> RouteSocket:

@@ -19,7 +19,7 @@ from testbed.errors import DriverError
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
 RTM_NEWNEIGH, RTM_GETNEIGH = 28, 30
-RTM_NEWADDR, RTM_GETADDR = 20, 22
+RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 RTM_NEWRULE, RTM_GETRULE = 32, 34
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
@@ -42,12 +42,13 @@ IFLA_OPERSTATE, IFLA_LINKINFO, IFLA_STATS64, IFLA_NET_NS_FD = 16, 18, 23, 28
 IFLA_NUM_TX_QUEUES, IFLA_NUM_RX_QUEUES, IFLA_GSO_MAX_SEGS = 31, 32, 40
 IFLA_INFO_KIND, IFLA_INFO_DATA = 1, 2
 IFLA_BR_FORWARD_DELAY, IFLA_BR_AGEING_TIME, IFLA_BR_STP_STATE, IFLA_BR_MCAST_SNOOPING = 1, 4, 5, 23
+IFLA_BR_MULTI_BOOLOPT, _BR_NO_LL_LEARN = 46, 1
 VETH_INFO_PEER = 1
 IFA_ADDRESS, IFA_LOCAL, IFA_FLAGS = 1, 2, 8
 RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_PREFSRC, RTA_MULTIPATH, RTA_TABLE = 1, 4, 5, 6, 7, 9, 15
 RTA_VIA, RTA_NH_ID = 18, 30
-FR_ACT_TO_TBL = 1
-FRA_SRC, FRA_PRIORITY, FRA_TABLE = 2, 6, 15
+FR_ACT_TO_TBL, FR_ACT_UNREACHABLE = 1, 7
+FRA_DST, FRA_SRC, FRA_PRIORITY, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE = 1, 2, 6, 14, 15
 TCA_KIND, TCA_OPTIONS = 1, 2
 
 RT_TABLE_MAIN = 254
@@ -55,8 +56,10 @@ RTPROT_STATIC, RTPROT_BGP = 4, 186
 RT_SCOPE_UNIVERSE, RT_SCOPE_LINK = 0, 253
 RTN_UNICAST = 1
 RTNH_F_ONLINK = 4
-RTNLGRP_LINK, RTNLGRP_NEIGH, RTNLGRP_IPV4_ROUTE = 1, 3, 7
+RTNLGRP_LINK, RTNLGRP_NEIGH, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE = 1, 3, 7, 11
 TC_H_ROOT = 0xFFFFFFFF
+
+_IFA_F_NODAD = 0x02
 
 _NLMSGHDR = struct.Struct("=IHHII")
 _NLATTR = struct.Struct("=HH")
@@ -92,9 +95,25 @@ def mac_bytes(mac: str) -> bytes:
     return bytes.fromhex(mac.replace(":", ""))
 
 
-def new_bridge(name: str, ifindex: int, mac: str, mtu_bytes: int, ageing_s: int = 0) -> bytes:
-    """A bridge without STP and without multicast snooping; `ageing_s` 0 is the kernel's default of 300."""
+def family_of(address: bytes) -> int:
+    """Return the family of a packed address."""
+    return socket.AF_INET6 if len(address) == 16 else socket.AF_INET
+
+
+def link_local_address(mac: str) -> bytes:
+    """The IPv6 address that an interface makes of its MAC (RFC 4291, section 2.5.6 and appendix A)."""
+    data = mac_bytes(mac)
+    return bytes.fromhex("fe80000000000000") + bytes([data[0] ^ 2]) + data[1:3] + b"\xff\xfe" + data[3:]
+
+
+def new_bridge(name: str, ifindex: int, mac: str, mtu_bytes: int, ageing_s: int = 0, master: int = 0) -> bytes:
+    """A bridge without STP and without multicast snooping; `ageing_s` 0 is the kernel's default of 300.
+
+    `master` is the VRF device that routes for it, 0 for none. It does not learn from frames to the link-local group
+    addresses, such as those of LACP: they are from ports.
+    """
     options = u32(IFLA_BR_FORWARD_DELAY, 0) + u32(IFLA_BR_STP_STATE, 0) + attribute(IFLA_BR_MCAST_SNOOPING, b"\0")
+    options += attribute(IFLA_BR_MULTI_BOOLOPT, struct.pack("=II", _BR_NO_LL_LEARN, _BR_NO_LL_LEARN))
     if ageing_s:
         options += u32(IFLA_BR_AGEING_TIME, ageing_s * 100)  # USER_HZ
     info = text(IFLA_INFO_KIND, "bridge") + attribute(IFLA_INFO_DATA, options)
@@ -103,6 +122,7 @@ def new_bridge(name: str, ifindex: int, mac: str, mtu_bytes: int, ageing_s: int 
         + text(IFLA_IFNAME, name)
         + attribute(IFLA_ADDRESS, mac_bytes(mac))
         + u32(IFLA_MTU, mtu_bytes)
+        + (u32(IFLA_MASTER, master) if master else b"")
         + attribute(IFLA_LINKINFO, info)
     )
     return message(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, body)
@@ -164,12 +184,22 @@ def set_master(ifindex: int, master: int) -> bytes:
 
 
 def new_address(ifindex: int, address: bytes, prefix_length: int) -> bytes:
-    body = (
-        _IFADDRMSG.pack(socket.AF_INET, prefix_length, 0, 0, ifindex)
+    return message(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, _address(ifindex, address, prefix_length))
+
+
+def delete_address(ifindex: int, address: bytes, prefix_length: int) -> bytes:
+    return message(RTM_DELADDR, 0, _address(ifindex, address, prefix_length))
+
+
+def _address(ifindex: int, address: bytes, prefix_length: int) -> bytes:
+    """An address of IPv6 is usable at once, without duplicate address detection."""
+    family = family_of(address)
+    flags = _IFA_F_NODAD if family == socket.AF_INET6 else 0
+    return (
+        _IFADDRMSG.pack(family, prefix_length, flags, 0, ifindex)
         + attribute(IFA_LOCAL, address)
         + attribute(IFA_ADDRESS, address)
     )
-    return message(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, body)
 
 
 def new_route(  # noqa: PLR0913  # what a route has
@@ -183,10 +213,12 @@ def new_route(  # noqa: PLR0913  # what a route has
     metric: int = 0,
     onlink: bool = False,
 ) -> bytes:
+    """`destination` has four bytes, or sixteen in IPv6."""
     flags = RTNH_F_ONLINK if onlink else 0
     scope = RT_SCOPE_UNIVERSE if gateway else RT_SCOPE_LINK
     header_table = table if table < 256 else 0
-    body = _RTMSG.pack(socket.AF_INET, prefix_length, 0, 0, header_table, RTPROT_STATIC, scope, RTN_UNICAST, flags)
+    family = family_of(destination)
+    body = _RTMSG.pack(family, prefix_length, 0, 0, header_table, RTPROT_STATIC, scope, RTN_UNICAST, flags)
     body += u32(RTA_TABLE, table) + u32(RTA_OIF, ifindex)
     if prefix_length:
         body += attribute(RTA_DST, destination)
@@ -199,11 +231,20 @@ def new_route(  # noqa: PLR0913  # what a route has
     return message(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, body)
 
 
-def new_source_rule(source: bytes, table: int, priority: int) -> bytes:
-    """`ip rule add from SOURCE lookup TABLE pref PRIORITY` (fib_rule_hdr has the layout of rtmsg)."""
+def new_source_rule(source: bytes, table: int, priority: int, destination: tuple[bytes, int] | None = None) -> bytes:
+    """`ip rule add from SOURCE lookup TABLE pref PRIORITY` (fib_rule_hdr has the layout of rtmsg).
+
+    `destination`: `to PREFIX/LENGTH ... suppress_prefixlength 0` besides. Table 0: `unreachable` instead of `lookup`.
+    """
     header_table = table if table < 256 else 0
-    body = _RTMSG.pack(socket.AF_INET, 0, 32, 0, header_table, 0, 0, FR_ACT_TO_TBL, 0)
-    body += attribute(FRA_SRC, source) + u32(FRA_TABLE, table) + u32(FRA_PRIORITY, priority)
+    action = FR_ACT_TO_TBL if table else FR_ACT_UNREACHABLE
+    prefix, length = destination or (b"", 0)
+    body = _RTMSG.pack(family_of(source), length, 8 * len(source), 0, header_table, 0, 0, action, 0)
+    body += attribute(FRA_SRC, source) + u32(FRA_PRIORITY, priority)
+    if table:
+        body += u32(FRA_TABLE, table)
+    if prefix:
+        body += attribute(FRA_DST, prefix) + u32(FRA_SUPPRESS_PREFIXLEN, 0)
     return message(RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL, body)
 
 

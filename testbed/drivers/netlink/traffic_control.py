@@ -37,8 +37,9 @@ HTB_ROOT_HANDLE = 0x00010000
 TC_H_CLSACT = 0xFFFFFFF1
 CLSACT_INGRESS = 0xFFFFFFF2
 CLSACT_EGRESS = 0xFFFFFFF3
+_RTM_DELTFILTER = 45
 _ETH_P_ALL = 0x0300  # network byte order
-_FILTER_INFO = 1 << 16 | _ETH_P_ALL  # filter priority 1
+_FIRST_PRIORITY = 1
 
 NSEC_PER_TICK_SHIFT = 6
 """psched ticks are 64 ns (include/net/pkt_sched.h, PSCHED_SHIFT)."""
@@ -171,10 +172,13 @@ def new_ingress(ifindex: int) -> bytes:
     return message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, body)
 
 
-def new_bpf_filter(ifindex: int, parent: int, program: int, name: str, port: int) -> bytes:
+def new_bpf_filter(
+    ifindex: int, parent: int, program: int, name: str, port: int, priority: int = _FIRST_PRIORITY
+) -> bytes:
     """A direct-action eBPF filter under `parent`; `program` is a descriptor of this process.
 
-    The port's number travels in the class ID, which the program reads back as `skb->tc_classid`.
+    The port's number travels in the class ID, which the program reads back as `skb->tc_classid`. Of several filters
+    that of the lowest `priority` has a packet first.
     """
     options = (
         u32(TCA_BPF_CLASSID, HTB_ROOT_HANDLE | port)
@@ -182,5 +186,10 @@ def new_bpf_filter(ifindex: int, parent: int, program: int, name: str, port: int
         + text(TCA_BPF_NAME, name)
         + u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
     )
-    body = TCMSG.pack(0, ifindex, 0, parent, _FILTER_INFO) + text(TCA_KIND, "bpf") + attribute(TCA_OPTIONS, options)
-    return message(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, body)
+    body = TCMSG.pack(0, ifindex, 0, parent, priority << 16 | _ETH_P_ALL) + text(TCA_KIND, "bpf")
+    return message(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, body + attribute(TCA_OPTIONS, options))
+
+
+def delete_filters(ifindex: int, parent: int, priority: int) -> bytes:
+    """Remove all filters of this priority under `parent`."""
+    return message(_RTM_DELTFILTER, 0, TCMSG.pack(0, ifindex, 0, parent, priority << 16 | _ETH_P_ALL))

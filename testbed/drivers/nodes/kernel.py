@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from testbed.drivers.nodes.processes import Process
-from testbed.plan.operations import CreateNode, CreateVrf, Operation
+from testbed.plan.operations import CreateNode, Operation
+from testbed.plan.overlay.device_operations import CreateVrf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,15 +7,16 @@ import socket
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from ipaddress import IPv4Interface
+from ipaddress import ip_interface
 from itertools import groupby
 
+from testbed.drivers.netlink import bonding, offload, overlay, rdma, rtnetlink
 from testbed.drivers.netlink import netem as wire
-from testbed.drivers.netlink import offload, overlay, rdma, rtnetlink
 from testbed.drivers.netlink import traffic_control as traffic
 from testbed.drivers.netlink.guards import guard_messages
+from testbed.drivers.netlink.management import management_messages
 from testbed.drivers.netlink.nftables import NetfilterSocket
-from testbed.drivers.netlink.policies import policy_messages
+from testbed.drivers.netlink.policies import border_messages, policy_messages
 from testbed.drivers.netlink.port_programs import PortInstaller
 from testbed.drivers.netlink.rtnetlink import LinkEnd, RouteSocket
 from testbed.drivers.nodes import namespaces, processes, syscalls
@@ -23,6 +24,9 @@ from testbed.drivers.nodes.kernel import ObservedInterface, ObservedNode, Remova
 from testbed.drivers.nodes.namespaces import Namespace
 from testbed.errors import DriverError
 from testbed.names import namespace_name
+from testbed.plan.management.management_plan import GuardManagement
+from testbed.plan.management.service_operations import StartService
+from testbed.plan.mlag.groups import CreateBond
 from testbed.plan.operations import (
     AddAddress,
     AddRoute,
@@ -31,8 +35,6 @@ from testbed.plan.operations import (
     CreateNode,
     CreateRdma,
     CreateVeth,
-    CreateVrf,
-    CreateVxlan,
     DelayPort,
     GuardSwitch,
     InstallPort,
@@ -48,7 +50,8 @@ from testbed.plan.operations import (
     VethEnd,
     place_of,
 )
-from testbed.plan.overlay.policy_operations import SetPolicy
+from testbed.plan.overlay.device_operations import CreateVrf, CreateVrfDevice, CreateVxlan, PreferVrfs
+from testbed.plan.overlay.policy_operations import SetBorder, SetPolicy
 
 
 class NetnsKernel:
@@ -100,7 +103,9 @@ class NetnsKernel:
                 case "guards":
                     self._guard([item for item in group if isinstance(item, GuardSwitch)])
                 case "policy":
-                    self._police([item for item in group if isinstance(item, SetPolicy)])
+                    self._police([item for item in group if isinstance(item, SetPolicy | SetBorder)])
+                case "management":
+                    self._guard_management([item for item in group if isinstance(item, GuardManagement)])
                 case "local":
                     self._apply_local([item for item in group if isinstance(item, LocalOperation)])
                 case _:
@@ -151,7 +156,8 @@ class NetnsKernel:
         self._factory.route.expect(batch, _Descriptions(operations))
         for node, items in second_masters.items():
             opened[node].route.expect([data for data, _ in items], [what for _, what in items])
-        self._switch_offloads_off(operations)
+        ends = (end for operation in operations for end in (operation.a, operation.b))
+        self._switch_offloads_off((end.node, end.ifindex) for end in ends)
 
     def _create_vxlans(self, operations: Sequence[CreateVxlan]) -> None:
         opened = self._open()
@@ -162,14 +168,13 @@ class NetnsKernel:
             batch = [overlay.new_vxlan(item, opened[item.node].fd) for item in items]
             opened[switch].route.expect(batch, _Descriptions(items))
 
-    def _switch_offloads_off(self, operations: Sequence[CreateVeth]) -> None:
-        family = offload.ethtool_family()
+    def _switch_offloads_off(self, interfaces: Iterable[tuple[str, int]]) -> None:
+        by_node: dict[str, list[int]] = {}
+        for node, ifindex in interfaces:
+            by_node.setdefault(node, []).append(ifindex)
+        family = offload.ethtool_family() if by_node else None
         if family is None:
             return
-        by_node: dict[str, list[int]] = {}
-        for operation in operations:
-            for item in (operation.a, operation.b):
-                by_node.setdefault(item.node, []).append(item.ifindex)
         for node, indexes in by_node.items():
             batch = [offload.features_off(family, index) for index in indexes]
             self._open()[node].generic.expect(batch, [f"{node}: offloads off"] * len(batch))
@@ -177,8 +182,16 @@ class NetnsKernel:
     def _guard(self, operations: Sequence[GuardSwitch]) -> None:
         self._filter([(item.vrf or item.node, item, guard_messages(item)) for item in operations])
 
-    def _police(self, operations: Sequence[SetPolicy]) -> None:
-        self._filter([(item.node, item, policy_messages(item)) for item in operations])
+    def _police(self, operations: Sequence[SetPolicy | SetBorder]) -> None:
+        self._filter(
+            [
+                (item.node, item, policy_messages(item) if isinstance(item, SetPolicy) else border_messages(item))
+                for item in operations
+            ]
+        )
+
+    def _guard_management(self, operations: Sequence[GuardManagement]) -> None:
+        self._filter([(item.node, item, management_messages(item)) for item in operations])
 
     def _filter(self, transactions: Sequence[tuple[str, Operation, list[bytes]]]) -> None:
         opened = self._open()
@@ -201,6 +214,8 @@ class NetnsKernel:
         opened = self._open()
         for node, (batch, items) in by_node.items():
             opened[node].route.expect(batch, _Descriptions(items))
+        bonds = [operation for operation in operations if isinstance(operation, CreateBond)]
+        self._switch_offloads_off((bond.node, bond.ifindex) for bond in bonds)
 
     def _encode(self, operation: LocalOperation) -> tuple[bytes, ...]:
         match operation:
@@ -235,13 +250,27 @@ class NetnsKernel:
                     ),
                 )
             case AddRule():
-                return (rtnetlink.new_source_rule(operation.source.packed, operation.table, operation.priority),)
+                to = operation.destination
+                prefix = None if to is None else (to.network_address.packed, to.prefixlen)
+                source = operation.source.packed
+                return (rtnetlink.new_source_rule(source, operation.table, operation.priority, prefix),)
             case CreateBridge():
                 return (
                     rtnetlink.new_bridge(
-                        operation.name, operation.ifindex, operation.mac, operation.mtu_bytes, operation.ageing_s
+                        operation.name,
+                        operation.ifindex,
+                        operation.mac,
+                        operation.mtu_bytes,
+                        operation.ageing_s,
+                        operation.master,
                     ),
                 )
+            case CreateBond():
+                return (bonding.new_bond(operation),)
+            case CreateVrfDevice():
+                return overlay.new_vrf(operation)
+            case PreferVrfs():
+                return overlay.prefer_vrfs(ipv6=operation.ipv6)
             case SetNeighbour():
                 return (overlay.permanent_neighbour(operation.ifindex, operation.address, operation.mac),)
             case SetBridgePort():
@@ -303,10 +332,15 @@ def _stage(operation: Operation) -> str:
             return "rdma"
         case GuardSwitch():
             return "guards"
-        case SetPolicy():
+        case SetPolicy() | SetBorder():
             return "policy"
+        case GuardManagement():
+            return "management"
         case (
-            CreateBridge()
+            CreateVrfDevice()
+            | PreferVrfs()
+            | CreateBond()
+            | CreateBridge()
             | SetBridgePort()
             | ShapePort()
             | InstallPort()
@@ -318,7 +352,7 @@ def _stage(operation: Operation) -> str:
             | AddRule()
         ):
             return "local"
-        case CreateNode() | CreateVrf() | StartContainer() | StartRouting():
+        case CreateNode() | CreateVrf() | StartContainer() | StartRouting() | StartService():
             return type(operation).__name__
 
 
@@ -368,12 +402,16 @@ def _observe(route: RouteSocket) -> ObservedNode:
 
 
 def _addresses(route: RouteSocket) -> dict[int, list[str]]:
+    """Those that nodes are given: neither of the loopback interface by itself nor link-local ones of IPv6."""
     found: dict[int, list[str]] = {}
-    for body in route.dump(rtnetlink.RTM_GETADDR, struct.pack("=BBBBI", socket.AF_INET, 0, 0, 0, 0)):
-        prefix_length, ifindex = body[1], int.from_bytes(body[4:8], "little")
-        for kind, payload in rtnetlink.attributes(body, 8):
-            if kind == rtnetlink.IFA_LOCAL and payload[0] != 127:
-                found.setdefault(ifindex, []).append(str(IPv4Interface((bytes(payload), prefix_length))))
+    for family, wanted in ((socket.AF_INET, rtnetlink.IFA_LOCAL), (socket.AF_INET6, rtnetlink.IFA_ADDRESS)):
+        for body in route.dump(rtnetlink.RTM_GETADDR, struct.pack("=BBBBI", family, 0, 0, 0, 0)):
+            prefix_length, ifindex = body[1], int.from_bytes(body[4:8], "little")
+            for kind, payload in rtnetlink.attributes(body, 8):
+                if kind == wanted:
+                    address = ip_interface((bytes(payload), prefix_length))
+                    if not address.is_loopback and not (family == socket.AF_INET6 and address.is_link_local):
+                        found.setdefault(ifindex, []).append(str(address))
     return found
 
 
@@ -397,8 +435,8 @@ def _htb_rates(route: RouteSocket) -> dict[int, int]:
 
 
 def _count_source_rules(route: RouteSocket) -> int:
-    body = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)
     return sum(
         any(kind == rtnetlink.FRA_SRC for kind, _ in rtnetlink.attributes(answer, 12))
-        for answer in route.dump(rtnetlink.RTM_GETRULE, body)
+        for family in (socket.AF_INET, socket.AF_INET6)
+        for answer in route.dump(rtnetlink.RTM_GETRULE, struct.pack("=BBBBBBBBI", family, 0, 0, 0, 0, 0, 0, 0, 0))
     )

@@ -10,6 +10,7 @@ import select
 import socket
 from collections.abc import Iterable, Iterator, Sequence
 
+from testbed.descriptors import wait_writable
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.errors import DriverError
@@ -73,7 +74,7 @@ class RawPorts:
                     item.send(frame)
                     break
                 except BlockingIOError:
-                    if not select.select([], [item], [], _PATIENCE_S)[1]:
+                    if not wait_writable(item, _PATIENCE_S):
                         return sent
         return len(frames)
 

@@ -15,12 +15,13 @@ import socket
 import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from testbed.agent.options import IP_MTU_DISCOVER, set_receive_buffer, set_tos
+from testbed.agent.options import IP_MTU_DISCOVER, IPV6_MTU_DISCOVER, set_receive_buffer, set_tos
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.drivers.nodes.probe_packet import KEY_BYTES, PAYLOAD_BYTES, ProbeNumber, decode_probe, encode_probe
@@ -37,6 +38,7 @@ _SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@qq")
 _CONTROL_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 _SPARE_DESCRIPTORS = 256
+_DISCARD = 9
 _LONGEST = 256
 """Of a datagram, what is looked at: the rest of a long probe is padding."""
 
@@ -52,10 +54,15 @@ class ProbeEnd:
     copy: int = 0
 
     @classmethod
-    def on(cls, nic: PortPlan, port: int = 0, *, copy: int = 0) -> ProbeEnd:
-        """The end on a NIC that has an address."""
-        assert nic.address is not None, "probes go between NICs that have addresses"
-        return cls(node=nic.node, interface=nic.name, address=str(nic.address.ip), port=port, copy=copy)
+    def on(cls, nic: PortPlan, port: int = 0, *, copy: int = 0, ipv6: bool = False) -> ProbeEnd:
+        """The end on a NIC that has an address, of IPv4 unless told else."""
+        address = nic.address6 if ipv6 else nic.address
+        assert address is not None, "probes go between NICs that have addresses"
+        return cls(node=nic.node, interface=nic.name, address=str(address.ip), port=port, copy=copy)
+
+    @property
+    def ipv6(self) -> bool:
+        return ":" in self.address
 
 
 class Sent(Enum):
@@ -90,6 +97,7 @@ class UdpProber:
         self._key = os.urandom(KEY_BYTES)
         self._sockets: dict[ProbeEnd, socket.socket] = {}
         self._addresses: dict[ProbeEnd, tuple[str, int]] = {}
+        """Of IPv6 ones the first two of what Python has: address and port."""
         self._listening: dict[int, socket.socket] = {}
         self._clock_offset_ns = 0
         """What CLOCK_REALTIME, by which the kernel stamps, is ahead of CLOCK_MONOTONIC."""
@@ -115,15 +123,19 @@ class UdpProber:
             enter_namespace(namespace_name(self._lab, node))
             for end in here:
                 item = self._sockets[end] = socket.socket(
-                    socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+                    socket.AF_INET6 if end.ipv6 else socket.AF_INET,
+                    socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC,
                 )
-                item.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
+                if end.ipv6:
+                    item.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, _IP_PMTUDISC_DO)
+                else:
+                    item.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
                 set_receive_buffer(item, RECEIVE_BUFFER_BYTES)
                 set_tos(item, self._tos)
                 if self._timestamps:
                     item.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
                 item.bind((end.address, end.port))
-                self._addresses[end] = item.getsockname()
+                self._addresses[end] = item.getsockname()[:2]
 
     def close(self) -> None:
         """Close all sockets. Once is enough."""
@@ -198,6 +210,16 @@ class UdpProber:
                 stamp: int = seconds * 1_000_000_000 + nanoseconds
                 return stamp - self._clock_offset_ns
         return time.monotonic_ns()
+
+
+def send_datagram(source: str, target: str) -> None:
+    """Send an empty datagram of UDP over IPv6 from an address of the calling thread's namespace; it may be lost.
+
+    It goes to the port of the discard service (RFC 863), which nobody listens at.
+    """
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as item, suppress(OSError):
+        item.bind((source, 0))
+        item.sendto(b"", (target, _DISCARD))
 
 
 def make_room(sockets: int) -> None:

@@ -25,7 +25,13 @@ from testbed.plan.link_delays import WireCapabilities
 SCHEMA = 1
 FILE_NAME = "capabilities.json"
 _PORT_PROGRAMS = "ebpf.port programs"
-_ALWAYS_ASKED = {_PORT_PROGRAMS, "filter.guards", *(marker.capability for marker in KERNEL_MARKERS)}
+_ALWAYS_ASKED = {
+    _PORT_PROGRAMS,
+    "filter.guards",
+    "filter.management",
+    "socket.md5",
+    *(marker.capability for marker in KERNEL_MARKERS),
+}
 """A file without one of these answers is of a version that did not ask for it."""
 
 

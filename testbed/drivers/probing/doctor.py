@@ -182,7 +182,7 @@ def program_feature(program: Installed) -> Feature:
         status=status,
         detail=detail,
         needed_for=wanted.needed_for,
-        remedy="" if status is Status.OK else f"apt-get install {wanted.package}",
+        remedy="" if status is Status.OK else wanted.installation,
         group="programs",
     )
 

@@ -17,13 +17,14 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 from testbed.drivers.netlink import netem as wire
 from testbed.drivers.netlink import rtnetlink
 from testbed.drivers.netlink import traffic_control as traffic
 from testbed.drivers.netlink.guards import guard_messages
+from testbed.drivers.netlink.management import management_messages
 from testbed.drivers.netlink.nftables import NetfilterSocket
 from testbed.drivers.netlink.rtnetlink import LinkEnd, RouteSocket, attribute, message, text, u32
 from testbed.drivers.nodes import syscalls
@@ -32,6 +33,7 @@ from testbed.drivers.probing.status import Answers
 from testbed.errors import DriverError
 from testbed.model import Guards
 from testbed.model.markers import KERNEL_MARKERS
+from testbed.plan.management.management_plan import GuardManagement
 from testbed.plan.operations import GuardedPort, GuardSwitch
 
 _A, _B, _BRIDGE, _OTHER = 10, 11, 12, 13
@@ -71,6 +73,7 @@ _BRINGS_DEVICES = {"ifb": "ifb", "dummy": "dummy", "bond": "bonding"}
 
 RTM_NEWACTION, RTM_NEWNEXTHOP = 48, 104
 TCP_CONGESTION = 13
+TCP_MD5SIG = 14
 TUNSETIFF = 0x400454CA
 IFF_TAP, IFF_NO_PI = 2, 0x1000
 _TCA_ACT_TAB = 1
@@ -92,6 +95,8 @@ NAMES = (
     *(f"action.{name}" for name in ACTIONS),
     "route.nexthop objects",
     "filter.guards",
+    "filter.management",
+    "socket.md5",
     *_SYSCTLS,
     *(f"tcp.{name}" for name in CONGESTION_CONTROLS),
 )
@@ -119,6 +124,8 @@ def _probe() -> Answers:
         answers |= _filters(route, port)
         answers["route.nexthop objects"] = _asked(route, rtnetlink.set_link_state(1, True), _new_nexthop())
         answers["filter.guards"] = answers["link.veth"] or _guard_port()
+        answers["filter.management"] = answers["link.veth"] or _keep_management_apart()
+        answers["socket.md5"] = attempt(_sign_segments)
     finally:
         route.close()
         os.close(fd)
@@ -282,14 +289,32 @@ def _guard_port() -> str:
     """Put all guards in force on a port, as a lab does."""
     port = GuardedPort(name="a", ifindex=_A, mac="02:00:00:00:00:02", addresses=(_ADDRESS,), gateway=_ADDRESS)
     guards = GuardSwitch(node="", guards=Guards.all(), ports=(port,), switches=(_ADDRESS,), stations=(port.mac,))
+    return _committed(guard_messages(guards), "guards")
+
+
+def _keep_management_apart() -> str:
+    """Guard a management port, as a lab does."""
+    guard = GuardManagement(node="", name="a", ifindex=_A, prefix=IPv4Network((_ADDRESS, 32)))
+    return _committed(management_messages(guard), "management")
+
+
+def _committed(batch: list[bytes], what: str) -> str:
     try:
         with closing(NetfilterSocket()) as filters:
-            filters.commit(guard_messages(guards), "guards")
+            filters.commit(batch, what)
     except OSError as error:
         return f"no netfilter: {os.strerror(error.errno or 0)}"
     except DriverError as error:
         return error.message
     return ""
+
+
+def _sign_segments() -> None:
+    """Set a password for a peer (RFC 2385), as bgpd does: struct tcp_md5sig of linux/tcp.h."""
+    key = b"password"
+    peer = struct.pack("=HH4s120x", socket.AF_INET, 0, socket.inet_aton(str(_ADDRESS)))
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as item:
+        item.setsockopt(socket.IPPROTO_TCP, TCP_MD5SIG, peer + struct.pack("=BBHi80s", 0, 0, len(key), 0, key))
 
 
 # ------------------------------------------------------------------ asking

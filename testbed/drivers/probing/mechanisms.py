@@ -153,6 +153,12 @@ def _link_set(machine: _Machine) -> Mechanism:
     return _ok("link set", "rate by HTB; loss, corruption, silence by eBPF maps")
 
 
+def _bgp_password(machine: _Machine) -> Mechanism:
+    if lacking := machine.lacking("socket.md5"):
+        return _missing("passwords of BGP", lacking, machine.option("CONFIG_TCP_MD5SIG"))
+    return _ok("passwords of BGP", "TCP MD5 signatures by the kernel, a password for each lab")
+
+
 def _congestion_control(machine: _Machine) -> Mechanism:
     usable = [name for name, why in machine.capabilities.group("tcp").items() if not why]
     if "dctcp" in usable:
@@ -221,10 +227,28 @@ def _bfd(machine: _Machine) -> Mechanism:
     return _ok("BFD", f"bfdd of FRR {machine.frr.version_text}")
 
 
+def _vrfs(machine: _Machine) -> Mechanism:
+    if lacking := machine.lacking("link.vrf"):
+        return _ok("VRFs of tenants", f"a namespace for each: no VRF devices ({lacking})")
+    return _ok("VRFs of tenants", "VRF devices of the kernel")
+
+
+def _link_groups(machine: _Machine) -> Mechanism:
+    if lacking := machine.lacking("link.bond"):
+        return _ok("link groups of hosts", f"eBPF, and a process for LACP: no bonding ({lacking})")
+    return _ok("link groups of hosts", "bonds of the kernel")
+
+
 def _guards(machine: _Machine) -> Mechanism:
     if lacking := machine.lacking("filter.guards"):
         return _missing("guards of access ports", lacking, machine.option("CONFIG_NF_TABLES_NETDEV"))
     return _ok("guards of access ports", "nf_tables at the ports' ingress, in one transaction for each switch")
+
+
+def _management(machine: _Machine) -> Mechanism:
+    if lacking := machine.lacking("filter.management"):
+        return _missing("out-of-band management", lacking, machine.option("CONFIG_NF_TABLES_IPV4"))
+    return _ok("out-of-band management", "a bridge with isolated ports, and nf_tables on each node")
 
 
 _FEATURES: tuple[Callable[[_Machine], Mechanism], ...] = (
@@ -239,7 +263,11 @@ _FEATURES: tuple[Callable[[_Machine], Mechanism], ...] = (
     _delay,
     _loss,
     _link_set,
+    _vrfs,
+    _link_groups,
     _guards,
+    _management,
+    _bgp_password,
     _congestion_control,
     _rdma,
     _docker,

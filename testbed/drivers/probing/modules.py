@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import platform
+import shutil
+import subprocess
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
+
+from testbed.errors import CapabilityError
+
+_MODPROBE_TIMEOUT_S = 60
 
 
 class ModuleState(StrEnum):
@@ -30,6 +36,23 @@ def module_state(name: str, *, modules: Path | None = None, sysfs: Path = Path("
     if loaded.is_dir():
         return ModuleState.BUILT_IN
     return ModuleState.AVAILABLE if name in _names(directory / "modules.dep") else ModuleState.ABSENT
+
+
+def load_module(name: str, *options: str, hint: str) -> None:
+    """`modprobe NAME OPTION...`. Raises `CapabilityError`, with a hint at what does without it."""
+    program = shutil.which("modprobe") or shutil.which("modprobe", path="/usr/sbin:/sbin")
+    if program is None:
+        raise CapabilityError("modprobe is not installed", missing="modprobe", hint="apt-get install kmod")
+    done = subprocess.run(
+        [program, name, *options],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_MODPROBE_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        raise CapabilityError(f"the module {name} does not load: {done.stderr.strip()}", missing=name, hint=hint)
 
 
 @cache

@@ -9,23 +9,30 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 _TIMEOUT_S = 5.0
-_SEARCH = os.pathsep.join(("/usr/local/sbin", "/usr/sbin", "/sbin"))
+_SEARCH = os.pathsep.join(("/usr/local/sbin", "/usr/sbin", "/sbin", str(Path(sys.executable).parent)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A program to look for. `question` None: its presence is enough. `package` is Debian's."""
+    """A program to look for. `question` None: its presence is enough. `package` is Debian's, or Python's (`pip`)."""
 
     name: str
     package: str
     needed_for: str
     question: tuple[str, ...] | None = ("--version",)
+    pip: bool = False
+
+    @property
+    def installation(self) -> str:
+        """Return the command that installs it."""
+        return f"pip install {self.package}" if self.pip else f"apt-get install {self.package}"
 
 
 PROGRAMS = (
@@ -42,6 +49,20 @@ PROGRAMS = (
     Program(name="ethtool", package="ethtool", needed_for="looking at offloads by hand", question=None),
     Program(name="mmdebstrap", package="mmdebstrap", needed_for="building the lab VM (QEMU is in what it builds)"),
     Program(name="docker", package="docker.io", needed_for="nodes of runtime docker", question=("--version",)),
+    Program(name="sshd", package="openssh-server", needed_for="the service ssh", question=("-V",)),
+    Program(name="ssh", package="openssh-client", needed_for="logging in to nodes, and the lab VM", question=("-V",)),
+    Program(name="dnsmasq", package="dnsmasq-base", needed_for="the services dns and dhcp"),
+    Program(name="chronyd", package="chrony", needed_for="the service time"),
+    Program(name="rsyslogd", package="rsyslog", needed_for="the service syslog", question=("-v",)),
+    Program(name="prometheus", package="prometheus", needed_for="the service telemetry"),
+    Program(name="lldpd", package="lldpd", needed_for="the service lldp", question=("-v",)),
+    Program(
+        name="sushy-emulator",
+        package="sushy-tools==2.2.0",
+        needed_for="the service redfish",
+        question=None,
+        pip=True,
+    ),
     Program(
         name="mn",
         package="mininet",

@@ -33,6 +33,8 @@ FRR_USER = "frr"
 START_TIMEOUT_S = 60.0
 CRASH_DIRECTORY = Path("/var/tmp/frr")
 """Where each daemon makes a directory `<daemon>.<pid>` that it never removes (FRR lib/log.c)."""
+CONFIGURATION_MODE = 0o600
+"""A configuration may have passwords in it."""
 READY_FILE = "zebra.vty"
 OWN_RUN_DIRECTORY = Path("/run/frr")
 OWN_CONFIGURATION = Path("/etc/frr")
@@ -85,7 +87,7 @@ class DaemonSet:
     integrated: str
     elsewhere: Elsewhere | None = None
     vrfs: Mapping[str, str] = field(default_factory=dict)
-    """The network namespaces of its VRFs, by the VRF's name."""
+    """The network namespaces of its VRFs that are some, by the VRF's name."""
 
 
 def daemon_arguments(frr: FrrInstallation, daemon: str, directory: Path, *, vrfs: bool = False) -> list[str]:
@@ -160,6 +162,7 @@ def prepare_run_directory(item: DaemonSet) -> None:
         files = {configuration_file(item.directory, d): content for d, content in item.configurations.items()}
         files[item.directory / "frr.conf"] = item.integrated
         for path, content in files.items():
+            path.touch(mode=CONFIGURATION_MODE)
             path.write_text(content)
         for path in (*files, *directories):
             os.chown(path, user, group)

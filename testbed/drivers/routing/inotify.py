@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-import select
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+
+from testbed.descriptors import wait_readable
 
 IN_MODIFY, IN_CREATE, IN_MOVED_TO = 0x2, 0x100, 0x80
 IN_Q_OVERFLOW = 0x4000
@@ -59,7 +60,7 @@ class DirectoryWatch:
 
     def wait(self, timeout_s: float) -> bool:
         """Tell whether an event came within `timeout_s`."""
-        return bool(select.select([self._fd], [], [], max(0.0, timeout_s))[0])
+        return wait_readable(self._fd, timeout_s)
 
     def close(self) -> None:
         os.close(self._fd)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import DriverError
 
 TIMEOUT_S = 10.0
+ASKED_AGAIN_S = 0.02
 
 
 def ask(directory: Path, daemon: str, command: str, *, timeout_s: float = TIMEOUT_S) -> str:
@@ -64,6 +66,33 @@ def ask_json(directory: Path, daemon: str, command: str, *, timeout_s: float = T
         raise DriverError(
             f"{daemon} in {directory.name} answered {command!r} with something that is not JSON"
         ) from error
+
+
+def await_json(
+    directory: Path,
+    daemon: str,
+    command: str,
+    ready: Callable[[Any], bool],
+    awaited: str,
+    *,
+    timeout_s: float = TIMEOUT_S,
+) -> None:
+    """Ask a `show ... json` command again and again until `ready` says of the answer that it is as it must be.
+
+    A daemon that does not answer yet is asked again. Raises `DriverError` where it has not `awaited`, a noun such as
+    "its VRFs", within `timeout_s`.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        last = None
+        try:
+            if ready(ask_json(directory, daemon, command)):
+                return
+        except DriverError as error:
+            last = error
+        if time.monotonic() > deadline:
+            raise DriverError(f"{daemon} of {directory.name} does not have {awaited} within {timeout_s:g} s") from last
+        time.sleep(ASKED_AGAIN_S)  # FRR tells nobody of it
 
 
 def _exchange(stream: socket.socket, command: str) -> tuple[int, str]:

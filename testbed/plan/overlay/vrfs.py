@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 
 from testbed.model import Service
 
@@ -14,8 +14,9 @@ from testbed.model import Service
 class VniPlan:
     """A VNI on one switch: a bridge with a VXLAN device and the ports of the NICs of its subnet.
 
-    `gateway` is the anycast gateway of an L2VNI; None for the L3VNI, whose bridge has the router's MAC instead. Its
-    routes, of types 2 and 3 for an L2VNI and 5 for the L3VNI, have `rd` and `route_target`.
+    `gateway` is the anycast gateway of an L2VNI, and `gateway6` that of IPv6 where its subnet has some; None for the
+    L3VNI, whose bridge has the router's MAC instead. Its routes, of types 2 and 3 for an L2VNI and 5 for the L3VNI,
+    have `rd` and the route targets `exports`; those that have one of `imports` are taken up.
     """
 
     vni: int
@@ -26,15 +27,37 @@ class VniPlan:
     mac: str
     mtu_bytes: int
     rd: str
-    route_target: str
+    imports: tuple[str, ...]
+    exports: tuple[str, ...]
     subnet: str = ""
     gateway: IPv4Interface | None = None
+    gateway6: IPv6Interface | None = None
     ports: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalPeer:
+    """A router outside that a VRF has an eBGP session with, unnumbered, on its port `interface`.
+
+    `accepts` are the prefixes that are taken from it, `announces` those that it is told; no others.
+    """
+
+    interface: str
+    remote: str
+    remote_interface: str
+    asn: int
+    accepts: tuple[IPv4Network, ...]
+    announces: tuple[IPv4Network, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VrfPlan:
-    """A tenant's VRF on a switch. Its name there is the tenant's; `node` is what operations call its namespace."""
+    """A tenant's VRF on a switch. Its name there is the tenant's, and `node` tells it from all others of the lab.
+
+    `place` is the node whose namespace its interfaces are in: `node`, which is a namespace of its own, or the switch,
+    where the VRF is a device with the index `ifindex`. Its routes are in `table`. `ipv6`: some subnet of
+    its tenant has IPv6.
+    """
 
     node: str
     switch: str
@@ -43,6 +66,17 @@ class VrfPlan:
     vtep: IPv4Address
     l3: VniPlan
     l2: tuple[VniPlan, ...]
+    place: str
+    table: int
+    ifindex: int = 0
+    ipv6: bool = False
+    external: ExternalPeer | None = None
+    """None on leaves that are not the tenant's border."""
+
+    @property
+    def is_device(self) -> bool:
+        """Tell whether it is a VRF device of the kernel, and no namespace."""
+        return self.place == self.switch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +107,8 @@ class EntryKind(StrEnum):
     NEIGHBOUR = "neighbour"
     """A neighbour behind another VTEP: a NIC (type 2), or that VTEP's router."""
     ROUTE = "route"
-    """A route over the L3VNI: of a prefix (type 5), or of a NIC's address (type 2 with two labels)."""
+    """A route over the L3VNI: of a prefix (type 5), or of a NIC's address (type 2 with two labels). On the border: to
+    the router outside."""
 
 
 ANY_MAC = "00:00:00:00:00:00"
@@ -105,24 +140,33 @@ class ExpectedEntry:
     of: str
     switch: str
     mac: str = ""
-    address: IPv4Address | None = None
-    prefix: IPv4Network | None = None
+    address: IPv4Address | IPv6Address | None = None
+    prefix: IPv4Network | IPv6Network | None = None
     vteps: tuple[IPv4Address, ...] = ()
     routes: tuple[EvpnRoute, ...] = ()
+
+    @property
+    def ipv6(self) -> bool:
+        """Tell whether it is of an address or a prefix of IPv6; a MAC is of none."""
+        return isinstance(self.address, IPv6Address) or isinstance(self.prefix, IPv6Network)
 
     def __str__(self) -> str:
         vteps = " or ".join(map(str, self.vteps))
         match self.kind:
-            case EntryKind.HEARD:
-                return f"no neighbour {self.address} ({self.of}) in VNI {self.vni}"
+            case EntryKind.HEARD | EntryKind.NEIGHBOUR:
+                return f"no neighbour {_text(self.address)} ({self.of}) in VNI {self.vni}"
             case EntryKind.FLOOD:
                 return f"no flood entry to {vteps} ({self.switch}) in VNI {self.vni}"
             case EntryKind.MAC:
                 return f"no FDB entry of {self.mac} ({self.of}) to {vteps} in VNI {self.vni}"
-            case EntryKind.NEIGHBOUR:
-                return f"no neighbour {self.address} ({self.of}) in VNI {self.vni}"
             case EntryKind.ROUTE:
                 return f"no route to {self.prefix} ({self.of}) via {vteps} in VNI {self.vni}"
+
+
+def _text(address: IPv4Address | IPv6Address | None) -> str:
+    """An address as `ip` writes it; Python before 3.13 has hexadecimal digits for one that maps another of IPv4."""
+    vtep = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(address) if vtep is None else f"::ffff:{vtep}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,14 +176,14 @@ class HeardNic:
     node: str
     name: str
     ifindex: int
-    gateway: IPv4Address
+    gateway: IPv4Address | IPv6Address
     vrf: str
-    address: IPv4Address
+    address: IPv4Address | IPv6Address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlayPlan:
-    """The overlay of a lab. `expected` maps each VRF (by its namespace's node name) to its entries when converged.
+    """The overlay of a lab. `expected` maps each VRF (by its `node`) to its entries when converged.
 
     `passes` has what one tenant may ask of another, by their names: no services for all, no entry for nothing.
     """

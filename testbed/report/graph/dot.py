@@ -5,11 +5,12 @@ Of several networks each is a cluster, the back end's above the hosts, the other
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
-from testbed.model import Lab, Link, Node
+from testbed.model import Lab, Link, LinkKind, Node, NodeKind
 from testbed.report.graph.grouping import Grouping, Segment, Tier, group_lab
 from testbed.report.graph.layers import Layer, group_layers, layers_of, switches_of
+from testbed.report.graph.management import pictured
 
 _RAIL_COLOURS = ("#d9480f", "#1971c2", "#2b8a3e", "#9c36b5", "#b8860b", "#0b8f9c", "#c2255c", "#4446c4")
 _NETWORK_COLOURS = ("#8b97a6", "#44546a", "#8a5a2b", "#5b7023", "#8c3f6d")
@@ -18,6 +19,7 @@ _FILL = {Tier.SUPER_SPINE: "#efeafb", Tier.SPINE: "#e9effb", Tier.RAIL: "#ffffff
 
 def render_dot(lab: Lab) -> str:
     """`lab` in the DOT language, for `dot -Tsvg`. Interface names are head and tail labels where there is room."""
+    lab = pictured(lab)
     layers = layers_of(lab)
     grouping = group_layers(lab, layers) if layers else group_lab(lab)
     labels = len(lab.links) <= 64
@@ -28,16 +30,17 @@ def render_dot(lab: Lab) -> str:
         '  edge [fontname="sans-serif", fontsize=8, color="#8b97a6"];',
     ]
     if layers:
-        for layer in layers:
+        for layer in (one for one in layers if not one.carrier):
             inner = (
                 _below(layer, grouping) if layer.number else [f"  {line}" for line in _back_end(grouping, hosts=False)]
             )
             lines += _cluster(f"network{layer.number}", layer.name, inner, "  ")
-        lines += _nodes(lab.hosts, grouping, "  ")
+        lines += _nodes(lab.endpoints, grouping, "  ")
     else:
         lines += _back_end(grouping, hosts=True)
     numbers = {layer.name: layer.number for layer in layers}
-    lines += [_edge(link, labels, numbers.get(link.network, 0)) for link in lab.links]
+    low = {node.name for node in lab.nodes if node.kind is NodeKind.SERVER}
+    lines += [_edge(link, labels, numbers.get(link.network, 0), low) for link in lab.links]
     return "\n".join([*lines, "}", ""])
 
 
@@ -77,19 +80,22 @@ def _nodes(nodes: Iterable[Node], grouping: Grouping, indent: str) -> Iterator[s
         fill = _FILL[grouping.tiers[node.name]]
         rails = grouping.rails.get(node.name, ())
         edge = f', color="{_colour(rails[0])}", penwidth=1.5' if len(rails) == 1 else ""
-        yield f'{indent}{_quoted(node.name)} [fillcolor="{fill}"{edge}];'
+        shape = ", shape=ellipse" if node.kind is NodeKind.ROUTER else ""
+        yield f'{indent}{_quoted(node.name)} [fillcolor="{fill}"{edge}{shape}];'
     if len(members) > 1:
         yield f"{indent}{{ rank=same; {' '.join(_quoted(node.name) + ';' for node in members)} }}"
 
 
-def _edge(link: Link, labels: bool, network: int) -> str:
+def _edge(link: Link, labels: bool, network: int, low: Collection[str]) -> str:
+    """`low` are the nodes that stand below the other end of their links though they are named first."""
     attributes = [f"tooltip={_quoted(f'{link.b} -- {link.a}, {link.rate}')}"]
     if network:
         attributes.append(f'color="{_NETWORK_COLOURS[network]}"')
     elif link.rail:
         attributes.append(f'color="{_colour(link.rail)}"')
     # The end that stands above comes first: dot ranks a tail above its head.
-    tail, head = (link.a, link.b) if network else (link.b, link.a)
+    above = bool(network) != (link.kind is LinkKind.EXTERNAL or link.a.node in low)
+    tail, head = (link.a, link.b) if above else (link.b, link.a)
     if labels:
         attributes.append(f"taillabel={_quoted(tail.interface)}, headlabel={_quoted(head.interface)}")
     return f"  {_quoted(tail.node)} -- {_quoted(head.node)} [{', '.join(attributes)}];"

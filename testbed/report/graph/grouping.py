@@ -4,6 +4,7 @@ Generated nodes are divided by their place. Hand-written ones are divided by the
 switches that are linked make a segment; one that is linked to a generated segment belongs to it. A host
 group is the set of hosts of a segment that have the same switches, so that a picture may show it as one.
 A network beside the back end, drawn alone, is divided by its links, too: its hosts have places of the back end's.
+A router outside stands above all pods, in the row of the super-spines, since it belongs to none.
 """
 
 from __future__ import annotations
@@ -34,9 +35,14 @@ TIER_NAMES: Mapping[Tier, str] = {
     Tier.HOST: "host",
 }
 
+ROUTER_NAME = "external router"
+"""What a router outside is called, whatever row it stands in."""
+
 LEAF_NAME = "leaf switch"
 """What a switch of the tier `RAIL` is called in a network beside the back end, which has no rails."""
 
+_OUT_OF_BAND = {NodeKind.BRIDGE: Tier.RAIL, NodeKind.SERVER: Tier.SPINE}
+"""The rows of the switch and of the server of the out-of-band network."""
 _TIER_OF_ROLE = {Role.SUPER_SPINE: Tier.SUPER_SPINE, Role.SPINE: Tier.SPINE, Role.RAIL: Tier.RAIL, Role.LEAF: Tier.RAIL}
 
 
@@ -101,7 +107,10 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouping:
-    """A lab divided for a picture. `rails` maps each node to the rails it carries, ascending."""
+    """A lab divided for a picture. `rails` maps each node to the rails it carries, ascending.
+
+    `super_spines` have the routers outside after them.
+    """
 
     super_spines: tuple[Node, ...]
     pods: tuple[Pod, ...]
@@ -142,7 +151,12 @@ def group_lab(lab: Lab) -> Grouping:
         for number in numbers
     )
     return Grouping(
-        super_spines=tuple(node for node in lab.nodes if tiers[node.name] is Tier.SUPER_SPINE),
+        super_spines=tuple(
+            sorted(
+                (node for node in lab.nodes if tiers[node.name] is Tier.SUPER_SPINE),
+                key=lambda node: node.kind is NodeKind.ROUTER,
+            )
+        ),
         pods=pods,
         tiers=tiers,
         rails=_rails(lab),
@@ -152,22 +166,23 @@ def group_lab(lab: Lab) -> Grouping:
 
 def network_alone(lab: Lab) -> str:
     """The network beside the back end that a lab is the part of (`Lab.of_network`); "" for every other lab."""
-    found = {link.network for link in lab.links}
+    hosts = {node.name for node in lab.endpoints}
+    found = {link.network for link in lab.links if link.a.node in hosts or link.b.node in hosts}
     return found.pop() if len(found) == 1 and BACKEND not in found else ""
 
 
 def bundle_links(links: Iterable[Link], tiers: Mapping[str, Tier], aliases: Mapping[str, str]) -> tuple[Bundle, ...]:
-    """Merge links between the same two nodes on the same rail; `aliases` puts a group's name for a node's."""
-    merged: dict[tuple[str, str, int], list[Link]] = {}
+    """Merge links of a network between two nodes on one rail; `aliases` puts a group's name for a node's."""
+    merged: dict[tuple[str, str, int, str], list[Link]] = {}
     for link in links:
         upper, lower = link.b.node, link.a.node
         if tiers[upper] > tiers[lower]:
             upper, lower = lower, upper
         upper, lower = aliases.get(upper, upper), aliases.get(lower, lower)
-        merged.setdefault((upper, lower, link.rail), []).append(link)
+        merged.setdefault((upper, lower, link.rail, link.network), []).append(link)
     return tuple(
         Bundle(upper=upper, lower=lower, rail=rail, links=tuple(together))
-        for (upper, lower, rail), together in merged.items()
+        for (upper, lower, rail, _), together in merged.items()
         if upper != lower
     )
 
@@ -189,10 +204,14 @@ def short_name(node: Node) -> str:
 
 
 def _tiers(lab: Lab, neighbors: Mapping[str, set[str]]) -> dict[str, Tier]:
-    hosts = {node.name for node in lab.hosts}
+    hosts = {node.name for node in lab.endpoints}
     tiers: dict[str, Tier] = {}
     for node in lab.nodes:
-        if node.kind is NodeKind.HOST:
+        if node.kind is NodeKind.ROUTER:
+            tiers[node.name] = Tier.SUPER_SPINE
+        elif node.kind in _OUT_OF_BAND:
+            tiers[node.name] = _OUT_OF_BAND[node.kind]
+        elif node.kind is not NodeKind.SWITCH:
             tiers[node.name] = Tier.HOST
         elif node.role is not None:
             tiers[node.name] = _TIER_OF_ROLE[node.role]

@@ -7,10 +7,10 @@ to a host crosses a box. `lay_out` of `layout.py` draws the back end and the hos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from testbed.model import BACKEND, Lab, Node
+from testbed.model import BACKEND, Lab, Node, NodeKind
 from testbed.report.graph.grouping import Bundle, Grouping, Tier, bundle_links, group_lab
 from testbed.report.graph.layout import (
     CARD_HEIGHT,
@@ -18,6 +18,7 @@ from testbed.report.graph.layout import (
     GUTTER,
     MARGIN,
     MAX_LINES,
+    OUTSIDE,
     PAD,
     TITLE,
     Band,
@@ -41,11 +42,16 @@ MAX_ROW = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """A network of a picture. `number` is 0 for the back end; `seen` is the lab as it is in this network alone."""
+    """A network of a picture. `number` is 0 for the back end; `seen` is the lab as it is in this network alone.
+
+    One that another network carries has no switches: its links lead to that one's leaves.
+    """
 
     number: int
     name: str
     seen: Lab
+    carrier: str = ""
+    """The network that carries it; "": none does."""
 
 
 def layers_of(lab: Lab) -> tuple[Layer, ...]:
@@ -54,12 +60,17 @@ def layers_of(lab: Lab) -> tuple[Layer, ...]:
     if len(names) < 2:
         return ()
     numbers = {name: number for number, name in enumerate((BACKEND, *(network.name for network in lab.networks)))}
-    return tuple(Layer(number=numbers[name], name=name, seen=lab.of_network(name)) for name in names)
+    carriers = {network.name: network.carrier for network in lab.networks}
+    return tuple(
+        Layer(number=numbers[name], name=name, seen=lab.without_carrier(name), carrier=carriers.get(name, ""))
+        for name in names
+    )
 
 
 def group_layers(lab: Lab, layers: Sequence[Layer]) -> Grouping:
     """Divide a lab by its back end. Switches of other networks have a tier, and are in no pod."""
-    tiers = {name: tier for layer in layers for name, tier in group_lab(layer.seen).tiers.items()}
+    with_switches = (layer for layer in layers if not layer.carrier)
+    tiers = {name: tier for layer in with_switches for name, tier in group_lab(layer.seen).tiers.items()}
     base = group_lab(_with_all_hosts(lab))
     return replace(base, tiers={**tiers, **base.tiers})
 
@@ -67,13 +78,13 @@ def group_layers(lab: Lab, layers: Sequence[Layer]) -> Grouping:
 def _with_all_hosts(lab: Lab) -> Lab:
     """The back end of a lab, and hosts that it does not reach."""
     seen = lab.of_network(BACKEND)
-    kept = {node.name for node in (*seen.nodes, *lab.hosts)}
+    kept = {node.name for node in (*seen.nodes, *lab.endpoints)}
     return replace(seen, nodes=tuple(node for node in lab.nodes if node.name in kept))
 
 
 def lay_out_layers(lab: Lab, grouping: Grouping, layers: Sequence[Layer]) -> Layout:
     """Place everything of a lab of several networks."""
-    below = [_Below(layer) for layer in layers if layer.number]
+    below = [_Below(layer) for layer in layers if layer.number and not layer.carrier]
     least = sum(one.least for one in below) + BAND_GAP * max(0, len(below) - 1)
     crowded = any(len(segment.hosts) > MAX_ROW for segment in grouping.segments)
     layout = lay_out(_with_all_hosts(lab), grouping, least_width=least, always_trays=crowded)
@@ -86,7 +97,7 @@ def lay_out_layers(lab: Lab, grouping: Grouping, layers: Sequence[Layer]) -> Lay
     for one in below:
         layout.bands.append(one.place(x, y, one.least * wider, mesh))
         x += (one.least + BAND_GAP) * wider
-    _drops(layout, below)
+    _drops(layout, [layer for layer in layers if layer.number], grouping.tiers)
     _row_labels(layout)
     layout.height = max(band.rect.bottom for band in layout.bands) + MARGIN
     return layout
@@ -97,10 +108,13 @@ def _hosts(layout: Layout) -> list[Rect]:
 
 
 def switches_of(layer: Layer) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
-    """The leaves of a network, and its spines."""
+    """The leaves of a network, and its spines with the routers outside."""
     tiers = group_lab(layer.seen).tiers
-    leaves = tuple(node for node in layer.seen.switches if tiers[node.name] is Tier.RAIL)
-    return leaves, tuple(node for node in layer.seen.switches if tiers[node.name] is not Tier.RAIL)
+    others = [node for node in layer.seen.nodes if tiers[node.name] is not Tier.HOST]
+    return (
+        tuple(node for node in others if tiers[node.name] is Tier.RAIL),
+        tuple(node for node in others if tiers[node.name] is not Tier.RAIL),
+    )
 
 
 class _Below:
@@ -117,9 +131,14 @@ class _Below:
 
     @property
     def detail(self) -> str:
-        if not self.spines:
-            return _counted(len(self.leaves), "switch", "switches")
-        return f"{_counted(len(self.leaves), 'leaf', 'leaves')}, {_counted(len(self.spines), 'spine', 'spines')}"
+        if any(node.kind is NodeKind.BRIDGE for node in self.leaves):
+            return "switch, server, a port on every node"
+        routers = sum(node.kind is NodeKind.ROUTER for node in self.spines)
+        outside = f", {_counted(routers, 'router', 'routers')} outside" if routers else ""
+        if len(self.spines) == routers:
+            return _counted(len(self.leaves), "switch", "switches") + outside
+        spines = _counted(len(self.spines) - routers, "spine", "spines")
+        return f"{_counted(len(self.leaves), 'leaf', 'leaves')}, {spines}{outside}"
 
     def place(self, x: float, y: float, width: float, mesh: float) -> Band:
         """The box with its upper left corner at `x`, `y`; `mesh` is the room between leaves and spines."""
@@ -165,36 +184,37 @@ def _counted(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
-def _drops(layout: Layout, below: Sequence[_Below]) -> None:
+def _drops(layout: Layout, below: Sequence[Layer], tiers: Mapping[str, Tier]) -> None:
     """Lines from the lower edges of hosts to the leaves below them, and the ports there."""
     rects = {box.node.name: box.rect for band in layout.bands for box in band.nodes}
     rects |= {box.node.name: box.rect for box in layout.nodes}
     rects |= {tray.name: tray.rect for tray in layout.trays}
     aliases = {host.name: tray.name for tray in layout.trays for host in tray.group.hosts}
     found: list[tuple[int, Bundle]] = []
-    for one in below:
-        tiers = one.grouping.tiers
-        links = [replace(link, rail=0) for link in one.layer.seen.links if tiers[link.a.node] is Tier.HOST]
-        found += [(one.layer.number, bundle) for bundle in bundle_links(links, tiers, aliases)]
-    above: dict[str, list[str]] = {}
-    under: dict[str, list[str]] = {}
-    for _, bundle in found:
-        above.setdefault(bundle.upper, []).append(bundle.lower)
-        under.setdefault(bundle.lower, []).append(bundle.upper)
+    for layer in below:
+        links = [replace(link, rail=0) for link in layer.seen.links if tiers[link.a.node] is Tier.HOST]
+        found += [(layer.number, bundle) for bundle in bundle_links(links, tiers, aliases)]
+    above: dict[str, list[tuple[str, int]]] = {}
+    under: dict[str, list[tuple[str, int]]] = {}
+    for number, bundle in found:
+        above.setdefault(bundle.upper, []).append((bundle.lower, number))
+        under.setdefault(bundle.lower, []).append((bundle.upper, number))
     for ends in (*above.values(), *under.values()):
-        ends.sort(key=lambda name: rects[name].middle)
+        ends.sort(key=lambda end: rects[end[0]].middle)
     for number, bundle in found:
         host, leaf = rects[bundle.lower], rects[bundle.upper]
         hosts, leaves = above[bundle.upper], under[bundle.lower]
-        x1 = host.middle + spread(leaves.index(bundle.upper), len(leaves), host.width, 16.0)
-        x2 = leaf.middle + spread(hosts.index(bundle.lower), len(hosts), leaf.width, 14.0)
+        x1 = host.middle + spread(leaves.index((bundle.upper, number)), len(leaves), host.width, 16.0)
+        x2 = leaf.middle + spread(hosts.index((bundle.lower, number)), len(hosts), leaf.width, 14.0)
         line = Line(bundle=bundle, x1=x1, y1=host.bottom, x2=x2, y2=leaf.y, kind="port")
         layout.drops.append((number, line))
 
 
 def _row_labels(layout: Layout) -> None:
     """Names of the rows below the hosts, which all networks share; how many there are stands in each box."""
-    for tier, title in ((Tier.RAIL, "Leaf switches"), (Tier.SPINE, "Spines")):
+    lower = [box.node for band in layout.bands for box in band.nodes if box.tier is not Tier.RAIL]
+    spines = any(node.kind is NodeKind.SWITCH for node in lower)
+    for tier, title in ((Tier.RAIL, "Leaf switches"), (Tier.SPINE, "Spines" if spines else OUTSIDE)):
         rows = [
             box.rect for band in layout.bands for box in band.nodes if (box.tier is Tier.RAIL) == (tier is Tier.RAIL)
         ]

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from testbed.model import Lab, Node
+from testbed.model import OUT_OF_BAND, Lab, Node, NodeKind
 from testbed.report.graph.grouping import (
     Bundle,
     Grouping,
@@ -39,6 +39,7 @@ OPEN_CELL_WIDTH, OPEN_CELL_HEIGHT, OPEN_CELL_GAP = 64.0, 34.0, 6.0
 TRAY_TITLE = 26.0
 
 HOSTS = "Hosts"
+OUTSIDE = "Outside"
 """The row of hosts, which is that of all networks."""
 
 MAX_OPEN_HOSTS = 24
@@ -222,7 +223,7 @@ class _Builder:
             Tier.SUPER_SPINE: pitch_of(grouping.super_spines, len(grouping.super_spines)),
         }
         self.ports = Counter(end.node for link in lab.links for end in (link.a, link.b))
-        self.trays = always_trays or len(lab.hosts) > MAX_OPEN_HOSTS
+        self.trays = always_trays or len(lab.endpoints) > MAX_OPEN_HOSTS
         self.rects: dict[str, Rect] = {}
         self.aliases: dict[str, str] = {}
         self.placed = 0
@@ -440,19 +441,24 @@ class _Builder:
 
     def _row_labels(self, spines_y: float, segments_y: float) -> None:
         grouping = self.grouping
+        out_of_band = self.lab.design == OUT_OF_BAND
         spines = sum(len(pod.spines) for pod in grouping.pods)
         rails = [node for segment in self.segments for node in segment.switches]
         if grouping.super_spines:
-            self._row_label("Super-spines", str(len(grouping.super_spines)), MARGIN + CARD_HEIGHT / 2)
+            tops = sum(node.kind is NodeKind.SWITCH for node in grouping.super_spines)
+            title, number = ("Super-spines", tops) if tops else (OUTSIDE, len(grouping.super_spines))
+            self._row_label(title, str(number), MARGIN + CARD_HEIGHT / 2)
         if spines:
-            self._row_label("Spines", str(spines), spines_y + CARD_HEIGHT / 2)
+            title = "Server" if out_of_band else "Spines"
+            self._row_label(title, str(spines), spines_y + CARD_HEIGHT / 2)
         if rails:
             railed = any(grouping.rails.get(node.name) for node in rails) and not network_alone(self.lab)
-            title = "Rail switches" if railed else "Leaf switches"
+            title = "Switch" if out_of_band else "Rail switches" if railed else "Leaf switches"
             self._row_label(title, str(len(rails)), self.rects[rails[0].name].y + CARD_HEIGHT / 2)
-        if self.lab.hosts:
-            first = min((self.rects[self.aliases.get(host.name, host.name)] for host in self.lab.hosts), key=_top)
-            self._row_label(HOSTS, str(len(self.lab.hosts)), first.y + 20.0)
+        if self.lab.endpoints:
+            first = min((self.rects[self.aliases.get(host.name, host.name)] for host in self.lab.endpoints), key=_top)
+            more = f" + {len(self.lab.targets)} storage" if self.lab.targets else ""
+            self._row_label("Nodes" if out_of_band else HOSTS, f"{len(self.lab.hosts)}{more}", first.y + 20.0)
 
     def _row_label(self, title: str, detail: str, y: float) -> None:
         self.layout.rows.append(RowLabel(title=title, detail=detail, y=y))

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from testbed.model import BACKEND, Lab, Node
+from testbed.model import BACKEND, Lab, Node, NodeKind
 from testbed.report.graph.grouping import Bundle, Grouping, Tier, bundle_links, group_lab, short_name
 from testbed.report.graph.layers import Layer, group_layers, layers_of, switches_of
+from testbed.report.graph.management import pictured
 from testbed.units import Rate
 
 MAX_EDGES = 400
@@ -22,6 +23,7 @@ _CLASSES = {Tier.SUPER_SPINE: "core", Tier.SPINE: "spine", Tier.RAIL: "leaf", Ti
 
 def render_mermaid(lab: Lab) -> str:
     """`lab` as a Mermaid flowchart."""
+    lab = pictured(lab)
     layers = layers_of(lab)
     chart = _Chart(lab, group_layers(lab, layers) if layers else group_lab(lab), layers)
     bundles = chart.bundles()
@@ -72,12 +74,14 @@ class _Chart:
             for segment in pod.segments:
                 self._condense(segment.switches, "rail switches")
         for layer in self.layers:
-            if layer.number:
+            if layer.number and not layer.carrier:
                 for row, what in zip(switches_of(layer), ("leaf switches", "spines"), strict=True):
                     self._condense(row, what)
         self.condensed.append("switches")
 
-    def _condense(self, nodes: tuple[Node, ...], what: str) -> None:
+    def _condense(self, members: tuple[Node, ...], what: str) -> None:
+        """One box for all of `members` but routers outside, which are few."""
+        nodes = [node for node in members if node.kind is not NodeKind.ROUTER]
         if not nodes:
             return
         box = f"#{nodes[0].name}"
@@ -89,13 +93,13 @@ class _Chart:
         if self.condensed:
             lines.append(f"  %% {' and '.join(self.condensed)} are shown as groups: {len(self.lab.links)} links in all")
         if self.layers:
-            for layer in self.layers:
+            for layer in (one for one in self.layers if not one.carrier):
                 if layer.number:
                     inner = [line for row in switches_of(layer) for line in self._nodes(row, "    ")]
                 else:
                     inner = [f"  {line}" for line in self._back_end(hosts=False)]
                 lines += [f'  subgraph net{layer.number}["{_escaped(layer.name)}"]', *inner, "  end"]
-            lines += self._nodes(self.lab.hosts, "  ")
+            lines += self._nodes(self.lab.endpoints, "  ")
         else:
             lines += self._back_end(hosts=True)
         lines += [self._edge(bundle) for bundle in bundles]
@@ -132,7 +136,8 @@ class _Chart:
             # A host that stands in no segment's box needs its whole name.
             short = node.name if self.layers and self.grouping.tiers[node.name] is Tier.HOST else short_name(node)
             label = self.boxes.get(name) or _escaped(short)
-            lines.append(f'{indent}{self.ids[name]}["{label}"]:::{_CLASSES[self.grouping.tiers[node.name]]}')
+            shape = f'(["{label}"])' if node.kind is NodeKind.ROUTER else f'["{label}"]'
+            lines.append(f"{indent}{self.ids[name]}{shape}:::{_CLASSES[self.grouping.tiers[node.name]]}")
         return lines
 
     def _edge(self, bundle: Bundle) -> str:

@@ -109,12 +109,12 @@
     return mbits + " Mbit/s";
   };
   const span = names => names.length === 1 ? names[0] : `${names[0]} … ${names[names.length - 1]}`;
-  const kind = data => data[NET] > 0 && data[TIER] === 2 ? lab.leaf : lab.tiers[data[TIER]];
+  const kind = data => (lab.named || {})[data[NAME]] ? lab.named[data[NAME]] : data[NET] > 0 && data[TIER] === 2 ? lab.leaf : lab.tiers[data[TIER]];
   const describe = node => {
     const data = lab.nodes[node], groups = new Map(), totals = {up: 0, down: 0, level: 0}, ports = [];
     for (const index of linksOf[node]) {
       const link = lab.links[index], first = link[0] === node, other = lab.nodes[first ? link[2] : link[0]];
-      if (off(link[7])) continue;
+      if (off(link[7]) || unseen(link[0]) || unseen(link[2])) continue;
       const way = other[TIER] < data[TIER] ? "up" : other[TIER] > data[TIER] ? "down" : "level";
       totals[way] += link[6];
       const port = lab.interfaces[first ? link[1] : link[3]], far = lab.interfaces[first ? link[3] : link[1]];

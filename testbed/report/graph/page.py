@@ -15,10 +15,12 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from testbed.fabric import Sizing, measure_sizing
-from testbed.model import BACKEND, Lab, NodeKind
-from testbed.report.graph.grouping import LEAF_NAME, TIER_NAMES, Grouping, Tier, group_lab, network_alone
+from testbed.fabric.sizing import seen_for_sizing
+from testbed.model import BACKEND, OUT_OF_BAND, Lab, NodeKind
+from testbed.report.graph.grouping import LEAF_NAME, ROUTER_NAME, TIER_NAMES, Grouping, Tier, group_lab, network_alone
 from testbed.report.graph.layers import Layer, group_layers, lay_out_layers, layers_of
 from testbed.report.graph.layout import Layout, lay_out
+from testbed.report.graph.management import pictured, special_names
 from testbed.report.graph.svg import colour_class, draw_svg, state_class
 from testbed.units import Rate
 
@@ -30,10 +32,11 @@ def render_html(lab: Lab, *, status: Mapping[str, str] | None = None) -> str:
     name get no mark.
     """
     status = status or {}
+    whole, lab = lab, pictured(lab)
     layers = layers_of(lab)
     grouping = group_layers(lab, layers) if layers else group_lab(lab)
     layout = lay_out_layers(lab, grouping, layers) if layers else lay_out(lab, grouping)
-    measured = [Measured.of(layer.seen, layer) for layer in layers] or [Measured.of(lab)]
+    measured = [Measured.of(pictured(seen_for_sizing(whole, one.name)), one) for one in layers] or [Measured.of(lab)]
     here = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
@@ -48,7 +51,7 @@ def render_html(lab: Lab, *, status: Mapping[str, str] | None = None) -> str:
         ],
         alone=network_alone(lab),
         layers=layers,
-        figures=_figures(measured[0].sizing, lab),
+        figures=_figures(measured[0].sizing, whole),
         measured=measured,
         trays=len(layout.trays),
         states=sorted({(state_class(state), state) for state in status.values()}, key=_by_severity),
@@ -69,11 +72,14 @@ class Measured:
     def counted(self) -> str:
         """How many hosts, NICs and links there are."""
         sizing = self.sizing
+        if self.layer is not None and self.layer.seen.design == OUT_OF_BAND:
+            return f"{sizing.hosts:,} nodes, {sizing.links:,} links"
         if self.layer is not None and self.layer.number:
             nics = f"{sizing.nics:,} NIC ports"
         else:
             nics = f"{sizing.gpus:,} {'GPUs' if self.layer is None or self.layer.seen.design else 'NICs'}"
-        return f"{sizing.hosts:,} hosts, {nics}, {sizing.links:,} links"
+        targets = f"{sizing.targets:,} storage target{'s' if sizing.targets > 1 else ''}, " if sizing.targets else ""
+        return f"{sizing.hosts:,} hosts, {targets}{nics}, {sizing.links:,} links"
 
     @classmethod
     def of(cls, lab: Lab, layer: Layer | None = None) -> Measured:
@@ -92,6 +98,8 @@ def _by_severity(state: tuple[str, str]) -> tuple[int, str]:
 
 
 def _figures(sizing: Sizing, lab: Lab) -> list[tuple[str, str]]:
+    if lab.design == OUT_OF_BAND:
+        return [(f"{sizing.hosts:,}", "nodes"), (f"{sizing.links:,}", "links")]
     if lab.links and all(link.network != BACKEND for link in lab.links):
         nics = (f"{sizing.nics:,}", "NIC ports")
     else:
@@ -136,6 +144,7 @@ def _data(
     numbered = {layer.name: layer.number for layer in layers}
     numbers = {node.name: position for position, node in enumerate(lab.nodes)}
     trays = {host.name: tray.number for tray in layout.trays for host in tray.group.hosts}
+    named = {node.name: ROUTER_NAME for node in lab.nodes if node.kind is NodeKind.ROUTER} | special_names(lab)
     interfaces, properties = _Table(), _Table()
     links = [
         [
@@ -174,6 +183,7 @@ def _data(
         "tiers": [
             LEAF_NAME if tier is Tier.RAIL and network_alone(lab) else TIER_NAMES[tier] for tier in sorted(TIER_NAMES)
         ],
+        **({"named": named} if named else {}),
         **({"rail": "NIC port"} if network_alone(lab) else {}),
         **({"leaf": LEAF_NAME, "networks": {layer.number: layer.name for layer in layers}} if layers else {}),
     }

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 
-from testbed.model import BACKEND, Lab
-from testbed.report.graph.grouping import LEAF_NAME, TIER_NAMES, Grouping, Tier, network_alone
+from testbed.model import BACKEND, Lab, NodeKind
+from testbed.report.graph.grouping import LEAF_NAME, ROUTER_NAME, TIER_NAMES, Grouping, Tier, network_alone
 from testbed.report.graph.layout import (
     CELL_GAP,
     CELL_HEIGHT,
@@ -34,6 +34,7 @@ from testbed.report.graph.layout import (
     Tray,
     label_width,
 )
+from testbed.report.graph.management import special_names
 from testbed.units import Rate
 
 RAIL_COLOURS = 8
@@ -83,14 +84,18 @@ class _Drawing:
         self.numbers |= {tray.name: tray.name for tray in layout.trays}
         self.ports: dict[str, Counter[str]] = {node.name: Counter() for node in lab.nodes}
         self.rates: dict[str, Counter[int]] = {node.name: Counter() for node in lab.nodes}
+        self.served = served = {node.name: node.network for node in lab.targets}
+        self.bands = {band.title: band.number for band in layout.bands}
         for link in lab.links:
             for here, there in ((link.a.node, link.b.node), (link.b.node, link.a.node)):
                 own, other = grouping.tiers[here], grouping.tiers[there]
                 self.ports[here]["up" if other < own else "down" if other > own else "level"] += 1
-                if link.network == BACKEND or not layout.bands:
+                if link.network in (BACKEND, served.get(here)) or not layout.bands:
                     self.rates[here][link.rate.bps] += 1
-        self.low = {box.node.name for band in layout.bands for box in band.nodes}
+        self.low = {box.node.name: band.number for band in layout.bands for box in band.nodes}
         self.alone = bool(network_alone(lab))
+        self.outside = {node.name for node in lab.nodes if node.kind is NodeKind.ROUTER}
+        self.special = special_names(lab)
         self.low_ports: dict[str, list[tuple[int, float]]] = {}
         for number, line in layout.drops:
             self.low_ports.setdefault(line.bundle.lower, []).append((number, line.x1))
@@ -125,7 +130,7 @@ class _Drawing:
             *(self._tray(tray) for tray in layout.trays),
             '<g id="overlay"></g>',
             *self._back_end(self._node(box) for box in layout.nodes if not layered or box.tier is not Tier.HOST),
-            *(self._node(box) for box in layout.nodes if layered and box.tier is Tier.HOST),
+            *(self._end_node(box) for box in layout.nodes if layered and box.tier is Tier.HOST),
             *self._low(
                 f'<g class="net{band.number}">{"".join(self._node(box) for box in band.nodes)}</g>'
                 for band in layout.bands
@@ -139,6 +144,11 @@ class _Drawing:
         frames = [frame.rect.bottom for frame in self.layout.frames]
         hosts = [box.rect.bottom for box in self.layout.nodes if box.tier is Tier.HOST]
         return max([*frames, *hosts, *(tray.rect.bottom for tray in self.layout.trays)], default=0.0) + MARGIN
+
+    def _end_node(self, box: NodeBox) -> str:
+        """A host, or a storage target, which is left out with its network."""
+        number = self.bands.get(self.served.get(box.node.name, ""))
+        return self._node(box) if number is None else f'<g class="net{number}">{self._node(box)}</g>'
 
     def _back_end(self, parts: Iterable[str]) -> Iterator[str]:
         """What is of the back end alone, in a picture of several networks as a group of its own."""
@@ -177,13 +187,18 @@ class _Drawing:
         )
 
     def _drop(self, number: int, line: Line) -> str:
-        """A line to a network below the hosts. Its ends are data: it is drawn anew when a host group is opened."""
+        """A line to a network below the hosts. Its ends are data: it is drawn anew when a host group is opened.
+
+        That of a network which another one carries is hidden and moved with that one's switches, too.
+        """
+        switches = self.low[line.bundle.upper]
         x1, y1, x2, y2 = (_number(value) for value in (line.x1, line.y1, line.x2, line.y2))
         middle = _number((line.y1 + line.y2) / 2)
-        return (
-            f'<path class="k drop net{number}" {self._ends(line)} data-net="{number}" data-x1="{x1}" data-y1="{y1}"'
+        path = (
+            f'<path class="k drop net{number}" {self._ends(line)} data-net="{switches}" data-x1="{x1}" data-y1="{y1}"'
             f' data-x2="{x2}" data-y2="{y2}"{_weight(line)} d="M{x1} {y1}C{x1} {middle} {x2} {middle} {x2} {y2}"/>'
         )
+        return path if switches == number else f'<g class="net{switches}">{path}</g>'
 
     def _low_line(self, number: int, line: Line) -> str:
         x1, y1, x2, y2 = (_number(value) for value in (line.x1, line.y1, line.x2, line.y2))
@@ -236,17 +251,20 @@ class _Drawing:
 
     def _classes(self, name: str) -> str:
         rails = " ".join(f"r{rail}" for rail in self.grouping.rails.get(name, ()))
-        return f"n t{int(self.grouping.tiers[name])} {rails}".strip()
+        outside = "out" if name in self.outside else ""
+        return " ".join(f"n t{int(self.grouping.tiers[name])} {outside} {rails}".split())
 
     def _alone(self, name: str) -> str:
         """The class of what a host's box shows of the back end alone."""
-        return " net0" if self.layout.bands and self.grouping.tiers[name] is Tier.HOST else ""
+        end = self.grouping.tiers[name] is Tier.HOST and name not in self.served
+        return " net0" if self.layout.bands and end else ""
 
     def _described(self, name: str) -> str:
         """Return what a screen reader says of a node."""
         state = f", {self.status[name]}" if name in self.status else ""
         tier = self.grouping.tiers[name]
         what = LEAF_NAME if tier is Tier.RAIL and (self.alone or name in self.low) else TIER_NAMES[tier]
+        what = ROUTER_NAME if name in self.outside else self.special.get(name, what)
         return escape(f"{name}, {what}, {self.ports[name].total()} ports{state}")
 
     def _node(self, box: NodeBox) -> str:
@@ -255,7 +273,8 @@ class _Drawing:
             f'<g class="{self._classes(name)}" data-n="{self.numbers[name]}" tabindex="-1" role="button"'
             f' aria-label="{self._described(name)}"'
             f' transform="translate({_number(rect.x)} {_number(rect.y)})">'
-            f'<rect class="c" width="{_number(rect.width)}" height="{_number(rect.height)}" rx="7"/>'
+            f'<rect class="c" width="{_number(rect.width)}" height="{_number(rect.height)}"'
+            f' rx="{_number(rect.height / 2) if name in self.outside else 7}"/>'
         ]
         middle = _number(rect.width / 2)
         if rect.width < 30:

@@ -28,7 +28,7 @@ class FaultPlace(StrEnum):
     LINK = "link"
     """A port, as "node:interface", and the link that hangs on it."""
     NODE = "node"
-    """A switch."""
+    """A switch, of whatever network."""
     AGENT = "agent"
     """A host's worker, the process that moves its data."""
 
@@ -60,6 +60,9 @@ class LabFault(ABC):
     is_undone: ClassVar[bool] = True
     """False: nothing is left that could be undone, because the next run brings back what the fault took away."""
 
+    of_bridges: ClassVar[bool] = False
+    """Whether it may happen to the switch of the out-of-band network, too, which runs no daemons."""
+
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
 
@@ -80,7 +83,9 @@ class LabFault(ABC):
             case FaultPlace.LINK:
                 yield from _port_findings(lab, self.target)
             case FaultPlace.NODE:
-                yield from _node_findings(lab, self.place, self.target, NodeKind.SWITCH)
+                bridges = [node.name for node in lab.nodes if node.kind is NodeKind.BRIDGE]
+                if not (self.target in bridges and self.of_bridges):
+                    yield from _node_findings(lab, self.place, self.target, NodeKind.SWITCH)
             case FaultPlace.AGENT:
                 yield from _node_findings(lab, self.place, self.target, NodeKind.HOST)
 

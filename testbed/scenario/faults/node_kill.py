@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from testbed.deploy.links.changes import LinkChange
 from testbed.deploy.routing import running_daemons, start_routing
-from testbed.drivers.nodes.processes import kill_processes
+from testbed.drivers.nodes.processes import freeze, kill_processes
 from testbed.scenario.faults.lab_fault import FaultPlace, FaultSite, LabFault
 
 
 class NodeKill(LabFault):
-    """All ports of a switch lose their carrier, and its routing daemons get SIGKILL."""
+    """All ports of a switch lose their carrier, and its routing daemons get SIGKILL.
+
+    Ports go one after the other, and a switch without power says nothing meanwhile: its daemons stand still before.
+    """
 
     kind = "node-kill"
     place = FaultPlace.NODE
+    of_bridges = True
 
     def do(self, site: FaultSite) -> None:
+        daemons = running_daemons(site.lab, self.target)
+        freeze(daemons)
         for port in self._ports(site):
             site.links.set(port, LinkChange(up=False))
-        kill_processes(running_daemons(site.lab, self.target))
+        kill_processes(daemons)
 
     def undo(self, site: FaultSite) -> None:
         """All ports are tried, whichever of them refuses, and the routing is started in any case."""

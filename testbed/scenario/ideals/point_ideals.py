@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from testbed.model.overlay import VXLAN_BYTES
 from testbed.model.scenario import Scenario
 from testbed.plan.link_delays import WirePaths
 from testbed.plan.operations import PortPlan
@@ -35,6 +36,7 @@ class PointIdeals:
     """Lab rates and lab times."""
 
     framing: Framing
+    """With the bytes of VXLAN where they slow every flow of the traffic down (`LabTransport.is_slowed_by_vxlan`)."""
     dscp: int
     nic_bps: float
     base_rtt_s: float
@@ -42,6 +44,8 @@ class PointIdeals:
     k: float
     tiers: Mapping[str, str]
     """What a port's link is to the fabric, by "node:interface"."""
+    endpoint_bps: Callable[[PortPlan], float]
+    """The most that the end of a transfer at a NIC sends or receives."""
     metrics: Mapping[str, float]
     """The ideal of each metric that has one for this very traffic, over the runs."""
 
@@ -52,12 +56,13 @@ class PointIdeals:
         graph = fabric_graph(lab.model, lab.plan)
         transport = transport_on(lab, scenario.transport)
         return cls(
-            framing=transport.framing(nic),
+            framing=_framing(transport, nic, traffic),
             dscp=transport.dscp,
-            nic_bps=float(nic.rate_bps),
+            nic_bps=float(nic.nic_bps),
             base_rtt_s=_base_rtt_s(lab, traffic) + 2 * transport.pipeline_ns / 1e9,
             k=lab.plan.k,
             tiers={link.name: link.tier for link in graph.links},
+            endpoint_bps=transport.endpoint_bps,
             metrics=_metric_ideals([(one.workload, one.placement) for one in traffic], graph_uplinks(graph.links))
             | _latency_ideals(transport, first),
         )
@@ -70,7 +75,7 @@ class PointIdeals:
             return None
         return pattern_ideal_s(
             ((step.source, step.destination, step.size_bytes) for step in traffic.workload.transfers),
-            {rank: float(nic.rate_bps) for rank, nic in enumerate(traffic.placement.nics)},
+            {rank: self.endpoint_bps(nic) for rank, nic in enumerate(traffic.placement.nics)},
             base_rtt_s=self.base_rtt_s / 2,
             framing=self.framing,
         )
@@ -78,7 +83,7 @@ class PointIdeals:
     def roofline_s(self, traffic: RunTraffic) -> float | None:
         bound = workload_roofline_s(
             traffic.workload,
-            rate_bps=self.nic_bps,
+            rate_bps=lambda rank: self.endpoint_bps(traffic.placement.nics[rank]),
             scale_up_bps=SCALE_UP_BPS / self.k,
             latency_s=self.base_rtt_s / 2,
             wire_bytes=self.framing.wire_bytes,
@@ -87,10 +92,21 @@ class PointIdeals:
         return bound or None
 
 
+def _framing(transport: LabTransport, nic: PortPlan, traffic: Sequence[RunTraffic]) -> Framing:
+    """The framing of a NIC's messages; with what only some of the flows are slowed down by, it would be no bound."""
+    plain = transport.framing(nic)
+    if not nic.tenant:
+        return plain
+    ends = ((one.placement.nics[a], one.placement.nics[b]) for one in traffic for a, b in fabric_pairs(one.workload))
+    pairs = [(a, b) for a, b in ends if a.node != b.node]
+    wrapped = bool(pairs) and all(transport.is_slowed_by_vxlan(a, b) for a, b in pairs)
+    return plain.wrapped(VXLAN_BYTES) if wrapped else plain
+
+
 def _slowest_sender(traffic: RunTraffic) -> PortPlan:
     """Of the NICs that steps go over; of all where there are only requests."""
     nics = [nic for _, *ends in traffic.placement.over_fabric(traffic.workload) for nic in ends]
-    return min(nics or traffic.placement.nics, key=lambda one: one.rate_bps)
+    return min(nics or traffic.placement.nics, key=lambda one: one.nic_bps)
 
 
 def graph_uplinks(links: Sequence[DirectedLink]) -> dict[str, int]:
@@ -123,16 +139,16 @@ def _summary(name: str, summary: RunSummary, ideal: float | None) -> MetricSumma
 
 def _base_rtt_s(lab: LiveLab, traffic: Sequence[RunTraffic]) -> float:
     paths = WirePaths(lab.plan.ports, [host.node for host in lab.plan.hosts])
-    seen: dict[tuple[str, str], float] = {}
+    seen: dict[tuple[str, str, str, int, int], float] = {}
     longest = 0.0
     for one in traffic:
         for source, destination in fabric_pairs(one.workload):
             a, b = one.placement.nics[source], one.placement.nics[destination]
             if a.node == b.node:
                 continue
-            key = (_leaf(a), _leaf(b))
+            key = (_leaf(a), _leaf(b), a.tenant, a.rate_bps, b.rate_bps)
             if key not in seen:
-                path = paths.path(f"{a.node}:{a.name}", f"{b.node}:{b.name}")
+                path = paths.path(a.wire, b.wire)
                 seen[key] = path.base_rtt_ns(_FRAME_BYTES) / 1e9
             longest = max(longest, seen[key])
     return longest

@@ -186,7 +186,14 @@ def _predict_loads(
 def _own_routes(
     scenario: Scenario, lab: LiveLab, graph: FabricGraph, flows: Sequence[Sequence[Flow]], runs: Sequence[Carried]
 ) -> list[list[tuple[int, ...]]] | None:
-    """The links that the switches' hash gives these very flows, by run; None where that cannot be known."""
+    """The links that the switches' hash gives these very flows, by run; None where that cannot be known.
+
+    It is not known of what is in a tenant: switches hash the outer packet, whose UDP source port the leaf's VXLAN
+    device draws from the inner one by a hash of its own (RFC 7348, section 5). Nor is it of a link group, whose host
+    chooses the port by a hash of its kernel.
+    """
+    if any(nic.tenant or nic.member for run in runs for nic in run.placement.nics):
+        return None
     protocol = transport_on(lab, scenario.transport).protocol
     found = []
     for some, run in zip(flows, runs, strict=True):

@@ -33,6 +33,8 @@ class ChannelRules:
     """Each pair of ranks has one channel, from a port of the source's NIC; else channels have ports of their own."""
     keeps_port: bool = False
     """Where each pair has one: the NIC keeps to one source port, rather than change it from packet to packet."""
+    own_ports: bool = False
+    """Where each pair has one: it has a source port of its own, as a connection does."""
     source_ports: tuple[int, int] = SOURCE_PORTS
     """From the first of these up to below the second one source ports are drawn."""
 
@@ -76,7 +78,7 @@ def plan_channels(
             share = step.piece is not None or rules.one_for_each_pair
             of_step[step.number] = pairs.shared(step) if share else pairs.own(step)
     rng = random.Random(f"ports {seed}")
-    ports = _ports_of_nics(rng, ranks, rules) if rules.one_for_each_pair else None
+    ports = _ports_of_nics(rng, ranks, rules) if rules.one_for_each_pair and not rules.own_ports else None
     taken: set[tuple[str, str, int]] = set()
     channels = []
     for index, (source, destination) in enumerate(pairs.ends):

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from testbed.errors import ScenarioError
+from testbed.interrupt import Interrupt
 from testbed.plan.operations import PortPlan
 from testbed.results import Channel
-from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
 from testbed.units import Duration
 

@@ -26,10 +26,11 @@ _NS = 1e9
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ideals:
     """This is what an idle fabric would do. `one_way_s(a, b, size_bytes)` is how long a transfer alone takes from
-    NIC to NIC, in s.
+    NIC to NIC, in s, and `goodput_bps(a, b)` what a flow alone gets.
     """
 
     framing: Callable[[PortPlan], Framing]
+    goodput_bps: Callable[[PortPlan, PortPlan], float]
     one_way_s: Callable[[PortPlan, PortPlan, int], float]
 
 
@@ -157,7 +158,6 @@ def _channels(
         reported = ends.get(plan.index, ())
         mine = spans[plan.index]
         busy_s = _union_s(mine)
-        framing = ideals.framing(a)
         found.append(
             Channel(
                 source_rank=plan.source,
@@ -171,7 +171,7 @@ def _channels(
                 received_bytes=received[plan.index],
                 seconds=max(end for _, end in mine) - min(start for start, _ in mine) if mine else 0.0,
                 busy_s=busy_s,
-                ideal_bps=min(a.rate_bps, b.rate_bps) * framing.efficiency,
+                ideal_bps=ideals.goodput_bps(a, b),
                 goodput_bps=received[plan.index] * 8 / busy_s if busy_s > 0 else 0.0,
                 retransmits=_only(reported, "retransmits") or 0,
                 packets=_only(reported, "packets"),
@@ -249,6 +249,7 @@ def _collectives(
                     end_ns=max(ends),
                     wrong=sum(checks.values()) if set(checks) == set(collective.ranks) else None,
                     label=_shared_label(transfers[0].label, transfers[-1].label),
+                    pairs=frozenset((step.source, step.destination) for step in transfers),
                     inside=any(step.number not in placement.channels.of_step for step in transfers),
                 ),
             )
@@ -270,6 +271,8 @@ class _Course:
     end_ns: int
     wrong: int | None
     label: str
+    pairs: frozenset[tuple[int, int]]
+    """The ranks of its transfers: who sends to whom."""
     inside: bool
 
 
@@ -292,7 +295,19 @@ def _result(placement: PlacedWorkload, collective: Collective, ideals: Ideals, c
         algbw_bps=8 * (algbw(collective.size_bytes, seconds) or 0.0),
         busbw_bps=8 * (busbw(collective.kind, ranks, collective.size_bytes, seconds) or 0.0),
         # with transfers inside hosts, no NIC's rate is the bound
-        ideal_busbw_bps=None if course.inside else min(nic.rate_bps * ideals.framing(nic).efficiency for nic in nics),
+        ideal_busbw_bps=None if course.inside else _bound_bps(placement.ranks, nics, course.pairs, ideals),
         wrong=course.wrong,
         label=course.label,
     )
+
+
+def _bound_bps(
+    ranks: Sequence[PortPlan], nics: Sequence[PortPlan], pairs: Iterable[tuple[int, int]], ideals: Ideals
+) -> float:
+    """Return the payload that the slowest NIC of a collective sends: of what is in a tenant, to its best peer."""
+    best: dict[int, float] = {}
+    for source, destination in pairs:
+        if ranks[source].tenant:
+            found = ideals.goodput_bps(ranks[source], ranks[destination])
+            best[source] = max(found, best.get(source, 0.0))
+    return min([nic.nic_bps * ideals.framing(nic).efficiency for nic in nics] + list(best.values()))

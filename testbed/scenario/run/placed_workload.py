@@ -55,14 +55,16 @@ def compile_programs(
     placement: PlacedWorkload,
     settings: Callable[[str], Settings],
     *,
+    pulled: Callable[[Transfer], bool] = lambda step: False,
     checked: Sequence[int] = (),
     inside_bps: int = 0,
     sample_ns: int = 25_000_000,
 ) -> dict[str, Program]:
-    """The programs by host, of those that take part. `settings` are the transport's, by host.
+    """The programs by host, of those that take part. `settings` are the transport's, by host; `pulled` tells which
+    transfers their destinations begin.
 
     `checked` are the collectives (by index) whose data is carried; the transfers of others are traffic alone.
-    Raises `ScenarioError` for a transfer that is too large.
+    Raises `ScenarioError` for a transfer that is too large, or that its destination cannot begin.
     """
     workload, ranks = placement.workload, placement.ranks
     data = _DataOf(workload, checked)
@@ -85,6 +87,9 @@ def compile_programs(
         if step.size_bytes > LARGEST_TRANSFER:
             raise ScenarioError(f"step {step.number} carries {step.size_bytes} bytes; the most is {LARGEST_TRANSFER}")
         hosts = (ranks[step.source].node, ranks[step.destination].node)
+        asked = step.number in placement.channels.of_step and pulled(step)
+        if asked:
+            _check_pulled(step, workload)
         for host in dict.fromkeys(hosts):
             met[host] |= {step.source, step.destination}
             steps[host].append(
@@ -94,10 +99,11 @@ def compile_programs(
                     destination=step.destination,
                     size_bytes=step.size_bytes,
                     start_ns=round(step.start_ns * placement.k),
-                    after=step.after if host == hosts[0] else (),
+                    after=step.after if host == hosts[asked] else (),
                     channel=placement.channels.of_step.get(step.number),
                     piece=data.piece(step),
                     acknowledged=step.number in waited_for,
+                    pulled=asked,
                 )
             )
     requests = _requests_by_host(placement)
@@ -121,6 +127,18 @@ def compile_programs(
         )
         for host in dict.fromkeys((*steps, *requests))
     }
+
+
+def _check_pulled(step: Transfer, workload: Workload) -> None:
+    """Raise `ScenarioError` where a transfer waits for what its destination does not see."""
+    for number in step.after:
+        before = workload.steps[number]
+        seen = (before.rank,) if isinstance(before, Compute) else (before.source, before.destination)
+        if step.destination not in seen:
+            raise ScenarioError(
+                f"step {step.number} ({step.label}) is read by rank {step.destination}, and waits for step {number}, in"
+                " which that rank takes no part"
+            )
 
 
 def _requests_by_host(placement: PlacedWorkload) -> dict[str, list[program.Request]]:

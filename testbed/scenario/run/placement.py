@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import zip_longest
 from typing import assert_never
 
 from testbed.errors import ScenarioError
 from testbed.model import Lab
-from testbed.model.scenario import RankOrder, Ranks
+from testbed.model.scenario import NO_TENANT, RankOrder, Ranks
 from testbed.names import nearest
 from testbed.plan.operations import LabPlan, PortPlan
 from testbed.results import FlowEnd
@@ -61,22 +61,54 @@ def flow_end(nic: PortPlan) -> FlowEnd:
 
 def place_ranks(lab: Lab, plan: LabPlan, choice: Ranks, *, seed: int) -> RankPlacement:
     """Chooses the ranks that a scenario asks for. Raises `ScenarioError` where the lab does not have them."""
+    targets = {node.name for node in lab.targets}
     chosen = [
         nic
         for host in plan.hosts
-        if _is_chosen(host.node, choice.hosts)
+        if host.node not in targets and _is_chosen(host.node, choice.hosts)
         for nic in host.nics
         if nic.address is not None and (not choice.rails or nic.rail in choice.rails)
     ]
-    _check(lab, plan, choice, chosen)
+    chosen = _check(lab, plan, choice, chosen)
     ordered = [
         nic
-        for network in choice.networks
-        for nic in _ordered([nic for nic in chosen if nic.network == network], choice.order, seed)
+        for network in choice.networks_in(lab)
+        for tenant in choice.tenants_in(lab)
+        for nic in _ordered(
+            [nic for nic in chosen if nic.network == network and (nic.tenant or NO_TENANT) == tenant],
+            choice.order,
+            seed,
+        )
     ]
     if choice.count is not None:
         ordered = ordered[: choice.count]
+    ordered = [*_routers(lab, plan, choice.externals), *ordered, *_targets(plan, targets, choice, lab)]
     return RankPlacement(nics=tuple(ordered), ranks_per_host=ranks_per_host([nic.node for nic in ordered]))
+
+
+def _routers(lab: Lab, plan: LabPlan, names: Sequence[str]) -> Iterator[PortPlan]:
+    """The ports of routers outside, each with the first address of its router, from which it sends."""
+    externals = {} if lab.overlay is None else {tenant.name: tenant.external for tenant in lab.overlay.tenants}
+    ports = {(port.node, port.name): port for port in plan.ports}
+    for name in names:
+        external = externals.get(name)
+        port = None if external is None else ports.get((external.router.node, external.router.interface))
+        if external is None or port is None:
+            raise ScenarioError(
+                f"the tenant {name} has no router outside in the networks of the ranks",
+                hint=f"tenants.{name}.external in the topology",
+            )
+        yield replace(port, address=external.addresses[0])
+
+
+def _targets(plan: LabPlan, targets: Container[str], choice: Ranks, lab: Lab) -> Iterator[PortPlan]:
+    """The NICs of storage targets, in the order of the lab. Raises `ScenarioError` where one has none that is asked."""
+    nics = [nic for host in plan.hosts if host.node in targets for nic in host.nics]
+    nics = [nic for nic in nics if nic.address is not None and nic.network in choice.networks_in(lab)]
+    for pattern in choice.targets:
+        if not any(fnmatchcase(nic.node, pattern) for nic in nics):
+            raise ScenarioError(f"no storage target of {lab.name} in the networks of the ranks is called {pattern}")
+    return (nic for nic in nics if choice.targets and _is_chosen(nic.node, choice.targets))
 
 
 def _ordered(nics: Sequence[PortPlan], order: RankOrder, seed: int) -> list[PortPlan]:
@@ -113,8 +145,9 @@ def _is_chosen(host: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(fnmatchcase(host, pattern) for pattern in patterns)
 
 
-def _check(lab: Lab, plan: LabPlan, choice: Ranks, chosen: Sequence[PortPlan]) -> None:
-    names = [host.node for host in plan.hosts]
+def _check(lab: Lab, plan: LabPlan, choice: Ranks, chosen: Sequence[PortPlan]) -> list[PortPlan]:
+    """Those of the chosen NICs that may be ranks. Raises `ScenarioError` where the lab does not have what is asked."""
+    names = [node.name for node in lab.hosts]
     for pattern in choice.hosts:
         if not any(fnmatchcase(name, pattern) for name in names):
             guess = nearest(pattern, names)
@@ -125,7 +158,15 @@ def _check(lab: Lab, plan: LabPlan, choice: Ranks, chosen: Sequence[PortPlan]) -
     for rail in choice.rails:
         if rail not in rails:
             raise ScenarioError(f"{lab.name} has no rail {rail}", hint=f"its rails are {min(rails)} to {max(rails)}")
-    if not chosen:
+    taken = [nic for nic in chosen if choice.may_take(nic.tenant, lab)]
+    if not choice.tenants and len(taken) < len(chosen):
+        nic = next(nic for nic in chosen if nic.tenant)
+        raise ScenarioError(
+            f"{nic.node}:{nic.name} is in the tenant {nic.tenant}",
+            hint=f"ranks: {{tenant: {nic.tenant}}}, or {{tenant: {NO_TENANT}}} for NICs that are in no tenant",
+        )
+    if not taken:
         raise ScenarioError("this lab has no NIC with an address to send from")
-    if choice.count is not None and choice.count > len(chosen):
-        raise ScenarioError(f"{choice.count} ranks are asked for; the chosen hosts have {len(chosen)} NICs")
+    if choice.count is not None and choice.count > len(taken):
+        raise ScenarioError(f"{choice.count} ranks are asked for; the chosen hosts have {len(taken)} NICs")
+    return taken

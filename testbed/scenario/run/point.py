@@ -14,6 +14,7 @@ from testbed.collect.probe_traffic import THRESHOLD_S, ProbeTraffic
 from testbed.deploy.live import RunningLab
 from testbed.deploy.watch.rtt import RttReport, measure_rtt
 from testbed.errors import DriverError, ScenarioError, TestbedError
+from testbed.interrupt import Interrupt
 from testbed.model.scenario import Scenario
 from testbed.results import PointResult, RunResult
 from testbed.scenario.faults.outcome import FaultOutcome, LabLeftChanged
@@ -22,7 +23,6 @@ from testbed.scenario.ideals.point_ideals import PointIdeals
 from testbed.scenario.probes.planning import QUEUED_RTTS, plan_probes
 from testbed.scenario.run.assembled import MeasuredTraffic, RunIdentity, assemble_point, assemble_run
 from testbed.scenario.run.flow_processes import FlowFailed, FlowWatch, TimedResult
-from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.observation import observe
 from testbed.scenario.run.progress import Phase, Progress, ProgressListener

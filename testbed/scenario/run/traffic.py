@@ -10,6 +10,7 @@ from testbed.fabric import model_base_rtt
 from testbed.model import BACKEND
 from testbed.model.scenario import Scenario
 from testbed.model.transports import TRANSPORTS
+from testbed.plan.operations import PortPlan
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.placement import RankPlacement, place_ranks
 from testbed.scenario.transports.registry import transport_on
@@ -42,7 +43,11 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
             workload = _build(scenario, lab, placement, range(len(placement.nics)), seed)
     except WorkloadError as error:
         raise ScenarioError(f"workload {scenario.workload.kind}: {error.message}", hint=error.hint) from error
-    _check_reachable(lab, placement, workload)
+    try:
+        _check_reachable(lab, placement, workload)
+    except WorkloadError as error:
+        raise ScenarioError(error.message, hint=error.hint) from error
+    _check_homing(scenario, placement)
     transport_on(lab, scenario.transport).check_ranks(placement.nics)
     if workload.requests and not TRANSPORTS[scenario.transport.kind.value].carries_http:
         raise ScenarioError(f"requests go over HTTP, and {scenario.transport.kind} does not carry it")
@@ -104,20 +109,51 @@ def _check_time(scenario: Scenario, lab: LiveLab, workload: Workload) -> None:
         )
 
 
+def _check_homing(scenario: Scenario, placement: RankPlacement) -> None:
+    """Refuse what sends by a port of its own choice where a NIC's address is behind several."""
+    kind = scenario.transport.kind
+    if scenario.workload.ranks.externals and not TRANSPORTS[kind.value].routed_by_kernel:
+        raise ScenarioError(f"the port of a router outside has no address that {kind.value} could send from")
+    homed = next((nic for nic in placement.nics if nic.nic_ports > 1), None)
+    if homed is not None and not TRANSPORTS[kind.value].routed_by_kernel:
+        able = next(name for name, one in TRANSPORTS.items() if one.routed_by_kernel)
+        raise ScenarioError(
+            f"{kind.value} sends by one port, and {homed.node} has one address behind {homed.nic_ports} ports of"
+            f" network {homed.network}",
+            hint=f"transport: {{kind: {able}}}, or homing: subnets in the topology",
+        )
+
+
 def _check_reachable(lab: LiveLab, placement: RankPlacement, workload: Workload) -> None:
-    if not lab.model.isolated_rails and not lab.model.networks:
+    """Raise `WorkloadError` for the first two ranks that talk to each other though nothing leads from one to the other.
+
+    Ranks of different tenants do not talk, whatever services one may ask of the other (`talks_to`).
+    """
+    if not lab.model.isolated_rails and not lab.model.networks and lab.model.overlay is None:
         return
     for source, destination in fabric_pairs(workload):
         a, b = placement.nics[source], placement.nics[destination]
+        ends = f"rank {source} ({a.node}:{a.name}) is in {{}}, and rank {destination} ({b.node}:{b.name}), which it"
         if a.network != b.network:
-            raise ScenarioError(
-                f"rank {source} ({a.node}:{a.name}) is in network {a.network}, and rank {destination}"
-                f" ({b.node}:{b.name}), which it talks to, in {b.network}",
+            raise WorkloadError(
+                f"{ends.format(f'network {a.network}')} talks to, in {b.network}",
+                field="ranks",
                 hint="workload: {kind: tenants}, with the ranks of one network for each tenant",
             )
+        if a.tenant != b.tenant:
+            raise WorkloadError(
+                f"{ends.format(_tenant_text(a))} talks to, in {_tenant_text(b)}",
+                field="ranks",
+                hint="workload: {kind: tenants}, with the ranks of one tenant of the topology for each of its own",
+            )
         if lab.model.isolated_rails and a.network == BACKEND and a.rail != b.rail:
-            raise ScenarioError(
+            raise WorkloadError(
                 f"rank {source} ({a.node}:{a.name}) sends to rank {destination} ({b.node}:{b.name}), but the"
                 f" rails of {lab.model.name} do not reach each other",
+                field="ranks",
                 hint="ranks: {per_rail: true}, {rails: [1]}, or a hierarchical algorithm",
             )
+
+
+def _tenant_text(nic: PortPlan) -> str:
+    return f"the tenant {nic.tenant}" if nic.tenant else "no tenant"

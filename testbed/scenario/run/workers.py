@@ -22,7 +22,7 @@ from functools import partial
 from typing import IO, Any, Self
 
 from testbed.errors import ScenarioError, TestbedError
-from testbed.scenario.run.interrupt import Interrupt
+from testbed.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
 
 HELLO_TIMEOUT_S = 30.0

@@ -16,12 +16,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from testbed.errors import ScenarioError, TestbedError
+from testbed.interrupt import Interrupt
 from testbed.model.scenario import Transport
 from testbed.plan.operations import PortPlan
 from testbed.results import Channel, CollectiveResult, Transfers
 from testbed.scenario.ideals.point_ideals import SCALE_UP_BPS
 from testbed.scenario.run.channels import ChannelPlan
-from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.measured import put_together, settle_digests
 from testbed.scenario.run.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
@@ -189,6 +189,7 @@ class WorkloadRunner:
         programs = compile_programs(
             placement,
             self.transport.worker_settings(placement),
+            pulled=lambda step: self.transport.pulls(step, ranks),
             checked=checked,
             inside_bps=inside_bps,
             sample_ns=SAMPLE_NS,

@@ -9,7 +9,7 @@ from testbed.agent.sockets import Marking
 from testbed.datapath.abi import CURVE_BINS, CURVE_BINS_TO_KMAX
 from testbed.model import BalancingMode, MarkAt
 from testbed.plan.operations import PLAIN_QUEUE_PACKETS, InstallPort, PortPlan
-from testbed.plan.qos_plan import BufferPlan, ClassPlan, PortProfile
+from testbed.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile
 from testbed.plan.sysctls import hash_seed
 from testbed.scenario.ideals.fabric_graph import fabric_graph
 from testbed.scenario.run.lab import LiveLab

@@ -39,7 +39,7 @@ class SimulatedPoint:
 
     def __init__(self, point: Point, model: Lab) -> None:
         self.point = point
-        self.lab: PlannedLab = planned_lab(model).of_network(*point.scenario.workload.ranks.networks)
+        self.lab: PlannedLab = planned_lab(model).of_network(*point.scenario.workload.ranks.networks_in(model))
         self.traffic: Sequence[RunTraffic] = [
             make_traffic(point.scenario, self.lab, seed=seed) for seed in point.scenario.repeat.seeds
         ]

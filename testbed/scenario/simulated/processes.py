@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from testbed.errors import ScenarioError, TestbedError
-from testbed.scenario.run.interrupt import Interrupt
+from testbed.interrupt import Interrupt
 from testbed.scenario.simulated.point import RunOutcome, SimulatedPoint
 
 LOOK_S = 0.2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from testbed.errors import ScenarioError
 from testbed.model import Lab
 from testbed.model.markers import MARKERS
-from testbed.model.scenario import Scenario
+from testbed.model.scenario import NO_TENANT, Scenario
 from testbed.scenario.simulated.faults import INSTEAD, check_fault
 from testbed.scenario.simulated.transport_registry import simulated_names
 from testbed.scenario.sweep.points import Point
@@ -15,11 +15,12 @@ from testbed.scenario.sweep.prepared import Sweep
 def check_supported(sweep: Sweep) -> None:
     """Raise `ScenarioError` for the first thing of these points that cannot be simulated."""
     for point in sweep.points:
-        _check_scenario(point)
-        _check_lab(sweep.lab_of(point).of_network(*point.scenario.workload.ranks.networks), point)
+        lab = sweep.lab_of(point)
+        _check_scenario(point, lab)
+        _check_lab(lab.of_network(*point.scenario.workload.ranks.networks_in(lab)), point)
 
 
-def _check_scenario(point: Point) -> None:
+def _check_scenario(point: Point, lab: Lab) -> None:
     scenario: Scenario = point.scenario
     kind, able = scenario.transport.kind.value, simulated_names()
     if kind not in able:
@@ -34,6 +35,13 @@ def _check_scenario(point: Point) -> None:
             point,
             "--backend simulation runs workloads of a given size, and this one sends for a given time",
             hint="workload.bytes instead of workload.duration",
+        )
+    ranks = scenario.workload.ranks
+    if any(name != NO_TENANT for name in (*ranks.tenants_in(lab), *ranks.externals)):
+        raise _refusal(
+            point,
+            "--backend simulation knows no VXLAN, and the ranks are in tenants",
+            hint="workload.ranks without tenant, on a topology without tenants",
         )
     for fault in scenario.faults:
         check_fault(fault)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from testbed.errors import PlanError, ScenarioError, WorkloadError
+from testbed.interrupt import Interrupt
 from testbed.results import RECORD_FILE, Backend, Record, RunResult, write_record
-from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.point import PointOutcome
 from testbed.scenario.run.progress import Phase, Progress, ProgressListener, ignore_progress
 from testbed.scenario.simulated.approximations import simulated_approximations

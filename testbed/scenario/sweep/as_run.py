@@ -59,7 +59,10 @@ def workload_as_run(scenario: Scenario) -> dict[str, Any]:
             written[key] = _plain(value, None if kind is None else kind.parameter(key))
     ranks = workload.ranks
     chosen = {
-        "network": _plain_networks(ranks.networks),
+        "network": "" if ranks.networks == (BACKEND,) else _one_or_list(ranks.networks),
+        "tenant": _one_or_list(ranks.tenants),
+        "external": _one_or_list(ranks.externals),
+        "targets": list(ranks.targets),
         "hosts": list(ranks.hosts),
         "rails": list(ranks.rails),
         "count": ranks.count,
@@ -72,11 +75,9 @@ def workload_as_run(scenario: Scenario) -> dict[str, Any]:
     return written
 
 
-def _plain_networks(networks: tuple[str, ...]) -> str | list[str]:
-    """As files have them: a name or several, "" for the back end."""
-    if len(networks) > 1:
-        return list(networks)
-    return "" if networks[0] == BACKEND else networks[0]
+def _one_or_list(names: tuple[str, ...]) -> str | list[str]:
+    """As files have names: one by itself, several as a list."""
+    return names[0] if len(names) == 1 else list(names)
 
 
 def _topology(topology: TopologyRef) -> dict[str, Any]:
@@ -135,8 +136,8 @@ def lab_summary(lab: LiveLab) -> LabSummary:
         nics=len(nics),
         switches=dict(Counter(node.role.value if node.role is not None else "other" for node in model.switches)),
         links=len(model.links),
-        nic_bps=nics[0].rate_bps if nics else 0,
-        nic_real_bps=nics[0].line_rate_bps if nics else 0,
+        nic_bps=nics[0].nic_bps if nics else 0,
+        nic_real_bps=nics[0].line_rate_bps * nics[0].nic_ports if nics else 0,
         uplink_bps=uplink.rate_bps if uplink else None,
         uplink_real_bps=uplink.line_rate_bps if uplink else None,
         mtu_bytes=nics[0].mtu_bytes if nics else 0,
@@ -148,7 +149,10 @@ def _routing(lab: LiveLab) -> str:
     routing = lab.model.routing
     bfd = f"BFD {_bfd(routing.bfd)}" if routing.bfd is not None else "no BFD"
     numbered = "unnumbered" if routing.unnumbered else "numbered"
-    return f"{routing.protocol.value} {numbered}, ECMP up to {routing.ecmp}, {bfd}"
+    words = [f"{routing.protocol.value} {numbered}", f"ECMP up to {routing.ecmp}", bfd]
+    words += ["a password"] if routing.password else []
+    words += ["TTL security"] if routing.ttl_security else []
+    return ", ".join(words)
 
 
 def _bfd(bfd: Bfd) -> str:

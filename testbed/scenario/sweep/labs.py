@@ -86,7 +86,7 @@ class ScenarioLabs:
             if topology_key(point.topology) != self._key:
                 continue
             for said in transport_on(
-                lab.of_network(*point.scenario.workload.ranks.networks), point.scenario.transport
+                lab.of_network(*point.scenario.workload.ranks.networks_in(lab.model)), point.scenario.transport
             ).warnings():
                 if said not in self._said:
                     self._said.add(said)

@@ -101,7 +101,7 @@ class PlannedLab:
 def foresee_point(point: Point, lab: Lab, plan: LabPlan) -> PointOutlook:
     """Makes the traffic of the first run. Raises `ScenarioError` where this lab cannot carry it."""
     scenario = point.scenario
-    planned = PlannedLab(model=lab, plan=plan).of_network(*scenario.workload.ranks.networks)
+    planned = PlannedLab(model=lab, plan=plan).of_network(*scenario.workload.ranks.networks_in(lab))
     traffic = make_traffic(scenario, planned, seed=scenario.repeat.seed)
     transfers = traffic.workload.transfers
     timed = scenario.workload.duration
@@ -134,7 +134,7 @@ def foresee_point(point: Point, lab: Lab, plan: LabPlan) -> PointOutlook:
 
 def deploy_estimate_s(lab: Lab) -> float:
     """Wall-clock time of bringing a lab up and removing it."""
-    return DEPLOY_S + DEPLOY_S_PER_NODE * len(lab.nodes) + DEPLOY_S_PER_SWITCH * len(lab.switches)
+    return DEPLOY_S + DEPLOY_S_PER_NODE * len(lab.nodes) + DEPLOY_S_PER_SWITCH * len(lab.speakers)
 
 
 def ideal_s(scenario: Scenario, lab: PlannedLab, traffic: RunTraffic) -> float | None:

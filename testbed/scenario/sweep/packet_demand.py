@@ -22,7 +22,7 @@ def packet_demand(scenario: Scenario, lab: Lab, plan: LabPlan, endpoint_s: float
     """
     if not transport_class(scenario.transport.kind).in_user_space or scenario.workload.duration is not None:
         return None
-    planned = PlannedLab(model=lab, plan=plan).of_network(*scenario.workload.ranks.networks)
+    planned = PlannedLab(model=lab, plan=plan).of_network(*scenario.workload.ranks.networks_in(lab))
     traffic = make_traffic(scenario, planned, seed=scenario.repeat.seed)
     nics = traffic.placement.nics
     sent = [

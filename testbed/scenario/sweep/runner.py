@@ -18,10 +18,10 @@ from testbed.collect.canary import Canary
 from testbed.collect.environment import collect_environment
 from testbed.drivers.probing.machine_probe import clock
 from testbed.errors import ScenarioError, TestbedError
+from testbed.interrupt import Interrupt
 from testbed.model.scenario import Scenario, TopologyRef
 from testbed.results import SIMULATED_CLOCK, Backend, EarlierSession, Environment, PointResult, Record
 from testbed.scenario.faults.agent_kill import AgentKill
-from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.point import PointOutcome, PointRunner, stamp
 from testbed.scenario.run.progress import Phase, Progress, ProgressListener, ignore_progress
@@ -89,7 +89,7 @@ def run_sweep(
             lab = labs(point.scenario.topology)
             runner = PointRunner(
                 point=point,
-                lab=lab.of_network(*point.scenario.workload.ranks.networks),
+                lab=lab.of_network(*point.scenario.workload.ranks.networks_in(lab.model)),
                 whole=lab,
                 interrupt=interrupt,
                 workload_runners=runners,

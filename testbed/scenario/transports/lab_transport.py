@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, ClassVar
 
 from testbed.errors import ScenarioError
 from testbed.fabric.base_rtt import model_base_rtt
+from testbed.model.overlay import VXLAN_BYTES
 from testbed.model.scenario import Transport
 from testbed.model.transports import TRANSPORTS
 from testbed.names import nearest
 from testbed.plan.link_delays import PathModel, WirePaths
 from testbed.plan.operations import PortPlan
-from testbed.plan.qos_plan import ClassPlan, PortProfile
+from testbed.plan.qos.qos_plan import ClassPlan, PortProfile
 from testbed.scenario.run.channels import CONNECTIONS, ChannelPlan, ChannelRules, plan_channels
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.measured import Ideals, Measured
 from testbed.scenario.run.placed_workload import PlacedWorkload
 from testbed.worker.program import Settings
 from testbed.workload.oracles.serialisation import Framing, serialisation_s
-from testbed.workload.steps import Workload
+from testbed.workload.steps import Transfer, Workload
 
 if TYPE_CHECKING:
     from testbed.model.scenario import Workload as ScenarioWorkload
@@ -146,6 +147,14 @@ class LabTransport(ABC):
         """
         return 0.0
 
+    def endpoint_bps(self, nic: PortPlan) -> float:
+        """Return the most that the end of a transfer at this NIC can send or receive, in lab bit/s."""
+        return float(nic.nic_bps)
+
+    def pulls(self, step: Transfer, ranks: Sequence[PortPlan]) -> bool:
+        """Tell whether the destination of a transfer begins it, by asking for the bytes."""
+        return False
+
     # --- what all have -----------------------------------------------------------------------------------
 
     @property
@@ -172,22 +181,50 @@ class LabTransport(ABC):
         """Return what an idle fabric would do for its transfers."""
         return Ideals(
             framing=self.framing,
+            goodput_bps=self.goodput_bps,
             one_way_s=lambda a, b, size_bytes: self.one_way_s(a, b, size_bytes, self.framing(a)),
         )
 
     def one_way_s(self, a: PortPlan, b: PortPlan, size_bytes: int, framing: Framing) -> float:
         """Return the time of a transfer alone (s): all its bytes through the slowest port, and its last packet through
-        the others."""
+        the others. Between switches, what is in a tenant has the bytes of VXLAN, too."""
         path = self.path(a, b)
         wire = framing.wire_bytes(size_bytes)
         packet = min(wire, framing.payload_bytes + framing.overhead_bytes)
-        slowest = min(path.rates_bps)
-        others_ns = path.serialisation_ns(packet) - 8 * packet * 1_000_000_000 // slowest
-        return serialisation_s(wire, slowest) + (others_ns + path.kernel_ns + self.held_ns(path)) / 1e9
+        ports = [(wire, packet, min(path.rates_bps))]
+        if path.wrapped_bps:
+            more = framing.packets(size_bytes) * VXLAN_BYTES
+            ports.append((wire + more, packet + VXLAN_BYTES, min(path.wrapped_bps)))
+        whole, last, slowest = max(ports, key=lambda port: port[0] / port[2])
+        others_ns = path.serialisation_ns(packet) - 8 * last * 1_000_000_000 // slowest
+        return serialisation_s(whole, slowest) + (others_ns + path.kernel_ns + self.held_ns(path)) / 1e9
+
+    def goodput_bps(self, a: PortPlan, b: PortPlan) -> float:
+        """Return what a flow alone would get between two NICs, in lab bit/s of payload: the slower one's rate times the
+        payload efficiency.
+
+        In a tenant, the ports between switches send the bytes of VXLAN as well, which makes them the limit if they are
+        no faster than the NICs; if they are slower, the ideal does not know, as it does not elsewhere.
+        Acknowledgements of what the NIC receives go the same way and are not counted in: those of TCP cost up to
+        66 / (2 * (MTU + 14)), 0.7 % at 4500 bytes.
+        """
+        framing = self.framing(min((a, b), key=lambda nic: nic.mtu_bytes))
+        rate = min(a.nic_bps, b.nic_bps)
+        plain = rate * framing.efficiency
+        wrapped_bps = self.path(a, b).wrapped_bps if a.tenant else ()
+        if not wrapped_bps:
+            return plain
+        return min(plain, max(rate, min(wrapped_bps)) * framing.wrapped(VXLAN_BYTES).efficiency)
+
+    def is_slowed_by_vxlan(self, a: PortPlan, b: PortPlan) -> bool:
+        """Tell whether a port of the way that sends a tenant's packets with the bytes of VXLAN is no faster than the
+        NICs, so that it is the limit of a flow between them."""
+        wrapped_bps = self.path(a, b).wrapped_bps if a.tenant else ()
+        return bool(wrapped_bps) and min(wrapped_bps) <= min(a.rate_bps, b.rate_bps)
 
     def path(self, a: PortPlan, b: PortPlan) -> PathModel:
         """Return the model of the way from one NIC to another."""
-        key = f"{a.node}:{a.name}", f"{b.node}:{b.name}"
+        key = a.wire, b.wire
         if key not in self._paths:
             self._paths[key] = self._wire.path(*key)
         return self._paths[key]

@@ -1,4 +1,5 @@
-"""Every transport on a lab by its name: a module of this package that has the name, and a `TRANSPORT`.
+"""Every transport on a lab by its name: a module of this package that has the name (nvme_tcp is nvme-tcp), and
+a `TRANSPORT`.
 
 The names are those that `testbed.model.transports` declares; nothing here has to be told of another.
 """
@@ -15,7 +16,7 @@ from testbed.scenario.transports.lab_transport import LabTransport
 
 def transport_class(kind: TransportKind) -> type[LabTransport]:
     """Return what this kind of transport is on any lab."""
-    found: type[LabTransport] = import_module(f"testbed.scenario.transports.{kind.value}").TRANSPORT
+    found: type[LabTransport] = import_module(f"testbed.scenario.transports.{kind.value.replace('-', '_')}").TRANSPORT
     return found
 
 

@@ -50,7 +50,12 @@ class Tcp(LabTransport):
         finally:
             result.interrupted = found.interrupted
             result.channels = [
-                channel_of(item.flow, item.report, measured_from_s=item.started_s + WARM_UP_S)
+                channel_of(
+                    item.flow,
+                    item.report,
+                    ideal_bps=self.goodput_bps(item.flow.source, item.flow.destination),
+                    measured_from_s=item.started_s + WARM_UP_S,
+                )
                 for item in found.measurements
             ]
             result.starts_s = [item.started_s for item in found.measurements]

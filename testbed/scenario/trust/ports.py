@@ -7,7 +7,7 @@ CoNEXT 2012.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +26,7 @@ LEAST_WINDOWS = 3
 LEAST_BACKLOG_PACKETS = 2
 
 
-def check_rates(seen: Observation, mtu_of: Sequence[int], disturbed: Collection[str] = ()) -> list[Check]:
+def check_rates(seen: Observation, mtu_of: Mapping[int, int], disturbed: Collection[str] = ()) -> list[Check]:
     """Judges the port whose rate deviated most while packets waited in it; nothing where none ever had a backlog.
 
     `mtu_of` is each port's MTU, by number. Ports that were paused meanwhile are not judged, nor are those that faults

@@ -43,9 +43,9 @@ def judge_run(run: Evidence) -> list[Check]:
     return [check for judge in TRUST_CHECKS for check in judge(run)]
 
 
-def mtus_of(run: Evidence) -> list[int]:
-    """The MTU of each port by its number; ports count from 1."""
-    return [0, *(port.mtu_bytes for port in run.lab.plan.ports)]
+def mtus_of(run: Evidence) -> dict[int, int]:
+    """The MTU of each port that has QoS, by its number in the lab, whatever networks the run was in."""
+    return {item.port: item.mtu_bytes for item in run.lab.plan.installs}
 
 
 def disturbed_ports(run: Evidence) -> frozenset[str]:

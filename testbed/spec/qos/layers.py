@@ -52,7 +52,7 @@ class QosResolver:
         """Sound only if `problems` stays empty."""
         fabric: list[Layer] = [(self.root, self.spec)]
         self._profile(fabric)
-        for kind in NodeKind:
+        for kind in (NodeKind.HOST, NodeKind.SWITCH):
             self._profile([*fabric, *self._kind(kind)])
         for tier in self.spec.tiers:
             self._profile([*fabric, *self._kind(_kind_of(tier)), *self._tier(tier)])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from testbed.errors import Finding, Problem, WorkloadError
 from testbed.model import BACKEND, Lab, Tenant
-from testbed.model.scenario import Fault, Scenario
-from testbed.model.transports import ROCE_HEADER_BYTES, ROCE_MTUS
+from testbed.model.scenario import NO_TENANT, Fault, Ranks, Scenario
+from testbed.model.transports import ROCE_HEADER_BYTES, ROCE_MTUS, TRANSPORTS
 from testbed.names import known_names_hint
 from testbed.spec.scenario.file import ScenarioFile
 from testbed.spec.yaml.document import Document
@@ -21,18 +21,12 @@ FaultFindings = Callable[[Fault, Lab], Iterable[Finding]]
 def check_against(file: ScenarioFile, point: Scenario, lab: Lab, fault_findings: FaultFindings) -> list[Problem]:
     """Return what a scenario, or one of its variants, asks of `lab` that it does not have; in the order of the file."""
     document = file.document_at(point)
-    networks = point.workload.ranks.networks
-    for index, network in enumerate(networks):
-        if network != BACKEND and network not in lab.network_names:
-            where: Path = ("workload", "ranks", "network")
-            if len(networks) > 1:
-                where = (*where, index)
-            return [
-                _unknown(document, "unknown-network", where, f"{lab.name} has no network", network, lab.network_names)
-            ]
-    seen = lab.of_network(*networks)
+    if unknown := [*_unknown_places(document, point, lab)]:
+        return unknown
+    seen = lab.of_network(*point.workload.ranks.networks_in(lab))
     problems = [
         *_ranks(document, point, seen),
+        *_transport_in_tenants(document, point, lab),
         *_traffic_class(document, point, seen),
         *_path_mtu(document, point, seen),
     ]
@@ -49,13 +43,64 @@ def workload_problem(file: ScenarioFile, point: Scenario, error: WorkloadError) 
     return document.problem("workload", path, error.message, hint=error.hint, key=True)
 
 
+def _unknown_places(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
+    """Names of networks and tenants that `lab` does not have, and tenants without NICs in the networks."""
+    ranks = point.workload.ranks
+    tenants = {tenant.name: tenant for tenant in _tenants(lab)}
+    for index, network in enumerate(ranks.networks):
+        if network != BACKEND and network not in lab.data_networks:
+            where = _item("network", index, ranks.networks)
+            yield _unknown(
+                document, "unknown-network", where, f"{lab.name} has no data network", network, lab.data_networks
+            )
+    for index, name in enumerate(ranks.tenants):
+        if name == NO_TENANT or (ranks.tenants == ranks.externals and name not in tenants):
+            continue
+        where = _item("tenant", index, ranks.tenants)
+        if name not in tenants:
+            yield _unknown(document, "unknown-tenant", where, f"{lab.name} has no tenant", name, tenants)
+            continue
+        networks = dict.fromkeys(subnet.network for subnet in tenants[name].subnets)
+        if ranks.networks and not any(network in networks for network in ranks.networks):
+            message = f"the tenant {name} has no NIC in the network {' or '.join(ranks.networks)}"
+            yield document.problem("no-nics", where, message, hint=f"network: {next(iter(networks))}, or no network")
+    yield from _unknown_externals(document, ranks, lab)
+
+
+def _unknown_externals(document: Document, ranks: Ranks, lab: Lab) -> Iterator[Problem]:
+    """Routers outside that are not there, or not in a network of the ranks."""
+    tenants = {tenant.name: tenant for tenant in _tenants(lab)}
+    networks = ranks.networks_in(lab)
+    for index, name in enumerate(ranks.externals):
+        where = _item("external", index, ranks.externals)
+        if name not in tenants:
+            yield _unknown(document, "unknown-tenant", where, f"{lab.name} has no tenant", name, tenants)
+            continue
+        external = tenants[name].external
+        if external is None:
+            able = [tenant for tenant, one in tenants.items() if one.external is not None]
+            hint = f"external: {' or '.join(able)}" if able else f"tenants.{name}.external in the topology"
+            message = f"the tenant {name} has no router outside"
+            yield document.problem("no-external", where, message, hint=hint)
+        elif external.network not in networks:
+            message = f"the router outside of {name} is in the network {external.network}, which the ranks are not in"
+            yield document.problem("no-external", where, message, hint=f"ranks that are in {external.network}")
+
+
+def _item(key: str, index: int, names: Sequence[str]) -> Path:
+    """The place of a name in a key of `ranks`, which has one or a list."""
+    where: Path = ("workload", "ranks", key)
+    return (*where, index) if len(names) > 1 else where
+
+
 def _ranks(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
     ranks, path = point.workload.ranks, ("workload", "ranks")
     names = [node.name for node in lab.hosts]
     for index, pattern in enumerate(ranks.hosts):
         if not any(fnmatchcase(name, pattern) for name in names):
-            where = (*path, "hosts", index)
+            where: Path = (*path, "hosts", index)
             yield _unknown(document, "unknown-host", where, f"{lab.name} has no host", pattern, names)
+    yield from _unknown_targets(document, ranks, lab)
     rails = sorted({link.rail for link in lab.links if link.rail})
     for index, rail in enumerate(ranks.rails):
         if rail not in rails:
@@ -63,22 +108,83 @@ def _ranks(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
             yield document.problem(
                 "unknown-rail", (*path, "rails", index), f"{lab.name} has no rail {rail}", hint=known
             )
-    chosen = [
-        end
+    ports = [
+        link.nic if end == link.a else end
         for link in lab.links
         for end in (link.a, link.b)
         if end.node in names
         and (not ranks.hosts or any(fnmatchcase(end.node, pattern) for pattern in ranks.hosts))
         and (not ranks.rails or link.rail in ranks.rails)
     ]
+    chosen = list(dict.fromkeys(ports))
     tenants = {end: tenant.name for tenant in _tenants(lab) for subnet in tenant.subnets for end in subnet.nics}
-    if inside := [end for end in chosen if end in tenants]:
-        message = f"{inside[0]} is in the tenant {tenants[inside[0]]}: traffic of tenants is not built yet"
-        hint = "hosts and rails choose NICs that are in no tenant"
-        yield document.problem("not-built", path if document.has(path) else ("workload",), message, hint=hint, key=True)
-    if ranks.count is not None and 0 < len(chosen) < ranks.count:
-        message = f"{ranks.count} ranks are asked for; there are {len(chosen)} NICs"
+    taken = [end for end in chosen if ranks.may_take(tenants.get(end, ""), lab)]
+    if not ranks.tenants and len(taken) < len(chosen):
+        inside = next(end for end in chosen if end in tenants)
+        message = f"{inside} is in the tenant {tenants[inside]}, and the ranks are in none"
+        hint = f"ranks: {{tenant: {tenants[inside]}}}, or {{tenant: {NO_TENANT}}} for NICs that are in no tenant"
+        place = path if document.has(path) else ("workload",)
+        yield document.problem("nic-in-tenant", place, message, hint=hint, key=True)
+    elif chosen and not taken:
+        yield document.problem(
+            "no-nics",
+            (*path, "tenant"),
+            f"no NIC of those hosts and rails is in {_either(ranks.tenants)}",
+            hint="./lab inspect tenants shows which NICs a tenant has",
+        )
+    elif ranks.count is not None and 0 < len(taken) < ranks.count:
+        message = f"{ranks.count} ranks are asked for; there are {len(taken)} NICs"
         yield document.problem("out-of-range", (*path, "count"), message, hint="fewer, or a larger topology")
+
+
+def _unknown_targets(document: Document, ranks: Ranks, lab: Lab) -> Iterator[Problem]:
+    """Storage targets that none of the ranks' networks has."""
+    networks = ranks.networks_in(lab)
+    names = [node.name for node in lab.targets if node.network in networks]
+    elsewhere = dict.fromkeys(node.network for node in lab.targets)
+    for index, pattern in enumerate(ranks.targets):
+        if any(fnmatchcase(name, pattern) for name in names):
+            continue
+        where: Path = ("workload", "ranks", "targets", index)
+        if names:
+            yield _unknown(document, "unknown-target", where, f"{lab.name} has no storage target", pattern, names)
+            continue
+        message = f"the network {' or '.join(networks)} has no storage target"
+        hint = f"network: {next(iter(elsewhere))}" if elsewhere else "networks.NAME.targets in the topology"
+        yield document.problem("unknown-target", where, message, hint=hint)
+
+
+def _transport_in_tenants(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
+    """A transport that tenants do not carry, or not on these switches.
+
+    A trimmed packet has 64 bytes from the outer IP header on; 50 of them are VXLAN's. The leaf drops the rest, which
+    has no whole IP header, and who waits to hear of it waits for a time-out.
+    """
+    if all(name == NO_TENANT for name in point.workload.ranks.tenants_in(lab)):
+        return
+    elsewhere = f", or ranks: {{tenant: {NO_TENANT}}}" if point.workload.ranks.tenants else ""  # a carried network
+    kind = point.transport.kind.value
+    declared, path = TRANSPORTS[kind], ("transport", "kind")
+    place = path if document.has(path) else ("workload", "ranks", "tenant")
+    if not declared.in_tenants:
+        able = [name for name, one in TRANSPORTS.items() if one.in_tenants]
+        message = f"ranks in tenants have no transport {kind}, which is not known to pass VXLAN"
+        hint = f"{' or '.join(able)}{elsewhere}"
+        yield document.problem("transport-in-tenant", place, message, hint=hint)
+        return
+    if point.workload.ranks.externals and not declared.routed_by_kernel:
+        able = [name for name, one in TRANSPORTS.items() if one.routed_by_kernel]
+        message = f"the port of a router outside has no address that {kind} could send from"
+        yield document.problem("transport-in-tenant", place, message, hint=f"transport: {{kind: {' or '.join(able)}}}")
+    policies = [lab.qos_of(network) for network in point.workload.ranks.networks_in(lab)]
+    if declared.hears_of_trimmed and any(one.trimming for policy in policies if policy for one in policy.profiles):
+        message = f"the switches of {lab.name} trim packets, and {kind} does not hear of one that was wrapped in VXLAN"
+        hint = f"trimming: false in qos{',' if elsewhere else ' or'} another transport{elsewhere}"
+        yield document.problem("transport-in-tenant", place, message, hint=hint)
+
+
+def _either(tenants: Sequence[str]) -> str:
+    return " or ".join("no tenant" if name == NO_TENANT else f"the tenant {name}" for name in tenants)
 
 
 def _tenants(lab: Lab) -> tuple[Tenant, ...]:

@@ -13,7 +13,6 @@ from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
 
 from testbed.errors import Problem, SpecError
-from testbed.model import BACKEND
 from testbed.model.scenario import RankOrder, Ranks, Transport, Workload
 from testbed.model.transports import TRANSPORTS
 from testbed.spec.validation.by_kind import ByKind
@@ -33,7 +32,9 @@ MAX_RANK = 1_000_000
 _HOST_PATTERN = re.compile(r"[a-z0-9*?\[\]!-]{1,64}")
 _LONGEST_PATTERN = 200
 _LONGEST_NETWORK = 32
+_LONGEST_TENANT = 32
 MOST_NETWORKS = 16
+MOST_TENANTS = 64
 _BY_BYTES = ("bytes", "rounds")
 """Of kinds that may send for a duration instead: what says how much."""
 
@@ -53,30 +54,50 @@ class _HostPattern(Checked):
 
 
 @dataclass(frozen=True, slots=True)
-class _Networks(Checked):
-    """The name of a network, or a list of different ones."""
+class _Names(Checked):
+    """A name, or a list of up to `most` different ones. `what` they are the names of, such as "network"."""
+
+    what: str
+    longest: int
+    most: int
 
     def check(self, value: object) -> tuple[str, ...]:
         if not isinstance(value, list):
-            return (Text(_LONGEST_NETWORK).check(value),)
-        names = tuple(Text(_LONGEST_NETWORK).check(item) for item in value)
-        if not 1 <= len(names) <= MOST_NETWORKS:
-            raise refusal("out-of-range", f"must have 1 to {MOST_NETWORKS} networks, not {len(names)}")
+            return (Text(self.longest).check(value),)
+        names = tuple(Text(self.longest).check(item) for item in value)
+        if not 1 <= len(names) <= self.most:
+            raise refusal("out-of-range", f"must have 1 to {self.most} {self.what}s, not {len(names)}")
         if len(set(names)) != len(names):
-            raise refusal("contradiction", "a network stands twice in the list")
+            raise refusal("contradiction", f"a {self.what} stands twice in the list")
         return names
 
     def json_schema(self) -> JsonSchemaValue:
-        name = Text(_LONGEST_NETWORK).json_schema()
-        return {"anyOf": [name, {"type": "array", "items": name, "minItems": 1, "maxItems": MOST_NETWORKS}]}
+        name = Text(self.longest).json_schema()
+        return {"anyOf": [name, {"type": "array", "items": name, "minItems": 1, "maxItems": self.most}]}
 
 
 class RanksSpec(SpecModel):
     """`workload.ranks`: which NICs take part."""
 
-    network: Written[Annotated[tuple[str, ...], _Networks()]] = Field(
+    network: Written[Annotated[tuple[str, ...], _Names("network", _LONGEST_NETWORK, MOST_NETWORKS)]] = Field(
         default=None,
-        description="Names the network whose NICs take part, or several; the default is backend, the fabric.",
+        description="Names the network whose NICs take part, or several; the default is that of the tenants, else"
+        " backend, the fabric.",
+    )
+    tenant: Written[Annotated[tuple[str, ...], _Names("tenant", _LONGEST_TENANT, MOST_TENANTS)]] = Field(
+        default=None,
+        description="Names the tenant of the topology whose NICs take part, or several; none stands for NICs in no"
+        " tenant.",
+    )
+    external: Written[Annotated[tuple[str, ...], _Names("tenant", _LONGEST_TENANT, MOST_TENANTS)]] = Field(
+        default=None,
+        description="Names the tenant whose router outside of the fabric is the first rank, or several; without"
+        " `tenant` the other ranks are the NICs of these tenants.",
+    )
+    targets: Written[Annotated[list[Annotated[str, _HostPattern(), NotNull()]], Length(1, MAX_LIST)]] = Field(
+        default=None,
+        description='Lists storage targets of the networks that are the last ranks, by name or pattern such as "*";'
+        " by default none is a rank.",
     )
     hosts: Written[Annotated[list[Annotated[str, _HostPattern(), NotNull()]], Length(1, MAX_LIST)]] = Field(
         default=None, description="Lists names of hosts, or patterns such as p1-s1-*; by default all hosts take part."
@@ -100,7 +121,10 @@ class RanksSpec(SpecModel):
 
     def ranks(self) -> Ranks:
         return Ranks(
-            networks=self.network or (BACKEND,),
+            networks=self.network or (),
+            tenants=self.tenant or self.external or (),
+            externals=self.external or (),
+            targets=tuple(self.targets or ()),
             hosts=tuple(self.hosts or ()),
             rails=tuple(self.rails or ()),
             count=self.count,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, IPv6Address, IPv6Network
 from typing import Annotated
 
 from pydantic.json_schema import JsonSchemaValue
@@ -54,7 +54,7 @@ class Prefix(Checked):
             network = IPv4Network(value, strict=False)
         except ValueError as error:
             ipv6 = ":" in value
-            hint = "IPv6 prefixes are not built yet" if ipv6 else None
+            hint = "subnets of tenants alone have IPv6, by their key prefix6" if ipv6 else None
             raise refusal("bad-prefix", f"{quote(value)} is not an IPv4 prefix such as 192.0.2.0/31", hint) from error
         if str(network.network_address) != value.partition("/")[0]:
             raise refusal("bad-prefix", f"{quote(value)} is an address within {network}", f"write {network}")
@@ -64,6 +64,36 @@ class Prefix(Checked):
 
     def json_schema(self) -> JsonSchemaValue:
         return {"type": "string", "pattern": r"^\d+\.\d+\.\d+\.\d+/\d+$"}
+
+
+_UNICAST = (IPv6Network("2000::/3"), IPv6Network("fc00::/7"))
+"""Global unicast (RFC 4291 section 2.4) and unique local addresses (RFC 4193): what is routed, and may repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix6(Checked):
+    """An IPv6 prefix of 64 bits, as that of a subnet is (RFC 4291 section 2.5.4)."""
+
+    def check(self, value: object) -> IPv6Network:
+        if not isinstance(value, str) or "/" not in value:
+            raise refusal("bad-prefix", f"must be an IPv6 prefix such as fd00:1::/64, not {quote(value)}")
+        try:
+            network = IPv6Network(value, strict=False)
+        except ValueError as error:
+            hint = "prefix has that of IPv4" if "." in value and ":" not in value else None
+            raise refusal("bad-prefix", f"{quote(value)} is not an IPv6 prefix such as fd00:1::/64", hint) from error
+        if network.prefixlen != 64:
+            message = f"{network} has no 64 bits, as the prefix of a subnet has (RFC 4291)"
+            raise refusal("bad-prefix", message, f"write {network.network_address}/64")
+        if IPv6Address(value.partition("/")[0]) != network.network_address:
+            raise refusal("bad-prefix", f"{quote(value)} is an address within {network}", f"write {network}")
+        if not any(network.subnet_of(whole) for whole in _UNICAST):
+            message = f"{network} has no addresses that are routed to one host"
+            raise refusal("bad-prefix", message, "take one of 2000::/3 (global) or fd00::/8 (unique local)")
+        return network
+
+    def json_schema(self) -> JsonSchemaValue:
+        return {"type": "string", "pattern": r"^[0-9a-fA-F:]+/64$"}
 
 
 EndpointField = Annotated[End, Endpoint()]

@@ -25,7 +25,7 @@ from testbed.fabric import (
 )
 from testbed.model import Delay, DelayBy, Protocol, Rdma
 from testbed.spec.topology.guards import GuardsField
-from testbed.spec.topology.tenant_spec import OverlayField
+from testbed.spec.topology.tenants.tenant_spec import OverlayField
 from testbed.spec.validation.fields import (
     MAX_DURATION,
     AutoOff,
@@ -40,7 +40,7 @@ from testbed.spec.validation.fields import (
     Written,
     parse_quantity,
 )
-from testbed.spec.validation.model import SpecModel
+from testbed.spec.validation.model import SpecModel, refusal
 from testbed.units import Duration
 
 MTU_REASON = "IPv6, which unnumbered BGP runs on, needs links of at least 1280 bytes (RFC 8200 section 5)"
@@ -160,6 +160,16 @@ class UplinkSpec(SpecModel):
         return UplinkParams(rate=self.rate, count=self.count, delay=delay, loss=self.loss)
 
 
+@dataclass(frozen=True, slots=True)
+class Generated(TrueOrFalse):
+    """Whether there is a secret. The secret itself is in no file that a user writes, and is not quoted if it is."""
+
+    def check(self, value: object) -> bool:
+        if not isinstance(value, bool):
+            raise refusal("wrong-type", "must be true or false: each deploy makes a password of its own", "write true")
+        return value
+
+
 class RoutingSpec(SpecModel):
     """`fabric.routing`."""
 
@@ -181,6 +191,12 @@ class RoutingSpec(SpecModel):
         description="Says whether BFD watches the sessions: auto, off, or {interval: 300ms, multiplier: 3}.",
     )
     ecmp: Written[Annotated[int, Whole(1, 128)]] = Field(default=None, description="Limits the next hops of a route.")
+    password: Written[Annotated[bool, Generated()]] = Field(
+        default=None, description="Says whether BGP sessions have a password (RFC 2385), which each deploy makes."
+    )
+    ttl_security: Written[Annotated[bool, TrueOrFalse()]] = Field(
+        default=None, description="Says whether BGP takes packets from its own link alone (GTSM, RFC 5082)."
+    )
 
     def params(self) -> RoutingParams:
         match self.bfd:
@@ -194,6 +210,8 @@ class RoutingSpec(SpecModel):
             protocol=Protocol.EBGP if self.protocol is None else Protocol(self.protocol),
             bfd=bfd,
             ecmp=RoutingParams().ecmp if self.ecmp is None else self.ecmp,
+            password=bool(self.password),
+            ttl_security=bool(self.ttl_security),
         )
 
 

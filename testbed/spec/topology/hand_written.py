@@ -19,6 +19,7 @@ from testbed.model.container import CONTAINER_KEYS, Container
 from testbed.names import nearest
 from testbed.spec.topology.containers import resolve_container
 from testbed.spec.topology.fabric import DEFAULT_MTU
+from testbed.spec.topology.links import TIERS, UsedPorts, find_wrong_ends
 from testbed.spec.topology.spec import DefaultsSpec, GroupSpec, LinkSpec, NodeSettings, NodeSpec, TopologySpec
 from testbed.spec.yaml.document import Document
 from testbed.spec.yaml.paths import Path, format_path
@@ -26,7 +27,6 @@ from testbed.units import Rate
 
 DEFAULT_RATE = Rate.parse("400G")
 
-_TIERS = {Role.RAIL: 1, Role.LEAF: 1, Role.SPINE: 2, Role.SUPER_SPINE: 3}
 _RESERVED = {
     "the lab's rails": IPv4Network("10.0.0.0/8"),
     "the lab's loopbacks": IPv4Network("172.16.0.0/12"),
@@ -38,8 +38,6 @@ _RESERVED = {
 }
 _REALISATION = frozenset({"runtime", *CONTAINER_KEYS, "env", "rdma"})
 """What may be said of a node that the fabric generates: how it is realised, not what it is."""
-_BRIDGE = re.compile(r"br-rail\d+")
-"""The bridge of a rail on a rail switch."""
 
 
 @dataclass(slots=True)
@@ -53,18 +51,24 @@ class HandWritten:
     spec: TopologySpec
     generated: Lab
     mtu_bytes: int = DEFAULT_MTU
+    has_networks: bool = False
+    """There are networks beside the back end. A host may be in one of them alone, which is looked at when they are
+    there (`find_unlinked_hosts`)."""
     problems: list[Problem] = field(default_factory=list)
     _nodes: dict[str, Node] = field(default_factory=dict)
-    _ports: dict[End, str] = field(default_factory=dict)
+    _ports: UsedPorts = field(init=False)
     _prefixes: list[tuple[IPv4Network, Path]] = field(default_factory=list)
     _refused_rdma: set[Path] = field(default_factory=set)
     """Settings that many nodes inherit are refused once."""
+
+    def __post_init__(self) -> None:
+        self._ports = UsedPorts(self.document)
 
     def resolve(self) -> tuple[tuple[Node, ...], tuple[Link, ...]]:
         """The nodes and links of the section alone. They are sound only if `problems` stays empty."""
         self._nodes = {node.name: node for node in self.generated.nodes}
         for existing in self.generated.links:
-            self._ports[existing.a] = self._ports[existing.b] = f"the fabric's link {existing.a} to {existing.b}"
+            self._ports.add(existing, f"the fabric's link {existing.a} to {existing.b}")
         new = {name: spec for name, spec in self.spec.nodes.items() if not self._is_of_fabric(name, spec)}
         written = [node for name, spec in new.items() if (node := self._node(name, spec)) is not None]
         for node in written:
@@ -245,21 +249,18 @@ class HandWritten:
         if len(ends) < 2:
             return None
         a, b = ends
-        if a.node == b.node:
-            self._refuse(
-                "self-link",
-                (*path, "endpoints"),
-                f"both ends are at {a.node!r}; a link joins two nodes",
-                "name another node at one end",
-            )
-            return None
         first, second = self._nodes[a.node], self._nodes[b.node]
+        wrong = find_wrong_ends(self.document, path, first, second)
+        if wrong is not None:
+            self.problems.append(wrong)
+            return None
         kind = LinkKind.ROUTED
         if first.role is not None and second.role is not None:
             kind = LinkKind.FABRIC
-            if not self._check_tiers(path, first, second, spec):
-                return None
-            if _TIERS[first.role] > _TIERS[second.role]:
+            if spec.prefix is not None:
+                message = "a link between two switches is unnumbered and has no prefix"
+                self._refuse("prefix-of-fabric-link", (*path, "prefix"), message, "remove the key prefix", key=True)
+            if TIERS[first.role] > TIERS[second.role]:
                 a, b = b, a
         if spec.prefix is not None:
             self._prefixes.append((spec.prefix, (*path, "prefix")))
@@ -283,43 +284,10 @@ class HandWritten:
                 hint = _hint(end.node, self._nodes, "define it under topology.nodes")
                 self._refuse("unknown-node", where, f"there is no node {end.node!r}", hint)
             return False
-        if _BRIDGE.fullmatch(end.interface):
-            message = f"{end.interface!r} is reserved for the bridge of a rail"
-            self._refuse("bad-name", where, message, "choose another interface name")
-            return False
-        if end in self._ports:
-            self._refuse(
-                "interface-taken", where, f"{end} is used already, by {self._ports[end]}", self._free_port(end)
-            )
-            return False
-        self._ports[end] = format_path(where)
-        return True
-
-    def _free_port(self, end: End) -> str:
-        stem = end.interface.rstrip("0123456789") if end.interface.startswith("eth") else "extra"
-        number = next(n for n in range(1, 10_000) if End(node=end.node, interface=f"{stem}{n}") not in self._ports)
-        return f"{end.node}:{stem}{number} is free"
-
-    def _check_tiers(self, path: Path, first: Node, second: Node, spec: LinkSpec) -> bool:
-        assert first.role is not None
-        if first.role is second.role:
-            self._refuse(
-                "same-tier",
-                (*path, "endpoints"),
-                f"{first.name!r} and {second.name!r} are both {first.role} switches;"
-                " a link between switches joins two tiers (RFC 7938 section 3)",
-                "give one of them another role, or join both to a switch of the tier above",
-            )
-            return False
-        if spec.prefix is not None:
-            self._refuse(
-                "prefix-of-fabric-link",
-                (*path, "prefix"),
-                "a link between two switches is unnumbered and has no prefix",
-                "remove the key prefix",
-                key=True,
-            )
-        return True
+        wrong = self._ports.take(end, where)
+        if wrong is not None:
+            self.problems.append(wrong)
+        return wrong is None
 
     def _default_rate(self, kind: LinkKind) -> Rate:
         """That of the generated fabric's links of this kind (of its NICs for a host), else 400G."""
@@ -334,14 +302,18 @@ class HandWritten:
     def _check_linked(self) -> None:
         named = {end.node for spec in self.spec.links for end in spec.endpoints}
         for name in self.spec.nodes:
-            if name not in named and not self._is_generated(name):
-                self._refuse(
-                    "no-links",
-                    ("topology", "nodes", name),
-                    f"no link names the node {name!r}, so nothing can reach it",
-                    f'add a link under topology.links, such as ["{name}:eth1", ...], or remove the node',
-                    key=True,
-                )
+            if name in named or self._is_generated(name):
+                continue
+            node = self._nodes.get(name)
+            if self.has_networks and node is not None and node.kind is NodeKind.HOST:
+                continue
+            self._refuse(
+                "no-links",
+                ("topology", "nodes", name),
+                f"no link names the node {name!r}, so nothing can reach it",
+                f'add a link under topology.links, such as ["{name}:eth1", ...], or remove the node',
+                key=True,
+            )
 
     def _check_prefixes(self) -> None:
         free: list[tuple[IPv4Network, Path]] = []
@@ -373,6 +345,23 @@ class HandWritten:
 
     def _refuse(self, code: str, path: Path, message: str, hint: str | None, *, key: bool = False) -> None:
         self.problems.append(self.document.problem(code, path, message, hint=hint, key=key))
+
+
+def find_unlinked_hosts(document: Document, spec: TopologySpec, lab: Lab) -> list[Problem]:
+    """The hosts of the section that are neither in the back end nor in a network of `lab`, which is whole."""
+    linked = {end.node for link in lab.links for end in (link.a, link.b)}
+    networks = ", ".join(network.name for network in lab.networks)
+    return [
+        document.problem(
+            "no-links",
+            ("topology", "nodes", name),
+            f"the host {name!r} is in no network: no link names it",
+            hint=f'add a link under topology.links, such as ["{name}:eth1", ...], or let it attach to {networks}',
+            key=True,
+        )
+        for name in spec.nodes
+        if name not in linked
+    ]
 
 
 def _innermost(settings: list[tuple[Path, NodeSettings]], key: str) -> tuple[Any, Path] | None:

@@ -1,60 +1,55 @@
-"""The `networks:` section: networks beside the back end, as they are written, and what becomes of them.
+"""The `networks:` section: what becomes of the networks beside the back end.
 
-Each has switches and links of its own; hosts are those of the rest of the file.
+Each has switches and links of its own, but for those that another one carries (`on:`), which have hosts' links alone;
+hosts are those of the rest of the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Network
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-from pydantic.json_schema import JsonSchemaValue
-
-from testbed.errors import FabricError, Problem
+from testbed.errors import Problem
 from testbed.fabric import UplinkParams
+from testbed.fabric.carried import carry_network, check_carried
 from testbed.fabric.networks import (
+    CARRIED,
     DEFAULT_PREFIXES,
-    MAX_LEAVES,
+    HAND_WRITTEN,
     MAX_NETWORKS,
-    MAX_SPINES,
-    NETWORK_DESIGNS,
+    GeneratedNetwork,
     NetworkParams,
     check_network,
+    describe_network,
     generate_network,
 )
 from testbed.fabric.sizing import check_sizing
-from testbed.model import BACKEND, Lab
+from testbed.model import BACKEND, OUT_OF_BAND, Lab, LagBy, LinkKind, NodeKind
 from testbed.names import known_names_hint
 from testbed.spec.qos.layers import QosResolver
-from testbed.spec.qos.spec import QosSpec
-from testbed.spec.topology.fabric import DelayField, Mtu, Positive, RoutingSpec
-from testbed.spec.topology.guards import GuardsField, guards_of
-from testbed.spec.topology.tenant_spec import OverlayField
-from testbed.spec.validation.fields import (
-    Checked,
-    Entries,
-    NodeName,
-    OneOf,
-    RateField,
-    Section,
-    ShortText,
-    Text,
-    Whole,
-    Written,
+from testbed.spec.topology.guards import guards_of
+from testbed.spec.topology.homing import find_unbuilt, find_wrong_ports
+from testbed.spec.topology.network_spec import (
+    DEFAULT_MTU,
+    LONGEST_PREFIX,
+    MLAG,
+    ROUTED,
+    SWITCHED_KEYS,
+    NetworkSpec,
+    located,
 )
-from testbed.spec.validation.model import SpecModel, refusal
+from testbed.spec.topology.out_of_band import find_misplaced_keys
+from testbed.spec.topology.targets import find_taken_names, target_params
+from testbed.spec.topology.written_network import GENERATED_KEYS, WRITTEN_KEYS, WrittenNetwork
 from testbed.spec.yaml.document import Document
 from testbed.spec.yaml.paths import Path, quote
 from testbed.units import Rate
 
-DEFAULT_MTU = 1500
 DEFAULT_RATE = Rate.parse("100G")
-LONGEST_PREFIX = 22
-"""Of a network's addresses: three leaves and their loopbacks."""
 _OVERLAPPING = {
     "the back end's rails": IPv4Network("10.0.0.0/8"),
     "the lab's loopbacks": IPv4Network("172.16.0.0/12"),
@@ -66,154 +61,46 @@ _OVERLAPPING = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Space(Checked):
-    """The IPv4 prefix that holds all addresses of a network."""
+def add_networks(
+    document: Document, specs: Mapping[str, NetworkSpec], lab: Lab, overlaid: Collection[str]
+) -> tuple[Lab, list[Problem]]:
+    """The lab with its networks beside the back end, and what is wrong with them.
 
-    def check(self, value: object) -> IPv4Network:
-        try:
-            if not isinstance(value, str) or "/" not in value:
-                raise ValueError
-            network = IPv4Network(value)
-        except ValueError as error:
-            raise refusal("bad-prefix", f"{quote(value)} is not an IPv4 prefix such as 192.168.0.0/18") from error
-        if not 8 <= network.prefixlen <= LONGEST_PREFIX:
-            raise refusal("bad-prefix", f"{network} is not between /8 and /{LONGEST_PREFIX}")
-        return network
-
-    def json_schema(self) -> JsonSchemaValue:
-        return {"type": "string", "pattern": r"^\d+\.\d+\.\d+\.\d+/\d+$"}
-
-
-_HOMING_LATER = {
-    "routed": "BGP on hosts is not built yet; a NIC's ports have a subnet each, and hosts have static routes",
-    "mlag": "two leaves as one LACP partner are not built yet; a kernel without bonding needs a LAG of our own",
-    "esi": "FRR refuses an ES-ID on a port that is no bond; with bonds its kernel backend doubles broadcasts and floods"
-    " unicast",
-}
-"""Ways of joining a NIC's ports that are refused, with the reason. That of `esi` was seen with FRR 8.4 and read in the
-source of 10.3: zebra ignores DPLANE_OP_BR_PORT_UPDATE."""
-
-
-class NetworkNicSpec(SpecModel):
-    """`nic:` of a network: the ports that a host has for it."""
-
-    per: Written[
-        Annotated[str, OneOf(("host",), later={"gpu": "a NIC for each GPU is what the back end has; say `per: host`"})]
-    ] = Field(default=None, description="Says that a host has one NIC for the network.")
-    ports: Written[Annotated[int, OneOf((1, 2, 4))]] = Field(
-        default=None, description="Says how many ports the NIC has, each on a leaf of its own; the default is 1."
-    )
-    rate: Written[RateField] = Field(default=None, description="Gives the rate of a port; the default is 100G.")
-
-
-class NetworkUplinkSpec(SpecModel):
-    """`uplink:` of a network: the links from leaves to spines."""
-
-    rate: Written[RateField] = Field(default=None, description="Gives the rate of a link; the default is the NIC's.")
-    count: Written[Positive] = Field(
-        default=None, description="Says how many parallel links there are between a leaf and a spine."
-    )
-    delay: Written[DelayField] = Field(
-        default=None, description="Gives the one-way delay: 500ns, or {value: 500ns, by: auto}."
-    )
-
-
-class NetworkSpec(SpecModel):
-    """An entry of `networks:`."""
-
-    LATER = {  # noqa: RUF012  # a ClassVar of the base
-        "on": "carrying a network over another's switches is not built yet",
-    }
-
-    design: Written[
-        Annotated[
-            str,
-            OneOf(
-                tuple(NETWORK_DESIGNS),
-                noun="design",
-                later={"hand-written": "hand-written networks beside the back end are not built yet"},
-            ),
-        ]
-    ] = Field(default=None, description="Names the design of the network; the default is leaf-spine.")
-    short: Written[NodeName] = Field(
-        default=None, description="Begins the names of its switches and NICs: fe makes fe-leaf1 and fe1."
-    )
-    leaves: Written[Annotated[int, Whole(1, MAX_LEAVES)]] = Field(
-        default=None, description="Says how many leaves there are: a multiple of a NIC's ports."
-    )
-    spines: Written[Annotated[int, Whole(1, MAX_SPINES)]] = Field(
-        default=None, description="Says how many spines there are; the default is 2."
-    )
-    hosts: Entries[list[ShortText]] = Field(
-        default=[], description="Says which hosts attach, by name or pattern (p1-*); the default is all."
-    )
-    nic: Section[NetworkNicSpec] = Field(default=NetworkNicSpec(), description="Describes a host's NIC for it.")
-    uplink: Section[NetworkUplinkSpec] = Field(
-        default=NetworkUplinkSpec(), description="Describes the links from leaves to spines."
-    )
-    prefix: Written[Annotated[IPv4Network, _Space()]] = Field(
-        default=None, description="Holds all its addresses, such as 192.168.0.0/18, which is that of the first network."
-    )
-    routing: Section[RoutingSpec] = Field(default=RoutingSpec(), description="Describes routing: BGP and BFD.")
-    switch_radix: Written[Positive] = Field(
-        default=None, description="Gives the ports of a switch, which sizing is checked against."
-    )
-    homing: Written[Annotated[str, OneOf(("single", "subnets"), later=_HOMING_LATER)]] = Field(
-        default=None,
-        description="Says how a NIC's ports are joined: single is one port, subnets is a subnet with static routes for"
-        " each of several, of which the next serves where a link is down; nic.ports decides the default.",
-    )
-    mtu: Written[Mtu] = Field(default=None, description="Gives the MTU of its links in bytes; the default is 1500.")
-    overlay: OverlayField = Field(
-        default=None, description="Names the overlay: none, evpn, or {evpn: {mtu: 1400}}; by default there is none."
-    )
-    guards: Written[GuardsField] = Field(
-        default=None,
-        description="Says how ports of switches guard against their hosts: on, off, or {storm: false}.",
-    )
-    qos: Section[QosSpec | None] = Field(
-        default=None, description="Sets traffic classes, ECN, PFC and buffers; without it each port has one queue."
-    )
-
-
-Networks = Section[dict[Annotated[str, Text(32)], Section[NetworkSpec]]]
-
-
-def add_networks(document: Document, specs: Mapping[str, NetworkSpec], lab: Lab) -> tuple[Lab, list[Problem]]:
-    """The lab with its networks beside the back end, and what is wrong with them."""
+    `overlaid` are the networks that have an overlay. Those that others carry come last: they need those ones' leaves.
+    The one of management ports is checked, and not made yet (`testbed.spec.topology.out_of_band`).
+    """
     if len(specs) > MAX_NETWORKS:
         path: Path = ("networks", list(specs)[MAX_NETWORKS])
         message = f"there are at most {MAX_NETWORKS} networks beside the back end"
         return lab, [document.problem("size", path, message, key=True)]
     problems: list[Problem] = []
     spaces: dict[str, IPv4Network] = {}
-    names = {node.name for node in lab.nodes}
-    ports = {(end.node, end.interface) for link in lab.links for end in (link.a, link.b)}
-    for number, (name, spec) in enumerate(specs.items(), 1):
+    numbers = {name: number for number, name in enumerate(specs, 1)}
+    for name in sorted(specs, key=lambda name: specs[name].on is not None):
+        spec, number = specs[name], numbers[name]
         path = ("networks", name)
         found = [
             *_name_problems(document, name, path, lab),
-            *_space_problems(document, name, spec.prefix or DEFAULT_PREFIXES[number - 1], spaces),
-            *_homing_problems(document, name, spec),
+            *_space_problems(document, name, spec, spec.prefix or DEFAULT_PREFIXES[number - 1], spaces),
+        ]
+        if spec.design == OUT_OF_BAND:
+            problems += [*found, *find_misplaced_keys(document, name)]
+            continue
+        found += [
+            *_misplaced_keys(document, name, spec),
+            *(_carrier_problems(document, name, spec.on, specs, overlaid) if spec.on is not None else ()),
+            *_services_elsewhere(document, name),
+            *find_unbuilt(document, name, spec, lab),
         ]
         params, unknown = _params(document, name, number, spec, lab)
         found += unknown
-        if not unknown:
-            found += [_located(document, path, error) for error in check_network(params)]
-        if found:
+        made = None
+        if not found and (not spec.on or spec.on in lab.switched_networks):
+            make = _carry if spec.on else _write if params.design == HAND_WRITTEN else _generate
+            made, found = make(document, spec, params, lab)
+        if made is None or found:
             problems += found
             continue
-        made = generate_network(params)
-        taken = [node.name for node in made.nodes if node.name in names]
-        wanted = {(link.a.node, link.a.interface) for link in made.links}
-        taken += [f"{node}:{interface}" for node, interface in sorted(wanted & ports)]
-        if taken:
-            message = f"{taken[0]} is there already"
-            problems.append(document.problem("name-taken", path, message, hint="short: another beginning", key=True))
-            continue
-        names |= {node.name for node in made.nodes}
-        ports |= wanted
         lab = replace(
             lab,
             nodes=(*lab.nodes, *made.nodes),
@@ -221,13 +108,34 @@ def add_networks(document: Document, specs: Mapping[str, NetworkSpec], lab: Lab)
             rail_subnets=(*lab.rail_subnets, *made.rail_subnets),
             networks=(*lab.networks, made.network),
         )
-        problems += [_located(document, path, error) for error in check_sizing(lab.of_network(name))]
-        if spec.qos is not None:
-            resolver = QosResolver(document, spec.qos, lab.of_network(name), root=(*path, "qos"))
-            network = replace(made.network, qos=resolver.resolve())
-            problems += resolver.problems
-            lab = replace(lab, networks=(*lab.networks[:-1], network))
-    return lab, problems
+    lab = replace(lab, networks=tuple(sorted(lab.networks, key=lambda network: network.number)))
+    for name in lab.switched_networks[1:]:
+        problems += [located(document, ("networks", name), error) for error in check_sizing(lab.on_switches_of(name))]
+    return _with_qos(document, specs, lab, problems)
+
+
+def _with_qos(
+    document: Document, specs: Mapping[str, NetworkSpec], lab: Lab, problems: list[Problem]
+) -> tuple[Lab, list[Problem]]:
+    """The lab with the QoS of its networks beside the back end, and these problems with what is wrong with it."""
+    networks = []
+    for network in lab.networks:
+        spec = specs[network.name].qos
+        if spec is None:
+            networks.append(network)
+            continue
+        resolver = QosResolver(document, spec, lab.on_switches_of(network.name), root=("networks", network.name, "qos"))
+        networks.append(replace(network, qos=resolver.resolve()))
+        problems += resolver.problems
+    return replace(lab, networks=tuple(networks)), problems
+
+
+def _services_elsewhere(document: Document, name: str) -> list[Problem]:
+    path: Path = ("networks", name, "services")
+    if not document.has(path):
+        return []
+    message = f"{name} carries data, and services are those of the network of management ports"
+    return [document.problem("contradiction", path, message, hint=f"design: {OUT_OF_BAND}", key=True)]
 
 
 def _name_problems(document: Document, name: str, path: Path, lab: Lab) -> list[Problem]:
@@ -242,10 +150,38 @@ def _name_problems(document: Document, name: str, path: Path, lab: Lab) -> list[
     return []
 
 
+def _carrier_problems(
+    document: Document, name: str, carrier: str, specs: Mapping[str, NetworkSpec], overlaid: Collection[str]
+) -> list[Problem]:
+    """What is wrong with the network that is to carry another one."""
+    path: Path = ("networks", name, "on")
+    able = [one for one in specs if one in overlaid and one != name]
+    instead = f"on: {able[0]}" if able else "remove the key, and the network has switches of its own"
+    if carrier == name:
+        return [document.problem("carrier", path, f"{name} would carry itself", hint=instead)]
+    if carrier == BACKEND:
+        message = "the back end carries no other network; one of networks: does"
+        return [document.problem("carrier", path, message, hint=instead)]
+    if carrier not in specs:
+        known = [one for one in specs if one != name]
+        message = f"there is no network {quote(carrier)}"
+        return [document.problem("unknown-network", path, message, hint=known_names_hint(carrier, known) or instead)]
+    if specs[carrier].on is not None:
+        message = f"{carrier} has no switches: it is on {specs[carrier].on} itself"
+        return [document.problem("carrier", path, message, hint=instead)]
+    if carrier not in overlaid:
+        message = f"{carrier} has no overlay that could carry {name}"
+        return [document.problem("no-overlay", path, message, hint=f"networks.{carrier}: {{overlay: evpn}}")]
+    return []
+
+
 def _space_problems(
-    document: Document, name: str, prefix: IPv4Network, spaces: dict[str, IPv4Network]
+    document: Document, name: str, spec: NetworkSpec, prefix: IPv4Network, spaces: dict[str, IPv4Network]
 ) -> list[Problem]:
     path: Path = ("networks", name, "prefix") if document.has(("networks", name, "prefix")) else ("networks", name)
+    if spec.on is None and spec.design != OUT_OF_BAND and prefix.prefixlen > LONGEST_PREFIX:
+        message = f"{prefix} is not between /8 and /{LONGEST_PREFIX}"
+        return [document.problem("bad-prefix", path, message)]
     for owner, other in (*_OVERLAPPING.items(), *spaces.items()):
         if prefix.overlaps(other):
             message = f"{prefix} overlaps {other}, which is that of {owner}"
@@ -255,13 +191,88 @@ def _space_problems(
     return []
 
 
-def _homing_problems(document: Document, name: str, spec: NetworkSpec) -> list[Problem]:
-    ports = spec.nic.ports or 1
-    if spec.homing is None or (spec.homing == "single") == (ports == 1):
-        return []
-    message = f"homing {spec.homing} is that of {'one port' if ports > 1 else 'several ports'}; a NIC has {ports}"
-    hint = "homing: subnets" if ports > 1 else "nic: {ports: 2}, or homing: single"
-    return [document.problem("contradiction", ("networks", name, "homing"), message, hint=hint)]
+def _generate(
+    document: Document, spec: NetworkSpec, params: NetworkParams, lab: Lab
+) -> tuple[GeneratedNetwork | None, list[Problem]]:
+    """The switches and links of a network that has a design, and what is wrong with it."""
+    path: Path = ("networks", params.name)
+    problems = find_wrong_ports(document, params.name, spec, params.ports)
+    problems += [located(document, path, error) for error in check_network(params)]
+    if problems:
+        return None, problems
+    made = generate_network(params)
+    names = {node.name for node in lab.nodes}
+    others = (*names, *(node.name for node in made.nodes if node.kind is not NodeKind.STORAGE))
+    if problems := find_taken_names(document, params.name, spec.targets, others):
+        return None, problems
+    ports = {end for link in lab.links for end in (link.a, link.b)}
+    taken = [node.name for node in made.nodes if node.name in names]
+    taken += [str(end) for link in made.links for end in (link.a, link.b) if end in ports]
+    if taken:
+        message = f"{taken[0]} is there already"
+        return None, [document.problem("name-taken", path, message, hint="short: another beginning", key=True)]
+    return made, []
+
+
+def _carry(
+    document: Document, spec: NetworkSpec, params: NetworkParams, lab: Lab
+) -> tuple[GeneratedNetwork | None, list[Problem]]:
+    """The links of a network that another one carries, and what is wrong with it."""
+    path: Path = ("networks", params.name)
+    if spec.mtu is None:
+        mtu = min((link.mtu_bytes for link in lab.links if link.network == params.carrier), default=params.mtu)
+        params = replace(params, mtu=mtu)
+    if problems := [located(document, path, error) for error in check_carried(params, lab)]:
+        return None, problems
+    links = carry_network(params, lab)
+    return GeneratedNetwork(describe_network(params, 0), nodes=(), links=links, rail_subnets=()), []
+
+
+def _write(
+    document: Document, spec: NetworkSpec, params: NetworkParams, lab: Lab
+) -> tuple[GeneratedNetwork | None, list[Problem]]:
+    """The switches and links of a network that is written out, and what is wrong with it."""
+    written = WrittenNetwork(document=document, spec=spec, params=params, lab=lab)
+    made = written.resolve()
+    ports: Counter[str] = Counter(link.a.node for link in made.links if link.kind is LinkKind.ACCESS)
+    problems = written.problems or find_wrong_ports(document, params.name, spec, max(ports.values()))
+    return made, problems
+
+
+def _misplaced_keys(document: Document, name: str, spec: NetworkSpec) -> list[Problem]:
+    """Keys of networks that are generated in one that is written out, and the other way round; those of switches in
+    one that another network carries."""
+    if spec.on is not None:
+        return [
+            document.problem(
+                "design-fixes",
+                ("networks", name, *keys),
+                f"{'.'.join(keys)!r} has no meaning in a network that another one carries",
+                hint=f"remove this key, or on: {spec.on}, and the network has switches of its own",
+                key=True,
+            )
+            for keys in SWITCHED_KEYS
+            if document.has(("networks", name, *keys))
+        ]
+    if document.has(("networks", name, "vni")):
+        message = "'vni' is that of a network that another one carries"
+        return [document.problem("design-fixes", ("networks", name, "vni"), message, hint="remove this key", key=True)]
+    by_hand = spec.design == HAND_WRITTEN
+    if by_hand and spec.targets:
+        message = "storage targets stand in networks that are generated"
+        path = ("networks", name, "targets")
+        return [document.problem("design-fixes", path, message, hint="design: leaf-spine", key=True)]
+    return [
+        document.problem(
+            "design-fixes",
+            ("networks", name, *keys),
+            f"{'.'.join(keys)!r} has no meaning in a network that {'is written out' if by_hand else 'is generated'}",
+            hint="switches: and links: say it" if by_hand else "add the key design: hand-written, or remove this one",
+            key=True,
+        )
+        for keys in (GENERATED_KEYS if by_hand else WRITTEN_KEYS)
+        if document.has(("networks", name, *keys))
+    ]
 
 
 def _params(
@@ -280,7 +291,8 @@ def _params(
     ]
     hosts = [host for host in known if not spec.hosts or any(fnmatchcase(host, pattern) for pattern in spec.hosts)]
     uplink = spec.uplink
-    given: dict[str, Any] = {} if spec.design is None else {"design": spec.design}
+    design = spec.design if spec.on is None else CARRIED
+    given: dict[str, Any] = {} if design is None else {"design": design}
     return (
         NetworkParams(
             name=name,
@@ -291,6 +303,7 @@ def _params(
             ports=spec.nic.ports or 1,
             rate=spec.nic.rate or DEFAULT_RATE,
             hosts=tuple(hosts),
+            targets=target_params(spec.targets),
             uplink=UplinkParams(
                 rate=uplink.rate,
                 count=uplink.count,
@@ -301,12 +314,11 @@ def _params(
             switch_radix=spec.switch_radix,
             mtu=DEFAULT_MTU if spec.mtu is None else spec.mtu,
             guards=guards_of(spec.guards),
+            routed_hosts=spec.homing == ROUTED,
+            link_groups=spec.homing == MLAG,
+            carrier=spec.on or "",
+            lag_by=LagBy(spec.lag_by or LagBy.AUTO),
             **given,
         ),
         problems,
     )
-
-
-def _located(document: Document, path: Path, error: FabricError) -> Problem:
-    where = (*path, *error.field.split("."))
-    return document.problem(error.code, where if document.has(where) else path, error.message, hint=error.hint)

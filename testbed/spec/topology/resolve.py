@@ -11,10 +11,13 @@ from testbed.model import BACKEND, Lab, LinkKind, Routing, Scale
 from testbed.spec.qos.layers import QosResolver
 from testbed.spec.topology.fabric import DEFAULT_MTU, FabricSpec
 from testbed.spec.topology.guards import guards_of
-from testbed.spec.topology.hand_written import HandWritten
+from testbed.spec.topology.hand_written import HandWritten, find_unlinked_hosts
+from testbed.spec.topology.homing import check_contained
 from testbed.spec.topology.networks import add_networks
+from testbed.spec.topology.out_of_band import add_out_of_band
 from testbed.spec.topology.spec import LabSpec
-from testbed.spec.topology.tenants import TenantResolver
+from testbed.spec.topology.tenants.resolver import TenantResolver
+from testbed.spec.topology.tenants.tenant_spec import OverlaySpec
 from testbed.spec.validation.engine import ready_to_show, validate_model
 from testbed.spec.yaml.document import Document
 
@@ -34,7 +37,13 @@ def resolve_lab(document: Document) -> Lab:
     lab = replace(generated, scale=Scale(time=spec.scale.time), guards=guards_of(fabric.guards))
     if spec.topology is not None:
         mtu_bytes = DEFAULT_MTU if fabric.mtu is None else fabric.mtu
-        written = HandWritten(document=document, spec=spec.topology, generated=generated, mtu_bytes=mtu_bytes)
+        written = HandWritten(
+            document=document,
+            spec=spec.topology,
+            generated=generated,
+            mtu_bytes=mtu_bytes,
+            has_networks=bool(spec.networks),
+        )
         nodes, links = written.resolve()
         generated_nodes = written.realise_generated()
         _raise_any(written.problems)
@@ -51,22 +60,31 @@ def resolve_lab(document: Document) -> Lab:
         _raise_any(resolver.problems)
         lab = replace(lab, qos=policy)
     if spec.networks:
-        lab, problems = add_networks(document, spec.networks, lab)
+        lab, problems = add_networks(document, spec.networks, lab, _overlays(spec))
         _raise_any(problems)
         if spec.topology is not None:
+            _raise_any(find_unlinked_hosts(document, spec.topology, lab))
             added = tuple(node for node in lab.nodes if node.network != BACKEND)
             realised = HandWritten(document=document, spec=spec.topology, generated=replace(lab, nodes=added))
-            lab = replace(lab, nodes=(*lab.nodes[: -len(added)], *realised.realise_generated()))
+            lab = replace(lab, nodes=(*lab.nodes[: len(lab.nodes) - len(added)], *realised.realise_generated()))
+        _raise_any(check_contained(document, lab))
+        lab, problems = add_out_of_band(document, spec.networks, lab)
+        _raise_any(problems)
     return _with_overlay(document, spec, lab)
+
+
+def _overlays(spec: LabSpec) -> dict[str, OverlaySpec]:
+    """The overlays of the networks that have one."""
+    fabric = spec.fabric or FabricSpec()
+    written = {BACKEND: fabric.overlay} | {name: network.overlay for name, network in spec.networks.items()}
+    return {name: overlay for name, overlay in written.items() if overlay is not None}
 
 
 def _with_overlay(document: Document, spec: LabSpec, lab: Lab) -> Lab:
     """The lab with its tenants, where a network has an overlay."""
-    fabric = spec.fabric or FabricSpec()
-    written = {BACKEND: fabric.overlay} | {name: network.overlay for name, network in spec.networks.items()}
-    overlays = {name: overlay for name, overlay in written.items() if overlay is not None}
-    mtu_bytes = DEFAULT_MTU if fabric.mtu is None else fabric.mtu
-    tenants = TenantResolver(document, overlays, spec.tenants, lab, mtu_bytes)
+    mtu_bytes = DEFAULT_MTU if spec.fabric is None or spec.fabric.mtu is None else spec.fabric.mtu
+    carried = {name: network for name, network in spec.networks.items() if network.on is not None}
+    tenants = TenantResolver(document, _overlays(spec), spec.tenants, carried, lab, mtu_bytes)
     lab = tenants.resolve()
     _raise_any(tenants.problems)
     return lab
@@ -108,7 +126,13 @@ def _generate(document: Document, spec: LabSpec) -> Lab:
         name=name,
         nodes=(),
         links=(),
-        routing=Routing(protocol=routing.protocol, ecmp=routing.ecmp, bfd_auto=routing.bfd.mode == "auto"),
+        routing=Routing(
+            protocol=routing.protocol,
+            ecmp=routing.ecmp,
+            bfd_auto=routing.bfd.mode == "auto",
+            password=routing.password,
+            ttl_security=routing.ttl_security,
+        ),
         switch_radix=fabric.switch_radix,
         source=source,
     )

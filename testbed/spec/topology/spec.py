@@ -11,22 +11,20 @@ from pydantic import Field
 from testbed.model import NodeKind, Role
 from testbed.spec.qos.spec import QosSpec
 from testbed.spec.topology.containers import ContainerSettings
-from testbed.spec.topology.endpoints import EndpointField, Prefix
-from testbed.spec.topology.fabric import DelayField, FabricSpec, LossField, Mtu, RdmaKind
-from testbed.spec.topology.networks import Networks
-from testbed.spec.topology.tenant_spec import TenantName, TenantSpec
+from testbed.spec.topology.endpoints import Prefix
+from testbed.spec.topology.fabric import FabricSpec, RdmaKind
+from testbed.spec.topology.links import Labels, LinkSettings
+from testbed.spec.topology.network_spec import Networks
+from testbed.spec.topology.tenants.tenant_spec import TenantName, TenantSpec
 from testbed.spec.validation.commands import CommandField
 from testbed.spec.validation.fields import (
     Entries,
     LabName,
-    Length,
     Name,
     NodeName,
     OneOf,
-    RateField,
     Section,
     ShortText,
-    Text,
     TimeScale,
     Whole,
     Written,
@@ -35,7 +33,6 @@ from testbed.spec.validation.model import SpecModel
 from testbed.spec.yaml.paths import quote
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_./-]{0,61}[A-Za-z0-9])?")
 
 
 def _check_env_name(name: str) -> None:
@@ -45,17 +42,8 @@ def _check_env_name(name: str) -> None:
         )
 
 
-def _check_label_name(name: str) -> None:
-    if not _LABEL_NAME.fullmatch(name):
-        raise ValueError(f"{quote(name)} cannot name a label: letters, digits, '_', '.', '/' and '-', at most 63")
-
-
 EnvName = Annotated[str, Name(_check_env_name, f"^{_ENV_NAME.pattern}$")]
-LabelName = Annotated[str, Name(_check_label_name, f"^{_LABEL_NAME.pattern}$")]
-Kind = Annotated[str, OneOf(tuple(NodeKind), noun="node kind")]
-
-
-Labels = Section[dict[LabelName, Annotated[str, Text(256)]]]
+Kind = Annotated[str, OneOf((NodeKind.HOST, NodeKind.SWITCH), noun="node kind")]
 
 
 class NodeSettings(ContainerSettings):
@@ -110,25 +98,13 @@ class KindsSpec(SpecModel):
     switch: Section[NodeSettings] = Field(default=NodeSettings(), description="Gives the settings of every switch.")
 
 
-class LinkSpec(SpecModel):
+class LinkSpec(LinkSettings):
     """An entry of `topology.links`."""
 
-    endpoints: Annotated[list[EndpointField], Length(2, 2)] = Field(
-        description='Names the two ends, such as ["h1:eth1", "leaf1:eth3"].'
-    )
-    rate: Written[RateField] = Field(default=None, description="Gives the rate in each direction, such as 400G.")
-    delay: Written[DelayField] = Field(
-        default=None, description="Gives the one-way delay: 500ns, or {value: 500ns, by: auto}."
-    )
-    loss: Written[LossField] = Field(
-        default=None, description="Gives the share of packets lost each way, such as 0.1%."
-    )
-    mtu: Written[Mtu] = Field(default=None, description="Gives the MTU in bytes; the default is that of the fabric.")
     prefix: Written[Annotated[IPv4Network, Prefix()]] = Field(
         default=None,
         description="Gives the subnet of a link with a host, such as 192.0.2.0/31; by default the plan does.",
     )
-    labels: Labels = Field(default={}, description="Gives labels.")
 
 
 class TopologySpec(SpecModel):

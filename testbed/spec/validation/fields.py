@@ -16,7 +16,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from testbed.names import check_lab_name, check_node_name, nearest
 from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import quote
-from testbed.units import Duration, Rate
+from testbed.units import ByteCount, Duration, Rate
 
 T = TypeVar("T")
 
@@ -144,12 +144,12 @@ class Constant(Checked):
         return {"const": self.word}
 
 
-Kind = TypeVar("Kind", Rate, Duration)
+Kind = TypeVar("Kind", Rate, Duration, ByteCount)
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity(Checked, Generic[Kind]):
-    """A quantity with its unit, as text: "400G", "500ns"."""
+    """A quantity with its unit, as text: "400G", "500ns", "1TiB"."""
 
     kind: type[Kind]
     highest: Kind
@@ -162,7 +162,7 @@ class Quantity(Checked, Generic[Kind]):
     def check(self, value: object) -> Kind:
         quantity = parse_quantity(value, self.kind, self.highest)
         if self.lowest is not None and quantity < self.lowest:
-            noun = self.kind.__name__.lower()
+            noun = _noun(self.kind)
             raise refusal("out-of-range", f"the {noun} must be at least {self.lowest}, not {quantity}")
         return quantity
 
@@ -171,9 +171,13 @@ class Quantity(Checked, Generic[Kind]):
         return {"type": "string", "pattern": rf"^\s*\d+(\.\d+)?\s*({units})\s*$", "examples": [self.kind.EXAMPLE]}
 
 
+def _noun(kind: type[Kind]) -> str:
+    return "size" if kind is ByteCount else kind.__name__.lower()
+
+
 def parse_quantity(value: object, kind: type[Kind], highest: Kind) -> Kind:
     """A positive quantity from text with a unit. Raises a refusal."""
-    noun = kind.__name__.lower()
+    noun = _noun(kind)
     unit = kind.EXAMPLE.lstrip("0123456789")
     bare = quote(value) if isinstance(value, int | float) and not isinstance(value, bool) else ""
     if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,20}(\.[0-9]{1,20})?\s*", value):

@@ -16,7 +16,7 @@ from testbed.workload.steps import Compute, Transfer, Workload
 def workload_roofline_s(
     workload: Workload,
     *,
-    rate_bps: float,
+    rate_bps: Callable[[int], float],
     scale_up_bps: float,
     latency_s: float = 0.0,
     wire_bytes: Callable[[int], int] = int,
@@ -24,11 +24,11 @@ def workload_roofline_s(
 ) -> float:
     """The roofline of any workload whose ranks have a NIC each.
 
-    `rate_bps` and `scale_up_bps` are lab rates; `latency_s` is added to each transfer over the fabric in a chain (half
-    a base RTT, where nothing waits for the acknowledgement); `wire_bytes` adds headers (`Framing.wire_bytes`); `scale`
-    multiplies the workload's times, which are real ones.
+    `rate_bps` (of a rank's NIC) and `scale_up_bps` are lab rates; `latency_s` is added to each transfer over the fabric
+    in a chain (half a base RTT, where nothing waits for the acknowledgement); `wire_bytes` adds headers
+    (`Framing.wire_bytes`); `scale` multiplies the workload's times, which are real ones.
     """
-    if min(rate_bps, scale_up_bps) <= 0:
+    if scale_up_bps <= 0:
         raise ValueError("rates must be above 0")
     ended: list[float] = []
     busy: defaultdict[tuple[str, int], float] = defaultdict(float)
@@ -41,11 +41,13 @@ def workload_roofline_s(
                 ended.append(ready + duration)
             case Transfer():
                 ready = max(ready, step.start_ns * 1e-9 * scale)
-                wire_s = 8 * (
-                    step.size_bytes / scale_up_bps if step.scale_up else wire_bytes(step.size_bytes) / rate_bps
-                )
                 network = "scale-up" if step.scale_up else "fabric"
-                busy[network + " sent", step.source] += wire_s
-                busy[network + " received", step.destination] += wire_s
-                ended.append(ready + wire_s + (0.0 if step.scale_up else latency_s))
+                bits = 8 * (step.size_bytes if step.scale_up else wire_bytes(step.size_bytes))
+                sent_s, received_s = (
+                    bits / (scale_up_bps if step.scale_up else rate_bps(rank))
+                    for rank in (step.source, step.destination)
+                )
+                busy[network + " sent", step.source] += sent_s
+                busy[network + " received", step.destination] += received_s
+                ended.append(ready + max(sent_s, received_s) + (0.0 if step.scale_up else latency_s))
     return max((*ended, *busy.values()), default=0.0)

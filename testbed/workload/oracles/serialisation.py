@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 Nic = TypeVar("Nic", bound=Hashable)
@@ -34,6 +34,10 @@ class Framing:
     def efficiency(self) -> float:
         """Payload over all bytes of a full packet."""
         return self.payload_bytes / (self.payload_bytes + self.overhead_bytes)
+
+    def wrapped(self, more_bytes: int) -> Framing:
+        """Return what it costs where every packet is wrapped in another's headers of so many bytes."""
+        return replace(self, overhead_bytes=self.overhead_bytes + more_bytes)
 
     def packets(self, size_bytes: int) -> int:
         """An empty message still is a packet."""

@@ -11,8 +11,18 @@ from doc_runner import PageRun
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(600)]
 
+ALONE = ("perftest-tools.md",)
+"""Pages whose senders give up where they wait for the CPU."""
 
-@pytest.mark.parametrize("page", pages_of("netns"), ids=name_of)
+
+def _pages() -> list[Any]:
+    return [
+        pytest.param(page, id=name_of(page), marks=[] if page.name in ALONE else [pytest.mark.patient])
+        for page in pages_of("netns")
+    ]
+
+
+@pytest.mark.parametrize("page", _pages())
 def test_page(page: Path, sandbox: Any) -> None:
     run = PageRun(page, sandbox.work, sandbox.environment)
     try:

@@ -19,7 +19,7 @@ from testbed.drivers.nodes import syscalls
 from testbed.drivers.probing.machine import find_frr
 from testbed.errors import CapabilityError, TestbedError
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr]
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
 
 PAGE_BYTES = 4096
 

@@ -26,7 +26,7 @@ from testbed.deploy.watch.sessions import BgpSession, read_sessions
 from testbed.drivers.nodes.processes import kill_all
 from testbed.errors import ConvergenceError, DriverError
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr]
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
 
 EVENT_TIMEOUT_S = 30.0
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from testbed.deploy.live import RunningLab
+from testbed.interrupt import Interrupt
 from testbed.model.scenario import Transport
 from testbed.plan.operations import PortPlan
-from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.requests import RequestsMeasured
 from testbed.scenario.run.workers import SharedWorkers, WorkerFailed
 from testbed.scenario.run.workload_runner import ExecutionResult, TimeLimitReached, WorkloadRunner, WorkloadRunOptions

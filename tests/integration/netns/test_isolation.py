@@ -28,7 +28,7 @@ from testbed.plan.operations import AddRule, GuardedPort, GuardSwitch
 from testbed.plan.overlay.policy_operations import SetPolicy
 from testbed.spec import load_topology_text
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr]
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
 
 TEXT = """name: {name}
 scale: {{time: 1000}}
@@ -37,8 +37,21 @@ networks:
   guarded: {{leaves: 2, spines: 1, nic: {{ports: 2}}, guards: on}}
   a: {{design: single-switch, guards: {{source: false, storm: false, arp: false}}}}
   b: {{design: single-switch, guards: {{mac: false, vlan: false}}}}
-  c: {{design: single-switch, guards: {{servers: false, control: false}}}}
+  c:
+    {{leaves: 2, spines: 1, guards: {{servers: false, control: false}},
+     routing: {{password: true, ttl_security: true}}}}
 """
+IPV6 = {
+    "IPv6 source of nobody",
+    "IPv6 source of a neighbour",
+    "ND: I am the IPv6 gateway",
+    "ND: I am an IPv6 neighbour",
+    "ND: the address is taken",
+    "BGP to the IPv6 gateway",
+}
+"""What subnets of tenants alone have."""
+SIGNED = {"BGP to the gateway", "BGP to the loopback"}
+"""What a password stops without any guard."""
 OFF = {
     "backend": set(Guard),
     "guarded": set(),
@@ -66,9 +79,11 @@ def attacks(report: IsolationReport, network: str) -> list[AttackResult]:
 def test_exactly_the_attacks_succeed_whose_guard_is_off(report: IsolationReport, network: str) -> None:
     found = attacks(report, network)
     assert len(found) == len(ATTACKS)
-    assert [item.attack for item in found if not item.ports] == ["VXLAN into a tenant"], "there are none here"
+    assert {item.attack for item in found if not item.ports} == {"VXLAN into a tenant", *IPV6}, "there are none here"
     assert {item.attack: item.succeeded for item in found} == {
-        attack.name: item.ports if attack.guard in OFF[network] else 0
+        attack.name: item.ports
+        if attack.guard in OFF[network] and not (network == "c" and attack.name in SIGNED)
+        else 0
         for attack, item in zip(ATTACKS, found, strict=True)
     }
 
@@ -80,6 +95,17 @@ def test_what_was_stopped_was_counted(report: IsolationReport, network: str) -> 
         assert item.unseen == 0
         if item.guarded and item.ports:
             assert item.stopped == item.ports <= item.dropped
+
+
+def test_a_password_stops_bgp_of_hosts_where_no_guard_does(report: IsolationReport) -> None:
+    """The kernel counts what is not signed; in a network that has no guard and no password BGP is talked to."""
+    without, signed = ({item.attack: item for item in attacks(report, name)} for name in ("backend", "c"))
+    for name in SIGNED:
+        assert without[name].succeeded == without[name].ports
+        assert signed[name].stopped == signed[name].ports == signed[name].by_password
+        assert signed[name].dropped >= signed[name].ports
+    details = {result.name: result.detail for result in report.results}
+    assert details["BGP to the gateway, c"].endswith("no guard control, but a password")
 
 
 def test_intended_traffic_passes_before_and_after(report: IsolationReport) -> None:
@@ -109,7 +135,8 @@ def test_stats_and_metrics_count_what_guards_dropped(lab: Any, report: Isolation
     (reading,) = LabReader(lab.state, only=lab.name).read()
     text = render_metrics(lambda: (reading,)).decode()
     row = json.loads(inspected.stdout)[0]
-    labels = f'guard="{row["guard"]}",interface="{row["port"]}",lab="{lab.name}",node="{row["switch"]}"'
+    labels = f'guard="{row["guard"]}",interface="{row["port"]}",lab="{lab.name}"'
+    labels += f',network="guarded",node="{row["switch"]}"'
     assert f"testbed_guard_dropped_packets_total{{{labels}}} {float(row['dropped'])}" in text
 
 
@@ -192,8 +219,11 @@ scale: {{time: 1000}}
 fabric: {{design: rail-optimized, hosts: 6, gpus: 2, segments: 1, spines: 1, guards: {guards},
          overlay: {{evpn: {{rt_filter: {filtered}}}}}}}
 tenants:
-  red: {{subnets: {{web: {{prefix: 10.1.0.0/24, nics: ["p1-s1-h1:rail1", "p1-s1-h2:rail1", "p1-s1-h3:rail2"]}}}}}}
-  blue: {{subnets: {{web: {{prefix: 10.1.0.0/24, nics: ["p1-s1-h4:rail1", "p1-s1-h5:rail1"]}}}}}}
+  red:
+    subnets:
+      web: {{prefix: 10.1.0.0/24, prefix6: "fd00:1::/64", nics: ["p1-s1-h1:rail1", "p1-s1-h2:rail1", "p1-s1-h3:rail2"]}}
+  blue:
+    subnets: {{web: {{prefix: 10.1.0.0/24, prefix6: "fd00:1::/64", nics: ["p1-s1-h4:rail1", "p1-s1-h5:rail1"]}}}}
 """
 
 
@@ -207,6 +237,7 @@ def test_ports_of_tenants_are_guarded_in_their_vrfs(sandbox: Any, guards: str) -
     leaked = found.pop("unauthorised route target")
     assert (leaked.ports, leaked.succeeded, leaked.stopped) == ((1, 1, 0) if guards == "off" else (1, 0, 1))
     nobodys = 12 - 5
+    assert all(found[name].ports == (5 if name.startswith("BGP") else 4) for name in IPV6), "red has a NIC alone"
     assert [name for name, item in found.items() if not item.ports] == ["VXLAN to the loopback"], "VTEPs say nothing"
     for item in found.values():
         assert item.ports >= 4 or item.attack == "VXLAN to the loopback", item
@@ -217,24 +248,25 @@ def test_ports_of_tenants_are_guarded_in_their_vrfs(sandbox: Any, guards: str) -
         assert found["BGP to the loopback"].ports == 12, "what has no route is dropped and counted, too"
         assert found["VXLAN into a tenant"].ports == 12 - 1, "one has no NIC of another tenant on its leaf"
     reach = {result.name: result.status for result in report.results}
-    assert {reach[name] for name in ("UDP", "TCP", "ICMP", "gateways", "UDP after the attacks")} == {CheckStatus.PASS}
+    tried = [*Protocol, "UDP after the attacks"]
+    assert {reach[name] for name in ("gateways", *tried, *(f"{name}, IPv6" for name in tried))} == {CheckStatus.PASS}
     assert (report.exit_code == 0) == (guards == "on")
 
 
 TALKS = """name: {name}
 scale: {{time: 1000}}
 fabric: {{design: rail-optimized, hosts: 6, gpus: 2, segments: 1, spines: 1, guards: on,
-         overlay: {{evpn: {{rt_filter: true}}}}}}
+         overlay: {{evpn: {{rt_filter: true, vrf_by: namespace}}}}}}
 tenants:
-  hub: {{subnets: {{web: {{prefix: 10.10.0.0/24, nics: ["p1-s1-h1:rail1"]}}}}}}
+  hub: {{subnets: {{web: {{prefix: 10.10.0.0/24, prefix6: "fd00:10::/64", nics: ["p1-s1-h1:rail1"]}}}}}}
   red:
     talks_to: [hub]
-    subnets: {{web: {{prefix: 10.11.0.0/24, nics: ["p1-s1-h2:rail2", "p1-s1-h3:rail1"]}}}}
+    subnets: {{web: {{prefix: 10.11.0.0/24, prefix6: "fd00:11::/64", nics: ["p1-s1-h2:rail2", "p1-s1-h3:rail1"]}}}}
   blue:
     talks_to: {{hub: [tcp/80, udp/53, icmp]}}
-    subnets: {{web: {{prefix: 10.12.0.0/24, nics: ["p1-s1-h4:rail2", "p1-s1-h5:rail1"]}}}}
+    subnets: {{web: {{prefix: 10.12.0.0/24, prefix6: "fd00:12::/64", nics: ["p1-s1-h4:rail2", "p1-s1-h5:rail1"]}}}}
   green:  # with the addresses of red
-    subnets: {{web: {{prefix: 10.11.0.0/24, nics: ["p1-s1-h6:rail1"]}}}}
+    subnets: {{web: {{prefix: 10.11.0.0/24, prefix6: "fd00:11::/64", nics: ["p1-s1-h6:rail1"]}}}}
 """
 
 
@@ -247,20 +279,20 @@ def test_tenants_reach_of_each_other_what_they_may_ask_for_and_it_is_the_policy_
     report = check_isolation(lab)
     assert report.exit_code == 0, [result for result in report.results if result.status is not CheckStatus.PASS]
     found = {result.name: result for result in report.results}
-    assert {"tcp/80 of tenants", "udp/53 of tenants"} <= set(found)
-    udp, http = intended_matrix(lab, ["backend"], Protocol.UDP), service_matrices(lab, ["backend"])[0]
-    names = {(a.tenant, b.tenant) for index, (a, b) in enumerate(udp.pairs) if index in udp.intended}
-    assert {pair for pair in names if pair[0] != pair[1]} == {("red", "hub"), ("hub", "red")}
-    assert {(a.tenant, b.tenant) for index, (a, b) in enumerate(http.pairs) if index in http.intended} == {
-        ("red", "hub"),
-        ("blue", "hub"),
-    }
+    services = {"tcp/80 of tenants", "udp/53 of tenants"}
+    assert services | {f"{name}, IPv6" for name in services} <= set(found)
+    both = [intended_matrix(lab, ["backend"], Protocol.UDP, ipv6=ipv6) for ipv6 in (False, True)]
+    for udp in both:
+        names = {(a.tenant, b.tenant) for index, (a, b) in enumerate(udp.pairs) if index in udp.intended}
+        assert {pair for pair in names if pair[0] and pair[0] != pair[1]} == {("red", "hub"), ("hub", "red")}
+        http = service_matrices(lab, ["backend"], ipv6=udp.ipv6)[0]
+        assert {(a.tenant, b.tenant) for index, (a, b) in enumerate(http.pairs) if index in http.intended} == {
+            ("red", "hub"),
+            ("blue", "hub"),
+        }
 
     policy = next(
         item for item in lab.plan.operations if isinstance(item, SetPolicy) and item.node == "p1-s1-rail2-hub"
-    )
-    blue = next(
-        index for index, (a, b) in enumerate(udp.pairs) if (str(a.address), b.tenant) == ("10.12.0.2/24", "hub")
     )
 
     def commit(batch: list[bytes]) -> list[DeniedCounter]:
@@ -281,6 +313,8 @@ def test_tenants_reach_of_each_other_what_they_may_ask_for_and_it_is_the_policy_
     }
     denied = syscalls.in_thread(lambda: commit([remove_table(TABLE)]))
     assert {item.interface: item.packets > 0 for item in denied} == {"to50002": False, "to50003": True}
-    assert blue in reached(lab.name, udp) - udp.intended
+    for udp in both:
+        leaked = [udp.pairs[index] for index in reached(lab.name, udp) - udp.intended]
+        assert ("10.12.0.2/24", "hub") in {(str(a.address), b.tenant) for a, b in leaked}
     syscalls.in_thread(lambda: commit(policy_messages(policy)))
-    assert reached(lab.name, udp) == udp.intended
+    assert all(reached(lab.name, udp) == udp.intended for udp in both)

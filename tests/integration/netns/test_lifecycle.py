@@ -23,7 +23,7 @@ from testbed.errors import LabNotFound, NameInUse
 from testbed.names import namespace_name
 from testbed.spec import load_topology
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr]
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
 
 TOPOLOGIES = Path(__file__).parents[3] / "topologies"
 

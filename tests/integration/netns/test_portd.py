@@ -26,7 +26,7 @@ from testbed.datapath.abi import CLASSES
 from testbed.drivers.netlink.port_programs import PortInstaller
 from testbed.drivers.nodes.namespaces import NETNS_DIRECTORY
 from testbed.plan.operations import InstallPort
-from testbed.plan.qos_plan import BufferPlan, PortProfile, QosPlan
+from testbed.plan.qos.qos_plan import BufferPlan, PortProfile, QosPlan
 from testbed.portd import companion, remains
 from testbed.portd.attachment import LabAttachment, PortAttachment
 from testbed.portd.client import PauseAgent

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from forwarding import forwarded
 
 from testbed.collect.port_table import tabulate_ports
 from testbed.collect.telemetry import take_snapshot
@@ -14,7 +15,7 @@ from testbed.deploy.links.changes import LinkChange, LinkControl, LinkRefused
 from testbed.deploy.watch.check import CheckStatus, check_lab
 from testbed.spec import load_topology_text
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr]
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
 
 TEXT = """name: {name}
 scale: {{time: 1000}}
@@ -67,14 +68,6 @@ def test_a_network_has_classes_by_itself(lab: Any) -> None:
     assert grown[numbers["p1-s1-h3:fe1"], priority] == 0
     with pytest.raises(LinkRefused, match="network storage"), LinkControl(lab) as control:
         control.set("p1-s1-h1:st1", LinkChange(loss=0.1))
-
-
-def forwarded(lab: Any, host: str) -> int:
-    """Datagrams that a host has passed on (RFC 4293, ipForwDatagrams)."""
-    names, values = (
-        line.split() for line in lab.run(host, ["cat", "/proc/net/snmp"]).stdout.splitlines() if line[:3] == "Ip:"
-    )
-    return int(values[names.index("ForwDatagrams")])
 
 
 def test_no_host_passes_packets_from_one_network_on_to_another(lab: Any) -> None:

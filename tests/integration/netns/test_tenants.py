@@ -6,6 +6,8 @@ import json
 import random
 import signal
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,14 +17,16 @@ from typing import Any
 import pytest
 from waiting import until
 
+from testbed.deploy.links.changes import LinkChange, set_link
 from testbed.deploy.live import RunningLab
 from testbed.deploy.routing import start_routing, stop_routing
 from testbed.deploy.watch.check import CheckStatus, check_lab
 from testbed.deploy.watch.overlay import missing_lines, read_missing
+from testbed.drivers.routing.vty import ask_json
 from testbed.names import namespace_name
 from testbed.spec import load_topology_text
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr]
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
 
 TOPOLOGY = """
 name: {name}
@@ -34,19 +38,21 @@ fabric:
   gpus: 2
   spines: {spines}
   nic: {{rate: 400G}}
-  overlay: evpn
+  overlay: {{evpn: {{vrf_by: namespace}}}}
 tenants:
   red:
     subnets:
-      web: {{prefix: 10.1.0.0/24, nics: ["p1-s1-h1:rail1", "p1-s1-h2:rail2"]}}
-      db: {{prefix: 10.1.1.0/24, nics: ["p1-s1-h3:rail2"]}}
+      web: {{prefix: 10.1.0.0/24, prefix6: "fd00:1::/64", nics: ["p1-s1-h1:rail1", "p1-s1-h2:rail2"]}}
+      db: {{prefix: 10.1.1.0/24, prefix6: "fd00:1:0:1::/64", nics: ["p1-s1-h3:rail2"]}}
   blue:
     subnets:
       web: {{prefix: 10.1.0.0/24, nics: ["p1-s1-h4:rail1", "p1-s1-h5:rail2"]}}
-      own: {{prefix: 10.9.0.0/24, nics: ["p1-s1-h6:rail1"]}}
+      own: {{prefix: 10.9.0.0/24, prefix6: "fd00:9::/64", nics: ["p1-s1-h6:rail1"]}}
 """
 WEB, WEB_FAR, DB_RED, OWN_BLUE = "10.1.0.2", "10.1.0.3", "10.1.1.2", "10.9.0.2"
 """The addresses of h1 and h4, of h2 and h5, of h3, and of h6."""
+WEB6, WEB6_FAR, DB6_RED = "fd00:1::2", "fd00:1::3", "fd00:1:0:1::2"
+"""Those of IPv6 of h1, h2 and h3."""
 LEAF, FAR_LEAF = "p1-s1-rail1", "p1-s1-rail2"
 
 
@@ -80,19 +86,24 @@ def _vrf(lab: RunningLab, leaf: str, tenant: str) -> str:
 def _captured(
     lab: RunningLab, node: str, interface: str, expression: str, *, verbose: bool = False
 ) -> Iterator[list[str]]:
-    """The packets of an interface while the block runs, as tcpdump's lines, complete once it has ended."""
+    """The packets of an interface while the block runs, as tcpdump's lines, complete once it has ended.
+
+    They go to a file: a pipe that nobody reads is full after some 200 packets, and then tcpdump misses others.
+    """
     lines: list[str] = []
     argv = ["tcpdump", "--immediate-mode", "-n", "-l", *(["-tv"] if verbose else []), "-i", interface, expression]
-    capture = lab.spawn_at(lab.port(node, interface), argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert capture.stderr is not None
-    while b"listening on" not in capture.stderr.readline():
-        assert capture.poll() is None
-    try:
-        yield lines
-    finally:
-        capture.send_signal(signal.SIGINT)
-        out, _ = capture.communicate(timeout=20)
-        lines += [line for line in out.decode().splitlines() if line]
+    with tempfile.TemporaryFile() as out:
+        capture = lab.spawn_at(lab.port(node, interface), argv, stdout=out, stderr=subprocess.PIPE)
+        assert capture.stderr is not None
+        while b"listening on" not in capture.stderr.readline():
+            assert capture.poll() is None
+        try:
+            yield lines
+        finally:
+            capture.send_signal(signal.SIGINT)
+            capture.communicate(timeout=20)
+            out.seek(0)
+            lines += [line for line in out.read().decode().splitlines() if line]
 
 
 @contextmanager
@@ -140,6 +151,58 @@ def test_subnets_are_routed_over_the_l3vni(lab: RunningLab) -> None:
     assert not [line for line in packets if f"vni {_vni(lab, 'red', 'db')}" in line], packets
 
 
+def test_ipv6_is_bridged_and_routed_beside_ipv4(lab: RunningLab) -> None:
+    """Type-2 routes with two labels and type-5 routes, whose next hops are the VTEPs of IPv4."""
+    vni, vtep = _vni(lab, "red"), lab.switch_plan(FAR_LEAF).loopback.ip
+    routes = {route["dst"]: route for route in _ip("-6", "-n", _vrf(lab, LEAF, "red"), "route")}
+    for prefix in ("fd00:1:0:1::/64", DB6_RED, WEB6_FAR):
+        assert (routes[prefix]["dev"], routes[prefix]["gateway"]) == (f"br{vni}", f"::ffff:{vtep}")
+    with _on_the_fabric(lab, LEAF) as packets:
+        assert _pings(lab, "p1-s1-h1", WEB6_FAR)
+        assert _pings(lab, "p1-s1-h1", DB6_RED)
+    for crossed in (_vni(lab, "red", "web"), vni):
+        assert len([line for line in packets if f"vni {crossed}" in line]) >= 6, packets
+
+
+@pytest.mark.parametrize(
+    ("target", "asked"),
+    [(WEB_FAR, f"ARP, Request who-has {WEB_FAR}"), (WEB6_FAR, f"neighbor solicitation, who has {WEB6_FAR}")],
+    ids=["arp", "nd"],
+)
+def test_a_leaf_answers_for_a_remote_nic_and_asks_nobody(lab: RunningLab, target: str, asked: str) -> None:
+    """What bridges answer from the routes of type 2 crosses no VXLAN; without suppression the question does."""
+    mac = next(nic.mac for host in lab.plan.hosts for nic in host.nics if (nic.node, nic.name) == ("p1-s1-h2", "rail2"))
+
+    def questions() -> list[str]:
+        lab.run("p1-s1-h1", ["ip", "neigh", "flush", "dev", "rail1"])
+        lab.run("p1-s1-h1", ["ip", "-6", "neigh", "flush", "dev", "rail1"])
+        with _on_the_fabric(lab, LEAF) as packets:
+            assert _pings(lab, "p1-s1-h1", target)
+        (found,) = _ip("-n", namespace_name(lab.name, "p1-s1-h1"), "neigh", "show", target)
+        assert found["lladdr"] == mac
+        return [line for line in packets if asked in line]
+
+    assert questions() == []
+    vxlan = f"vx{_vni(lab, 'red', 'web')}"
+    suppress = ["bridge", "-n", _vrf(lab, LEAF, "red"), "link", "set", "dev", vxlan, "neigh_suppress"]
+    subprocess.run([*suppress, "off"], check=True)
+    try:
+        assert questions()
+    finally:
+        subprocess.run([*suppress, "on"], check=True)
+    assert questions() == []
+
+
+def test_ipv6_comes_back_with_the_link_of_a_nic(lab: RunningLab) -> None:
+    """Its address stays while it is down, and its routes come back, that of its default in its own table, too."""
+    set_link(lab, "p1-s1-h1:rail1", LinkChange(up=False))
+    assert not _pings(lab, "p1-s1-h1", DB6_RED)
+    set_link(lab, "p1-s1-h1:rail1", LinkChange(up=True))
+    until(lambda: _pings(lab, "p1-s1-h1", DB6_RED), "the route by the gateway is back")
+    assert _pings(lab, "p1-s1-h2", WEB6)
+    until(lambda: not any(read_missing(lab.plan).values()), "the overlay is whole")
+
+
 def test_the_same_address_is_another_host_in_another_tenant(lab: RunningLab) -> None:
     nics = {(nic.node, nic.name): nic for host in lab.plan.hosts for nic in host.nics}
     assert nics["p1-s1-h1", "rail1"].address == nics["p1-s1-h4", "rail1"].address
@@ -163,12 +226,13 @@ def test_tenants_do_not_reach_each_other_and_it_is_the_vrf_that_stops_them(lab: 
         leaked = {result.name: result for result in check_lab(lab).results}["isolation"]
         assert leaked.status is CheckStatus.FAIL, leaked
         assert "p1-s1-h1:rail1 -> p1-s1-h6:rail1 arrived" in leaked.failures
+        assert "p1-s1-h1:rail1 -> p1-s1-h6:rail1 arrived over IPv6" in leaked.failures
     assert not _pings(lab, "p1-s1-h1", OWN_BLUE, source=WEB)
 
 
 @contextmanager
 def _joined(red: str, blue: str) -> Iterator[None]:
-    """A wire between two VRFs, and a route to blue's own subnet over it, and back to red's first NIC."""
+    """A wire between two VRFs, and routes to blue's own subnet over it, and back to red's first NIC."""
 
     def ip(*argv: str) -> None:
         subprocess.run(["ip", *argv], check=True)
@@ -180,6 +244,10 @@ def _joined(red: str, blue: str) -> Iterator[None]:
             ip("-n", namespace, "link", "set", name, "up")
         ip("-n", red, "route", "add", "10.9.0.0/24", "via", "192.0.2.2")
         ip("-n", blue, "route", "add", f"{WEB}/32", "via", "192.0.2.1")
+        for namespace, name in ((red, "toblue"), (blue, "tored")):
+            ip("netns", "exec", namespace, "sysctl", "-qw", f"net.ipv6.conf.{name}.disable_ipv6=0")
+        ip("-n", blue, "addr", "add", "fe80::b/64", "dev", "tored", "nodad")
+        ip("-n", red, "route", "add", "fd00:9::/64", "via", "fe80::b", "dev", "toblue")
         yield
     finally:
         ip("-n", red, "link", "del", "toblue")
@@ -219,16 +287,38 @@ def test_what_is_missing_is_named_with_its_reason_and_comes_back(lab: RunningLab
     assert _pings(lab, "p1-s1-h1", WEB_FAR)
 
 
-def test_a_silent_nic_is_named_by_its_leaf(lab: RunningLab) -> None:
+def test_what_is_routed_survives_the_loss_of_one_uplink(lab: RunningLab) -> None:
+    """bgpd then has the route deleted and added again by the same VTEP; its router must not go with what is deleted.
+
+    Both leaves have taken note of each change before the next: where they come within milliseconds, zebra 8.4.4 still
+    loses the router once in a hundred times.
+    """
+    seen = {leaf: f"show bgp vrf red ipv4 unicast {nic}/32 json" for leaf, nic in ((LEAF, DB_RED), (FAR_LEAF, WEB))}
+    for uplink in ("uplink1", "uplink2"):
+        for up, paths in ((False, 1), (True, 2)):
+            lab.set_link(LEAF, uplink, up=up)
+            for leaf, show in seen.items():
+                until(
+                    lambda leaf=leaf, show=show, paths=paths: (
+                        len(ask_json(lab.run_directory(leaf), "bgpd", show).get("paths", ())) == paths
+                    ),
+                    f"a route with {paths} paths on {leaf}",
+                )
+            until(lambda: not any(read_missing(lab.plan).values()), "the overlay is whole")
+    assert _pings(lab, "p1-s1-h1", DB_RED)
+
+
+@pytest.mark.parametrize(
+    ("address", "others"), [(WEB, (WEB_FAR, DB_RED)), (WEB6, (WEB6_FAR, DB6_RED))], ids=["ipv4", "ipv6"]
+)
+def test_a_silent_nic_is_named_by_its_leaf(lab: RunningLab, address: str, others: tuple[str, str]) -> None:
     run = lab.state.run_directory(lab.name)
     bridge = f"br{_vni(lab, 'red', 'web')}"
-    subprocess.run(["ip", "-n", _vrf(lab, LEAF, "red"), "neigh", "del", WEB, "dev", bridge], check=True)
+    subprocess.run(["ip", "-n", _vrf(lab, LEAF, "red"), "neigh", "del", address, "dev", bridge], check=True)
     reason = f"{LEAF} has not heard it"
-    until(
-        lambda: [line for line in missing_lines(lab.plan, run) if "p1-s1-h1:rail1" in line and reason in line], reason
-    )
-    assert _pings(lab, "p1-s1-h1", WEB_FAR)
-    assert _pings(lab, "p1-s1-h1", DB_RED)
+    until(lambda: [line for line in missing_lines(lab.plan, run) if address in line and reason in line], reason)
+    for other in others:
+        assert _pings(lab, "p1-s1-h1", other)
     until(lambda: missing_lines(lab.plan, run) == [], "the overlay is whole")
 
 
@@ -257,6 +347,8 @@ fabric:
   hosts: 4
   gpus: 2
   spines: 1
+  nic: {{rate: 400G}}
+  uplink: {{rate: 200G, count: 1}}
   routing: {{protocol: ibgp}}
   overlay: {{evpn: {{mtu: 4400}}}}
 networks:
@@ -265,8 +357,8 @@ qos: {{preset: uec}}
 tenants:
   red:
     subnets:
-      web: {{prefix: 10.200.0.0/24, nics: ["p1-s1-h1:fe1", "p1-s1-h3:fe1"]}}
-      gpu: {{prefix: 10.201.0.0/24, nics: ["p1-s1-h1:rail1", "p1-s1-h3:rail2"]}}
+      web: {{prefix: 10.200.0.0/24, prefix6: "fd00:1::/64", nics: ["p1-s1-h1:fe1", "p1-s1-h3:fe1"]}}
+      gpu: {{prefix: 10.201.0.0/24, prefix6: "fd00:2::/64", nics: ["p1-s1-h1:rail1", "p1-s1-h3:rail2"]}}
   blue:
     subnets:
       web: {{prefix: 10.200.0.0/24, nics: ["p1-s1-h2:fe1", "p1-s1-h4:fe1"]}}
@@ -275,14 +367,61 @@ tenants:
     lab = sandbox.deploy(load_topology_text(text, file="tenants.yml")).lab
     report = check_lab(lab)
     assert report.exit_code == 0, report
+    assert {nic.tenant for host in lab.plan.hosts for nic in host.nics if nic.address6 is not None} == {"red"}
     assert {vrf.switch for vrf in lab.plan.overlay.vrfs} == {LEAF, FAR_LEAF, "fe-leaf1", "fe-leaf2"}
     assert {vrf.switch for vrf in lab.of_network("frontend").plan.overlay.vrfs} == {"fe-leaf1", "fe-leaf2"}
     shown = sandbox.cli("inspect", "tenants", "-n", lab.name, "--network", "frontend", "-f", "json").stdout
     assert {row["subnet"] for row in json.loads(shown)["rows"]} == {"web"}
     with _captured(lab, LEAF, "uplink1", "udp port 4789", verbose=True) as packets:
-        lab.run("p1-s1-h1", ["ping", "-c", "2", "-i", "0.2", "-Q", "0x68", "10.201.0.3"])
+        lab.run("p1-s1-h1", ["ping", "-c", "3", "-i", "0.2", "-Q", "0x68", "10.201.0.3"])
     marked = [line for line in packets if "(tos 0x68" in line]
-    assert len(marked) == 8, "two requests and two answers, inside and outside"
+    assert len(marked) >= 8, "requests and answers, inside and outside; the capture may miss the last one"
+    _check_that_marks_come_out_of_the_tunnel(lab, "10.201.0.3")
+
+
+RECEIVES = """
+import socket, sys
+taker = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+taker.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+taker.bind((sys.argv[1], 7000))
+print(flush=True)
+taker.settimeout(20)
+while True:
+    data, ancillary, _, _ = taker.recvmsg(4096, socket.CMSG_SPACE(1))
+    if not data:
+        break
+    print(ancillary[0][2][0])
+"""
+SENDS = """
+import socket, sys, time
+giver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+giver.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, int(sys.argv[2]))
+for _ in range(400):
+    giver.sendto(bytes(1400), (sys.argv[1], 7000))
+time.sleep(0.3)  # the queues have room again for what says that it is over
+giver.sendto(b"", (sys.argv[1], 7000))
+"""
+
+
+def _check_that_marks_come_out_of_the_tunnel(lab: RunningLab, target: str) -> None:
+    """A leaf's uplink, half as fast as the NIC, marks the outer header alone, and the other leaf, where nothing queues,
+    hands the mark on to the inner one (RFC 6040 section 4.2). What is trimmed is lost."""
+    ect0, ce = 0x6A, 0x6B
+    taker = lab.spawn("p1-s1-h3", [sys.executable, "-c", RECEIVES, target], stdout=subprocess.PIPE)
+    assert taker.stdout is not None
+    taker.stdout.readline()
+    with _captured(lab, FAR_LEAF, "uplink1", "udp port 4789", verbose=True) as lines:
+        sent = lab.run("p1-s1-h1", [sys.executable, "-c", SENDS, target, str(ect0)])
+        out, _ = taker.communicate(timeout=30)
+    assert sent.returncode == 0, sent.stderr
+    received = [int(line) for line in out.split()]
+    assert set(received) == {ect0, ce}, "the first ones find no queue"
+    inside = {
+        inner.partition("(")[2].partition(" ttl")[0]
+        for outer, vxlan, inner in zip(lines, lines[1:], lines[2:], strict=False)
+        if "(tos 0x6b,CE" in outer and "VXLAN" in vxlan and "tos" in inner
+    }
+    assert inside == {"tos 0x6a,ECT(0),"}, "the mark is outside alone"
 
 
 def test_destroy_leaves_nothing(sandbox: Any) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from testbed.deploy.live import RunningLab
+from testbed.interrupt import Interrupt
 from testbed.model.scenario import Transport, TransportKind
 from testbed.plan.operations import PortPlan
-from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.workers import WorkerFailed
 from testbed.scenario.run.workload_runner import ExecutionResult, TimeLimitReached, WorkloadRunner, WorkloadRunOptions
 from testbed.workload.collectives.algorithms import generate_collective

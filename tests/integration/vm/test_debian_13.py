@@ -93,8 +93,8 @@ def test_tenants(debian: ForeignRoot) -> None:
     debian.check("./lab", "deploy", "-t", "topologies/two-tenants.yml")
     try:
         assert "fail" not in debian.check("./lab", "check")
-        bridged, routed = "10.1.0.3", "10.1.1.2"
-        for address in (bridged, routed):
+        bridged, routed = ("10.1.0.3", "fd00:1::3"), ("10.1.1.2", "fd00:1:0:1::2")
+        for address in (*bridged, *routed):
             debian.check("./lab", "exec", "p1-s1-h1", "--", "ping", "-c", "1", "-W", "2", address)
     finally:
         debian.check("./lab", "destroy", "-n", "two-tenants")

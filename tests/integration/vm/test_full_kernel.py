@@ -107,13 +107,13 @@ class Lab:
         script = ("python3", f"{GUEST_TRAFFIC}", "vm-h1", "vm-h2", self.address, str(tos), str(count))
         return json.loads(self.machine.check(*script))
 
-    def statistics(self) -> dict[tuple[str, str], Any]:
-        """The queues by port and class. The counters of all of them must reconcile.
+    def statistics(self, *options: str) -> dict[tuple[str, str], Any]:
+        """The queues by port and class, read with some options. The counters of all of them must reconcile.
 
         Where nothing contradicts them but a counter never held still (BFD goes on), they are read again.
         """
         for _ in range(READINGS):
-            document = self.document("stats", "--all")
+            document = self.document("stats", "--all", *options)
             reconciliation = document["reconciliation"]
             if reconciliation["verdict"] != "moving":
                 break
@@ -137,16 +137,15 @@ def dropped(queues: dict[tuple[str, str], Any], class_name: str) -> dict[str, in
 
 
 def test_the_doctor_finds_everything(lab_vm: LabVm) -> None:
-    found = json.loads(lab_vm.check(TESTBED, "doctor", "-f", "json"))
+    found = lab_vm.doctor
     assert found["can_deploy"]
     wanted = ["qdisc.netem", "qdisc.red", "qdisc.ets", "qdisc.plug", "qdisc.fq", "link.vrf", "link.ifb", "link.bond"]
     wanted += ["link.netkit", "link.tun", "classifier.flower", "action.police", "tcp.dctcp", "route.nexthop objects"]
     assert {name: found["kernel"][name] for name in wanted} == dict.fromkeys(wanted, "works")
-    uses = {item["feature"]: (item["status"], item["uses"]) for item in found["mechanisms"]}
-    assert uses["wire delay"] == ("ok", "kernel: netem on an ifb at the receiving port")
-    assert uses["ECN (WRED)"][0] == "ok"
-    assert uses["ECN (WRED)"][1].startswith("eBPF marker on the instantaneous queue; RED ")
-    assert uses["PFC"][0] == "ok"
+    assert lab_vm.feature("wire delay") == ("ok", "kernel: netem on an ifb at the receiving port")
+    status, uses = lab_vm.feature("ECN (WRED)")
+    assert (status, uses.startswith("eBPF marker on the instantaneous queue; RED ")) == ("ok", True)
+    assert lab_vm.feature("PFC")[0] == "ok"
 
 
 def test_a_lossless_flow_is_marked_and_paused_and_arrives_whole(lab: Lab) -> None:
@@ -218,8 +217,7 @@ def test_dctcp_heeds_marks_where_reno_fills_the_queue(lab: Lab) -> None:
     for control, ecn in (("dctcp", 1), ("reno", 2)):  # 2, the default: only who is asked allows marks
         # iperf3 chooses the congestion control once it is connected: the SYN must have asked for marks by then
         lab.machine.check("ip", "netns", "exec", "vm-h1", "sysctl", "-qw", f"net.ipv4.tcp_ecn={ecn}")
-        lab.do("stats", "--reset-max")
-        before = lab.statistics()["s1:up1", "red"]
+        before = lab.statistics("--reset-max")["s1:up1", "red"]
         lab.machine.check("ip", "netns", "exec", "vm-h2", "iperf3", "-s", "-1", "-D", "-B", lab.address)
         client = ("iperf3", "-c", lab.address, "-C", control, "-S", str(RED & ~ECT0), "-t", "6", "-J")
         flow = json.loads(lab.machine.check("ip", "netns", "exec", "vm-h1", *client))

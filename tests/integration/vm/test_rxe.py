@@ -5,8 +5,6 @@ One virtual machine, one small lab. It is emulated and slow: what is counted is 
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from lab_vm import LabVm
 from rdma_lab import DEPLOY, TESTBED, RdmaLab
@@ -37,9 +35,7 @@ def lab(lab_vm: LabVm) -> RdmaLab:
 
 
 def test_the_doctor_says_so(lab_vm: LabVm) -> None:
-    found = json.loads(lab_vm.check(TESTBED, "doctor", "-f", "json"))
-    uses = {item["feature"]: (item["status"], item["uses"]) for item in found["mechanisms"]}
-    assert uses["soft RDMA"] == ("ok", "rxe in each node, perftest")
+    assert lab_vm.feature("soft RDMA") == ("ok", "rxe in each node, perftest")
 
 
 def test_a_machine_in_mode_exclusive_is_refused(lab_vm: LabVm) -> None:

@@ -51,9 +51,9 @@ def _spin() -> None:
 
 
 @contextmanager
-def busy_machine() -> Iterator[None]:
-    """Every CPU has something else to do, twice over."""
-    workers = [multiprocessing.Process(target=_spin, daemon=True) for _ in range(2 * (os.cpu_count() or 1))]
+def busy_machine(times: int = 2) -> Iterator[None]:
+    """Every CPU has something else to do, so many times over."""
+    workers = [multiprocessing.Process(target=_spin, daemon=True) for _ in range(times * (os.cpu_count() or 1))]
     for worker in workers:
         worker.start()
     try:
@@ -112,7 +112,7 @@ def test_two_machines_side_by_side_beside_other_work_write_the_same(tmp_path: Pa
         [sys.executable, "-m", "testbed", "vm", "build"], capture_output=True, text=True, check=False
     )
     assert built.returncode == 0, built.stderr
-    with busy_machine(), ThreadPoolExecutor(2) as pool:
+    with busy_machine(1), ThreadPoolExecutor(2) as pool:  # each is other work to the other, too
         first, second = pool.map(lambda name: run_record("two-tier-both.yml", tmp_path / name), ("a", "b"))
     runs = [run for point in first["points"] for run in point["runs"]]
     assert {run["seed"] for run in runs} == {1, 2}

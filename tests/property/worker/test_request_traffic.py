@@ -33,7 +33,11 @@ from testbed.workload.registry import build_workload
 from testbed.workload.steps import Workload
 
 MS = 1_000_000
-IDEALS = Ideals(framing=lambda nic: Framing(payload_bytes=900, overhead_bytes=100), one_way_s=lambda a, b, size: 0.0)
+IDEALS = Ideals(
+    framing=lambda nic: Framing(payload_bytes=900, overhead_bytes=100),
+    goodput_bps=lambda a, b: 0.9 * min(a.rate_bps, b.rate_bps),
+    one_way_s=lambda a, b, size: 0.0,
+)
 
 
 def build(ranks: int, seed: int = 1, **written: Any) -> Workload:

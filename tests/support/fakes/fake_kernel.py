@@ -10,13 +10,16 @@ import errno
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from ipaddress import IPv4Interface
+from ipaddress import ip_interface
 from typing import TypeVar
 
 from testbed.drivers.nodes.kernel import ObservedInterface, ObservedNode, Removal
 from testbed.errors import DriverError, NameInUse
 from testbed.names import namespace_name
 from testbed.plan.describe import describe_operation
+from testbed.plan.management.management_plan import GuardManagement
+from testbed.plan.management.service_operations import StartService
+from testbed.plan.mlag.groups import CreateBond
 from testbed.plan.operations import (
     AddAddress,
     AddRoute,
@@ -25,8 +28,6 @@ from testbed.plan.operations import (
     CreateNode,
     CreateRdma,
     CreateVeth,
-    CreateVrf,
-    CreateVxlan,
     DelayPort,
     GuardSwitch,
     InstallPort,
@@ -40,6 +41,7 @@ from testbed.plan.operations import (
     VethEnd,
     place_of,
 )
+from testbed.plan.overlay.device_operations import CreateVrf, CreateVrfDevice, CreateVxlan, PreferVrfs
 
 LOOPBACK = 1
 _T = TypeVar("_T")
@@ -131,14 +133,24 @@ class FakeKernel:
     def _apply(self, operation: Operation) -> int:
         """Carry out one operation; the errno of a refusal, 0 for none."""
         match operation:
-            case CreateNode() | CreateVrf() | StartContainer() | StartRouting():
+            case CreateNode() | CreateVrf() | StartContainer() | StartRouting() | StartService():
                 kind = type(operation).__name__
                 raise DriverError(f"the namespace driver does not apply {kind}", operation=kind)
             case CreateVeth():
                 return self._create_veth(operation)
             case CreateBridge():
+                interface = _interface(
+                    operation.name, operation.ifindex, operation.mac, operation.mtu_bytes, operation.master
+                )
+                return self._add(self._open()[operation.node], interface, index_taken=errno.EEXIST)
+            case CreateBond():
                 interface = _interface(operation.name, operation.ifindex, operation.mac, operation.mtu_bytes)
                 return self._add(self._open()[operation.node], interface, index_taken=errno.EEXIST)
+            case CreateVrfDevice():
+                interface = _interface(operation.name, operation.ifindex, "", 65575)
+                return self._add(self._open()[operation.node], interface, index_taken=errno.EEXIST)
+            case PreferVrfs():
+                return 0
             case CreateVxlan():
                 node = self._open()[operation.node]
                 if operation.master not in node.interfaces:
@@ -156,6 +168,8 @@ class FakeKernel:
                 return self._create_rdma(operation)
             case GuardSwitch():
                 return _add_new(self._open()[operation.node].guards, operation.node)
+            case GuardManagement():
+                return _add_new(self._open()[operation.node].guards, f"{operation.node}:{operation.name}")
             case SetUp():
                 return self._change(place_of(operation), operation.ifindex, up=True)
             case ShapePort() | InstallPort():
@@ -235,7 +249,7 @@ class FakeKernel:
         interface = node.interfaces.get(operation.ifindex)
         if operation.gateway is not None:
             addresses = interface.addresses if interface is not None and interface.up else ()
-            if not any(operation.gateway in IPv4Interface(address).network for address in addresses):
+            if not any(operation.gateway in ip_interface(address).network for address in addresses):
                 return errno.ENETUNREACH
         elif interface is None:
             return errno.ENODEV

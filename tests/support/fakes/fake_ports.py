@@ -17,7 +17,7 @@ from testbed.model.qos import BalancingMode, HashEngine
 from testbed.model.telemetry import DropCause
 from testbed.plan import plan_lab
 from testbed.plan.operations import InstallPort, LabPlan
-from testbed.plan.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
+from testbed.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
 
 BULK, RDMA, CONTROL = 0, 3, 6
 """Priorities of the classes of `fake_plan`."""

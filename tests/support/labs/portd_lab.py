@@ -35,7 +35,7 @@ from testbed.plan.operations import (
     SetUp,
     VethEnd,
 )
-from testbed.plan.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
+from testbed.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
 from testbed.portd.attachment import LabAttachment, PortAttachment
 
 _T = TypeVar("_T")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -88,6 +89,17 @@ class LabVm:
             argv, errand_path=ERRAND, directory="/srv/testbed", stdout=output.extend, stderr=errors.extend
         )
         return subprocess.CompletedProcess(list(argv), status, output.decode(), errors.decode())
+
+    @cached_property
+    def doctor(self) -> dict[str, Any]:
+        """What `testbed doctor` finds in there: asked once, for it tries everything that the kernel has."""
+        found: dict[str, Any] = json.loads(self.check(".venv/bin/testbed", "doctor", "-f", "json"))
+        return found
+
+    def feature(self, name: str) -> tuple[str, str]:
+        """The status of a feature that has several mechanisms, and which one is used."""
+        (item,) = (item for item in self.doctor["mechanisms"] if item["feature"] == name)
+        return item["status"], item["uses"]
 
     def check(self, *argv: str) -> str:
         """What a command that must succeed prints."""

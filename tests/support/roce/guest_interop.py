@@ -310,8 +310,11 @@ def silent(place: Place) -> dict[str, Any]:
 
 
 def without_header(place: Place) -> dict[str, Any]:
-    """Control: opened for peers of our own, an RNIC takes what rxe sends for damaged, and rxe a run of its packets."""
-    site = Site(place, foreign_peers=False, timeout=12, retry_count=0)
+    """Control: opened for peers of our own, an RNIC takes what rxe sends for damaged, and rxe a run of its packets.
+
+    It waits for a second: rxe must have answered, on a machine that is emulated beside another.
+    """
+    site = Site(place, foreign_peers=False, timeout=18, retry_count=0)
     pair = Pair(site, 1024)
     request = pair.post("write", Piece(0, HALF, 20_000), 0)
     pair.await_ours(1)

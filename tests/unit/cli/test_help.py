@@ -46,6 +46,13 @@ def test_help_loads_only_the_declarations_of_verbs() -> None:
     assert "testbed.cli.output" not in modules
 
 
+def test_what_looks_at_a_lab_loads_nothing_of_scenarios() -> None:
+    """In an emulated machine they took `testbed stats` half of its time."""
+    code = "import sys, testbed.cli.counters.watch, testbed.cli.counters.metrics_server; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not [name for name in modules if name.startswith(("testbed.scenario", "testbed.workload", "testbed.report"))]
+
+
 def completed(words: str) -> list[str]:
     """What bash would offer for the last of these words."""
     environment = {

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cli.lab_choice import placed_plan_errors, read_topology
+from testbed.cli.labs.validate import validate
 from testbed.errors import PlanError, SpecError
 from testbed.plan import check_addresses, plan_lab
 
@@ -25,6 +26,27 @@ BUFFER = """name: x
 fabric: {design: rail-optimized, segments: 1, hosts: 3, gpus: 2, spines: 1}
 networks: {frontend: {qos: {preset: dcqcn, buffer: {shared: 2MB}}}}
 """
+WRITTEN = """name: x
+fabric: {design: single-switch, hosts: 2, gpus: 1}
+networks:
+  storage:
+    design: hand-written
+    switches: {l1: {role: leaf, asn: 4200001024}, s1: {role: spine}}
+    links:
+      - {endpoints: ["p1-s1-h1:a", "l1:eth1"]}
+      - {endpoints: ["l1:up", "s1:eth1"]}
+"""
+
+
+def test_validate_finds_an_as_number_that_the_plan_gives_to_a_neighbour(tmp_path: Path) -> None:
+    file = tmp_path / "x.yml"
+    file.write_text(WRITTEN)
+    with pytest.raises(SpecError) as caught:
+        validate(topology=str(file))
+    (problem,) = caught.value.problems
+    assert str(problem).startswith(f"{file}:6:38: same-asn: networks.storage.switches.l1.asn")
+    file.write_text(WRITTEN.replace("4200001024", "4200001025"))
+    validate(topology=str(file))
 
 
 @pytest.mark.parametrize(("text", "place"), [(TENANT, "4:31"), (BESIDE, "5:31")])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from memory_maps import maps_in_memory
 
-from testbed.cli.nodes.pause_rows import pause_rows, storm_priority
+from testbed.cli.counters.pause_rows import pause_rows, storm_priority
 from testbed.collect.port_table import NothingSelected, PortTable, tabulate_ports
 from testbed.datapath.abi import CLASSES
 from testbed.datapath.maps import LabMaps

@@ -7,8 +7,8 @@ import json
 import pytest
 from fake_ports import BULK, FakePorts
 
-from testbed.cli.nodes.stats_view import QUEUE_COLUMNS, flat_queue, queue_document, short, short_time, totals_document
-from testbed.cli.nodes.stats_watch import parse_span_s
+from testbed.cli.counters.view import QUEUE_COLUMNS, flat_queue, queue_document, short, short_time, totals_document
+from testbed.cli.counters.watch import parse_span_s
 from testbed.collect.telemetry import queue_rows, take_snapshot
 from testbed.errors import TestbedError
 from testbed.model.telemetry import DropCause, QueueTelemetry

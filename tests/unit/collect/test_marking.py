@@ -10,7 +10,7 @@ from fake_ports import BULK, RDMA, FakePorts
 from testbed.collect.marking import marking_curves, read_marks
 from testbed.datapath.abi import CURVE_BINS, CURVE_BINS_TO_KMAX
 from testbed.model import MarkBy
-from testbed.plan.qos_plan import QosPlan
+from testbed.plan.qos.qos_plan import QosPlan
 
 KMIN, KMAX, PMAX = 160_000, 640_000, 0.2
 WIDTH = KMAX / CURVE_BINS_TO_KMAX

@@ -14,11 +14,13 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 
-from testbed.cli.nodes.metrics_server import CannotListen, is_loopback, open_server, parse_address
+from testbed.cli.counters.metrics_server import CannotListen, is_loopback, open_server, parse_address
 from testbed.collect.lab_reader import LabReading
 from testbed.collect.openmetrics import CONTENT_TYPE, LabCollector, encode_text, render_metrics
 from testbed.collect.telemetry import queue_index, take_snapshot
 from testbed.drivers.netlink.guards import GuardCounter
+from testbed.drivers.netlink.management import ApartCounter, Side
+from testbed.drivers.netlink.policies import DeniedBy, DeniedCounter
 from testbed.errors import TestbedError
 from testbed.model import Guard
 from testbed.model.counters import PortCounters
@@ -29,7 +31,10 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def reading(ports: FakePorts) -> LabReading:
-    return LabReading(lab="fake", k=1000, table=ports.table, snapshot=take_snapshot(ports.maps, now_ns=1))
+    table = ports.table
+    networks = dict.fromkeys(zip(table.nodes, table.interfaces, strict=True), "backend")
+    snapshot = take_snapshot(ports.maps, now_ns=1)
+    return LabReading(lab="fake", k=1000, table=table, snapshot=snapshot, networks=networks)
 
 
 def scrape(*readings: LabReading, histograms: bool = False) -> Samples:
@@ -60,7 +65,7 @@ def ports() -> FakePorts:
 
 def test_each_counter_has_its_place(ports: FakePorts) -> None:
     samples = scrape(reading(ports))
-    bulk = {"lab": "fake", "node": "p1-s1-rail1", "interface": "uplink1", "class": "bulk"}
+    bulk = {"lab": "fake", "node": "p1-s1-rail1", "interface": "uplink1", "network": "backend", "class": "bulk"}
     rdma = {**bulk, "class": "rdma"}
     assert of(samples, "testbed_queue_bytes", **bulk) == 16 * 1500
     assert of(samples, "testbed_queue_offered_packets_total", **bulk) == 20
@@ -89,7 +94,7 @@ def test_queues_that_saw_nothing_are_left_out(ports: FakePorts) -> None:
 
 def test_depths_are_a_histogram_of_whole_bytes(ports: FakePorts) -> None:
     samples = scrape(reading(ports), histograms=True)
-    labels = {"lab": "fake", "node": "p1-s1-rail1", "interface": "uplink1", "class": "bulk"}
+    labels = {"lab": "fake", "node": "p1-s1-rail1", "interface": "uplink1", "network": "backend", "class": "bulk"}
     assert of(samples, "testbed_queue_depth_bytes_bucket", **labels, le="255.0") == 20
     assert of(samples, "testbed_queue_depth_bytes_bucket", **labels, le="+Inf") == 20
     assert not any("depth" in name for name, _ in scrape(reading(ports)))
@@ -97,9 +102,24 @@ def test_depths_are_a_histogram_of_whole_bytes(ports: FakePorts) -> None:
 
 def test_a_lab_without_qos_has_the_kernels_counters() -> None:
     counters = PortCounters(rx_bytes=7, tx_packets=3)
-    samples = scrape(LabReading(lab="plain", k=10, ports={("h1", "eth1"): counters}))
-    assert of(samples, "testbed_kernel_rx_bytes_total", lab="plain", node="h1", interface="eth1") == 7
-    assert of(samples, "testbed_kernel_tx_packets_total", lab="plain", node="h1", interface="eth1") == 3
+    places = {("h1", "eth1"): counters}
+    samples = scrape(LabReading(lab="plain", k=10, ports=places, networks=dict.fromkeys(places, "backend")))
+    port = {"lab": "plain", "node": "h1", "interface": "eth1", "network": "backend"}
+    assert of(samples, "testbed_kernel_rx_bytes_total", **port) == 7
+    assert of(samples, "testbed_kernel_tx_packets_total", **port) == 3
+
+
+def test_ports_without_qos_in_a_lab_that_has_it_are_counted_by_the_kernel_under_their_network(ports: FakePorts) -> None:
+    place = ("mgmt1", "mgmt0")
+    seen = reading(ports)
+    apart = [ApartCounter(side=Side.DATA, packets=5, bytes=200)]
+    seen = replace(seen, ports={place: PortCounters(tx_bytes=9)}, apart={place: apart})
+    samples = scrape(replace(seen, networks={**seen.networks, place: "management"}))
+    port = {"lab": "fake", "node": "mgmt1", "interface": "mgmt0", "network": "management"}
+    assert of(samples, "testbed_kernel_tx_bytes_total", **port) == 9
+    assert of(samples, "testbed_guard_dropped_packets_total", **port, guard="from-data") == 5
+    assert of(samples, "testbed_guard_dropped_bytes_total", **port, guard="from-data") == 200
+    assert "testbed_queue_bytes" in {name for name, _ in samples}, "what has queues is there as before"
 
 
 def test_a_lab_that_cannot_be_read_is_down_and_does_not_hide_the_others(ports: FakePorts) -> None:
@@ -199,7 +219,16 @@ def test_what_only_this_machine_reaches() -> None:
 def test_what_guards_dropped_is_counted_and_is_not_there_without_guards(ports: FakePorts) -> None:
     counter = GuardCounter(interface="down1", guard=Guard.ARP, packets=3, bytes=126)
     samples = scrape(replace(reading(ports), guards={"p1-s1-rail1": [counter]}))
-    place = {"lab": "fake", "node": "p1-s1-rail1", "interface": "down1", "guard": "arp"}
+    place = {"lab": "fake", "node": "p1-s1-rail1", "interface": "down1", "network": "backend", "guard": "arp"}
     assert of(samples, "testbed_guard_dropped_packets_total", **place) == 3
     assert of(samples, "testbed_guard_dropped_bytes_total", **place) == 126
     assert not any("guard" in name for name, _ in scrape(reading(ports)))
+
+
+def test_what_policies_and_borders_did_not_let_in_is_among_the_guards(ports: FakePorts) -> None:
+    wire = DeniedCounter(interface="to50002", packets=4, bytes=168)
+    border = DeniedCounter(interface="ext50001", packets=5, bytes=420, by=DeniedBy.BORDER)
+    samples = scrape(replace(reading(ports), denied={("p1-s1-rail1", "red"): [wire, border]}))
+    for interface, guard, packets in (("red:to50002", "policy", 4), ("ext50001", "border", 5)):
+        place = {"lab": "fake", "node": "p1-s1-rail1", "interface": interface, "network": "", "guard": guard}
+        assert of(samples, "testbed_guard_dropped_packets_total", **place) == packets

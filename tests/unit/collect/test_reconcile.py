@@ -66,8 +66,8 @@ def test_what_adds_up_is_found_so_at_once(ports: FakePorts) -> None:
         ("queues", UP, "wred_bytes", "in = enqueued + dropped", f"{UP} rdma"),
         ("queues", UP, "purged_bytes", "enqueued = out + purged + queued", f"{UP} rdma"),
         ("queues", UP, "out_bytes", "enqueued = out + purged + queued", f"{UP} rdma"),
-        ("ingress", "p1-spine1:down1", "in_packets", "out = in + lost at the peer", f"{UP} -> p1-spine1:down1"),
-        ("ingress", "p1-spine1:down1", "lost_bytes", "out = in + lost at the peer", f"{UP} -> p1-spine1:down1"),
+        ("ingress", "p1-spine1:down1", "in_packets", "out = in + dropped at the peer", f"{UP} -> p1-spine1:down1"),
+        ("ingress", "p1-spine1:down1", "lost_bytes", "out = in + dropped at the peer", f"{UP} -> p1-spine1:down1"),
         ("ingress", "p1-s1-rail1:down1", "bytes", "buffer = queues >= held for ingress ports", "p1-s1-rail1"),
     ],
 )
@@ -131,7 +131,7 @@ def test_packets_that_never_arrive_are_named_with_their_number(ports: FakePorts)
 
     [item] = check(ports, Clock(lambda number: go_on(number) if number < 90 else None)).imbalances
     assert (item.packets, item.bytes) == (5, 7_500)
-    assert str(item) == f"{UP} -> p1-spine1:down1: out = in + lost at the peer: off by +5 packets, +7500 bytes"
+    assert str(item) == f"{UP} -> p1-spine1:down1: out = in + dropped at the peer: off by +5 packets, +7500 bytes"
 
 
 def test_a_place_that_never_holds_still_is_neither_right_nor_wrong(

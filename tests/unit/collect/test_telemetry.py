@@ -97,6 +97,7 @@ def test_a_row_has_what_the_maps_say(ports: FakePorts) -> None:
         **dropped,
         DropCause.PURGED: 5,
         DropCause.WIRE: 0,
+        DropCause.CAP: 0,
     }
     assert row.dropped == Amount(packets=15, bytes=22_500)
     assert (row.queue_bytes, row.queue_max_bytes) == (35 * 1500, 135_000)

@@ -74,7 +74,7 @@ class FakeRunningLab:
         ports = [
             SimpleNamespace(node=NODE, place=NODE, name=f"uplink{number}", ifindex=number + 1) for number in (1, 2)
         ]
-        self.plan = SimpleNamespace(ports=ports, switches=[SimpleNamespace(node=NODE)])
+        self.plan = SimpleNamespace(ports=ports, speakers=[SimpleNamespace(node=NODE)], services=())
         self.model = SimpleNamespace(nodes=[SimpleNamespace(name=NODE)])
 
     @property

@@ -18,6 +18,7 @@ from testbed.model import Lab
 from testbed.model.container import Container, RuntimeDeclaration
 from testbed.plan import plan_lab
 from testbed.plan.operations import LabPlan
+from testbed.spec import load_topology_text
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,19 @@ def test_topology_data_and_inventory_hold_the_plan(planned: tuple[Lab, LabPlan],
     assert set(inventory) == {"host", "switch_rail", "switch_spine"}
     assert inventory["switch_rail"]["hosts"]["p1-s1-rail1"]["ansible_host"] == str(rail.loopback.ip)
     assert inventory["host"]["hosts"]["p1-s1-h1"]["testbed_namespace"] == "ai-p1-s1-h1"
+
+
+def test_the_inventory_has_addresses_of_management_where_nodes_have_them() -> None:
+    text = "name: ai\nfabric: {design: single-switch, hosts: 1, gpus: 1}\nnetworks: {oob: {design: out-of-band}}\n"
+    lab = load_topology_text(text, file="ai.yml")
+    groups = labdir.ansible_inventory(lab, plan_lab(lab, k=1000))["all"]["children"]
+    found = {name: one["ansible_host"] for group in groups.values() for name, one in group["hosts"].items()}
+    assert found == {
+        "p1-s1-rail1": "192.168.0.2",
+        "p1-s1-h1": "192.168.0.3",
+        "mgmt1": "192.168.0.1",
+        "mgmt-sw1": "",
+    }
 
 
 @pytest.mark.parametrize("plugin", ["community.docker.docker", ""])

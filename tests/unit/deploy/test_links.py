@@ -25,6 +25,7 @@ from testbed.fabric.params import FabricParams, UplinkParams
 from testbed.model import NO_GUARDS, Delay, DelayBy, Guards, QosPolicy
 from testbed.plan import plan_lab
 from testbed.plan.link_delays import delay_operation
+from testbed.spec import load_topology_text
 from testbed.units import Duration, Rate
 
 NIC = "p1-s1-h1:rail1"
@@ -224,6 +225,18 @@ def test_the_kernel_may_not_delay_what_comes_in_at_a_guarded_port(tmp_path: Path
     with control_of(FakeLab(tmp_path / "more", guards=Guards.all())) as control:
         (tmp_path / "more").mkdir()
         control.set(NIC, change)
+
+
+def test_the_kernel_may_not_delay_what_comes_in_at_a_port_with_programs_of_a_link_group(tmp_path: Path) -> None:
+    """A delayed packet comes in anew, past from_member, which hands it to the aggregate."""
+    lab = FakeLab(tmp_path, by="kernel")
+    text = "name: x\nfabric: {design: rail-only, hosts: 2, gpus: 1}\nnetworks: {a: {homing: mlag, nic: {ports: 2}}}\n"
+    lab.plan = plan_lab(load_topology_text(text, file="x.yml"), k=1000)
+    change = LinkChange(delay=Duration.parse("1us"))
+    with control_of(lab) as control:
+        for port, other in (("a-leaf1:down1", "p1-s1-h1:a1"), ("p1-s1-h2:a2", "a-leaf2:down2")):
+            with pytest.raises(LinkRefused, match=f"come in at {other} past the programs of its link group"):
+                control.set(port, change)
 
 
 def test_declared_losses_and_delays_are_in_fresh_maps() -> None:

@@ -8,33 +8,34 @@ from typing import Any
 import pytest
 
 from testbed.deploy import mechanisms
-from testbed.deploy.mechanisms import require_guards
+from testbed.deploy.mechanisms import require_guards, require_management, require_password
 from testbed.errors import CapabilityError
 from testbed.model import Lab
 from testbed.spec import load_topology_text
 
 
-def lab(fabric: str = "off", frontend: str = "off") -> Lab:
+def lab(fabric: str = "off", frontend: str = "off", password: str = "false") -> Lab:
     text = f"""name: dc
-fabric: {{design: rail-optimized, hosts: 2, gpus: 1, segments: 1, guards: {fabric}}}
+fabric: {{design: rail-optimized, hosts: 2, gpus: 1, segments: 1, guards: {fabric}, routing: {{password: {password}}}}}
 networks: {{frontend: {{guards: {frontend}}}, storage: {{}}}}
 """
     return load_topology_text(text, file="dc.yml")
 
 
 @pytest.fixture
-def no_nf_tables(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    asked: list[str] = []
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a kernel was asked for that can do nothing."""
+    names: list[str] = []
 
     def why(name: str) -> str:
-        asked.append(name)
+        names.append(name)
         return "Protocol not supported"
 
     def capabilities(_: Any) -> Any:
         return SimpleNamespace(why=why)
 
     monkeypatch.setattr(mechanisms, "machine_capabilities", capabilities)
-    return asked
+    return names
 
 
 @pytest.mark.parametrize(
@@ -42,16 +43,33 @@ def no_nf_tables(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     [("on", "off", "backend"), ("off", "{}", "frontend"), ("on", "on", "backend, frontend")],
 )
 def test_guards_that_the_kernel_cannot_do_are_refused_with_a_way_out(
-    no_nf_tables: list[str], fabric: str, frontend: str, named: str
+    asked: list[str], fabric: str, frontend: str, named: str
 ) -> None:
     words = f"the guards of {named} need nf_tables.*Protocol not supported"
     with pytest.raises(CapabilityError, match=words) as caught:
         require_guards(lab(fabric, frontend), None)  # type: ignore[arg-type]
     assert caught.value.missing == "nf_tables" and caught.value.exit_code == 2
     assert "guards: off" in (caught.value.hint or "")
-    assert no_nf_tables == ["filter.guards"]
+    assert asked == ["filter.guards"]
 
 
-def test_a_lab_without_guards_asks_for_nothing(no_nf_tables: list[str]) -> None:
+def test_a_lab_without_guards_and_password_asks_for_nothing(asked: list[str]) -> None:
     require_guards(lab(), None)  # type: ignore[arg-type]
-    assert no_nf_tables == []
+    require_password(lab(), None)  # type: ignore[arg-type]
+    require_management(lab(), None)  # type: ignore[arg-type]
+    assert asked == []
+
+
+def test_an_out_of_band_network_that_the_kernel_cannot_keep_apart_is_refused(asked: list[str]) -> None:
+    text = "name: dc\nfabric: {design: single-switch, hosts: 2, gpus: 1}\nnetworks: {oob: {design: out-of-band}}\n"
+    with pytest.raises(CapabilityError, match=r"network oob needs nf_tables.*Protocol not supported") as caught:
+        require_management(load_topology_text(text, file="dc.yml"), None)  # type: ignore[arg-type]
+    assert "remove networks.oob" in (caught.value.hint or "")
+    assert asked == ["filter.management"]  # a kernel that can that is asked for "filter.guards", too
+
+
+def test_a_password_that_the_kernel_cannot_sign_with_is_refused_with_a_way_out(asked: list[str]) -> None:
+    with pytest.raises(CapabilityError, match=r"password of backend needs TCP MD5.*Protocol not supported") as caught:
+        require_password(lab(password="true"), None)  # type: ignore[arg-type]
+    assert "password: false" in (caught.value.hint or "")
+    assert asked == ["socket.md5"]

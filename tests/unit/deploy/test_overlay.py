@@ -62,6 +62,18 @@ def test_a_nic_that_its_leaf_has_not_heard_is_nobodys(plan: LabPlan, monkeypatch
     assert len(reasons) == 2
 
 
+def test_a_nic_may_be_heard_in_one_family_and_not_in_the_other(plan: LabPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    far = f"{FAR}-red"
+    assert plan.overlay is not None
+    heard = next(e for e in plan.overlay.expected[far] if e.kind is EntryKind.HEARD and e.ipv6)
+    lost = [e for e in plan.overlay.expected[RED] if e.kind is EntryKind.ROUTE and e.of == heard.of]
+    assert [entry.ipv6 for entry in lost] == [False, True]
+    of_ipv4, of_ipv6, itself = _reasons(plan, monkeypatch, {RED: lost, far: [heard]}, routes={})
+    assert of_ipv4.startswith(f"{LEAF} has not received the ")
+    assert of_ipv6 == f"{FAR} has not heard it, and announces no type-2 route"
+    assert itself == of_ipv6
+
+
 def test_a_vtep_without_a_route_comes_before_what_is_behind_it(plan: LabPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = {RED: [_expected(plan, EntryKind.FLOOD)]}
     assert _reasons(plan, monkeypatch, missing, reachable=False, routes={}) == [

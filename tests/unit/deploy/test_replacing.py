@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy import lifecycle, preparation
+from testbed.deploy import lifecycle, mechanisms, preparation
 from testbed.deploy.lifecycle import DeployOptions, LabExists, deploy_lab
 from testbed.deploy.records.journal import Journal, LabState
 from testbed.deploy.records.lab_record import SCHEMA, LabRecord
@@ -52,8 +52,8 @@ def destroyed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(lifecycle, "require_root", lambda: None)
     monkeypatch.setattr(lifecycle, "find_frr", lambda: SimpleNamespace(version_text="8.4.4"))
     monkeypatch.setattr("testbed.deploy.neighbours.raise_limits", lambda state, entries: None)
+    monkeypatch.setattr(mechanisms, "choose_delay", lambda lab, state: None)
     for module in (lifecycle, preparation):  # whichever asks
-        monkeypatch.setattr(module, "choose_delay", lambda lab, state: None, raising=False)
         monkeypatch.setattr(module, "planned_reaction_ns", lambda lab, state, **_: 4_000_000, raising=False)
     monkeypatch.setattr("testbed.drivers.nodes.namespaces.published", lambda names: [])
     return found
@@ -103,8 +103,9 @@ REFUSALS: dict[str, tuple[tuple[str, ...], Exception]] = {
     "soft RDMA": (("testbed.deploy.lifecycle.require_rdma",), missing("rdma_rxe")),
     "the kernel's RED": (("testbed.deploy.lifecycle.require_marker",), missing("sch_red")),
     "nf_tables": (("testbed.deploy.lifecycle.require_guards",), missing("nf_tables")),
+    "TCP MD5": (("testbed.deploy.lifecycle.require_password",), missing("TCP MD5 signatures")),
     "images": (("testbed.deploy.lifecycle._prepare_runtimes",), missing("image")),
-    "delay": (("testbed.deploy.lifecycle.choose_delay", "testbed.deploy.preparation.choose_delay"), missing("netem")),
+    "delay": (("testbed.deploy.mechanisms.choose_delay",), missing("netem")),
     "pause reaction": (
         ("testbed.deploy.lifecycle.planned_reaction_ns", "testbed.deploy.preparation.planned_reaction_ns"),
         DriverError("the measurement failed"),

@@ -220,6 +220,8 @@ OF_ANOTHER_VERSION: dict[str, dict[str, Any]] = {
     "a field of another type": {"k": "1000"},
     "a slot that is none": {"slot": 4711},
     "a mechanism that is none": {"delay_by": "magic"},
+    "VRFs that are none": {"vrf_by": "magic"},
+    "link groups that are none": {"lag_by": "magic"},
 }
 
 

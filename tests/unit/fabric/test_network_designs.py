@@ -8,8 +8,10 @@ from ipaddress import IPv4Network
 import pytest
 
 from testbed.errors import FabricError
-from testbed.fabric.networks import NetworkParams, check_network, generate_network
-from testbed.model import LinkKind, Role
+from testbed.fabric.networks import NetworkParams, TargetParams, check_network, generate_network
+from testbed.model import LinkKind, NodeKind, Role
+from testbed.model.storage import StorageTarget
+from testbed.units import ByteCount, Rate
 
 HOSTS = tuple(f"h{number}" for number in range(1, 6))
 PAIRED = NetworkParams(name="frontend", number=1, leaves=4, ports=2, hosts=HOSTS)
@@ -44,6 +46,25 @@ def test_names_of_all_its_own_are_the_networks() -> None:
     assert {node.network for node in made.nodes} == {link.network for link in made.links} == {"frontend"}
     other = generate_network(replace(PAIRED, name="lan", short="x"))
     assert {node.name.partition("-")[0] for node in other.nodes} == {"x"}
+
+
+def test_storage_targets_go_to_one_group_of_leaves_after_the_other_behind_its_hosts() -> None:
+    target = StorageTarget(capacity=ByteCount.parse("1TB"))
+    targets = tuple(
+        TargetParams(name=f"flash{number}", target=target, rate=Rate.parse("400G") if number == 3 else None)
+        for number in (1, 2, 3)
+    )
+    made = generate_network(replace(PAIRED, targets=targets))
+    storage = [node for node in made.nodes if node.kind is NodeKind.STORAGE]
+    assert [(node.name, node.network, node.target) for node in storage] == [
+        (f"flash{number}", "frontend", target) for number in (1, 2, 3)
+    ]
+    assert wiring(replace(PAIRED, targets=targets))[-4:] == [
+        *(("h5:fe1", "fe-leaf3:down2"), ("h5:fe2", "fe-leaf4:down2")),
+        *(("flash2:fe1", "fe-leaf3:down3"), ("flash2:fe2", "fe-leaf4:down3")),
+    ]
+    rates = {str(link.a): str(link.rate) for link in made.links if link.kind is LinkKind.ACCESS}
+    assert rates["flash1:fe1"] == rates["h1:fe1"] == "100 Gbit/s" and rates["flash3:fe2"] == "400 Gbit/s"
 
 
 def test_a_single_switch_has_no_uplinks() -> None:

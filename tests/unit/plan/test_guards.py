@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
 
 import pytest
 
 from testbed.errors import PlanError
-from testbed.model import BACKEND, Delay, DelayBy, Guard, Guards, Lab, LinkKind
+from testbed.model import BACKEND, Delay, DelayBy, Guard, Guards, Lab, LagBy, LinkKind
 from testbed.plan import describe_operation, plan_lab
-from testbed.plan.operations import CreateVeth, GuardSwitch, LabPlan, SetUp
+from testbed.plan.operations import CreateBridge, CreateVeth, GuardSwitch, LabPlan, SetUp
 from testbed.spec import load_topology_text
 from testbed.units import Duration
 
@@ -131,3 +131,58 @@ tenants:
     assert inside.intersection(blue.switches) == {IPv4Address("172.18.0.1")}, "which is its gateway, and not a loopback"
     assert loopbacks <= set(red.switches)
     assert IPv4Address("10.1.0.1") in red.switches and IPv4Address("10.1.0.1") not in blue.switches
+
+
+def test_ports_of_subnets_with_ipv6_expect_both_addresses_and_are_kept_from_both_gateways() -> None:
+    text = """name: dc
+fabric: {design: rail-optimized, hosts: 3, gpus: 2, segments: 1, spines: 1, guards: on, overlay: evpn}
+tenants:
+  red:
+    subnets:
+      web: {prefix: 10.1.0.0/24, prefix6: "fd00:1::/64", nics: ["p1-s1-h1:rail1", "p1-s1-h2:rail2"]}
+      db: {prefix: 10.2.0.0/24, nics: ["p1-s1-h2:rail1"]}
+  blue: {subnets: {web: {prefix: 10.3.0.0/24, prefix6: "fd00:3::/64", nics: ["p1-s1-h3:rail1"]}}}
+"""
+    planned = plan_lab(load_topology_text(text, file="dc.yml"), k=1000)
+    found = {item.vrf: item for item in planned.operations if isinstance(item, GuardSwitch)}
+    red = found["p1-s1-rail1-red"]
+    assert [(port.addresses, port.gateway6) for port in red.ports] == [
+        ((IPv4Address("10.1.0.2"), IPv6Address("fd00:1::2")), IPv6Address("fd00:1::1")),
+        ((IPv4Address("10.2.0.2"),), None),
+    ]
+    assert {item for item in red.switches if item.version == 6} == {IPv6Address("fd00:1::1")}
+    bridges = {item.mac for item in planned.operations if isinstance(item, CreateBridge) and item.node == red.vrf}
+    assert len(red.routers) == 1 and bridges.issuperset(red.routers)
+    assert found[""].routers == () and not any(item.version == 6 for item in found[""].switches)
+
+
+@pytest.mark.parametrize("lag_by", list(LagBy))
+def test_both_ports_of_a_link_group_expect_the_aggregate_and_lacp_of_its_members(lag_by: LagBy) -> None:
+    text = f"""name: dc
+fabric: {{design: rail-optimized, hosts: 4, gpus: 1, segments: 1, spines: 1}}
+networks:
+  frontend: {{homing: mlag, lag_by: {lag_by}, leaves: 2, nic: {{ports: 2}}, overlay: evpn, guards: on}}
+tenants:
+  red: {{subnets: {{web: {{prefix: 10.1.0.0/24, nics: ["p1-s1-h1:fe0", "p1-s1-h2:fe0"]}}}}}}
+"""
+    planned = plan_lab(load_topology_text(text, file="dc.yml"), k=1000)
+    nics = {(nic.node, nic.name): nic for host in planned.hosts for nic in host.nics}
+    peers = {(port.node, port.name): port.peer for port in planned.ports}
+    found = [item for item in planned.operations if isinstance(item, GuardSwitch)]
+    assert {(item.node, item.vrf) for item in found} == {
+        (leaf, vrf) for leaf in ("fe-leaf1", "fe-leaf2") for vrf in (f"{leaf}-red", "")
+    }
+    for item in found:
+        assert [port.name for port in item.ports] == (["down1", "down2"] if item.vrf else ["down3", "down4"])
+        for port in item.ports:
+            host, _, member = peers[item.node, port.name].partition(":")
+            nic = nics[host, "fe0"]
+            assert nic.address is not None
+            assert (port.mac, port.addresses, port.gateway) == (nic.mac, (nic.address.ip,), nic.gateway)
+            assert port.member_mac == nics[host, member].mac != nic.mac
+            assert port.gateway in item.switches and nic.mac in item.stations
+        assert IPv4Address("192.168.0.190") in item.switches, "the address of both leaves as one VTEP"
+
+
+def test_a_port_with_one_link_has_no_member(plan: LabPlan) -> None:
+    assert not any(port.member_mac for item in guarded(plan).values() for port in item.ports)

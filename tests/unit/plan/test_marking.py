@@ -15,9 +15,9 @@ from testbed.errors import CapabilityError
 from testbed.model import Lab, MarkBy
 from testbed.model.markers import KERNEL_MARKERS, MARKERS, MarkerDeclaration
 from testbed.plan import plan_lab
-from testbed.plan.marking import check_kernel_markers, kernel_marked
 from testbed.plan.operations import InstallPort
-from testbed.plan.qos_plan import ClassPlan
+from testbed.plan.qos.marking import check_kernel_markers, kernel_marked
+from testbed.plan.qos.qos_plan import ClassPlan
 from testbed.spec.topology.load import load_topology_text
 
 ABSENT = "Specified qdisc kind is unknown"

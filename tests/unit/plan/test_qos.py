@@ -26,7 +26,7 @@ from testbed.model import (
     Watchdog,
 )
 from testbed.plan import ClassPlan, CreateVeth, InstallPort, LabPlan, PortProfile, SetSysctl, ShapePort, plan_lab
-from testbed.plan.qos import WATCHDOG_DRAINS, class_of_dscp, plan_qos, quantum_bytes
+from testbed.plan.qos.planner import WATCHDOG_DRAINS, class_of_dscp, plan_qos, quantum_bytes
 from testbed.units import Duration, Rate
 
 FRAME = 4514

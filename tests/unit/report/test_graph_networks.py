@@ -15,10 +15,11 @@ import pytest
 from testbed.fabric import FabricParams, generate_fabric
 from testbed.fabric.networks import NetworkParams, generate_network
 from testbed.model import Lab, NodeKind
-from testbed.report.graph import render_dot, render_html, render_mermaid
+from testbed.report.graph import mermaid, render_dot, render_html, render_mermaid
 from testbed.report.graph.layers import group_layers, lay_out_layers, layers_of
 from testbed.report.graph.layout import Layout, Line, Rect
-from testbed.spec import load_topology
+from testbed.report.graph.management import pictured
+from testbed.spec import load_topology, load_topology_text
 
 TOPOLOGIES = Path(__file__).parents[3] / "topologies"
 VOID = frozenset({"meta", "input", "br"})
@@ -69,12 +70,30 @@ def shipped(name: str) -> Lab:
     return load_topology(TOPOLOGIES / f"{name}.yml")
 
 
+OUTSIDE = """
+name: outside
+fabric: {design: rail-optimized, segments: 1, hosts: 4, gpus: 1, spines: 1, overlay: evpn}
+networks:
+  frontend: {leaves: 2, spines: 1, nic: {ports: 1}, overlay: evpn}
+  office: {design: single-switch, nic: {ports: 1}, overlay: evpn}
+tenants:
+  red:
+    external: {leaf: fe-leaf1, asn: 64999, prefixes: [198.51.100.0/24], rate: 10G}
+    subnets: {web: {prefix: 10.201.0.0/24, nics: ["p1-s1-h4:fe1"]}}
+  blue:
+    external: {leaf: p1-s1-rail1, asn: 64998, prefixes: [203.0.113.0/24], rate: 10G}
+    subnets: {web: {prefix: 10.202.0.0/24, nics: ["p1-s1-h3:rail1"]}}
+"""
+"""A router outside on a leaf of the back end, and one on a leaf of the front end."""
+
 LABS = {
-    "datacentre": shipped("datacentre"),
+    "datacentre": pictured(shipped("datacentre")),
     "six-by-four": shipped("six-by-four"),
+    "converged": shipped("converged"),
     "small": several(hosts=1, segments=1),
     "trays": several(hosts=32),
     "pods": several(pods=2, hosts=8, ports=4),
+    "outside": load_topology_text(OUTSIDE, file="outside.yml"),
 }
 ALL = pytest.mark.parametrize("lab", LABS.values(), ids=LABS)
 
@@ -189,12 +208,52 @@ def test_a_ribbon_stands_for_too_many_lines() -> None:
 
 def test_ends_of_lines_at_one_box_are_apart() -> None:
     ends: dict[tuple[str, str], list[float]] = {}
-    for _, line in laid_out(LABS["datacentre"]).drops:
-        ends.setdefault(("below", line.bundle.lower), []).append(line.x1)
-        ends.setdefault(("above", line.bundle.upper), []).append(line.x2)
-    assert len(ends) == 8 + 4 + 2
+    for name in ("datacentre", "converged"):
+        for _, line in laid_out(LABS[name]).drops:
+            ends.setdefault((f"below {name}", line.bundle.lower), []).append(line.x1)
+            ends.setdefault((f"above {name}", line.bundle.upper), []).append(line.x2)
+    assert len(ends) == 8 + 2 + 4 + 2 + 1 + 4 + 2
     for found in ends.values():
-        assert all(right - left > 7 for left, right in itertools.pairwise(sorted(found)))
+        assert all(right - left > 5 for left, right in itertools.pairwise(sorted(found)))
+
+
+def test_a_network_that_another_one_carries_has_lines_in_its_layer_and_no_box() -> None:
+    """Its lines are hidden with its own layer, and with that of the switches that they lead to."""
+    lab = LABS["converged"]
+    layout = laid_out(lab)
+    assert [band.title for band in layout.bands] == ["frontend"]
+    text = render_html(lab)
+    assert len(re.findall(r'<g class="net1"><path class="k drop net2" [^>]*data-net="1"', text)) == 4
+    assert len(re.findall(r'<path class="k drop net1" [^>]*data-net="1"', text)) == 4
+    figures = dict(re.findall(r'<section class="(net\d)[ \w]*">(.*?)</section>', text, re.DOTALL))
+    assert "carried by frontend · 4 hosts, 4 NIC ports, 4 links" in figures["net2"]
+    assert "<table>" not in figures["net2"] and "<td>leaf</td>" in figures["net1"]
+    assert "12 NIC ports" in figures["net1"], "with those of what it carries"
+
+
+def test_a_network_that_another_one_carries_is_drawn_alone_with_the_switches_that_it_is_on() -> None:
+    lab = LABS["converged"].of_network("storage")
+    text = render_html(lab)
+    assert "network storage · leaf-spine" in text and "Leaf switches" in text
+    nodes = {str(node[0]) for node in data(lab)["nodes"]}
+    assert nodes == {*(f"p1-s1-h{number}" for number in range(1, 5)), *(node.name for node in lab.switches)}
+
+
+def test_links_of_two_networks_between_the_same_nodes_are_two_in_other_kinds_of_pictures() -> None:
+    lab = LABS["converged"]
+    assert len([line for line in render_mermaid(lab).splitlines() if "---" in line]) == len(lab.links)
+    assert render_dot(lab).count("subgraph cluster_network") == 2, "the back end and the front end"
+
+
+def test_a_large_lab_with_a_carried_network_is_condensed_as_others_are() -> None:
+    lab = load_topology_text(
+        "name: large\nfabric: {design: rail-optimized, segments: 8, hosts: 16, gpus: 8, spines: 8}\n"
+        "networks:\n  frontend: {leaves: 16, spines: 16, overlay: evpn}\n  storage: {on: frontend}\n",
+        file="large.yml",
+    )
+    text = render_mermaid(lab)
+    assert "hosts and switches are shown as groups" in text and "16 leaf switches" in text
+    assert 'storage"' in render_html(lab)
 
 
 def test_hosts_of_a_segment_stand_in_one_row_or_in_a_tray() -> None:
@@ -204,18 +263,18 @@ def test_hosts_of_a_segment_stand_in_one_row_or_in_a_tray() -> None:
 
 
 def test_each_network_has_a_box_to_leave_it_out_and_figures_of_its_own() -> None:
-    text = render_html(LABS["datacentre"])
+    text = render_html(shipped("datacentre"))
     boxes = re.findall(
         r'<input type="checkbox" id="layer(\d)" value="\1" checked autocomplete="off"><i></i>(\w+)', text
     )
-    assert boxes == [("0", "backend"), ("1", "frontend"), ("2", "storage")]
+    assert boxes == [("0", "backend"), ("1", "frontend"), ("2", "storage"), ("3", "management")]
     sections = re.findall(r'<section class="(net\d)[ \w]*">(.*?)</section>', text, re.DOTALL)
-    assert [name for name, _ in sections] == ["net0", "net1", "net2"]
+    assert [name for name, _ in sections] == ["net0", "net1", "net2", "net3"]
     assert "8 hosts, 32 GPUs, 64 links" in sections[0][1]
     assert "8 hosts, 16 NIC ports, 24 links" in sections[1][1] and "400 Gbit/s between" in sections[1][1]
-    assert "8 hosts, 8 NIC ports, 12 links" in sections[2][1]
+    assert "8 hosts, 2 storage targets, 10 NIC ports, 14 links" in sections[2][1]
     header = re.findall(r"<li><b>([\d,]+)</b> (\w+)</li>", text)
-    assert header == [("32", "GPUs"), ("8", "hosts"), ("20", "switches"), ("100", "links")]
+    assert header == [("32", "GPUs"), ("8", "hosts"), ("20", "switches"), ("133", "links")]
 
 
 def test_rails_are_those_of_the_back_end() -> None:
@@ -273,7 +332,7 @@ def test_dot_has_a_cluster_for_each_network_and_hosts_in_none(lab: Lab) -> None:
         depth += line.count("{") - line.count("}")
         if depth == 0:
             owner = ""
-    assert owners == {node.name: "" if node.kind is NodeKind.HOST else node.network for node in lab.nodes}
+    assert owners == {node.name: "" if node in lab.endpoints else node.network for node in lab.nodes}
 
 
 def test_dot_puts_other_networks_below_the_hosts() -> None:
@@ -281,6 +340,18 @@ def test_dot_puts_other_networks_below_the_hosts() -> None:
     text = render_dot(LABS["datacentre"])
     assert '"p1-s1-rail1" -- "p1-s1-h1"' in text and '"p1-s1-h1" -- "fe-leaf1"' in text
     assert '"fe-leaf1" -- "fe-spine1"' in text
+    assert '"p1-s1-h1" -- "mgmt-sw1"' in text and '"mgmt-sw1" -- "mgmt1"' in text
+
+
+def test_an_out_of_band_network_has_lines_to_hosts_beside_others_and_to_all_nodes_alone() -> None:
+    whole = shipped("datacentre")
+    beside, alone = render_html(whole), render_html(whole.of_network("management"))
+    assert "switch, server, a port on every node" in beside and "out-of-band · 30 nodes, 31 links" in beside
+    assert 'aria-label="mgmt1, management server, 1 ports"' in beside
+    assert beside.count('aria-label="mgmt-sw1, management switch, 11 ports"') == 1
+    assert 'aria-label="mgmt-sw1, management switch, 31 ports"' in alone
+    assert [one for one in (">Server</text>", ">Switch</text>", ">Nodes</text>") if one not in alone] == []
+    assert render_dot(whole.of_network("management")).count(" -- ") == 2 * 31
 
 
 def test_mermaid_has_a_subgraph_for_each_network_and_hosts_in_none() -> None:
@@ -290,11 +361,12 @@ def test_mermaid_has_a_subgraph_for_each_network_and_hosts_in_none() -> None:
         '  subgraph net0["backend"]',
         '  subgraph net1["frontend"]',
         '  subgraph net2["storage"]',
+        '  subgraph net3["management"]',
     ]
     assert sum(line.strip() == "end" for line in lines) == sum(line.strip().startswith("subgraph") for line in lines)
     ids = dict(re.findall(r'^ +(n\d+)\["([\w-]+)"\]', text, re.MULTILINE))
     assert len(ids) == len(LABS["datacentre"].nodes)
-    assert '  n20["p1-s1-h1"]:::host' in lines, "a host that is in no segment's box has its whole name"
+    assert '  n22["p1-s1-h1"]:::host' in lines, "a host that is in no segment's box has its whole name"
     edges = re.findall(r"^  (n\d+) ---(?:\|.*?\|)? (n\d+)$", text, re.MULTILINE)
     named = {(ids[upper], ids[lower]) for upper, lower in edges}
     assert ("p1-s1-h1", "fe-leaf1") in named and ("fe-leaf1", "fe-spine1") in named
@@ -307,3 +379,27 @@ def test_mermaid_condenses_every_network_of_a_large_lab() -> None:
     assert len(re.findall(r"^  n\d+ ---", text, re.MULTILINE)) <= 400
     for name in ("net0", "net1", "net2"):
         assert text.count(f"subgraph {name}[") == 1
+
+
+def test_a_router_outside_is_no_host() -> None:
+    lab = LABS["outside"]
+    names = {node[0]: node for node in data(lab)["nodes"]}
+    assert [names[f"{tenant}-external"][8] for tenant in ("red", "blue")] == [1, 0], "each is of its leaf's network"
+    page = render_html(lab)
+    assert re.search(r'class="n t0 out"[^>]*aria-label="red-external, external router, 1 ports"', page)
+    assert "2 leaves, 1 spine, 1 router outside" in page
+    assert "<b>4</b> hosts" in page
+    rows = {row.title: row.detail for row in laid_out(lab).rows}
+    assert rows["Outside"] == "1" and rows["Hosts"] == "4" and "Super-spines" not in rows
+    dot = render_dot(lab)
+    assert '"blue-external" -- "p1-s1-rail1"' in dot and '"fe-leaf1" -- "red-external"' in dot
+    assert len(re.findall(r'-external" \[[^]]*shape=ellipse', dot)) == 2
+    assert '(["red-external"])' in render_mermaid(lab)
+
+
+def test_a_router_outside_stands_alone_where_switches_are_condensed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mermaid, "MAX_EDGES", 1)
+    text = render_mermaid(LABS["outside"])
+    assert "hosts and switches are shown as groups" in text
+    assert text.count('-external"])') == 2
+    assert "1 spines<br>" in text and "super-spines" not in text

@@ -110,6 +110,35 @@ def test_uplinks_are_those_of_rail_switches() -> None:
     assert {str(roles[graph.links[number].source]) for number in graph.tier("uplink")} == {"rail"}
 
 
+def test_the_ports_of_a_host_that_speaks_bgp_are_one_endpoint() -> None:
+    lab, plan = planned("routed-hosts")
+    seen = plan.of_network("frontend")
+    graph = fabric_graph(lab.of_network("frontend"), seen)
+    assert set(graph.endpoints) == {f"p1-s1-h{number}:fe1" for number in range(1, 5)}
+    near, far = "p1-s1-h1:fe1", "p1-s1-h3:fe1"
+    (port,) = (port for port in seen.ports if (port.node, port.name) == ("p1-s1-h1", "fe1"))
+    assert graph.access_bps(near, far) == port.nic_bps == 2 * port.rate_bps
+    paths = {tuple(graph.links[link].name for link in path) for path in graph.paths(near, far)}
+    assert len(paths) == 8  # two ports, two spines, two leaves of the far host
+    assert {(path[0], path[-1]) for path in paths} == {
+        (f"p1-s1-h1:fe{here}", f"fe-leaf{there}:down1") for here in (1, 2) for there in (3, 4)
+    }
+    assert {len(path) for path in graph.paths(near, "p1-s1-h2:fe1")} == {2}
+    assert sum(graph.split(near, far).values()) == pytest.approx(4)  # four links, each whole
+    left = graph.without(["fe-leaf3:down1"])
+    assert {left.links[path[-1]].name for path in left.paths(near, far)} == {"fe-leaf4:down1"}
+
+
+def test_a_tenant_behind_link_groups_is_reached_by_both_leaves_of_a_vtep() -> None:
+    lab, plan = planned("mlag-tenants")
+    graph = fabric_graph(lab.of_network("frontend"), plan.of_network("frontend"))
+    for near, far, between in (("p1-s1-h1:fe0", "p1-s1-h5:fe0", 8), ("p1-s1-h1:fe0", "p1-s1-h2:fe0", 2)):
+        paths = graph.paths(near, far)
+        assert len(paths) == between  # two ports, two spines, two leaves of the far host; or its two leaves
+        assert {graph.links[path[0]].source for path in paths} == {near}
+        assert {graph.links[path[-1]].destination for path in paths} == {far}
+
+
 def test_isolated_rails_do_not_reach_each_other() -> None:
     lab, plan = planned("rail-only")
     graph = fabric_graph(lab, plan)

@@ -16,11 +16,12 @@ from testbed.model.scenario import Fault, Scalar
 from testbed.scenario.faults import daemon_kill, lab_watch
 from testbed.scenario.faults import timeline as timeline_module
 from testbed.scenario.faults.outcome import FaultOutcome, LabLeftChanged
-from testbed.scenario.faults.registry import FAULTS, lab_fault
+from testbed.scenario.faults.registry import FAULTS, fault_findings, lab_fault
 from testbed.scenario.faults.timeline import FaultTimeline
 from testbed.scenario.trust.faults import check_faults
 from testbed.spec.scenario.faults import FAULT_WORDS, FaultWords
 from testbed.spec.scenario.file import load_scenario_text
+from testbed.spec.topology.load import load_topology_text
 from testbed.units import Duration
 
 PATIENCE_S = 20.0
@@ -325,3 +326,15 @@ def test_a_run_with_a_trouble_is_invalid() -> None:
     assert fine.ok and "all 2 faults were done as planned, the latest act 1.2 ms late" in fine.message
     (broken,) = check_faults(FaultOutcome(planned=1, troubles=("link-down of a:b at 1 s did not happen: why",)))
     assert not broken.ok and broken.message == "link-down of a:b at 1 s did not happen: why"
+
+
+@pytest.mark.parametrize(("kind", "settings", "found"), [("node-kill", {}, 0), ("daemon-kill", {"daemon": "bgpd"}, 1)])
+def test_a_management_switch_may_lose_power_and_has_no_daemons(
+    kind: str, settings: dict[str, Scalar], found: int
+) -> None:
+    text = "name: dc\nfabric: {design: single-switch, hosts: 2, gpus: 1}\nnetworks: {oob: {design: out-of-band}}\n"
+    lab = load_topology_text(text, file="dc.yml")
+    fault = Fault(at=Duration(0), kind=kind, target="mgmt-sw1", settings=settings)
+    findings = list(fault_findings(fault, lab))
+    assert len(findings) == found
+    assert all(finding.message == "mgmt-sw1 is a bridge, not a switch" for finding in findings)

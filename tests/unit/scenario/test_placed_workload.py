@@ -14,8 +14,12 @@ from testbed.plan.operations import PortPlan
 from testbed.scenario.run.channels import plan_channels
 from testbed.scenario.run.measured import Ideals, put_together, settle_digests
 from testbed.scenario.run.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of
+from testbed.worker.errors import ProgramError
 from testbed.worker.program import Program
 from testbed.worker.program_json import decode_program, encode_program
+from testbed.worker.schedule import Schedule
+from testbed.worker.transport_registry import encode_settings
+from testbed.worker.transports.nvme_tcp import MEDIUM, NvmeTcpSettings
 from testbed.worker.transports.tcp import TcpSettings
 from testbed.workload.builder import StepBuilder
 from testbed.workload.collectives.algorithms import generate_collective
@@ -31,6 +35,7 @@ PAIRS = [nic for host in PLAN.hosts for nic in host.nics]
 """Two ranks on each host."""
 IDEALS = Ideals(
     framing=lambda nic: Framing(payload_bytes=900, overhead_bytes=100),
+    goodput_bps=lambda a, b: 0.9 * min(a.rate_bps, b.rate_bps),
     one_way_s=lambda a, b, size_bytes: size_bytes / 1e6,
 )
 
@@ -68,6 +73,35 @@ def test_every_program_is_one_that_workers_accept(kind: str, nics: list[PortPlan
         for program in programs(workload, nics).values():
             document = json.loads(json.dumps(encode_program(program)))
             assert json.loads(json.dumps(encode_program(decode_program(document)))) == document
+
+
+def test_what_is_pulled_is_begun_by_its_destination() -> None:
+    builder = StepBuilder(2)
+    first = builder.transfer(1, 0, 10)
+    builder.transfer(1, 0, 10, after=[first])
+    settings = NvmeTcpSettings(
+        targets={str(NICS[1].address.ip): dict.fromkeys(MEDIUM, 1)}, ports={"st": (str(NICS[1].address.ip),)}
+    )  # type: ignore[union-attr]
+    place_of = place(builder.build("reads"))
+    found = compile_programs(place_of, lambda host: settings, pulled=lambda step: step.source == 1)
+    reader, target = (found[nic.node] for nic in NICS[:2])
+    assert [(step.pulled, step.begins_at, step.after) for step in reader.steps] == [(True, 0, ()), (True, 0, (0,))]
+    assert [step.after for step in target.steps] == [(), ()]
+    assert Schedule(reader.steps, reader.own).left == Schedule(target.steps, target.own).left == 2
+    for program in (reader, target):
+        document = json.loads(json.dumps(encode_program(program)))
+        assert decode_program(document) == program
+        document["transport"] = encode_settings(TcpSettings())
+        with pytest.raises(ProgramError, match="tcp has no transfer that its destination begins"):
+            decode_program(document)
+
+
+def test_what_is_pulled_waits_for_nothing_that_its_destination_does_not_see() -> None:
+    builder = StepBuilder(3)
+    elsewhere = builder.transfer(1, 2, 10)
+    builder.transfer(1, 0, 10, after=[elsewhere])
+    with pytest.raises(ScenarioError, match="is read by rank 0, and waits for step 0, in which that rank takes no"):
+        compile_programs(place(builder.build("reads")), lambda host: TcpSettings(), pulled=lambda step: True)
 
 
 def test_only_what_the_source_waits_for_is_acknowledged() -> None:

@@ -6,6 +6,7 @@ import random
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,6 +110,17 @@ def test_before_a_run_the_hash_is_drawn(lab: PlannedLab) -> None:
     (said, *_) = predict_point(
         asked(), lab, [carried(lab, mice(1), run=False)], framing=tcp_framing(4500), base_rtt_s=0.0
     )
+    assert "hashed at random" in said.oracle and said.seeds == SEEDS and said.stdev > 0
+
+
+@pytest.mark.parametrize("what", [{"tenant": "red"}, {"member": "fe1"}])
+def test_a_hash_that_is_not_known_is_drawn(lab: PlannedLab, what: dict[str, Any]) -> None:
+    """Switches hash the outer packet of VXLAN, whose source port the run does not have; a host with a link group hashes
+    as its kernel does."""
+    known = carried(lab, mice(1))
+    nics = tuple(replace(nic, **what) for nic in known.placement.nics)
+    inside = replace(known, placement=replace(known.placement, nics=nics))
+    (said, *_) = predict_point(asked(), lab, [inside], framing=tcp_framing(4500), base_rtt_s=0.0)
     assert "hashed at random" in said.oracle and said.seeds == SEEDS and said.stdev > 0
 
 

@@ -12,8 +12,13 @@ from fake_lab import small_lab
 from testbed.errors import ScenarioError
 from testbed.fabric.base_rtt import model_base_rtt
 from testbed.model import DelayBy
-from testbed.model.scenario import Transport, TransportKind
+from testbed.model.scenario import Scenario, TopologyRef, Transport, TransportKind, Workload
+from testbed.plan import plan_lab
+from testbed.scenario.ideals.point_ideals import PointIdeals
+from testbed.scenario.run.placement import RankPlacement
+from testbed.scenario.run.traffic import RunTraffic
 from testbed.scenario.transports.registry import transport_on
+from testbed.spec import load_topology_text
 from testbed.transport.uet.config import UetConfig
 from testbed.units import Duration
 from testbed.workload.patterns import generate_point_to_point
@@ -187,3 +192,70 @@ def test_what_packets_cost() -> None:
         assert (framing.payload_bytes, framing.overhead_bytes) == cost
     secure = settings(UET, options={"tss": True}).ideals().framing(nic)
     assert (secure.payload_bytes, secure.overhead_bytes) == (4096 - 28, 98 + 28)
+
+
+TENANTS = """
+name: tenants
+scale: {{time: 1000}}
+fabric:
+  design: rail-optimized
+  segments: 1
+  hosts: 3
+  gpus: 2
+  spines: 1
+  mtu: 1500
+  nic: {{rate: 100G}}
+  uplink: {{rate: {uplink}, count: 1}}
+  overlay: evpn
+tenants:
+  red: {{subnets: {{web: {{prefix: 10.1.0.0/24, nics: ["p1-s1-h1:rail1", "p1-s1-h2:rail2", "p1-s1-h3:rail1"]}}}}}}
+"""
+
+
+def in_tenant(uplink: str) -> tuple[Any, dict[str, Any]]:
+    """A lab, and its NICs by "host:rail"."""
+    model = load_topology_text(TENANTS.format(uplink=uplink), file="tenants.yml")
+    plan = plan_lab(model, k=1000.0)
+    nics = {f"{nic.node[-2:]}:{nic.name}": nic for host in plan.hosts for nic in host.nics}
+    return SimpleNamespace(name="tenants", model=model, plan=plan), nics
+
+
+@pytest.mark.parametrize(
+    ("uplink", "per_frame"),
+    [("100G", 1398 / 1514), ("50G", 1398 / 1514), ("102G", 1.02 * 1398 / 1514), ("400G", 1398 / 1464)],
+)
+def test_the_ideal_goodput_of_a_tenant_has_vxlan_where_it_is_the_limit(uplink: str, per_frame: float) -> None:
+    """1398 bytes in a frame of 1464 bytes at a NIC, and of 1514 between switches."""
+    where, nics = in_tenant(uplink)
+    ideals = settings(TCP, where).ideals()
+    near, far, same_leaf = nics["h1:rail1"], nics["h2:rail2"], nics["h3:rail1"]
+    assert ideals.goodput_bps(near, far) == pytest.approx(near.rate_bps * per_frame)
+    assert ideals.goodput_bps(near, same_leaf) == pytest.approx(near.rate_bps * 1398 / 1464)
+    plain = ideals.goodput_bps(nics["h1:rail2"], nics["h3:rail2"])
+    assert plain == pytest.approx(near.rate_bps * 1448 / 1514)
+
+
+@pytest.mark.parametrize(("uplink", "wrapped"), [("100G", True), ("400G", False)])
+def test_a_transfer_alone_in_a_tenant(uplink: str, wrapped: bool) -> None:
+    """Ten packets through the slowest port, and the last one through the three others."""
+    where, nics = in_tenant(uplink)
+    near, far = nics["h1:rail1"], nics["h2:rail2"]
+    uplink_bps = next(port.rate_bps for port in where.plan.ports if port.name == "uplink1")
+    frame, framed = 8 * 1464 / near.rate_bps, 8 * 1514 / uplink_bps
+    expected = 10 * framed + framed + 2 * frame if wrapped else 10 * frame + frame + 2 * framed
+    assert settings(TCP, where).ideals().one_way_s(near, far, 13980) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("uplink", "ranks", "overhead"), [("100G", (0, 1), 116), ("100G", (0, 2), 66), ("400G", (0, 1), 66)]
+)
+def test_the_ideals_of_a_point_have_vxlan_where_it_slows_all_flows(
+    uplink: str, ranks: tuple[int, int], overhead: int
+) -> None:
+    where, nics = in_tenant(uplink)
+    red = tuple(nics[name] for name in ("h1:rail1", "h2:rail2", "h3:rail1"))
+    source, destination = ranks
+    workload = generate_point_to_point(ranks=3, size_bytes=10_000, source=source, destination=destination)
+    traffic = RunTraffic(workload=workload, placement=RankPlacement(nics=red, ranks_per_host=1), seed=1)
+    scenario = Scenario(name="x", topology=TopologyRef(file="x"), workload=Workload(kind="point-to-point"))
+    assert PointIdeals.of(scenario, where, [traffic]).framing.overhead_bytes == overhead

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from waiting import until
@@ -9,12 +11,15 @@ from waiting import until
 from testbed.collect.canary import Canary, Lateness
 from testbed.collect.cpu import SoftnetCounts
 from testbed.model.scenario import Fault
+from testbed.plan import plan_lab
 from testbed.scenario.faults.link_set import link_change
 from testbed.scenario.faults.registry import lab_fault
 from testbed.scenario.faults.timeline import plan_acts
 from testbed.scenario.trust.machine import check_backlogs, check_lateness
 from testbed.scenario.trust.ports import _deviation
+from testbed.scenario.trust.registry import mtus_of
 from testbed.scenario.trust.requests import check_request_lateness
+from testbed.spec import load_topology_text
 from testbed.units import Duration, Rate
 
 RATE_BPS = 8e6
@@ -109,3 +114,18 @@ def test_the_words_of_a_file_as_a_change() -> None:
 def test_the_last_up_of_a_flap_is_not_late() -> None:
     flap = fault(at="1s", until="2200ms", period="1s", kind="link-flap", target="a:b")
     assert max(act.at_ns for act in plan_acts([lab_fault(flap)])) == 2_200_000_000
+
+
+def test_ports_have_the_mtu_of_their_number_in_the_lab_whatever_network_is_seen() -> None:
+    """The numbers of a network's ports begin after those of the back end, and those of a carried one are among its."""
+    lab = load_topology_text(
+        "name: conv\nfabric: {design: single-switch, hosts: 2, gpus: 1, mtu: 5000}\nqos: {preset: dcqcn}\n"
+        "networks:\n  frontend: {overlay: evpn, mtu: 4000, qos: {preset: dcqcn}}\n"
+        "  storage: {on: frontend, mtu: 3000}\n",
+        file="conv.yml",
+    )
+    plan = plan_lab(lab, k=1000).of_network("storage")
+    mtus = mtus_of(SimpleNamespace(lab=SimpleNamespace(plan=plan)))  # type: ignore[arg-type]
+    wanted = {f"{port.node}:{port.name}": port.mtu_bytes for port in plan.ports}
+    assert mtus == {plan.port_numbers[place]: mtu_bytes for place, mtu_bytes in wanted.items()}
+    assert {3000, 4000} == set(mtus.values()) and min(mtus) > 4

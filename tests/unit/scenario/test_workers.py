@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import pytest
 from fake_lab import FakeLab, small_lab
 
+from testbed.interrupt import Interrupt
 from testbed.scenario.run import workers as workers_module
-from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.workers import Answers, Workers
 
 HELLO = 'import sys\nprint(\'{"event": "hello"}\', flush=True)\n'

@@ -35,7 +35,6 @@ from testbed.scenario.run.flow_processes import (
 from testbed.scenario.run.placement import RankPlacement, flow_end
 from testbed.units import Duration
 from testbed.workload.draws import draw_below
-from testbed.workload.oracles.serialisation import tcp_framing
 from testbed.workload.steps import Workload
 
 FIRST_PORT = 5201
@@ -74,19 +73,10 @@ def plan_flows(workload: Workload, placement: RankPlacement, *, seed: int) -> tu
     return tuple(flows)
 
 
-def ideal_goodput_bps(flow: IperfFlow) -> float:
-    """Return what a flow alone would get, in lab bit/s: the slower NIC's rate times the payload efficiency.
-
-    Acknowledgements of what the NIC receives go the same way and are not counted in: they cost up to
-    66 / (2 * (MTU + 14)), 0.7 % at 4500 bytes.
-    """
-    rate = min(flow.source.rate_bps, flow.destination.rate_bps)
-    return rate * tcp_framing(min(flow.source.mtu_bytes, flow.destination.mtu_bytes)).efficiency
-
-
-def channel_of(flow: IperfFlow, report: Iperf3Report, *, measured_from_s: float) -> Channel:
+def channel_of(flow: IperfFlow, report: Iperf3Report, *, ideal_bps: float, measured_from_s: float) -> Channel:
     """Return a sender's report as the record keeps it. An interrupted flow counts what it had sent.
 
+    `ideal_bps`: what it would get alone.
     `measured_from_s`: when its own measurement began, after its warm-up, in the time of the run.
     """
     if report.received_bytes is None:
@@ -113,7 +103,7 @@ def channel_of(flow: IperfFlow, report: Iperf3Report, *, measured_from_s: float)
         received_bytes=payload,
         seconds=seconds,
         busy_s=seconds,
-        ideal_bps=ideal_goodput_bps(flow),
+        ideal_bps=ideal_bps,
         goodput_bps=payload * 8 / seconds if seconds > 0 else 0.0,
         retransmits=report.retransmits,
         packets=-(-report.sent_bytes // report.mss_bytes) + report.retransmits if report.mss_bytes > 0 else None,

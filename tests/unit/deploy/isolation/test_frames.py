@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 
 from testbed.deploy.isolation import frames
 
-A, B = bytes.fromhex("020000000001"), bytes.fromhex("020000000002")
+A, B, C = (bytes.fromhex(f"02000000000{number}") for number in (1, 2, 3))
 ONE, TWO = IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2")
 TOKEN = b"token-12345"
 
@@ -49,6 +49,45 @@ def test_a_router_advertisement_passes_the_checks_of_its_receivers() -> None:
     assert frames.checksum(header[8:40] + struct.pack("!II", len(body), 58) + body) == 0
     assert body[0] == 134 and body[17] * 8 == len(body) - 16
     assert TOKEN in body
+
+
+def test_who_is_about_to_take_an_address_asks_its_group_and_says_no_address_of_its_own() -> None:
+    """RFC 4861, section 7.1.1: a solicitation without a source goes to the solicited-node group, with no MAC in it."""
+    frame = frames.duplicate_address(A, IPv6Address("fd00::12:3456"), TOKEN)
+    assert frame[:6] == bytes.fromhex("3333ff123456")
+    header, body = frame[14:54], frame[54:]
+    assert header[8:24] == bytes(16) and IPv6Address(header[24:40]) == IPv6Address("ff02::1:ff12:3456")
+    assert frames.checksum(header[8:40] + struct.pack("!II", len(body), 58) + body) == 0
+    assert (body[0], IPv6Address(body[8:24])) == (135, IPv6Address("fd00::12:3456"))
+    assert body[24] == 253 and body[25] * 8 == len(body) - 24
+
+
+def test_a_neighbour_advertisement_passes_the_checks_of_its_receivers() -> None:
+    """RFC 4861, section 7.1.2: hop limit 255, checksum, a target that is no multicast, no option of length 0."""
+    frame = frames.neighbour_advertisement(A, B, frames.link_local(C), TOKEN)
+    assert frame[:6] == B and frame[6:12] == A
+    header, body = frame[14:54], frame[54:]
+    assert header[7] == 255 and struct.unpack("!H", header[4:6])[0] == len(body)
+    assert header[8:24] == frames.link_local(A) and header[24:40] == frames.link_local(B)
+    assert frames.checksum(header[8:40] + struct.pack("!II", len(body), 58) + body) == 0
+    assert body[0] == 136 and body[4] == 0x20, "it overrides"
+    assert body[8:24] == frames.link_local(C) and body[24:32] == b"\x02\x01" + A
+    assert body[33] * 8 == len(body) - 32 and TOKEN in body
+
+
+def test_a_datagram_over_ipv6_has_its_addresses_and_a_checksum() -> None:
+    addresses = (frames.link_local(C), frames.link_local(B))
+    frame = frames.udp_over_ipv6(B, A, addresses, TOKEN)
+    header, body = frame[14:54], frame[54:]
+    assert (header[8:24], header[24:40]) == addresses
+    length = struct.unpack("!H", header[4:6])[0]
+    assert (length, body[6:8]) == (8 + len(TOKEN), bytes(2)), "without a checksum nobody answers it"
+    assert body[8:].startswith(TOKEN)
+
+
+def test_a_link_local_address_is_made_of_the_mac() -> None:
+    """The example of RFC 2464, section 4."""
+    assert frames.link_local(bytes.fromhex("3456789abcde")) == bytes.fromhex("fe80000000000000365678fffe9abcde")
 
 
 def test_a_dhcp_offer_has_the_cookie_and_its_options() -> None:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from ipaddress import IPv6Address
+
 import pytest
 
-from testbed.deploy.isolation.attacks import ATTACKS, BgpToLoopback, MacFlood, Storm, VxlanInjection, VxlanToLoopback
+from testbed.deploy.isolation.attacks import (
+    ATTACKS,
+    BgpToLoopback,
+    MacFlood,
+    NeighbourArp,
+    Storm,
+    VxlanInjection,
+    VxlanToLoopback,
+)
 from testbed.deploy.isolation.sites import MOST_SITES, Site, find_sites
 from testbed.drivers.netlink.rtnetlink import mac_bytes
-from testbed.model import Guard, Lab
+from testbed.model import BACKEND, Guard, Lab
 from testbed.plan import plan_lab
 from testbed.plan.operations import CreateBridge
 from testbed.spec import load_topology_text
@@ -85,6 +96,31 @@ tenants: {red: {subnets: {web: {prefix: 10.1.0.0/24, nics: ["p1-s1-h1:rail1"]}}}
     assert (tunnel.nic.node, tunnel.nic.name, tunnel.vni) == ("p1-s1-h1", "rail1", 10101)
 
 
+def test_both_ports_of_a_link_group_are_one_site() -> None:
+    lab = load_topology_text(
+        """name: dc
+fabric: {design: rail-optimized, hosts: 4, gpus: 1, segments: 1}
+networks:
+  frontend: {homing: mlag, leaves: 2, nic: {ports: 2}, overlay: evpn, guards: on, routing: {password: true}}
+tenants: {red: {subnets: {web: {prefix: 10.1.0.0/24, nics: ["p1-s1-h1:fe0", "p1-s1-h2:fe0"]}}}}
+""",
+        file="dc.yml",
+    )
+    found = sites(lab, "frontend")
+    assert [str(site) for site in found] == [f"fe-leaf1:down{n}+fe-leaf2:down{n}" for n in range(1, 5)]
+    for site in found:
+        assert site.senders == ((site.nic.node, "fe1"), (site.nic.node, "fe2")) and site.nic.name == "fe0"
+        vrf = "-red" if site.nic.tenant else ""
+        assert site.places == (f"fe-leaf1{vrf}", f"fe-leaf2{vrf}") and site.is_pair
+        assert site.victim is not None and site.victim.name == "fe0" and site.victim.tenant == site.nic.tenant
+        assert [entry[0] for entry in NeighbourArp().entries(site)] == list(site.places)
+        assert site.guards and site.password
+    assert {site.tunnel.nic.node for site in found if site.tunnel is not None} == {"p1-s1-h1"}
+    storm = Storm()
+    one = replace(found[0], ports=found[0].ports[:1])
+    assert storm.enough(found[0], 0.1) == 2 * storm.enough(one, 0.1), "each leaf lets that much pass"
+
+
 def test_of_many_ports_an_even_choice_is_attacked_from() -> None:
     found = sites(load(hosts=40), "frontend")
     assert len(found) == MOST_SITES
@@ -108,6 +144,12 @@ def test_every_guard_is_attacked(guard: Guard) -> None:
 
 def test_names_are_unique_and_frames_have_their_token() -> None:
     assert len({attack.name for attack in ATTACKS}) == len(ATTACKS)
-    site = sites(load(), "frontend")[0]
+    text = """name: dc
+fabric: {design: rail-optimized, hosts: 3, gpus: 1, segments: 1, spines: 1, overlay: evpn}
+tenants:
+  red: {subnets: {web: {prefix: 10.1.0.0/24, prefix6: "fd00:1::/64", nics: ["p1-s1-h1:rail1", "p1-s1-h2:rail1"]}}}
+"""
+    site = next(site for site in sites(load_topology_text(text, file="dc.yml"), BACKEND) if site.nic.tenant)
+    assert (site.third6, site.gateway6) == (IPv6Address("fd00:1::ffff:ffff:ffff:ffff"), IPv6Address("fd00:1::1"))
     for attack in ATTACKS:
         assert all(b"token-12345" in frame for frame in attack.frames(site, b"token-12345"))

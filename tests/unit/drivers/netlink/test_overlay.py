@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any, cast
 
 import pytest
@@ -13,14 +13,19 @@ import pytest
 from testbed.drivers.netlink import rtnetlink as nl
 from testbed.drivers.netlink.overlay import (
     VrfTables,
+    new_vrf,
     new_vxlan,
+    prefer_vrfs,
     probe_neighbour,
     read_tables,
     set_bridge_port,
     use_neighbour,
 )
 from testbed.drivers.netlink.rtnetlink import RouteSocket
-from testbed.plan.operations import CreateVxlan, SetBridgePort
+from testbed.plan.operations import SetBridgePort
+from testbed.plan.overlay.device_operations import CreateVrfDevice, CreateVxlan
+from testbed.plan.overlay.expectation import mapped
+from testbed.plan.overlay.external import BEYOND
 from testbed.plan.overlay.vrfs import ANY_MAC, EntryKind, ExpectedEntry
 
 VTEP, OTHER = IPv4Address("172.18.0.2"), IPv4Address("172.18.0.3")
@@ -73,6 +78,8 @@ def test_a_bridge_port_is_set_as_bridge_link_set_does() -> None:
     assert (data[16], int.from_bytes(data[20:24], "little")) == (socket.AF_BRIDGE, VXLAN)
     # IFLA_PROTINFO with IFLA_BRPORT_LEARNING and IFLA_BRPORT_NEIGH_SUPPRESS
     assert _nested(_fields(data, 16)[12]) == {8: b"\0", 32: b"\1"}
+    isolated = set_bridge_port(SetBridgePort(node="mgmt-sw1", name="down1", ifindex=9, isolated=True))
+    assert _nested(_fields(isolated, 16)[12]) == {8: b"\1", 32: b"\0", 33: b"\1"}, "IFLA_BRPORT_ISOLATED"
 
 
 def test_neighbours_are_asked_for() -> None:
@@ -163,10 +170,80 @@ def test_a_route_counts_over_any_of_its_vteps_and_over_no_other() -> None:
     assert not _tables().has(entry)
 
 
+def test_a_route_counts_in_the_table_of_its_vrf_alone() -> None:
+    prefix = IPv4Network("10.1.1.0/24")
+    body = _route(prefix, (VTEP, BRIDGE))
+    in_table = body[:4] + b"\0" + body[5:] + nl.u32(nl.RTA_TABLE, 1 << 24 | 50001)
+    entry = _entry(EntryKind.ROUTE, prefix=prefix, vteps=(VTEP,))
+    tables = _tables(routes=[in_table])
+    assert tables.has(entry, 1 << 24 | 50001)
+    assert not tables.has(entry)
+    assert not tables.has(entry, 1 << 24 | 50002)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_link_local_next_hop_of_ipv6_is_the_one_that_stands_for_all(many: bool) -> None:
+    prefix = IPv4Network("198.51.100.0/24")
+    entry = _entry(EntryKind.ROUTE, prefix=prefix, vteps=(BEYOND,))
+
+    def route(address: str) -> bytes:
+        via = nl.attribute(18, struct.pack("=H", socket.AF_INET6) + IPv6Address(address).packed)
+        body = struct.pack("=BBBBBBBBI", socket.AF_INET, 24, 0, 0, nl.RT_TABLE_MAIN, nl.RTPROT_BGP, 0, 1, 0)
+        body += nl.attribute(nl.RTA_DST, prefix.network_address.packed)
+        if many:
+            return body + nl.attribute(nl.RTA_MULTIPATH, struct.pack("=HBBi", 8 + len(via), 0, 0, BRIDGE) + via)
+        return body + via + nl.u32(nl.RTA_OIF, BRIDGE)
+
+    assert _tables(routes=[route("fe80::1")]).has(entry)
+    assert not _tables(routes=[route("2001:db8::1")]).has(entry)
+
+
+def test_ipv6_of_tenants_is_read_where_it_is_asked_for_and_its_next_hops_are_vteps() -> None:
+    address, prefix = IPv6Address("fd00:1::3"), IPv6Network("fd00:1:0:1::/64")
+    heard = _neighbour(socket.AF_INET6, BRIDGE, 0x02, 0, dst=address.packed, mac=nl.mac_bytes(MAC))
+
+    def route(gateway: IPv6Address) -> bytes:
+        body = struct.pack("=BBBBBBBBI", socket.AF_INET6, 64, 0, 0, nl.RT_TABLE_MAIN, nl.RTPROT_BGP, 0, 1, 0)
+        body += nl.attribute(nl.RTA_DST, prefix.network_address.packed)
+        return body + nl.attribute(nl.RTA_GATEWAY, gateway.packed) + nl.u32(nl.RTA_OIF, BRIDGE)
+
+    class DualDumps(Dumps):
+        def dump(self, kind: int, body: bytes, flags: int = 0) -> Iterator[memoryview]:
+            if body[0] != socket.AF_INET6:
+                return super().dump(kind, body, flags)
+            return iter([memoryview(heard if kind == nl.RTM_GETNEIGH else route(mapped(VTEP)))])
+
+    socket_ = cast(RouteSocket, DualDumps([], [], []))
+    entries = [
+        _entry(EntryKind.HEARD, address=address, mac=MAC),
+        _entry(EntryKind.ROUTE, prefix=prefix, vteps=(VTEP,)),
+    ]
+    assert [read_tables(socket_, ipv6=True).has(entry) for entry in entries] == [True, True]
+    assert not any(read_tables(socket_).has(entry) for entry in entries)
+    assert not read_tables(socket_, ipv6=True).has(_entry(EntryKind.ROUTE, prefix=prefix, vteps=(OTHER,)))
+
+
+def test_a_vrf_device_with_ipv6_has_its_rules_and_the_end_of_its_table_in_both_families() -> None:
+    _, *routes = new_vrf(CreateVrfDevice(node="leaf", name="red", ifindex=7, table=1 << 24 | 50001, ipv6=True))
+    assert [(route[16], route[16 + 7]) for route in routes] == [(socket.AF_INET, 7), (socket.AF_INET6, 7)]
+    assert [rule[16] for rule in prefer_vrfs(ipv6=True)] == [socket.AF_INET] * 2 + [socket.AF_INET6] * 2
+
+
+def test_a_vrf_device_comes_with_the_end_of_its_table() -> None:
+    link, route = new_vrf(CreateVrfDevice(node="leaf", name="red", ifindex=7, table=1 << 24 | 50001))
+    info = _nested(_fields(link, 16)[nl.IFLA_LINKINFO])
+    assert info[nl.IFLA_INFO_KIND] == b"vrf\0"
+    assert _nested(info[nl.IFLA_INFO_DATA]) == {1: struct.pack("=I", 1 << 24 | 50001)}
+    assert route[16 + 7] == 7, "unreachable"
+    assert _fields(route, 12)[nl.RTA_TABLE] == struct.pack("=I", 1 << 24 | 50001)
+    added, removed = (_fields(item, 12)[nl.FRA_PRIORITY] for item in prefer_vrfs())
+    assert (added, removed) == (struct.pack("=I", 32765), bytes(4))
+
+
 def test_a_cut_multipath_route_has_the_hops_before_the_cut() -> None:
     prefix = IPv4Network("10.1.1.0/24")
     body = _route(prefix, (VTEP, BRIDGE), (OTHER, BRIDGE))
     cut = body.replace(
         struct.pack("=HBBi", 16, 0, 0, BRIDGE) + nl.attribute(nl.RTA_GATEWAY, OTHER.packed), b"\xff" * 16
     )
-    assert _tables(routes=[cut]).routes[prefix] == {(VTEP, BRIDGE)}
+    assert _tables(routes=[cut]).routes[nl.RT_TABLE_MAIN, prefix] == {(VTEP, BRIDGE)}

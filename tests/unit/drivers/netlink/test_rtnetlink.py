@@ -70,6 +70,17 @@ def test_a_default_route_has_no_destination_and_an_on_link_one_no_gateway() -> N
     assert nl.RTA_GATEWAY not in fields
 
 
+def test_ipv6_has_its_family_and_an_address_that_nobody_is_asked_about() -> None:
+    address, gateway = bytes.fromhex("fd00") + bytes(13) + b"\2", bytes.fromhex("fd00") + bytes(13) + b"\1"
+    data = nl.new_address(5, address, 64)
+    assert struct.unpack_from("=BBBBI", data, 16) == (socket.AF_INET6, 64, 0x02, 0, 5)  # IFA_F_NODAD
+    _, _, header, fields = _decode(nl.new_route(bytes(16), 0, gateway, 2, table=254, source=address), 12)
+    assert header[0] == socket.AF_INET6
+    assert fields[nl.RTA_GATEWAY] == gateway
+    _, _, header, fields = _decode(nl.new_source_rule(address, 101, 1001), 12)
+    assert (header[0], header[2]) == (socket.AF_INET6, 128)
+
+
 def test_a_source_rule() -> None:
     kind, _, header, fields = _decode(nl.new_source_rule(bytes([10, 0, 0, 2]), 101, 1001), 12)
     assert kind == nl.RTM_NEWRULE

@@ -49,6 +49,8 @@ def test_a_machine_with_everything() -> None:
     [
         ({"qdisc__netem": "no such kind"}, "wire delay", Status.DEGRADED, "endpoint"),
         ({"link__ifb": "no such kind"}, "wire delay", Status.DEGRADED, "endpoint"),
+        ({"link__vrf": "no such kind"}, "VRFs of tenants", Status.OK, "a namespace for each: no VRF devices"),
+        ({"link__bond": "no such kind"}, "link groups of hosts", Status.OK, "no bonding (bond: no such kind)"),
         ({"qdisc__htb": "no such kind"}, "shaping", Status.MISSING, "htb: no such kind"),
         ({"ebpf__port programs": "no clang"}, "ECN (WRED)", Status.MISSING, "port programs: no clang"),
         ({"ebpf__port programs": "no clang"}, "wire loss", Status.MISSING, "no clang"),

@@ -103,6 +103,16 @@ def test_json_that_is_none_is_an_error(serve: Serve, tmp_path: Path) -> None:
         vty.ask_json(tmp_path / "s1", "bgpd", "show")
 
 
+def test_what_a_daemon_tells_nobody_of_is_asked_until_it_has_come(serve: Serve, tmp_path: Path) -> None:
+    answers = iter([[], [1], [1, 2]])
+    serve(tmp_path / "s1", "zebra", {"show": [b"[1]\0\0\0\0"], "wait": None})
+    vty.await_json(tmp_path / "s1", "zebra", "show", lambda answer: next(answers) == [*answer, 2], "its VNIs")
+    assert list(answers) == []
+    with pytest.raises(DriverError, match="zebra of s1 does not have its VNIs within 0 s") as raised:
+        vty.await_json(tmp_path / "s1", "zebra", "wait", bool, "its VNIs", timeout_s=0)
+    assert "the connection was closed" in str(raised.value.__cause__)
+
+
 def _switch() -> SwitchPlan:
     lab = generate_fabric(FabricParams(design="rail-optimized", hosts=1, gpus=1, spines=2), name="x")
     switch = next(item for item in plan_lab(lab, k=1000).switches if item.node == "p1-s1-rail1")

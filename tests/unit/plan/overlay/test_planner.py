@@ -12,15 +12,17 @@ from testbed.plan.hosts import MAIN_TABLE
 from testbed.plan.operations import (
     AddAddress,
     AddRoute,
+    AddRule,
     CreateBridge,
     CreateVeth,
-    CreateVrf,
-    CreateVxlan,
     SetBridgePort,
+    SetSysctl,
     SetUp,
     ShapePort,
     place_of,
 )
+from testbed.plan.overlay.device_operations import CreateVrf, CreateVxlan
+from testbed.plan.overlay.expectation import mapped
 from testbed.plan.overlay.planner import vrf_nodes
 from testbed.plan.overlay.vrfs import EntryKind, VrfPlan
 from testbed.spec import load_topology_text
@@ -129,8 +131,34 @@ def test_route_distinguishers_tell_switches_apart_and_targets_join_them() -> Non
     planned = plan()
     near, far = vrf(planned, f"{LEAF}-red"), vrf(planned, f"{FAR}-red")
     assert (near.l3.rd, far.l3.rd) == ("172.18.0.1:50001", "172.18.0.2:50001")
-    assert near.l3.route_target == far.l3.route_target == "65000:50001"
-    assert near.l2[0].route_target == far.l2[0].route_target == "65000:10101"
+    assert near.l3.exports == near.l3.imports == far.l3.imports == ("65000:50001",)
+    assert near.l2[0].exports == near.l2[0].imports == far.l2[0].imports == ("65000:10101",)
+
+
+def test_given_route_distinguishers_are_those_of_routes() -> None:
+    planned = plan(TOPOLOGY.replace("  red:\n", f'  red:\n    rd: {{{LEAF}: "65010:7"}}\n'))
+    assert planned.overlay is not None
+    assert (vrf(planned, f"{LEAF}-red").l3.rd, vrf(planned, f"{FAR}-red").l3.rd) == ("65010:7", "172.18.0.2:50001")
+    assert vrf(planned, f"{LEAF}-red").l2[0].rd == "172.18.0.1:10101", "those of subnets are by rule"
+    routes = [route for entry in planned.overlay.expected[f"{FAR}-red"] for route in entry.routes]
+    assert {route.rd for route in routes if route.prefix.startswith("[5]")} == {"65010:7"}
+
+
+@pytest.mark.parametrize(
+    ("rds", "code"),
+    [
+        ({LEAF: "172.18.0.1:50002"}, "duplicate-rd"),
+        ({LEAF: "172.18.0.1:10101"}, "duplicate-rd"),
+        ({LEAF: "65010:7", FAR: "65010:7"}, "duplicate-rd"),
+        ({"p1-spine1": "65010:7"}, "rd-without-vrf"),
+    ],
+)
+def test_a_route_distinguisher_is_of_one_vrf(rds: dict[str, str], code: str) -> None:
+    written = ", ".join(f'{switch}: "{rd}"' for switch, rd in rds.items())
+    with pytest.raises(PlanError) as caught:
+        plan(TOPOLOGY.replace("  red:\n", f"  red:\n    rd: {{{written}}}\n"))
+    assert caught.value.code == code
+    assert caught.value.field.startswith("tenants.red.rd.p1-s")
 
 
 def test_a_vni_of_more_than_16_bits_gets_a_number_in_route_distinguishers() -> None:
@@ -170,6 +198,55 @@ def test_what_evpn_must_bring_into_a_vrf() -> None:
         "172.18.0.1:10102",
         "172.18.0.1:50001",
     }
+
+
+def test_ipv6_has_the_same_order_as_ipv4_and_nothing_of_a_subnet_without_it_changes() -> None:
+    dual = plan(TOPOLOGY.replace("web: {prefix", 'web: {prefix6: "fd00:1::/64", prefix', 1))
+    before = [item for item in plan().operations if not isinstance(item, SetSysctl)]
+    assert [item for item in dual.operations if item in before] == before
+    added = [item for item in dual.operations if item not in before]
+    assert {str(item.address): item.node for item in added if isinstance(item, AddAddress)} == {
+        "fd00:1::1/64": f"{FAR}-red",  # and on the other leaf, before it
+        "fd00:1::2/64": "p1-s1-h1",
+        "fd00:1::3/64": "p1-s1-h2",
+    }
+    ways = {
+        (item.node, item.table): (str(item.gateway), str(item.source))
+        for item in added
+        if isinstance(item, AddRoute) and str(item.destination) == "::/0"
+    }
+    assert ways["p1-s1-h2", 102] == ways["p1-s1-h2", MAIN_TABLE] == ("fd00:1::1", "fd00:1::3")
+    rules = {(str(item.source), item.table, item.priority) for item in added if isinstance(item, AddRule)}
+    assert rules == {("fd00:1::2", 101, 1001), ("fd00:1::3", 102, 1002)}
+    opened = {(item.node, item.key) for item in dual.operations if isinstance(item, SetSysctl) and item.value == "0"}
+    assert {node for node, key in opened if key == "net/ipv6/conf/br50001/disable_ipv6"} == {
+        f"{LEAF}-red",
+        f"{FAR}-red",
+    }
+    nics = {(port.node, port.name): port for port in dual.ports}
+    assert str(nics["p1-s1-h1", "rail1"].gateway6) == "fd00:1::1"
+    assert nics["p1-s1-h2", "rail1"].address6 is None
+
+
+def test_evpn_must_bring_ipv6_by_the_vteps_of_ipv4() -> None:
+    dual = plan(TOPOLOGY.replace("web: {prefix", 'web: {prefix6: "fd00:1::/64", prefix', 1))
+    db_alone = plan(TOPOLOGY.replace("db: {prefix", 'db: {prefix6: "fd00:2::/64", prefix', 1))
+    assert dual.overlay is not None and db_alone.overlay is not None
+    vtep = IPv4Address("172.18.0.1")
+    v6 = [entry for entry in dual.overlay.expected[f"{FAR}-red"] if ":" in str(entry.address or entry.prefix or "")]
+    assert {(entry.kind, str(entry.address or entry.prefix)) for entry in v6} == {
+        (EntryKind.HEARD, "fd00:1::3"),
+        (EntryKind.NEIGHBOUR, "fd00:1::2"),
+        (EntryKind.NEIGHBOUR, str(mapped(vtep))),
+        (EntryKind.ROUTE, "fd00:1::2/128"),
+    }
+    assert {entry.vteps for entry in v6} == {(), (vtep,)}
+    assert any(str(entry).startswith("no neighbour ::ffff:172.18.0.1 (the router of p1-s1-rail1)") for entry in v6)
+    prefixes = {route.prefix for entry in db_alone.overlay.expected[f"{FAR}-red"] for route in entry.routes}
+    assert "[5]:[0]:[64]:[fd00:2::]" in prefixes
+    assert any("[128]:[fd00:2::2]" in prefix for prefix in prefixes)
+    asked = [(nic.node, str(nic.address), str(nic.gateway)) for nic in dual.overlay.nics if nic.address.version == 6]
+    assert asked == [("p1-s1-h1", "fd00:1::2", "fd00:1::1"), ("p1-s1-h2", "fd00:1::3", "fd00:1::1")]
 
 
 def test_nothing_of_one_tenant_is_expected_in_another() -> None:

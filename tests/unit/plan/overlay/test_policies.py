@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 import pytest
 
 from testbed.drivers.netlink.policies import policy_messages
 from testbed.model import Lab, Service, ServiceProtocol
 from testbed.plan import LabPlan, describe_operation, plan_lab
-from testbed.plan.operations import AddRoute, CreateVeth, SetNeighbour
+from testbed.plan.operations import AddRoute, CreateVeth, SetNeighbour, SetSysctl
 from testbed.plan.overlay.policies import FIRST_WIRE
 from testbed.plan.overlay.policy_operations import PolicyPort, SetPolicy
 from testbed.spec import load_topology_text
@@ -104,6 +104,48 @@ def test_what_may_come_in_is_what_the_file_says(plan: LabPlan) -> None:
     assert (set(from_blue.services), from_blue.answers) == ({HTTP, ECHO}, ())
     assert (to_blue.services, set(to_blue.answers)) == ((), {HTTP, ECHO})
     assert (from_blue.sources, from_blue.targets) == ((blue,), (hub,))
+
+
+@pytest.fixture(scope="module")
+def dual() -> LabPlan:
+    """Of which hub and red have IPv6, and blue has none."""
+    text = TEXT.replace("prefix: 10.10.0.0/24", 'prefix: 10.10.0.0/24, prefix6: "fd00:10::/64"')
+    text = text.replace("prefix: 10.11.0.0/24", 'prefix: 10.11.0.0/24, prefix6: "fd00:11::/64"')
+    return plan_lab(load_topology_text(text, file="dc.yml"), k=100)
+
+
+def test_wires_have_ipv6_where_both_tenants_have_some(plan: LabPlan, dual: LabPlan) -> None:
+    hub, blue = "p1-s1-rail2-hub", "p1-s1-rail2-blue"
+    wires = {
+        (item.node, item.key.split("/")[3])
+        for item in dual.operations
+        if isinstance(item, SetSysctl) and item.key.endswith("/disable_ipv6") and "/to500" in item.key
+    }
+    leaves = ("p1-s1-rail1", "p1-s1-rail2")
+    assert wires == {(f"{leaf}-{vrf}", to) for leaf in leaves for vrf, to in (("hub", "to50002"), ("red", "to50001"))}
+    routes = {item.destination: item for item in dual.operations if isinstance(item, AddRoute) and item.node == hub}
+    to_red = routes[IPv6Network("fd00:11::/64")]
+    known = [item for item in dual.operations if isinstance(item, SetNeighbour) and item.node == hub]
+    assert {(item.name, item.address) for item in known if item.address.version == 6} == {("to50002", to_red.gateway)}
+    added = [item for item in dual.operations if isinstance(item, AddRoute) and item.destination.version == 6]
+    assert not [item for item in added if item.node == blue or "fd00:12" in str(item.destination)]
+    assert ("p1-s1-h2", IPv6Network("fd00:10::/64")) in {(item.node, item.destination) for item in added if item.source}
+    assert not [item for item in plan.operations if isinstance(item, SetNeighbour) and item.address.version == 6]
+
+
+def test_the_policy_has_addresses_and_rules_of_ipv6_where_the_wire_has_some(plan: LabPlan, dual: LabPlan) -> None:
+    hub, red = IPv6Address("fd00:10::2"), IPv6Address("fd00:11::2")
+    from_red, from_blue = (policies(dual)["p1-s1-rail2-hub", name] for name in ("to50002", "to50003"))
+    assert [item for item in from_red.sources if item.version == 6] == [red, red + 1]
+    assert [item for item in from_red.targets if item.version == 6] == [hub]
+    assert not [item for item in (*from_blue.sources, *from_blue.targets) if item.version == 6]
+    plain, both = (
+        b"".join(policy_messages(item))
+        for made in (plan, dual)
+        for item in made.operations
+        if isinstance(item, SetPolicy) and item.node == "p1-s1-rail2-hub"
+    )
+    assert b"wire6" in both and hub.packed in both and b"wire6" not in plain
 
 
 def test_hosts_have_routes_to_those_that_their_tenant_talks_to(plan: LabPlan) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from testbed.api.sweeps import read_sweep
 from testbed.errors import ScenarioError, TestbedError
+from testbed.interrupt import Interrupt
 from testbed.results import RECORD_FILE, SESSION_FILE, Backend, Outcome, Record, load_record
-from testbed.scenario.run.interrupt import Interrupt
 from testbed.scenario.run.progress import Phase, Progress
 from testbed.scenario.simulated.point import RunOutcome, SimulatedPoint, check_datagrams
 from testbed.scenario.simulated.processes import Job, run_jobs

@@ -28,7 +28,9 @@ super_spine_groups: 2
 uplink: {rate: 800G, count: 2, delay: {value: 500ns, by: kernel}, loss: 1%}
 core_uplink: {rate: 1.6T, count: 3, delay: 2us, loss: 0.5}
 switch_radix: 64
-routing: {protocol: ibgp, unnumbered: true, bfd: {interval: 100ms, multiplier: 4}, ecmp: 16}
+routing:
+  {protocol: ibgp, unnumbered: true, bfd: {interval: 100ms, multiplier: 4}, ecmp: 16,
+   password: true, ttl_security: true}
 overlay: none
 mtu: 9000
 """
@@ -64,7 +66,11 @@ def test_every_key_reaches_the_generator() -> None:
         ),
         switch_radix=64,
         routing=RoutingParams(
-            protocol=Protocol.IBGP, bfd=BfdParams(mode="on", interval=Duration(10**8), multiplier=4), ecmp=16
+            protocol=Protocol.IBGP,
+            bfd=BfdParams(mode="on", interval=Duration(10**8), multiplier=4),
+            ecmp=16,
+            password=True,
+            ttl_security=True,
         ),
         mtu=9000,
     )
@@ -132,14 +138,16 @@ def test_all_faults_of_a_design_come_together() -> None:
 def test_a_hand_written_lab_takes_routing_mtu_and_radix_from_the_fabric_section() -> None:
     lab = load_topology_text(
         "name: a\n"
-        "fabric: {mtu: 1500, switch_radix: 8, routing: {bfd: {interval: 50ms, multiplier: 5}, ecmp: 2}}\n"
+        "fabric:\n"
+        "  {mtu: 1500, switch_radix: 8, routing: {bfd: {interval: 50ms, multiplier: 5}, ecmp: 2, password: true}}\n"
         "topology:\n"
         "  groups: {leaf: {kind: switch, role: rail}}\n"
         "  nodes: {l1: {group: leaf}, s1: {kind: switch, role: spine}}\n"
         '  links: [{endpoints: ["l1:a", "s1:a"]}]\n',
         file="f.yml",
     )
-    assert lab.routing == Routing(ecmp=2, bfd=Bfd(interval=Duration(50_000_000), multiplier=5), bfd_auto=False)
+    bfd = Bfd(interval=Duration(50_000_000), multiplier=5)
+    assert lab.routing == Routing(ecmp=2, bfd=bfd, bfd_auto=False, password=True)
     assert (lab.links[0].mtu_bytes, lab.switch_radix, lab.design) == (1500, 8, "")
 
 

@@ -67,8 +67,8 @@ def test_numbers_by_rule_and_as_written() -> None:
     overlay = load(f"{HEAD}  overlay: evpn\n{TENANTS}").overlay
     assert overlay is not None
     red, blue = overlay.tenants
-    assert (red.vni, red.route_target) == (50001, "65000:50001")
-    assert (blue.vni, blue.route_target) == (77, "64999:5")
+    assert (red.vni, red.imports, red.exports) == (50001, ("65000:50001",), ("65000:50001",))
+    assert (blue.vni, blue.imports, blue.exports) == (77, ("64999:5",), ("64999:5",))
     assert [subnet.vni for subnet in (*red.subnets, *blue.subnets)] == [10101, 10102, 10201]
 
 
@@ -153,3 +153,23 @@ def test_a_subnet_is_in_one_network() -> None:
 def test_a_nic_of_a_network_without_an_overlay_is_in_no_tenant() -> None:
     text = f"{HEAD}{FRONTEND}{TENANTS}".replace("hosts: [p1-s1-h1]", 'nics: ["p1-s1-h1:fe1"]')
     assert refused(text) == ["no-overlay", "no-overlay"]
+
+
+def test_what_one_imports_and_another_exports_is_a_leak_unless_they_talk() -> None:
+    text = f"{HEAD}  overlay: evpn\n{TENANTS}".replace("prefix: 10.1.0.0/24, nics", "prefix: 10.3.0.0/24, nics")
+    apart = text.replace(
+        "  red:\n", '  red:\n    route_targets: {import: ["65000:7", "64999:5"], export: ["65000:7"]}\n'
+    )
+    assert refused(apart) == ["route-target-leak"]
+    overlay = load(apart.replace("    vni: 77\n", "    vni: 77\n    talks_to: [red]\n")).overlay
+    assert overlay is not None
+    assert (overlay.tenants[0].imports, overlay.tenants[0].exports) == (("65000:7", "64999:5"), ("65000:7",))
+
+
+@pytest.mark.parametrize("rd", ["65000:4294967295", "4294967295:65535", "192.0.2.1:65535", "0065000:007"])
+def test_a_route_distinguisher_has_one_of_three_forms(rd: str) -> None:
+    text = f"{HEAD}  overlay: evpn\n{TENANTS}".replace("  red:\n", f'  red:\n    rd: {{p1-s1-rail1: "{rd}"}}\n')
+    overlay = load(text).overlay
+    assert overlay is not None
+    assert overlay.tenants[0].rds == {"p1-s1-rail1": rd.lstrip("0").replace(":00", ":")}
+    assert decode_lab(encode_lab(load(text))) == load(text)

@@ -91,9 +91,9 @@ def ring_all_reduce(ranks: int, size_bytes: int) -> Workload:
 def test_the_roofline_of_a_ring_is_the_formula() -> None:
     ring = ring_all_reduce(8, 8_000_000)
     formula = collective_roofline_s("all_reduce", 8, 8_000_000, 100e9)
-    assert workload_roofline_s(ring, rate_bps=100e9, scale_up_bps=900e9) == pytest.approx(formula)
+    assert workload_roofline_s(ring, rate_bps=lambda _: 100e9, scale_up_bps=900e9) == pytest.approx(formula)
     # 14 steps wait for each other.
-    late = workload_roofline_s(ring, rate_bps=100e9, scale_up_bps=900e9, latency_s=1e-6)
+    late = workload_roofline_s(ring, rate_bps=lambda _: 100e9, scale_up_bps=900e9, latency_s=1e-6)
     assert late == pytest.approx(formula + 14e-6)
 
 
@@ -103,16 +103,18 @@ def test_the_roofline_knows_busy_nics_ranks_and_scale_up() -> None:
         ranks=4,
         steps=tuple(Transfer(number=n, source=n + 1, destination=0, size_bytes=1000) for n in range(3)),
     )
-    assert workload_roofline_s(incast, rate_bps=8e3, scale_up_bps=8e4) == pytest.approx(3.0)
+    assert workload_roofline_s(incast, rate_bps=lambda _: 8e3, scale_up_bps=8e4) == pytest.approx(3.0)
+    faster = workload_roofline_s(incast, rate_bps=lambda rank: 8e3 if rank else 16e3, scale_up_bps=8e4)
+    assert faster == pytest.approx(1.5)
     steps: tuple[Step, ...] = (
         Compute(number=0, rank=0, duration_ns=2_000_000_000),
         Compute(number=1, rank=0, duration_ns=1_000_000_000),
         Transfer(number=2, source=0, destination=1, size_bytes=1000, after=(0,), scale_up=True),
     )
     busy = Workload(name="busy", ranks=2, steps=steps)
-    assert workload_roofline_s(busy, rate_bps=8e3, scale_up_bps=8e3) == pytest.approx(3.0)
-    assert workload_roofline_s(busy, rate_bps=8e3, scale_up_bps=8e2, scale=2) == pytest.approx(14.0)
+    assert workload_roofline_s(busy, rate_bps=lambda _: 8e3, scale_up_bps=8e3) == pytest.approx(3.0)
+    assert workload_roofline_s(busy, rate_bps=lambda _: 8e3, scale_up_bps=8e2, scale=2) == pytest.approx(14.0)
     delayed = Workload(
         name="late", ranks=2, steps=(Transfer(number=0, source=0, destination=1, size_bytes=1000, start_ns=5),)
     )
-    assert workload_roofline_s(delayed, rate_bps=8e3, scale_up_bps=8e3, scale=1e9) == pytest.approx(6.0)
+    assert workload_roofline_s(delayed, rate_bps=lambda _: 8e3, scale_up_bps=8e3, scale=1e9) == pytest.approx(6.0)

@@ -1,0 +1,101 @@
+"""The verbs `pfc show` and `pfc storm`: pausing as ports see it, and a port that pauses its peer without a reason."""
+
+import dataclasses
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from testbed.cli.options import FormatOption, LabName, PortArgument, parse_format
+from testbed.cli.panels import NODES_AND_LINKS, verb_group
+from testbed.errors import TestbedError
+
+if TYPE_CHECKING:
+    from testbed.portd.client import AgentStatus, LabStatus
+
+app = verb_group("pfc", NODES_AND_LINKS, "Show pausing, and provoke it.")
+LATENCIES = ("reaction", "event_to_frame", "frame_to_gate")
+"""What the pause agent measures of its own speed."""
+
+
+@app.command()
+def show(
+    patterns: Annotated[
+        list[str] | None, typer.Argument(metavar="[NODE|NODE:IF...]", help="Only these nodes or ports.")
+    ] = None,
+    name: LabName = None,
+    all: Annotated[bool, typer.Option("--all", "-a", help="Lossless queues that never paused, too.")] = False,
+    format: FormatOption = "table",
+) -> None:
+    """Show each lossless queue: paused or not, pause frames each way, paused time, how fast it was paused."""
+    from testbed.cli.counters.pause_rows import COLUMNS, pause_rows
+    from testbed.cli.lab_choice import open_lab
+    from testbed.cli.output import emit_rows
+    from testbed.collect.port_table import tabulate_ports
+    from testbed.portd.errors import PauseAgentError
+
+    form = parse_format(format)
+    lab = open_lab(name)
+    maps = lab.maps()
+    status: AgentStatus | None = None
+    missing = ""
+    try:
+        status = lab.pause_agent.status()
+    except PauseAgentError as error:
+        missing = error.message
+    served = status.labs.get(lab.name) if status else None
+    table = tabulate_ports(lab.plan)
+    rows = pause_rows(table, maps, served, patterns or [], every=all, now_ns=time.monotonic_ns())
+    agent = dataclasses.asdict(status) if status else {}
+    agent.pop("labs", None)
+    latencies = {key: dataclasses.asdict(getattr(served, key)) for key in LATENCIES} if served else {}
+    document = {"lab": lab.name, "agent": agent or None, **latencies, "queues": rows}
+    emit_rows(rows, COLUMNS, form, title=_title(lab.name, served), json_document=document)
+    if served is None:
+        print(f"warning: nobody serves the pause frames of {lab.name}: {missing or 'not attached'}", file=sys.stderr)
+    for weakness in status.weaknesses if status else ():
+        print(f"warning: pause agent: {weakness}", file=sys.stderr)
+
+
+@app.command()
+def storm(
+    port: PortArgument,
+    duration: Annotated[str, typer.Option("--for", help="How long, in lab time: 2s, 500ms.")],
+    traffic_class: Annotated[str | None, typer.Option("--class", help="Its name; default: the only one.")] = None,
+    priority: Annotated[int | None, typer.Option("--priority", help="Or its priority, 0 to 7.")] = None,
+    name: LabName = None,
+) -> None:
+    """Have NODE:IF pause a lossless class of its peer without a reason, as a broken NIC does."""
+    from testbed.cli.counters.pause_rows import storm_priority
+    from testbed.cli.lab_choice import open_lab, split_port
+    from testbed.collect.port_table import tabulate_ports
+    from testbed.units import Duration
+
+    try:
+        length = Duration.parse(duration)
+    except ValueError as error:
+        raise TestbedError(f"--for {duration}: {error}", hint="for example 2s or 500ms") from error
+    lab = open_lab(name)
+    node, interface = split_port(port)
+    lab.port(node, interface)
+    lab.maps().close()
+    table = tabulate_ports(lab.plan)
+    number = lab.plan.port_numbers.get(f"{node}:{interface}")
+    if number is None:
+        raise TestbedError(f"{port} has no traffic classes", hint="add `qos:` to its network and deploy again")
+    chosen = storm_priority(table, number, traffic_class, priority)
+    lab.pause_agent.storm(lab.name, number, chosen, length.ns)
+    peer = table.place(int(table.peer[number]))
+    print(f"{port} pauses {table.class_name(number, chosen)} at {peer} for {duration}")
+
+
+def _title(lab: str, served: "LabStatus | None") -> str:
+    """Tell in a line above the table how fast the agent closed gates."""
+    if served is None or not served.reaction.count:
+        return f"{lab}: congestion has paused nothing yet"
+    reaction = served.reaction
+    return (
+        f"{lab}: XOFF to closed gate p50 {reaction.p50_ns / 1e3:.0f} us, p99 {reaction.p99_ns / 1e3:.0f} us,"
+        f" max {reaction.max_ns / 1e3:.0f} us, of {reaction.count}"
+    )

@@ -1,0 +1,226 @@
+"""Where `stats` reads: the data path's maps, or the kernel's port counters of a lab that has none."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from testbed.cli.counters import view
+from testbed.cli.counters.guard_rows import Dropped, guard_rows, guard_words, read_dropped
+from testbed.collect.port_table import matching_places, tabulate_ports
+from testbed.collect.reconcile import Reconciliation, reconcile
+from testbed.collect.telemetry import (
+    Snapshot,
+    buffer_rows,
+    link_rows,
+    queue_rows,
+    reset_maxima,
+    silent_uplinks,
+    spray_rows,
+    take_snapshot,
+)
+from testbed.deploy.live import RunningLab
+from testbed.model.counters import PortCounters
+from testbed.model.telemetry import DEPTH_LIMITS_BYTES, QueueTelemetry
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+
+class Frame(ABC):
+    """One reading, in the forms that can be printed."""
+
+    columns: Sequence[str]
+
+    @abstractmethod
+    def rows(self) -> list[dict[str, Any]]:
+        """Make flat rows for CSV."""
+
+    @abstractmethod
+    def document(self) -> dict[str, Any]:
+        """Put everything into one JSON document."""
+
+    @abstractmethod
+    def table(self, room: int | None) -> Table:
+        """Make a table for a screen with `room` rows; None takes all rows."""
+
+    @abstractmethod
+    def footer(self) -> Text: ...
+
+
+class Source(ABC):
+    """Something that can be read again and again."""
+
+    @abstractmethod
+    def read(self, before: Any) -> Any:
+        """Read what was counted since the frame `before`, or since the deploy if it is None."""
+
+    @abstractmethod
+    def reset_maxima(self) -> None: ...
+
+
+def open_source(lab: RunningLab, patterns: Sequence[str], *, class_name: str | None, every: bool) -> Source:
+    """Choose the maps where the lab has them. A class, which only they know, raises `NoDataPath` elsewhere."""
+    if lab.model.policies or class_name is not None:
+        return QueueSource(lab, patterns, class_name=class_name, every=every)
+    return KernelSource(lab, patterns)
+
+
+class QueueSource(Source):
+    """Reads the queues that the patterns and the class choose; without `every` only those that saw anything."""
+
+    def __init__(self, lab: RunningLab, patterns: Sequence[str], *, class_name: str | None, every: bool) -> None:
+        self._maps = lab.maps()
+        self._lab = lab
+        self._table = tabulate_ports(lab.plan)
+        self._chosen = self._table.select(patterns, class_name)
+        self._every = every
+
+    def read(self, before: QueueFrame | None) -> QueueFrame:
+        now = take_snapshot(self._maps)
+        result = reconcile(self._maps, self._table)
+        shown = self._chosen & (self._table.present if self._every else now.active)
+        counters = now if before is None else now.since(before.snapshot)
+        dropped = read_dropped(self._lab)
+        guards = guard_rows(self._lab, dropped, None if before is None else before.dropped)
+        down = self._down() if silent_uplinks(self._table, counters) else frozenset()
+        return QueueFrame(
+            lab=self._lab.name,
+            k=self._table.k,
+            snapshot=now,
+            counters=counters,
+            queues=queue_rows(self._table, counters, shown),
+            others={
+                "links": view.link_documents(
+                    link_rows(self._table, counters, shown) if counters.seconds is not None else []
+                ),
+                "spray": view.spray_documents(spray_rows(self._table, counters, down=down)),
+                "buffers": view.buffer_documents(buffer_rows(self._table, now)),
+            },
+            reconciliation=result,
+            dropped=dropped,
+            guards=guards,
+        )
+
+    def _down(self) -> frozenset[int]:
+        states = self._lab.link_states()
+        return frozenset(
+            number
+            for number in range(1, self._table.count + 1)
+            if not states.get((self._table.nodes[number], self._table.interfaces[number]), False)
+        )
+
+    def reset_maxima(self) -> None:
+        maps = self._lab.maps(writable=True)
+        try:
+            reset_maxima(maps)
+        finally:
+            maps.close()
+
+
+class QueueFrame(Frame):
+    def __init__(
+        self,
+        *,
+        lab: str,
+        k: float,
+        snapshot: Snapshot,
+        counters: Snapshot,
+        queues: list[QueueTelemetry],
+        others: Mapping[str, Any],
+        reconciliation: Reconciliation,
+        dropped: Dropped,
+        guards: list[dict[str, Any]],
+    ) -> None:
+        self.snapshot = snapshot
+        self.dropped = dropped
+        self._guards = guards
+        self._lab = lab
+        self._k = k
+        self._counters = counters
+        self._queues = queues
+        self._others = others
+        self._reconciliation = reconciliation
+        self.columns = view.QUEUE_COLUMNS
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [view.flat_queue(row, self._counters.time_ns, self._counters.seconds) for row in self._queues]
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "lab": self._lab,
+            "k": self._k,
+            "time_ns": self._counters.time_ns,
+            "seconds": self._counters.seconds,
+            "depth_limits_bytes": list(DEPTH_LIMITS_BYTES),
+            "queues": [view.queue_document(row, self._counters.seconds) for row in self._queues],
+            **self._others,
+            **({"guards": self._guards} if self._guards else {}),
+            "totals": view.totals_document(self._queues),
+            "reconciliation": view.reconciliation_document(self._reconciliation),
+        }
+
+    def table(self, room: int | None) -> Table:
+        span = "since the deploy" if self._counters.seconds is None else f"in {self._counters.seconds:.1f} s"
+        return view.queue_table(self._queues, self._counters.seconds, title=f"{self._lab}: {span}", room=room)
+
+    def footer(self) -> Text:
+        footer = view.queue_footer(self._queues, self._others, self._reconciliation)
+        return footer.append(f"\n{words}") if (words := guard_words(self._guards)) else footer
+
+
+class KernelSource(Source):
+    """Reads what the kernel counts, which is all that is known of plain ports."""
+
+    def __init__(self, lab: RunningLab, patterns: Sequence[str]) -> None:
+        places = [f"{port.node}:{port.name}" for port in lab.plan.ports]
+        self._lab = lab
+        self._ports = [lab.plan.ports[index] for index in matching_places(lab.name, places, patterns)]
+
+    def read(self, before: KernelFrame | None) -> KernelFrame:
+        counters = self._lab.counters()
+        now = {(port.node, port.name): counters.get((port.node, port.name), PortCounters()) for port in self._ports}
+        dropped = read_dropped(self._lab)
+        guards = guard_rows(self._lab, dropped, None if before is None else before.dropped)
+        return KernelFrame(self._lab.name, time.monotonic_ns(), now, before, dropped, guards)
+
+    def reset_maxima(self) -> None:
+        self._lab.maps(writable=True).close()  # raises the error that says why there are none
+
+
+class KernelFrame(Frame):
+    def __init__(
+        self,
+        lab: str,
+        time_ns: int,
+        now: Mapping[tuple[str, str], PortCounters],
+        before: KernelFrame | None,
+        dropped: Dropped,
+        guards: list[dict[str, Any]],
+    ) -> None:
+        self.dropped = dropped
+        self._guards = guards
+        self.columns = view.PORT_COLUMNS
+        self.now = now
+        self.time_ns = time_ns
+        self._lab = lab
+        self._seconds = (time_ns - before.time_ns) / 1e9 if before else None
+        self._counters = {key: value.since(before.now[key]) if before else value for key, value in now.items()}
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [view.port_row(node, name, counters) for (node, name), counters in self._counters.items()]
+
+    def document(self) -> dict[str, Any]:
+        return {"lab": self._lab, "time_ns": self.time_ns, "seconds": self._seconds, "ports": self.rows()} | (
+            {"guards": self._guards} if self._guards else {}
+        )
+
+    def table(self, room: int | None) -> Table:
+        return view.port_table(self.rows(), self._seconds, title=f"{self._lab}: the kernel's counters", room=room)
+
+    def footer(self) -> Text:
+        footer = view.note("this lab has no qos: section, so there are no queues, marks or pauses to show")
+        return footer.append(f"\n{words}") if (words := guard_words(self._guards)) else footer

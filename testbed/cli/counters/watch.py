@@ -1,0 +1,156 @@
+"""How `stats` prints what the queues of a lab saw: once, or refreshed in place."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from testbed.cli.counters.sources import Frame, Source, open_source
+from testbed.cli.output import Format, console, emit_json
+from testbed.deploy.live import RunningLab
+from testbed.deploy.records.state import StateDirectory
+from testbed.descriptors import wait_readable
+from testbed.errors import LabNotFound, TestbedError
+from testbed.interrupt import Interrupt
+from testbed.units import Duration
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+DEFAULT_INTERVAL_S = 1.0
+SHORTEST_INTERVAL_S = 0.1
+_SPAN = re.compile(r"^\d")
+"""No node is called so: names start with a letter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatsOptions:
+    """What `stats` shows: ports by pattern and span of time, as `arguments` name both, and how.
+
+    `every` shows queues that saw nothing, too; `watch` goes on after the first span; `reset` lets maxima start anew.
+    """
+
+    arguments: Sequence[str] = ()
+    class_name: str | None = None
+    every: bool = False
+    watch: bool = False
+    reset: bool = False
+    form: Format = Format.TABLE
+
+
+def print_stats(lab: RunningLab, options: StatsOptions) -> None:
+    """Print counters since the deploy, those of a span of time, or with `watch` those of one span after another."""
+    patterns = [argument for argument in options.arguments if not _SPAN.match(argument)]
+    spans = [parse_span_s(argument) for argument in options.arguments if _SPAN.match(argument)]
+    if len(spans) > 1:
+        raise TestbedError("two spans of time are given", hint="for example `testbed stats --watch 2s`")
+    source = open_source(lab, patterns, class_name=options.class_name, every=options.every)
+    if options.reset:
+        source.reset_maxima()
+    if options.watch:
+        _watch(lab, source, spans[0] if spans else DEFAULT_INTERVAL_S, options.form)
+    elif spans:
+        with Interrupt() as interrupt:
+            before = source.read(None)
+            if not _interrupted(interrupt, spans[0]):
+                _print(source.read(before), options.form)
+    else:
+        _print(source.read(None), options.form)
+
+
+def parse_span_s(text: str) -> float:
+    """Read `2`, `0.5` (seconds) or `500ms`. Raises `TestbedError` for anything else."""
+    try:
+        seconds = float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else Duration.parse(text).seconds
+    except ValueError as error:
+        raise TestbedError(f"{text!r} is not a span of time", hint="for example 2, 0.5 or 500ms") from error
+    if seconds < SHORTEST_INTERVAL_S:
+        raise TestbedError(f"{text} is too short a span", hint=f"{SHORTEST_INTERVAL_S:g} s or more")
+    return seconds
+
+
+def _interrupted(interrupt: Interrupt, seconds: float) -> bool:
+    """Wait for so many seconds, and tell whether SIGINT or SIGTERM came meanwhile."""
+    return wait_readable(interrupt, seconds)
+
+
+def _print(frame: Frame, form: Format) -> None:
+    match form:
+        case Format.JSON:
+            emit_json(frame.document())
+        case Format.CSV:
+            _print_csv(frame, heading=True)
+        case Format.TABLE:
+            screen = console()
+            screen.print(frame.table(None))
+            screen.print(frame.footer(), soft_wrap=True)
+
+
+def _print_csv(frame: Frame, *, heading: bool) -> None:
+    rows = frame.rows()
+    writer = csv.DictWriter(sys.stdout, frame.columns, lineterminator="\n", extrasaction="ignore")
+    if heading:
+        writer.writeheader()
+    writer.writerows(rows)
+
+
+def _watch(lab: RunningLab, source: Source, interval_s: float, form: Format) -> None:
+    """Show one frame after each interval until interrupted: in place on a terminal, one below the other elsewhere."""
+    display = _Display(form)
+    with Interrupt() as interrupt, display:
+        due = time.monotonic()
+        before = source.read(None)
+        while True:
+            due = max(due + interval_s, time.monotonic())
+            if _interrupted(interrupt, due - time.monotonic()):
+                return
+            _require_same_lab(lab)
+            frame = source.read(before)
+            display.show(frame)
+            before = frame
+
+
+def _require_same_lab(lab: RunningLab) -> None:
+    """Raise `LabNotFound` once the lab is gone or another one has its name."""
+    if StateDirectory().read(lab.name).created != lab.record.created:
+        raise LabNotFound(f"{lab.name} was deployed anew meanwhile", hint="start again to see the new lab")
+
+
+class _Display:
+    def __init__(self, form: Format) -> None:
+        self._form = form
+        self._shown = 0
+        self._live: Live | None = None
+
+    def __enter__(self) -> _Display:
+        if self._form is Format.TABLE and sys.stdout.isatty():
+            from rich.live import Live
+
+            self._live = Live(console=console(), auto_refresh=False)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, frame: Frame) -> None:
+        if self._live is not None:
+            from rich.console import Group
+
+            room = max(1, self._live.console.height - 8)
+            self._live.update(Group(frame.table(room), frame.footer()), refresh=True)
+        elif self._form is Format.JSON:
+            sys.stdout.write(json.dumps(frame.document()) + "\n")
+        elif self._form is Format.CSV:
+            _print_csv(frame, heading=not self._shown)
+        else:
+            _print(frame, self._form)
+        self._shown += 1
+        sys.stdout.flush()

@@ -1,0 +1,46 @@
+"""The out-of-band network as decided, and the operation that keeps it apart from the data networks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Interface, IPv4Network
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardManagement:
+    """Keep the addresses of management, which are `prefix`, on the management port `name` of a node.
+
+    Linux takes a packet to any of its addresses from any port, and routes between all of them. So what comes in by
+    another port from or to the prefix is dropped, and by this one what is from or to anywhere else.
+    """
+
+    node: str
+    name: str
+    ifindex: int
+    prefix: IPv4Network
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagementPlan:
+    """The out-of-band network: where each node is reached over it.
+
+    `addresses` has that of every node that has a management port, which is called `port` everywhere: the server's
+    first.
+    """
+
+    network: str
+    switch: str
+    server: str
+    port: str
+    prefix: IPv4Network
+    addresses: Mapping[str, IPv4Interface]
+
+    @property
+    def server_address(self) -> IPv4Interface:
+        return self.addresses[self.server]
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that the server manages."""
+        return tuple(node for node in self.addresses if node != self.server)

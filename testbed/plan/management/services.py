@@ -1,0 +1,28 @@
+"""Which nodes run which services of the management network, and at which addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from testbed.model import Lab
+from testbed.model.container import NETNS
+from testbed.model.services import SERVICES
+from testbed.plan.management.management_plan import ManagementPlan
+from testbed.plan.management.service_operations import StartService
+
+
+def plan_services(lab: Lab, management: ManagementPlan | None) -> Iterator[StartService]:
+    """What is started for the services that the lab's management network has, service by service, the server first.
+
+    A node that is a container has none: what would be started is of this machine, and not of its image.
+    """
+    network = lab.out_of_band
+    if network is None or management is None:
+        return
+    namespaces = {node.name for node in lab.nodes if node.runtime == NETNS}
+    wanted = {service.name for service in network.services}
+    for name, runs_on in SERVICES.items():
+        if name in wanted:
+            for node, address in management.addresses.items():
+                if runs_on.includes(node, management.server) and node in namespaces:
+                    yield StartService(node=node, service=name, address=address.ip)

@@ -1,0 +1,1 @@
+"""The QoS of ports: what of it is planned, and how."""

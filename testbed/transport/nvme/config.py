@@ -1,0 +1,61 @@
+"""What an end of NVMe/TCP asks for, and the limits it sets. Times in ns, sizes in bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerConfig:
+    """Of all controllers of a target."""
+
+    queue_entries: int = 128
+    """CAP.MQES + 1."""
+    most_io_queues: int = 16
+    """Of one controller."""
+    most_controllers: int = 128
+    """Of one subsystem."""
+    most_unconnected: int = 64
+    """Connections that have not got as far as Connect; one more ends the oldest."""
+    handshake_ns: int = 5 * _S
+    """So long a new connection may take to send Connect."""
+    most_transfer: int = 4 << 20
+    """MDTS."""
+    max_h2c_data: int = 1 << 20
+    """MAXH2CDATA: data of one H2CData."""
+    r2t_bytes: int = 4 << 20
+    """What one R2T asks for, at most. Several are under way, as many as MAXR2T allows."""
+    c2h_data_bytes: int = 4 << 20
+    """Data of one C2HData, at most."""
+    cpda: int = 0
+    """Alignment of data that come, in units of 4 bytes, counted from zero."""
+    header_digest: bool = True
+    data_digest: bool = True
+    """Digests are granted to a host that asks for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostConfig:
+    """Of a host's association with one controller."""
+
+    hostnqn: str
+    hostid: bytes
+    """16 bytes."""
+    io_queues: int = 1
+    queue_entries: int = 128
+    kato_ms: int = 5000
+    """Keep-alive time-out; 0: none."""
+    header_digest: bool = False
+    data_digest: bool = False
+    hpda: int = 0
+    """Alignment of data that come, in units of 4 bytes, counted from zero."""
+    maxr2t: int = 16
+    """R2Ts of one command that may be under way."""
+    flow_control: bool = False
+    """SQ flow control; without it the controller may leave the completion of a read out (SUCCESS)."""
+    connect_ns: int = 5 * _S
+    """So long it may take until the controller is live."""
+    in_capsule: int = 8192
+    """Writes up to so many bytes, and what the controller allows, bring their data in the capsule."""

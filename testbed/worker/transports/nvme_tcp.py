@@ -1,0 +1,528 @@
+"""Transfers by NVMe/TCP: hosts write to storage targets, and read from them what they pull.
+
+Each pair of a host's NIC and a target's has an association of its own, whose I/O queue comes from the port of the
+program; with `multipath` it has one more with each other NIC of the target, which goes on where the first one dies. A
+step has the range of the namespace that begins at its number times 4 GiB, so that a target knows whose bytes come, and
+its contents are those of a pattern, which the receiving end checks. A transfer has arrived when the medium has it: at
+the end of its last command.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from testbed.agent import namespace
+from testbed.agent.timer import Timer
+from testbed.storage.backends import Backend, MediaError
+from testbed.storage.initiator import Initiator, StorageError
+from testbed.storage.media import MediaConfig
+from testbed.storage.pattern import Pattern
+from testbed.storage.target import TargetServer
+from testbed.storage.target_config import NamespaceConfig, SubsystemConfig, TargetConfig
+from testbed.storage.volume import Operation, Volume, VolumeRequest
+from testbed.transport.nvme.codes import Status
+from testbed.transport.nvme.config import HostConfig
+from testbed.worker.curves import MOST_CHANNELS, ChannelState
+from testbed.worker.errors import ProgramError, TrafficError
+from testbed.worker.json_values import Json, read_list, read_object, read_text, read_whole
+from testbed.worker.poll_loop import WatchingLoop
+from testbed.worker.program import Channel, Endpoint, Program, Settings, Step
+from testbed.worker.streams.tcp_info import read_tcp_info
+from testbed.worker.streams.tcp_socket import open_socket
+from testbed.worker.traffic import ChannelEnd, Listener
+from testbed.worker.transport_registry import WorkerTransport
+from testbed.workload.builder import MAX_STEPS
+
+if TYPE_CHECKING:
+    from testbed.worker.buffers import CollectiveBuffers
+
+BLOCK_BYTES = 512
+STEP_BYTES = 1 << 32
+"""Of the namespace, for each step."""
+SPACE_BYTES = MAX_STEPS * STEP_BYTES
+GIVE_UP = 4
+"""Keep-alive time-outs without a live path, after which a run fails."""
+MOST_DEPTH = 1024
+MOST_IO_BYTES = 4 << 20
+MEDIUM = ("rate", "latency_us", "depth", "capacity")
+"""What a worker is told of a target's medium."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvmeTcpSettings(Settings):
+    """`targets` says of the medium behind each address of a target: `rate` in bytes/s (0: no limit), `latency_us`,
+    `depth` in commands, `capacity` in bytes; `ports` has all addresses of each target, by its name.
+
+    `io_bytes` are those of a command, `depth` how many of a pair are under way, `keep_alive_ms` the time after which a
+    silent path is dead.
+    """
+
+    kind: ClassVar[str] = "nvme-tcp"
+    pulls: ClassVar[bool] = True
+    targets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    ports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    multipath: bool = False
+    keep_alive_ms: int = 5000
+    depth: int = 16
+    io_bytes: int = 1 << 20
+    digests: bool = False
+    congestion_control: str | None = None
+    tos: int = 0
+
+
+class NvmeTcpTraffic:
+    """Raises `TrafficError` where something cannot be set up. `Traffic` says what the methods do."""
+
+    def __init__(self, program: Program, loop: WatchingLoop, listener: Listener) -> None:
+        settings = program.transport
+        assert isinstance(settings, NvmeTcpSettings)
+        self.settings = settings
+        self.listener = listener
+        self.pattern = Pattern(program.seed)
+        self._loop = loop
+        self._namespace = namespace.entered()
+        self._endpoints = {endpoint.rank: endpoint for endpoint in program.endpoints}
+        self._own = program.own
+        self._timer = Timer()
+        self._steps = {step.number: step for step in program.steps if step.channel is not None}
+        self._hosts: dict[int, _HostEnd] = {}
+        self._target: _TargetEnd | None = None
+        self._channels = program.channels
+        self._watched: list[int] = []
+        for channel in program.channels:
+            ends = self._address(channel.source), self._address(channel.destination)
+            served = [address in settings.targets for address in ends]
+            if sum(served) != 1:
+                raise TrafficError("NVMe/TCP leads from a host to a storage target, or back")
+
+    def _address(self, rank: int) -> str:
+        return self._endpoints[rank].address
+
+    def _target_of(self, channel: Channel) -> int:
+        """The rank at the end of a channel that is a storage target."""
+        return channel.source if self._address(channel.source) in self.settings.targets else channel.destination
+
+    # --- setting up --------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        begun = [channel for channel in self._channels if self._target_of(channel) not in self._own]
+        return len(self._hosts) == len(begun) and all(end.volume is not None for end in self._hosts.values())
+
+    def listen(self) -> None:
+        self._loop.watch(self._timer.fd, self._on_timer, select.EPOLLIN | select.EPOLLET)
+        self._watched.append(self._timer.fd)
+        served = next((one for one in self._channels if self._target_of(one) in self._own), None)
+        if served is None:
+            return
+        name, port = self._endpoints[self._target_of(served)].host, _listening_port(served)
+        try:
+            self._target = _TargetEnd(self, name, port, self._steps)
+        except OSError as error:
+            raise TrafficError(f"{name} cannot listen at port {port}: {error.strerror or error}") from error
+        self._watch(self._target.server.fileno(), self._target)
+
+    def connect(self) -> None:
+        for channel in self._channels:
+            if self._target_of(channel) not in self._own:
+                end = self._hosts[channel.index] = _HostEnd(self, channel)
+                self._watch(end.initiator.fileno(), end)
+                end.work()
+        self._set_timer()
+
+    def open_socket(self, address: str, port: int, what: str) -> socket.socket:
+        """A socket of this host, bound. Raises `OSError` and `TrafficError`."""
+        namespace.enter(self._namespace)
+        item = open_socket(self.settings.congestion_control, self.settings.tos, what)
+        try:
+            item.bind((address, port))
+        except OSError:
+            item.close()
+            raise
+        return item
+
+    def host_address(self, channel: Channel) -> str:
+        """The address of the host at one end of a channel."""
+        return self._address(channel.source + channel.destination - self._target_of(channel))
+
+    def target(self, channel: Channel) -> Endpoint:
+        """The target at the other end."""
+        return self._endpoints[self._target_of(channel)]
+
+    @property
+    def _both(self) -> list[_HostEnd | _TargetEnd]:
+        return [*self._hosts.values(), *(() if self._target is None else (self._target,))]
+
+    def _watch(self, fd: int, end: _HostEnd | _TargetEnd) -> None:
+        def work(_: int) -> None:
+            end.work()
+            self._set_timer()
+
+        self._loop.watch(fd, work)
+        self._watched.append(fd)
+
+    def _on_timer(self, _: int) -> None:
+        self._timer.fired()
+        for end in self._both:
+            end.work()
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        times = [end.next_timer() for end in self._both]
+        due = min((time for time in times if time is not None), default=None)
+        if due is not None:
+            self._timer.wake_by(due)
+
+    # --- moving ------------------------------------------------------------------------------------------
+
+    def send(self, step: Step) -> None:
+        assert step.channel is not None
+        end = self._hosts[step.channel]
+        end.put(step)
+        end.work()
+        self._set_timer()
+
+    def turn(self, now: int) -> None:
+        """Everything happens when the loop tells."""
+
+    # --- what is known -----------------------------------------------------------------------------------
+
+    def sample(self) -> Iterable[tuple[int, ChannelState]]:
+        for channel in [one for one in self._channels if one.source in self._own][:MOST_CHANNELS]:
+            item = self._connection(channel)
+            if item is not None:
+                info = read_tcp_info(item)
+                acked_bytes = max(0, info.acked_bytes - 1)  # without the SYN
+                yield channel.index, ChannelState(acked_bytes, info.cwnd_bytes, info.rtt_us, info.retransmits)
+
+    def ends(self) -> list[ChannelEnd]:
+        found = []
+        for channel in self._channels:
+            item = self._connection(channel)
+            if item is None:
+                continue
+            info = read_tcp_info(item)
+            begins_here = channel.source in self._own
+            counters = {"delivered_ce": info.delivered_ce} if begins_here else {"out_of_order": info.out_of_order}
+            found.append(
+                ChannelEnd(
+                    channel=channel.index,
+                    sent_bytes=max(0, info.acked_bytes - 1) if begins_here else None,
+                    retransmits=info.retransmits if begins_here else None,
+                    packets=info.sent_packets if begins_here else None,
+                    min_rtt_us=info.min_rtt_us if begins_here else None,
+                    counters=counters,
+                )
+            )
+        return found
+
+    def _connection(self, channel: Channel) -> socket.socket | None:
+        """The connection of a channel's I/O queue, at this end; None where it is gone."""
+        host = self._hosts.get(channel.index)
+        if host is not None:
+            return next((item for path in host.initiator.paths if (item := path.socket_of(1)) is not None), None)
+        if self._target is None:
+            return None
+        return self._target.connection((self.host_address(channel), channel.source_port))
+
+    def counters(self) -> Mapping[str, int]:
+        found = {"nvme_commands_resent": sum(end.resent for end in self._hosts.values())}
+        found["nvme_associations"] = sum(
+            path.associations for end in self._hosts.values() for path in end.initiator.paths
+        )
+        if self._target is not None:
+            found |= {f"nvme_{name}": count for name, count in self._target.server.target.counts.items()}
+        return found
+
+    def halt(self) -> None:
+        for fd in self._watched:
+            self._loop.unwatch(fd)
+        self._watched.clear()
+
+    def close(self) -> None:
+        self.halt()
+        for host in self._hosts.values():
+            for path in host.initiator.paths:
+                path.close()
+            host.initiator.close()
+        if self._target is not None:
+            self._target.server.close()
+        self._hosts.clear()
+        self._target = None
+        self._timer.close()
+
+
+def _listening_port(channel: Channel) -> int:
+    """Targets listen at one port, whichever way bytes go."""
+    return channel.destination_port
+
+
+class _HostEnd:
+    """The association of one channel at its host, and the steps that go over it."""
+
+    def __init__(self, traffic: NvmeTcpTraffic, channel: Channel) -> None:
+        settings, target, address = traffic.settings, traffic.target(channel), traffic.host_address(channel)
+        others = settings.ports.get(target.host, ()) if settings.multipath else ()
+        addresses = dict.fromkeys((target.address, *others))
+        self._traffic = traffic
+        self._peer = str(target)
+        self._waiting: deque[_Io] = deque()
+        self._under_way: dict[VolumeRequest, _Io] = {}
+        self.volume: Volume | None = None
+
+        def connect(_: tuple[str, int], qid: int) -> socket.socket:
+            return traffic.open_socket(address, channel.source_port if qid else 0, f"cannot connect to {self._peer}")
+
+        config = HostConfig(
+            hostnqn=f"nqn.2026-01.testbed:{address}",
+            hostid=socket.inet_aton(address).rjust(16, b"\0"),
+            queue_entries=settings.depth + 1,
+            kato_ms=settings.keep_alive_ms,
+            header_digest=settings.digests,
+            data_digest=settings.digests,
+        )
+        paths = [(one, _listening_port(channel)) for one in addresses]
+        give_up_ns = GIVE_UP * settings.keep_alive_ms * 1_000_000
+        self.initiator = Initiator(
+            paths, subsystem_nqn(target.host), config, give_up_ns=give_up_ns, open_socket=connect
+        )
+
+    @property
+    def resent(self) -> int:
+        return 0 if self.volume is None else self.volume.resent
+
+    def next_timer(self) -> int | None:
+        return self.initiator.next_timer()
+
+    def put(self, step: Step) -> None:
+        """Queue the commands of a step."""
+        length = self._traffic.settings.io_bytes
+        state = _Moving(step)
+        for at in range(0, step.size_bytes, length):
+            self._waiting.append(_Io(state, at, min(length, step.size_bytes - at)))
+            state.left += 1
+
+    def work(self) -> None:
+        try:
+            self._work()
+        except (StorageError, TrafficError) as error:
+            self._traffic.listener.on_failed(f"{self._peer}: {error}")
+
+    def _work(self) -> None:
+        self.initiator.poll(0)
+        if self.volume is None:
+            self.volume = self.initiator.find_volume()
+            self._check_given_up()
+            return
+        depth = self._traffic.settings.depth
+        while True:
+            while self.volume.done:
+                self._on_done(self.volume.done.popleft())
+            if not self._waiting or len(self._under_way) >= depth:
+                return
+            while self._waiting and len(self._under_way) < depth:
+                self._submit(self.volume, self._waiting.popleft())
+            self.initiator.poll(0)
+
+    def _check_given_up(self) -> None:
+        if self.volume is None and self.initiator.given_up:
+            raise StorageError("; ".join(path.last_error or "no answer" for path in self.initiator.paths))
+
+    def _submit(self, volume: Volume, io: _Io) -> None:
+        step = io.moving.step
+        operation = Operation.READ if step.pulled else Operation.WRITE
+        buffer = memoryview(bytearray(-(-io.length // BLOCK_BYTES) * BLOCK_BYTES))
+        offset = step.number * STEP_BYTES + io.at
+        if operation is Operation.WRITE:
+            self._traffic.pattern.fill(buffer, offset)
+        self._under_way[self.initiator.submit(volume, operation, offset, buffer)] = io
+
+    def _on_done(self, request: VolumeRequest) -> None:
+        io = self._under_way.pop(request)
+        step, listener = io.moving.step, self._traffic.listener
+        if request.error:
+            raise StorageError(f"{request.operation.value} of step {step.number}, {io.length} bytes: {request.error}")
+        if step.pulled:
+            wrong = self._traffic.pattern.differences(request.view, request.offset)
+            if wrong:
+                count = sum(length for _, length in wrong)
+                raise StorageError(f"step {step.number}: {count} bytes are not those that were written")
+            listener.on_bytes(io.length)
+        io.moving.left -= 1
+        if not io.moving.left:
+            (listener.on_arrived if step.pulled else listener.on_sent)(step, request.ended)
+
+
+class _Moving:
+    """A step that is under way, and how many of its commands have not ended."""
+
+    __slots__ = ("left", "step")
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.left = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Io:
+    """One command of a step."""
+
+    moving: _Moving
+    at: int
+    length: int
+
+
+class _TargetEnd:
+    """The target that this host is, at all its addresses."""
+
+    def __init__(self, traffic: NvmeTcpTraffic, name: str, port: int, steps: Mapping[int, Step]) -> None:
+        addresses = traffic.settings.ports[name]
+        values = traffic.settings.targets[addresses[0]]
+        nqn = subsystem_nqn(name)
+        medium = MediaConfig(rate=values["rate"], latency_us=values["latency_us"], depth=values["depth"])
+        space = NamespaceConfig(
+            nsid=1,
+            size=SPACE_BYTES,
+            nguid=uuid.uuid5(uuid.NAMESPACE_URL, nqn).bytes,
+            block=BLOCK_BYTES,
+            media=medium,
+        )
+        self.server = TargetServer(
+            TargetConfig(
+                listen=tuple((address, port) for address in addresses),
+                subsystems=(SubsystemConfig(nqn=nqn, namespaces=(space,)),),
+            ),
+            open_backend=lambda _: _Served(traffic, steps, values["capacity"]),
+            open_socket=lambda own, number: traffic.open_socket(own, number, f"cannot listen at {own}"),
+        )
+
+    def next_timer(self) -> int | None:
+        return self.server.next_timer()
+
+    def work(self) -> None:
+        self.server.step(0)
+
+    def connection(self, peer: tuple[str, int]) -> socket.socket | None:
+        for item in self.server.sockets():
+            try:
+                if item.getpeername() == peer:
+                    return item
+            except OSError:  # it is gone
+                continue
+        return None
+
+
+class _Served(Backend):
+    """The medium of a target: what is written is checked and forgotten, what is read is made."""
+
+    is_transient = True
+
+    def __init__(self, traffic: NvmeTcpTraffic, steps: Mapping[int, Step], capacity: int) -> None:
+        super().__init__(SPACE_BYTES)
+        self._traffic = traffic
+        self._left = {number: step.size_bytes for number, step in steps.items()}
+        self._steps = steps
+        self._room = capacity
+        self._done: set[int] = set()
+        """Where the commands begin that have ended: one that is sent again is the same."""
+
+    def read(self, offset: int, length: int) -> memoryview:
+        view = memoryview(bytearray(length))
+        self._traffic.pattern.fill(view, offset)
+        self._account(offset, length, pulled=True)
+        return view
+
+    def place(self, offset: int, length: int) -> memoryview:
+        return memoryview(bytearray(length))
+
+    def write(self, offset: int, data: memoryview) -> None:
+        if len(data) > self._room:
+            raise MediaError(Status.CAPACITY_EXCEEDED)
+        self._room -= len(data)
+        wrong = self._traffic.pattern.differences(data, offset)
+        if wrong:
+            count = sum(length for _, length in wrong)
+            self._traffic.listener.on_failed(f"step {offset // STEP_BYTES}: {count} bytes are not those that were sent")
+        self._account(offset, len(data), pulled=False)
+
+    def _account(self, offset: int, length: int, *, pulled: bool) -> None:
+        """Tell of the step whose bytes these are; of a step that nobody has planned, nothing is to be told."""
+        step = self._steps.get(offset // STEP_BYTES)
+        if step is None or step.pulled is not pulled:
+            raise MediaError(Status.LBA_OUT_OF_RANGE)
+        if offset in self._done:
+            return
+        self._done.add(offset)
+        count = min(length, step.size_bytes - offset % STEP_BYTES)
+        listener, left = self._traffic.listener, self._left[step.number] - count
+        self._left[step.number] = left
+        if not pulled:
+            listener.on_bytes(count)
+        if not left:
+            (listener.on_sent if pulled else listener.on_arrived)(step, time.monotonic_ns())
+
+    def zero(self, offset: int, length: int) -> None:
+        raise MediaError(Status.INVALID_FIELD_IN_COMMAND)
+
+    def flush(self) -> None:
+        """There is nothing to be written behind."""
+
+    def close(self) -> None:
+        """It has no file."""
+
+
+def subsystem_nqn(target: str) -> str:
+    """What the subsystem of a target is called."""
+    return f"nqn.2026-01.testbed:{target}"
+
+
+def _make_traffic(
+    program: Program, loop: WatchingLoop, buffers: CollectiveBuffers | None, listener: Listener
+) -> NvmeTcpTraffic:
+    if program.collectives:
+        raise TrafficError("NVMe/TCP carries no collectives")
+    return NvmeTcpTraffic(program, loop, listener)
+
+
+def _decode(values: dict[str, Json]) -> NvmeTcpSettings:
+    targets = {}
+    for address, item in read_object(values["targets"], "transport.targets").items():
+        path = f"transport.targets.{address}"
+        medium = read_object(item, path)
+        if sorted(medium) != sorted(MEDIUM):
+            raise ProgramError(path, f"has not the keys {', '.join(MEDIUM)}")
+        targets[address] = {name: read_whole(medium[name], f"{path}.{name}", 1 << 62) for name in MEDIUM}
+    ports = {}
+    for name, listed in read_object(values["ports"], "transport.ports").items():
+        path = f"transport.ports.{name}"
+        ports[name] = tuple(read_text(address, path) for address in read_list(listed, path))
+        if not ports[name] or any(address not in targets for address in ports[name]):
+            raise ProgramError(path, "has addresses of no target")
+    cc = values["congestion_control"]
+    for name in ("digests", "multipath"):
+        if not isinstance(values[name], bool):
+            raise ProgramError(f"transport.{name}", "is no truth value")
+    io_bytes = read_whole(values["io_bytes"], "transport.io_bytes", MOST_IO_BYTES + 1)
+    if not io_bytes or io_bytes % BLOCK_BYTES:
+        raise ProgramError("transport.io_bytes", f"is no multiple of {BLOCK_BYTES}")
+    return NvmeTcpSettings(
+        targets=targets,
+        ports=ports,
+        multipath=bool(values["multipath"]),
+        keep_alive_ms=read_whole(values["keep_alive_ms"], "transport.keep_alive_ms", 1 << 32),
+        depth=max(1, read_whole(values["depth"], "transport.depth", MOST_DEPTH + 1)),
+        io_bytes=io_bytes,
+        digests=bool(values["digests"]),
+        congestion_control=None if cc is None else read_text(cc, "transport.congestion_control"),
+        tos=read_whole(values["tos"], "transport.tos", 256),
+    )
+
+
+TRANSPORT = WorkerTransport(settings=NvmeTcpSettings, decode=_decode, make_traffic=_make_traffic)

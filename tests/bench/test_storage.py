@@ -1,0 +1,95 @@
+"""NVMe/TCP in user space against what was promised of it: GB/s over a bare veth, and in those of nbdkit.
+
+Two namespaces joined by a veth of an MTU of 9000, each side on a CPU of its own, 4 MiB at a depth of 8, both servers
+keep the bytes in memory. nbdkit is driven by fio. Other work on the machine takes more from one round than from
+another: a ratio is the median of those of each round, and a rate the best of all.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from figures import Figure, judge
+from storage_sides import NQN
+from two_sides import NEEDS_TWO_CPUS, Pair, in_turns, joined, median_ratio
+
+pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.nbdkit, pytest.mark.fio, NEEDS_TWO_CPUS]
+
+NEAR, FAR = "10.85.0.2", "10.85.0.1"
+ROUNDS = 3
+SIZE = 512 << 20
+LEAST_BYTES_PER_S = 1.2e9
+LEAST_OF_NBDKIT = 0.6
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """The initiator is near; both servers are far, and neither does anything while the other is measured."""
+    config: Path = tmp_path_factory.mktemp("storage") / "target.json"
+    subsystem = {"nqn": NQN, "namespaces": [{"size": SIZE}]}
+    config.write_text(json.dumps({"listen": [{"address": FAR}], "subsystems": [subsystem]}))
+    target = (sys.executable, "-m", "testbed.storage.target", "--config", str(config))
+    with (
+        joined("nvb", NEAR, FAR, mtu=9000) as pair,
+        pair.serving(*target, until="listening"),
+        nbdkit_serving(pair, config.with_name("nbdkit.pid")),
+    ):
+        yield pair
+
+
+@contextmanager
+def nbdkit_serving(pair: Pair, pid: Path) -> Iterator[None]:
+    """nbdkit writes its pid when it takes connections."""
+    process = pair.start(pair.far, "nbdkit", "-f", "-P", str(pid), "-i", FAR, "memory", str(SIZE))
+    try:
+        while not (pid.exists() and pid.read_text()):
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.01)
+        yield
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def nvme_bytes_per_s(pair: Pair, operation: str) -> float:
+    words = ("--path", FAR, "--nqn", NQN, "--bs", "4M", "--depth", "8", "--json")
+    document = json.loads(pair.client(sys.executable, "-m", "testbed.storage.initiator", operation, *words))
+    assert document["bytes"] == SIZE
+    return float(document["bytes_per_second"])
+
+
+def nbd_bytes_per_s(pair: Pair, operation: str) -> float:
+    job = ("--name=x", "--ioengine=nbd", f"--uri=nbd://{FAR}/", f"--rw={operation}", "--bs=4M", "--iodepth=8")
+    out = pair.client("fio", *job, f"--size={SIZE}", "--output-format=json")
+    document = json.loads(out[out.index("{") :])
+    return float(document["jobs"][0][operation]["bw_bytes"])
+
+
+@pytest.mark.parametrize("operation", ["write", "read"])
+def test_large_transfers(pair: Pair, operation: str) -> None:
+    for measure in (nvme_bytes_per_s, nbd_bytes_per_s):
+        measure(pair, "write")  # Memory that was never written costs the first who writes it.
+    ours, theirs = in_turns(ROUNDS, lambda: nvme_bytes_per_s(pair, operation), lambda: nbd_bytes_per_s(pair, operation))
+    judge(
+        Figure(
+            what=f"NVMe/TCP: {operation}s of 4 MiB, depth 8",
+            measured=max(ours) / 1e9,
+            limit=LEAST_BYTES_PER_S / 1e9,
+            unit="GB",
+            at_least=True,
+        ),
+        Figure(
+            what=f"NVMe/TCP: {operation}s of 4 MiB, in nbdkit's",
+            measured=median_ratio(ours, theirs),
+            limit=LEAST_OF_NBDKIT,
+            unit="",
+            at_least=True,
+            ratio=True,
+        ),
+    )

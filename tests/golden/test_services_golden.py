@@ -1,0 +1,56 @@
+"""Services of the management network, as they are configured and started: services/NAME.txt, for review as a diff."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from golden_files import Golden
+
+from testbed.deploy.records.state import StateDirectory
+from testbed.deploy.services import service_places
+from testbed.model.services import SERVICES
+from testbed.plan import plan_lab
+from testbed.services.registry import REGISTRY
+from testbed.services.service import Place
+from testbed.spec import load_topology_text
+
+CORPUS = Path(__file__).with_name("services")
+NODES = ("mgmt1", "p1-s1-rail1", "p1-s1-h1")
+TEXT = f"""name: lab
+fabric: {{design: rail-optimized, hosts: 2, gpus: 1, segments: 1, spines: 1}}
+networks: {{management: {{design: out-of-band, services: [{", ".join(SERVICES)}]}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def places() -> list[Place]:
+    lab = load_topology_text(TEXT, file="lab.yml")
+    state = StateDirectory(Path("/var/lib/testbed"), Path("/run/testbed"))
+    found = service_places(lab, plan_lab(lab, k=1000), state)
+    return [place for place in found if place.node in NODES]
+
+
+def as_text(place: Place) -> str:
+    """The files that are no secrets, and the command lines with their users and rights."""
+    service = REGISTRY[place.service]
+    parts = [
+        f"--- {place.directory / name}\n{file.text}" for name, file in service.files(place).items() if not file.secret
+    ]
+    for program in service.programs(place):
+        words = ["PYTHON" if word == sys.executable else word for word in program.arguments]
+        rights = ", ".join(program.capabilities) or "no capabilities"
+        parts.append(f"--- {program.name} of {place.node} as {program.user or 'root'}: {rights}\n{' '.join(words)}\n")
+    return "".join(parts)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_is_configured_as_reviewed(
+    service: str, places: list[Place], golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "password").write_text("secret")
+    monkeypatch.setattr("testbed.services.redfish.password_file", lambda _: tmp_path / "password")
+    text = "".join(as_text(place) for place in places if place.service == service)
+    assert text
+    golden(CORPUS / f"{service}.txt").check(text)

@@ -1,0 +1,201 @@
+"""Hosts with a link group to two leaves (MLAG): what is lost when a link, a leaf or the peer link goes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from open_vswitch import BRIDGE, OpenVSwitch
+from outages import running
+from waiting import until
+
+from testbed.deploy.link_groups import missing_members, read_link_groups, start_link_groups
+from testbed.deploy.links.changes import LinkChange, LinkControl
+from testbed.deploy.routing import running_daemons, start_routing
+from testbed.deploy.watch.check import CheckStatus, check_lab
+from testbed.deploy.watch.sessions import missing_sessions
+from testbed.drivers.nodes.processes import kill_processes
+from testbed.lag.node import NodeStatus
+from testbed.names import namespace_name
+from testbed.spec import load_topology_text
+
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
+TOPOLOGY = Path(__file__).parents[3] / "topologies" / "mlag-hosts.yml"
+HOST = ("p1-s1-h1", "192.168.1.2")
+BESIDE = ("p1-s1-h2", "192.168.1.3")
+FAR = ("p1-s1-h3", "192.168.3.2")
+PRIMARY, SECONDARY = "fe-leaf1", "fe-leaf2"
+LIMIT_S = 0.3
+"""Of the time without service by link state."""
+
+
+@pytest.fixture(scope="module")
+def lab(shared_sandbox: Any) -> Any:
+    text = TOPOLOGY.read_text().replace("name: mlag-hosts", f"name: {shared_sandbox.name()}")
+    return shared_sandbox.deploy(load_topology_text(text, file="mlag.yml")).lab
+
+
+def _status(lab: Any, node: str) -> NodeStatus:
+    return next(status for status in read_link_groups(lab) if status.node == node)
+
+
+def _active(lab: Any, node: str) -> list[str]:
+    return [member.name for group in _status(lab, node).groups for member in group.members if member.in_sync]
+
+
+def _reason(lab: Any, leaf: str) -> str:
+    """Why a leaf has left its groups."""
+    pair = _status(lab, leaf).pair
+    assert pair is not None
+    return pair.reason
+
+
+def _whole(lab: Any) -> bool:
+    run = lab.run_directory(PRIMARY).parent
+    return not missing_members(lab.plan, run) and not missing_sessions(lab.plan.switches, run)
+
+
+# Of the host, to and from a far one and one of its own leaves.
+PAIRS = ((HOST, FAR), (FAR, HOST), (HOST, BESIDE), (BESIDE, HOST))
+
+
+def test_two_leaves_are_one_partner_of_each_host(lab: Any) -> None:
+    assert {result.status for result in check_lab(lab).results} == {CheckStatus.PASS}
+    partners = {member.partner for group in _status(lab, HOST[0]).groups for member in group.members}
+    assert len(partners) == 1
+    assert _active(lab, HOST[0]) == ["fe1", "fe2"]
+    routes = lab.run("fe-spine1", ["ip", "-4", "route", "show", "192.168.1.0/24"]).stdout
+    assert routes.count("nexthop") == 2
+
+
+def _received(lab: Any, host: str) -> int:
+    (link,) = json.loads(lab.run(host, ["ip", "-s", "-j", "link", "show", "fe0"]).stdout)
+    return int(link["stats64"]["rx"]["packets"])
+
+
+def test_a_broadcast_arrives_once_and_never_comes_back(lab: Any) -> None:
+    """Both leaves flood, and the peer link joins them: split horizon keeps a host from hearing twice."""
+    before = {host: _received(lab, host) for host in (HOST[0], BESIDE[0])}
+    asked = 20
+    lab.run(HOST[0], ["ping", "-b", "-q", "-c", str(asked), "-i", "0.01", "-W", "0.1", "192.168.1.255"])
+    got = {host: _received(lab, host) - before[host] for host in before}
+    assert asked <= got[BESIDE[0]] < 2 * asked
+    assert got[HOST[0]] < asked
+
+
+@pytest.mark.parametrize("leaf", [PRIMARY, SECONDARY])
+def test_a_link_that_goes_down_costs_what_the_kernel_needs_to_notice(lab: Any, leaf: str) -> None:
+    with running(lab, PAIRS) as flows, LinkControl(lab) as control:
+        control.set(f"{leaf}:down1", LinkChange(up=False))
+        try:
+            until(lambda: len(_active(lab, HOST[0])) == 1, "the host has one member left")
+            flows.well()
+        finally:
+            control.reset(f"{leaf}:down1")
+        until(lambda: _whole(lab), "both members serve again")
+        outage_s = flows.stop()
+    print(f"link: {outage_s * 1000:.0f} ms")
+    assert outage_s < LIMIT_S
+
+
+def test_a_leaf_without_uplinks_leaves_the_group_and_comes_back_with_its_routes(lab: Any) -> None:
+    uplinks = [f"{PRIMARY}:uplink1", f"{PRIMARY}:uplink2"]
+    with running(lab, PAIRS) as flows, LinkControl(lab) as control:
+        try:
+            for uplink in uplinks:
+                control.set(uplink, LinkChange(up=False))
+            until(lambda: _active(lab, HOST[0]) == ["fe2"], "the leaf holds its member back")
+            until(lambda: _reason(lab, PRIMARY) == "no way to the fabric", "the leaf says why")
+            flows.well()
+        finally:
+            for uplink in uplinks:
+                control.reset(uplink)
+        until(lambda: _whole(lab), "the leaf is back")
+        outage_s = flows.stop()
+    print(f"uplinks: {outage_s * 1000:.0f} ms")
+    assert outage_s < LIMIT_S
+
+
+def test_without_the_peer_link_the_secondary_leaves(lab: Any) -> None:
+    """Split brain: both leaves live, and would both serve hosts that they no longer know together."""
+    peer = f"{PRIMARY}:peer2"
+    with running(lab, PAIRS) as flows, LinkControl(lab) as control:
+        try:
+            control.set(peer, LinkChange(up=False))
+            until(lambda: _active(lab, HOST[0]) == ["fe1"], "the secondary holds its member back")
+            until(lambda: _reason(lab, SECONDARY) == "the peer link is dead and the primary lives", "it says why")
+            flows.well()
+        finally:
+            control.reset(peer)
+        until(lambda: _whole(lab), "both leaves are a pair again")
+        outage_s = flows.stop()
+    print(f"peer link: {outage_s * 1000:.0f} ms")
+    assert outage_s < LIMIT_S
+
+
+def test_a_leaf_that_loses_power_costs_less_than_a_second(lab: Any) -> None:
+    """The primary, so that the secondary must find out that nobody lives at the other end of the dead peer link."""
+    ports = [f"{PRIMARY}:{port.name}" for port in lab.plan.ports if port.node == PRIMARY]
+    with running(lab, PAIRS) as flows, LinkControl(lab) as control:
+        try:
+            for port in ports:
+                control.set(port, LinkChange(up=False))
+            kill_processes(running_daemons(lab, PRIMARY))
+            until(lambda: _active(lab, HOST[0]) == ["fe2"], "the host has one member left")
+            flows.well()
+            assert not _reason(lab, SECONDARY)
+        finally:
+            for port in ports:
+                control.reset(port)
+            start_routing(lab, PRIMARY)
+        until(lambda: _whole(lab), "both leaves serve again")
+        outage_s = flows.stop()
+    print(f"leaf: {outage_s * 1000:.0f} ms")
+    assert outage_s < 1
+
+
+def test_a_leaf_whose_processes_end_is_given_up_and_comes_back(lab: Any) -> None:
+    """The links stay up, and the leaf forwards what it gets: BGP takes it out of the fabric, and LACP off the hosts."""
+    with running(lab, PAIRS) as flows:
+        kill_processes(running_daemons(lab, SECONDARY))
+        until(lambda: _active(lab, HOST[0]) == ["fe1"], "the host gives the member up after three seconds")
+        flows.well()
+        start_routing(lab, SECONDARY)
+        until(lambda: _whole(lab), "both leaves serve again")
+        outage_s = flows.stop()
+    print(f"processes: {outage_s * 1000:.0f} ms")
+    assert outage_s < 1
+
+
+@pytest.mark.ovs
+def test_two_leaves_are_one_partner_of_open_vswitch(lab: Any, tmp_path: Path) -> None:
+    """A host's group is left to another implementation of LACP: both leaves are in it, and it loses one of them."""
+    host, members = BESIDE[0], ["fe1", "fe2"]
+    (system,) = {member.partner for group in _status(lab, host).groups for member in group.members}
+
+    def partners() -> set[str]:
+        groups = [group for leaf in (PRIMARY, SECONDARY) for group in _status(lab, leaf).groups if group.name == host]
+        return {member.partner for group in groups for member in group.members if member.in_sync}
+
+    def answered() -> bool:
+        return bool(lab.run(host, ["ping", "-c", "1", "-W", "1", "-I", BRIDGE, HOST[1]]).returncode == 0)
+
+    own = partners()
+    kill_processes(running_daemons(lab, host))
+    with OpenVSwitch(namespace_name(lab.name, host), tmp_path / "ovs", members) as switch:
+        until(lambda: switch.attached() == members, "both leaves are in its group")
+        assert {member["partner sys_id"] for member in switch.members().values()} == {system}
+        until(lambda: len(partners()) == 1 and partners() != own, "it is the partner of both leaves")
+        lab.run(host, ["ip", "link", "set", BRIDGE, "up"])
+        lab.run(host, ["ip", "addr", "add", "192.168.1.77/24", "dev", BRIDGE])
+        until(answered, "the host beside it is reached by the leaves' bridges")
+        with LinkControl(lab) as control:
+            control.set(f"{PRIMARY}:down2", LinkChange(up=False))
+            until(lambda: switch.attached() == ["fe2"], "one leaf is left")
+            until(answered, "and it serves")
+            control.reset(f"{PRIMARY}:down2")
+        until(lambda: switch.attached() == members, "both leaves are back")
+    start_link_groups(lab.plan, lab.run_directory(PRIMARY).parent, only=(host,))
+    until(lambda: _whole(lab) and partners() == own, "the host's own group is whole again")

@@ -1,0 +1,124 @@
+"""Storage targets on a real lab: hosts write to them and read from them by NVMe/TCP, through their medium."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from testbed.deploy.links.changes import LinkChange, LinkControl
+from testbed.deploy.live import RunningLab
+from testbed.deploy.watch.check import CheckStatus, check_lab
+from testbed.model.scenario import Ranks, Transport, TransportKind
+from testbed.scenario.run.placement import place_ranks
+from testbed.scenario.run.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
+from testbed.spec import load_topology_text
+from testbed.workload.steps import Workload
+from testbed.workload.storage import Checkpoint, generate_checkpoint
+
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+
+TEXT = """name: {name}
+scale: {{time: 2000}}
+fabric: {{design: rail-optimized, hosts: 3, gpus: 1, segments: 1, spines: 1}}
+networks:
+  storage:
+    leaves: 2
+    nic: {{rate: 200G}}
+    mtu: 9000
+    targets:
+      flash: {{count: 2, capacity: 6MB}}
+      disk: {{medium: {{rate: 40G, latency: 50us, depth: 2}}}}
+  dual: {{leaves: 2, nic: {{ports: 2, rate: 40G}}, targets: {{array: {{}}}}}}
+"""
+MB = 1_000_000
+DISK_BYTES_PER_S = 40e9 / 2000 / 8
+DISK_LATENCY_S = 50e-6 * 2000
+
+
+@pytest.fixture(scope="module")
+def lab(shared_sandbox: Any) -> RunningLab:
+    model = load_topology_text(TEXT.format(name=shared_sandbox.name()), file="storage.yml")
+    shared_sandbox.deploy(model)
+    return RunningLab.open(model.name, shared_sandbox.state)
+
+
+def run(
+    lab: RunningLab,
+    workload: Workload,
+    targets: str,
+    *,
+    network: str = "storage",
+    hosts: int = 3,
+    on_progress: Callable[[float], None] = lambda share: None,
+    **options: Any,
+) -> ExecutionResult:
+    choice = Ranks(networks=(network,), targets=(targets,), count=hosts)
+    ranks = place_ranks(lab.model, lab.plan, choice, seed=1).nics
+    with WorkloadRunner(lab, Transport(kind=TransportKind.NVME_TCP, options=options)) as runner:
+        return runner.run(workload, ranks, WorkloadRunOptions(seed=1, on_progress=on_progress))
+
+
+def checkpoint(ranks: int, **choice: Any) -> Workload:
+    return generate_checkpoint(Checkpoint(**choice), ranks=ranks)
+
+
+def test_hosts_reach_targets(lab: RunningLab) -> None:
+    found = {result.name: result.status for result in check_lab(lab).results}
+    assert found["subnets, storage"] is CheckStatus.PASS
+
+
+@pytest.mark.parametrize("read_back", [False, True])
+def test_all_is_written_or_read_and_right(lab: RunningLab, read_back: bool) -> None:
+    """Sizes are of no whole blocks; digests guard each PDU."""
+    workload = checkpoint(5, size_bytes=2 * MB + 77, storage=2, stripes=4, read_back=read_back)
+    result = run(lab, workload, "flash*", digests=True, io_bytes=65536)
+    assert result.complete, result.failure
+    assert None not in result.transfers.end_s
+    assert sum(channel.received_bytes or 0 for channel in result.channels) == 3 * (2 * MB + 77)
+    assert len(result.channels) == 6, "each host has an association with each target"
+    counters = result.counters
+    assert counters["nvme_associations"] == 6 and counters["nvme_commands_resent"] == 0
+
+
+def test_the_medium_takes_its_time(lab: RunningLab) -> None:
+    """A megabyte in commands of 64 KiB, two at once, waits for the latency; in one command, for the rate."""
+    took = []
+    for io_bytes in (65536, 1 << 20):
+        result = run(lab, checkpoint(2, size_bytes=1 << 20), "disk", hosts=1, io_bytes=io_bytes)
+        assert result.complete, result.failure
+        took.append(result.transfers.end_s[0])
+    assert took[0] >= 16 / 2 * DISK_LATENCY_S
+    assert took[0] > took[1] >= DISK_LATENCY_S + (1 << 20) / DISK_BYTES_PER_S
+
+
+def test_a_full_target_ends_the_run_with_what_was_not_written(lab: RunningLab) -> None:
+    result = run(lab, checkpoint(5, size_bytes=5 * MB, storage=2), "flash*")
+    assert not result.complete
+    assert "Capacity Exceeded" in str(result.failure)
+
+
+def test_a_path_that_dies_loses_nothing(lab: RunningLab) -> None:
+    """A host writes to the first of two NICs of a target, whose link goes down: commands go by the second one.
+
+    Without `multipath` nothing arrives any more, which ends the run.
+    """
+    workload = checkpoint(3, size_bytes=2 * MB, storage=(1, 2), writers=(0,))
+    found = {}
+    with LinkControl(lab) as control:
+        for multipath in (True, False):
+            cuts: list[float] = []
+
+            def cut(share: float, cuts: list[float] = cuts) -> None:
+                if share and not cuts:
+                    cuts.append(share)
+                    control.set("array:dual1", LinkChange(up=False), both=True)
+
+            options = {"multipath": multipath, "keep_alive_ms": 500, "depth": 2, "io_bytes": 1 << 17}
+            found[multipath] = run(lab, workload, "array", network="dual", hosts=1, on_progress=cut, **options)
+            control.reset("array:dual1")
+    assert found[True].complete, found[True].failure
+    assert found[True].counters["nvme_commands_resent"] > 0
+    assert not found[False].complete
+    assert "no path is live" in str(found[False].failure)

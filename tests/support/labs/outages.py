@@ -1,0 +1,135 @@
+"""Flows of datagrams that run while something fails, and how long each of them was without service."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+from waiting import until
+
+from testbed.drivers.nodes import syscalls
+from testbed.drivers.nodes.namespaces import enter_namespace
+from testbed.names import namespace_name
+
+PORT = 7000
+INTERVAL_S = 0.01
+FLOWS = 16
+"""Over two ports and two leaves one of them has no flow at all once in 2^15 times."""
+
+
+def udp_socket(lab: Any, node: str, address: str, port: int = 0) -> socket.socket:
+    """A UDP socket of a node, of the version of IP that its address is of."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+
+    def made() -> socket.socket:
+        enter_namespace(namespace_name(lab.name, node))
+        return socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+
+    opened = syscalls.in_thread(made)
+    opened.bind((address, port))
+    return opened
+
+
+class Flows:
+    """Flows of numbered datagrams from one address to another, a datagram of each flow every 10 ms, one way."""
+
+    def __init__(self, lab: Any, source: tuple[str, str], destination: tuple[str, str]) -> None:
+        """`source` and `destination` are nodes, each with an address of its own."""
+        self._sink = udp_socket(lab, *destination)
+        self._sources = [udp_socket(lab, *source) for _ in range(FLOWS)]
+        self._destination = self._sink.getsockname()
+        self.arrived: list[set[int]] = [set() for _ in range(FLOWS)]
+        self.sent = 0
+
+    def send(self) -> None:
+        for number, source in enumerate(self._sources):
+            with suppress(OSError):  # no route for the moment: lost as one in the network is
+                source.sendto(b"%d %d" % (number, self.sent), self._destination)
+        self.sent += 1
+
+    def receive(self) -> None:
+        with suppress(BlockingIOError):
+            while True:
+                number, sequence = map(int, self._sink.recv(64).split())
+                self.arrived[number].add(sequence)
+
+    def outage_s(self) -> float:
+        """Most datagrams of one flow that were lost one after the other, as the time that sending them takes."""
+        longest = 0
+        for arrived in self.arrived:
+            lost = [sequence not in arrived for sequence in range(self.sent)]
+            longest = max(longest, *(sum(1 for _ in run) for gone, run in itertools.groupby(lost) if gone), 0)
+        return longest * INTERVAL_S
+
+    def all_arrive(self, since: int) -> bool:
+        return all(max(arrived, default=-1) > since for arrived in self.arrived)
+
+    def close(self) -> None:
+        for opened in (*self._sources, self._sink):
+            opened.close()
+
+
+class Running:
+    """Flows that run both ways until told to stop, in a thread of their own."""
+
+    def __init__(self, flows: list[Flows]) -> None:
+        self.flows = flows
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        self.well()
+
+    def _run(self) -> None:
+        following = time.monotonic()
+        while not self._stopped.is_set():
+            for flow in self.flows:
+                flow.send()
+                flow.receive()
+            following += INTERVAL_S
+            time.sleep(max(0.0, following - time.monotonic()))
+
+    def well(self) -> None:
+        """Wait until each flow has got something across that was sent from now on."""
+        marks = [flow.sent for flow in self.flows]
+        until(lambda: all(flow.all_arrive(mark) for flow, mark in zip(self.flows, marks, strict=True)), "all flows")
+
+    def stop(self) -> float:
+        """The longest outage of all, in seconds, once what is under way has arrived."""
+        self.well()
+        self._stopped.set()
+        self._thread.join()
+        until(self._all_received, "the last datagrams")
+        return max(flow.outage_s() for flow in self.flows)
+
+    def _all_received(self) -> bool:
+        for flow in self.flows:
+            flow.receive()
+        return all(flow.all_arrive(flow.sent - 2) for flow in self.flows)
+
+    def close(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+        for flow in self.flows:
+            flow.close()
+
+
+Place = tuple[str, str]
+"""A node, and an address of its own."""
+
+
+@contextmanager
+def running(lab: Any, pairs: Sequence[tuple[Place, Place]]) -> Iterator[Running]:
+    """Flows from place to place that run until the end of the block, whatever happens there."""
+    with ExitStack() as opened:
+        flows = []
+        for source, destination in pairs:
+            flows.append(Flows(lab, source, destination))
+            opened.callback(flows[-1].close)
+        under_way = Running(flows)
+        opened.callback(under_way.close)
+        yield under_way
