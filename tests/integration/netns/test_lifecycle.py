@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 from testbed.deploy import neighbours
 from testbed.deploy.lifecycle import LabExists
@@ -61,6 +62,21 @@ def _state(lab: RunningLab) -> dict[str, Any]:
     }
 
 
+def _await_limits(sandbox: Any, before: Mapping[str, int]) -> None:
+    """Wait until the machine's limits are what they were, unless a lab of others, who test beside us, holds them."""
+
+    def back() -> bool:
+        if {path: int(Path(path).read_text()) for path in before} == before:
+            return True
+        try:
+            needs = json.loads(neighbours.PLACE.read_text())["needs"]
+        except FileNotFoundError:
+            return False
+        return bool(needs) and str(sandbox.state.state) not in needs
+
+    until(back, "the limits of neighbours are back")
+
+
 def test_deploying_twice_changes_nothing_and_destroy_leaves_nothing(sandbox: Any) -> None:
     with _foreign_namespace(f"f{sandbox.prefix}"):
         first = sandbox.deploy(sandbox.model())
@@ -74,11 +90,10 @@ def test_deploying_twice_changes_nothing_and_destroy_leaves_nothing(sandbox: Any
         assert _state(second.lab) == before
 
         kept = json.loads(neighbours.PLACE.read_text())
-        assert kept["needs"].pop(str(sandbox.state.state)) > 0
+        assert kept["needs"][str(sandbox.state.state)] > 0
         assert sandbox.destroy() == len(first.lab.model.nodes)
         assert sandbox.leftovers() == []
-        if not kept["needs"]:  # of labs that others have here
-            assert {path: int(Path(path).read_text()) for path in kept["before"]} == kept["before"]
+        _await_limits(sandbox, kept["before"])
 
 
 @pytest.mark.may_skip
@@ -97,7 +112,7 @@ def test_neighbour_limits_hold_the_lab_and_come_back(sandbox: Any) -> None:
     sandbox.destroy()
     assert all(int(path.read_text()) > 2 * len(outcome.lab.plan.ports) for path in paths), "another lab needs them"
     sandbox.destroy("b")
-    assert [int(path.read_text()) for path in paths] == before
+    _await_limits(sandbox, dict(zip(map(str, paths), before, strict=True)))
 
 
 def test_another_lab_of_the_same_name_is_refused_until_reconfigure(sandbox: Any) -> None:
