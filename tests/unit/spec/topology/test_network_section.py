@@ -119,3 +119,14 @@ def test_how_ports_are_joined_may_be_written_and_is_what_it_would_be(homing: str
     text = "name: dc\nfabric: {{design: rail-optimized, hosts: 3}}\nnetworks:\n  frontend: {{{}nic: {{ports: {}}}}}\n"
     written = load_topology_text(text.format(f"homing: {homing}, ", ports), file="dc.yml")
     assert written == load_topology_text(text.format("", ports), file="dc.yml")
+
+
+def test_bfd_auto_counts_the_sessions_of_all_networks() -> None:
+    few, more = (load(f"  frontend: {{leaves: {leaves}, spines: 4}}\n") for leaves in (4, 8))
+    intervals = [
+        routing.bfd.interval
+        for lab in (few, more)
+        for routing in (lab.routing, lab.networks[0].routing)
+        if routing.bfd is not None
+    ]
+    assert intervals == [Duration.parse("300ms")] * 2 + [Duration.parse("1s")] * 2
