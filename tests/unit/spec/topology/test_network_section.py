@@ -8,6 +8,7 @@ from testbed.errors import SpecError
 from testbed.model import BACKEND, Lab
 from testbed.model.codec import decode_lab, encode_lab
 from testbed.spec import load_topology_text
+from testbed.units import Duration
 
 BASE = """name: dc
 fabric: {design: rail-optimized, hosts: 4, gpus: 2, segments: 1, spines: 1}
@@ -122,7 +123,7 @@ def test_how_ports_are_joined_may_be_written_and_is_what_it_would_be(homing: str
 
 
 def test_bfd_auto_counts_the_sessions_of_all_networks() -> None:
-    few, more = (load(f"  frontend: {{leaves: {leaves}, spines: 4}}\n") for leaves in (4, 8))
+    few, more = (load(f"  frontend: {{leaves: 4, spines: {spines}}}\n") for spines in (4, 8))
     intervals = [
         routing.bfd.interval
         for lab in (few, more)
