@@ -1,4 +1,5 @@
-"""NVMe/TCP in user space against what was promised of it: GB/s over a bare veth, and in those of nbdkit.
+"""NVMe/TCP in user space against what was promised of it: GB/s over a bare veth, in those of nbdkit, and how much of the
+rate of a lab's port it uses.
 
 Two namespaces joined by a veth of an MTU of 9000, each side on a CPU of its own, 4 MiB at a depth of 8, both servers
 keep the bytes in memory. nbdkit is driven by fio. Other work on the machine takes more from one round than from
@@ -17,7 +18,11 @@ from pathlib import Path
 import pytest
 from figures import Figure, judge
 from storage_sides import NQN
-from two_sides import NEEDS_TWO_CPUS, Pair, in_turns, joined, median_ratio
+from two_sides import NEEDS_TWO_CPUS, PIPES, Pair, finished, in_turns, joined, median_ratio
+
+from testbed.api import Lab
+from testbed.deploy.live import RunningLab
+from testbed.deploy.records.state import StateDirectory
 
 pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.nbdkit, pytest.mark.fio, NEEDS_TWO_CPUS]
 
@@ -26,6 +31,15 @@ ROUNDS = 3
 SIZE = 512 << 20
 LEAST_BYTES_PER_S = 1.2e9
 LEAST_OF_NBDKIT = 0.6
+LEAST_OF_RATE = 0.9
+SHAPED = """
+name: benchstorage
+scale: {time: 500}
+fabric: {design: rail-optimized, segments: 1, hosts: 1, gpus: 1, spines: 1}
+networks: {storage: {design: single-switch, nic: {rate: 200G}, mtu: 9000, targets: {flash: {rate: 200G}}}}
+"""
+"""400 Mbit/s of lab time: a twentieth of what both sides can do."""
+SHAPED_SIZE = 128 << 20
 
 
 @pytest.fixture(scope="module")
@@ -92,4 +106,41 @@ def test_large_transfers(pair: Pair, operation: str) -> None:
             at_least=True,
             ratio=True,
         ),
+    )
+
+
+@pytest.fixture(scope="module")
+def shaped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    with Lab.deploy(SHAPED, directory=tmp_path_factory.mktemp("shaped")) as deployed:
+        yield RunningLab.open(deployed.name, StateDirectory())
+
+
+@pytest.mark.frr
+@pytest.mark.parametrize("operation", ["write", "read"])
+def test_the_rate_of_a_port_is_used(shaped: RunningLab, tmp_path: Path, operation: str) -> None:
+    """1 MiB at a depth of 16 between a host and a storage target, by the ports of both and those of the switch."""
+    nic = next(nic for host in shaped.plan.hosts if host.node == "flash" for nic in host.nics)
+    assert nic.address is not None
+    config, address = tmp_path / "target.json", str(nic.address.ip)
+    subsystem = {"nqn": NQN, "namespaces": [{"size": SHAPED_SIZE}]}
+    config.write_text(json.dumps({"listen": [{"address": address}], "subsystems": [subsystem]}))
+    target = shaped.spawn("flash", [sys.executable, "-m", "testbed.storage.target", "--config", str(config)], **PIPES)
+    try:
+        assert any("listening" in line for line in target.stdout)
+        words = ["--path", address, "--nqn", NQN, "--bs", "1M", "--depth", "16", "--json"]
+        command = [sys.executable, "-m", "testbed.storage.initiator", operation, *words]
+        document = json.loads(finished(shaped.spawn("p1-s1-h1", command, **PIPES)))
+    finally:
+        target.kill()
+        target.communicate()
+    assert document["bytes"] == SHAPED_SIZE
+    judge(
+        Figure(
+            what=f"NVMe/TCP: {operation}s of 1 MiB, in a port's rate",
+            measured=8 * document["bytes_per_second"] / nic.nic_bps,
+            limit=LEAST_OF_RATE,
+            unit="",
+            at_least=True,
+            ratio=True,
+        )
     )
