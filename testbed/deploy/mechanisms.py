@@ -63,13 +63,13 @@ def require_guards(lab: Lab, state: StateDirectory) -> None:
 
 def require_management(lab: Lab, state: StateDirectory) -> None:
     """Raise `CapabilityError` where nodes have management ports and this machine's kernel cannot keep them apart."""
-    network = lab.out_of_band
+    network = lab.management
     if network is None:
         return
     able = machine_capabilities(state)
     if why := able.why("filter.management") or able.why("filter.guards"):
         raise CapabilityError(
-            f"the out-of-band network {network.name} needs nf_tables, which this kernel lacks: {why}",
+            f"the management network {network.name} needs nf_tables, which this kernel lacks: {why}",
             missing="nf_tables",
             hint=f"remove networks.{network.name}; `testbed doctor` says what the kernel has",
         )

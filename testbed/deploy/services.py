@@ -64,7 +64,7 @@ class ServiceStatus:
 
 def require_services(lab: Lab) -> None:
     """Raise `PlanError` where a service of the lab needs a package that this machine does not have."""
-    network = lab.out_of_band
+    network = lab.management
     for service in network.services if network is not None else ():
         if (missing := missing_program(service.name)) is not None:
             raise PlanError(
@@ -77,7 +77,7 @@ def require_services(lab: Lab) -> None:
 
 def surroundings(lab: Lab, plan: LabPlan, state: StateDirectory) -> Surroundings:
     """What services are told of a lab that has some."""
-    network, management = lab.out_of_band, plan.management
+    network, management = lab.management, plan.management
     if network is None or management is None:
         raise ValueError(f"{lab.name} has no management network")
     ports = {port.node: port for port in plan.ports if port.network == management.network and port.address is not None}

@@ -1,7 +1,8 @@
 """The generator of a network that another one carries: hosts have ports of their own for it, on that one's leaves.
 
 A host's port is on a leaf that the host is on already, or on any leaf where it is on none: on the one with the fewest
-ports of the network so far. So a host that is added moves no other one.
+ports of the network so far. So a host that is added moves no other one. Where the network has services, its server is
+one more, the first of all.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from testbed.errors import FabricError
-from testbed.fabric.networks import NetworkParams
-from testbed.model import End, Lab, Link, LinkKind, NodeKind, Role
+from testbed.fabric.networks import GeneratedNetwork, NetworkParams, describe_network
+from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind, Role
 from testbed.names import MAX_INTERFACE_NAME
 
 _LEAVES = (Role.LEAF, Role.RAIL, None)
@@ -35,22 +36,28 @@ def _faults(params: NetworkParams, lab: Lab) -> Iterator[FabricError]:
         message = f"ports called {longest} have names longer than {MAX_INTERFACE_NAME}"
         yield FabricError(message, field="short", code="bad-name", hint="short: a shorter name for its ports")
         return
+    if params.server and any(node.name == params.server for node in lab.nodes):
+        yield FabricError(f"{params.server} is there already", field="services", code="name-taken", hint="rename it")
+        return
     taken = {end for link in lab.links for end in (link.a, link.b)}
     for end in (end for link in links for end in (link.a, link.b) if end in taken):
         yield FabricError(f"{end} is there already", field="short", code="name-taken", hint="short: another beginning")
         return
     room = params.addresses.num_addresses - 3
-    if room < len(params.hosts):
-        hosts = "host" if room == 1 else "hosts"
-        message = f"{params.addresses} has room for {room} {hosts} beside its gateway, not for {len(params.hosts)}"
+    if room < len(links):
+        nodes = "node" if room == 1 else "nodes"
+        message = f"{params.addresses} has room for {room} {nodes} beside its gateway, not for {len(links)}"
         yield FabricError(message, field="prefix", code="prefix-too-small", hint="a shorter prefix")
 
 
-def carry_network(params: NetworkParams, lab: Lab) -> tuple[Link, ...]:
-    """The links of a network that another one of `lab` carries. Pure. Raises the first fault of `check_carried`."""
+def carry_network(params: NetworkParams, lab: Lab) -> GeneratedNetwork:
+    """A network that another one of `lab` carries. Pure. Raises the first fault of `check_carried`."""
     for fault in check_carried(params, lab):
         raise fault
-    return tuple(_links(params, lab))
+    servers = (Node(name=params.server, kind=NodeKind.SERVER, network=params.name),) if params.server else ()
+    return GeneratedNetwork(
+        network=describe_network(params, 0), nodes=servers, links=tuple(_links(params, lab)), rail_subnets=()
+    )
 
 
 def _leaves(lab: Lab, carrier: str) -> list[str]:
@@ -67,7 +74,7 @@ def _links(params: NetworkParams, lab: Lab) -> Iterator[Link]:
                 if end.node not in switches and other.node in switches:
                     near.setdefault(end.node, {})[other.node] = None
     ports: Counter[str] = Counter()
-    for host in params.hosts:
+    for host in (*([params.server] if params.server else []), *params.hosts):
         leaf = min(near.get(host, leaves), key=lambda name: ports[name])
         ports[leaf] += 1
         yield Link(

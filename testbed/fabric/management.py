@@ -79,11 +79,16 @@ def _managed(lab: Lab) -> Sequence[Node]:
     return [node for node in lab.nodes if node.kind in _MANAGED]
 
 
+def server_name(short: str | None) -> str:
+    """The name of the server of a management network whose file calls it `short`."""
+    return f"{short or SHORT}1"
+
+
 class _Names:
     """What the switch, the server and the management ports are called."""
 
     def __init__(self, params: NetworkParams) -> None:
         short = params.short or SHORT
         self.switch = f"{short}-sw1"
-        self.server = f"{short}1"
+        self.server = server_name(params.short)
         self.port = f"{short}0"

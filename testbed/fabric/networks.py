@@ -98,6 +98,8 @@ class NetworkParams:
     """Whether a host's two ports are members of one link group, whose partner two leaves are together."""
     carrier: str = ""
     """The network over whose switches this one goes; "": over its own."""
+    server: str = ""
+    """The server of a network that has services; "": it has none."""
     lag_by: LagBy = LagBy.AUTO
     """Who realises the link groups of hosts."""
 

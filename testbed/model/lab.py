@@ -39,7 +39,7 @@ class NodeKind(StrEnum):
     STORAGE = "storage"
     """It serves its medium to the hosts of one network (`Node.target`), where its NIC is as one of theirs."""
     SERVER = "server"
-    """It manages the other nodes over the out-of-band network, and is in no other network."""
+    """It manages other nodes over the management network, and is in no other network."""
 
 
 class Role(StrEnum):
@@ -249,7 +249,7 @@ class Network:
     """The network over whose switches this one goes; "": over its own."""
     lag_by: LagBy = LagBy.AUTO
     services: tuple[ManagementService, ...] = ()
-    """Those of the network of management ports."""
+    """Those of a management network."""
 
     @property
     def is_out_of_band(self) -> bool:
@@ -376,6 +376,12 @@ class Lab:
     def out_of_band(self) -> Network | None:
         """The network that joins the management ports of all nodes; None where they have none."""
         return next((network for network in self.networks if network.is_out_of_band), None)
+
+    @property
+    def management(self) -> Network | None:
+        """The network by which a server manages nodes: that out of band, or one in band that has services."""
+        in_band = (network for network in self.networks if network.carrier and network.services)
+        return self.out_of_band or next(in_band, None)
 
     @property
     def data_networks(self) -> tuple[str, ...]:

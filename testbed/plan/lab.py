@@ -161,6 +161,7 @@ class _Planner:
         self.addresses |= self.link_groups.addresses
         self.overlay.externals.check_as_numbers(self.asns)
         self.addresses = self.overlay.with_addresses(self.addresses)
+        self.management.join(self.addresses)
         self._rates: dict[int, int] = {}
         self.queues = QueuePlanner(self.views, k, reaction_ns)
 
@@ -438,7 +439,7 @@ class _Planner:
         operations += self.overlay.creations({node.name: _cpu_slot(node) for node in self.lab.switches})
         opening: list[SetSysctl] = []
         for node in self.lab.nodes:
-            if node.kind is NodeKind.HOST:
+            if node.kind in (NodeKind.HOST, NodeKind.STORAGE):
                 operations += host_sysctls(node.name)
                 if node.name in self.homing.nics:
                     operations += homed_sysctls(node.name)

@@ -1,5 +1,5 @@
-"""NVMe/TCP in user space against what was promised of it: GB/s over a bare veth, in those of nbdkit, and in the rate of a
-port of a lab.
+"""NVMe/TCP in user space against what was promised of it: GB/s over a bare veth, in those of nbdkit, and in the rate of
+a port of a lab.
 
 Two namespaces joined by a veth of an MTU of 9000, each side on a CPU of its own, 4 MiB at a depth of 8, both servers
 keep the bytes in memory. nbdkit is driven by fio. Other work on the machine takes more from one round than from

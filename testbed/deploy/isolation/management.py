@@ -106,10 +106,11 @@ def management_shots(plan: LabPlan) -> list[Shot]:
         return []
     ports = {port.node: port for port in plan.ports if port.network == management.network and port.address is not None}
     server = ports.pop(management.server)
+    shots = [*_managed(server, ports), *_from_data(plan, server, ports), *_to_data(plan, server, ports)]
+    if not management.switch:  # in band, where nodes are neighbours in one segment
+        return shots
     return [
-        *_managed(server, ports),
-        *_from_data(plan, server, ports),
-        *_to_data(plan, server, ports),
+        *shots,
         *_between(server, list(ports.values())),
         *_posing(server, list(ports.values())),
     ]
@@ -126,7 +127,12 @@ def _from_data(plan: LabPlan, server: PortPlan, ports: Mapping[str, PortPlan]) -
     host in its segment."""
     ends = {f"{port.node}:{port.name}": port for port in plan.ports}
     masters, bridges = find_bridges(plan)
-    nics = [nic for host in plan.hosts for nic in host.nics if nic.address is not None and nic.peer in ends]
+    nics = [
+        nic
+        for host in plan.hosts
+        for nic in host.nics
+        if nic.address is not None and nic.peer in ends and nic.network != server.network
+    ]
     gateways = {nic.gateway for nic in nics}
     segments: dict[tuple[str, int], list[PortPlan]] = {}
     for nic in nics:
@@ -154,11 +160,13 @@ def _from_data(plan: LabPlan, server: PortPlan, ports: Mapping[str, PortPlan]) -
 def _to_data(plan: LabPlan, server: PortPlan, ports: Mapping[str, PortPlan]) -> Iterator[Shot]:
     """From the server to the other addresses of each node, and by each leaf to a host on it."""
     ends = {f"{port.node}:{port.name}": port for port in plan.ports}
-    for speaker in (*plan.switches, *plan.routed_hosts):
+    for speaker in (one for one in (*plan.switches, *plan.routed_hosts) if one.node in ports):
         yield _shot(Way.TO_DATA, server, mac_bytes(ports[speaker.node].mac), speaker.loopback.ip, speaker.node)
     behind: dict[str, PortPlan] = {}
     homed = {host.loopback.ip for host in plan.routed_hosts}
     for nic in (nic for host in plan.hosts for nic in host.nics if nic.address is not None):
+        if nic.network == server.network or nic.node not in ports:
+            continue
         if _address(nic) not in homed:
             yield _shot(Way.TO_DATA, server, mac_bytes(ports[nic.node].mac), _address(nic), nic.node)
         if nic.peer in ends and not nic.tenant:

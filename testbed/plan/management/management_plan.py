@@ -1,4 +1,4 @@
-"""The out-of-band network as decided, and the operation that keeps it apart from the data networks."""
+"""The management network as decided, and the operation that keeps it apart from the data networks."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class GuardManagement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagementPlan:
-    """The out-of-band network: where each node is reached over it.
+    """The management network: where each node is reached over it.
 
     `addresses` has that of every node that has a management port, which is called `port` everywhere: the server's
-    first.
+    first. `switch` is that out of band; in band there is none of its own: "".
     """
 
     network: str

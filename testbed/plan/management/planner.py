@@ -43,6 +43,10 @@ class ManagementPlanner:
     def __init__(self, lab: Lab) -> None:
         self._links = [link for link in lab.links if link.kind is LinkKind.MANAGEMENT]
         self._network = lab.out_of_band if self._links else None
+        self._in_band: list[Link] = []
+        if (network := lab.management) is not None and not network.is_out_of_band:
+            self._in_band = [link for link in lab.links if link.network == network.name]
+        self._lab = lab
         self._servers = {node.name for node in lab.nodes if node.kind is NodeKind.SERVER}
         self.plan = self._plan()
         self.bridges = {link.b.node: BRIDGE for link in self._links}
@@ -61,6 +65,21 @@ class ManagementPlanner:
             port=first.a.interface,
             prefix=network.prefix,
             addresses={link.a.node: IPv4Interface((base + link.host_number, length)) for link in self._links},
+        )
+
+    def join(self, addresses: Mapping[tuple[str, str], tuple[IPv4Interface, IPv4Address | None]]) -> None:
+        """Take the addresses of the ports of a management network that is in band, which an overlay has given them."""
+        network = self._lab.management
+        if not self._in_band or network is None:
+            return
+        first = self._in_band[0].a  # the server's
+        self.plan = ManagementPlan(
+            network=network.name,
+            switch="",
+            server=first.node,
+            port=first.interface,
+            prefix=network.prefix,
+            addresses={link.a.node: addresses[link.a.node, link.a.interface][0] for link in self._in_band},
         )
 
     @property
@@ -111,7 +130,8 @@ class ManagementPlanner:
 
     def port_sysctls(self) -> list[SetSysctl]:
         """The settings of management ports, once they are there."""
-        return [item for link in self._links for item in management_port_sysctls(link.a.node, link.a.interface)]
+        links = (*self._links, *self._in_band)
+        return [item for link in links for item in management_port_sysctls(link.a.node, link.a.interface)]
 
     def guards(self, indexes: Mapping[str, Mapping[str, int]], macs: Mapping[tuple[str, str], str]) -> list[Operation]:
         """Keep nodes from each other, and management from data; all links are there, and down. `macs` are of ports."""
@@ -124,8 +144,10 @@ class ManagementPlanner:
                 ifindex=indexes[link.a.node][link.a.interface],
                 prefix=self.plan.prefix,
             )
-            for link in self._links
+            for link in (*self._links, *self._in_band)
         ]
+        if not self._links:
+            return guards
         switch, managed = self.plan.switch, [link for link in self._links if link.a.node != self.plan.server]
         ends = [end for link in self._links for end in (link.a, link.b)]
         guards.append(

@@ -16,7 +16,7 @@ def plan_services(lab: Lab, management: ManagementPlan | None) -> Iterator[Start
 
     A node that is a container has none: what would be started is of this machine, and not of its image.
     """
-    network = lab.out_of_band
+    network = lab.management
     if network is None or management is None:
         return
     namespaces = {node.name for node in lab.nodes if node.runtime == NETNS}

@@ -1,7 +1,8 @@
 """The out-of-band network in a picture.
 
 Beside other networks its box has the switch and the server, and lines to hosts alone: a line from every switch of the
-lab would cross all others and say one thing, which the box says in words. Drawn alone, every node is on its switch.
+lab would cross all others and say one thing, which the box says in words. Drawn alone, every node is on its switch. The
+server of one in band is drawn as a host is.
 """
 
 from __future__ import annotations
@@ -13,12 +14,22 @@ from testbed.model import OUT_OF_BAND, Lab, LinkKind, Node, NodeKind
 BRIDGE_NAME = "management switch"
 SERVER_NAME = "management server"
 TARGET_NAME = "storage target"
+_MANAGED = tuple(kind for kind in NodeKind if kind not in (NodeKind.BRIDGE, NodeKind.SERVER))
+"""As their management switch sees them."""
 
 
 def pictured(lab: Lab) -> Lab:
-    """The lab as a picture shows it: itself, where it has no out-of-band network."""
+    """The lab as a picture shows it: itself, where nobody manages it."""
+    lab = sized(lab)
+    if lab.management is None or lab.out_of_band is not None:
+        return lab
+    return replace(lab, nodes=tuple(_as_host(node, NodeKind.SERVER) for node in lab.nodes))
+
+
+def sized(lab: Lab) -> Lab:
+    """The lab as a picture counts it: itself, where it has no out-of-band network."""
     if lab.design == OUT_OF_BAND:
-        return replace(lab, nodes=tuple(_as_host(node) for node in lab.nodes))
+        return replace(lab, nodes=tuple(_as_host(node, *_MANAGED) for node in lab.nodes))
     network = lab.out_of_band
     if network is None:
         return lab
@@ -27,9 +38,9 @@ def pictured(lab: Lab) -> Lab:
     return replace(lab, links=tuple(links))
 
 
-def _as_host(node: Node) -> Node:
-    """A node as its management switch sees it."""
-    return node if node.kind in (NodeKind.BRIDGE, NodeKind.SERVER) else replace(node, kind=NodeKind.HOST, role=None)
+def _as_host(node: Node, *kinds: NodeKind) -> Node:
+    """A node in the row of hosts, where it is of one of these kinds."""
+    return replace(node, kind=NodeKind.HOST, role=None) if node.kind in kinds else node
 
 
 def special_names(lab: Lab) -> dict[str, str]:

@@ -20,7 +20,7 @@ from testbed.model import BACKEND, OUT_OF_BAND, Lab, NodeKind
 from testbed.report.graph.grouping import LEAF_NAME, ROUTER_NAME, TIER_NAMES, Grouping, Tier, group_lab, network_alone
 from testbed.report.graph.layers import Layer, group_layers, lay_out_layers, layers_of
 from testbed.report.graph.layout import Layout, lay_out
-from testbed.report.graph.management import pictured, special_names
+from testbed.report.graph.management import pictured, sized, special_names
 from testbed.report.graph.svg import colour_class, draw_svg, state_class
 from testbed.units import Rate
 
@@ -36,7 +36,7 @@ def render_html(lab: Lab, *, status: Mapping[str, str] | None = None) -> str:
     layers = layers_of(lab)
     grouping = group_layers(lab, layers) if layers else group_lab(lab)
     layout = lay_out_layers(lab, grouping, layers) if layers else lay_out(lab, grouping)
-    measured = [Measured.of(pictured(seen_for_sizing(whole, one.name)), one) for one in layers] or [Measured.of(lab)]
+    measured = [Measured.of(sized(seen_for_sizing(whole, one.name)), one) for one in layers] or [Measured.of(lab)]
     here = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
@@ -45,7 +45,7 @@ def render_html(lab: Lab, *, status: Mapping[str, str] | None = None) -> str:
         css=Markup((here / "page.css").read_text(encoding="utf-8")),
         js=Markup((here / "page.js").read_text(encoding="utf-8")),
         svg=Markup(draw_svg(lab, grouping, layout, status)),
-        data=Markup(_script_json(_data(lab, grouping, layout, layers, status))),
+        data=Markup(_script_json(_data(lab, whole, grouping, layout, layers, status))),
         rails=[
             (rail, colour_class(rail)) for rail in sorted({rail for has in grouping.rails.values() for rail in has})
         ],
@@ -137,14 +137,14 @@ class _Table:
 
 
 def _data(
-    lab: Lab, grouping: Grouping, layout: Layout, layers: Sequence[Layer], status: Mapping[str, str]
+    lab: Lab, whole: Lab, grouping: Grouping, layout: Layout, layers: Sequence[Layer], status: Mapping[str, str]
 ) -> dict[str, object]:
     """Return what the script knows of the lab; `page.js` names the columns. Where there are several networks, nodes and
     links have one column more, the number of theirs: -1 for a host. Rails are those of the back end then."""
     numbered = {layer.name: layer.number for layer in layers}
     numbers = {node.name: position for position, node in enumerate(lab.nodes)}
     trays = {host.name: tray.number for tray in layout.trays for host in tray.group.hosts}
-    named = {node.name: ROUTER_NAME for node in lab.nodes if node.kind is NodeKind.ROUTER} | special_names(lab)
+    named = {node.name: ROUTER_NAME for node in lab.nodes if node.kind is NodeKind.ROUTER} | special_names(whole)
     interfaces, properties = _Table(), _Table()
     links = [
         [

@@ -16,6 +16,7 @@ from typing import Any
 from testbed.errors import Problem
 from testbed.fabric import UplinkParams
 from testbed.fabric.carried import carry_network, check_carried
+from testbed.fabric.management import server_name
 from testbed.fabric.networks import (
     CARRIED,
     DEFAULT_PREFIXES,
@@ -24,7 +25,6 @@ from testbed.fabric.networks import (
     GeneratedNetwork,
     NetworkParams,
     check_network,
-    describe_network,
     generate_network,
 )
 from testbed.fabric.sizing import check_sizing
@@ -42,7 +42,8 @@ from testbed.spec.topology.network_spec import (
     NetworkSpec,
     located,
 )
-from testbed.spec.topology.out_of_band import find_misplaced_keys
+from testbed.spec.topology.out_of_band import find_misplaced_keys, find_second
+from testbed.spec.topology.service_spec import service_problems
 from testbed.spec.topology.targets import find_taken_names, target_params
 from testbed.spec.topology.written_network import GENERATED_KEYS, WRITTEN_KEYS, WrittenNetwork
 from testbed.spec.yaml.document import Document
@@ -73,7 +74,7 @@ def add_networks(
         path: Path = ("networks", list(specs)[MAX_NETWORKS])
         message = f"there are at most {MAX_NETWORKS} networks beside the back end"
         return lab, [document.problem("size", path, message, key=True)]
-    problems: list[Problem] = []
+    problems = find_second(document, specs)
     spaces: dict[str, IPv4Network] = {}
     numbers = {name: number for number, name in enumerate(specs, 1)}
     for name in sorted(specs, key=lambda name: specs[name].on is not None):
@@ -89,7 +90,7 @@ def add_networks(
         found += [
             *_misplaced_keys(document, name, spec),
             *(_carrier_problems(document, name, spec.on, specs, overlaid) if spec.on is not None else ()),
-            *_services_elsewhere(document, name),
+            *_services_elsewhere(document, name, spec),
             *find_unbuilt(document, name, spec, lab),
         ]
         params, unknown = _params(document, name, number, spec, lab)
@@ -130,12 +131,15 @@ def _with_qos(
     return replace(lab, networks=tuple(networks)), problems
 
 
-def _services_elsewhere(document: Document, name: str) -> list[Problem]:
+def _services_elsewhere(document: Document, name: str, spec: NetworkSpec) -> list[Problem]:
     path: Path = ("networks", name, "services")
     if not document.has(path):
         return []
-    message = f"{name} carries data, and services are those of the network of management ports"
-    return [document.problem("contradiction", path, message, hint=f"design: {OUT_OF_BAND}", key=True)]
+    if spec.on is not None:
+        return service_problems(document, path)
+    message = f"{name} carries data, and services are those of a management network"
+    hint = f"design: {OUT_OF_BAND}, or on: a network with an overlay, which is in band"
+    return [document.problem("contradiction", path, message, hint=hint, key=True)]
 
 
 def _name_problems(document: Document, name: str, path: Path, lab: Lab) -> list[Problem]:
@@ -224,8 +228,9 @@ def _carry(
         params = replace(params, mtu=mtu)
     if problems := [located(document, path, error) for error in check_carried(params, lab)]:
         return None, problems
-    links = carry_network(params, lab)
-    return GeneratedNetwork(describe_network(params, 0), nodes=(), links=links, rail_subnets=()), []
+    made = carry_network(params, lab)
+    services = () if spec.services is None else spec.services.services()
+    return replace(made, network=replace(made.network, services=services)), []
 
 
 def _write(
@@ -317,6 +322,7 @@ def _params(
             routed_hosts=spec.homing == ROUTED,
             link_groups=spec.homing == MLAG,
             carrier=spec.on or "",
+            server=server_name(spec.short) if spec.on and spec.services is not None else "",
             lag_by=LagBy(spec.lag_by or LagBy.AUTO),
             **given,
         ),

@@ -34,14 +34,21 @@ def find_misplaced_keys(document: Document, name: str) -> list[Problem]:
     ]
 
 
+def find_second(document: Document, specs: Mapping[str, NetworkSpec]) -> list[Problem]:
+    """A second network that manages the nodes of the lab: out of band, or in band with services."""
+    found = [name for name, spec in specs.items() if spec.design == OUT_OF_BAND or (spec.on and spec.services)]
+    if len(found) < 2:
+        return []
+    key = "design" if specs[found[1]].design == OUT_OF_BAND else "services"
+    message = f"{found[0]} is the management network already, and a lab has one"
+    return [document.problem("second-out-of-band", ("networks", found[1], key), message)]
+
+
 def add_out_of_band(document: Document, specs: Mapping[str, NetworkSpec], lab: Lab) -> tuple[Lab, list[Problem]]:
     """The lab, which has all its other networks, with the one of management ports; and what is wrong with that."""
     found = [(number, name) for number, name in enumerate(specs, 1) if specs[name].design == OUT_OF_BAND]
     if not found:
         return lab, []
-    if len(found) > 1:
-        message = f"{found[0][1]} is out of band already, and a lab has one such network"
-        return lab, [document.problem("second-out-of-band", ("networks", found[1][1], "design"), message)]
     number, name = found[0]
     spec = specs[name]
     params = NetworkParams(

@@ -280,7 +280,10 @@ class TenantResolver:
             kinds = {node.name: node.kind for node in self.lab.nodes}
             for link in self.lab.links:
                 for end, other in ((link.a, link.b), (link.b, link.a)):
-                    if kinds.get(end.node) is NodeKind.HOST and kinds.get(other.node) is NodeKind.SWITCH:
+                    if (
+                        kinds.get(end.node) in (NodeKind.HOST, NodeKind.SERVER)
+                        and kinds.get(other.node) is NodeKind.SWITCH
+                    ):
                         self._found.setdefault(link.nic if link.kind is LinkKind.MEMBER else end, link)
         return self._found
 

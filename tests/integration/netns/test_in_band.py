@@ -1,0 +1,84 @@
+"""A management network in band: a VNI over the front end's switches, with a server and services, apart from data."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from testbed.deploy.isolation.check import check_isolation
+from testbed.deploy.isolation.management import Way, management_shots, shoot
+from testbed.deploy.services import read_services
+from testbed.deploy.watch.check import check_lab
+from testbed.drivers.netlink.management import TABLE, management_messages
+from testbed.drivers.netlink.nftables import NFPROTO_IPV4, NetfilterSocket, remove_table
+from testbed.drivers.nodes import syscalls
+from testbed.drivers.nodes.namespaces import enter_namespace
+from testbed.plan.management.management_plan import GuardManagement
+from testbed.spec import load_topology_text
+
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+
+TEXT = """name: {name}
+scale: {{time: 1000}}
+fabric: {{design: rail-optimized, hosts: 3, gpus: 1, segments: 1, spines: 1}}
+networks:
+  frontend: {{leaves: 2, spines: 1, mtu: 9050, overlay: evpn}}
+  management: {{on: frontend, mtu: 1500, nic: {{rate: 100G}}, services: [ssh, dns, time]}}
+"""
+SERVER, HOST = "mgmt1", "p1-s1-h3"
+
+
+@pytest.fixture(scope="module")
+def lab(shared_sandbox: Any) -> Any:
+    return shared_sandbox.deploy(load_topology_text(TEXT.format(name=shared_sandbox.name()), file="in-band.yml")).lab
+
+
+def commit(lab: Any, node: str, batch: list[bytes]) -> None:
+    def put() -> None:
+        enter_namespace(lab.namespace(node))
+        with closing(NetfilterSocket()) as filters:
+            filters.commit(batch, "management")
+
+    syscalls.in_thread(put)
+
+
+def arrived(lab: Any) -> Counter[Way]:
+    shots = management_shots(lab.plan)
+    return Counter(shots[index].way for index in shoot(lab.name, shots))
+
+
+def test_services_answer_over_the_front_ends_switches(lab: Any) -> None:
+    """The server is on one leaf, the host on the other; a log-in goes by its namespace, and by name."""
+    assert check_lab(lab).exit_code == 0
+    statuses = read_services(lab)
+    assert {status.state for status in statuses} == {"running"}
+    assert {status.service for status in statuses} == {"ssh", "dns", "time"}
+    assert {status.node for status in statuses} == set(lab.plan.management.addresses)
+    argv = ["ssh", "-F", str(lab.directory / "ssh_config"), HOST, "hostname; getent hosts p1-s1-h1"]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False)
+    assert done.stdout.splitlines()[0] == HOST, done.stderr
+    assert f"{lab.plan.management.addresses['p1-s1-h1'].ip} " in done.stdout
+
+
+def test_data_does_not_reach_it_and_would_without_its_guard(lab: Any) -> None:
+    every = Counter(shot.way for shot in management_shots(lab.plan))
+    assert {Way.MANAGED, Way.TO_SERVER, Way.TO_NODES, Way.TO_DATA} <= set(every)
+    assert arrived(lab) == {Way.MANAGED: every[Way.MANAGED]}
+    guards = [item for item in lab.plan.operations if isinstance(item, GuardManagement)]
+    for guard in guards:
+        commit(lab, guard.node, [remove_table(TABLE, NFPROTO_IPV4)])
+    try:
+        found = arrived(lab)
+        assert found[Way.TO_NODES] > 0, "Linux takes a packet to any of its addresses from any port"
+        assert found[Way.TO_DATA] > 0
+        assert found[Way.TO_SERVER] == 0, "the server has one port, which is in the VNI"
+    finally:
+        for guard in guards:
+            commit(lab, guard.node, management_messages(guard))
+    assert arrived(lab) == {Way.MANAGED: every[Way.MANAGED]}
+    results = {result.name: result.status.value for result in check_isolation(lab, "management").results}
+    assert {results[way] for way in (Way.MANAGED, Way.TO_SERVER, Way.TO_NODES, Way.TO_DATA)} == {"pass"}
