@@ -97,7 +97,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "same-tier": "A link joins two switches of one tier.",
             "scale": "The time scale is not a positive number.",
             "self-link": "A link leads from a node to itself.",
-            "second-out-of-band": "A second network is to be out of band; nodes have one management port.",
+            "second-out-of-band": "A second network is to manage the nodes; they have one management port.",
             "size": "The fabric has more nodes or links than a lab may have.",
             "slot": "The lab's number on this machine is out of range.",
             "subnet": "More hosts than a subnet has addresses for.",

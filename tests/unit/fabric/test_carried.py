@@ -23,7 +23,7 @@ def lab(frontend: NetworkParams = FRONTEND) -> Lab:
 
 
 def wiring(params: NetworkParams) -> list[tuple[str, str]]:
-    return [(str(link.a), str(link.b)) for link in carry_network(params, lab())]
+    return [(str(link.a), str(link.b)) for link in carry_network(params, lab()).links]
 
 
 def test_a_host_is_on_a_leaf_that_it_is_on_already_and_a_stranger_on_an_empty_one() -> None:
