@@ -9,14 +9,11 @@ from testbed.deploy.link_groups import start_link_groups
 from testbed.deploy.links.changes import LinkChange, LinkControl
 from testbed.deploy.live import RunningLab
 from testbed.deploy.routing import start_routing
-from testbed.deploy.services import service_places, start_places
+from testbed.deploy.services import WITH_POWER, service_places, start_places
 from testbed.drivers.nodes.processes import freeze, kill_all, processes_in
 from testbed.drivers.routing.frr import remove_crash_directories
 from testbed.errors import TestbedError
-from testbed.model import NodeKind
 from testbed.model.container import NETNS
-
-_MANAGED = (NodeKind.HOST, NodeKind.SWITCH)
 
 
 class NoPower(TestbedError):
@@ -69,8 +66,8 @@ def power_on(lab: RunningLab, node: str) -> bool:
 
 def _require_switchable(lab: RunningLab, node: str) -> None:
     found = lab.node(node)
-    if found.kind not in _MANAGED:
-        raise NoPower(f"{node} is not managed", hint="hosts and switches are")
+    if found.kind not in WITH_POWER:
+        raise NoPower(f"{node} is not managed", hint="hosts, storage targets and switches are")
     if found.runtime != NETNS:
         raise NoPower(f"{node} is a container", hint=f"its engine stops and starts it: {found.runtime}")
 

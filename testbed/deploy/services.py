@@ -31,6 +31,8 @@ from testbed.services.launcher import (
 from testbed.services.registry import REGISTRY
 from testbed.services.service import Place, Surroundings
 
+WITH_POWER = frozenset((NodeKind.HOST, NodeKind.SWITCH, NodeKind.STORAGE))
+"""The kinds of nodes whose power can be switched, and which services manage."""
 LONGEST_DETAIL = 80
 """Characters of the last line of a dead service's log that its status shows."""
 _HANDED_ON = ("PATH", "PYTHONPATH", "TESTBED_PURE")
@@ -94,9 +96,7 @@ def surroundings(lab: Lab, plan: LabPlan, state: StateDirectory) -> Surroundings
         interfaces=dict.fromkeys(management.addresses, management.port),
         data_ports={node: tuple(names) for node, names in data.items()},
         routing=frozenset(speaker.node for speaker in plan.speakers if speaker.node in namespaces),
-        switchable=frozenset(
-            node.name for node in lab.nodes if node.name in namespaces and node.kind in (NodeKind.HOST, NodeKind.SWITCH)
-        ),
+        switchable=frozenset(node.name for node in lab.nodes if node.name in namespaces and node.kind in WITH_POWER),
         services={service.name: service for service in network.services},
         namespaces={node.name: namespace_name(lab.name, node.name) for node in lab.nodes},
         run=state.run_directory(lab.name),

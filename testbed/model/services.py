@@ -42,7 +42,7 @@ SERVICES: Mapping[str, RunsOn] = MappingProxyType(
 )
 """Where each service runs, in the order in which they are started and listed."""
 
-SCRAPE_INTERVAL = Duration.parse("1s")
+SCRAPE_INTERVAL = Duration.parse("2s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from testbed.errors import FabricError, Problem, SpecError
-from testbed.fabric import check_params, check_sizing, generate_fabric, resolve_bfd
+from testbed.fabric import BfdParams, check_params, check_sizing, generate_fabric, resolve_bfd
 from testbed.model import BACKEND, Lab, LinkKind, Routing, Scale
 from testbed.spec.qos.layers import QosResolver
 from testbed.spec.topology.fabric import DEFAULT_MTU, FabricSpec
@@ -68,6 +68,7 @@ def resolve_lab(document: Document) -> Lab:
             realised = HandWritten(document=document, spec=spec.topology, generated=replace(lab, nodes=added))
             lab = replace(lab, nodes=(*lab.nodes[: len(lab.nodes) - len(added)], *realised.realise_generated()))
         _raise_any(check_contained(document, lab))
+        lab = _share_bfd(lab)
         lab, problems = add_out_of_band(document, spec.networks, lab)
         _raise_any(problems)
     return _with_overlay(document, spec, lab)
@@ -88,6 +89,19 @@ def _with_overlay(document: Document, spec: LabSpec, lab: Lab) -> Lab:
     lab = tenants.resolve()
     _raise_any(tenants.problems)
     return lab
+
+
+def _share_bfd(lab: Lab) -> Lab:
+    """The lab whose networks, where "auto" gave them BFD, have what it gives to all their sessions together."""
+    sessions = sum(link.kind is LinkKind.FABRIC for link in lab.links)
+
+    def shared(routing: Routing) -> Routing:
+        if not routing.bfd_auto or routing.bfd is None:
+            return routing
+        return replace(routing, bfd=resolve_bfd(BfdParams(), sessions))
+
+    networks = tuple(replace(network, routing=shared(network.routing)) for network in lab.networks)
+    return replace(lab, routing=shared(lab.routing), networks=networks)
 
 
 def _mixed_switches(lab: Lab) -> bool:

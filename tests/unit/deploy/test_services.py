@@ -11,7 +11,13 @@ import pytest
 from testbed.deploy import services
 from testbed.deploy.live import NoSuchNode, RunningLab
 from testbed.deploy.records.state import StateDirectory
-from testbed.deploy.services import NoSuchService, missing_services, read_services, restart_services
+from testbed.deploy.services import (
+    NoSuchService,
+    missing_services,
+    read_services,
+    restart_services,
+    service_places,
+)
 from testbed.errors import DriverError
 from testbed.plan import plan_lab
 from testbed.services.launcher import require_ports
@@ -84,3 +90,13 @@ def test_a_port_that_is_taken_is_named(lab: RunningLab, monkeypatch: pytest.Monk
     with pytest.raises(DriverError, match=r"of mgmt1 cannot start: tcp/22 of 192\.168\.0\.1 is taken") as caught:
         require_ports(places)
     assert caught.value.hint == "`testbed exec mgmt1 -- ss -lntup` shows by whom"
+
+
+def test_storage_targets_are_served_as_hosts_are(tmp_path: Path) -> None:
+    """Every node that runs a service is prepared for it: it has a host key, and its power can be switched."""
+    text = TEXT.replace("networks: {", "networks: {storage: {design: single-switch, targets: {flash: {}}}, ")
+    model = load_topology_text(text, file="lab.yml")
+    places = service_places(model, plan_lab(model, k=1000), StateDirectory(tmp_path / "state", tmp_path / "run"))
+    served = places[0].lab.served
+    assert "flash" in served
+    assert {place.node for place in places} <= set(served)

@@ -107,7 +107,7 @@ def test_a_switch_joins_a_generated_fabric_by_its_role() -> None:
 
 
 def test_bfd_auto_counts_the_sessions_of_the_whole_lab() -> None:
-    fabric = "fabric: {design: rail-optimized, hosts: 1, gpus: 8, spines: 8}\n"
+    fabric = "fabric: {design: rail-optimized, hosts: 1, gpus: 4, spines: 8}\n"
     with_one_more = (
         f"{fabric}topology:\n  nodes: {{extra: {{kind: switch, role: spine}}}}\n"
         '  links: [{endpoints: ["extra:a", "p1-s1-rail1:extra1"]}]\n'

@@ -8,6 +8,7 @@ from testbed.errors import SpecError
 from testbed.model import BACKEND, Lab
 from testbed.model.codec import decode_lab, encode_lab
 from testbed.spec import load_topology_text
+from testbed.units import Duration
 
 BASE = """name: dc
 fabric: {design: rail-optimized, hosts: 4, gpus: 2, segments: 1, spines: 1}
@@ -119,3 +120,14 @@ def test_how_ports_are_joined_may_be_written_and_is_what_it_would_be(homing: str
     text = "name: dc\nfabric: {{design: rail-optimized, hosts: 3}}\nnetworks:\n  frontend: {{{}nic: {{ports: {}}}}}\n"
     written = load_topology_text(text.format(f"homing: {homing}, ", ports), file="dc.yml")
     assert written == load_topology_text(text.format("", ports), file="dc.yml")
+
+
+def test_bfd_auto_counts_the_sessions_of_all_networks() -> None:
+    few, more = (load(f"  frontend: {{leaves: 4, spines: {spines}}}\n") for spines in (4, 8))
+    intervals = [
+        routing.bfd.interval
+        for lab in (few, more)
+        for routing in (lab.routing, lab.networks[0].routing)
+        if routing.bfd is not None
+    ]
+    assert intervals == [Duration.parse("300ms")] * 2 + [Duration.parse("1s")] * 2
