@@ -178,8 +178,8 @@ def network_rows(lab: Lab, live: LiveNetworks, planned: Mapping[str, int]) -> li
 
 
 def total_row(lab: Lab, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Make the line of all networks: a host or tenant that is in several of them counts once. Pure."""
-    summed = [key for key in (*_PARTS, *_COUNTED) if key not in ("hosts", "tenants", "queue_bytes")]
+    """Make the line of all networks: a host, target or tenant that is in several of them counts once. Pure."""
+    summed = [key for key in (*_PARTS, *_COUNTED) if key not in ("hosts", "targets", "tenants", "queue_bytes")]
     worst = max(rows, key=lambda row: int(row["queue_bytes"]))
     tenants = () if lab.overlay is None else lab.overlay.tenants
     return {
@@ -188,6 +188,7 @@ def total_row(lab: Lab, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "carried_by": "",
         **{key: sum(row[key] for row in rows) for key in summed},
         "hosts": len(lab.hosts),
+        "targets": len(lab.targets),
         "tenants": sum(not tenant.network for tenant in tenants),
         "rates": [],
         "mtus": [],
