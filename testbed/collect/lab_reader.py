@@ -36,7 +36,7 @@ class LabReading:
     apart: Mapping[tuple[str, str], Sequence[ApartCounter]] = field(default_factory=dict)
     """What was dropped between management ports and the others of their nodes, by management port."""
     networks: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """The network of each port."""
+    """The network of each port, and by node and "" that of what a switch has beside ports."""
     problem: str = ""
 
 
@@ -87,6 +87,7 @@ class LabReader:
             networks = {(port.node, port.name): port.network for port in lab.plan.ports}
             queues = {(item.node, item.name) for item in lab.plan.installs}
             plain = frozenset(place for place in networks if place not in queues)
+            networks |= {(switch.node, ""): switch.network for switch in lab.plan.switches}
             known = self._known[name] = _Known(lab, record.created, table, networks, plain)
         return known
 

@@ -31,7 +31,7 @@ _PORT = ("lab", "node", "interface", "network")
 
 
 Networks = Mapping[tuple[str, str], str]
-"""The network of each port, by node and interface."""
+"""The network of each port, by node and interface, and by node and "" that of what a switch has beside ports."""
 
 Readings = Callable[[], Sequence[LabReading]]
 
@@ -150,8 +150,8 @@ class LabCollector(Collector):
 
 
 def _port(lab: str, networks: Networks, node: str, interface: str) -> tuple[str, str, str, str]:
-    """The values of `_PORT`; "" for the network of what is no port of the lab, such as a wire between VRFs."""
-    return lab, node, interface, networks.get((node, interface), "")
+    """The values of `_PORT`. What is no port of the lab (a wire between VRFs) is in the network of its switch."""
+    return lab, node, interface, networks.get((node, interface)) or networks.get((node, ""), "")
 
 
 class _Labels:

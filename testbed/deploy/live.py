@@ -17,7 +17,7 @@ from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.runtimes.registry import RUNTIMES
 from testbed.deploy.runtimes.runtime import LiveNodes, not_started
 from testbed.deploy.watch.sessions import BgpSession, read_sessions
-from testbed.drivers.netlink.counters import read_counters
+from testbed.drivers.netlink.counters import read_counters, read_queues
 from testbed.drivers.netlink.guards import GuardCounter, read_guards
 from testbed.drivers.netlink.nftables import NetfilterSocket
 from testbed.drivers.netlink.policies import DeniedCounter, read_denied
@@ -30,7 +30,7 @@ from testbed.lag.configuration import PROCESS_NAME
 from testbed.model import DelayBy, Lab, LagBy, Node, NodeKind, VrfBy
 from testbed.model.codec import decode_lab
 from testbed.model.container import NETNS
-from testbed.model.counters import PortCounters
+from testbed.model.counters import PlainQueue, PortCounters
 from testbed.names import namespace_name, nearest
 from testbed.plan import plan_lab
 from testbed.plan.operations import GuardSwitch, LabPlan, PortPlan, SwitchPlan
@@ -297,6 +297,26 @@ class RunningLab:
             return found
 
         return syscalls.in_thread(read)
+
+    def plain_queues(self) -> Mapping[tuple[str, str], PlainQueue]:
+        """The queue of every planned port without QoS, by (node, interface). Those of the others are in `maps`."""
+        queued = {(item.node, item.name) for item in self.plan.installs}
+        plain = [port for port in self.plan.ports if (port.node, port.name) not in queued]
+
+        def read() -> dict[tuple[str, str], PlainQueue]:
+            found: dict[tuple[str, str], PlainQueue] = {}
+            for place in dict.fromkeys(port.place for port in plain):
+                enter_namespace(namespace_name(self.name, place))
+                with closing(RouteSocket()) as socket:
+                    queues = read_queues(socket)
+                found |= {
+                    (port.node, port.name): queues[port.ifindex]
+                    for port in self._ports_by_place[place].values()
+                    if port.ifindex in queues and (port.node, port.name) not in queued
+                }
+            return found
+
+        return syscalls.in_thread(read) if plain else {}
 
     def guard_counters(self) -> Mapping[str, list[GuardCounter]]:
         """What the guards of each switch have dropped since the deploy; switches without guards are left out."""

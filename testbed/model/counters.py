@@ -1,4 +1,4 @@
-"""What a port has carried: the kernel's counters of one interface at one moment."""
+"""What a port has carried, and what waits in it: the kernel's counters of one interface at one moment."""
 
 from __future__ import annotations
 
@@ -29,3 +29,14 @@ class PortCounters:
             tx_dropped=self.tx_dropped - before.tx_dropped,
             up=self.up,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainQueue:
+    """The one queue of a port without QoS (`gnet_stats_queue` of linux/gen_stats.h): `dropped_packets` since the port
+    was created, `waiting_bytes` of the moment. The counters of the interface itself have no packet that a queue
+    dropped.
+    """
+
+    dropped_packets: int = 0
+    waiting_bytes: int = 0

@@ -18,6 +18,7 @@ from testbed.results.samples import (
     Distribution,
     InferenceRequests,
     MarkingCurve,
+    NetworkLoad,
     Number,
     PortLoad,
     RunEvent,
@@ -161,6 +162,8 @@ class RunResult:
     collectives: list[CollectiveResult] = field(default_factory=list)
     ports: list[PortLoad] = field(default_factory=list)
     """All of switches and hosts; the tier `uplink` is rail switches' towards their spines."""
+    networks: list[NetworkLoad] = field(default_factory=list)
+    """Every network of the lab, in its order; none in records of versions that did not look."""
     events: list[RunEvent] = field(default_factory=list)
     series: list[Series] = field(default_factory=list)
     distributions: list[Distribution] = field(default_factory=list)

@@ -236,3 +236,47 @@ class PortLoad:
     ce_packets: Count = 0
     paused_us: Count = 0
     queue_max_bytes: Count = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkLoad:
+    """This is what one network of the lab carried while traffic ran, whether or not the workload was in it.
+
+    Bytes are those of frames, control traffic included. Utilisations are shares of the lab's rates over the run; peaks
+    are those of the busiest window of `testbed.scenario.run.observation.PORT_INTERVAL_NS`, and None where ports are not
+    sampled, since they have no QoS. What queues of the data path alone can tell is None there, too.
+    """
+
+    name: str
+    carrier: str = ""
+    """The network over whose switches it goes, and whose links between switches count there alone; "": its own."""
+    ports: Count
+    """Those of hosts and switches: each sends into one direction of a link."""
+    sent_bytes: Count
+    """By all ports: a frame counts at every hop."""
+    entered_bytes: Count
+    """Sent by the ports of hosts, targets, servers and managed nodes."""
+    delivered_bytes: Count
+    """Sent by switches to such ports."""
+    utilisation: Number
+    """Of all ports: the bytes sent over what all of them can send."""
+    peak_utilisation: Number | None
+    busiest_port: str
+    """The one with the highest utilisation, as "node:interface"; "" where none sent anything."""
+    busiest_utilisation: Number
+    busiest_peak_utilisation: Number | None
+    queue_max_bytes: Count | None
+    """The deepest that a queue of a port was."""
+    queue_port: str
+    queue_class: str
+    drops: dict[str, Count]
+    """Packets by what lost them: causes of `testbed.model.telemetry.DropCause`, `queue` for a port without QoS, and
+    `device` for what the kernel's interface did not send. What guards and policies stop is not among them."""
+    ce_packets: Count | None
+    pause_frames: Count | None
+    """X-OFF frames that its ports sent."""
+    paused_s: Number | None
+    """Over all ports and priorities."""
+    payload_bytes: dict[str, Count] = field(default_factory=dict)
+    """What the workload's receivers got, by the tenant of the topology ("": none), as its channels counted it. Requests
+    over HTTP have no channels."""

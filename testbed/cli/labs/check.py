@@ -49,6 +49,7 @@ def _print_tests(report: "CheckReport", form: "Format") -> int:
 
     rows = [{"test": result.name, "status": result.status.value, "detail": result.detail} for result in report.results]
     document = {"lab": report.lab, "exit_code": report.exit_code, "tests": dataclasses.asdict(report)["results"]}
+    document["networks"] = by_network = report.by_network
     if attacks := dataclasses.asdict(report).get("attacks"):
         document["attacks"] = attacks
     emit_rows(rows, ["test", "status", "detail"], form, json_document=document)
@@ -56,6 +57,8 @@ def _print_tests(report: "CheckReport", form: "Format") -> int:
         for result in report.results:
             for line in result.failures:
                 print(f"  {result.name}: {line}")
+        if len(by_network) > 1:
+            print(f"checks by network: {', '.join(f'{name} {count:,}' for name, count in by_network.items())}")
     return report.exit_code
 
 

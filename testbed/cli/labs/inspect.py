@@ -1,11 +1,14 @@
-"""The verb `inspect`. Its views are in `inspect_views` and `qos_view`."""
+"""The verb `inspect`. Its views are in `inspect_views`, `networks_view` and `qos_view`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from testbed.cli.options import FormatOption, LabName, NetworkName, Topology, parse_format
 from testbed.cli.panels import LABS
+
+if TYPE_CHECKING:
+    from testbed.cli.output import Format
 
 app = typer.Typer()
 
@@ -24,6 +27,9 @@ def inspect(
         str | None, typer.Option("--node-filter", help="Only nodes matching these comma-separated patterns.")
     ] = None,
     network: NetworkName = None,
+    all_networks: Annotated[
+        bool, typer.Option("--all-networks", help="A line for each network: parts, sessions, services, counters.")
+    ] = False,
     format: FormatOption = "table",
 ) -> None:
     """Show a deployed lab: nodes, links, routes, BGP sessions, guards, scale, services, tenants; QoS of a file (-t)."""
@@ -32,9 +38,25 @@ def inspect(
 
     form = parse_format(format)
     nodes = NodeFilter.parse(node_filter)
+    if all_networks:
+        _inspect_networks(name, topology, form, alone=what == "nodes" and network is None and node_filter is None)
+        return
     if what == "qos":
         from testbed.cli.labs.qos_view import inspect_qos
 
         inspect_qos(name, topology, network, nodes.accepts, form)
         return
     show_view(what, name, topology, network, nodes, form)
+
+
+def _inspect_networks(name: str | None, topology: str | None, form: "Format", *, alone: bool) -> None:
+    """Show all networks. Raises `TestbedError` where something else is asked for, too."""
+    from testbed.cli.lab_choice import open_lab
+    from testbed.cli.labs.networks_view import show_networks
+    from testbed.errors import TestbedError
+
+    if not alone:
+        raise TestbedError(
+            "--all-networks is a view of its own", hint="leave out the view, --network and --node-filter"
+        )
+    show_networks(open_lab(name, topology), form)

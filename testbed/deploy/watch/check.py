@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from testbed.deploy.link_groups import missing_members
@@ -34,13 +35,17 @@ class CheckStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """One test. `count` things were looked at; `failures` are lines for a person, at most 20."""
+    """One test. `count` things were looked at; `failures` are lines for a person, at most 20.
+
+    `by_network` says how many of the things are in each network, where they are in one.
+    """
 
     name: str
     status: CheckStatus
     count: int
     detail: str
     failures: tuple[str, ...] = ()
+    by_network: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,14 @@ class CheckReport:
 
     lab: str
     results: tuple[CheckResult, ...]
+
+    @property
+    def by_network(self) -> dict[str, int]:
+        """How many things were looked at in each network, in all tests together."""
+        found: Counter[str] = Counter()
+        for result in self.results:
+            found.update(result.by_network)
+        return dict(found)
 
     @property
     def exit_code(self) -> int:
@@ -78,15 +91,16 @@ def check_lab(lab: RunningLab) -> CheckReport:
         seen = lab.of_network(network)
         of = "" if network == BACKEND else f", {network}"
         results += [
-            _tried(f"{name}{of}", test, seen)
+            _of_network(_tried(f"{name}{of}", test, seen), network)
             for name, test in (
                 ("subnets" if of else "rails", _check_rails),
                 ("path mtu", _check_path_mtu),
                 ("black holes", _check_black_holes),
             )
         ]
-    if management_ports(lab.plan):
+    if lab.plan.management is not None and management_ports(lab.plan):
         results.append(_tried("management", _check_management, lab))
+        results.append(_tried(f"path mtu, {lab.plan.management.network}", _check_management_mtu, lab))
     if len(lab.model.data_networks) > 1:
         results.append(_tried("networks apart", _check_apart, lab))
     if lab.plan.services:
@@ -101,6 +115,11 @@ def check_lab(lab: RunningLab) -> CheckReport:
     return CheckReport(lab=lab.name, results=tuple(results))
 
 
+def _of_network(result: CheckResult, network: str) -> CheckResult:
+    """The same where all that was looked at is in one network."""
+    return replace(result, by_network={network: result.count})
+
+
 def _tried(name: str, test: Callable[[RunningLab], CheckResult], lab: RunningLab) -> CheckResult:
     """What a test finds, under this name; that it cannot run is a result, too."""
     try:
@@ -110,7 +129,9 @@ def _tried(name: str, test: Callable[[RunningLab], CheckResult], lab: RunningLab
         return CheckResult(name=name, status=CheckStatus.UNKNOWN, count=0, detail=reason)
 
 
-def _result(name: str, count: int, what: str, failures: Sequence[str]) -> CheckResult:
+def _result(
+    name: str, count: int, what: str, failures: Sequence[str], by_network: Mapping[str, int] | None = None
+) -> CheckResult:
     detail = f"{count} {what}" if not failures else f"{len(failures)} of {count} {what} failed"
     return CheckResult(
         name=name,
@@ -118,6 +139,7 @@ def _result(name: str, count: int, what: str, failures: Sequence[str]) -> CheckR
         count=count,
         detail=detail,
         failures=tuple(failures[:FAILURES_KEPT]),
+        by_network=dict(by_network or {}),
     )
 
 
@@ -137,40 +159,55 @@ def _check_links(lab: RunningLab) -> CheckResult:
     failures = [
         f"{port.node}:{port.name} is down" for port in lab.plan.ports if not states.get((port.node, port.name), False)
     ]
-    return _result("links", len(lab.plan.ports), "ports", failures)
+    by_network = Counter(port.network for port in lab.plan.ports)
+    return _result("links", len(lab.plan.ports), "ports", failures, by_network)
 
 
 def _check_sessions(lab: RunningLab) -> CheckResult:
-    count = sum(len(switch.neighbors) for switch in lab.plan.speakers)
+    by_network: Counter[str] = Counter()
+    for switch in lab.plan.speakers:
+        by_network[switch.network] += len(switch.neighbors)
     failures = [
         line
         for switch in lab.plan.speakers
         for line in missing_sessions([switch], lab.run_directory(switch.node).parent)
     ]
     what = "BGP sessions and BFD peers" if lab.model.routing.bfd else "BGP sessions"
-    return _result("sessions", count, what, failures)
+    return _result("sessions", by_network.total(), what, failures, by_network)
 
 
 def _check_routes(lab: RunningLab) -> CheckResult:
     failures: list[str] = []
-    count = 0
+    by_network: Counter[str] = Counter()
     indexes = {(port.node, port.name): port.ifindex for port in lab.plan.ports}
     for switch in lab.plan.speakers:
         wanted = wanted_routes(lab.plan.expected_routes.get(switch.node, ()), indexes, switch.node)
-        count += len(wanted)
+        by_network[switch.network] += len(wanted)
         if wanted:
             mismatches = difference(wanted, lab.bgp_routes(switch.node))
             failures += [f"{switch.node}: {key_text(key)} {mismatch}" for key, mismatch in mismatches.items()]
-    return _result("ecmp", count, "routes with their planned next hops", failures)
+    return _result("ecmp", by_network.total(), "routes with their planned next hops", failures, by_network)
 
 
 def _check_services(lab: RunningLab) -> CheckResult:
-    return _result("services", len(lab.plan.services), "services on nodes answer", missing_services(lab))
+    count = len(lab.plan.services)
+    return _result("services", count, "services on nodes answer", missing_services(lab), _managed(lab, count))
+
+
+def _managed(lab: RunningLab, count: int) -> dict[str, int]:
+    """All of so many things are in the network of management."""
+    return {} if lab.plan.management is None else {lab.plan.management.network: count}
 
 
 def _check_management(lab: RunningLab) -> CheckResult:
     count, failures = probe_management(lab.plan)
-    return _result("management", count, "datagrams between the server and nodes", failures)
+    return _result("management", count, "datagrams between the server and nodes", failures, _managed(lab, count))
+
+
+def _check_management_mtu(lab: RunningLab) -> CheckResult:
+    size_bytes = min(port.mtu_bytes for port in management_ports(lab.plan))
+    count, failures = probe_management(lab.plan, size_bytes)
+    return _result("path mtu", count, f"paths at {size_bytes} bytes, DF set,", failures, _managed(lab, count))
 
 
 def _check_link_groups(lab: RunningLab) -> CheckResult:
@@ -316,8 +353,11 @@ def _check_apart(lab: RunningLab) -> CheckResult:
     with closing(Prober(lab.name, nics)) as prober:
         lost = prober.lost(probes)
     arrived = [probe for probe in probes if probe not in lost]
+    by_network = Counter(probe.source.network for probe in probes)
     failures = [f"{line} arrived" for line in pairs_text(arrived)]
-    return _result("networks apart", len(probes), "datagrams between networks, none of which may arrive,", failures)
+    return _result(
+        "networks apart", len(probes), "datagrams between networks, none of which may arrive,", failures, by_network
+    )
 
 
 def _far_pairs(lab: RunningLab, nics: Sequence[PortPlan]) -> list[tuple[PortPlan, PortPlan]]:

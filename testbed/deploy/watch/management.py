@@ -14,6 +14,9 @@ from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.names import namespace_name
 from testbed.plan.operations import LabPlan, PortPlan
 
+SMALL_BYTES = 64
+"""The length of a datagram that is to arrive, however long others may be."""
+
 
 def management_ports(plan: LabPlan) -> Sequence[PortPlan]:
     """The management ports of nodes, that of the server first; none where nodes have none."""
@@ -38,13 +41,15 @@ def read_kept_apart(lab: RunningLab) -> Mapping[tuple[str, str], Sequence[ApartC
     return syscalls.in_thread(read) if ports else {}
 
 
-def probe_management(plan: LabPlan) -> tuple[int, list[str]]:
+def probe_management(plan: LabPlan, size_bytes: int = SMALL_BYTES) -> tuple[int, list[str]]:
     """Send a datagram each way between the server and every node: how many, and a line for each that was lost.
 
-    Raises `DriverError`.
+    They are `size_bytes` long as IP packets, and are not fragmented. Raises `DriverError`.
     """
     ports = management_ports(plan)
     server, nodes = ports[0], ports[1:]
-    probes = [Probe(source=a, target=b) for node in nodes for a, b in ((server, node), (node, server))]
+    probes = [
+        Probe(source=a, target=b, size_bytes=size_bytes) for node in nodes for a, b in ((server, node), (node, server))
+    ]
     with closing(Prober(plan.lab, ports)) as prober:
         return len(probes), [f"{line} lost" for line in pairs_text(prober.lost(probes))]

@@ -1,4 +1,7 @@
-"""Reading the counters of all interfaces of a namespace in one dump (struct rtnl_link_stats64, linux/if_link.h)."""
+"""Reading the counters of all interfaces of a namespace, or of all their queues, in one dump.
+
+Formats: struct rtnl_link_stats64 of linux/if_link.h, struct gnet_stats_queue of linux/gen_stats.h.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,15 @@ import struct
 
 from testbed.drivers.netlink import rtnetlink
 from testbed.drivers.netlink.rtnetlink import RouteSocket
-from testbed.model.counters import PortCounters
+from testbed.model.counters import PlainQueue, PortCounters
 
 _STATS = struct.Struct("=8Q")
 _REQUEST = struct.pack("=BxHiII", 0, 0, 0, 0, 0)
 OPERSTATE_UP = 6
+_TCA_STATS2 = 7
+_TCA_STATS_QUEUE = 3
+_QUEUE = struct.Struct("=5I")
+"""Packets waiting, bytes waiting, drops, requeues, overlimits."""
 
 
 def read_counters(route: RouteSocket) -> dict[str, PortCounters]:
@@ -39,4 +46,21 @@ def read_counters(route: RouteSocket) -> dict[str, PortCounters]:
             tx_dropped=tx_dropped,
             up=up,
         )
+    return found
+
+
+def read_queues(route: RouteSocket) -> dict[int, PlainQueue]:
+    """What the root queue of each interface has dropped and holds, by interface index. HTB counts its classes' in."""
+    found: dict[int, PlainQueue] = {}
+    for body in route.dump(rtnetlink.RTM_GETQDISC, rtnetlink.TCMSG.pack(0, 0, 0, 0, 0)):
+        _, ifindex, _, parent, _ = rtnetlink.TCMSG.unpack_from(body)
+        if parent != rtnetlink.TC_H_ROOT:
+            continue
+        for kind, statistics in rtnetlink.attributes(body, rtnetlink.TCMSG.size):
+            if kind != _TCA_STATS2:
+                continue
+            for part, payload in rtnetlink.attributes(statistics):
+                if part == _TCA_STATS_QUEUE:
+                    _, waiting, dropped, _, _ = _QUEUE.unpack_from(payload)
+                    found[ifindex] = PlainQueue(dropped_packets=dropped, waiting_bytes=waiting)
     return found

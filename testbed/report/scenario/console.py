@@ -25,6 +25,7 @@ from testbed.report.scenario.figures import (
 )
 from testbed.report.scenario.latencies import LatencyRow, latency_rows
 from testbed.report.scenario.nccl_table import CollectiveRow, collective_rows
+from testbed.report.scenario.networks import COLUMNS, network_rows
 from testbed.report.scenario.packet_fates import fates_of
 from testbed.report.scenario.senders import senders_of
 from testbed.results import ExpectationResult, Outcome, PointResult, Record, RunResult
@@ -46,6 +47,8 @@ MAX_COLLECTIVES = 12
 MAX_LATENCIES = 12
 """Rows of the table of latencies: the slowest against their ideal."""
 MAX_EXPECTATIONS = 12
+MAX_NETWORK_POINTS = 4
+"""Points whose networks are in the table of networks."""
 _STYLES = {Outcome.PASS: "bold green", Outcome.FAIL: "bold red", Outcome.INVALID: "bold yellow"}
 _Justify = Literal["left", "right"]
 
@@ -56,6 +59,9 @@ def print_record(record: Record, console: Console) -> None:
         _print_point(record, record.points[0], console)
     elif record.points:
         console.print(_point_table(record))
+    networks = [(point, run) for point in record.points if (run := typical_run(point)) and len(run.networks) > 1]
+    if networks:
+        console.print(_network_table(networks))
     rows = [row for point in record.points for row in collective_rows(point)]
     if rows:
         console.print(_collective_table(rows))
@@ -154,6 +160,20 @@ def _common_ideal(record: Record, name: str) -> str:
     found = {(item.ideal, item.unit) for point in record.points for item in point.metrics if item.name == name}
     (ideal, unit), *others = found or {(None, "")}
     return "" if others or ideal is None else format_value(ideal, unit)
+
+
+def _network_table(runs: list[tuple[PointResult, RunResult]]) -> Table:
+    """What each network carried in each point's typical run."""
+    several = len(runs) > 1
+    table = _table("Networks, lab time")
+    _columns(table, *(["Point"] if several else []), *COLUMNS)
+    for point, run in runs[:MAX_NETWORK_POINTS]:
+        for row in network_rows(run):
+            cells = [cell.text + (f" ({cell.remark})" if cell.remark else "") for cell in row.cells]
+            _row(table, *([point.name] if several else []), *cells)
+    if len(runs) > MAX_NETWORK_POINTS:
+        table.add_row(f"and those of {len(runs) - MAX_NETWORK_POINTS} more points in the report", style="dim")
+    return table
 
 
 def _collective_table(rows: list[CollectiveRow]) -> Table:

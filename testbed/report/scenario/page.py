@@ -33,6 +33,7 @@ from testbed.report.scenario.figures import (
 )
 from testbed.report.scenario.latencies import latency_rows
 from testbed.report.scenario.nccl_table import collective_rows
+from testbed.report.scenario.networks import COLUMNS, NetworkRow, network_rows
 from testbed.report.scenario.packet_fates import fates_of
 from testbed.report.scenario.plots import Plot, draw_overview, draw_run
 from testbed.report.scenario.senders import Sender, senders_of
@@ -85,6 +86,7 @@ class PointView:
     cut: bool
     """Its pictures did not fit."""
     balances: Sequence[Balance]
+    networks: Sequence[NetworkRow]
     outcome: str
     opened: bool
 
@@ -151,6 +153,7 @@ def render_report(record: Record) -> str:
         unit=lambda metric: unit_of(record, metric),
         title=lambda metric: title_of(record, metric),
         missing=MISSING,
+        network_columns=COLUMNS,
     )
 
 
@@ -257,6 +260,7 @@ def _views(record: Record, budget: int) -> list[PointView]:
                 plots=[] if cut else plots,
                 cut=cut,
                 balances=[] if run is None else reconcile(run),
+                networks=[] if run is None else network_rows(run),
                 outcome=next((outcome.value for outcome in worst if outcome in found), ""),
                 opened=single or (point.name in failed and number < 3),
             )

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 from testbed.report.scenario.figures import every_run, format_band, format_value, predictions_of, unit_of
 from testbed.report.scenario.latencies import latency_row
+from testbed.report.scenario.networks import network_json
 from testbed.report.scenario.packet_fates import total
 from testbed.results import Channel, MetricSummary, Outcome, PointResult, Record, RunResult
 
@@ -69,6 +70,7 @@ def _point_json(point: PointResult) -> dict[str, Any]:
             {"k": one.lab.k, "runs": len(one.runs), "reasons": one.reasons} for one in point.earlier_tries
         ],
         "counters": total(channel for run in point.runs for channel in run.channels),
+        "networks": [[network_json(load) for load in run.networks] for run in point.runs],
         "metrics": {metric.name: _metric_json(metric) for metric in point.metrics},
         "predictions": {
             name: {"mean": item.mean, "stdev": item.stdev, "oracle": item.oracle} for name, item in predicted.items()

@@ -23,6 +23,7 @@ from testbed.scenario.ideals.predictions import Carried, predict_point
 from testbed.scenario.probes.findings import probe_findings
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.measures import RunData, compute_metrics
+from testbed.scenario.run.network_loads import network_loads
 from testbed.scenario.run.observation import Observation
 from testbed.scenario.run.requests import RequestsMeasured
 from testbed.scenario.run.traffic import RunTraffic
@@ -66,10 +67,11 @@ def assemble_run(
     traffic: RunTraffic,
     measured: MeasuredTraffic,
     lab: LiveLab,
+    whole: LiveLab,
     ideals: PointIdeals,
     checks: Sequence[Check],
 ) -> RunResult:
-    """Compute the metrics of a run, and put it together."""
+    """Compute the metrics of a run, and put it together. `whole` is the lab with the networks that were watched."""
     observation, requests = measured.observation, measured.requests
     ports = observation.loads(lab, ideals.tiers)
     probed = probe_findings(measured.probes, measured.events, observation.elapsed_s)
@@ -102,6 +104,7 @@ def assemble_run(
         channels=measured.channels,
         collectives=measured.collectives,
         ports=ports,
+        networks=network_loads(whole, observation, measured.channels),
         events=measured.events,
         series=[*([] if requests is None else requests.series()), *observation.series(), *probed.series],
         distributions=[*probed.distributions, *([] if requests is None else requests.distributions())],

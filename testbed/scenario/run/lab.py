@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from testbed.model import Lab
-from testbed.model.counters import PortCounters
+from testbed.model.counters import PlainQueue, PortCounters
 from testbed.plan.operations import LabPlan
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ class LiveLab(Protocol):
 
     def counters(self) -> Mapping[tuple[str, str], PortCounters]:
         """Reads every port's counters, by (node, interface)."""
+        ...
+
+    def plain_queues(self) -> Mapping[tuple[str, str], PlainQueue]:
+        """Reads the queue of every port without QoS, by (node, interface)."""
         ...
 
     def maps(self, *, writable: bool = False) -> LabMaps:

@@ -12,29 +12,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.collect.cpu import CpuUse, cpu_use, read_cpu_times
-from testbed.model.counters import PortCounters
+from testbed.model.counters import PlainQueue, PortCounters
 from testbed.results import MarkingCurve, PortLoad, Series
 from testbed.scenario.run.lab import LiveLab
 
 if TYPE_CHECKING:
     from testbed.collect.port_table import PortTable
-    from testbed.collect.sampler import Samples
+    from testbed.collect.sampler import Sampler, Samples
     from testbed.collect.telemetry import Snapshot
     from testbed.datapath.maps import LabMaps
 
 INTERVAL_NS = 10_000_000
 """The time between two samples of the queues."""
+PORT_INTERVAL_NS = 100_000_000
+"""The time between two samples of what all ports of the lab have sent."""
 MOST_POINTS = 400
 """How many points a curve has at most that goes into the record."""
 MOST_CURVES = 8
 """How many curves of a kind there are at most: those of the fullest queues, those of the busiest links."""
 _COLUMNS = ("queues.bytes", "queues.out_bytes")
+_SENT = "queues.out_bytes"
 
 
 @dataclass(slots=True)
 class Observation:
     """This is what was observed during one run; it is filled when the watch ends. Without `qos:` there are no queues
     to look into.
+
+    `table`, `samples` and `marking` are of the networks that the workload is in; `sent`, `dropped`, `growth` and
+    `port_samples` of all networks of the lab.
     """
 
     begin_ns: int = 0
@@ -44,9 +50,13 @@ class Observation:
     """None where the machine's time is not the lab's."""
     sent: Mapping[tuple[str, str], PortCounters] = field(default_factory=dict)
     """What each port has sent and dropped meanwhile."""
+    dropped: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """The packets that the queues of ports without QoS have dropped meanwhile."""
     growth: Snapshot | None = None
     samples: Samples | None = None
     table: PortTable | None = None
+    port_samples: Samples | None = None
+    """What queues have sent, at longer intervals."""
     marking: list[MarkingCurve] = field(default_factory=list)
     """A curve of each class that had packets which allowed a mark."""
 
@@ -152,28 +162,36 @@ class Observation:
 
 
 @contextlib.contextmanager
-def observe(lab: LiveLab) -> Iterator[Observation]:
-    """Watches the lab while the body runs, and fills the observation when it has ended."""
+def observe(lab: LiveLab, whole: LiveLab) -> Iterator[Observation]:
+    """Watches a lab while the body runs, and fills the observation when it has ended.
+
+    `lab` is seen in the networks of the workload, whose queues are watched closely; `whole` is all of it.
+    """
     found = Observation()
     with contextlib.ExitStack() as stack:
-        before, sampler, maps, marks = None, None, None, None
-        if lab.plan.qos is not None and lab.plan.tables is not None:
+        before, sampler, ports, maps, marks = None, None, None, None, None
+        if whole.plan.tables is not None:
             from testbed.collect.marking import watch_marks
             from testbed.collect.port_table import tabulate_ports
             from testbed.collect.sampler import MOST_QUEUES, Sampler
             from testbed.collect.telemetry import reset_maxima, take_snapshot
 
-            maps = _writable_maps(lab, stack)
-            found.table = tabulate_ports(lab.plan)
+            maps = _writable_maps(whole, stack)
             reset_maxima(maps)
-            chosen = _worth_sampling(found.table)
-            if 0 < int(chosen.sum()) <= MOST_QUEUES:
-                sampler = Sampler(maps, found.table, columns=_COLUMNS, chosen=chosen, interval_ns=INTERVAL_NS)
-            before, marks = take_snapshot(maps), watch_marks(maps, lab.plan.tables, found.table)
-        counters, cpu = lab.counters(), read_cpu_times()
+            if lab.plan.qos is not None:
+                found.table = tabulate_ports(lab.plan)
+                chosen = _worth_sampling(found.table)
+                if 0 < int(chosen.sum()) <= MOST_QUEUES:
+                    sampler = Sampler(maps, found.table, columns=_COLUMNS, chosen=chosen, interval_ns=INTERVAL_NS)
+            ports = _port_sampler(maps, tabulate_ports(whole.plan))
+            before = take_snapshot(maps)
+            if found.table is not None:
+                marks = watch_marks(maps, whole.plan.tables, found.table)
+        queues, counters, cpu = whole.plain_queues(), whole.counters(), read_cpu_times()
         found.begin_ns = time.monotonic_ns()
-        if sampler is not None:
-            stack.enter_context(sampler)
+        for each in (sampler, ports):
+            if each is not None:
+                stack.enter_context(each)
         try:
             yield found
         finally:
@@ -181,14 +199,33 @@ def observe(lab: LiveLab) -> Iterator[Observation]:
             if sampler is not None:
                 sampler.stop()
                 found.samples = sampler.since()
+            if ports is not None:
+                ports.stop()
+                ports.tick()
+                found.port_samples = ports.since()
             found.cpu = cpu_use(cpu, read_cpu_times())
-            after = lab.counters()
             none = PortCounters()
-            found.sent = {key: now.since(counters.get(key, none)) for key, now in after.items()}
+            found.sent = {key: now.since(counters.get(key, none)) for key, now in whole.counters().items()}
+            found.dropped = {key: _dropped_since(queues.get(key), now) for key, now in whole.plain_queues().items()}
             if maps is not None and before is not None:
                 found.growth = take_snapshot(maps).since(before)
             if marks is not None:
                 found.marking = marks()
+
+
+def _port_sampler(maps: LabMaps, table: PortTable) -> Sampler | None:
+    """What samples everything that ports have sent: that of switches alone in a large lab, None in a very large one."""
+    from testbed.collect.sampler import MOST_QUEUES, Sampler
+
+    for chosen in (table.present, table.present & table.switch[:, None]):
+        if 0 < int(chosen.sum()) <= MOST_QUEUES:
+            return Sampler(maps, table, columns=(_SENT,), chosen=chosen, interval_ns=PORT_INTERVAL_NS)
+    return None
+
+
+def _dropped_since(before: PlainQueue | None, now: PlainQueue) -> int:
+    """The counter has 32 bits."""
+    return (now.dropped_packets - (0 if before is None else before.dropped_packets)) % 2**32
 
 
 def _writable_maps(lab: LiveLab, stack: contextlib.ExitStack) -> LabMaps:

@@ -136,7 +136,7 @@ class PointRunner:
             index=index, started=stamp(started), complete=measured.failure is None and not measured.interrupted
         )
         checks = judge_run(self._evidence(measured))
-        result = assemble_run(identity, traffic, measured, self.lab, ideals, checks)
+        result = assemble_run(identity, traffic, measured, self.lab, self.whole, ideals, checks)
         return result, measured.failure, measured.interrupted
 
     def _run_timed(self, index: int, traffic: RunTraffic, ideals: PointIdeals, measured: _Measured) -> None:
@@ -188,7 +188,7 @@ class PointRunner:
                 stack.enter_context(timeline)
             probes = self._probes(stack, traffic, ideals)
             reset_reactions(self.lab)
-            with observe(self.lab) as measured.observation:
+            with observe(self.lab, self.whole) as measured.observation:
                 if timeline is not None:
                     timeline.begin(measured.observation.begin_ns)
                 self.canary.read()

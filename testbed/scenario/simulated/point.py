@@ -67,7 +67,7 @@ class SimulatedPoint:
         complete = done.failure is None and not done.interrupted
         identity = RunIdentity(index=index, started=EPOCH, complete=complete)
         checks = self._checks(done) if complete else []
-        result = assemble_run(identity, traffic, measured, self.lab, self.ideals, checks)
+        result = assemble_run(identity, traffic, measured, self.lab, self.lab, self.ideals, checks)
         return RunOutcome(result=result, failure=done.failure, interrupted=done.interrupted)
 
     def result(self, runs: Sequence[RunResult]) -> PointResult:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from testbed.model import Lab
-from testbed.model.counters import PortCounters
+from testbed.model.counters import PlainQueue, PortCounters
 from testbed.model.scenario import Scenario
 from testbed.plan.operations import LabPlan
 from testbed.scenario.ideals.point_ideals import PointIdeals
@@ -88,6 +88,9 @@ class PlannedLab:
         _refuse()
 
     def counters(self) -> Mapping[tuple[str, str], PortCounters]:
+        _refuse()
+
+    def plain_queues(self) -> Mapping[tuple[str, str], PlainQueue]:
         _refuse()
 
     def maps(self, *, writable: bool = False) -> LabMaps:

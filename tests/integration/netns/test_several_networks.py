@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from typing import Any
 
 import pytest
 from forwarding import forwarded
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from testbed.cli.labs.networks_view import show_networks
+from testbed.cli.output import Format
+from testbed.collect.lab_reader import LabReader
+from testbed.collect.openmetrics import render_metrics
 from testbed.collect.port_table import tabulate_ports
 from testbed.collect.telemetry import take_snapshot
 from testbed.deploy.links.changes import LinkChange, LinkControl, LinkRefused
@@ -68,6 +74,57 @@ def test_a_network_has_classes_by_itself(lab: Any) -> None:
     assert grown[numbers["p1-s1-h3:fe1"], priority] == 0
     with pytest.raises(LinkRefused, match="network storage"), LinkControl(lab) as control:
         control.set("p1-s1-h1:st1", LinkChange(loss=0.1))
+
+
+def test_all_networks_are_shown_at_once(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """What 64 kB sent in the storage network add is counted there; it has no queues of the data path."""
+
+    def read() -> dict[str, Any]:
+        show_networks(lab, Format.JSON)
+        shown = json.loads(capsys.readouterr().out)
+        return {row["network"]: row for row in [*shown["networks"], shown["total"]]}
+
+    before = read()
+    wanted = next(port.address.ip for port in lab.plan.ports if (port.node, port.name) == ("p1-s1-h2", "st1"))
+    ping = ["ping", "-c", "8", "-i", "0.01", "-s", "8000", "-I", "st1", str(wanted)]
+    assert not lab.run("p1-s1-h1", ping).returncode
+    after = read()
+    assert list(after) == ["backend", "frontend", "storage", "total"]
+    assert (
+        [after[name]["sessions_up"] for name in after] == [after[name]["sessions"] for name in after] == [2, 8, 0, 10]
+    )
+    assert [after[name]["nics"] for name in after] == [3, 6, 3, 12]
+    assert after["total"]["hosts"] == 3 and after["storage"]["mtus"] == [9000]
+    grown = {name: after[name]["sent_bytes"] - before[name]["sent_bytes"] for name in after}
+    assert 4 * 64_000 <= grown["storage"] < 4 * 64_000 + 20_000, "requests and answers, by host and switch"
+    assert grown["frontend"] + grown["backend"] < 30_000
+    assert grown["total"] == sum(grown[name] for name in after if name != "total")
+
+
+def test_a_full_queue_of_a_network_without_qos_is_told(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """More datagrams than the queue of 200 packets holds, at once: the interface's own counters know nothing of it."""
+    wanted = next(port.address.ip for port in lab.plan.ports if (port.node, port.name) == ("p1-s1-h2", "st1"))
+    burst = (
+        "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.setsockopt(1, 32, 1 << 24);"
+        f"[s.sendto(bytes(8000), ('{wanted}', 9)) for _ in range(1000)]"
+    )
+    assert not lab.run("p1-s1-h1", ["python3", "-c", burst]).returncode
+    show_networks(lab, Format.JSON)
+    storage = next(row for row in json.loads(capsys.readouterr().out)["networks"] if row["network"] == "storage")
+    assert storage["dropped_packets"] > 100
+    assert storage["queue_port"] == "p1-s1-h1:st1" and storage["queue_bytes"] > 100_000
+    assert lab.counters()["p1-s1-h1", "st1"].tx_dropped == 0
+
+
+def test_every_series_of_a_port_has_its_network(lab: Any) -> None:
+    text = render_metrics(LabReader(lab.state, only=lab.name).read, histograms=True).decode()
+    series: dict[tuple[str, str], set[str]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if "interface" in sample.labels:
+                port = sample.labels["node"], sample.labels["interface"]
+                series.setdefault(port, set()).add(sample.labels["network"])
+    assert series == {(port.node, port.name): {port.network} for port in lab.plan.ports}
 
 
 def test_no_host_passes_packets_from_one_network_on_to_another(lab: Any) -> None:

@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv4Interface
 from typing import Any, NoReturn
 
 from testbed.model import BACKEND, Delay, DelayBy, End, Lab, Link, LinkKind, Node, NodeKind, Place, Role, Scale
-from testbed.model.counters import PortCounters
+from testbed.model.counters import PlainQueue, PortCounters
 from testbed.names import host_name, rail_switch_name, spine_name
 from testbed.plan.link_delays import mechanism
 from testbed.plan.operations import HostPlan, LabPlan, PortPlan
@@ -135,6 +135,10 @@ class FakeLab:
             (port.node, port.name): PortCounters(tx_bytes=self.sent.get((port.node, port.name), 0))
             for port in self.plan.ports
         }
+
+    def plain_queues(self) -> Mapping[tuple[str, str], PlainQueue]:
+        """Nothing was dropped, and nothing waits."""
+        return {(port.node, port.name): PlainQueue() for port in self.plan.ports}
 
     def maps(self, *, writable: bool = False) -> NoReturn:
         raise NotImplementedError("the fake lab has no data path: its plan has no qos")

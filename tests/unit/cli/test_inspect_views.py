@@ -8,8 +8,10 @@ import pytest
 from fake_lab import small_lab
 
 from testbed.cli.labs.inspect_views import node_columns
+from testbed.cli.labs.networks_view import LiveNetworks, network_rows, total_row
 from testbed.cli.labs.transport_scale import transport_rows
 from testbed.fabric.base_rtt import model_base_rtt
+from testbed.spec import load_topology_text
 
 
 def row(runtime: str = "netns", image: str = "", missing: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -44,3 +46,45 @@ def test_both_sides_of_what_transports_scale_are_shown() -> None:
 
 def test_nodes_show_daemons_that_are_missing() -> None:
     assert node_columns([row(), row(missing=("bgpd",))])[-1] == "missing"
+
+
+NETWORKS = """name: views
+scale: {time: 1000}
+fabric: {design: rail-optimized, hosts: 2, gpus: 1, segments: 1, spines: 1}
+networks:
+  frontend: {leaves: 2, nic: {rate: 100G}, mtu: 9050, overlay: evpn}
+  users: {on: frontend, nic: {rate: 50G}}
+  storage: {design: single-switch, nic: {rate: 200G}, targets: {flash: {capacity: 1TB, rate: 400G}}}
+  management: {design: out-of-band}
+tenants:
+  red: {subnets: {web: {prefix: 10.9.0.0/24, nics: ["p1-s1-h1:fe1", "p1-s1-h2:fe1"]}}}
+"""
+
+
+def test_all_networks_have_a_row_each_and_one_together() -> None:
+    model = load_topology_text(NETWORKS, file="views.yml")
+    nic, server = ("p1-s1-h1", "st1"), ("mgmt1", "mgmt0")
+    live = LiveNetworks(
+        sessions={"backend": 2, "frontend": 7},
+        services=[True, False],
+        sent_bytes={nic: 1_000, server: 30},
+        dropped_packets={nic: 5},
+        waiting_bytes={nic: 200, ("st-leaf1", "down1"): 300},
+        guarded_packets={server: 2},
+    )
+    rows = network_rows(model, live, {"backend": 2, "frontend": 8, "users": 0, "storage": 0, "management": 0})
+    by_name = {row["network"]: row for row in rows}
+    assert list(by_name) == ["backend", "frontend", "users", "storage", "management"]
+    users, storage, management = by_name["users"], by_name["storage"], by_name["management"]
+    assert (users["design"], users["carried_by"], users["switches"], users["nics"]) == ("carried", "frontend", 0, 2)
+    assert (storage["hosts"], storage["targets"], storage["nics"], storage["links"]) == (2, 1, 3, 3)
+    assert storage["rates"] == ["400 Gbit/s", "200 Gbit/s"]
+    assert (storage["sent_bytes"], storage["dropped_packets"]) == (1_000, 5)
+    assert (storage["queue_bytes"], storage["queue_port"]) == (300, "st-leaf1:down1")
+    assert (management["services_up"], management["services"], management["guarded_packets"]) == (1, 2, 2)
+    assert by_name["frontend"]["tenants"] == 1 and by_name["frontend"]["sessions_up"] == 7
+    assert not users["tenants"] and by_name["backend"]["queue_port"] == ""
+    total = total_row(model, rows)
+    assert (total["hosts"], total["targets"], total["tenants"], total["services"]) == (2, 1, 1, 2)
+    assert (total["sessions_up"], total["sessions"], total["sent_bytes"]) == (9, 10, 1_030)
+    assert total["links"] == len(model.links) and total["queue_port"] == "st-leaf1:down1"

@@ -122,6 +122,33 @@ def test_ports_without_qos_in_a_lab_that_has_it_are_counted_by_the_kernel_under_
     assert "testbed_queue_bytes" in {name for name, _ in samples}, "what has queues is there as before"
 
 
+def test_every_series_of_a_port_says_which_network_it_is_in(ports: FakePorts) -> None:
+    """Those of queues, of ports without QoS and of guards, policies and management ports, histograms included."""
+    nic, managed = ("h1", "st1"), ("mgmt1", "mgmt0")
+    seen = reading(ports)
+    seen = replace(
+        seen,
+        ports={nic: PortCounters(tx_bytes=1), managed: PortCounters(tx_bytes=2)},
+        apart={managed: [ApartCounter(side=Side.DATA, packets=5, bytes=200)]},
+        guards={"p1-s1-rail1": [GuardCounter(interface="down1", guard=Guard.MAC, packets=1, bytes=60)]},
+        denied={("p1-s1-rail1", "red"): [DeniedCounter(interface="to2", by=DeniedBy.POLICY, packets=1, bytes=60)]},
+        networks={**seen.networks, nic: "storage", managed: "management", ("p1-s1-rail1", ""): "backend"},
+    )
+    found: dict[str, set[str]] = {}
+    for name, labels in scrape(seen, histograms=True):
+        known = dict(labels)
+        if "interface" in known:
+            found.setdefault(name, set()).add(known["network"])
+    assert {
+        "testbed_queue_depth_bytes_bucket",
+        "testbed_pause_seconds_total",
+        "testbed_port_malformed_frames_total",
+    } <= set(found)
+    assert not [name for name, networks in found.items() if "" in networks]
+    assert found["testbed_kernel_tx_bytes_total"] == {"storage", "management"}
+    assert found["testbed_guard_dropped_packets_total"] == {"management", "backend"}
+
+
 def test_a_lab_that_cannot_be_read_is_down_and_does_not_hide_the_others(ports: FakePorts) -> None:
     samples = scrape(LabReading(lab="broken", problem="the data path is gone"), reading(ports))
     assert of(samples, "testbed_lab_up", lab="broken") == 0

@@ -11,16 +11,18 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from rich.console import Console
 
 from testbed.errors import RecordError
-from testbed.report import write_report_files
+from testbed.report import print_record, render_report, write_report_files
 from testbed.report.scenario.counters import reconcile
 from testbed.report.scenario.figures import title_of
 from testbed.report.scenario.nccl_table import collective_rows
+from testbed.report.scenario.networks import network_rows
 from testbed.report.scenario.senders import senders_of, total_rate
 from testbed.report.scenario.tables import junit_xml, metrics_csv, summary_json, transfers_csv
 from testbed.report.scenario.trust import trust_rows
-from testbed.results import EarlierTry, Outcome, Record, load_record
+from testbed.results import EarlierTry, NetworkLoad, Outcome, Record, decode_record, encode_record, load_record
 
 RECORDS = Path(__file__).parents[2] / "data" / "records"
 
@@ -225,3 +227,65 @@ def test_tries_that_do_not_count_are_in_the_summary() -> None:
     )
     found = summary_json(retried)["points"]
     assert found[0]["earlier_tries"] == [{"k": 500.0, "runs": len(point.runs), "reasons": ["run 1: too busy"]}]
+
+
+def loads() -> list[NetworkLoad]:
+    quiet = NetworkLoad(
+        name="backend",
+        ports=4,
+        sent_bytes=0,
+        entered_bytes=0,
+        delivered_bytes=0,
+        utilisation=0.0,
+        peak_utilisation=None,
+        busiest_port="",
+        busiest_utilisation=0.0,
+        busiest_peak_utilisation=None,
+        queue_max_bytes=None,
+        queue_port="",
+        queue_class="",
+        drops={},
+        ce_packets=None,
+        pause_frames=None,
+        paused_s=None,
+    )
+    busy = dataclasses.replace(
+        quiet,
+        name="storage",
+        carrier="frontend",
+        entered_bytes=25_000_000,
+        busiest_port="leaf:down1",
+        busiest_utilisation=0.5,
+        busiest_peak_utilisation=0.93,
+        queue_max_bytes=70_000,
+        queue_port="leaf:down1",
+        queue_class="rdma",
+        drops={"tail": 2_000, "wire": 1},
+        ce_packets=5,
+        pause_frames=3,
+        paused_s=0.25,
+        payload_bytes={"": 1_000, "red": 2_000},
+    )
+    return [quiet, busy]
+
+
+def test_networks_are_in_the_page_on_the_screen_and_in_the_summary() -> None:
+    record = load("permutation")
+    point = record.points[0]
+    runs = [dataclasses.replace(run, networks=loads()) for run in point.runs]
+    changed = dataclasses.replace(record, points=[dataclasses.replace(point, runs=runs)])
+    backend, storage = network_rows(runs[0])
+    assert [cell.text for cell in backend.cells] == [
+        "backend", "0 B", "0 B", "0.0%", "0.0%", "–", "0", "–", "–",
+    ]  # fmt: skip
+    assert storage.busiest.text == "50.0%" and storage.busiest.remark == "peak 93.0%, leaf:down1"
+    assert storage.losses.text == "2,001" and storage.losses.remark == "2,000 tail, 1 wire"
+    assert [(cell.text, cell.remark) for cell in storage.tenants] == [("1 kB", "in no tenant"), ("2 kB", "red")]
+    page = render_report(changed)
+    assert "<h3>Networks</h3>" in page and "over frontend" in page and "red 2 kB" in page
+    assert "<h3>Networks</h3>" not in render_report(record)
+    output = io.StringIO()
+    print_record(changed, Console(file=output, width=200, color_system=None))
+    assert "70 kB (leaf:down1 rdma)" in output.getvalue()
+    assert [one["network"] for one in summary_json(changed)["points"][0]["networks"][0]] == ["backend", "storage"]
+    assert decode_record(encode_record(changed)) == changed

@@ -23,7 +23,7 @@ from testbed.spec.topology.service_spec import ServicesSpec
 
 GOLDEN_METRICS = Path(__file__).parents[2] / "golden" / "telemetry" / "metrics.txt"
 DASHBOARDS = sorted((Path(launcher.__file__).parent / "dashboards").glob("*.json"))
-LABELS = {"lab", "node", "interface", "class"}
+LABELS = {"lab", "node", "interface", "network", "class"}
 NODES = ("mgmt1", "leaf1", "h1")
 TEXT = """name: lab
 fabric: {{design: rail-optimized, hosts: 2, gpus: 1, segments: 1, spines: 1}}
@@ -261,6 +261,9 @@ def test_every_expression_of_a_dashboard_names_a_metric_that_we_export(path: Pat
     assert set().union(*named) <= exported
     labels = re.findall(r"by \(([^)]*)\)|{{(\w+)}}", path.read_text())
     assert {word.strip() for pair in labels for text in pair for word in text.split(",") if word} <= LABELS
+    of_ports = [expression for expression in expressions if re.search(r"testbed_(kernel|queue|pause)_", expression)]
+    assert len(of_ports) >= 9
+    assert all('network=~"$network"' in one for one in of_ports if not one.startswith("label_values"))
 
 
 def test_a_service_on_the_server_alone_is_on_no_other_node() -> None:

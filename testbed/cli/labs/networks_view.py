@@ -1,0 +1,224 @@
+"""`inspect --all-networks`: one line for each network of a deployed lab, what it consists of and how it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbed.cli.counters.guard_rows import read_dropped
+from testbed.cli.counters.view import short
+from testbed.cli.output import Format, emit_rows
+from testbed.collect.lab_reader import LabReader, LabReading
+from testbed.collect.telemetry import signed
+from testbed.deploy.live import RunningLab
+from testbed.deploy.services import read_services
+from testbed.deploy.watch.sessions import ESTABLISHED, UP, read_sessions
+from testbed.errors import DriverError, LabNotFound, TestbedError
+from testbed.model import Lab, LinkKind, NodeKind
+from testbed.model.counters import PlainQueue
+
+Port = tuple[str, str]
+"""Node and interface."""
+_PARTS = ("switches", "hosts", "targets", "nics", "links", "tenants", "sessions", "sessions_up")
+_COUNTED = ("services", "services_up", "sent_bytes", "dropped_packets", "guarded_packets", "queue_bytes")
+_KEYS = ("network", "design", "carried_by", *_PARTS, "rates", "mtus", *_COUNTED, "queue_port")
+_COLUMNS = (
+    *("network", "design", "over", "switches", "hosts", "targets", "NICs", "links", "rate", "MTU", "tenants"),
+    *("sessions", "services", "sent", "dropped", "guarded", "queue now"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveNetworks:
+    """What a lab says of its networks at one moment.
+
+    `sessions` has, by network, how many BGP sessions are up with their BFD peers; `sent_bytes`, `dropped_packets` (by
+    queues and wires) and `waiting_bytes` are of each port, `guarded_packets` what guards and policies dropped there.
+    `services` says of each service on each node whether it answers.
+    """
+
+    sessions: Mapping[str, int] = field(default_factory=dict)
+    services: Sequence[bool] = ()
+    sent_bytes: Mapping[Port, int] = field(default_factory=dict)
+    dropped_packets: Mapping[Port, int] = field(default_factory=dict)
+    waiting_bytes: Mapping[Port, int] = field(default_factory=dict)
+    guarded_packets: Mapping[Port, int] = field(default_factory=dict)
+
+
+def show_networks(lab: RunningLab, form: Format) -> None:
+    """Print every network of a deployed lab in a line, and all of them in one. Raises `TestbedError` where its counters
+    cannot be read."""
+    rows = network_rows(lab.model, read_live(lab), {name: _planned(lab, name) for name in lab.model.network_names})
+    total = total_row(lab.model, rows)
+    if form is Format.TABLE:
+        shown = [_shown(row) for row in [*rows, total]]
+        seen = [key for key in _COLUMNS if any(row[key] for row in shown)]
+        emit_rows(shown, seen, form, title=f"{lab.name}: {len(rows)} networks, k = {lab.record.k:g}")
+    else:
+        document = {"lab": lab.name, "k": lab.record.k, "networks": rows, "total": total}
+        emit_rows(rows, _KEYS, form, json_document=document)
+
+
+def _planned(lab: RunningLab, network: str) -> int:
+    """How many BGP sessions a network has, counted at both ends; none where another one carries it."""
+    return sum(len(speaker.neighbors) for speaker in _speakers(lab, network))
+
+
+def _speakers(lab: RunningLab, network: str) -> Iterator[Any]:
+    return (speaker for speaker in lab.plan.speakers if speaker.network == network)
+
+
+def read_live(lab: RunningLab) -> LiveNetworks:
+    """Ask a lab's routing daemons, services and ports. Raises `TestbedError` where its counters cannot be read."""
+    readings = LabReader(lab.state, only=lab.name).read()
+    if not readings:
+        raise LabNotFound(f"{lab.name} is gone")
+    (reading,) = readings
+    if reading.problem:
+        raise TestbedError(reading.problem)
+    sent, dropped, waiting = _counted(reading, lab.plain_queues())
+    guarded: dict[Port, int] = {}
+    for (node, port, _), (packets, _) in read_dropped(lab).items():
+        guarded[node, port] = guarded.get((node, port), 0) + packets
+    return LiveNetworks(
+        sessions={name: _sessions_up(lab, name) for name in lab.model.network_names},
+        services=[status.state == "running" for status in read_services(lab)],
+        sent_bytes=sent,
+        dropped_packets=dropped,
+        waiting_bytes=waiting,
+        guarded_packets=guarded,
+    )
+
+
+def _sessions_up(lab: RunningLab, network: str) -> int:
+    """How many sessions are established, with their BFD peers where they have some; none of a silent daemon's."""
+    up = 0
+    for speaker in _speakers(lab, network):
+        try:
+            sessions = read_sessions(speaker, lab.run_directory(speaker.node))
+        except DriverError:
+            continue
+        up += sum(session.state == ESTABLISHED and session.bfd in ("", UP) for session in sessions)
+    return up
+
+
+def _counted(
+    reading: LabReading, plain: Mapping[Port, PlainQueue]
+) -> tuple[dict[Port, int], dict[Port, int], dict[Port, int]]:
+    """Bytes that each port sent, packets lost at it, and bytes that wait in its fullest queue."""
+    sent = {port: counters.tx_bytes for port, counters in (reading.ports or {}).items()}
+    dropped = {port: counters.tx_dropped for port, counters in (reading.ports or {}).items()}
+    waiting: dict[Port, int] = {}
+    for port, queue in plain.items():
+        dropped[port] = dropped.get(port, 0) + queue.dropped_packets
+        waiting[port] = queue.waiting_bytes
+    table, snapshot = reading.table, reading.snapshot
+    if table is not None and snapshot is not None:
+        out, lost = snapshot.queues["out_bytes"].sum(axis=1), snapshot.dropped().sum(axis=1)
+        for number in range(1, table.count + 1):
+            port = table.nodes[number], table.interfaces[number]
+            sent[port], dropped[port] = int(out[number]), int(lost[number])
+            waiting[port] = max(signed(int(depth)) for depth in snapshot.queues["bytes"][number])
+    return sent, dropped, waiting
+
+
+def network_rows(lab: Lab, live: LiveNetworks, planned: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Make a row for each network, in their order. Pure. `planned` is how many sessions each is to have.
+
+    What a carried network has of its own are its hosts' links: the switches and those between them are its carrier's.
+    """
+    kinds = {node.name: node.kind for node in lab.nodes}
+    designs = {network.name: network.design for network in lab.networks}
+    tenants = () if lab.overlay is None else lab.overlay.tenants
+    rows = []
+    for name in lab.network_names:
+        links = [link for link in lab.links if link.network == name]
+        ports = [end for link in links for end in (link.a, link.b)]
+        switching = {
+            node.name
+            for node in lab.nodes
+            if node.kind in (NodeKind.SWITCH, NodeKind.BRIDGE) and node.network == lab.carrier_of(name)
+        }
+        managed = any(link.kind is LinkKind.MANAGEMENT for link in links)
+        ends = [port for port in ports if port.node not in switching]
+        services = live.services if managed else ()
+        places = [(port.node, port.interface) for port in ports]
+        fullest = max(places, key=lambda place: live.waiting_bytes.get(place, 0))
+        queue_bytes = live.waiting_bytes.get(fullest, 0)
+        carrier = lab.carrier_of(name)
+        rows.append(
+            {
+                "network": name,
+                "design": designs.get(name, lab.design) or "hand-written",
+                "carried_by": "" if carrier == name else carrier,
+                "switches": 0 if carrier != name else len(switching),
+                "hosts": len({port.node for port in ends if kinds[port.node] is NodeKind.HOST}),
+                "targets": len({port.node for port in ends if kinds[port.node] is NodeKind.STORAGE}),
+                "nics": len(ends),
+                "links": len(links),
+                "tenants": sum(
+                    not tenant.network and any(subnet.network == name for subnet in tenant.subnets)
+                    for tenant in tenants
+                ),
+                "sessions": planned[name],
+                "sessions_up": live.sessions.get(name, 0),
+                "rates": [str(rate) for rate in sorted({link.rate for link in links}, key=lambda rate: -rate.bps)],
+                "mtus": sorted({link.mtu_bytes for link in links}),
+                "services": len(services),
+                "services_up": sum(services),
+                "sent_bytes": sum(live.sent_bytes.get(place, 0) for place in places),
+                "dropped_packets": sum(live.dropped_packets.get(place, 0) for place in places),
+                "guarded_packets": sum(live.guarded_packets.get(place, 0) for place in places),
+                "queue_bytes": queue_bytes,
+                "queue_port": ":".join(fullest) if queue_bytes else "",
+            }
+        )
+    return rows
+
+
+def total_row(lab: Lab, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Make the line of all networks: a host, target or tenant that is in several of them counts once. Pure."""
+    summed = [key for key in (*_PARTS, *_COUNTED) if key not in ("hosts", "targets", "tenants", "queue_bytes")]
+    worst = max(rows, key=lambda row: int(row["queue_bytes"]))
+    tenants = () if lab.overlay is None else lab.overlay.tenants
+    return {
+        "network": "total",
+        "design": "",
+        "carried_by": "",
+        **{key: sum(row[key] for row in rows) for key in summed},
+        "hosts": len(lab.hosts),
+        "targets": len(lab.targets),
+        "tenants": sum(not tenant.network for tenant in tenants),
+        "rates": [],
+        "mtus": [],
+        "queue_bytes": worst["queue_bytes"],
+        "queue_port": worst["queue_port"],
+    }
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as people read it."""
+    return {
+        "network": row["network"],
+        "design": row["design"],
+        "over": row["carried_by"],
+        "switches": row["switches"],
+        "hosts": row["hosts"],
+        "targets": row["targets"],
+        "NICs": row["nics"],
+        "links": row["links"],
+        "rate": ", ".join(row["rates"]),
+        "MTU": ", ".join(str(mtu) for mtu in row["mtus"]),
+        "tenants": row["tenants"],
+        "sessions": _of(row["sessions_up"], row["sessions"]),
+        "services": _of(row["services_up"], row["services"]),
+        "sent": short(row["sent_bytes"], "B"),
+        "dropped": row["dropped_packets"],
+        "guarded": row["guarded_packets"],
+        "queue now": f"{short(row['queue_bytes'], 'B')} {row['queue_port']}" if row["queue_bytes"] else "0",
+    }
+
+
+def _of(up: int, planned: int) -> str:
+    return f"{up}/{planned}" if planned else ""

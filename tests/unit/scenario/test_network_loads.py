@@ -1,0 +1,145 @@
+"""What each network of a lab carried, from the counters of its ports."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from memory_maps import maps_in_memory
+
+from testbed.collect.port_table import tabulate_ports
+from testbed.collect.sampler import Samples
+from testbed.collect.telemetry import queue_index, take_snapshot
+from testbed.model.counters import PortCounters
+from testbed.plan import plan_lab
+from testbed.results import Channel, FlowEnd, NetworkLoad
+from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.run.network_loads import network_loads
+from testbed.scenario.run.observation import Observation
+from testbed.spec import load_topology_text
+
+TEXT = """name: views
+scale: {time: 1000}
+fabric: {design: rail-optimized, hosts: 2, gpus: 1, segments: 1, spines: 1}
+networks:
+  frontend: {leaves: 2, nic: {rate: 100G}, mtu: 9050, overlay: evpn}
+  storage: {design: single-switch, nic: {rate: 200G}, qos: {preset: dcqcn}, targets: {flash: {capacity: 1TB}}}
+  users: {on: frontend, nic: {rate: 50G}}
+  management: {design: out-of-band}
+tenants:
+  red: {subnets: {web: {prefix: 10.9.0.0/24, nics: ["p1-s1-h1:fe1", "p1-s1-h2:fe1"]}}}
+"""
+ELAPSED_S = 2.0
+
+
+@pytest.fixture(scope="module")
+def lab() -> LiveLab:
+    model = load_topology_text(TEXT, file="views.yml")
+    return cast(LiveLab, SimpleNamespace(name="views", model=model, plan=plan_lab(model, k=1000)))
+
+
+def channel(source: tuple[str, str], destination: tuple[str, str], received: int) -> Channel:
+    values: dict[str, Any] = dict.fromkeys(("source_rank", "destination_rank", "source_port", "destination_port"), 1)
+    values |= dict.fromkeys(("rail", "seconds", "busy_s", "ideal_bps", "goodput_bps", "retransmits", "packets"), 1)
+    ends = [FlowEnd(node=node, interface=port, address="") for node, port in (source, destination)]
+    return Channel(source=ends[0], destination=ends[1], sent_bytes=received + 9, received_bytes=received, **values)
+
+
+def observed(lab: LiveLab) -> Observation:
+    """The host sends 25 MB to the target at its full rate for a second, and is quiet for another."""
+    table = tabulate_ports(lab.plan)
+    numbers = lab.plan.port_numbers
+    maps = maps_in_memory(table.count, profiles=2, buffers=2)
+    priority = next(p for p in range(8) if table.class_name(numbers["st-leaf1:down3"], p) == "rdma")
+    down = queue_index(numbers["st-leaf1:down3"], priority)
+    maps.queues[down]["max_bytes"] = 70_000
+    maps.queues[down]["ce_packets"] = 5
+    maps.queues[down]["tail_packets"] = 2
+    maps.ingress[queue_index(numbers["flash:st1"], priority)]["lost_packets"] = 1
+    maps.pauses[down]["xoff_sent"] = 3
+    maps.pauses[queue_index(numbers["p1-s1-h1:st1"], priority)]["paused_ns"] = 500_000_000
+    sent = np.array([[0, 0], [12_500_000, 12_500_000], [25_000_000, 25_000_000], [25_000_000, 25_000_000]], np.uint64)
+    samples = Samples(
+        times_ns=np.array([0, 500_000_000, 1_000_000_000, 1_000_000_010], np.int64),
+        columns={"queues.out_bytes": sent},
+        queues=((numbers["p1-s1-h1:st1"], priority), (numbers["st-leaf1:down3"], priority)),
+        complete=True,
+    )
+    return Observation(
+        elapsed_s=ELAPSED_S,
+        sent={
+            ("p1-s1-h1", "st1"): PortCounters(tx_bytes=25_000_000),
+            ("st-leaf1", "down3"): PortCounters(tx_bytes=25_000_000),
+            ("mgmt1", "mgmt0"): PortCounters(tx_bytes=1_000, tx_dropped=4),
+            ("fe-leaf1", "uplink1"): PortCounters(tx_bytes=70),
+        },
+        dropped={("mgmt1", "mgmt0"): 6},
+        growth=take_snapshot(maps, now_ns=1),
+        port_samples=samples,
+    )
+
+
+@pytest.fixture(scope="module")
+def loads(lab: LiveLab) -> dict[str, NetworkLoad]:
+    channels = [
+        channel(("p1-s1-h1", "st1"), ("flash", "st1"), 24_000_000),
+        channel(("p1-s1-h1", "fe1"), ("p1-s1-h2", "fe1"), 40),
+        channel(("p1-s1-h1", "users1"), ("p1-s1-h2", "users1"), 50),
+    ]
+    return {load.name: load for load in network_loads(lab, observed(lab), channels)}
+
+
+def test_every_network_of_the_lab_is_there_whoever_used_it(loads: dict[str, NetworkLoad]) -> None:
+    assert list(loads) == ["backend", "frontend", "storage", "users", "management"]
+    assert (loads["backend"].sent_bytes, loads["backend"].busiest_port, loads["backend"].drops) == (0, "", {})
+    assert loads["users"].carrier == "frontend" and not loads["frontend"].carrier
+
+
+def test_bytes_are_told_by_who_sent_them(loads: dict[str, NetworkLoad]) -> None:
+    def told(name: str) -> tuple[int, int, int]:
+        return loads[name].sent_bytes, loads[name].entered_bytes, loads[name].delivered_bytes
+
+    assert told("storage") == (50_000_000, 25_000_000, 25_000_000)
+    assert told("frontend") == (70, 0, 0), "between switches"
+    assert told("management") == (1_000, 1_000, 0)
+
+
+def test_use_of_a_network_is_that_of_all_its_ports_and_of_the_busiest(loads: dict[str, NetworkLoad]) -> None:
+    """200 Mbit/s are 50 MB in two seconds; three links have six ports, of which two were sampled."""
+    storage = loads["storage"]
+    assert storage.utilisation == pytest.approx(50e6 / (6 * 50e6))
+    assert storage.busiest_utilisation == pytest.approx(0.5)
+    assert storage.busiest_port in ("p1-s1-h1:st1", "st-leaf1:down3")
+    assert storage.busiest_peak_utilisation == storage.peak_utilisation == pytest.approx(1.0)
+    assert loads["management"].peak_utilisation is None, "nobody samples ports without queues"
+
+
+def test_queues_losses_marks_and_pauses(loads: dict[str, NetworkLoad]) -> None:
+    storage, management = loads["storage"], loads["management"]
+    assert (storage.queue_max_bytes, storage.queue_port, storage.queue_class) == (70_000, "st-leaf1:down3", "rdma")
+    assert storage.drops == {"tail": 2, "wire": 1}
+    assert (storage.ce_packets, storage.pause_frames, storage.paused_s) == (5, 3, 0.5)
+    assert management.drops == {"queue": 6, "device": 4}
+    assert management.queue_max_bytes is management.ce_packets is management.pause_frames is None
+
+
+def test_payload_is_told_by_tenant(loads: dict[str, NetworkLoad]) -> None:
+    assert loads["frontend"].payload_bytes == {"red": 40}
+    assert loads["storage"].payload_bytes == {"": 24_000_000}
+    assert loads["users"].payload_bytes == {"": 50}, "a carried network is a tenant of its carrier, not in itself"
+
+
+def test_samples_that_begin_late_have_no_peak(lab: LiveLab) -> None:
+    seen = observed(lab)
+    assert seen.port_samples is not None
+    seen.port_samples = Samples(
+        times_ns=seen.port_samples.times_ns,
+        columns=seen.port_samples.columns,
+        queues=seen.port_samples.queues,
+        complete=False,
+    )
+    storage = next(load for load in network_loads(lab, seen, []) if load.name == "storage")
+    assert storage.peak_utilisation is storage.busiest_peak_utilisation is None
+    assert storage.busiest_utilisation == pytest.approx(0.5)
