@@ -203,7 +203,7 @@ def _generate(
     made = generate_network(params)
     names = {node.name for node in lab.nodes}
     others = (*names, *(node.name for node in made.nodes if node.kind is not NodeKind.STORAGE))
-    if problems := find_taken_names(document, params.name, spec.targets, others):
+    if problems := find_taken_names(document, path, spec.targets, others):
         return None, problems
     ports = {end for link in lab.links for end in (link.a, link.b)}
     taken = [node.name for node in made.nodes if node.name in names]
