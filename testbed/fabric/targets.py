@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 from testbed.errors import FabricError
 from testbed.fabric.networks import TargetParams
-from testbed.fabric.ports import nic_name
 from testbed.fabric.shape import MAX_LINKS
 from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind, Place, RailSubnet
 
@@ -105,7 +104,7 @@ def _links(targets: Sequence[TargetParams], segments: Sequence[_Segment]) -> Ite
         on_rail[rail.key] += 1
         on_switch[subnet.switch] += 1
         yield Link(
-            a=End(node=target.name, interface=nic_name(subnet.rail, rail.place.plane, shared=True)),
+            a=End(node=target.name, interface=rail.link.a.interface),
             b=End(node=subnet.switch, interface=f"storage{on_switch[subnet.switch]}"),
             kind=LinkKind.ACCESS,
             rate=target.rate or rail.link.rate,

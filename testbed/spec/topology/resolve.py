@@ -69,6 +69,7 @@ def resolve_lab(document: Document) -> Lab:
             added = tuple(node for node in lab.nodes if node.network != BACKEND)
             realised = HandWritten(document=document, spec=spec.topology, generated=replace(lab, nodes=added))
             lab = replace(lab, nodes=(*lab.nodes[: len(lab.nodes) - len(added)], *realised.realise_generated()))
+            _raise_any(realised.problems)
         _raise_any(check_contained(document, lab))
         lab, problems = add_out_of_band(document, spec.networks, lab)
         _raise_any(problems)
