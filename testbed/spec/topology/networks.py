@@ -160,7 +160,7 @@ def _carrier_problems(
     if carrier == name:
         return [document.problem("carrier", path, f"{name} would carry itself", hint=instead)]
     if carrier == BACKEND:
-        message = "the back end carries no other network; one of networks: does"
+        message = "the back end carries no other network; storage that stands on it is fabric: {targets: ...}"
         return [document.problem("carrier", path, message, hint=instead)]
     if carrier not in specs:
         known = [one for one in specs if one != name]
