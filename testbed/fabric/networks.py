@@ -67,6 +67,10 @@ class TargetParams:
     name: str
     target: StorageTarget
     rate: Rate | None = None
+    key: str = ""
+    """Its name in the file, without a number."""
+    rails: tuple[int, ...] = ()
+    """Of the back end: those that it has a NIC on; (): all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from testbed.errors import FabricError
 from testbed.fabric.bisection import Bisection, measure_bisection
 from testbed.fabric.graph import LabGraph
 from testbed.fabric.paths import PathCount, summarise_paths
-from testbed.model import Lab, NodeKind, Role
+from testbed.model import BACKEND, Lab, NodeKind, Role
 
 _TIER = {None: 0, Role.RAIL: 1, Role.LEAF: 1, Role.SPINE: 2, Role.SUPER_SPINE: 3}
 """Height in the Clos; a host stands at 0."""
@@ -43,7 +43,8 @@ class RoleSizing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizing:
-    """A lab in numbers. `nics` counts NICs (not ports) of hosts; GPUs come by `gpus_per_nic`.
+    """A lab in numbers. `nics` counts NICs (not ports) of hosts; GPUs come by `gpus_per_nic`. Links of storage targets
+    are among those of hosts.
 
     In a graph without any rail every host interface counts as one NIC with one GPU.
     """
@@ -79,7 +80,8 @@ def measure_sizing(lab: Lab) -> Sizing:
     tiers: Counter[frozenset[Role | None]] = Counter()
     for link in lab.links:
         tiers[frozenset((roles.get(link.a.node), roles.get(link.b.node)))] += 1
-    on_rails = {(link.a.node, link.network, link.rail) for link in lab.links if link.rail}
+    served = {node.name for node in lab.targets if node.network == BACKEND}
+    on_rails = {(link.a.node, link.network, link.rail) for link in lab.links if link.rail and link.a.node not in served}
     if on_rails:
         nics, gpus = len(on_rails), len(on_rails) * lab.gpus_per_nic
     else:

@@ -175,7 +175,8 @@ class Link:
     rail: int = 0
     network: str = BACKEND
     host_number: int = 0
-    """On an access link of another network than the back end: which host of its leaf this is, from 1."""
+    """On an access link of another network than the back end, or of a storage target: which host of its leaf or rail
+    this is, from 1."""
     prefix: IPv4Network | None = None
     """The subnet of a routed link where the file names one; None: the plan chooses."""
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)

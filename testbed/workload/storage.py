@@ -48,7 +48,9 @@ class Checkpoint:
     in_flight: int = asked(
         whole("in_flight", 2, "Says how many stripes of a writer are under way at once.", high=100_000)
     )
-    checkpoints: int = asked(whole("checkpoints", 1, "Says how many checkpoints there are.", high=100_000))
+    checkpoints: int = asked(
+        whole("checkpoints", 1, "Says how many checkpoints there are; a tenant may have none.", low=0, high=100_000)
+    )
     period_ns: int = asked(
         duration("period", "0ns", "Gives the time from the begin of one checkpoint to that of the next.")
     )
@@ -70,8 +72,8 @@ def generate_checkpoint(checkpoint: Checkpoint, *, ranks: int) -> Workload:
     """
     targets, sources = _places(checkpoint, ranks)
     stripes, in_flight, period_ns = checkpoint.stripes, checkpoint.in_flight, checkpoint.period_ns
-    if stripes < 1 or checkpoint.checkpoints < 1 or period_ns < 0 or in_flight < 1:
-        raise WorkloadError("there is at least one stripe, one of them under way, and one checkpoint", field="stripes")
+    if stripes < 1 or checkpoint.checkpoints < 0 or period_ns < 0 or in_flight < 1:
+        raise WorkloadError("there is at least one stripe, and one of them under way", field="stripes")
     builder = StepBuilder(ranks)
     size_bytes = _size_bytes(checkpoint, len(sources), builder)
     name = "restart" if checkpoint.read_back else "checkpoint"

@@ -8,7 +8,7 @@ from typing import Any
 from testbed.cli.output import Format, emit_rows
 from testbed.fabric import Sizing, measure_sizing
 from testbed.fabric.sizing import seen_for_sizing
-from testbed.model import OUT_OF_BAND, Lab, Network, Role
+from testbed.model import BACKEND, OUT_OF_BAND, Lab, Network, Role
 from testbed.units import Rate
 
 
@@ -56,7 +56,8 @@ def sizing_rows(sizing: Sizing, lab: Lab, network: str) -> list[dict[str, Any]]:
         },
     ]
     if sizing.targets:
-        rows.append({"what": "storage targets", "value": sizing.targets, "note": "among hosts' ports and links"})
+        among = "links to hosts" if network == BACKEND else "hosts' ports and links"
+        rows.append({"what": "storage targets", "value": sizing.targets, "note": f"among {among}"})
     for role in sizing.roles:
         ports = f"{role.ports} of {role.radix}" if role.radix else str(role.ports)
         over = f", oversubscription {role.oversubscription:.2f}:1" if role.oversubscription is not None else ""

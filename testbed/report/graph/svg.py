@@ -147,7 +147,8 @@ class _Drawing:
 
     def _end_node(self, box: NodeBox) -> str:
         """A host, or a storage target, which is left out with its network."""
-        number = self.bands.get(self.served.get(box.node.name, ""))
+        network = self.served.get(box.node.name, "")
+        number = 0 if network == BACKEND and self.layout.bands else self.bands.get(network)
         return self._node(box) if number is None else f'<g class="net{number}">{self._node(box)}</g>'
 
     def _back_end(self, parts: Iterable[str]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import assert_never
 
 from testbed.errors import ScenarioError
-from testbed.model import Lab
+from testbed.model import BACKEND, Lab
 from testbed.model.scenario import NO_TENANT, RankOrder, Ranks
 from testbed.names import nearest
 from testbed.plan.operations import LabPlan, PortPlan
@@ -102,9 +102,18 @@ def _routers(lab: Lab, plan: LabPlan, names: Sequence[str]) -> Iterator[PortPlan
 
 
 def _targets(plan: LabPlan, targets: Container[str], choice: Ranks, lab: Lab) -> Iterator[PortPlan]:
-    """The NICs of storage targets, in the order of the lab. Raises `ScenarioError` where one has none that is asked."""
+    """The NICs of storage targets, in the order of the lab; on the back end those of the ranks' rails.
+
+    Raises `ScenarioError` where one has none that is asked.
+    """
     nics = [nic for host in plan.hosts if host.node in targets for nic in host.nics]
-    nics = [nic for nic in nics if nic.address is not None and nic.network in choice.networks_in(lab)]
+    nics = [
+        nic
+        for nic in nics
+        if nic.address is not None
+        and nic.network in choice.networks_in(lab)
+        and (nic.network != BACKEND or not choice.rails or nic.rail in choice.rails)
+    ]
     for pattern in choice.targets:
         if not any(fnmatchcase(nic.node, pattern) for nic in nics):
             raise ScenarioError(f"no storage target of {lab.name} in the networks of the ranks is called {pattern}")

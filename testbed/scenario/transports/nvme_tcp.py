@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from testbed.errors import ScenarioError
+from testbed.model import BACKEND
 from testbed.model.storage import StorageTarget
 from testbed.plan.operations import PLAIN_QUEUE_PACKETS, PortPlan
 from testbed.scenario.run.channels import ChannelPlan, ChannelRules
@@ -68,7 +69,24 @@ class NvmeTcp(LabTransport):
                     f"{ends[0]} sends to {ends[1]}, and NVMe/TCP leads from a host to a storage target, or back",
                     hint='ranks: {network: storage, targets: ["*"]}, which are the last ranks',
                 )
+        self._check_paths(ranks)
         return super().plan_channels(workload, ranks, seed=seed)
+
+    def _check_paths(self, ranks: Sequence[PortPlan]) -> None:
+        """Refuse paths to NICs of a target on other rails where rails do not reach each other."""
+        if not self.transport.options.get("multipath") or not self.lab.model.isolated_rails:
+            return
+        rails: dict[str, set[int]] = {}
+        for nic in ranks:
+            if nic.node in self._targets and nic.network == BACKEND:
+                rails.setdefault(nic.node, set()).add(nic.rail)
+        several = next((name for name, found in rails.items() if len(found) > 1), None)
+        if several is not None:
+            raise ScenarioError(
+                f"{several} has NICs on several rails of {self.lab.model.name}, which do not reach each other: a path"
+                " to another NIC leads nowhere",
+                hint="multipath: false, or ranks: {rails: [1]}",
+            )
 
     def pulls(self, step: Transfer, ranks: Sequence[PortPlan]) -> bool:
         return ranks[step.source].node in self._targets

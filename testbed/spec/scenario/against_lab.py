@@ -150,7 +150,9 @@ def _unknown_targets(document: Document, ranks: Ranks, lab: Lab) -> Iterator[Pro
             yield _unknown(document, "unknown-target", where, f"{lab.name} has no storage target", pattern, names)
             continue
         message = f"the network {' or '.join(networks)} has no storage target"
-        hint = f"network: {next(iter(elsewhere))}" if elsewhere else "networks.NAME.targets in the topology"
+        hint = "fabric.targets, or networks.NAME.targets, in the topology"
+        if elsewhere:
+            hint = f"network: {next(iter(elsewhere))}"
         yield document.problem("unknown-target", where, message, hint=hint)
 
 

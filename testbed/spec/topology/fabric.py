@@ -25,6 +25,7 @@ from testbed.fabric import (
 )
 from testbed.model import Delay, DelayBy, Protocol, Rdma
 from testbed.spec.topology.guards import GuardsField
+from testbed.spec.topology.targets import BackendTargetsField
 from testbed.spec.topology.tenants.tenant_spec import OverlayField
 from testbed.spec.validation.fields import (
     MAX_DURATION,
@@ -259,6 +260,10 @@ class FabricSpec(SpecModel):
     guards: Written[GuardsField] = Field(
         default=None,
         description="Says how ports of switches guard against their hosts: on, off, or {storm: false}.",
+    )
+    targets: BackendTargetsField = Field(
+        default={},
+        description="Lists storage targets by name, which stand on rails as hosts do: nodes that serve their medium.",
     )
 
     def params(self, design: str) -> FabricParams:

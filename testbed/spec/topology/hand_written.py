@@ -89,6 +89,10 @@ class HandWritten:
         for node in self.generated.nodes:
             spec = self.spec.nodes.get(node.name)
             own = spec if spec is not None and self._is_of_fabric(node.name, spec) else NodeSpec()
+            if node.kind is NodeKind.STORAGE:
+                self._refuse_settings_of_target(node.name, own)
+                nodes.append(node)
+                continue
             settings = [*defaults, kinds[node.kind], (("topology", "nodes", node.name), own)]
             container = resolve_container(node.name, node.kind, settings, self._refuse)
             env = _joined(layer.env for _, layer in settings)
@@ -97,6 +101,16 @@ class HandWritten:
                 self._refuse_rdma_of_container(node.name, ("fabric", "nic"))
             nodes.append(replace(node, container=container, env=env, rdma=rdma) if container or env or rdma else node)
         return tuple(nodes)
+
+    def _refuse_settings_of_target(self, name: str, own: NodeSpec) -> None:
+        for key in sorted(own.model_fields_set):
+            self._refuse(
+                "contradiction",
+                ("topology", "nodes", name, key),
+                f"{name!r} is a storage target, which is a network namespace whatever its hosts are",
+                "remove the entry",
+                key=True,
+            )
 
     # ------------------------------------------------------------------ nodes
 

@@ -164,7 +164,7 @@ def _carrier_problems(
     if carrier == name:
         return [document.problem("carrier", path, f"{name} would carry itself", hint=instead)]
     if carrier == BACKEND:
-        message = "the back end carries no other network; one of networks: does"
+        message = "the back end carries no other network; storage that stands on it is fabric: {targets: ...}"
         return [document.problem("carrier", path, message, hint=instead)]
     if carrier not in specs:
         known = [one for one in specs if one != name]
@@ -207,7 +207,7 @@ def _generate(
     made = generate_network(params)
     names = {node.name for node in lab.nodes}
     others = (*names, *(node.name for node in made.nodes if node.kind is not NodeKind.STORAGE))
-    if problems := find_taken_names(document, params.name, spec.targets, others):
+    if problems := find_taken_names(document, path, spec.targets, others):
         return None, problems
     ports = {end for link in lab.links for end in (link.a, link.b)}
     taken = [node.name for node in made.nodes if node.name in names]

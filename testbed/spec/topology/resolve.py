@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from testbed.errors import FabricError, Problem, SpecError
 from testbed.fabric import BfdParams, check_params, check_sizing, generate_fabric, resolve_bfd
+from testbed.fabric.targets import attach_backend_targets, check_backend_targets
 from testbed.model import BACKEND, Lab, LinkKind, Routing, Scale
 from testbed.spec.qos.layers import QosResolver
 from testbed.spec.topology.fabric import DEFAULT_MTU, FabricSpec
@@ -16,6 +17,7 @@ from testbed.spec.topology.homing import check_contained
 from testbed.spec.topology.networks import add_networks
 from testbed.spec.topology.out_of_band import add_out_of_band
 from testbed.spec.topology.spec import LabSpec
+from testbed.spec.topology.targets import find_taken_names, target_params
 from testbed.spec.topology.tenants.resolver import TenantResolver
 from testbed.spec.topology.tenants.tenant_spec import OverlaySpec
 from testbed.spec.validation.engine import ready_to_show, validate_model
@@ -67,6 +69,7 @@ def resolve_lab(document: Document) -> Lab:
             added = tuple(node for node in lab.nodes if node.network != BACKEND)
             realised = HandWritten(document=document, spec=spec.topology, generated=replace(lab, nodes=added))
             lab = replace(lab, nodes=(*lab.nodes[: len(lab.nodes) - len(added)], *realised.realise_generated()))
+            _raise_any(realised.problems)
         _raise_any(check_contained(document, lab))
         lab = _share_bfd(lab)
         lab, problems = add_out_of_band(document, spec.networks, lab)
@@ -115,7 +118,8 @@ def _generate(document: Document, spec: LabSpec) -> Lab:
     if fabric is not None and fabric.design is not None:
         params = fabric.params(fabric.design)
         _raise_any(_located(document, check_params(params)))
-        return generate_fabric(params, name=name, source=source)
+        lab = generate_fabric(params, name=name, source=source)
+        return _with_targets(document, fabric, lab) if fabric.targets else lab
     if spec.topology is None or not spec.topology.nodes:
         message = "the file describes no fabric and no nodes"
         hint = "fabric: {design: rail-optimized} generates one; topology: {nodes: ..., links: ...} lists nodes"
@@ -150,6 +154,14 @@ def _generate(document: Document, spec: LabSpec) -> Lab:
         switch_radix=fabric.switch_radix,
         source=source,
     )
+
+
+def _with_targets(document: Document, fabric: FabricSpec, lab: Lab) -> Lab:
+    """The back end with its storage targets."""
+    _raise_any(find_taken_names(document, ("fabric",), fabric.targets, (node.name for node in lab.nodes)))
+    targets = target_params(fabric.targets)
+    _raise_any(_located(document, check_backend_targets(lab, targets)))
+    return attach_backend_targets(lab, targets)
 
 
 def _losses_without_qos(document: Document) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""`targets:` of a network: the storage that its hosts reach over it."""
+"""`targets:` of a network or of the back end: the storage that its hosts reach over it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from testbed.fabric.networks import TargetParams
 from testbed.model.storage import Medium, StorageProtocol, StorageTarget
 from testbed.spec.validation.fields import (
     DurationField,
+    Entries,
     NodeName,
     OneOf,
     Quantity,
@@ -22,11 +23,13 @@ from testbed.spec.validation.fields import (
 )
 from testbed.spec.validation.model import SpecModel
 from testbed.spec.yaml.document import Document
+from testbed.spec.yaml.paths import Path
 from testbed.units import ByteCount
 
 MAX_TARGETS = 64
 """Under one name."""
 MAX_DEPTH = 4096
+MAX_RAILS = 256
 DEFAULT_CAPACITY = ByteCount.parse("1TiB")
 
 
@@ -71,13 +74,22 @@ class TargetSpec(SpecModel):
         )
 
 
+class BackendTargetSpec(TargetSpec):
+    """An entry of `targets:` in `fabric:`."""
+
+    rails: Entries[list[Annotated[int, Whole(1, MAX_RAILS)]]] = Field(
+        default=[], description="Lists the rails that it has a NIC on; by default all."
+    )
+
+
 TargetsField = Section[dict[NodeName, Section[TargetSpec]]]
+BackendTargetsField = Section[dict[NodeName, Section[BackendTargetSpec]]]
 
 
 def find_taken_names(
-    document: Document, network: str, specs: Mapping[str, TargetSpec], nodes: Iterable[str]
+    document: Document, section: Path, specs: Mapping[str, TargetSpec], nodes: Iterable[str]
 ) -> list[Problem]:
-    """Targets whose names other `nodes` have, or other targets of the network."""
+    """Targets whose names other `nodes` have, or other targets of the network that `section` describes."""
     seen = dict.fromkeys(nodes, "")
     problems = []
     for key, spec in specs.items():
@@ -87,7 +99,7 @@ def find_taken_names(
                 problems.append(
                     document.problem(
                         "name-taken",
-                        ("networks", network, "targets", key),
+                        (*section, "targets", key),
                         f"{name} is there already{whose}",
                         hint="another name",
                         key=True,
@@ -105,7 +117,13 @@ def _names(key: str, spec: TargetSpec) -> list[str]:
 def target_params(specs: Mapping[str, TargetSpec]) -> tuple[TargetParams, ...]:
     """The targets of a network, in the order of the file."""
     return tuple(
-        TargetParams(name=name, target=spec.target(), rate=spec.rate)
+        TargetParams(
+            name=name,
+            target=spec.target(),
+            rate=spec.rate,
+            key=key,
+            rails=tuple(dict.fromkeys(spec.rails)) if isinstance(spec, BackendTargetSpec) else (),
+        )
         for key, spec in specs.items()
         for name in _names(key, spec)
     )

@@ -277,6 +277,21 @@ def test_each_network_has_a_box_to_leave_it_out_and_figures_of_its_own() -> None
     assert header == [("32", "GPUs"), ("8", "hosts"), ("20", "switches"), ("133", "links")]
 
 
+def test_a_storage_target_is_left_out_with_the_network_that_it_is_of() -> None:
+    text = """name: x
+fabric: {design: rail-optimized, segments: 1, hosts: 2, gpus: 2, spines: 1, targets: {flash: {}}}
+networks: {storage: {design: single-switch, targets: {tape: {}}}}
+"""
+    lab = load_topology_text(text, file="x.yml")
+    page = render_html(lab)
+    network_of = {node.name: node.network for node in lab.targets}
+    assert network_of == {"flash": "backend", "tape": "storage"}
+    for number, name in (("0", "flash"), ("1", "tape")):
+        position = next(place for place, node in enumerate(lab.nodes) if node.name == name)
+        assert re.search(rf'<g class="net{number}"><g [^>]*data-n="{position}"', page), name
+    assert "2 hosts, 1 storage target, 4 GPUs" in page
+
+
 def test_rails_are_those_of_the_back_end() -> None:
     """A port of a front end's NIC has a number, too, which is that of no rail."""
     lab = LABS["datacentre"]

@@ -321,3 +321,23 @@ networks:
         nodes(networks=("storage",), targets=("tape",))
     with pytest.raises(ScenarioError, match="no host of x is called flash1"):
         nodes(networks=("storage",), hosts=("flash1",))
+
+
+def test_targets_of_the_back_end_are_ranks_by_their_nics_on_the_rails_that_are_asked_for() -> None:
+    text = """name: x
+fabric: {design: rail-optimized, hosts: 2, gpus: 2, spines: 1, targets: {flash: {count: 2}, disk: {rails: [2]}}}
+networks: {storage: {targets: {tape: {}}}}
+"""
+    lab = load_topology_text(text, file="x.yml")
+    plan = plan_lab(lab, k=1000)
+
+    def nics(**choice: object) -> list[str]:
+        found = place_ranks(lab, plan, Ranks(targets=("*",), count=1, **choice), seed=1)  # type: ignore[arg-type]
+        return [f"{nic.node}:{nic.name}" for nic in found.nics[1:]]
+
+    flash = [f"flash{number}:rail{rail}" for number in (1, 2) for rail in (1, 2)]
+    assert nics() == [*flash, "disk:rail2"]
+    assert nics(rails=(1,)) == ["flash1:rail1", "flash2:rail1"]
+    assert nics(networks=("storage", "backend"), rails=(1,)) == ["flash1:rail1", "flash2:rail1", "tape:st1"]
+    per_rail = place_ranks(lab, plan, Ranks(targets=("flash*",)), seed=1).rails
+    assert per_rail == ((0, 2, 4, 6), (1, 3, 5, 7)), "a rail's hosts, then the NICs that targets have on it"

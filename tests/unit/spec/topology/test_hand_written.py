@@ -94,6 +94,15 @@ def test_nodes_and_links_keep_the_order_of_the_file_after_the_generated_ones() -
     assert (lab.design, lab.rail_subnets) == (alone.design, alone.rail_subnets)
 
 
+def test_storage_targets_stay_as_they_are_beside_what_is_said_of_hosts() -> None:
+    fabric = "fabric: {design: rail-optimized, hosts: 2, gpus: 1, spines: 1, targets: {flash: {}}}\n"
+    networks = "networks: {storage: {design: single-switch, targets: {tape: {}}}}\n"
+    alone = load(fabric + networks)
+    lab = load(f"{fabric}{networks}topology: {{defaults: {{env: {{A: b}}}}}}\n")
+    assert lab.targets == alone.targets and [node.name for node in lab.targets] == ["flash", "tape"]
+    assert {node.env["A"] for node in lab.hosts} == {"b"}
+
+
 def test_a_switch_joins_a_generated_fabric_by_its_role() -> None:
     lab = load(
         "fabric: {design: rail-optimized, hosts: 2, gpus: 2, spines: 2, uplink: {rate: 800G}, mtu: 9000}\n"
