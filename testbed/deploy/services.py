@@ -16,7 +16,7 @@ from testbed.deploy.records.journal import Journal, state_error
 from testbed.deploy.records.state import StateDirectory
 from testbed.drivers.nodes.processes import package_environment, processes_in, terminate
 from testbed.errors import DriverError, PlanError
-from testbed.model import Lab, NodeKind
+from testbed.model import BACKEND, Lab, NodeKind
 from testbed.model.container import NETNS
 from testbed.names import known_names_hint, namespace_name
 from testbed.plan.operations import LabPlan
@@ -84,6 +84,7 @@ def surroundings(lab: Lab, plan: LabPlan, state: StateDirectory) -> Surroundings
         if port.network != management.network and not port.vrf:
             data.setdefault(port.node, []).append(port.name)
     namespaces = {node.name for node in lab.nodes if node.runtime == NETNS}
+    hosts = {node.name for node in lab.nodes if node.kind is NodeKind.HOST}
     environment = {key: value for key, value in package_environment().items() if key in _HANDED_ON}
     return Surroundings(
         lab=lab.name,
@@ -94,6 +95,11 @@ def surroundings(lab: Lab, plan: LabPlan, state: StateDirectory) -> Surroundings
         interfaces=dict.fromkeys(management.addresses, management.port),
         data_ports={node: tuple(names) for node, names in data.items()},
         routing=frozenset(speaker.node for speaker in plan.speakers if speaker.node in namespaces),
+        hosts={
+            host.node: tuple(nic.peer.partition(":")[0] for nic in host.nics if nic.network == BACKEND)
+            for host in plan.hosts
+            if host.node in namespaces and host.node in management.addresses and host.node in hosts
+        },
         switchable=frozenset(
             node.name for node in lab.nodes if node.name in namespaces and node.kind in (NodeKind.HOST, NodeKind.SWITCH)
         ),
@@ -166,6 +172,18 @@ def _status(
         dead=dead,
         log=str(place.log),
     )
+
+
+def service_environment(lab: RunningLab, node: str) -> dict[str, str]:
+    """What clients of the services of a node need in their environment, where users run them there."""
+    found: dict[str, str] = {}
+    network = lab.model.out_of_band
+    if network is None or not network.services or lab.node(node).runtime != NETNS:
+        return found
+    for place in service_places(lab.model, lab.plan, lab.state):
+        if place.node == node:
+            found |= REGISTRY[place.service].environment(place)
+    return found
 
 
 def missing_services(lab: RunningLab) -> list[str]:
