@@ -54,7 +54,7 @@ SERVICES: Mapping[str, RunsOn] = MappingProxyType(
 SLURMD_PORT = 6818
 """The TCP port at which hosts are told to start tasks (slurm.conf(5), SlurmdPort)."""
 SLURM_CLIENT_PORTS = range(0xEC00, 0xEE00)
-"""TCP ports at which Slurm's clients wait for their tasks' output (SrunPortRange): those under one mask of nine bits."""
+"""TCP ports at which Slurm's clients wait for the output of tasks (SrunPortRange): all those under one mask."""
 
 SCRAPE_INTERVAL = Duration.parse("1s")
 

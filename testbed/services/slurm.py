@@ -185,7 +185,6 @@ def _configuration(place: Place) -> str:
         f"AuthInfo=socket={socket(lab)}",
         "ProctrackType=proctrack/linuxproc",
         "TaskPlugin=task/none",
-        "JobAcctGatherType=jobacct_gather/none",
         "SelectType=select/linear",
         *(["TopologyPlugin=topology/tree"] if tree else []),
         "TreeWidth=65533",  # the controller speaks to each slurmd itself

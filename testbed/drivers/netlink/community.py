@@ -55,7 +55,7 @@ def _both(name: str) -> tuple[bytes, ...]:
 def _among(offset: int, ports: range) -> tuple[bytes, ...]:
     """Go on with the rule if the port at an offset of the header is one of these."""
     size = len(ports)
-    if size & (size - 1) or ports.step != 1 or ports.start % size:
+    if not size or size & (size - 1) or ports.step != 1 or ports.start % size:
         raise ValueError(f"{ports} is not all ports under one mask")
     masked = nft.mask(struct.pack("!H", _PORT_BITS - size))
     return nft.load_field(nft.TRANSPORT, offset, 2), masked, nft.equal(struct.pack("!H", ports.start))
