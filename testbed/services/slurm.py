@@ -80,7 +80,7 @@ class Slurm(Service):
                 capabilities=_CAPABILITIES,
                 hostname=True,
                 binds={"/etc/hosts": "hosts", str(SPOOL): "own"},
-                environment=self.environment(place),
+                environment=clients_environment(place),
             )
             return (daemon,)
         directory = munge_directory(place.lab)
@@ -99,12 +99,14 @@ class Slurm(Service):
             user=USER,
             hostname=True,
             binds={"/etc/hosts": "hosts"},
-            environment=self.environment(place),
+            environment=clients_environment(place),
         )
         return (munged, controller)
 
     def environment(self, place: Place) -> Mapping[str, str]:
-        return clients_environment(place)
+        """Return where clients find their cluster, and jobs that they submit this package and this lab."""
+        ours = {name: value for name, value in place.lab.environment.items() if name != "PATH"}
+        return ours | clients_environment(place)
 
     def ports(self, place: Place) -> tuple[Port, ...]:
         return (Port(kind="tcp", number=CONTROLLER_PORT if place.is_server else SLURMD_PORT),)

@@ -83,7 +83,7 @@ def test_cgroups_are_turned_off_where_slurm_knows_how(
 
 def test_the_key_is_made_once_for_a_lab_and_for_its_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     me = pwd.getpwuid(tmp_path.stat().st_uid)
-    monkeypatch.setattr(slurm.pwd, "getpwnam", lambda _: me)
+    monkeypatch.setattr("pwd.getpwnam", lambda _: me)
     monkeypatch.setattr(slurm, "SPOOL", tmp_path / "spool")
     keys = []
     for lab in ("a", "b"):
