@@ -24,7 +24,7 @@ from testbed.services.launcher import (
     ServiceLauncher,
     answers,
     last_lines,
-    missing_program,
+    missing_programs,
     require_ports,
     running_programs,
 )
@@ -64,12 +64,15 @@ def require_services(lab: Lab) -> None:
     """Raise `PlanError` where a service of the lab needs a package that this machine does not have."""
     network = lab.out_of_band
     for service in network.services if network is not None else ():
-        if (missing := missing_program(service.name)) is not None:
+        if missing := missing_programs(service.name):
+            packages = " ".join(dict.fromkeys(program.package for program in missing))
+            one = len(missing) == 1
             raise PlanError(
-                f"the service {service.name} needs the package {missing.package}, which is not installed",
+                f"the service {service.name} needs the package{'' if one else 's'} {packages}, which "
+                f"{'is' if one else 'are'} not installed",
                 field=f"networks.{network.name}.services" if network is not None else "",
                 code="no-package",
-                hint=missing.installation,
+                hint=missing[0].installation if one else f"apt-get install {packages}",
             )
 
 

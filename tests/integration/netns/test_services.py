@@ -32,7 +32,7 @@ from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.drivers.nodes.processes import processes_in
 from testbed.errors import DriverError
 from testbed.services.asking import get_json, resolve
-from testbed.services.launcher import missing_program
+from testbed.services.launcher import missing_programs
 from testbed.services.redfish import ACCOUNT, password_file, system_uuid
 from testbed.services.registry import REGISTRY
 from testbed.services.service import Place
@@ -44,7 +44,7 @@ pytestmark = [
     pytest.mark.frr,
     pytest.mark.patient,
     pytest.mark.skipif(
-        any(map(missing_program, REGISTRY)), reason="a package of a service is missing: `testbed doctor` says which"
+        any(map(missing_programs, REGISTRY)), reason="a package of a service is missing: `testbed doctor` says which"
     ),
 ]
 

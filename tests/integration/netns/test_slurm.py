@@ -29,7 +29,7 @@ from testbed.deploy.watch.events import EventStream
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.drivers.nodes.processes import clean_environment
-from testbed.services.launcher import missing_program
+from testbed.services.launcher import missing_programs
 from testbed.services.slurm import munge_directory
 from testbed.spec import load_topology_text
 
@@ -37,7 +37,7 @@ pytestmark = [
     pytest.mark.netns,
     pytest.mark.frr,
     pytest.mark.patient,
-    pytest.mark.skipif(missing_program("slurm") is not None, reason="Slurm is not installed: `testbed doctor` says so"),
+    pytest.mark.skipif(bool(missing_programs("slurm")), reason="Slurm is not installed: `testbed doctor` says so"),
 ]
 
 TEXT = """name: {name}

@@ -251,6 +251,12 @@ def test_a_missing_program_is_named_with_its_apt_line(monkeypatch: pytest.Monkey
         require_services(lab)
     assert (caught.value.code, caught.value.field) == ("no-package", "networks.management.services")
     assert caught.value.hint == "apt-get install chrony"
+    several = load_topology_text(TEXT.format(services="[slurm]"), file="lab.yml")
+    with pytest.raises(
+        PlanError, match="the service slurm needs the packages munge slurmctld slurmd slurm-client, "
+    ) as caught:
+        require_services(several)
+    assert caught.value.hint == "apt-get install munge slurmctld slurmd slurm-client"
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
