@@ -31,7 +31,7 @@ from testbed.cli.nodes import (
     uet,
 )
 from testbed.cli.root_group import WRITTEN_ARGUMENTS, RootGroup
-from testbed.cli.scenarios import compare, metrics, report, results, run, workloads
+from testbed.cli.scenarios import compare, job, metrics, report, results, run, workloads
 from testbed.cli.signals import stand_by_the_outcome
 from testbed.errors import TestbedError
 from testbed.version import __version__
@@ -39,7 +39,7 @@ from testbed.version import __version__
 VERBS = (
     *(deploy, destroy, list_labs, inspect, check, events, validate, generate, schema, graph),
     *(execute, shell, logs, capture, decode, roce, uet, link, pfc, stats, serve, service, power, mininet_cli),
-    *(run, workloads, metrics, report, compare, results),
+    *(run, job, workloads, metrics, report, compare, results),
     *(doctor, images, vm),
 )
 """The modules of the verbs, in the order in which their panels list them. Each has a Typer object `app`."""

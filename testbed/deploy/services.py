@@ -16,7 +16,7 @@ from testbed.deploy.records.journal import Journal, state_error
 from testbed.deploy.records.state import StateDirectory
 from testbed.drivers.nodes.processes import package_environment, processes_in, terminate
 from testbed.errors import DriverError, PlanError
-from testbed.model import Lab, NodeKind
+from testbed.model import BACKEND, Lab, NodeKind
 from testbed.model.container import NETNS
 from testbed.names import known_names_hint, namespace_name
 from testbed.plan.operations import LabPlan
@@ -24,7 +24,7 @@ from testbed.services.launcher import (
     ServiceLauncher,
     answers,
     last_lines,
-    missing_program,
+    missing_programs,
     require_ports,
     running_programs,
 )
@@ -66,12 +66,15 @@ def require_services(lab: Lab) -> None:
     """Raise `PlanError` where a service of the lab needs a package that this machine does not have."""
     network = lab.management
     for service in network.services if network is not None else ():
-        if (missing := missing_program(service.name)) is not None:
+        if missing := missing_programs(service.name):
+            packages = " ".join(dict.fromkeys(program.package for program in missing))
+            one = len(missing) == 1
             raise PlanError(
-                f"the service {service.name} needs the package {missing.package}, which is not installed",
+                f"the service {service.name} needs the package{'' if one else 's'} {packages}, which "
+                f"{'is' if one else 'are'} not installed",
                 field=f"networks.{network.name}.services" if network is not None else "",
                 code="no-package",
-                hint=missing.installation,
+                hint=missing[0].installation if one else f"apt-get install {packages}",
             )
 
 
@@ -86,6 +89,7 @@ def surroundings(lab: Lab, plan: LabPlan, state: StateDirectory) -> Surroundings
         if port.network != management.network and not port.vrf:
             data.setdefault(port.node, []).append(port.name)
     namespaces = {node.name for node in lab.nodes if node.runtime == NETNS}
+    hosts = {node.name for node in lab.nodes if node.kind is NodeKind.HOST}
     environment = {key: value for key, value in package_environment().items() if key in _HANDED_ON}
     return Surroundings(
         lab=lab.name,
@@ -96,6 +100,11 @@ def surroundings(lab: Lab, plan: LabPlan, state: StateDirectory) -> Surroundings
         interfaces=dict.fromkeys(management.addresses, management.port),
         data_ports={node: tuple(names) for node, names in data.items()},
         routing=frozenset(speaker.node for speaker in plan.speakers if speaker.node in namespaces),
+        hosts={
+            host.node: tuple(nic.peer.partition(":")[0] for nic in host.nics if nic.network == BACKEND)
+            for host in plan.hosts
+            if host.node in namespaces and host.node in management.addresses and host.node in hosts
+        },
         switchable=frozenset(node.name for node in lab.nodes if node.name in namespaces and node.kind in WITH_POWER),
         services={service.name: service for service in network.services},
         namespaces={node.name: namespace_name(lab.name, node.name) for node in lab.nodes},
@@ -166,6 +175,18 @@ def _status(
         dead=dead,
         log=str(place.log),
     )
+
+
+def service_environment(lab: RunningLab, node: str) -> dict[str, str]:
+    """What clients of the services of a node need in their environment, where users run them there."""
+    found: dict[str, str] = {}
+    network = lab.model.out_of_band
+    if network is None or not network.services or lab.node(node).runtime != NETNS:
+        return found
+    for place in service_places(lab.model, lab.plan, lab.state):
+        if place.node == node:
+            found |= REGISTRY[place.service].environment(place)
+    return found
 
 
 def missing_services(lab: RunningLab) -> list[str]:

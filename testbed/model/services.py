@@ -22,10 +22,18 @@ class RunsOn(StrEnum):
     """Every node of it that is a network namespace, the server among them."""
     MANAGED = "managed"
     """All of these but the server."""
+    HOSTS = "hosts"
+    """The server, and every host that is a network namespace."""
 
-    def includes(self, node: str, server: str) -> bool:
-        """Tell whether a node is one of them."""
-        return self is RunsOn.NODES or (node == server) is (self is RunsOn.SERVER)
+    def includes(self, node: str, server: str, *, host: bool) -> bool:
+        """Tell whether a node is one of them; `host`: it is a host of the fabric."""
+        match self:
+            case RunsOn.NODES:
+                return True
+            case RunsOn.HOSTS:
+                return host or node == server
+            case _:
+                return (node == server) is (self is RunsOn.SERVER)
 
 
 SERVICES: Mapping[str, RunsOn] = MappingProxyType(
@@ -38,9 +46,15 @@ SERVICES: Mapping[str, RunsOn] = MappingProxyType(
         "telemetry": RunsOn.SERVER,
         "lldp": RunsOn.MANAGED,
         "redfish": RunsOn.SERVER,
+        "slurm": RunsOn.HOSTS,
     }
 )
 """Where each service runs, in the order in which they are started and listed."""
+
+SLURMD_PORT = 6818
+"""The TCP port at which hosts are told to start tasks (slurm.conf(5), SlurmdPort)."""
+SLURM_CLIENT_PORTS = range(0xEC00, 0xEE00)
+"""TCP ports at which Slurm's clients wait for the output of tasks (SrunPortRange): all those under one mask."""
 
 SCRAPE_INTERVAL = Duration.parse("2s")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import assert_never
 
-from testbed.plan.management.management_plan import GuardManagement
+from testbed.plan.management.management_plan import FormCommunity, GuardManagement
 from testbed.plan.management.service_operations import StartService
 from testbed.plan.mlag.groups import CreateBond
 from testbed.plan.operations import (
@@ -83,6 +83,9 @@ def describe_operation(operation: Operation) -> str:
             return f"let pass into {node}:{name} from {', '.join(map(str, sources))} what is to the tenant"
         case GuardManagement(node=node, name=name, prefix=prefix):
             return f"keep {prefix} on {node}:{name}, and everything else off it"
+        case FormCommunity(node=node, hosts=hosts, tcp=tcp):
+            ports = ", ".join(str(item.start) if len(item) == 1 else f"{item[0]}-{item[-1]}" for item in tcp)
+            return f"let {len(hosts)} hosts on {node} speak with each other at tcp/{ports}"
         case SetNeighbour(node=node, name=name, address=address, mac=mac):
             return f"set neighbour {node}:{name} {address} at {mac}"
         case SetUp(node=node, name=name):

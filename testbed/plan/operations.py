@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6
 
 from testbed.model import BACKEND, Bfd, DelayBy, Guards, NodeKind, Protocol, Role
 from testbed.model.container import Container
-from testbed.plan.management.management_plan import GuardManagement, ManagementPlan
+from testbed.plan.management.management_plan import FormCommunity, GuardManagement, ManagementPlan
 from testbed.plan.management.service_operations import StartService
 from testbed.plan.mlag.groups import CreateBond, LinkGroupPlan
 from testbed.plan.overlay.device_operations import CreateVrf, CreateVrfDevice, CreateVxlan, PreferVrfs
@@ -339,6 +339,7 @@ Operation = (
     | SetPolicy
     | SetBorder
     | GuardManagement
+    | FormCommunity
     | SetNeighbour
     | SetUp
     | AddAddress

@@ -43,10 +43,10 @@ _LINES = 5
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
 
-def missing_program(service: str) -> KnownProgram | None:
-    """The program that a service needs and this machine lacks; None where nothing is missing."""
+def missing_programs(service: str) -> tuple[KnownProgram, ...]:
+    """The programs that a service needs and this machine lacks."""
     known = {program.name: program for program in PROGRAMS}
-    return next((known[name] for name in REGISTRY[service].needs if _located(name) is None), None)
+    return tuple(known[name] for name in REGISTRY[service].needs if _located(name) is None)
 
 
 def _located(program: str) -> str | None:

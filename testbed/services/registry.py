@@ -11,10 +11,14 @@ from testbed.services.lldp import Lldp
 from testbed.services.ntp import Time
 from testbed.services.redfish import Redfish
 from testbed.services.service import Service
+from testbed.services.slurm import Slurm
 from testbed.services.ssh import Ssh
 from testbed.services.syslog import Syslog
 from testbed.services.telemetry import Telemetry
 
 REGISTRY: Mapping[str, Service] = MappingProxyType(
-    {service.name: service for service in (Ssh(), Dns(), Dhcp(), Time(), Syslog(), Telemetry(), Lldp(), Redfish())}
+    {
+        service.name: service
+        for service in (Ssh(), Dns(), Dhcp(), Time(), Syslog(), Telemetry(), Lldp(), Redfish(), Slurm())
+    }
 )

@@ -38,6 +38,8 @@ class Surroundings:
     data_ports: Mapping[str, tuple[str, ...]]
     routing: frozenset[str]
     """The nodes that run routing daemons of this machine."""
+    hosts: Mapping[str, tuple[str, ...]]
+    """The hosts that run services, with the access switches of their NICs of the back end, in the order of the NICs."""
     switchable: frozenset[str]
     """The nodes whose power can be switched."""
     services: Mapping[str, ManagementService]
@@ -92,7 +94,9 @@ class Place:
 
     def has(self, service: str) -> bool:
         """Tell whether the node runs another service, too."""
-        return service in self.lab.services and SERVICES[service].includes(self.node, self.lab.server)
+        return service in self.lab.services and SERVICES[service].includes(
+            self.node, self.lab.server, host=self.node in self.lab.hosts
+        )
 
     @property
     def is_server(self) -> bool:
@@ -176,6 +180,10 @@ class Service(ABC):
 
         Called in the network namespace of the node.
         """
+
+    def environment(self, place: Place) -> Mapping[str, str]:
+        """Return what its clients need in their environment, where users run them on the node."""
+        return {}
 
     def for_people(self, lab: Surroundings) -> Mapping[str, str]:
         """Return what the lab directory is to have for those who use it: texts by their file names. No secrets."""

@@ -16,6 +16,7 @@ from testbed.services import connect
 from testbed.services.asking import greeting
 from testbed.services.dns import hosts_file
 from testbed.services.service import File, Place, Port, Program, Service, Surroundings
+from testbed.services.slurm import clients_environment
 
 PORT = 22
 CONFIGURATION = "ssh_config"
@@ -61,6 +62,8 @@ class Ssh(Service):
             "AllowAgentForwarding no",
             "Subsystem sftp internal-sftp",
         ]
+        if place.has("slurm"):
+            lines += [f"SetEnv {name}={value}" for name, value in clients_environment(place).items()]
         files = {
             "sshd_config": File(text="\n".join(lines) + "\n"),
             "hosts": File(text=f"127.0.0.1 localhost\n{hosts_file(place.lab)}"),

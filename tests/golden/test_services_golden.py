@@ -51,6 +51,7 @@ def test_a_service_is_configured_as_reviewed(
 ) -> None:
     (tmp_path / "password").write_text("secret")
     monkeypatch.setattr("testbed.services.redfish.password_file", lambda _: tmp_path / "password")
+    monkeypatch.setattr("testbed.services.slurm.version", lambda: (24, 11))
     text = "".join(as_text(place) for place in places if place.service == service)
     assert text
     golden(CORPUS / f"{service}.txt").check(text)

@@ -1,6 +1,6 @@
 """The verb `exec`."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,10 +22,15 @@ def exec(
     """Run a command in a node; its exit code is ours."""
     from testbed.cli.lab_choice import open_lab
     from testbed.cli.nodes.terminal import terminal_handed_over
+    from testbed.deploy.services import service_environment
+    from testbed.drivers.nodes.processes import clean_environment
 
     lab = open_lab(name)
+    options: dict[str, Any] = {}
+    if more := service_environment(lab, node):
+        options["env"] = clean_environment({**lab.node(node).env, **more})
     try:
-        process = lab.spawn(node, command, own_sysfs=True)
+        process = lab.spawn(node, command, own_sysfs=True, **options)
     except FileNotFoundError as error:
         raise TestbedError(f"{command[0]}: command not found") from error
     with terminal_handed_over():

@@ -15,6 +15,7 @@ def shell(node: NodeArgument, name: LabName = None) -> None:
     """Open a shell in a node."""
     from testbed.cli.lab_choice import open_lab
     from testbed.cli.nodes.terminal import terminal_handed_over
+    from testbed.deploy.services import service_environment
     from testbed.drivers.nodes.processes import search_path
 
     lab = open_lab(name)
@@ -24,7 +25,8 @@ def shell(node: NodeArgument, name: LabName = None) -> None:
         with terminal_handed_over():
             raise typer.Exit(lab.spawn(node, ["/bin/sh"], env=prompt).wait())
     program = os.environ.get("SHELL") or "/bin/sh"
-    environment = {**os.environ, "PATH": search_path(), **lab.node(node).env, **prompt}
+    own = {**lab.node(node).env, **service_environment(lab, node)}
+    environment = {**os.environ, "PATH": search_path(), **own, **prompt}
     argv = [program, "--norc"] if program.endswith("bash") else [program]
     process = lab.spawn(node, argv, own_sysfs=True, env=environment)
     with terminal_handed_over():

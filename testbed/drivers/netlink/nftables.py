@@ -28,9 +28,11 @@ NETLINK_NETFILTER = 12
 SUBSYSTEM = 10 << 8
 BATCH_BEGIN, BATCH_END = 0x10, 0x11
 NEWTABLE, DELTABLE, NEWCHAIN, NEWRULE, NEWSET, NEWSETELEM, NEWOBJ, GETOBJ = 0, 2, 3, 6, 9, 12, 18, 19
-NFPROTO_IPV4, NFPROTO_NETDEV = 2, 5
+NFPROTO_IPV4, NFPROTO_NETDEV, NFPROTO_BRIDGE = 2, 5, 7
 COUNTER, LIMIT = 1, 4
 """Kinds of objects."""
+_FORWARD = 2
+"""The hook (NF_BR_FORWARD)."""
 _APPEND = 0x800
 _NESTED = 0x8000
 _OBJECTS = 0x40
@@ -45,7 +47,7 @@ REGISTER = 8
 """The first of sixteen registers of four bytes."""
 LINK, NETWORK, TRANSPORT = 0, 1, 2
 """Where the offset of a field counts from."""
-META_PROTOCOL, META_IIF, META_L4PROTO = 1, 4, 16
+META_PROTOCOL, META_IIF, META_OIF, META_L4PROTO = 1, 4, 5, 16
 IPV4_ADDRESS, IPV6_ADDRESS, MAC_ADDRESS, SERVICE_PORT, INTERFACE = 7, 8, 9, 13, 20
 """Types of a set's keys, as the program nft numbers them: it shows elements by them. The kernel takes any."""
 _BITS_OF_A_TYPE = 6
@@ -146,7 +148,7 @@ def table_name(name: str, tenant: str) -> str:
 
 
 class Table:
-    """The messages that make a table, in order: of family netdev, or of family ip."""
+    """The messages that make a table, in order: of family netdev, ip or bridge."""
 
     def __init__(self, name: str, family: int = NFPROTO_NETDEV) -> None:
         self.name = name
@@ -171,6 +173,11 @@ class Table:
     def hook_arrivals(self, name: str, priority: int) -> None:
         """A chain that what the namespace receives goes through before it is routed; of family ip."""
         hook = _u32(1, 0) + attribute(2, struct.pack("!i", priority))
+        self._add(NEWCHAIN, text(3, name) + _nest(4, hook) + _u32(5, ACCEPT) + text(7, "filter"))
+
+    def hook_forwarded(self, name: str) -> None:
+        """A chain that each frame goes through which a bridge of the namespace forwards; of family bridge."""
+        hook = _u32(1, _FORWARD) + attribute(2, struct.pack("!i", 0))
         self._add(NEWCHAIN, text(3, name) + _nest(4, hook) + _u32(5, ACCEPT) + text(7, "filter"))
 
     def rule(self, chain: str, *expressions: bytes) -> None:

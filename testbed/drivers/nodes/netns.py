@@ -13,6 +13,7 @@ from itertools import groupby
 from testbed.drivers.netlink import bonding, offload, overlay, rdma, rtnetlink
 from testbed.drivers.netlink import netem as wire
 from testbed.drivers.netlink import traffic_control as traffic
+from testbed.drivers.netlink.community import community_messages
 from testbed.drivers.netlink.guards import guard_messages
 from testbed.drivers.netlink.management import management_messages
 from testbed.drivers.netlink.nftables import NetfilterSocket
@@ -24,7 +25,7 @@ from testbed.drivers.nodes.kernel import ObservedInterface, ObservedNode, Remova
 from testbed.drivers.nodes.namespaces import Namespace
 from testbed.errors import DriverError
 from testbed.names import namespace_name
-from testbed.plan.management.management_plan import GuardManagement
+from testbed.plan.management.management_plan import FormCommunity, GuardManagement
 from testbed.plan.management.service_operations import StartService
 from testbed.plan.mlag.groups import CreateBond
 from testbed.plan.operations import (
@@ -106,6 +107,8 @@ class NetnsKernel:
                     self._police([item for item in group if isinstance(item, SetPolicy | SetBorder)])
                 case "management":
                     self._guard_management([item for item in group if isinstance(item, GuardManagement)])
+                case "community":
+                    self._form_communities([item for item in group if isinstance(item, FormCommunity)])
                 case "local":
                     self._apply_local([item for item in group if isinstance(item, LocalOperation)])
                 case _:
@@ -192,6 +195,9 @@ class NetnsKernel:
 
     def _guard_management(self, operations: Sequence[GuardManagement]) -> None:
         self._filter([(item.node, item, management_messages(item)) for item in operations])
+
+    def _form_communities(self, operations: Sequence[FormCommunity]) -> None:
+        self._filter([(item.node, item, community_messages(item)) for item in operations])
 
     def _filter(self, transactions: Sequence[tuple[str, Operation, list[bytes]]]) -> None:
         opened = self._open()
@@ -336,6 +342,8 @@ def _stage(operation: Operation) -> str:
             return "policy"
         case GuardManagement():
             return "management"
+        case FormCommunity():
+            return "community"
         case (
             CreateVrfDevice()
             | PreferVrfs()

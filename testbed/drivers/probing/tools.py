@@ -56,6 +56,10 @@ PROGRAMS = (
     Program(name="rsyslogd", package="rsyslog", needed_for="the service syslog", question=("-v",)),
     Program(name="prometheus", package="prometheus", needed_for="the service telemetry"),
     Program(name="lldpd", package="lldpd", needed_for="the service lldp", question=("-v",)),
+    Program(name="munged", package="munge", needed_for="the service slurm", question=("-V",)),
+    Program(name="slurmctld", package="slurmctld", needed_for="the service slurm", question=("-V",)),
+    Program(name="slurmd", package="slurmd", needed_for="the service slurm", question=("-V",)),
+    Program(name="sbatch", package="slurm-client", needed_for="the service slurm", question=("-V",)),
     Program(
         name="sushy-emulator",
         package="sushy-tools==2.2.0",

@@ -1,4 +1,4 @@
-"""The management network as decided, and the operation that keeps it apart from the data networks."""
+"""The management network as decided, and the operations that keep it apart from data, and its hosts together."""
 
 from __future__ import annotations
 
@@ -19,6 +19,20 @@ class GuardManagement:
     name: str
     ifindex: int
     prefix: IPv4Network
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormCommunity:
+    """Let hosts on the management switch speak with each other over TCP, at ports of `tcp` alone.
+
+    They are a community of the private VLAN (RFC 5517), whose other ports stay isolated. `nodes` are the interface
+    indexes of the ports of all nodes on the switch but the server, `hosts` those among them that may.
+    """
+
+    node: str
+    nodes: tuple[int, ...]
+    hosts: tuple[int, ...]
+    tcp: tuple[range, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Plans the out-of-band network: the addresses of management ports, their switch, and what keeps data away from them.
 
 The switch is one bridge. Nodes' ports on it are isolated, so that the server alone reaches them and they reach the
-server alone (a private VLAN, RFC 5517), and guarded, so that no node speaks in the name of the server or of another
+server alone (a private VLAN, RFC 5517); with the service `slurm`, hosts reach each other at its ports, too. They are
+guarded, so that no node speaks in the name of the server or of another
 one: each has its own MAC and its own address. On a node three things keep its management port and its other ports
 apart: it forwards nothing that comes in by the management port, it drops what comes in for the other side
 (`testbed.plan.management.management_plan.GuardManagement`), and it answers ARP for the address of the port that was
@@ -16,9 +17,11 @@ from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv4Interface
 
 from testbed.model import Guard, Guards, Lab, Link, LinkKind, Node, NodeKind
+from testbed.model.container import NETNS
+from testbed.model.services import SLURM_CLIENT_PORTS, SLURMD_PORT
 from testbed.plan.addressing import Net
 from testbed.plan.interfaces import FIRST_BRIDGE
-from testbed.plan.management.management_plan import GuardManagement, ManagementPlan
+from testbed.plan.management.management_plan import FormCommunity, GuardManagement, ManagementPlan
 from testbed.plan.operations import (
     CreateBridge,
     GuardedPort,
@@ -48,6 +51,13 @@ class ManagementPlanner:
             self._in_band = [link for link in lab.links if link.network == network.name]
         self._lab = lab
         self._servers = {node.name for node in lab.nodes if node.kind is NodeKind.SERVER}
+        services = () if self._network is None else self._network.services
+        self._community = {
+            node.name
+            for node in lab.nodes
+            if node.kind is NodeKind.HOST and node.runtime == NETNS and any(item.name == "slurm" for item in services)
+        }
+        """The hosts that speak with each other: those of a job's ranks are started from its first host."""
         self.plan = self._plan()
         self.bridges = {link.b.node: BRIDGE for link in self._links}
         """The bridge of the switch, by the switch."""
@@ -168,6 +178,17 @@ class ManagementPlanner:
                 stations=tuple(sorted(macs[end.node, end.interface] for end in ends)),
             )
         )
+        if self._community:
+            guards.append(
+                FormCommunity(
+                    node=switch,
+                    nodes=tuple(indexes[switch][link.b.interface] for link in managed),
+                    hosts=tuple(
+                        indexes[switch][link.b.interface] for link in managed if link.a.node in self._community
+                    ),
+                    tcp=(range(SLURMD_PORT, SLURMD_PORT + 1), SLURM_CLIENT_PORTS),
+                )
+            )
         return [
             *guards,
             *(
@@ -175,6 +196,7 @@ class ManagementPlanner:
                     node=switch, name=link.b.interface, ifindex=indexes[switch][link.b.interface], isolated=True
                 )
                 for link in managed
+                if link.a.node not in self._community
             ),
         ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from testbed.model import Lab
+from testbed.model import Lab, NodeKind
 from testbed.model.container import NETNS
 from testbed.model.services import SERVICES
 from testbed.plan.management.management_plan import ManagementPlan
@@ -20,9 +20,10 @@ def plan_services(lab: Lab, management: ManagementPlan | None) -> Iterator[Start
     if network is None or management is None:
         return
     namespaces = {node.name for node in lab.nodes if node.runtime == NETNS}
+    hosts = {node.name for node in lab.nodes if node.kind is NodeKind.HOST}
     wanted = {service.name for service in network.services}
     for name, runs_on in SERVICES.items():
         if name in wanted:
             for node, address in management.addresses.items():
-                if runs_on.includes(node, management.server) and node in namespaces:
+                if runs_on.includes(node, management.server, host=node in hosts) and node in namespaces:
                     yield StartService(node=node, service=name, address=address.ip)

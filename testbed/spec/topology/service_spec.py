@@ -50,6 +50,9 @@ class ServicesSpec(SpecModel):
     redfish: _Plain = Field(
         default=None, description="Has a BMC on the server switch the power of hosts and switches (sushy-tools)."
     )
+    slurm: _Plain = Field(
+        default=None, description="Has Slurm's controller on the server start batch jobs on hosts (slurmctld, slurmd)."
+    )
     lldp: _Plain = Field(default=None, description="Has lldpd on every node tell its neighbours who it is.")
 
     def services(self) -> tuple[ManagementService, ...]:

@@ -32,10 +32,11 @@ from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.drivers.nodes.processes import processes_in
 from testbed.errors import DriverError
 from testbed.services.asking import get_json, resolve
-from testbed.services.launcher import missing_program
+from testbed.services.launcher import missing_programs
 from testbed.services.redfish import ACCOUNT, password_file, system_uuid
 from testbed.services.registry import REGISTRY
 from testbed.services.service import Place
+from testbed.services.slurm import munge_directory
 from testbed.spec import load_topology_text
 
 pytestmark = [
@@ -43,7 +44,7 @@ pytestmark = [
     pytest.mark.frr,
     pytest.mark.patient,
     pytest.mark.skipif(
-        any(map(missing_program, REGISTRY)), reason="a package of a service is missing: `testbed doctor` says which"
+        any(map(missing_programs, REGISTRY)), reason="a package of a service is missing: `testbed doctor` says which"
     ),
 ]
 
@@ -61,7 +62,7 @@ LOG_IN_S = 3.0
 
 
 def model(
-    sandbox: Any, suffix: str = "a", wanted: str = "[ssh, dns, dhcp, time, syslog, telemetry, lldp, redfish]"
+    sandbox: Any, suffix: str = "a", wanted: str = "[ssh, dns, dhcp, time, syslog, telemetry, lldp, redfish, slurm]"
 ) -> Any:
     return load_topology_text(TEXT.format(name=sandbox.name(suffix), services=wanted), file="services.yml")
 
@@ -250,6 +251,7 @@ def test_a_node_without_power_is_silent_and_comes_back_whole(lab: Any) -> None:
 
 def test_services_have_the_rights_they_need_and_no_other(lab: Any) -> None:
     users = {"dns": "dnsmasq", "dhcp": "dnsmasq", "time": "_chrony", "syslog": "nobody", "lldp": "_lldpd"}
+    programs = {"munged": "munge", "slurmctld": "slurm"}
     for status in read_services(lab):
         for name, pid in status.pids.items():
             said = dict(
@@ -262,8 +264,8 @@ def test_services_have_the_rights_they_need_and_no_other(lab: Any) -> None:
                 assert not bound & 1 << 21, f"{name} of {status.node} has CAP_SYS_ADMIN"
             profile = Path(f"/etc/apparmor.d/usr.sbin.{name}")
             assert not profile.exists() or Path(f"/proc/{pid}/exe").readlink() != Path(f"/usr/sbin/{name}")
-            if status.service in users:
-                assert Path(f"/proc/{pid}").owner() == users[status.service]
+            if (user := programs.get(name, users.get(status.service))) is not None:
+                assert Path(f"/proc/{pid}").owner() == user
 
 
 def test_secrets_are_roots_and_nowhere_else(lab: Any, places: list[Place]) -> None:
@@ -274,8 +276,10 @@ def test_secrets_are_roots_and_nowhere_else(lab: Any, places: list[Place]) -> No
     parts = [path.read_text().splitlines()[2].encode() for path in secret]
     password = password_file(places[0].lab)
     assert password.stat().st_mode & 0o777 == 0o600 and password.stat().st_uid == 0
-    secret.append(password)
-    parts.append(password.read_bytes())
+    key = munge_directory(places[0].lab) / "key"
+    assert key.stat().st_mode & 0o777 == 0o600 and key.owner() == "munge"
+    secret += [password, key]
+    parts += [password.read_bytes(), key.read_bytes()[:32]]
     others = [lab.directory, lab.state_directory, places[0].lab.run]
     for root in others:
         for path in (path for path in root.rglob("*") if path.is_file() and path not in secret):

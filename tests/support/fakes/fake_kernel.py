@@ -17,7 +17,7 @@ from testbed.drivers.nodes.kernel import ObservedInterface, ObservedNode, Remova
 from testbed.errors import DriverError, NameInUse
 from testbed.names import namespace_name
 from testbed.plan.describe import describe_operation
-from testbed.plan.management.management_plan import GuardManagement
+from testbed.plan.management.management_plan import FormCommunity, GuardManagement
 from testbed.plan.management.service_operations import StartService
 from testbed.plan.mlag.groups import CreateBond
 from testbed.plan.operations import (
@@ -170,6 +170,8 @@ class FakeKernel:
                 return _add_new(self._open()[operation.node].guards, operation.node)
             case GuardManagement():
                 return _add_new(self._open()[operation.node].guards, f"{operation.node}:{operation.name}")
+            case FormCommunity():
+                return _add_new(self._open()[operation.node].guards, f"{operation.node} community")
             case SetUp():
                 return self._change(place_of(operation), operation.ifindex, up=True)
             case ShapePort() | InstallPort():

@@ -10,7 +10,7 @@ import pytest
 from testbed.model import BACKEND, Lab
 from testbed.plan import MachineProfile, choose_scale, plan_lab
 from testbed.plan.link_delays import WirePaths
-from testbed.plan.management.management_plan import GuardManagement
+from testbed.plan.management.management_plan import FormCommunity, GuardManagement
 from testbed.plan.operations import AddAddress, CreateVeth, GuardSwitch, LabPlan, PortPlan, SetBridgePort, SetSysctl
 from testbed.plan.scale import largest_k
 from testbed.spec import load_topology_text
@@ -126,3 +126,18 @@ def test_its_own_nodes_are_namespaces_where_all_others_are_containers() -> None:
     assert {name for name, runtime in runtimes.items() if runtime == "netns"} == {"mgmt-sw1", "mgmt1"}
     guarded = {item.node for item in plan_lab(lab, k=1000).operations if isinstance(item, GuardManagement)}
     assert guarded == set(runtimes) - {"mgmt-sw1"}
+
+
+def test_hosts_are_a_community_of_the_switch_where_there_is_slurm() -> None:
+    text = TEXT.replace("design: out-of-band", "design: out-of-band, services: [slurm]")
+    assert text != TEXT
+    found = plan_lab(load_topology_text(text, file="dc.yml"), k=1000)
+    (community,) = (item for item in found.operations if isinstance(item, FormCommunity))
+    ends = {port.peer.partition(":")[0]: port.ifindex for port in found.ports if port.node == "mgmt-sw1"}
+    hosts = {host.node for host in found.hosts}
+    assert set(community.nodes) == {ends[node] for node in ends if node != "mgmt1"}
+    assert set(community.hosts) == {ends[node] for node in hosts}
+    isolated = {item.ifindex for item in found.operations if isinstance(item, SetBridgePort) and item.isolated}
+    assert isolated == set(community.nodes) - set(community.hosts)
+    kinds = [type(item).__name__ for item in found.operations]
+    assert kinds.index("FormCommunity") < kinds.index("SetUp")

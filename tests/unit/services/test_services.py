@@ -51,6 +51,7 @@ def surroundings(run: Path = Path("/run/testbed/lab"), *names: str) -> Surroundi
         interfaces=dict.fromkeys(NODES, "mgmt0"),
         data_ports={"leaf1": ("uplink1", "down1"), "h1": ("rail1",)},
         routing=frozenset({"leaf1"}),
+        hosts={"h1": ("leaf1",)},
         switchable=frozenset({"leaf1", "h1"}),
         services={name: ManagementService(name=name) for name in names or SERVICES},
         namespaces={node: f"lab-{node}" for node in NODES},
@@ -65,7 +66,10 @@ def place(service: str, node: str, *names: str) -> Place:
 
 def places() -> list[Place]:
     return [
-        place(name, node) for name, runs_on in SERVICES.items() for node in NODES if runs_on.includes(node, "mgmt1")
+        place(name, node)
+        for name, runs_on in SERVICES.items()
+        for node in NODES
+        if runs_on.includes(node, "mgmt1", host=node == "h1")
     ]
 
 
@@ -80,7 +84,7 @@ def test_every_service_is_in_the_model_in_the_registry_and_a_key_of_the_file() -
 
 
 def test_no_service_has_more_rights_than_it_says() -> None:
-    """Only what logs people in, speaks LLDP or enters all nodes is root, and nothing gets a capability later."""
+    """Only what lets people in, speaks LLDP or enters all nodes is root, and nothing gets a capability later."""
     roots = set()
     for at in places():
         for program in REGISTRY[at.service].programs(at):
@@ -89,7 +93,7 @@ def test_no_service_has_more_rights_than_it_says() -> None:
             assert program.arguments[0] not in ("sh", "bash")
             assert program.name == "power" or "sys_ptrace" not in program.capabilities
             assert {"sys_module", "sys_rawio", "sys_time", "sys_boot"}.isdisjoint(program.capabilities)
-    assert roots == {"sshd", "lldpd", "exporter", "power"}
+    assert roots == {"sshd", "lldpd", "exporter", "power", "slurmd"}
 
 
 def test_a_program_is_started_as_its_user_with_its_capabilities(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,6 +251,12 @@ def test_a_missing_program_is_named_with_its_apt_line(monkeypatch: pytest.Monkey
         require_services(lab)
     assert (caught.value.code, caught.value.field) == ("no-package", "networks.management.services")
     assert caught.value.hint == "apt-get install chrony"
+    several = load_topology_text(TEXT.format(services="[slurm]"), file="lab.yml")
+    with pytest.raises(
+        PlanError, match="the service slurm needs the packages munge slurmctld slurmd slurm-client, "
+    ) as caught:
+        require_services(several)
+    assert caught.value.hint == "apt-get install munge slurmctld slurmd slurm-client"
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
@@ -267,7 +277,12 @@ def test_every_expression_of_a_dashboard_names_a_metric_that_we_export(path: Pat
 
 
 def test_a_service_on_the_server_alone_is_on_no_other_node() -> None:
-    assert RunsOn.SERVER.includes("mgmt1", "mgmt1")
-    assert not RunsOn.SERVER.includes("h1", "mgmt1")
-    assert RunsOn.MANAGED.includes("h1", "mgmt1")
-    assert not RunsOn.MANAGED.includes("mgmt1", "mgmt1")
+    assert RunsOn.SERVER.includes("mgmt1", "mgmt1", host=False)
+    assert not RunsOn.SERVER.includes("h1", "mgmt1", host=True)
+    assert RunsOn.MANAGED.includes("h1", "mgmt1", host=True)
+    assert not RunsOn.MANAGED.includes("mgmt1", "mgmt1", host=False)
+
+
+def test_a_service_of_hosts_is_on_no_switch() -> None:
+    found = {node for node in NODES if RunsOn.HOSTS.includes(node, "mgmt1", host=node == "h1")}
+    assert found == {"mgmt1", "h1"}

@@ -9,11 +9,12 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address
 import pytest
 
 from testbed.drivers.netlink import nftables as nft
+from testbed.drivers.netlink.community import community_messages
 from testbed.drivers.netlink.guards import guard_messages
 from testbed.drivers.netlink.management import management_messages
 from testbed.drivers.netlink.rtnetlink import attributes, link_local_address, messages
 from testbed.model import Guard, Guards
-from testbed.plan.management.management_plan import GuardManagement
+from testbed.plan.management.management_plan import FormCommunity, GuardManagement
 from testbed.plan.operations import GuardedPort, GuardSwitch
 
 
@@ -157,3 +158,27 @@ def test_a_table_is_removed_by_its_family() -> None:
     for family in (nft.NFPROTO_NETDEV, nft.NFPROTO_IPV4):
         ((kind, _, _, body),) = messages(nft.remove_table("x", family))
         assert (kind & 0xFF, body[0]) == (nft.DELTABLE, family)
+
+
+def test_a_community_is_filtered_by_a_table_of_family_bridge_where_frames_are_forwarded() -> None:
+    batch = community_messages(
+        FormCommunity(node="sw", nodes=(3, 4, 5), hosts=(4, 5), tcp=(range(22, 23), range(0xEC00, 0xEE00)))
+    )
+    bodies = [(kind & 0xFF, bytes(body)) for data in batch for kind, _, _, body in messages(data)]
+    assert {body[0] for _, body in bodies} == {nft.NFPROTO_BRIDGE}
+    chains = [dict(attributes(body, 4)) for kind, body in bodies if kind == nft.NEWCHAIN]
+    hooks = [dict(attributes(bytes(chain[4]))) for chain in chains if 4 in chain]
+    # linux/netfilter_bridge.h: NF_BR_FORWARD is 2
+    assert [bytes(hook[1]) for hook in hooks] == [struct.pack("!I", 2)]
+    assert elements(batch) == {
+        name: [struct.pack("=I", port) for port in ports] for name, ports in (("nodes", (3, 4, 5)), ("hosts", (4, 5)))
+    }
+    rules = [body for kind, body in bodies if kind == nft.NEWRULE]
+    assert sum(nft.verdict(nft.ACCEPT) in rule for rule in rules) == 1 + 2 * 2, "ARP, and both ways of both ranges"
+    assert nft.verdict(nft.DROP) in rules[-2] and nft.equal(struct.pack("!H", 0xEC00)) in b"".join(rules)
+
+
+def test_ports_of_a_community_are_all_under_one_mask() -> None:
+    for ports in (range(100, 103), range(1, 3), range(0)):
+        with pytest.raises(ValueError, match="under one mask"):
+            community_messages(FormCommunity(node="sw", nodes=(1,), hosts=(1,), tcp=(ports,)))
