@@ -38,6 +38,7 @@ SERVICES: Mapping[str, RunsOn] = MappingProxyType(
         "telemetry": RunsOn.SERVER,
         "lldp": RunsOn.MANAGED,
         "redfish": RunsOn.SERVER,
+        "bmp": RunsOn.SERVER,
     }
 )
 """Where each service runs, in the order in which they are started and listed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from testbed.services.bmp import Bmp
 from testbed.services.dhcp import Dhcp
 from testbed.services.dns import Dns
 from testbed.services.lldp import Lldp
@@ -16,5 +17,5 @@ from testbed.services.syslog import Syslog
 from testbed.services.telemetry import Telemetry
 
 REGISTRY: Mapping[str, Service] = MappingProxyType(
-    {service.name: service for service in (Ssh(), Dns(), Dhcp(), Time(), Syslog(), Telemetry(), Lldp(), Redfish())}
+    {service.name: service for service in (Ssh(), Dns(), Dhcp(), Time(), Syslog(), Telemetry(), Lldp(), Redfish(), Bmp())}
 )

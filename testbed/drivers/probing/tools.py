@@ -56,6 +56,7 @@ PROGRAMS = (
     Program(name="rsyslogd", package="rsyslog", needed_for="the service syslog", question=("-v",)),
     Program(name="prometheus", package="prometheus", needed_for="the service telemetry"),
     Program(name="lldpd", package="lldpd", needed_for="the service lldp", question=("-v",)),
+    Program(name="pmbmpd", package="pmacct", needed_for="the service bmp", question=("-V",)),
     Program(
         name="sushy-emulator",
         package="sushy-tools==2.2.0",

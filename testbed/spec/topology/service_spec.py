@@ -52,6 +52,10 @@ class ServicesSpec(SpecModel):
     )
     lldp: _Plain = Field(default=None, description="Has lldpd on every node tell its neighbours who it is.")
 
+    bmp: _Plain = Field(
+        default=None, description="Has pmbmpd on the server collect what every switch reports of BGP (RFC 7854)."
+    )
+
     def services(self) -> tuple[ManagementService, ...]:
         found = []
         for name in SERVICES:
