@@ -94,7 +94,7 @@ def surroundings(lab: Lab, plan: LabPlan, state: StateDirectory) -> Surroundings
         interfaces=dict.fromkeys(management.addresses, management.port),
         data_ports={node: tuple(names) for node, names in data.items()},
         routing=frozenset(speaker.node for speaker in plan.speakers if speaker.node in namespaces),
-        reporting=tuple(switch.node for switch in plan.switches if switch.monitoring is not None),
+        switches=tuple(switch.node for switch in plan.switches if switch.node in management.addresses),
         switchable=frozenset(
             node.name for node in lab.nodes if node.name in namespaces and node.kind in (NodeKind.HOST, NodeKind.SWITCH)
         ),

@@ -39,6 +39,7 @@ SERVICES: Mapping[str, RunsOn] = MappingProxyType(
         "lldp": RunsOn.MANAGED,
         "redfish": RunsOn.SERVER,
         "bmp": RunsOn.SERVER,
+        "aaa": RunsOn.SERVER,
     }
 )
 """Where each service runs, in the order in which they are started and listed."""

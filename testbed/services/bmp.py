@@ -27,7 +27,7 @@ class Bmp(Service):
         """Give the reports the names of their switches."""
         directory = lab.directory / lab.server / self.name
         directory.mkdir(parents=True, exist_ok=True)
-        for node in lab.reporting:
+        for node in lab.switches:
             link = directory / f"{node}.json"
             link.unlink(missing_ok=True)
             link.symlink_to(f"{OWN}/{str(lab.addresses[node]).replace('.', '_')}.json")
@@ -38,7 +38,7 @@ class Bmp(Service):
             f"bmp_daemon_ip: {place.address}",
             f"bmp_daemon_port: {STATION_PORT}",
             # Each has room for two megabytes. One that was killed is there until its connection is found dead.
-            f"bmp_daemon_max_peers: {2 * len(place.lab.reporting) + 2}",
+            f"bmp_daemon_max_peers: {2 * len(place.lab.switches) + 2}",
             f"bmp_daemon_msglog_file: {place.own}/$bmp_router.json",
             "bmp_daemon_msglog_output: json",
         ]
@@ -54,5 +54,5 @@ class Bmp(Service):
     def answer(self, place: Place) -> str | None:
         if not is_bound("tcp", STATION_PORT):
             return None
-        up = clients(STATION_PORT) & {place.lab.addresses[node] for node in place.lab.reporting}
-        return f"{len(up)} of {len(place.lab.reporting)} switches report"
+        up = clients(STATION_PORT) & {place.lab.addresses[node] for node in place.lab.switches}
+        return f"{len(up)} of {len(place.lab.switches)} switches report"

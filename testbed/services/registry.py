@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from testbed.services.aaa import Aaa
 from testbed.services.bmp import Bmp
 from testbed.services.dhcp import Dhcp
 from testbed.services.dns import Dns
@@ -17,5 +18,5 @@ from testbed.services.syslog import Syslog
 from testbed.services.telemetry import Telemetry
 
 REGISTRY: Mapping[str, Service] = MappingProxyType(
-    {service.name: service for service in (Ssh(), Dns(), Dhcp(), Time(), Syslog(), Telemetry(), Lldp(), Redfish(), Bmp())}
+    {service.name: service for service in (Ssh(), Dns(), Dhcp(), Time(), Syslog(), Telemetry(), Lldp(), Redfish(), Bmp(), Aaa())}
 )

@@ -38,8 +38,8 @@ class Surroundings:
     data_ports: Mapping[str, tuple[str, ...]]
     routing: frozenset[str]
     """The nodes that run routing daemons of this machine."""
-    reporting: tuple[str, ...]
-    """The switches that report to a monitoring station (`testbed.plan.management.monitoring`)."""
+    switches: tuple[str, ...]
+    """The switches of data networks."""
     switchable: frozenset[str]
     """The nodes whose power can be switched."""
     services: Mapping[str, ManagementService]

@@ -5,6 +5,7 @@ A version is kept with the file's identity, so that what is installed or upgrade
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shutil
@@ -28,6 +29,14 @@ class Program:
     needed_for: str
     question: tuple[str, ...] | None = ("--version",)
     pip: bool = False
+    library: str = ""
+    """The pattern of its path, of what is a library and no program."""
+
+    def locate(self, *paths: str | None) -> str | None:
+        """Return where it is, in the first of `paths` that has it (None: PATH)."""
+        if self.library:
+            return next(iter(sorted(glob.glob(self.library))), None)
+        return next(filter(None, (shutil.which(self.name, path=path) for path in paths)), None)
 
     @property
     def installation(self) -> str:
@@ -56,6 +65,14 @@ PROGRAMS = (
     Program(name="rsyslogd", package="rsyslog", needed_for="the service syslog", question=("-v",)),
     Program(name="prometheus", package="prometheus", needed_for="the service telemetry"),
     Program(name="lldpd", package="lldpd", needed_for="the service lldp", question=("-v",)),
+    Program(name="freeradius", package="freeradius", needed_for="the service aaa", question=("-v",)),
+    Program(
+        name="pam_radius_auth",
+        package="libpam-radius-auth",
+        needed_for="the service aaa",
+        question=None,
+        library="/lib/*/security/pam_radius_auth.so",
+    ),
     Program(name="pmbmpd", package="pmacct", needed_for="the service bmp", question=("-V",)),
     Program(
         name="sushy-emulator",
@@ -89,7 +106,7 @@ def find_programs(known: Mapping[str, Installed], programs: Sequence[Program] = 
     found: dict[str, Installed] = {}
     ask: list[tuple[Program, Installed]] = []
     for program in programs:
-        path = shutil.which(program.name) or shutil.which(program.name, path=_SEARCH)
+        path = program.locate(None, _SEARCH)
         if path is None:
             found[program.name] = Installed(name=program.name)
             continue

@@ -55,6 +55,9 @@ class ServicesSpec(SpecModel):
     bmp: _Plain = Field(
         default=None, description="Has pmbmpd on the server collect what every switch reports of BGP (RFC 7854)."
     )
+    aaa: _Plain = Field(
+        default=None, description="Has freeradius on the server decide who may log in to switches; needs `ssh`."
+    )
 
     def services(self) -> tuple[ManagementService, ...]:
         found = []
