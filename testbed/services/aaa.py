@@ -31,8 +31,8 @@ OPERATOR_ID = 1_900_000_001
 ACCOUNTS: Mapping[str, tuple[int, str]] = MappingProxyType({OPERATOR: (OPERATOR_ID, "/"), ADMIN: (0, "/root")})
 """The user number and the home of each account on a switch."""
 PAM_MODULE = "pam_radius_auth"
-ANSWER_S = 2
-"""How long a switch waits for the server, asking twice."""
+ANSWER_S = 3
+"""How long a switch waits for the server, asking once: pam_radius_auth takes no less (its pam_radius_auth.conf)."""
 _DICTIONARIES = ("rfc2865", "rfc2866", "rfc2869", "freeradius.internal")
 
 
@@ -115,7 +115,7 @@ def switch_files(place: Place) -> dict[str, File]:
     configuration = place.directory / "radius.conf"
     notice = f"{sys.executable} -I -S {status_server.__file__} {configuration} {place.log}"
     pam = [
-        f"auth required {PAM_MODULE}.so conf={configuration} retry=1 client_id={place.node}",
+        f"auth required {PAM_MODULE}.so conf={configuration} retry=0 client_id={place.node}",
         "account required pam_permit.so",
         "password required pam_deny.so",
         "session [success=ignore default=1] pam_succeed_if.so quiet user = root",

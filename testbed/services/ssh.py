@@ -22,6 +22,7 @@ CONFIGURATION = "ssh_config"
 _CAPABILITIES = (
     *("chown", "dac_override", "fowner", "fsetid", "kill", "setgid", "setuid", "sys_chroot"),
     *("net_admin", "net_bind_service", "net_raw"),
+    "audit_write",  # of a log-in at a terminal, without which sshd ends it
 )
 _BY_KEY = ("UsePAM no", "AuthenticationMethods publickey", "PermitRootLogin prohibit-password", "AllowUsers root")
 """Nobody but root comes in, and with the lab's key alone."""
