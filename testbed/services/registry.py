@@ -18,5 +18,8 @@ from testbed.services.syslog import Syslog
 from testbed.services.telemetry import Telemetry
 
 REGISTRY: Mapping[str, Service] = MappingProxyType(
-    {service.name: service for service in (Ssh(), Dns(), Dhcp(), Time(), Syslog(), Telemetry(), Lldp(), Redfish(), Bmp(), Aaa())}
+    {
+        service.name: service
+        for service in (Ssh(), Dns(), Dhcp(), Time(), Syslog(), Telemetry(), Lldp(), Redfish(), Bmp(), Aaa())
+    }
 )

@@ -94,7 +94,7 @@ class Place:
 
     def has(self, service: str) -> bool:
         """Tell whether the node runs another service, too."""
-        return service in self.lab.services and SERVICES[service].includes(self.node, self.lab.server)
+        return service in self.lab.services and SERVICES[service].runs_on.includes(self.node, self.lab.server)
 
     @property
     def is_server(self) -> bool:

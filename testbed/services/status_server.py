@@ -31,7 +31,7 @@ def server_answers(address: str, port: int, secret: str) -> bool:
         asking.send(signed)
         answer = asking.recv(4096)
         # The response authenticator, RFC 2865, section 3: over the answer with the request's in its place.
-        proof = hashlib.md5(answer[:4] + authenticator + answer[_HEADER.size :] + secret.encode()).digest()  # noqa: S324
+        proof = hashlib.md5(answer[:4] + authenticator + answer[_HEADER.size :] + secret.encode()).digest()
         return answer[:2] == bytes((_ACCESS_ACCEPT, number)) and hmac.compare_digest(proof, answer[4 : _HEADER.size])
     return False
 

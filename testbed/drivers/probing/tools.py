@@ -5,7 +5,6 @@ A version is kept with the file's identity, so that what is installed or upgrade
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 import shutil
@@ -35,7 +34,7 @@ class Program:
     def locate(self, *paths: str | None) -> str | None:
         """Return where it is, in the first of `paths` that has it (None: PATH)."""
         if self.library:
-            return next(iter(sorted(glob.glob(self.library))), None)
+            return next((str(path) for path in sorted(Path("/").glob(self.library.lstrip("/")))), None)
         return next(filter(None, (shutil.which(self.name, path=path) for path in paths)), None)
 
     @property

@@ -10,7 +10,7 @@ from testbed.plan.management.management_plan import ManagementPlan
 
 SERVICE = "bmp"
 STATION_PORT = 1790
-"""The TCP port of the station. The RFC has none; this is the default of pmbmpd (pmacct's CONFIG-KEYS, bmp_daemon_port)."""
+"""The TCP port of the station, for which the RFC has none: the default of pmbmpd (pmacct's CONFIG-KEYS)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,4 @@ def monitoring_station(lab: Lab, management: ManagementPlan | None, node: str) -
         return None
     if SERVICE not in {service.name for service in network.services}:
         return None
-    return MonitoringStation(
-        name=management.server, address=management.server_address.ip, interface=management.port
-    )
+    return MonitoringStation(name=management.server, address=management.server_address.ip, interface=management.port)
