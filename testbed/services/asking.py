@@ -82,16 +82,6 @@ def connections(address: IPv4Address, port: int) -> list[bool]:
     return [line[3] == _ESTABLISHED for line in lines if line[2] == peer and line[3] in (_ESTABLISHED, _SYN_SENT)]
 
 
-def clients(port: int) -> set[IPv4Address]:
-    """The addresses that have an established TCP connection to a port of the calling thread's network namespace."""
-    lines = [line.split() for line in Path("/proc/thread-self/net/tcp").read_text().splitlines()[1:]]
-    return {
-        IPv4Address(int(line[2].partition(":")[0], 16).to_bytes(4, sys.byteorder))
-        for line in lines
-        if line[3] == _ESTABLISHED and int(line[1].partition(":")[2], 16) == port
-    }
-
-
 def is_bound(kind: str, port: int) -> bool:
     """Tell whether somebody has a UDP or TCP port of the calling thread's network namespace (`kind`: udp or tcp)."""
     lines = Path(f"/proc/thread-self/net/{kind}").read_text().splitlines()[1:]

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.plan.management.monitoring import SERVICE, STATION_PORT
-from testbed.services.asking import clients, is_bound
+from testbed.services.asking import connections, is_bound
 from testbed.services.service import OWN, File, Place, Port, Program, Service, Surroundings
 
 USER = "nobody"
@@ -37,7 +38,7 @@ class Bmp(Service):
             "daemonize: false",
             f"bmp_daemon_ip: {place.address}",
             f"bmp_daemon_port: {STATION_PORT}",
-            # Each has room for two megabytes. One that was killed is there until its connection is found dead.
+            # Two megabytes each. One that lost its power stays until its connection is found dead.
             f"bmp_daemon_max_peers: {2 * len(place.lab.switches) + 2}",
             f"bmp_daemon_msglog_file: {place.own}/$bmp_router.json",
             "bmp_daemon_msglog_output: json",
@@ -54,5 +55,13 @@ class Bmp(Service):
     def answer(self, place: Place) -> str | None:
         if not is_bound("tcp", STATION_PORT):
             return None
-        up = clients(STATION_PORT) & {place.lab.addresses[node] for node in place.lab.switches}
-        return f"{len(up)} of {len(place.lab.switches)} switches report"
+        reporting = sum(_reports(place.lab, node) for node in place.lab.switches)
+        return f"{reporting} of {len(place.lab.switches)} switches report"
+
+
+def _reports(lab: Surroundings, node: str) -> bool:
+    """Whether a switch has a connection to the station. The calling thread is in its network namespace afterwards:
+    the station itself does not notice that a switch lost its power.
+    """
+    enter_namespace(lab.namespaces[node])
+    return any(connections(lab.server_address, STATION_PORT))
