@@ -75,6 +75,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "no-leaves": "A network that is to carry another one has no leaf.",
             "no-links": "A node has no links.",
             "duplicate-service": "A service of the management network is named twice.",
+            "missing-service": "A service is nothing without another one, which is not named.",
             "unknown-service": "The management network has no such service.",
             "no-package": "A service needs a Debian package that this machine does not have.",
             "no-path": "No path leads from one port to another.",

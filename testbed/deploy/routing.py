@@ -61,6 +61,7 @@ def daemon_sets(
                 directory=directory,
                 configurations=config.daemons,
                 integrated=config.integrated,
+                modules=config.modules,
                 elsewhere=other,
                 vrfs={vrf.tenant: namespace_name(lab.name, vrf.node) for vrf in switch.evpn.vrfs if not vrf.is_device}
                 if switch.evpn

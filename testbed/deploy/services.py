@@ -105,6 +105,7 @@ def surroundings(lab: Lab, plan: LabPlan, state: StateDirectory) -> Surroundings
             for host in plan.hosts
             if host.node in namespaces and host.node in management.addresses and host.node in hosts
         },
+        switches=tuple(switch.node for switch in plan.switches if switch.node in management.addresses),
         switchable=frozenset(node.name for node in lab.nodes if node.name in namespaces and node.kind in WITH_POWER),
         services={service.name: service for service in network.services},
         namespaces={node.name: namespace_name(lab.name, node.name) for node in lab.nodes},

@@ -1,6 +1,7 @@
 """The services of the management network: which there are, where each runs, and what a file may say of it.
 
-What a service is made of is `testbed.services`, which has a module for each of these.
+The keys of a topology file are made of this table (`testbed.spec.topology.service_spec`), and what a service is made of
+is in `testbed.services`, which has a module for each of these.
 """
 
 from __future__ import annotations
@@ -36,20 +37,61 @@ class RunsOn(StrEnum):
                 return (node == server) is (self is RunsOn.SERVER)
 
 
-SERVICES: Mapping[str, RunsOn] = MappingProxyType(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceKind:
+    """A service that there is: where it runs, and what is said of its key in a topology file.
+
+    `needs` are other services that it is nothing without.
+    """
+
+    runs_on: RunsOn
+    description: str
+    needs: tuple[str, ...] = ()
+
+
+SERVICES: Mapping[str, ServiceKind] = MappingProxyType(
     {
-        "ssh": RunsOn.NODES,
-        "dns": RunsOn.SERVER,
-        "dhcp": RunsOn.SERVER,
-        "time": RunsOn.NODES,
-        "syslog": RunsOn.NODES,
-        "telemetry": RunsOn.SERVER,
-        "lldp": RunsOn.MANAGED,
-        "redfish": RunsOn.SERVER,
-        "slurm": RunsOn.HOSTS,
+        "ssh": ServiceKind(
+            runs_on=RunsOn.NODES, description="Has sshd on every node, which lets in who has the lab's key."
+        ),
+        "dns": ServiceKind(
+            runs_on=RunsOn.SERVER, description="Has dnsmasq on the server answer with the addresses of all nodes."
+        ),
+        "dhcp": ServiceKind(
+            runs_on=RunsOn.SERVER, description="Has dnsmasq on the server lease each node its address, by its MAC."
+        ),
+        "time": ServiceKind(
+            runs_on=RunsOn.NODES, description="Has chronyd on every node follow the one on the server by NTP."
+        ),
+        "syslog": ServiceKind(
+            runs_on=RunsOn.NODES, description="Has rsyslogd on the server collect the logs of every node."
+        ),
+        "telemetry": ServiceKind(
+            runs_on=RunsOn.SERVER, description="Has Prometheus on the server ask for the counters of every node."
+        ),
+        "lldp": ServiceKind(
+            runs_on=RunsOn.MANAGED, description="Has lldpd on every node tell its neighbours who it is."
+        ),
+        "redfish": ServiceKind(
+            runs_on=RunsOn.SERVER,
+            description="Has a BMC on the server switch the power of hosts and switches (sushy-tools).",
+        ),
+        "bmp": ServiceKind(
+            runs_on=RunsOn.SERVER,
+            description="Has pmbmpd on the server collect what every switch reports of BGP (RFC 7854).",
+        ),
+        "aaa": ServiceKind(
+            runs_on=RunsOn.SERVER,
+            description="Has freeradius on the server decide who may log in to switches.",
+            needs=("ssh",),
+        ),
+        "slurm": ServiceKind(
+            runs_on=RunsOn.HOSTS,
+            description="Has Slurm's controller on the server start batch jobs on hosts (slurmctld, slurmd).",
+        ),
     }
 )
-"""Where each service runs, in the order in which they are started and listed."""
+"""All services, in the order in which they are started and listed."""
 
 SLURMD_PORT = 6818
 """The TCP port at which hosts are told to start tasks (slurm.conf(5), SlurmdPort)."""

@@ -29,6 +29,7 @@ from testbed.plan.interfaces import (
     natural_key,
 )
 from testbed.plan.link_delays import check_losses, mechanism
+from testbed.plan.management.monitoring import monitoring_station
 from testbed.plan.management.planner import ManagementPlanner
 from testbed.plan.management.services import plan_services
 from testbed.plan.mlag.planner import BRIDGE, BRIDGE_IFINDEX, LinkGroups
@@ -365,6 +366,7 @@ class _Planner:
                     password=routing.password,
                     ttl_security=routing.ttl_security,
                     originates=shared,
+                    monitoring=monitoring_station(self.lab, self.management.plan, node.name),
                 )
             )
             group = self.asns[node.name] if not ibgp else int(cluster) if cluster is not None else None

@@ -14,6 +14,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6
 from testbed.model import BACKEND, Bfd, DelayBy, Guards, NodeKind, Protocol, Role
 from testbed.model.container import Container
 from testbed.plan.management.management_plan import FormCommunity, GuardManagement, ManagementPlan
+from testbed.plan.management.monitoring import MonitoringStation
 from testbed.plan.management.service_operations import StartService
 from testbed.plan.mlag.groups import CreateBond, LinkGroupPlan
 from testbed.plan.overlay.device_operations import CreateVrf, CreateVrfDevice, CreateVxlan, PreferVrfs
@@ -454,6 +455,8 @@ class SwitchPlan:
     password: bool = False
     """Whether sessions have the lab's password, which no plan knows."""
     ttl_security: bool = False
+    monitoring: MonitoringStation | None = None
+    """To whom it reports its sessions and the routes that it hears; None: to nobody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

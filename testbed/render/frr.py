@@ -62,6 +62,8 @@ class SwitchConfig:
 
     integrated: str
     daemons: Mapping[str, str]
+    modules: Mapping[str, tuple[str, ...]]
+    """The modules that a daemon has to load to know its part (`-M`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,7 @@ def render_switch(
     return SwitchConfig(
         integrated=header("frr") + "".join(sections.values()),
         daemons=MappingProxyType({name: header(name) + section for name, section in sections.items()}),
+        modules=MappingProxyType({"bgpd": ("bmp",)} if switch.monitoring is not None else {}),
     )
 
 

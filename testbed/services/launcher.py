@@ -41,16 +41,17 @@ ASKED_AGAIN_MS = 50
 _ASKED_AT_ONCE = 8
 _LINES = 5
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+_SEARCH = f"{_ENVIRONMENT['PATH']}:{Path(sys.executable).parent}"
 
 
 def missing_programs(service: str) -> tuple[KnownProgram, ...]:
     """The programs that a service needs and this machine lacks."""
     known = {program.name: program for program in PROGRAMS}
-    return tuple(known[name] for name in REGISTRY[service].needs if _located(name) is None)
+    return tuple(known[name] for name in REGISTRY[service].needs if known[name].locate(_SEARCH) is None)
 
 
 def _located(program: str) -> str | None:
-    return shutil.which(program, path=f"{_ENVIRONMENT['PATH']}:{Path(sys.executable).parent}")
+    return shutil.which(program, path=_SEARCH)
 
 
 class ServiceLauncher:

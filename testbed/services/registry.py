@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from testbed.services.aaa import Aaa
+from testbed.services.bmp import Bmp
 from testbed.services.dhcp import Dhcp
 from testbed.services.dns import Dns
 from testbed.services.lldp import Lldp
@@ -19,6 +21,18 @@ from testbed.services.telemetry import Telemetry
 REGISTRY: Mapping[str, Service] = MappingProxyType(
     {
         service.name: service
-        for service in (Ssh(), Dns(), Dhcp(), Time(), Syslog(), Telemetry(), Lldp(), Redfish(), Slurm())
+        for service in (
+            Ssh(),
+            Dns(),
+            Dhcp(),
+            Time(),
+            Syslog(),
+            Telemetry(),
+            Lldp(),
+            Redfish(),
+            Bmp(),
+            Aaa(),
+            Slurm(),
+        )
     }
 )

@@ -40,6 +40,8 @@ class Surroundings:
     """The nodes that run routing daemons of this machine."""
     hosts: Mapping[str, tuple[str, ...]]
     """The hosts that run services, with the access switches of their NICs of the back end, in the order of the NICs."""
+    switches: tuple[str, ...]
+    """The switches of data networks."""
     switchable: frozenset[str]
     """The nodes whose power can be switched."""
     services: Mapping[str, ManagementService]
@@ -94,7 +96,7 @@ class Place:
 
     def has(self, service: str) -> bool:
         """Tell whether the node runs another service, too."""
-        return service in self.lab.services and SERVICES[service].includes(
+        return service in self.lab.services and SERVICES[service].runs_on.includes(
             self.node, self.lab.server, host=self.node in self.lab.hosts
         )
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from testbed.services import connect
+from testbed.services import aaa, connect
 from testbed.services.asking import greeting
 from testbed.services.dns import hosts_file
 from testbed.services.service import File, Place, Port, Program, Service, Surroundings
@@ -23,7 +23,10 @@ CONFIGURATION = "ssh_config"
 _CAPABILITIES = (
     *("chown", "dac_override", "fowner", "fsetid", "kill", "setgid", "setuid", "sys_chroot"),
     *("net_admin", "net_bind_service", "net_raw"),
+    "audit_write",  # of a log-in at a terminal, without which sshd ends it
 )
+_BY_KEY = ("UsePAM no", "AuthenticationMethods publickey", "PermitRootLogin prohibit-password", "AllowUsers root")
+"""Nobody but root comes in, and with the lab's key alone."""
 _SEPARATION = "/run/sshd"
 """sshd's directory for the process that speaks with strangers; it is empty, and root's."""
 
@@ -48,11 +51,7 @@ class Ssh(Service):
             f"ListenAddress {place.address}:{PORT}",
             f"HostKey {shared / f'host-{place.node}'}",
             f"AuthorizedKeysFile {shared / 'id.pub'}",
-            "AuthenticationMethods publickey",
-            "PermitRootLogin prohibit-password",
-            "AllowUsers root",
             "StrictModes no",
-            "UsePAM no",
             "UseDNS no",
             "KexAlgorithms curve25519-sha256",  # the default one costs a log-in a tenth of a second
             "PidFile none",
@@ -64,12 +63,16 @@ class Ssh(Service):
         ]
         if place.has("slurm"):
             lines += [f"SetEnv {name}={value}" for name, value in clients_environment(place).items()]
+        asks = aaa.asks(place)
+        lines += ["UsePAM yes", *aaa.sshd_lines(place)] if asks else _BY_KEY
         files = {
             "sshd_config": File(text="\n".join(lines) + "\n"),
             "hosts": File(text=f"127.0.0.1 localhost\n{hosts_file(place.lab)}"),
             # Without PAM, sshd lets nobody in whose password is locked, as that of root often is.
             "shadow": File(text="root:*:1:0:99999:7:::\n", secret=True),
         }
+        if asks:
+            files |= aaa.switch_files(place)
         if "dns" in place.lab.services:
             text = f"nameserver {place.lab.server_address}\nsearch {place.lab.lab}\noptions timeout:1\n"
             files["resolv.conf"] = File(text=text)
@@ -79,6 +82,8 @@ class Ssh(Service):
         binds = {f"/etc/{name}": name for name in ("hosts", "shadow")}
         if "dns" in place.lab.services:
             binds["/etc/resolv.conf"] = "resolv.conf"
+        if aaa.asks(place):
+            binds |= aaa.switch_binds()
         program = Program(
             name="sshd",
             arguments=("/usr/sbin/sshd", "-D", "-e", "-f", str(place.directory / "sshd_config")),
@@ -93,7 +98,8 @@ class Ssh(Service):
         return (Port(kind="tcp", number=PORT),)
 
     def answer(self, place: Place) -> str | None:
-        return greeting(place.address, PORT, prefix=b"SSH-2.0-")
+        said = greeting(place.address, PORT, prefix=b"SSH-2.0-")
+        return said if said is None or not aaa.asks(place) else f"{aaa.said_of(place)}; {said}"
 
     def for_people(self, lab: Surroundings) -> Mapping[str, str]:
         """`ssh -F testbed-LAB/ssh_config NODE`, from this machine; the server's namespace is on the way."""

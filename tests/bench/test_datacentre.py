@@ -22,7 +22,7 @@ from testbed.deploy.live import RunningLab
 from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.services import read_services
 from testbed.drivers.nodes.processes import processes_in
-from testbed.services.launcher import missing_program
+from testbed.services.launcher import missing_programs
 
 pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(900)]
 
@@ -101,7 +101,7 @@ def remains(name: str, identities: set[int]) -> list[str]:
 
 
 def test_all_networks_with_all_services(tmp_path: Path) -> None:
-    if missing := [name for name in SERVICES if missing_program(name) is not None]:
+    if missing := [name for name in SERVICES if missing_programs(name)]:
         pytest.skip(f"packages of {', '.join(missing)} are missing: `testbed doctor` says which")
     (tmp_path / "lab.yml").write_text(yaml.safe_dump(datacentre()))
     available = available_bytes()

@@ -89,6 +89,17 @@ networks:
     return next(entry for entry in plan.speakers if entry.node == node)
 
 
+def of_monitored(node: str) -> SwitchPlan:
+    """A switch that reports to a monitoring station on the management network."""
+    text = """
+name: golden
+fabric: {design: rail-optimized, segments: 1, hosts: 2, gpus: 1, spines: 1}
+networks: {management: {design: out-of-band, services: [bmp]}}
+"""
+    plan = plan_lab(load_topology_text(text, file="golden.yml"), k=1000)
+    return next(entry for entry in plan.speakers if entry.node == node)
+
+
 EXTERNAL = "external: {leaf: p1-s1-rail1, asn: 64999, prefixes: [198.51.100.0/24, 203.0.113.7/32], rate: 10G}"
 SWITCHES = {
     "rail-switch": switch("p1-s1-rail1"),
@@ -114,6 +125,7 @@ SWITCHES = {
     "routed-host": of_routed_hosts("p1-s1-h1"),
     "leaf-of-routed-hosts": of_routed_hosts("fe-leaf1"),
     "spine-of-routed-hosts": of_routed_hosts("fe-spine1"),
+    "rail-switch-monitored": of_monitored("p1-s1-rail1"),
     "alone": plan_lab(
         generate_fabric(FabricParams(design="rail-only", hosts=2, gpus=1), name="golden"), k=1000
     ).switches[0],
@@ -213,7 +225,7 @@ def test_the_installed_daemons_accept_every_line(name: str, open_directory: Path
     for daemon, text in config.daemons.items():
         if daemon == "mgmtd":
             continue
-        complaints = dry_run(daemon, text, open_directory)
+        complaints = dry_run(daemon, text, open_directory, config.modules.get(daemon, ()))
         assert not complaints, complaints
 
 
@@ -224,13 +236,14 @@ def test_the_dry_run_does_see_a_wrong_line(open_directory: Path) -> None:
         assert dry_run(daemon, "no-such-thing\n", open_directory)
 
 
-def dry_run(daemon: str, text: str, directory: Path) -> list[str]:
+def dry_run(daemon: str, text: str, directory: Path, modules: tuple[str, ...] = ()) -> list[str]:
     """What a daemon says against a configuration. It reads the file as the user frr, from a directory open to all."""
     path = directory / f"{daemon}.conf"
     # Without the log file, which that user could not open here: complaints then go to stderr.
     path.write_text("".join(line for line in text.splitlines(keepends=True) if not line.startswith("log file ")))
     path.chmod(0o644)
     command = [DAEMONS / daemon, "--dryrun", "-f", path, "-i", directory / "pid", "-z", directory / "zserv.api"]
+    command += [word for module in modules for word in ("-M", module)]
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

@@ -12,12 +12,15 @@ from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.services import service_places
 from testbed.model.services import SERVICES
 from testbed.plan import plan_lab
+from testbed.services import aaa
 from testbed.services.registry import REGISTRY
 from testbed.services.service import Place
 from testbed.spec import load_topology_text
 
 CORPUS = Path(__file__).with_name("services")
 NODES = ("mgmt1", "p1-s1-rail1", "p1-s1-h1")
+MACHINES = ("passwd", "group")
+"""Files of which most is this machine's."""
 TEXT = f"""name: lab
 fabric: {{design: rail-optimized, hosts: 2, gpus: 1, segments: 1, spines: 1}}
 networks: {{management: {{design: out-of-band, services: [{", ".join(SERVICES)}]}}}}
@@ -36,7 +39,9 @@ def as_text(place: Place) -> str:
     """The files that are no secrets, and the command lines with their users and rights."""
     service = REGISTRY[place.service]
     parts = [
-        f"--- {place.directory / name}\n{file.text}" for name, file in service.files(place).items() if not file.secret
+        f"--- {place.directory / name}\n{file.text}"
+        for name, file in service.files(place).items()
+        if not file.secret and name not in MACHINES
     ]
     for program in service.programs(place):
         words = ["PYTHON" if word == sys.executable else word for word in program.arguments]
@@ -52,6 +57,9 @@ def test_a_service_is_configured_as_reviewed(
     (tmp_path / "password").write_text("secret")
     monkeypatch.setattr("testbed.services.redfish.password_file", lambda _: tmp_path / "password")
     monkeypatch.setattr("testbed.services.slurm.version", lambda: (24, 11))
+    monkeypatch.setattr("testbed.services.aaa.accounts_directory", lambda _: tmp_path)
+    for account in (*aaa.ACCOUNTS, *(f"secret-{node}" for node in places[0].lab.served)):
+        (tmp_path / account).write_text("secret")
     text = "".join(as_text(place) for place in places if place.service == service)
     assert text
     golden(CORPUS / f"{service}.txt").check(text)

@@ -28,6 +28,14 @@ class Program:
     needed_for: str
     question: tuple[str, ...] | None = ("--version",)
     pip: bool = False
+    library: str = ""
+    """The pattern of its path, of what is a library and no program."""
+
+    def locate(self, *paths: str | None) -> str | None:
+        """Return where it is, in the first of `paths` that has it (None: PATH)."""
+        if self.library:
+            return next((str(path) for path in sorted(Path("/").glob(self.library.lstrip("/")))), None)
+        return next(filter(None, (shutil.which(self.name, path=path) for path in paths)), None)
 
     @property
     def installation(self) -> str:
@@ -60,6 +68,15 @@ PROGRAMS = (
     Program(name="slurmctld", package="slurmctld", needed_for="the service slurm", question=("-V",)),
     Program(name="slurmd", package="slurmd", needed_for="the service slurm", question=("-V",)),
     Program(name="sbatch", package="slurm-client", needed_for="the service slurm", question=("-V",)),
+    Program(name="freeradius", package="freeradius", needed_for="the service aaa", question=("-v",)),
+    Program(
+        name="pam_radius_auth",
+        package="libpam-radius-auth",
+        needed_for="the service aaa",
+        question=None,
+        library="/lib/*/security/pam_radius_auth.so",
+    ),
+    Program(name="pmbmpd", package="pmacct", needed_for="the service bmp", question=("-V",)),
     Program(
         name="sushy-emulator",
         package="sushy-tools==2.2.0",
@@ -92,7 +109,7 @@ def find_programs(known: Mapping[str, Installed], programs: Sequence[Program] = 
     found: dict[str, Installed] = {}
     ask: list[tuple[Program, Installed]] = []
     for program in programs:
-        path = shutil.which(program.name) or shutil.which(program.name, path=_SEARCH)
+        path = program.locate(None, _SEARCH)
         if path is None:
             found[program.name] = Installed(name=program.name)
             continue

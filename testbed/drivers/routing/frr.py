@@ -88,10 +88,16 @@ class DaemonSet:
     elsewhere: Elsewhere | None = None
     vrfs: Mapping[str, str] = field(default_factory=dict)
     """The network namespaces of its VRFs that are some, by the VRF's name."""
+    modules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The modules of FRR that daemons load, by the daemon's name."""
 
 
-def daemon_arguments(frr: FrrInstallation, daemon: str, directory: Path, *, vrfs: bool = False) -> list[str]:
-    """The command line of a daemon whose files all lie in `directory`; no TCP vty. `vrfs`: they are namespaces."""
+def daemon_arguments(
+    frr: FrrInstallation, daemon: str, directory: Path, *, vrfs: bool = False, modules: Sequence[str] = ()
+) -> list[str]:
+    """The command line of a daemon whose files all lie in `directory`; no TCP vty. `vrfs`: they are namespaces.
+    `modules` are those that it loads.
+    """
     arguments = [str(frr.daemon(daemon)), "-i", str(directory / f"{daemon}.pid"), "--vty_socket", str(directory)]
     arguments += ["-P", "0"]
     if daemon != "mgmtd":
@@ -101,6 +107,8 @@ def daemon_arguments(frr: FrrInstallation, daemon: str, directory: Path, *, vrfs
         arguments += ["--bfdctl", str(directory / "bfdd.sock")]
     if vrfs and daemon in ("zebra", "mgmtd"):
         arguments.append("--vrfwnetns")
+    for module in modules:
+        arguments += ["-M", module]
     return arguments
 
 
@@ -232,7 +240,9 @@ class DaemonLauncher:
         for item, daemon in items:
             self._directories[item.node] = item.directory
             if (elsewhere := item.elsewhere) is not None:
-                arguments = daemon_arguments(elsewhere.frr, daemon, item.directory)
+                arguments = daemon_arguments(
+                    elsewhere.frr, daemon, item.directory, modules=item.modules.get(daemon, ())
+                )
                 self._started[item.node, daemon] = elsewhere.start(arguments, item.directory / f"{daemon}.out")
             else:
                 here.append((item, daemon))
@@ -260,7 +270,9 @@ class DaemonLauncher:
             if item.vrfs:
                 _see_own_vrfs(item.vrfs)
             self._started[item.node, daemon] = _Child(
-                daemon_arguments(frr, daemon, item.directory, vrfs=bool(item.vrfs)),
+                daemon_arguments(
+                    frr, daemon, item.directory, vrfs=bool(item.vrfs), modules=item.modules.get(daemon, ())
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

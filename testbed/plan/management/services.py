@@ -22,8 +22,8 @@ def plan_services(lab: Lab, management: ManagementPlan | None) -> Iterator[Start
     namespaces = {node.name for node in lab.nodes if node.runtime == NETNS}
     hosts = {node.name for node in lab.nodes if node.kind is NodeKind.HOST}
     wanted = {service.name for service in network.services}
-    for name, runs_on in SERVICES.items():
+    for name, kind in SERVICES.items():
         if name in wanted:
             for node, address in management.addresses.items():
-                if runs_on.includes(node, management.server, host=node in hosts) and node in namespaces:
+                if kind.runs_on.includes(node, management.server, host=node in hosts) and node in namespaces:
                     yield StartService(node=node, service=name, address=address.ip)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.errors import ScenarioError
 from testbed.model import Lab
-from testbed.model.counters import PortCounters
+from testbed.model.counters import PlainQueue, PortCounters
 from testbed.plan.operations import LabPlan
 from testbed.scenario.run.lab import LiveLab
 
@@ -63,6 +63,9 @@ class JobLab:
 
     def counters(self) -> Mapping[tuple[str, str], PortCounters]:
         return self._lab.counters()
+
+    def plain_queues(self) -> Mapping[tuple[str, str], PlainQueue]:
+        return self._lab.plain_queues()
 
     def maps(self, *, writable: bool = False) -> LabMaps:
         return self._lab.maps(writable=writable)

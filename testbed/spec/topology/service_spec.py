@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, create_model
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
@@ -33,27 +35,12 @@ class TelemetrySpec(SpecModel):
     )
 
 
-_Plain = Section[PlainServiceSpec | None]
+OPTIONS: Mapping[str, type[SpecModel]] = MappingProxyType({"telemetry": TelemetrySpec})
+"""The services of which a file may say something; others are `PlainServiceSpec`."""
 
 
-class ServicesSpec(SpecModel):
+class WantedServices(SpecModel):
     """`services: {ssh: {}, telemetry: {interval: 5s}}`: the services that are named, and no other."""
-
-    ssh: _Plain = Field(default=None, description="Has sshd on every node, which lets in who has the lab's key.")
-    dns: _Plain = Field(default=None, description="Has dnsmasq on the server answer with the addresses of all nodes.")
-    dhcp: _Plain = Field(default=None, description="Has dnsmasq on the server lease each node its address, by its MAC.")
-    time: _Plain = Field(default=None, description="Has chronyd on every node follow the one on the server by NTP.")
-    syslog: _Plain = Field(default=None, description="Has rsyslogd on the server collect the logs of every node.")
-    telemetry: Section[TelemetrySpec | None] = Field(
-        default=None, description="Has Prometheus on the server ask for the counters of every node."
-    )
-    redfish: _Plain = Field(
-        default=None, description="Has a BMC on the server switch the power of hosts and switches (sushy-tools)."
-    )
-    slurm: _Plain = Field(
-        default=None, description="Has Slurm's controller on the server start batch jobs on hosts (slurmctld, slurmd)."
-    )
-    lldp: _Plain = Field(default=None, description="Has lldpd on every node tell its neighbours who it is.")
 
     def services(self) -> tuple[ManagementService, ...]:
         found = []
@@ -63,6 +50,25 @@ class ServicesSpec(SpecModel):
             if section is not None:
                 found.append(ManagementService(name=name, **({} if interval is None else {"interval": interval})))
         return tuple(found)
+
+
+def _key(name: str) -> Any:
+    """The key of a service: its type, and what is said of it."""
+    kind = SERVICES[name]
+    needed = f" Needs {', '.join(f'`{other}`' for other in kind.needs)}." if kind.needs else ""
+    section = Section[OPTIONS.get(name, PlainServiceSpec) | None]  # type: ignore[misc, valid-type]  # of a table
+    return section, Field(default=None, description=kind.description + needed)
+
+
+if TYPE_CHECKING:
+    ServicesSpec = WantedServices
+else:
+    ServicesSpec = create_model(
+        "ServicesSpec",
+        __base__=WantedServices,
+        __doc__=WantedServices.__doc__,
+        **{name: _key(name) for name in SERVICES},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,7 @@ ServicesField = Annotated[ServicesSpec | None, _Named()]
 
 
 def service_problems(document: Document, path: Path) -> list[Problem]:
-    """What is wrong with the list of services at `path`, where it is one: names that there are not, or twice."""
+    """What is wrong with the services at `path`: names that there are not, or twice, or that lack another one."""
     found = document.get(path) if document.has(path) else None
     names: list[object] = found if isinstance(found, list) else []
     problems = []
@@ -101,4 +107,13 @@ def service_problems(document: Document, path: Path) -> list[Problem]:
             )
         elif name in names[:number]:
             problems.append(document.problem("duplicate-service", (*path, number), f"{name} is there already"))
+    places: Iterable[tuple[object, Path]] = [(name, (*path, number)) for number, name in enumerate(names)]
+    if isinstance(found, dict):
+        places = [(name, (*path, name)) for name in found]
+    wanted = {name for name, _ in places}
+    for name, place in places:
+        for other in SERVICES[str(name)].needs if name in SERVICES else ():
+            if other not in wanted:
+                message = f"{name} is nothing without the service {other}"
+                problems.append(document.problem("missing-service", place, message, hint=f"add {other} to services"))
     return problems

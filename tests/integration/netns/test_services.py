@@ -31,6 +31,7 @@ from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.drivers.nodes.processes import processes_in
 from testbed.errors import DriverError
+from testbed.services import aaa
 from testbed.services.asking import get_json, resolve
 from testbed.services.launcher import missing_programs
 from testbed.services.redfish import ACCOUNT, password_file, system_uuid
@@ -57,13 +58,13 @@ networks:
     services: {services}
 """
 SERVER, HOST, SWITCH = "mgmt1", "p1-s1-h1", "p1-s1-rail1"
+LATER = {"lldpd": "_lldpd"}
+"""Whom a program becomes by itself."""
 LOG_IN_S = 3.0
 """A third of a second where nobody else wants the CPUs."""
 
 
-def model(
-    sandbox: Any, suffix: str = "a", wanted: str = "[ssh, dns, dhcp, time, syslog, telemetry, lldp, redfish, slurm]"
-) -> Any:
+def model(sandbox: Any, suffix: str = "a", wanted: str = f"[{', '.join(REGISTRY)}]") -> Any:
     return load_topology_text(TEXT.format(name=sandbox.name(suffix), services=wanted), file="services.yml")
 
 
@@ -249,9 +250,12 @@ def test_a_node_without_power_is_silent_and_comes_back_whole(lab: Any) -> None:
     until(lambda: {item.status for item in check_lab(lab).results} == {CheckStatus.PASS}, "the lab is whole again")
 
 
-def test_services_have_the_rights_they_need_and_no_other(lab: Any) -> None:
-    users = {"dns": "dnsmasq", "dhcp": "dnsmasq", "time": "_chrony", "syslog": "nobody", "lldp": "_lldpd"}
-    programs = {"munged": "munge", "slurmctld": "slurm"}
+def test_services_have_the_rights_they_need_and_no_other(lab: Any, places: list[Place]) -> None:
+    started = {
+        (place.service, place.node, program.name): program.user or LATER.get(program.name, "root")
+        for place in places
+        for program in REGISTRY[place.service].programs(place)
+    }
     for status in read_services(lab):
         for name, pid in status.pids.items():
             said = dict(
@@ -264,8 +268,7 @@ def test_services_have_the_rights_they_need_and_no_other(lab: Any) -> None:
                 assert not bound & 1 << 21, f"{name} of {status.node} has CAP_SYS_ADMIN"
             profile = Path(f"/etc/apparmor.d/usr.sbin.{name}")
             assert not profile.exists() or Path(f"/proc/{pid}/exe").readlink() != Path(f"/usr/sbin/{name}")
-            if (user := programs.get(name, users.get(status.service))) is not None:
-                assert Path(f"/proc/{pid}").owner() == user
+            assert Path(f"/proc/{pid}").owner() == started[status.service, status.node, name]
 
 
 def test_secrets_are_roots_and_nowhere_else(lab: Any, places: list[Place]) -> None:
@@ -274,12 +277,19 @@ def test_secrets_are_roots_and_nowhere_else(lab: Any, places: list[Place]) -> No
     assert len(secret) == 6
     assert all(path.stat().st_mode & 0o777 == 0o600 and path.stat().st_uid == 0 for path in secret)
     parts = [path.read_text().splitlines()[2].encode() for path in secret]
-    password = password_file(places[0].lab)
-    assert password.stat().st_mode & 0o777 == 0o600 and password.stat().st_uid == 0
+    known = places[0].lab
+    for password in (password_file(known), *(aaa.password_file(known, account) for account in aaa.ACCOUNTS)):
+        assert password.stat().st_mode & 0o777 == 0o600 and password.stat().st_uid == 0
+        secret.append(password)
+        parts.append(password.read_bytes())
+    shared = [(known.directory / ".aaa" / f"secret-{node}").read_bytes() for node in known.switches]
+    for path in known.directory.rglob("*"):
+        if path.is_file() and any(part in path.read_bytes() for part in shared):
+            assert path.stat().st_mode & 0o777 == 0o600, path
     key = munge_directory(places[0].lab) / "key"
     assert key.stat().st_mode & 0o777 == 0o600 and key.owner() == "munge"
-    secret += [password, key]
-    parts += [password.read_bytes(), key.read_bytes()[:32]]
+    secret.append(key)
+    parts.append(key.read_bytes()[:32])
     others = [lab.directory, lab.state_directory, places[0].lab.run]
     for root in others:
         for path in (path for path in root.rglob("*") if path.is_file() and path not in secret):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import re
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
@@ -13,7 +17,7 @@ from testbed.drivers.probing.tools import PROGRAMS
 from testbed.errors import PlanError, SpecError
 from testbed.model.services import SERVICES, ManagementService, RunsOn
 from testbed.plan import plan_lab
-from testbed.services import asking, launcher
+from testbed.services import aaa, asking, launcher, status_server
 from testbed.services.lldp import neighbours
 from testbed.services.ntp import synchronised
 from testbed.services.registry import REGISTRY
@@ -35,10 +39,13 @@ networks:
 
 
 @pytest.fixture(autouse=True)
-def password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is one, as when the service redfish was prepared."""
+def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are some, as when the services were prepared."""
     (tmp_path / "password").write_text("secret")
     monkeypatch.setattr("testbed.services.redfish.password_file", lambda _: tmp_path / "password")
+    monkeypatch.setattr("testbed.services.aaa.accounts_directory", lambda _: tmp_path)
+    for name in (*aaa.ACCOUNTS, *(f"secret-{node}" for node in NODES)):
+        (tmp_path / name).write_text(f"secret of {name}")
 
 
 def surroundings(run: Path = Path("/run/testbed/lab"), *names: str) -> Surroundings:
@@ -52,6 +59,7 @@ def surroundings(run: Path = Path("/run/testbed/lab"), *names: str) -> Surroundi
         data_ports={"leaf1": ("uplink1", "down1"), "h1": ("rail1",)},
         routing=frozenset({"leaf1"}),
         hosts={"h1": ("leaf1",)},
+        switches=("leaf1",),
         switchable=frozenset({"leaf1", "h1"}),
         services={name: ManagementService(name=name) for name in names or SERVICES},
         namespaces={node: f"lab-{node}" for node in NODES},
@@ -67,9 +75,9 @@ def place(service: str, node: str, *names: str) -> Place:
 def places() -> list[Place]:
     return [
         place(name, node)
-        for name, runs_on in SERVICES.items()
+        for name, kind in SERVICES.items()
         for node in NODES
-        if runs_on.includes(node, "mgmt1", host=node == "h1")
+        if kind.runs_on.includes(node, "mgmt1", host=node == "h1")
     ]
 
 
@@ -79,8 +87,23 @@ def text_of(at: Place) -> str:
 
 def test_every_service_is_in_the_model_in_the_registry_and_a_key_of_the_file() -> None:
     assert set(SERVICES) == set(REGISTRY) == set(ServicesSpec.model_fields)
-    packages = {program.name for program in PROGRAMS}
-    assert all(set(service.needs) <= packages for service in REGISTRY.values())
+    known = {program.name: program for program in PROGRAMS}
+    assert all(set(service.needs) <= set(known) for service in REGISTRY.values())
+    assert all(set(kind.needs) < set(SERVICES) for kind in SERVICES.values())
+
+
+def test_every_package_of_a_service_is_installed_by_the_launcher_and_named_in_the_guide() -> None:
+    root = Path(__file__).parents[3]
+    installed = re.findall(r"^    '?/usr/[^:]*:([^:]+):", (root / "lab").read_text(), re.MULTILINE)
+    rows = dict(
+        re.findall(r"^\| `(\w+)` \| ([^|]*)\|", (root / "docs" / "guides" / "services.md").read_text(), re.MULTILINE)
+    )
+    known = {program.name: program for program in PROGRAMS}
+    assert set(rows) == set(REGISTRY)
+    for name, service in REGISTRY.items():
+        for program in (known[need] for need in service.needs):
+            assert program.package in installed or program.pip
+            assert program.name == "ssh" or f"`{program.package.partition('==')[0]}`" in rows[name]
 
 
 def test_no_service_has_more_rights_than_it_says() -> None:
@@ -246,7 +269,7 @@ def test_a_missing_program_is_named_with_its_apt_line(monkeypatch: pytest.Monkey
     from testbed.deploy.services import require_services
 
     lab = load_topology_text(TEXT.format(services="[time]"), file="lab.yml")
-    monkeypatch.setattr(launcher, "_located", lambda name: None)
+    monkeypatch.setattr(type(PROGRAMS[0]), "locate", lambda *_: None)
     with pytest.raises(PlanError, match="the service time needs the package chrony") as caught:
         require_services(lab)
     assert (caught.value.code, caught.value.field) == ("no-package", "networks.management.services")
@@ -286,3 +309,64 @@ def test_a_service_on_the_server_alone_is_on_no_other_node() -> None:
 def test_a_service_of_hosts_is_on_no_switch() -> None:
     found = {node for node in NODES if RunsOn.HOSTS.includes(node, "mgmt1", host=node == "h1")}
     assert found == {"mgmt1", "h1"}
+
+
+def test_a_switch_asks_for_its_log_ins_and_shows_no_secret() -> None:
+    switch, host = (REGISTRY["ssh"].files(place("ssh", node)) for node in ("leaf1", "h1"))
+    assert (
+        "UsePAM yes\n" in switch["sshd_config"].text
+        and "AllowUsers root operator admin\n" in switch["sshd_config"].text
+    )
+    assert "UsePAM no\n" in host["sshd_config"].text and "radius.conf" not in host
+    assert switch["radius.conf"].text == "192.168.0.1:1812 secret of secret-leaf1 3 192.168.0.2\n"
+    assert all(file.secret or "secret of" not in file.text for file in switch.values())
+    names = [line.split(":")[0] for line in switch["passwd"].text.splitlines()]
+    assert len(names) == len(set(names)) and {"root", *aaa.ACCOUNTS} <= set(names)
+    assert next(line for line in switch["passwd"].text.splitlines() if line.split(":")[2] == "0").startswith("root:")
+    alone = REGISTRY["ssh"].files(place("ssh", "leaf1", "ssh"))
+    assert (
+        alone["sshd_config"].text.replace("192.168.0.2", "192.168.0.3").replace("leaf1", "h1")
+        == host["sshd_config"].text
+    )
+
+
+def test_the_authentication_server_has_no_password_but_their_hashes() -> None:
+    files = REGISTRY["aaa"].files(place("aaa", "mgmt1"))
+    assert files["users"].secret and files["clients"].secret
+    assert "secret of" not in files["users"].text + files["radiusd.conf"].text
+    assert [line.split()[1] for line in files["clients"].text.splitlines() if "client" in line] == ["mgmt1", "leaf1"]
+
+
+@pytest.mark.parametrize(("secret", "answers"), [("right", True), ("wrong", False)])
+def test_a_status_server_is_believed_with_the_secret_alone(secret: str, answers: bool) -> None:
+    """An answer as RFC 5997 has it: Access-Accept, signed over the request's authenticator."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+
+        def answer() -> None:
+            request, client = server.recvfrom(4096)
+            signed = request[:22] + bytes(16)
+            assert request[22:] == hmac.new(b"right", signed, "md5").digest()
+            head = bytes((2, request[1], 0, 20))
+            server.sendto(head + hashlib.md5(head + request[4:20] + secret.encode()).digest(), client)
+
+        with ThreadPoolExecutor(1) as pool:
+            answered = pool.submit(answer)
+            assert status_server.server_answers("127.0.0.1", server.getsockname()[1], "right") is answers
+            answered.result()
+
+
+def test_the_reports_of_switches_have_their_names(tmp_path: Path) -> None:
+    known = surroundings(tmp_path)
+    for _ in range(2):  # a restart
+        REGISTRY["bmp"].prepare(known)
+    (link,) = (known.directory / "mgmt1" / "bmp").iterdir()
+    assert (link.name, str(link.readlink())) == ("leaf1.json", "own/192_168_0_2.json")
+
+
+def test_a_service_is_nothing_without_those_that_it_needs() -> None:
+    for name, kind in SERVICES.items():
+        if kind.needs:
+            with pytest.raises(SpecError, match="missing-service"):
+                load_topology_text(TEXT.format(services=f"{{{name}: }}"), file="lab.yml")
+            load_topology_text(TEXT.format(services=f"[{name}, {', '.join(kind.needs)}]"), file="lab.yml")
