@@ -59,8 +59,15 @@ class Transfer:
     combine: Combine = Combine.NONE
     scale_up: bool = False
     """Between GPUs of one host: over the scale-up network, not over the fabric."""
+    pulled: bool = False
+    """It is a read: its destination begins it by asking for the bytes, and so `after` has steps of the destination."""
     label: str = ""
     """What it belongs to: `allreduce[3].reduce-scatter.2`, `forward.mb0.layer1`, ..."""
+
+    @property
+    def begun_by(self) -> int:
+        """The rank that begins it."""
+        return self.destination if self.pulled else self.source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +79,8 @@ class Compute:
     duration_ns: int
     """In real time (the scale multiplies it)."""
     after: tuple[int, ...] = ()
+    is_batch: bool = False
+    """An accelerator works on a batch that was read for it: the time from one to the next says how well it is used."""
     label: str = ""
 
 

@@ -11,8 +11,9 @@ from testbed.errors import WorkloadError
 from testbed.workload.builder import Lane, StepBuilder
 from testbed.workload.choices import require_positive
 from testbed.workload.models.language_models import language_model, model_choice
-from testbed.workload.parameters import asked, duration, flag, listed, number, size, some_ranks, whole
+from testbed.workload.parameters import asked, duration, flag, number, size, some_ranks, whole
 from testbed.workload.steps import Slice, Workload
+from testbed.workload.storage.places import storage_and_users
 
 OPTIMISER_BYTES_PER_PARAMETER = 14
 """A checkpoint of mixed-precision Adam: 2 for the bf16 weights, 12 for the float32 master copy and both moments.
@@ -68,7 +69,9 @@ def generate_checkpoint(checkpoint: Checkpoint, *, ranks: int) -> Workload:
     with different ones. Checkpoints begin `period_ns` apart, each at a rank after its last one. `read_back` turns all
     transfers round.
     """
-    targets, sources = _places(checkpoint, ranks)
+    targets, sources = storage_and_users(
+        checkpoint.storage, checkpoint.writers, ranks=ranks, name="writers", what="a checkpoint"
+    )
     stripes, in_flight, period_ns = checkpoint.stripes, checkpoint.in_flight, checkpoint.period_ns
     if stripes < 1 or checkpoint.checkpoints < 1 or period_ns < 0 or in_flight < 1:
         raise WorkloadError("there is at least one stripe, one of them under way, and one checkpoint", field="stripes")
@@ -95,16 +98,6 @@ def generate_checkpoint(checkpoint: Checkpoint, *, ranks: int) -> Workload:
                     )
         last = dict(written)
     return builder.build(name)
-
-
-def _places(checkpoint: Checkpoint, ranks: int) -> tuple[list[int], list[int]]:
-    """The storage ranks, and those that write."""
-    everyone, which = list(range(ranks)), checkpoint.storage
-    targets = everyone[-which:] if isinstance(which, int) else list(which)
-    sources = listed(checkpoint.writers, [rank for rank in everyone if rank not in targets], "writers")
-    if not targets or not sources or set(targets) & set(sources):
-        raise WorkloadError("a checkpoint needs writers, and storage ranks that are none of them", field="storage")
-    return targets, sources
 
 
 def _size_bytes(checkpoint: Checkpoint, writers: int, builder: StepBuilder) -> int:

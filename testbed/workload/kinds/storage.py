@@ -1,0 +1,40 @@
+"""Kinds of storage: checkpoints that are written, datasets that are read while accelerators compute."""
+
+from __future__ import annotations
+
+from testbed.errors import WorkloadError
+from testbed.workload.kinds.kind import Fabric, WorkloadKind
+from testbed.workload.parameters import Values, parameters_of
+from testbed.workload.steps import Workload
+from testbed.workload.storage import (
+    Checkpoint,
+    DatasetStreaming,
+    generate_checkpoint,
+    generate_dataset_streaming,
+)
+
+
+def _checkpoint(values: Values, fabric: Fabric) -> Workload:
+    if values.given("model") and values.given("bytes"):
+        raise WorkloadError("the bytes follow from the model", field="bytes")
+    return generate_checkpoint(values.make(Checkpoint), ranks=fabric.ranks)
+
+
+def _dataset_streaming(values: Values, fabric: Fabric) -> Workload:
+    return generate_dataset_streaming(values.make(DatasetStreaming), ranks=fabric.ranks, rng=fabric.rng)
+
+
+KINDS = (
+    WorkloadKind(
+        name="checkpoint",
+        description="Ranks write to few storage ranks, periodically, or read back (restart).",
+        parameters=parameters_of(Checkpoint),
+        build=_checkpoint,
+    ),
+    WorkloadKind(
+        name="dataset-streaming",
+        description="Hosts read batches of a dataset from storage, shuffled, while their accelerators compute.",
+        parameters=parameters_of(DatasetStreaming),
+        build=_dataset_streaming,
+    ),
+)
