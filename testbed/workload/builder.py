@@ -81,11 +81,13 @@ class StepBuilder:
         start_ns: int = 0,
         lane: Lane | None = None,
         pulled: bool = False,
+        restores: int | None = None,
         label: str = "",
     ) -> int:
         """Add a transfer of bytes that mean nothing, not before `start_ns`, and return its number.
 
-        One that is `pulled` is begun by its destination, whose lane and whose steps it waits for.
+        One that is `pulled` is begun by its destination, whose lane and whose steps it waits for; it may read back what
+        the transfer `restores` has written.
         """
         self._check_transfer(source, destination, size_bytes)
         return self._add(
@@ -98,6 +100,7 @@ class StepBuilder:
                 start_ns=start_ns,
                 scale_up=self.same_host(source, destination),
                 pulled=pulled,
+                restores=restores,
                 label=label,
             ),
             (source, destination),

@@ -40,6 +40,8 @@ def with_requests(workload: Workload, *, pulls: Callable[[Transfer], bool] = lam
             )
             steps.append(request)
             step, after = replace(step, pulled=False, start_ns=0), (request.number,)
+        if isinstance(step, Transfer) and step.restores is not None:
+            step = replace(step, restores=moved[step.restores])
         moved.append(len(steps))
         steps.append(replace(step, number=len(steps), after=after))
     return replace(

@@ -61,6 +61,8 @@ class Transfer:
     """Between GPUs of one host: over the scale-up network, not over the fabric."""
     pulled: bool = False
     """It is a read: its destination begins it by asking for the bytes, and so `after` has steps of the destination."""
+    restores: int | None = None
+    """Of a read: the transfer whose bytes these are. A transport whose targets keep what is written reads just them."""
     label: str = ""
     """What it belongs to: `allreduce[3].reduce-scatter.2`, `forward.mb0.layer1`, ..."""
 
@@ -157,6 +159,8 @@ class Workload:
                 raise ValueError(f"step {number} is numbered {step.number}")
             if any(not 0 <= before < number for before in step.after):
                 raise ValueError(f"step {number} waits for {step.after}, which do not stand before it")
+            if isinstance(step, Transfer) and step.restores is not None and not 0 <= step.restores < number:
+                raise ValueError(f"step {number} restores {step.restores}, which does not stand before it")
         for number, request in enumerate(self.requests):
             if request.number != number:
                 raise ValueError(f"request {number} is numbered {request.number}")

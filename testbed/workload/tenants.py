@@ -152,6 +152,7 @@ def _moved(step: Step, tenant: Tenant, offset: int, delays: dict[int, Compute]) 
         destination=tenant.ranks[step.destination],
         after=after,
         start_ns=step.start_ns + tenant.start_ns,
+        restores=None if step.restores is None else step.restores + offset,
         label=label,
     )
 

@@ -108,6 +108,7 @@ def compile_programs(
                     piece=data.piece(step),
                     acknowledged=step.number in waited_for,
                     pulled=asked,
+                    restores=step.restores if asked else None,
                 )
             )
     requests = _requests_by_host(placement)

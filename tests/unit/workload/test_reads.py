@@ -43,6 +43,20 @@ def test_a_transport_that_pulls_keeps_its_reads() -> None:
     assert [(one.source, one.pulled) for one in mixed.transfers] == [(2, True), (0, False), (1, False), (0, False)]
 
 
+def test_what_a_read_restores_is_still_that_write() -> None:
+    builder = StepBuilder(2)
+    first = builder.transfer(1, 0, 10, pulled=True)
+    written = builder.transfer(0, 1, 10, after=(first,))
+    builder.transfer(1, 0, 10, after=(written,), pulled=True, restores=written)
+    both = [
+        Tenant(name=name, workload=builder.build("w"), ranks=ranks) for name, ranks in (("a", (0, 1)), ("b", (2, 3)))
+    ]
+    found = with_requests(mix_tenants(both, ranks=4))
+    restored = [(step.number, step.restores) for step in found.transfers if step.restores is not None]
+    assert restored == [(4, 2), (9, 7)]
+    assert all(found.transfers[origin].size_bytes == 10 for _, origin in restored)
+
+
 def test_a_collective_behind_reads_still_has_its_steps() -> None:
     operation = CollectiveOperation(kind="all_reduce", size_bytes=4096)
     reduced = generate_collective(operation, ranks=3)
