@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from testbed.errors import WorkloadError
 from testbed.workload.collectives.datatype import DataType
-from testbed.workload.steps import Collective, Combine, Compute, Slice, Step, Transfer, Workload
+from testbed.workload.steps import Collective, Combine, Compute, FirstToken, Slice, Step, Transfer, Workload
 
 Frontier = dict[int, tuple[int, ...]]
 """For a rank: steps whose end means that everything of that rank so far has ended."""
@@ -135,17 +135,30 @@ class StepBuilder:
         )
 
     def compute(
-        self, rank: int, duration_ns: int, *, after: Iterable[int] = (), is_batch: bool = False, label: str = ""
+        self,
+        rank: int,
+        duration_ns: int,
+        *,
+        after: Iterable[int] = (),
+        start_ns: int = 0,
+        is_batch: bool = False,
+        label: str = "",
     ) -> int:
-        """Add a time in which a rank computes, on a batch that was read for it or on anything else, and return its
-        number."""
+        """Add a time in which a rank computes, not before `start_ns`, on a batch that was read for it or on anything
+        else, and return its number."""
         if not 0 <= rank < self.ranks:
             raise WorkloadError(f"rank {rank} is not one of the {self.ranks} ranks", field="ranks")
         if duration_ns < 0:
             raise WorkloadError(f"computing cannot take {duration_ns} ns", field="compute")
         before = tuple(sorted(set(after)))
         step = Compute(
-            number=len(self._steps), rank=rank, duration_ns=duration_ns, after=before, is_batch=is_batch, label=label
+            number=len(self._steps),
+            rank=rank,
+            duration_ns=duration_ns,
+            after=before,
+            start_ns=start_ns,
+            is_batch=is_batch,
+            label=label,
         )
         return self._add(step, (rank,))
 
@@ -187,13 +200,14 @@ class StepBuilder:
     def next_number(self) -> int:
         return len(self._steps)
 
-    def build(self, name: str) -> Workload:
+    def build(self, name: str, *, first_tokens: Iterable[FirstToken] = ()) -> Workload:
         return Workload(
             name=name,
             ranks=self.ranks,
             steps=tuple(self._steps),
             collectives=tuple(self._collectives),
             notes=tuple(self._notes),
+            first_tokens=tuple(first_tokens),
         )
 
     def _check_transfer(self, source: int, destination: int, size_bytes: int) -> None:

@@ -48,6 +48,7 @@ def with_requests(workload: Workload, *, pulls: Callable[[Transfer], bool] = lam
         workload,
         steps=tuple(steps),
         collectives=tuple(_moved(collective, moved) for collective in workload.collectives),
+        first_tokens=tuple(replace(one, step=moved[one.step]) for one in workload.first_tokens),
         notes=(*workload.notes, f"A read is asked for by a message of {READ_REQUEST_BYTES} bytes."),
     )
 

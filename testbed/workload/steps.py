@@ -81,6 +81,8 @@ class Compute:
     duration_ns: int
     """In real time (the scale multiplies it)."""
     after: tuple[int, ...] = ()
+    start_ns: int = 0
+    """Not before this time after the workload's start, in real time."""
     is_batch: bool = False
     """An accelerator works on a batch that was read for it: the time from one to the next says how well it is used."""
     label: str = ""
@@ -138,6 +140,20 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FirstToken:
+    """A prompt whose first token is there when a step of computing has ended. Times are real (the scale multiplies
+    them)."""
+
+    step: int
+    due_ns: int
+    """When the prompt arrived, after the workload's start."""
+    service_ns: int
+    """What of the time to the first token is computing, where nothing is waited for."""
+    limit_ns: int
+    """The longest time to the first token (TTFT) that counts as goodput."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """Steps in an order in which every step stands after those that it waits for.
 
@@ -152,6 +168,8 @@ class Workload:
     """Approximations made, for the report."""
     requests: tuple[Request, ...] = ()
     """Beside the steps, and in the order of their begins; nothing waits for them."""
+    first_tokens: tuple[FirstToken, ...] = ()
+    """Of prompts that are steps here, and not requests."""
 
     def __post_init__(self) -> None:
         for number, step in enumerate(self.steps):

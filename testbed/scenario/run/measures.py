@@ -96,8 +96,8 @@ def samples_of(run: RunData) -> RunSamples:
         *_of_queues(run),
         *_of_faults(run),
         *_of_machine(run),
-        *_of_requests(run),
         *run.storage,
+        *_of_requests(run),
     )
 
 

@@ -80,6 +80,7 @@ def compile_programs(
                     number=step.number,
                     source=step.rank,
                     duration_ns=round(step.duration_ns * placement.k),
+                    start_ns=round(step.start_ns * placement.k),
                     after=step.after,
                 )
             )

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from testbed.scenario.run.placed_workload import PlacedWorkload
-from testbed.workload.metrics.run_samples import BatchTimes
+from testbed.workload.metrics.run_samples import BatchTimes, RequestCounts, RequestTimes
 from testbed.workload.steps import Compute
 
 _NS = 1e9
@@ -37,3 +37,33 @@ def storage_samples(placement: PlacedWorkload, started: Mapping[int, int]) -> It
             end_s[step.rank].append(until_s)
     if start_s:
         yield BatchTimes(start_s=list(start_s.values()), end_s=list(end_s.values()))
+    yield from _first_tokens(placement, started)
+
+
+def _first_tokens(placement: PlacedWorkload, started: Mapping[int, int]) -> Iterator[object]:
+    """Yield the times to the first token of prompts that are steps: requests of a single token."""
+    prompts, k = placement.workload.first_tokens, placement.k
+    if not prompts:
+        return
+    ended_s = {step.number: end_s for step, _, end_s in _computed(placement, started)}
+    due_s = [one.due_ns * k / _NS for one in prompts]
+    ttft_s = [max(0.0, ended_s[one.step] - due) for one, due in zip(prompts, due_s, strict=True)]
+    service_s = [one.service_ns * k / _NS for one in prompts]
+    limits_s = [one.limit_ns * k / _NS for one in prompts]
+    yield RequestTimes(
+        ttft_s=ttft_s,
+        service_ttft_s=service_s,
+        tpot_s=(),
+        service_tpot_s=(),
+        itl_s=(),
+        service_itl_s=(),
+        e2el_s=ttft_s,
+        service_e2el_s=service_s,
+    )
+    yield RequestCounts(
+        answered=len(prompts),
+        within_limits=sum(took <= limit for took, limit in zip(ttft_s, limits_s, strict=True)),
+        failed=0,
+        output_tokens=len(prompts),
+        elapsed_s=max(ended_s[one.step] for one in prompts) - min(due_s),
+    )
