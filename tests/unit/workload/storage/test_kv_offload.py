@@ -60,7 +60,7 @@ def test_what_was_seen_is_read_and_the_rest_is_computed_and_written(
         assert prompt.step == computed.number and prompt.service_ns == computed.duration_ns
         assert {read.number for read in reads} <= set(computed.after)
         assert all(computed.number in write.after for write in writes)
-        assert {step.start_ns for step in (*reads, computed)} == {prompt.due_ns}
+        assert {computed.start_ns, *(read.start_ns for read in reads)} == {prompt.due_ns}
         blocks = len(reads) + len(writes)
         tokens = len(reads) * 512 + round(computed.duration_ns / token_ns)
         assert blocks == tokens // 512 and shortest <= tokens <= shortest + more
@@ -107,5 +107,5 @@ def test_what_does_not_fit_names_its_parameter() -> None:
         ({"hosts": (4,)}, "storage"),
     ):
         with pytest.raises(WorkloadError) as caught:
-            make(**choice)  # type: ignore[arg-type]
+            make(**choice)
         assert caught.value.field == field

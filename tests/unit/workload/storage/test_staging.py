@@ -63,5 +63,5 @@ def test_what_does_not_fit_names_its_parameter() -> None:
         ({"storage": (0, 1, 2)}, "storage"),
     ):
         with pytest.raises(WorkloadError) as caught:
-            make(3, **choice)  # type: ignore[arg-type]
+            make(3, **choice)
         assert caught.value.field == field
