@@ -12,7 +12,7 @@ from typing import ClassVar
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.steps import Collective, Combine
 
-VERSION = 4
+VERSION = 5
 """Of the shape of a program as JSON (`program_json`). A worker refuses any other."""
 LARGEST_TRANSFER = (1 << 32) - 1
 """The most bytes of a transfer: UET's `request_length` has 32 bits."""
@@ -80,6 +80,8 @@ class Step:
     """A later step of the source waits for its end, so that the receiver tells of it."""
     pulled: bool = False
     """Its destination begins it, by asking the source for the bytes, and so `after` has steps of the destination."""
+    restores: int | None = None
+    """Where it is pulled: the number of the transfer that wrote these bytes, which the source has kept."""
 
     @property
     def begins_at(self) -> int:

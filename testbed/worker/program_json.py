@@ -50,7 +50,7 @@ _COMBINES = tuple(Combine)
 _PIECE = ("collective", "offset", "length", "target", "combine")
 _COLUMNS = (
     "number", "source", "destination", "size_bytes", "duration_ns", "start_ns", "after", "channel", "acknowledged",
-    "pulled", *_PIECE,
+    "pulled", "restores", *_PIECE,
 )  # fmt: skip
 
 _REQUEST_LIMITS = {
@@ -82,6 +82,7 @@ def encode_program(program: Program) -> dict[str, Json]:
         "channel": [_number(step.channel) for step in steps],
         "acknowledged": [int(step.acknowledged) for step in steps],
         "pulled": [int(step.pulled) for step in steps],
+        "restores": [_number(step.restores) for step in steps],
         "collective": [-1 if piece is None else piece.collective for piece in pieces],
         "offset": [-1 if piece is None else piece.offset for piece in pieces],
         "length": [-1 if piece is None else piece.length for piece in pieces],
@@ -217,6 +218,7 @@ def _steps(columns: dict[str, Json]) -> Iterable[Step]:
         "channel": (-1, MOST_CHANNELS),
         "acknowledged": (0, 2),
         "pulled": (0, 2),
+        "restores": (-1, MAX_STEPS),
         "collective": (-1, MOST_COLLECTIVES),
         "offset": (-1, MEMORY_LIMIT),
         "length": (-1, MEMORY_LIMIT),
@@ -255,9 +257,12 @@ def _requests(columns: dict[str, Json]) -> tuple[Request, ...]:
 
 
 def _step(columns: dict[str, Json], n: int) -> Step:
-    destination, channel, collective = (columns[name][n] for name in ("destination", "channel", "collective"))
+    destination, channel, restores, collective = (
+        None if columns[name][n] == -1 else columns[name][n]
+        for name in ("destination", "channel", "restores", "collective")
+    )
     piece = None
-    if collective != -1:
+    if collective is not None:
         _, offset, length, target, combine = (columns[name][n] for name in _PIECE)
         if combine == -1:
             raise ProgramError(f"steps.combine[{n}]", "is missing")
@@ -265,15 +270,16 @@ def _step(columns: dict[str, Json], n: int) -> Step:
     return Step(
         number=columns["number"][n],
         source=columns["source"][n],
-        destination=None if destination == -1 else destination,
+        destination=destination,
         size_bytes=columns["size_bytes"][n],
         duration_ns=columns["duration_ns"][n],
         start_ns=columns["start_ns"][n],
         after=tuple(columns["after"][n]),
-        channel=None if channel == -1 else channel,
+        channel=channel,
         piece=piece,
         acknowledged=bool(columns["acknowledged"][n]),
         pulled=bool(columns["pulled"][n]),
+        restores=restores,
     )
 
 
@@ -298,6 +304,8 @@ def _check_steps(program: Program, by_rank: dict[int, Endpoint]) -> None:
             raise ProgramError(path, "it is another host's computing")
         if step.pulled and (step.channel is None or not program.transport.pulls):
             raise ProgramError(path, f"{program.transport.kind} has no transfer that its destination begins")
+        if step.restores is not None and not (step.pulled and step.restores < step.number):
+            raise ProgramError(path, f"it cannot restore step {step.restores}")
         if step.begins_at in program.own:
             _check_after(step, path, seen)
         elif step.after:

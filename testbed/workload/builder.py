@@ -1,6 +1,6 @@
 """Adding steps one after another: numbers, lanes, and what each rank must wait for next.
 
-Every step waits only for steps in which its own rank (the source of a transfer) takes part, as source or destination,
+Every step waits only for steps in which its own rank (the one that begins a transfer) takes part, at either end,
 so that a rank can execute its steps from what it sees itself, with nobody in the middle. `check_local` proves it.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from testbed.errors import WorkloadError
 from testbed.workload.collectives.datatype import DataType
-from testbed.workload.steps import Collective, Combine, Compute, Slice, Step, Transfer, Workload
+from testbed.workload.steps import Collective, Combine, Compute, FirstToken, Slice, Step, Transfer, Workload
 
 Frontier = dict[int, tuple[int, ...]]
 """For a rank: steps whose end means that everything of that rank so far has ended."""
@@ -26,9 +26,9 @@ MAX_STEPS = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """Transfers of one source, one behind the other, of which at most `in_flight` are under way at once.
+    """Transfers that one rank begins, one behind the other, of which at most `in_flight` are under way at once.
 
-    A source has one for each `name`, as NCCL has slots for each connection (NCCL_STEPS, there 8).
+    A rank has one for each `name`, as NCCL has slots for each connection (NCCL_STEPS, there 8).
     """
 
     name: Hashable
@@ -71,7 +71,7 @@ class StepBuilder:
         self._lanes: dict[Hashable, list[int]] = {}
         self._open: list[dict[int, set[int]]] = []
 
-    def transfer(
+    def transfer(  # noqa: PLR0913  # what a transfer has
         self,
         source: int,
         destination: int,
@@ -80,9 +80,15 @@ class StepBuilder:
         after: Iterable[int] = (),
         start_ns: int = 0,
         lane: Lane | None = None,
+        pulled: bool = False,
+        restores: int | None = None,
         label: str = "",
     ) -> int:
-        """Add a transfer of bytes that mean nothing, not before `start_ns`, and return its number."""
+        """Add a transfer of bytes that mean nothing, not before `start_ns`, and return its number.
+
+        One that is `pulled` is begun by its destination, whose lane and whose steps it waits for; it may read back what
+        the transfer `restores` has written.
+        """
         self._check_transfer(source, destination, size_bytes)
         return self._add(
             Transfer(
@@ -90,9 +96,11 @@ class StepBuilder:
                 source=source,
                 destination=destination,
                 size_bytes=size_bytes,
-                after=self._behind(source, after, lane),
+                after=self._behind(destination if pulled else source, after, lane),
                 start_ns=start_ns,
                 scale_up=self.same_host(source, destination),
+                pulled=pulled,
+                restores=restores,
                 label=label,
             ),
             (source, destination),
@@ -126,14 +134,32 @@ class StepBuilder:
             (source, destination),
         )
 
-    def compute(self, rank: int, duration_ns: int, *, after: Iterable[int] = (), label: str = "") -> int:
-        """Add a time in which a rank computes and return its number."""
+    def compute(
+        self,
+        rank: int,
+        duration_ns: int,
+        *,
+        after: Iterable[int] = (),
+        start_ns: int = 0,
+        is_batch: bool = False,
+        label: str = "",
+    ) -> int:
+        """Add a time in which a rank computes, not before `start_ns`, on a batch that was read for it or on anything
+        else, and return its number."""
         if not 0 <= rank < self.ranks:
             raise WorkloadError(f"rank {rank} is not one of the {self.ranks} ranks", field="ranks")
         if duration_ns < 0:
             raise WorkloadError(f"computing cannot take {duration_ns} ns", field="compute")
         before = tuple(sorted(set(after)))
-        step = Compute(number=len(self._steps), rank=rank, duration_ns=duration_ns, after=before, label=label)
+        step = Compute(
+            number=len(self._steps),
+            rank=rank,
+            duration_ns=duration_ns,
+            after=before,
+            start_ns=start_ns,
+            is_batch=is_batch,
+            label=label,
+        )
         return self._add(step, (rank,))
 
     def join(self, rank: int, after: Iterable[int], *, label: str = "join") -> tuple[int, ...]:
@@ -174,13 +200,14 @@ class StepBuilder:
     def next_number(self) -> int:
         return len(self._steps)
 
-    def build(self, name: str) -> Workload:
+    def build(self, name: str, *, first_tokens: Iterable[FirstToken] = ()) -> Workload:
         return Workload(
             name=name,
             ranks=self.ranks,
             steps=tuple(self._steps),
             collectives=tuple(self._collectives),
             notes=tuple(self._notes),
+            first_tokens=tuple(first_tokens),
         )
 
     def _check_transfer(self, source: int, destination: int, size_bytes: int) -> None:
@@ -192,11 +219,11 @@ class StepBuilder:
         if size_bytes < 1:
             raise WorkloadError(f"a transfer carries at least one byte, not {size_bytes}", field="size_bytes")
 
-    def _behind(self, source: int, after: Iterable[int], lane: Lane | None) -> tuple[int, ...]:
-        """Puts the next step into a lane of its source; returns what it waits for."""
+    def _behind(self, rank: int, after: Iterable[int], lane: Lane | None) -> tuple[int, ...]:
+        """Puts the next step into a lane of the rank that begins it; returns what it waits for."""
         before = set(after)
         if lane is not None:
-            sent = self._lanes.setdefault((source, lane.name), [])
+            sent = self._lanes.setdefault((rank, lane.name), [])
             if len(sent) >= lane.in_flight:
                 before.add(sent[-lane.in_flight])
             sent.append(len(self._steps))

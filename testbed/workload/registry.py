@@ -8,7 +8,7 @@ from typing import Any
 
 from testbed.errors import WorkloadError
 from testbed.names import nearest
-from testbed.workload.kinds import collectives, patterns, services, tenants, training
+from testbed.workload.kinds import collectives, patterns, services, storage, tenants, training
 from testbed.workload.kinds.kind import Fabric, WorkloadKind
 from testbed.workload.parameters import Parameter, Values
 from testbed.workload.steps import Workload
@@ -66,6 +66,7 @@ KINDS: Mapping[str, WorkloadKind] = MappingProxyType(
             *collectives.KINDS,
             *training.KINDS,
             *services.KINDS,
+            *storage.KINDS,
             tenants.tenants_kind(build_workload),
             *tenants.KINDS,
         )

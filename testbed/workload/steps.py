@@ -59,8 +59,17 @@ class Transfer:
     combine: Combine = Combine.NONE
     scale_up: bool = False
     """Between GPUs of one host: over the scale-up network, not over the fabric."""
+    pulled: bool = False
+    """It is a read: its destination begins it by asking for the bytes, and so `after` has steps of the destination."""
+    restores: int | None = None
+    """Of a read: the transfer whose bytes these are. A transport whose targets keep what is written reads just them."""
     label: str = ""
     """What it belongs to: `allreduce[3].reduce-scatter.2`, `forward.mb0.layer1`, ..."""
+
+    @property
+    def begun_by(self) -> int:
+        """The rank that begins it."""
+        return self.destination if self.pulled else self.source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +81,10 @@ class Compute:
     duration_ns: int
     """In real time (the scale multiplies it)."""
     after: tuple[int, ...] = ()
+    start_ns: int = 0
+    """Not before this time after the workload's start, in real time."""
+    is_batch: bool = False
+    """An accelerator works on a batch that was read for it: the time from one to the next says how well it is used."""
     label: str = ""
 
 
@@ -127,6 +140,20 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FirstToken:
+    """A prompt whose first token is there when a step of computing has ended. Times are real (the scale multiplies
+    them)."""
+
+    step: int
+    due_ns: int
+    """When the prompt arrived, after the workload's start."""
+    service_ns: int
+    """What of the time to the first token is computing, where nothing is waited for."""
+    limit_ns: int
+    """The longest time to the first token (TTFT) that counts as goodput."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """Steps in an order in which every step stands after those that it waits for.
 
@@ -141,6 +168,8 @@ class Workload:
     """Approximations made, for the report."""
     requests: tuple[Request, ...] = ()
     """Beside the steps, and in the order of their begins; nothing waits for them."""
+    first_tokens: tuple[FirstToken, ...] = ()
+    """Of prompts that are steps here, and not requests."""
 
     def __post_init__(self) -> None:
         for number, step in enumerate(self.steps):
@@ -148,6 +177,8 @@ class Workload:
                 raise ValueError(f"step {number} is numbered {step.number}")
             if any(not 0 <= before < number for before in step.after):
                 raise ValueError(f"step {number} waits for {step.after}, which do not stand before it")
+            if isinstance(step, Transfer) and step.restores is not None and not 0 <= step.restores < number:
+                raise ValueError(f"step {number} restores {step.restores}, which does not stand before it")
         for number, request in enumerate(self.requests):
             if request.number != number:
                 raise ValueError(f"request {number} is numbered {request.number}")

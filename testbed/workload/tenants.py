@@ -10,7 +10,7 @@ from enum import StrEnum
 from testbed.errors import WorkloadError
 from testbed.workload.choices import choose
 from testbed.workload.draws import draw_order
-from testbed.workload.steps import Collective, Compute, Request, Step, Workload
+from testbed.workload.steps import Collective, Compute, FirstToken, Request, Step, Workload
 
 
 class TenantPlacement(StrEnum):
@@ -80,6 +80,7 @@ def mix_tenants(tenants: Sequence[Tenant], *, ranks: int, name: str = "tenants")
     steps: list[Step] = []
     collectives: list[Collective] = []
     notes: dict[str, None] = {}
+    first_tokens: list[FirstToken] = []
     for tenant in tenants:
         _check(tenant, ranks)
         delays = _delays(tenant, first=len(steps))
@@ -95,6 +96,10 @@ def mix_tenants(tenants: Sequence[Tenant], *, ranks: int, name: str = "tenants")
             )
             for collective in tenant.workload.collectives
         )
+        first_tokens.extend(
+            replace(one, step=one.step + offset, due_ns=one.due_ns + tenant.start_ns)
+            for one in tenant.workload.first_tokens
+        )
         notes.update(dict.fromkeys(tenant.workload.notes))
     return Workload(
         name=name,
@@ -103,6 +108,7 @@ def mix_tenants(tenants: Sequence[Tenant], *, ranks: int, name: str = "tenants")
         collectives=tuple(collectives),
         notes=tuple(notes),
         requests=_mixed_requests(tenants),
+        first_tokens=tuple(first_tokens),
     )
 
 
@@ -144,7 +150,14 @@ def _moved(step: Step, tenant: Tenant, offset: int, delays: dict[int, Compute]) 
     if isinstance(step, Compute):
         if not after and step.rank in delays:
             after = (delays[step.rank].number,)
-        return replace(step, number=step.number + offset, rank=tenant.ranks[step.rank], after=after, label=label)
+        return replace(
+            step,
+            number=step.number + offset,
+            rank=tenant.ranks[step.rank],
+            after=after,
+            start_ns=step.start_ns + tenant.start_ns if step.start_ns else 0,
+            label=label,
+        )
     return replace(
         step,
         number=step.number + offset,
@@ -152,6 +165,7 @@ def _moved(step: Step, tenant: Tenant, offset: int, delays: dict[int, Compute]) 
         destination=tenant.ranks[step.destination],
         after=after,
         start_ns=step.start_ns + tenant.start_ns,
+        restores=None if step.restores is None else step.restores + offset,
         label=label,
     )
 

@@ -47,6 +47,8 @@ class MeasuredTraffic:
     probes: ProbeReport | None = None
     window_s: float = 0.05
     requests: RequestsMeasured | None = None
+    computed_until_s: float | None = None
+    storage: Sequence[object] = ()
 
     @property
     def anything(self) -> bool:
@@ -90,6 +92,8 @@ def assemble_run(
             roofline_s=ideals.roofline_s(traffic),
             fabric_bytes=fabric_bytes(traffic.workload),
             requests=measured.requests,
+            computed_until_s=measured.computed_until_s,
+            storage=measured.storage,
         )
     )
     return RunResult(

@@ -14,6 +14,7 @@ from testbed.results import Channel, ChannelSamples, CollectiveResult, Transfers
 from testbed.scenario.run.placed_workload import PlacedWorkload, datatype_of
 from testbed.scenario.run.placement import flow_end
 from testbed.scenario.run.requests import RequestsMeasured, measure_requests
+from testbed.scenario.run.storage import computed_until_s, storage_samples
 from testbed.workload.collectives.operation import Kind
 from testbed.workload.metrics.collectives import algbw, busbw
 from testbed.workload.oracles.serialisation import Framing
@@ -54,6 +55,10 @@ class Measured:
     steps_left: dict[str, int]
     requests: RequestsMeasured | None = None
     """None where the workload has none."""
+    computed_until_s: float | None = None
+    """When the last computing ended; None where nothing computes."""
+    storage: Sequence[object] = ()
+    """Samples for metrics of storage; without any where steps are left."""
 
 
 def put_together(
@@ -81,13 +86,16 @@ def put_together(
     requests = measure_requests(placement, reports)
     if requests is not None:
         counters |= requests.counters
+    steps_left = {host: report["steps_left"] for host, report in reports.items()}
     return Measured(
         transfers=transfers,
         channels=_channels(placement, transfers, ends, samples, ideals),
         collectives=_collectives(placement, started, arrived, wrong, ideals),
         counters=dict(counters),
-        steps_left={host: report["steps_left"] for host, report in reports.items()},
+        steps_left=steps_left,
         requests=requests,
+        computed_until_s=computed_until_s(placement, started),
+        storage=() if any(steps_left.values()) else tuple(storage_samples(placement, started)),
     )
 
 

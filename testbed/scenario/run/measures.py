@@ -75,6 +75,10 @@ class RunData:
     """Of the curve that faults are judged by."""
     probes: ProbeReport | None = None
     requests: RequestsMeasured | None = None
+    computed_until_s: float | None = None
+    """When the last computing ended; None where nothing computes."""
+    storage: Sequence[object] = ()
+    """Samples for metrics of storage."""
 
 
 def compute_metrics(run: RunData) -> dict[str, float | None]:
@@ -92,6 +96,7 @@ def samples_of(run: RunData) -> RunSamples:
         *_of_queues(run),
         *_of_faults(run),
         *_of_machine(run),
+        *run.storage,
         *_of_requests(run),
     )
 
@@ -126,7 +131,8 @@ def _of_transfers(run: RunData) -> Iterator[object]:
         return
     yield FlowTimes(fct_s=[end - start for start, end, _ in ended], standalone_s=[ideal for _, _, ideal in ended])
     if len(ended) == len(table.start_s):  # a run that was cut short says nothing about how long it takes
-        yield JobTime(start_s=[start for start, _, _ in ended], end_s=[end for _, end, _ in ended])
+        computed_s = [] if run.computed_until_s is None else [run.computed_until_s]
+        yield JobTime(start_s=[start for start, _, _ in ended], end_s=[end for _, end, _ in ended] + computed_s)
     if run.roofline_s:
         yield JobBound(roofline_s=run.roofline_s)
     if run.pattern_ideal_s:

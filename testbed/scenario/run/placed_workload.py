@@ -80,6 +80,7 @@ def compile_programs(
                     number=step.number,
                     source=step.rank,
                     duration_ns=round(step.duration_ns * placement.k),
+                    start_ns=round(step.start_ns * placement.k),
                     after=step.after,
                 )
             )
@@ -88,6 +89,10 @@ def compile_programs(
             raise ScenarioError(f"step {step.number} carries {step.size_bytes} bytes; the most is {LARGEST_TRANSFER}")
         hosts = (ranks[step.source].node, ranks[step.destination].node)
         asked = step.number in placement.channels.of_step and pulled(step)
+        if step.pulled and not asked:
+            raise ScenarioError(
+                f"step {step.number} ({step.label}) is read by rank {step.destination}, and the transport has no reads"
+            )
         if asked:
             _check_pulled(step, workload)
         for host in dict.fromkeys(hosts):
@@ -104,6 +109,7 @@ def compile_programs(
                     piece=data.piece(step),
                     acknowledged=step.number in waited_for,
                     pulled=asked,
+                    restores=step.restores if asked else None,
                 )
             )
     requests = _requests_by_host(placement)
@@ -193,10 +199,10 @@ class _DataOf:
 
 
 def _waited_for(workload: Workload) -> set[int]:
-    """The transfers for whose end a later step of their source waits."""
+    """The transfers for whose end a later step waits that their source begins."""
     found: set[int] = set()
     for step in workload.steps:
-        rank = step.rank if isinstance(step, Compute) else step.source
+        rank = step.rank if isinstance(step, Compute) else step.begun_by
         for number in step.after:
             before = workload.steps[number]
             if isinstance(before, Transfer) and before.source == rank:

@@ -174,6 +174,8 @@ class PointRunner:
         measured.failure = result.failure
         measured.counters = result.counters
         measured.requests = result.requests
+        measured.computed_until_s = result.computed_until_s
+        measured.storage = result.storage
 
     @contextlib.contextmanager
     def _watched(self, measured: _Measured, traffic: RunTraffic, ideals: PointIdeals) -> Iterator[None]:

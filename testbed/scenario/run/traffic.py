@@ -15,6 +15,7 @@ from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.placement import RankPlacement, place_ranks
 from testbed.scenario.transports.registry import transport_on
 from testbed.workload.kinds.kind import Fabric
+from testbed.workload.reads import with_requests
 from testbed.workload.registry import build_workload, workload_kind
 from testbed.workload.steps import Workload, fabric_pairs, requests_last_ns
 from testbed.workload.tenants import Tenant, mix_tenants
@@ -48,7 +49,9 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
     except WorkloadError as error:
         raise ScenarioError(error.message, hint=error.hint) from error
     _check_homing(scenario, placement)
-    transport_on(lab, scenario.transport).check_ranks(placement.nics)
+    transport = transport_on(lab, scenario.transport)
+    transport.check_ranks(placement.nics)
+    workload = with_requests(workload, pulls=lambda step: transport.pulls(step, placement.nics))
     if workload.requests and not TRANSPORTS[scenario.transport.kind.value].carries_http:
         raise ScenarioError(f"requests go over HTTP, and {scenario.transport.kind} does not carry it")
     _check_time(scenario, lab, workload)

@@ -66,6 +66,10 @@ class ExecutionResult:
     counters: dict[str, float] = field(default_factory=dict)
     requests: RequestsMeasured | None = None
     """None where the workload has none."""
+    computed_until_s: float | None = None
+    """When the last computing ended; None where nothing computes."""
+    storage: Sequence[object] = ()
+    """Samples for metrics of storage."""
     interrupted: bool = False
     failure: TestbedError | None = None
     begin_monotonic_ns: int = 0
@@ -214,6 +218,8 @@ class WorkloadRunner:
             collectives=measured.collectives,
             counters=measured.counters,
             requests=measured.requests,
+            computed_until_s=measured.computed_until_s,
+            storage=measured.storage,
             interrupted=run.interrupted,
             failure=failure,
             begin_monotonic_ns=run.begin_ns,

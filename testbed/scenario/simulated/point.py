@@ -61,6 +61,8 @@ class SimulatedPoint:
             events=done.events,
             observation=done.observation,
             counters=done.measured.counters,
+            computed_until_s=done.measured.computed_until_s,
+            storage=done.measured.storage,
         )
         if not measured.anything:
             return RunOutcome(result=None, failure=done.failure, interrupted=done.interrupted)

@@ -148,7 +148,7 @@ class NvmeTcp(LabTransport):
             f"NVMe/TCP goes over the kernel's TCP ({cc}) in lab time: its timers (200 ms minimum RTO, delayed"
             " acknowledgements) are not scaled.",
             "Targets' media are a rate, a latency and a number of commands at once: they have no cache and no wear, and"
-            " contents are checked on arrival, not kept.",
+            " contents are checked on arrival, and kept only where the workload restores them.",
         ]
 
 

@@ -265,10 +265,11 @@ class HostQueue(Connection):
     # --- the end ------------------------------------------------------------------------------------------
 
     def on_closed(self, reason: str) -> None:
-        """What is outstanding is lost."""
+        """What is outstanding is lost. Before the queue is live that is its own Connect, which nobody has submitted."""
         self.reason = reason
-        self.live = False
         for request in self._requests.values():
             request.lost = True
-            self.ended.append(request)
+        if self.live:
+            self.ended += self._requests.values()
+        self.live = False
         self._requests.clear()

@@ -4,7 +4,8 @@ Each pair of a host's NIC and a target's has an association of its own, whose I/
 program; with `multipath` it has one more with each other NIC of the target, which goes on where the first one dies. A
 step has the range of the namespace that begins at its number times 4 GiB, so that a target knows whose bytes come, and
 its contents are those of a pattern, which the receiving end checks. A transfer has arrived when the medium has it: at
-the end of its last command.
+the end of its last command. What a later step restores is kept, and that step reads the range of the one that wrote it;
+of all else, targets forget what was written and make what is read.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from testbed.agent import namespace
 from testbed.agent.timer import Timer
-from testbed.storage.backends import Backend, MediaError
+from testbed.storage.backends import Backend, MediaError, MemoryBackend
 from testbed.storage.initiator import Initiator, StorageError
 from testbed.storage.media import MediaConfig
 from testbed.storage.pattern import Pattern
@@ -339,7 +340,7 @@ class _HostEnd:
         step = io.moving.step
         operation = Operation.READ if step.pulled else Operation.WRITE
         buffer = memoryview(bytearray(-(-io.length // BLOCK_BYTES) * BLOCK_BYTES))
-        offset = step.number * STEP_BYTES + io.at
+        offset = _place_of(step) * STEP_BYTES + io.at
         if operation is Operation.WRITE:
             self._traffic.pattern.fill(buffer, offset)
         self._under_way[self.initiator.submit(volume, operation, offset, buffer)] = io
@@ -419,8 +420,13 @@ class _TargetEnd:
         return None
 
 
+def _place_of(step: Step) -> int:
+    """The step in whose range of the namespace its bytes are."""
+    return step.number if step.restores is None else step.restores
+
+
 class _Served(Backend):
-    """The medium of a target: what is written is checked and forgotten, what is read is made."""
+    """The medium of a target: what is written is checked, and kept where it is restored; what else is read is made."""
 
     is_transient = True
 
@@ -430,17 +436,40 @@ class _Served(Backend):
         self._left = {number: step.size_bytes for number, step in steps.items()}
         self._steps = steps
         self._room = capacity
-        self._done: set[int] = set()
-        """Where the commands begin that have ended: one that is sent again is the same."""
+        self._done: set[tuple[int, int]] = set()
+        """The step, and where the commands begin that have ended: one that is sent again is the same."""
+        self._reads: dict[int, Step] = {}
+        """By whose range of the namespace they read."""
+        self.kept: dict[int, MemoryBackend] = {}
+        """What is to be restored, by the step that writes it."""
+        for step in steps.values():
+            if not step.pulled:
+                continue
+            if _place_of(step) in self._reads:
+                raise TrafficError(f"step {step.number} restores step {step.restores}, which another one does, too")
+            self._reads[_place_of(step)] = step
+            if step.restores is not None:
+                self.kept[step.restores] = MemoryBackend(self._whole_bytes(step))
+
+    def _whole_bytes(self, step: Step) -> int:
+        """Of the blocks that a restoring step reads: those that were written. Raises `TrafficError`."""
+        written = self._steps.get(_place_of(step))
+        if written is None or written.pulled or written.size_bytes != step.size_bytes:
+            raise TrafficError(f"step {step.number} restores step {step.restores}, which does not write as much here")
+        return -(-step.size_bytes // BLOCK_BYTES) * BLOCK_BYTES
 
     def read(self, offset: int, length: int) -> memoryview:
+        number, at = divmod(offset, STEP_BYTES)
+        self._account(self._reads.get(number), offset, length)
+        if number in self.kept:
+            return self.kept[number].read(at, length)
         view = memoryview(bytearray(length))
         self._traffic.pattern.fill(view, offset)
-        self._account(offset, length, pulled=True)
         return view
 
     def place(self, offset: int, length: int) -> memoryview:
-        return memoryview(bytearray(length))
+        number, at = divmod(offset, STEP_BYTES)
+        return self.kept[number].place(at, length) if number in self.kept else memoryview(bytearray(length))
 
     def write(self, offset: int, data: memoryview) -> None:
         if len(data) > self._room:
@@ -450,23 +479,23 @@ class _Served(Backend):
         if wrong:
             count = sum(length for _, length in wrong)
             self._traffic.listener.on_failed(f"step {offset // STEP_BYTES}: {count} bytes are not those that were sent")
-        self._account(offset, len(data), pulled=False)
+        written = self._steps.get(offset // STEP_BYTES)
+        self._account(None if written is None or written.pulled else written, offset, len(data))
 
-    def _account(self, offset: int, length: int, *, pulled: bool) -> None:
-        """Tell of the step whose bytes these are; of a step that nobody has planned, nothing is to be told."""
-        step = self._steps.get(offset // STEP_BYTES)
-        if step is None or step.pulled is not pulled:
+    def _account(self, step: Step | None, offset: int, length: int) -> None:
+        """Tell of the step whose bytes these are; those of a step that nobody has planned are refused."""
+        if step is None or offset % STEP_BYTES >= step.size_bytes:
             raise MediaError(Status.LBA_OUT_OF_RANGE)
-        if offset in self._done:
+        if (step.number, offset) in self._done:
             return
-        self._done.add(offset)
+        self._done.add((step.number, offset))
         count = min(length, step.size_bytes - offset % STEP_BYTES)
         listener, left = self._traffic.listener, self._left[step.number] - count
         self._left[step.number] = left
-        if not pulled:
+        if not step.pulled:
             listener.on_bytes(count)
         if not left:
-            (listener.on_sent if pulled else listener.on_arrived)(step, time.monotonic_ns())
+            (listener.on_sent if step.pulled else listener.on_arrived)(step, time.monotonic_ns())
 
     def zero(self, offset: int, length: int) -> None:
         raise MediaError(Status.INVALID_FIELD_IN_COMMAND)

@@ -1,14 +1,12 @@
-"""Kinds of inference and storage: requests over HTTP, serving, KV caches that meet at one rank, checkpoints."""
+"""Kinds of inference: requests over HTTP, serving, KV caches that meet at one rank."""
 
 from __future__ import annotations
 
-from testbed.errors import WorkloadError
 from testbed.workload.kinds.kind import Fabric, WorkloadKind
 from testbed.workload.models.inference import Serving, generate_kv_cache_incast, generate_serving
 from testbed.workload.parameters import Values, listed, parameters_of, rank, size, some_ranks
 from testbed.workload.requests.inference_requests import InferenceRequests, generate_inference_requests
 from testbed.workload.steps import Workload
-from testbed.workload.storage import Checkpoint, generate_checkpoint
 
 
 def _kv_cache_incast(values: Values, fabric: Fabric) -> Workload:
@@ -28,12 +26,6 @@ def _serving(values: Values, fabric: Fabric) -> Workload:
 
 def _inference_requests(values: Values, fabric: Fabric) -> Workload:
     return generate_inference_requests(values.make(InferenceRequests), ranks=fabric.ranks, rng=fabric.rng)
-
-
-def _checkpoint(values: Values, fabric: Fabric) -> Workload:
-    if values.given("model") and values.given("bytes"):
-        raise WorkloadError("the bytes follow from the model", field="bytes")
-    return generate_checkpoint(values.make(Checkpoint), ranks=fabric.ranks)
 
 
 KINDS = (
@@ -59,11 +51,5 @@ KINDS = (
             some_ranks("prefill", None, "Says how many ranks prefill, or which; by default all others."),
         ),
         build=_kv_cache_incast,
-    ),
-    WorkloadKind(
-        name="checkpoint",
-        description="Ranks write to few storage ranks, periodically, or read back (restart).",
-        parameters=parameters_of(Checkpoint),
-        build=_checkpoint,
     ),
 )

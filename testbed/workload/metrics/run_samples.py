@@ -42,8 +42,10 @@ class FlowTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTime:
-    """This tells when the transfers began and ended, in s. Only of a run whose transfers all ended: one that was cut
-    short says nothing about how long it takes."""
+    """This tells when the transfers began and ended, and the last computing, in s.
+
+    Only of a run whose transfers all ended: one that was cut short says nothing about how long it takes.
+    """
 
     start_s: Sequence[float]
     end_s: Sequence[float]
@@ -154,6 +156,15 @@ class RequestCounts:
     output_tokens: int
     elapsed_s: float
     """From the first request's due time to the last token of all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTimes:
+    """When each host's accelerators began and ended their batches, in s: a row for each host, in order. Only of a run
+    whose steps all ended."""
+
+    start_s: Sequence[Sequence[float]]
+    end_s: Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

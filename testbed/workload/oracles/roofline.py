@@ -36,6 +36,7 @@ def workload_roofline_s(
         ready = max((ended[before] for before in step.after), default=0.0)
         match step:
             case Compute():
+                ready = max(ready, step.start_ns * 1e-9 * scale)
                 duration = step.duration_ns * 1e-9 * scale
                 busy["compute", step.rank] += duration
                 ended.append(ready + duration)

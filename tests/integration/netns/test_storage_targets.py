@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +15,10 @@ from testbed.model.scenario import Ranks, Transport, TransportKind
 from testbed.scenario.run.placement import place_ranks
 from testbed.scenario.run.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
 from testbed.spec import load_topology_text
-from testbed.workload.steps import Workload
-from testbed.workload.storage import Checkpoint, generate_checkpoint
+from testbed.workload.metrics.run_samples import BatchTimes
+from testbed.workload.reads import with_requests
+from testbed.workload.steps import Compute, Workload
+from testbed.workload.storage import Checkpoint, DatasetStreaming, generate_checkpoint, generate_dataset_streaming
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
 
@@ -69,17 +72,44 @@ def test_hosts_reach_targets(lab: RunningLab) -> None:
     assert found["subnets, storage"] is CheckStatus.PASS
 
 
-@pytest.mark.parametrize("read_back", [False, True])
-def test_all_is_written_or_read_and_right(lab: RunningLab, read_back: bool) -> None:
+@pytest.mark.parametrize("choice", [{}, {"read_back": True}, {"restore": True}], ids=["write", "read", "restore"])
+def test_all_is_written_or_read_and_right(lab: RunningLab, choice: dict[str, bool]) -> None:
     """Sizes are of no whole blocks; digests guard each PDU."""
-    workload = checkpoint(5, size_bytes=2 * MB + 77, storage=2, stripes=4, read_back=read_back)
+    workload = checkpoint(5, size_bytes=2 * MB + 77, storage=2, stripes=4, **choice)
     result = run(lab, workload, "flash*", digests=True, io_bytes=65536)
     assert result.complete, result.failure
     assert None not in result.transfers.end_s
-    assert sum(channel.received_bytes or 0 for channel in result.channels) == 3 * (2 * MB + 77)
-    assert len(result.channels) == 6, "each host has an association with each target"
+    passes = 2 if "restore" in choice else 1
+    assert sum(channel.received_bytes or 0 for channel in result.channels) == passes * 3 * (2 * MB + 77)
+    assert len(result.channels) == 6 * passes, "each host has an association with each target, one for each way"
     counters = result.counters
-    assert counters["nvme_associations"] == 6 and counters["nvme_commands_resent"] == 0
+    assert counters["nvme_associations"] == 6 * passes and counters["nvme_commands_resent"] == 0
+
+
+@pytest.mark.parametrize("kind", [TransportKind.TCP, TransportKind.NVME_TCP])
+def test_batches_are_read_while_hosts_compute(lab: RunningLab, kind: TransportKind) -> None:
+    """A host asks for what it reads, by a command or by a message, and its batches begin when they are there."""
+    ranks = place_ranks(lab.model, lab.plan, Ranks(networks=("storage",), targets=("flash*",), count=3), seed=1).nics
+    streaming = DatasetStreaming(storage=2, batches=4, bytes_factor=1e-4)
+    workload = generate_dataset_streaming(streaming, ranks=5, rng=random.Random(1))
+    with WorkloadRunner(lab, Transport(kind=kind)) as runner:
+        if kind is TransportKind.TCP:
+            workload = with_requests(workload)
+        result = runner.run(workload, ranks, WorkloadRunOptions(seed=1))
+    assert result.complete, result.failure
+    [batches] = result.storage
+    assert isinstance(batches, BatchTimes)
+    assert [len(row) for row in batches.start_s] == [4, 4, 4]
+    ends = dict(zip(result.transfers.number, result.transfers.end_s, strict=True))
+    for host, (starts, until) in enumerate(zip(batches.start_s, batches.end_s, strict=True)):
+        computed = [step for step in workload.steps if isinstance(step, Compute) and step.rank == host]
+        for step, start, end in zip(computed, starts, until, strict=True):
+            assert start >= max(ends[number] or 0.0 for number in step.after if number in ends)
+            assert end - start == pytest.approx(lab_s(step, lab))
+
+
+def lab_s(step: Compute, lab: RunningLab) -> float:
+    return step.duration_ns * lab.plan.k / 1e9
 
 
 def test_the_medium_takes_its_time(lab: RunningLab) -> None:

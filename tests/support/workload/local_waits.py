@@ -8,7 +8,7 @@ from testbed.workload.steps import Transfer, Workload
 def check_local(workload: Workload) -> None:
     """Raise `ValueError` if a step waits for one in which its rank takes no part."""
     for step in workload.steps:
-        rank = step.source if isinstance(step, Transfer) else step.rank
+        rank = step.begun_by if isinstance(step, Transfer) else step.rank
         for number in step.after:
             before = workload.steps[number]
             took_part = (before.source, before.destination) if isinstance(before, Transfer) else (before.rank,)

@@ -107,6 +107,11 @@ def test_flows_that_never_met_have_their_own_rates() -> None:
     assert rates_together([FAST, SLOW], apart) == [FAST.goodput_bps, SLOW.goodput_bps]
 
 
+def test_a_job_lasts_until_the_last_computing_has_ended() -> None:
+    assert compute_metrics(data(computed_until_s=2.0))["jct"] == 2.0
+    assert compute_metrics(data(computed_until_s=1.0))["jct"] == 1.5
+
+
 def test_metrics_of_a_pattern() -> None:
     found = compute_metrics(data(pattern_ideal_s=1.0, roofline_s=1.2, fabric_bytes=2_000_000))
     assert found["tail_fct"] == 1.5 and found["tail_fct_ratio"] == 1.5

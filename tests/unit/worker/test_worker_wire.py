@@ -165,6 +165,8 @@ def drop(name: str) -> Callable[[dict[str, Any]], None]:
         (column("after", 2, [0]), "steps[2]"),
         (column("acknowledged", 0, 0), "steps[1]"),
         (column("acknowledged", 0, 2), "steps.acknowledged[0]"),
+        (column("restores", 1, 0), "steps[1]"),
+        (column("restores", 1, -2), "steps.restores[1]"),
         (column("collective", 2, 1), "steps[2]"),
         (column("offset", 2, 3), "steps[2]"),
         (column("target", 2, -1), "steps[2]"),

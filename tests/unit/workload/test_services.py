@@ -185,6 +185,28 @@ def test_a_checkpoint_writes_everything_to_all_storage_ranks(read_back: bool) ->
     assert {step.start_ns for step in workload.transfers} == {0, 1000}
 
 
+def test_a_restored_checkpoint_is_read_from_where_it_was_written() -> None:
+    checkpoint = Checkpoint(size_bytes=1001, storage=(4, 5), stripes=4, checkpoints=3, restore=True)
+    workload = generate_checkpoint(checkpoint, ranks=6)
+    check_local(workload)
+    written = [step for step in workload.transfers if step.restores is None]
+    read = [step for step in workload.transfers if step.restores is not None]
+    assert len(written) == 3 * 16 and len(read) == 16
+    for step in read:
+        origin = workload.steps[step.restores or 0]
+        assert isinstance(origin, Transfer) and origin.label.startswith("checkpoint[2].")
+        assert (origin.destination, origin.source, origin.size_bytes) == (
+            step.source,
+            step.destination,
+            step.size_bytes,
+        )
+        last = [one for one in written if one.source == step.destination][-2:]
+        assert {one.number for one in last} <= set(step.after), "each begins when all of its rank is written"
+    assert len({step.restores for step in read}) == 16
+    with pytest.raises(WorkloadError, match="nothing is written"):
+        generate_checkpoint(Checkpoint(size_bytes=1, read_back=True, restore=True), ranks=3)
+
+
 def test_checkpoint_sizes_and_wrong_storage() -> None:
     assert checkpoint_bytes_per_rank(175_000_000_000, 1024) == 2_392_578_125
     for storage in ((), (0, 1, 2)):

@@ -6,11 +6,12 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from nvme_pair import BLOCK, HOST, NAMESPACE, NvmePair, live_pair, pdu_kinds
+from nvme_pair import BLOCK, HOST, NAMESPACE, NQN, NvmePair, live_pair, pdu_kinds, some_target
 
 from testbed.transport.errors import UsageError
 from testbed.transport.nvme.codes import DO_NOT_RETRY, PduType, Status
 from testbed.transport.nvme.commands import (
+    ConnectData,
     Sqe,
     deallocate_command,
     encode_ranges,
@@ -20,6 +21,7 @@ from testbed.transport.nvme.commands import (
     write_zeroes_command,
 )
 from testbed.transport.nvme.config import ControllerConfig, HostConfig
+from testbed.transport.nvme.host_queue import HostQueue
 
 DIGESTS = replace(HOST, header_digest=True, data_digest=True)
 SMALL_STEPS = ControllerConfig(r2t_bytes=16384, max_h2c_data=4096, c2h_data_bytes=20000)
@@ -50,6 +52,16 @@ def test_what_is_written_is_read(agreement: str) -> None:
             assert pair.submit(read_command(1, slba, blocks), place=place, qid=queue.qid).good
             assert place == data == pair.store[slba * BLOCK : (slba + blocks) * BLOCK]
     assert not any(far.error for _, far in pair.links)
+
+
+def test_a_connect_that_is_lost_is_no_request_of_the_user() -> None:
+    queue = HostQueue(HOST, 1, 32, ConnectData(HOST.hostid, 1, NQN, HOST.hostnqn))
+    far = some_target().accept(0)
+    far.receive(queue.take_to_send(), 0)
+    queue.receive(far.take_to_send(), 0)
+    assert queue.outstanding == 1 and not queue.live
+    queue.close("the path is dead")
+    assert queue.outstanding == 0 and not queue.ended
 
 
 def test_granted_queues_are_the_lesser_number() -> None:

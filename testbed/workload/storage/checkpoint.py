@@ -11,8 +11,9 @@ from testbed.errors import WorkloadError
 from testbed.workload.builder import Lane, StepBuilder
 from testbed.workload.choices import require_positive
 from testbed.workload.models.language_models import language_model, model_choice
-from testbed.workload.parameters import asked, duration, flag, listed, number, size, some_ranks, whole
+from testbed.workload.parameters import asked, duration, flag, number, size, some_ranks, whole
 from testbed.workload.steps import Slice, Workload
+from testbed.workload.storage.places import storage_and_users
 
 OPTIMISER_BYTES_PER_PARAMETER = 14
 """A checkpoint of mixed-precision Adam: 2 for the bf16 weights, 12 for the float32 master copy and both moments.
@@ -55,6 +56,11 @@ class Checkpoint:
         duration("period", "0ns", "Gives the time from the begin of one checkpoint to that of the next.")
     )
     read_back: bool = asked(flag("read_back", "Turns the transfers round: a restart."))
+    restore: bool = asked(
+        flag(
+            "restore", "Has each writer read its last checkpoint when it is written; NVMe/TCP checks those very bytes."
+        )
+    )
     model: str | None = asked(
         model_choice("Takes the bytes from the optimiser's state of this model, spread over the writers.")
     )
@@ -68,25 +74,34 @@ def generate_checkpoint(checkpoint: Checkpoint, *, ranks: int) -> Workload:
 
     A file is cut into stripes written in turn, `in_flight` at once, to one storage rank after the other; writers begin
     with different ones. Checkpoints begin `period_ns` apart, each at a rank after its last one. `read_back` turns all
-    transfers round.
+    transfers round. With `restore` a writer whose last checkpoint is written reads it, stripe by stripe, from where it
+    is.
     """
-    targets, sources = _places(checkpoint, ranks)
+    targets, sources = storage_and_users(
+        checkpoint.storage, checkpoint.writers, ranks=ranks, name="writers", what="a checkpoint"
+    )
     stripes, in_flight, period_ns = checkpoint.stripes, checkpoint.in_flight, checkpoint.period_ns
     if stripes < 1 or checkpoint.checkpoints < 0 or period_ns < 0 or in_flight < 1:
         raise WorkloadError("there is at least one stripe, and one of them under way", field="stripes")
+    if checkpoint.read_back and checkpoint.restore:
+        raise WorkloadError("with read_back nothing is written that could be restored", field="restore")
+    if checkpoint.restore and not checkpoint.checkpoints:
+        raise WorkloadError("of no checkpoint nothing is restored", field="restore")
     builder = StepBuilder(ranks)
     size_bytes = _size_bytes(checkpoint, len(sources), builder)
     name = "restart" if checkpoint.read_back else "checkpoint"
     pieces = [piece for piece in Slice(offset=0, length=size_bytes).split(stripes) if piece.length]
     last: dict[int, tuple[int, ...]] = {}
+    latest: list[tuple[int, int, int]] = []
     for turn in range(checkpoint.checkpoints):
+        latest.clear()
         with builder.watch(sources, last) as written:
             for stripe, piece in enumerate(pieces):
                 for position, writer in enumerate(sources):
                     target = targets[(position + stripe) % len(targets)]
                     # reading back, the storage rank sends: what it waits for must be its own
                     source, destination = (target, writer) if checkpoint.read_back else (writer, target)
-                    builder.transfer(
+                    number = builder.transfer(
                         source,
                         destination,
                         piece.length,
@@ -95,18 +110,21 @@ def generate_checkpoint(checkpoint: Checkpoint, *, ranks: int) -> Workload:
                         lane=Lane(name=(name, writer), in_flight=in_flight),
                         label=f"{name}[{turn}].{writer}.{stripe}",
                     )
+                    latest.append((number, source, stripe))
         last = dict(written)
+    if checkpoint.restore:
+        for number, writer, stripe in latest:
+            builder.transfer(
+                targets[(sources.index(writer) + stripe) % len(targets)],
+                writer,
+                pieces[stripe].length,
+                after=last[writer],
+                lane=Lane(name=("restore", writer), in_flight=in_flight),
+                pulled=True,
+                restores=number,
+                label=f"restore.{writer}.{stripe}",
+            )
     return builder.build(name)
-
-
-def _places(checkpoint: Checkpoint, ranks: int) -> tuple[list[int], list[int]]:
-    """The storage ranks, and those that write."""
-    everyone, which = list(range(ranks)), checkpoint.storage
-    targets = everyone[-which:] if isinstance(which, int) else list(which)
-    sources = listed(checkpoint.writers, [rank for rank in everyone if rank not in targets], "writers")
-    if not targets or not sources or set(targets) & set(sources):
-        raise WorkloadError("a checkpoint needs writers, and storage ranks that are none of them", field="storage")
-    return targets, sources
 
 
 def _size_bytes(checkpoint: Checkpoint, writers: int, builder: StepBuilder) -> int:

@@ -1,0 +1,24 @@
+"""What hosts write to storage and read from it: checkpoints, datasets, weights of models, KV caches."""
+
+from testbed.workload.storage.checkpoint import (
+    Checkpoint,
+    checkpoint_bytes_per_rank,
+    generate_checkpoint,
+)
+from testbed.workload.storage.datasets import DATASETS, DatasetStreaming, generate_dataset_streaming
+from testbed.workload.storage.kv_offload import KvOffload, generate_kv_offload
+from testbed.workload.storage.staging import FanOut, Staging, generate_staging
+
+__all__ = [
+    "DATASETS",
+    "Checkpoint",
+    "DatasetStreaming",
+    "FanOut",
+    "KvOffload",
+    "Staging",
+    "checkpoint_bytes_per_rank",
+    "generate_checkpoint",
+    "generate_dataset_streaming",
+    "generate_kv_offload",
+    "generate_staging",
+]

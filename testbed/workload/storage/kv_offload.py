@@ -1,0 +1,168 @@
+"""KV caches on storage: a prompt whose beginning was seen before reads its keys and values, and computes the rest.
+
+A prompt has blocks of tokens. Those that were seen before are read from storage, and what is missing is computed and
+written there for later prompts, beside the reads of others. The first token is there when all is, and has a deadline.
+
+Source: Qin et al., "Mooncake: Trading more storage for less computation", FAST 2025: blocks of 512 tokens, prompts of
+7,590 tokens on average, hit ratios of 30 % to 50 % (its trace of conversations).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from testbed.errors import WorkloadError
+from testbed.workload.builder import Lane, StepBuilder
+from testbed.workload.choices import require_positive
+from testbed.workload.draws import draw_below, draw_exponential
+from testbed.workload.models.language_models import H100_BF16_FLOPS, MODELS, UTILISATION, language_model
+from testbed.workload.parameters import Parameter, ParameterType, asked, choice, duration, number, some_ranks, whole
+from testbed.workload.steps import FirstToken, Workload
+from testbed.workload.storage.places import storage_and_users
+
+BLOCK_TOKENS = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvOffload:
+    """Prompts that arrive, how much of them was seen before, and who computes them."""
+
+    model: str = asked(choice("model", "8B", tuple(MODELS), "Names the model whose KV cache it is."))
+    storage: int | tuple[int, ...] = asked(
+        some_ranks("storage", 1, "Says how many ranks (the last ones) are storage, or which.")
+    )
+    hosts: int | tuple[int, ...] | None = asked(
+        some_ranks("hosts", None, "Says how many ranks prefill, or which; by default all that are not storage.")
+    )
+    requests: int = asked(whole("requests", 32, "Says how many prompts arrive.", high=100_000))
+    requests_per_s: float = asked(
+        number("requests_per_s", 20, "Says how often prompts arrive at all hosts together.", low=0.001, high=1e9)
+    )
+    prompt_tokens: tuple[int, ...] = asked(
+        Parameter(
+            name="prompt_tokens",
+            type=ParameterType.LIST,
+            description="Lists the shortest and the longest prompt, in tokens.",
+            default=(BLOCK_TOKENS, 14_668),
+            low=2,
+            high=2,
+            item=whole("tokens", None, "Counts tokens."),
+        )
+    )
+    hit_ratio: float = asked(
+        number("hit_ratio", 0.5, "Gives the probability that a block was seen before, and is read.", low=0, high=1)
+    )
+    accelerators: int = asked(
+        whole("accelerators", 8, "Says how many H100 a host has, which compute a prompt together.", high=1024)
+    )
+    in_flight: int = asked(
+        whole("in_flight", 16, "Says how many blocks of a host are read, and written, at once.", high=100_000)
+    )
+    ttft_limit_ns: int = asked(
+        duration("ttft_limit", "2s", "Gives the longest time to first token of a prompt that counts as goodput.")
+    )
+    value_bytes: int = asked(whole("value_bytes", 2, "Gives the bytes of a value of the cache.", high=8))
+    bytes_factor: float = asked(
+        number(
+            "bytes_factor",
+            0.001,
+            "Multiplies the bytes of the caches and all times, those between prompts and the limit too, so that rates"
+            " stay.",
+            low=1e-9,
+            high=1000,
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    host: int
+    at_ns: int
+    tokens: int
+    hits: int
+
+
+def generate_kv_offload(offload: KvOffload, *, ranks: int, rng: random.Random) -> Workload:
+    """Prompts arrive as a Poisson process (open loop), each at a host that is drawn, with a length drawn evenly.
+
+    Its blocks of 512 tokens that were seen before are read from one storage rank after the other, then what is left
+    is computed, behind what the host computes already, and its whole blocks are written.
+    """
+    targets, hosts = storage_and_users(
+        offload.storage, offload.hosts, ranks=ranks, name="hosts", what="offloading KV caches"
+    )
+    _check(offload)
+    model, factor = language_model(offload.model), offload.bytes_factor
+    block_bytes = max(1, round(model.kv_cache_bytes(BLOCK_TOKENS, value_bytes=offload.value_bytes) * factor))
+    token_s = model.forward_flops(1) / (H100_BF16_FLOPS * UTILISATION * offload.accelerators)
+    builder = StepBuilder(ranks)
+    busy: dict[int, tuple[int, ...]] = {}
+    asked_for = []
+    for index, prompt in enumerate(_draw(offload, hosts, rng)):
+        label, host = f"prompt[{index}]", prompt.host
+        first = draw_below(rng, len(targets))
+        read = [
+            builder.transfer(
+                targets[(first + block) % len(targets)],
+                host,
+                block_bytes,
+                start_ns=prompt.at_ns,
+                lane=Lane(name="reads", in_flight=offload.in_flight),
+                pulled=True,
+                label=f"{label}.read.{block}",
+            )
+            for block in range(prompt.hits)
+        ]
+        compute_ns = round((prompt.tokens - prompt.hits * BLOCK_TOKENS) * token_s * 1e9 * factor)
+        computed = builder.compute(
+            host, compute_ns, after=[*read, *busy.get(host, ())], start_ns=prompt.at_ns, label=f"{label}.prefill"
+        )
+        busy[host] = (computed,)
+        asked_for.append(
+            FirstToken(
+                step=computed,
+                due_ns=prompt.at_ns,
+                service_ns=compute_ns,
+                limit_ns=round(offload.ttft_limit_ns * factor),
+            )
+        )
+        for block in range(prompt.hits, prompt.tokens // BLOCK_TOKENS):
+            builder.transfer(
+                host,
+                targets[(first + block) % len(targets)],
+                block_bytes,
+                after=(computed,),
+                lane=Lane(name="writes", in_flight=offload.in_flight),
+                label=f"{label}.write.{block}",
+            )
+    if factor != 1:
+        builder.note(f"Of the bytes of the KV caches of {model.name}, and of all times, {factor:g} are modelled.")
+    return builder.build("kv-offload", first_tokens=asked_for)
+
+
+def _draw(offload: KvOffload, hosts: list[int], rng: random.Random) -> Iterator[_Prompt]:
+    """Yield the prompts in the order in which they arrive."""
+    shortest, longest = offload.prompt_tokens
+    at_s = 0.0
+    for _ in range(offload.requests):
+        at_s += draw_exponential(rng, 1 / offload.requests_per_s)
+        tokens = shortest + draw_below(rng, longest - shortest + 1)
+        hits = sum(rng.random() < offload.hit_ratio for _ in range(tokens // BLOCK_TOKENS))
+        yield _Prompt(hosts[draw_below(rng, len(hosts))], round(at_s * 1e9 * offload.bytes_factor), tokens, hits)
+
+
+def _check(offload: KvOffload) -> None:
+    if len(offload.prompt_tokens) != 2 or not 1 <= offload.prompt_tokens[0] <= offload.prompt_tokens[1]:
+        raise WorkloadError("prompt_tokens are the shortest and the longest prompt", field="prompt_tokens")
+    if not 0 <= offload.hit_ratio <= 1:
+        raise WorkloadError(f"hit_ratio is a share from 0 to 1, not {offload.hit_ratio}", field="hit_ratio")
+    require_positive(
+        requests=offload.requests,
+        requests_per_s=offload.requests_per_s,
+        accelerators=offload.accelerators,
+        in_flight=offload.in_flight,
+        value_bytes=offload.value_bytes,
+        bytes_factor=offload.bytes_factor,
+    )
