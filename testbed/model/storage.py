@@ -13,6 +13,8 @@ class StorageProtocol(StrEnum):
 
     NVME_TCP = "nvme-tcp"
     """NVMe over Fabrics with its TCP transport (NVM Express TCP Transport Specification 1.0)."""
+    NBD = "nbd"
+    """The Network Block Device protocol (NetworkBlockDevice/nbd, doc/proto.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,7 @@ class Medium:
 class StorageTarget:
     """This tells what a storage target serves, and how."""
 
-    protocol: StorageProtocol = StorageProtocol.NVME_TCP
+    protocols: tuple[StorageProtocol, ...] = (StorageProtocol.NVME_TCP,)
+    """All that hosts may speak with it."""
     capacity: ByteCount
     medium: Medium = Medium()

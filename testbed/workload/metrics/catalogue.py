@@ -15,9 +15,10 @@ from testbed.workload.metrics.metric import Metric
 from testbed.workload.metrics.reordering import REORDERING
 from testbed.workload.metrics.requests import REQUESTS
 from testbed.workload.metrics.run_samples import NotMeasured, RunSamples
+from testbed.workload.metrics.storage import STORAGE
 from testbed.workload.metrics.timeline import TIMELINE
 
-FAMILIES = (COLLECTIVES, FLOWS, LATENCY, REQUESTS, LINKS, REORDERING, TIMELINE, EMULATION)
+FAMILIES = (COLLECTIVES, FLOWS, LATENCY, REQUESTS, STORAGE, LINKS, REORDERING, TIMELINE, EMULATION)
 CATALOGUE: Mapping[str, Metric] = MappingProxyType({metric.name: metric for family in FAMILIES for metric in family})
 """Every metric by name."""
 
