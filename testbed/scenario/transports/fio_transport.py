@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from testbed.drivers.nodes.processes import search_path
-from testbed.drivers.probing.tools import PROGRAMS
+from testbed.drivers.probing.tools import PROGRAMS, Program
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.plan.operations import PortPlan
 from testbed.scenario.run.channels import ChannelPlan, ChannelRules
@@ -30,7 +30,7 @@ _SLOT_BYTES = 4096
 
 
 class FioTransport(StorageTransport):
-    """Raises `CapabilityError` where a program is missing, with what installs it."""
+    """What moves the bytes is programs of other projects, which this machine may lack."""
 
     server_port: ClassVar[int]
     programs: ClassVar[tuple[str, ...]]
@@ -41,14 +41,25 @@ class FioTransport(StorageTransport):
     def make_settings(self, settings: FioSettings) -> Settings:
         """Return the settings of this protocol's workers that say the same."""
 
-    def check(self) -> None:
-        super().check()
-        for name in self.programs:
-            if shutil.which(name, path=search_path()) is None:
-                hint = next(one.installation for one in PROGRAMS if one.name == name)
-                raise CapabilityError(
-                    f"transport {self.transport.kind}: {name} is not installed", missing=name, hint=hint
-                )
+    def check_machine(self) -> None:
+        missing = self._missing()
+        if missing is not None:
+            raise CapabilityError(
+                f"transport {self.transport.kind}: {missing.name} is not installed",
+                missing=missing.name,
+                hint=missing.installation,
+            )
+
+    def warnings(self) -> list[str]:
+        missing = self._missing()
+        if missing is None:
+            return []
+        return [f"{missing.name} is not installed, and {self.transport.kind} needs it: {missing.installation}"]
+
+    def _missing(self) -> Program | None:
+        """The first program that it needs and this machine does not have."""
+        known = {one.name: one for one in PROGRAMS}
+        return next((known[name] for name in self.programs if shutil.which(name, path=search_path()) is None), None)
 
     @property
     def channel_rules(self) -> ChannelRules:
@@ -115,7 +126,7 @@ class FioTransport(StorageTransport):
 
     def approximations(self) -> list[str]:
         return [
-            f"{self.noun} goes over the kernel's TCP in lab time, by fio and a real server: TCP's timers (200 ms minimum"
-            " RTO, delayed acknowledgements) are not scaled, nor is what programs take (some ms for each transfer).",
+            f"{self.noun} goes over the kernel's TCP in lab time, by fio and a real server: TCP's timers (200 ms"
+            " minimum RTO, delayed acknowledgements) are not scaled, nor is what programs take (some ms a transfer).",
             "What is read or written is in memory or the page cache of this machine.",
         ]
