@@ -15,6 +15,8 @@ class StorageProtocol(StrEnum):
     """NVMe over Fabrics with its TCP transport (NVM Express TCP Transport Specification 1.0)."""
     NBD = "nbd"
     """The Network Block Device protocol (NetworkBlockDevice/nbd, doc/proto.md)."""
+    NFS = "nfs"
+    """NFS version 4 (RFC 8881)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,8 @@ class TransportKind(StrEnum):
     """NVMe over TCP between hosts and storage targets, in user space (`testbed.storage`)."""
     NBD = "nbd"
     """NBD between hosts and storage targets, by fio and nbdkit."""
+    NFS = "nfs"
+    """NFSv4 between hosts and storage targets, by fio and NFS-Ganesha."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -481,22 +483,13 @@ _NVME_TCP = TransportDeclaration(
 # --- by fio ----------------------------------------------------------------------------------------------
 
 
-def _fio_parameters(most_io_bytes: int) -> tuple[Parameter, ...]:
-    return (
-        whole("depth", None, "Says how many requests of a transfer are under way; the default is 16.", high=1024),
-        whole(
-            "io_bytes",
-            None,
-            "Gives the bytes of a request at most; the default is 1 MiB. All requests of a transfer are alike.",
-            low=512,
-            high=most_io_bytes,
-        ),
-        choice(
-            "order",
-            None,
-            ("sequential", "random"),
-            "Says in which order the blocks of a transfer are visited; the default is sequential.",
-        ),
+def _request_bytes(most: int) -> Parameter:
+    return whole(
+        "io_bytes",
+        None,
+        "Gives the bytes of a request at most; the default is 1 MiB. All requests of a transfer are alike.",
+        low=512,
+        high=most,
     )
 
 
@@ -506,7 +499,25 @@ _NBD = TransportDeclaration(
     routed_by_kernel=True,
     description="Hosts write to storage targets and read from them by NBD: each transfer is a job of fio, and nbdkit"
     " serves.",
-    parameters=_fio_parameters(4 << 20),
+    parameters=(
+        whole("depth", None, "Says how many requests of a transfer are under way; the default is 16.", high=1024),
+        _request_bytes(4 << 20),
+        choice(
+            "order",
+            None,
+            ("sequential", "random"),
+            "Says in which order the blocks of a transfer are visited; the default is sequential.",
+        ),
+    ),
+)
+
+_NFS = TransportDeclaration(
+    kind=TransportKind.NFS,
+    to_targets=True,
+    routed_by_kernel=True,
+    description="Hosts write to storage targets and read from them by NFSv4: each transfer is a file and a job of fio,"
+    " and NFS-Ganesha serves.",
+    parameters=(_request_bytes(1 << 20),),
 )
 
 TRANSPORTS: Mapping[str, TransportDeclaration] = MappingProxyType(
@@ -519,6 +530,7 @@ TRANSPORTS: Mapping[str, TransportDeclaration] = MappingProxyType(
             _RDMA,
             _NVME_TCP,
             _NBD,
+            _NFS,
         )
     }
 )

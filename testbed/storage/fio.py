@@ -147,6 +147,15 @@ def fio_arguments(report: str) -> list[str]:
     return ["fio", "--output-format=json+", f"--output={report}", "-"]
 
 
+LIST_OF_ENGINES = ("fio", "--enghelp")
+"""Prints a line for each engine that fio was built with."""
+
+
+def has_engine(listed: str, engine: str) -> bool:
+    """Tell by the output of `LIST_OF_ENGINES` whether there is an engine of this name."""
+    return engine in listed.split()
+
+
 def parse_report(text: str) -> dict[int, FioResult]:
     """Return what a process of `fio_arguments` reports of each job, by its number.
 

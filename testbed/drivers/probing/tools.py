@@ -45,6 +45,7 @@ PROGRAMS = (
     Program(name="rdma", package="iproute2", needed_for="soft RDMA devices", question=("-V",)),
     Program(name="fio", package="fio", needed_for="transports to storage targets other than nvme-tcp"),
     Program(name="nbdkit", package="nbdkit", needed_for="the transport nbd"),
+    Program(name="ganesha.nfsd", package="nfs-ganesha-vfs", needed_for="the transport nfs", question=("-v",)),
     Program(name="setpriv", package="util-linux", needed_for="programs that end with whoever started them"),
     Program(name="tcpdump", package="tcpdump", needed_for="`testbed capture`"),
     # tshark takes half a second to say its version.

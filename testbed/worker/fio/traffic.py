@@ -268,6 +268,10 @@ class _HostEnd:
         self.results = parse_report(text)
         if len(self.ended) < len(self._traffic.steps) or self.results.keys() != self._traffic.steps.keys():
             raise TrafficError(f"fio: {complaint(text + self._fio.said()) or 'it ended before its jobs did'}")
+        for number, result in self.results.items():
+            blocks, block_bytes = blocks_of(self._traffic.steps[number].size_bytes, self._traffic.settings.io_bytes)
+            if (result.ios, result.bytes) != (blocks, blocks * block_bytes):
+                raise TrafficError(f"step {number}: fio moved {result.bytes} bytes, not {blocks * block_bytes}")
         self._tell()
 
     def _on_marks_left(self) -> None:

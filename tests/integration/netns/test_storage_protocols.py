@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from testbed.scenario.run.observation import Observation
 from testbed.scenario.run.placement import place_ranks
 from testbed.scenario.run.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
 from testbed.spec import load_topology_text
+from testbed.storage.fio import LIST_OF_ENGINES, has_engine
 from testbed.worker.fio import traffic as fio_traffic
 from testbed.worker.fio.traffic import FioTraffic
 from testbed.worker.program import Channel, Endpoint, Program, Step
@@ -37,6 +39,7 @@ networks:
     routing: {{bfd: off}}
     targets:
       flash: {{count: 2, protocol: nbd, capacity: 6MB}}
+      files: {{count: 2, protocol: nfs}}
       disk: {{protocol: [nvme-tcp, nbd], medium: {{latency: 50us, depth: 2}}}}
 """
 MB = 1_000_000
@@ -58,9 +61,11 @@ def lab(shared_sandbox: Any) -> RunningLab:
     return RunningLab.open(model.name, shared_sandbox.state)
 
 
-def run(lab: RunningLab, workload: Workload, targets: str, *, hosts: int = 3, **options: Any) -> ExecutionResult:
+def run(
+    lab: RunningLab, workload: Workload, targets: str, *, hosts: int = 3, kind: str = "nbd", **options: Any
+) -> ExecutionResult:
     ranks = place_ranks(lab.model, lab.plan, Ranks(networks=("storage",), targets=(targets,), count=hosts), seed=1).nics
-    with WorkloadRunner(lab, Transport(kind=TransportKind.NBD, options=options)) as runner:
+    with WorkloadRunner(lab, Transport(kind=TransportKind(kind), options=options)) as runner:
         return runner.run(workload, ranks, WorkloadRunOptions(seed=1))
 
 
@@ -78,11 +83,17 @@ def metrics_of(result: ExecutionResult) -> dict[str, float | None]:
     )
 
 
+@pytest.mark.parametrize(("kind", "targets"), [("nbd", "flash*"), ("nfs", "files*")])
 @pytest.mark.parametrize("read_back", [False, True])
-def test_fio_moves_all_by_nbd_and_reports(lab: RunningLab, read_back: bool) -> None:
-    """Three hosts and two targets: sizes are of no whole blocks, which are visited in random order."""
+def test_fio_moves_all_and_reports(lab: RunningLab, kind: str, targets: str, read_back: bool) -> None:
+    """Three hosts and two targets: sizes are of no whole blocks, which NBD visits in random order."""
+    if kind == "nfs":
+        need("ganesha.nfsd")
+        if not has_engine(subprocess.run(LIST_OF_ENGINES, capture_output=True, text=True, check=False).stdout, "nfs"):
+            pytest.skip("this fio has no engine nfs")
+    options = {"depth": 4, "order": "random"} if kind == "nbd" else {}
     choice = Checkpoint(size_bytes=2 * MB + 77, storage=2, stripes=4, read_back=read_back)
-    result = run(lab, generate_checkpoint(choice, ranks=5), "flash*", io_bytes=65536, depth=4, order="random")
+    result = run(lab, generate_checkpoint(choice, ranks=5), targets, kind=kind, io_bytes=65536, **options)
     assert result.complete, result.failure
     assert None not in result.transfers.end_s
     assert sum(channel.received_bytes or 0 for channel in result.channels) == 3 * (2 * MB + 77)

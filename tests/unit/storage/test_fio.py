@@ -15,6 +15,7 @@ from testbed.storage.fio import (
     blocks_of,
     contents,
     fio_arguments,
+    has_engine,
     merged,
     parse_report,
     render_jobs,
@@ -112,3 +113,8 @@ def test_contents_follow_from_seed_and_block() -> None:
     block = contents(0x1122334455667788, 41_943_040, 1024)
     assert block[:32].hex() == "1122334455667788" + "0000800200000000" + "1122334455667788" + "0000800200000000"
     assert len(block) == 1024 and block != contents(0x1122334455667788, 41_944_064, 1024)
+
+
+def test_engines_are_whole_words() -> None:
+    listed = "Available IO engines:\n\tpsync\n\tnbd\n"
+    assert has_engine(listed, "nbd") and not has_engine(listed, "nfs") and not has_engine(listed, "sync")

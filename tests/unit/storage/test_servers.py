@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from testbed.storage.ganesha import place, render_configuration, server_arguments
 from testbed.storage.nbdkit import NbdExport, can_limit_bursts
 
 PLAIN = NbdExport(address="10.0.0.1", port=10809, path="/dev/shm/disk", depth=4)
@@ -27,3 +30,12 @@ def test_a_medium_is_filters_before_the_file() -> None:
 def test_help_tells_whether_bursts_can_be_limited() -> None:
     assert can_limit_bursts("rate=BITSPERSEC  Limit total bandwidth.\nburstiness=SECS  Set the bucket.\n")
     assert not can_limit_bursts("rate=BITSPERSEC  Limit total bandwidth.\n")
+
+
+def test_ganesha_serves_version_4_at_one_address() -> None:
+    text = render_configuration(Path("/srv/export"), "10.0.0.1")
+    assert "Bind_addr = 10.0.0.1;" in text and "NFS_Protocols = 4;" in text and "Path = /srv/export;" in text
+    assert text.count("{") == text.count("}")
+    argv = server_arguments(Path("g.conf"), Path("g.log"), Path("g.pid"))
+    assert argv == ["ganesha.nfsd", "-F", "-f", "g.conf", "-L", "g.log", "-p", "g.pid"]
+    assert place("10.0.0.1", "step5") == {"nfs_url": "nfs://10.0.0.1/e?version=4", "filename": "step5"}
