@@ -179,6 +179,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "no-external": "A tenant has no router outside, or none in the networks of the ranks.",
             "no-nics": "No NIC is in the tenants and networks that are asked for.",
             "no-such-point": "No point of the matrix has these values.",
+            "protocol-of-target": "A storage target of the ranks does not speak the protocol of the transport.",
             "transport-in-tenant": "Tenants, or switches that trim packets of tenants, do not carry this transport.",
             "unknown-daemon": "The switch does not run this daemon.",
             "unknown-host": "No host of the lab has this name, or matches this pattern.",

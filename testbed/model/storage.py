@@ -13,6 +13,10 @@ class StorageProtocol(StrEnum):
 
     NVME_TCP = "nvme-tcp"
     """NVMe over Fabrics with its TCP transport (NVM Express TCP Transport Specification 1.0)."""
+    NBD = "nbd"
+    """The Network Block Device protocol (NetworkBlockDevice/nbd, doc/proto.md)."""
+    NFS = "nfs"
+    """NFS version 4 (RFC 8881)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +35,7 @@ class Medium:
 class StorageTarget:
     """This tells what a storage target serves, and how."""
 
-    protocol: StorageProtocol = StorageProtocol.NVME_TCP
+    protocols: tuple[StorageProtocol, ...] = (StorageProtocol.NVME_TCP,)
+    """All that hosts may speak with it."""
     capacity: ByteCount
     medium: Medium = Medium()

@@ -46,6 +46,10 @@ class TransportKind(StrEnum):
     """Kernel soft-RDMA (rxe) with perftest."""
     NVME_TCP = "nvme-tcp"
     """NVMe over TCP between hosts and storage targets, in user space (`testbed.storage`)."""
+    NBD = "nbd"
+    """NBD between hosts and storage targets, by fio and nbdkit."""
+    NFS = "nfs"
+    """NFSv4 between hosts and storage targets, by fio and NFS-Ganesha."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -476,6 +480,46 @@ _NVME_TCP = TransportDeclaration(
     conflicts=_nvme_conflicts,
 )
 
+# --- by fio ----------------------------------------------------------------------------------------------
+
+
+def _request_bytes(most: int) -> Parameter:
+    return whole(
+        "io_bytes",
+        None,
+        "Gives the bytes of a request at most; the default is 1 MiB. All requests of a transfer are alike.",
+        low=512,
+        high=most,
+    )
+
+
+_NBD = TransportDeclaration(
+    kind=TransportKind.NBD,
+    to_targets=True,
+    routed_by_kernel=True,
+    description="Hosts write to storage targets and read from them by NBD: each transfer is a job of fio, and nbdkit"
+    " serves.",
+    parameters=(
+        whole("depth", None, "Says how many requests of a transfer are under way; the default is 16.", high=1024),
+        _request_bytes(4 << 20),
+        choice(
+            "order",
+            None,
+            ("sequential", "random"),
+            "Says in which order the blocks of a transfer are visited; the default is sequential.",
+        ),
+    ),
+)
+
+_NFS = TransportDeclaration(
+    kind=TransportKind.NFS,
+    to_targets=True,
+    routed_by_kernel=True,
+    description="Hosts write to storage targets and read from them by NFSv4: each transfer is a file and a job of fio,"
+    " and NFS-Ganesha serves.",
+    parameters=(_request_bytes(1 << 20),),
+)
+
 TRANSPORTS: Mapping[str, TransportDeclaration] = MappingProxyType(
     {
         one.kind.value: one
@@ -485,6 +529,8 @@ TRANSPORTS: Mapping[str, TransportDeclaration] = MappingProxyType(
             _ROCE,
             _RDMA,
             _NVME_TCP,
+            _NBD,
+            _NFS,
         )
     }
 )

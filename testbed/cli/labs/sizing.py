@@ -57,7 +57,13 @@ def sizing_rows(sizing: Sizing, lab: Lab, network: str) -> list[dict[str, Any]]:
     ]
     if sizing.targets:
         among = "links to hosts" if network == BACKEND else "hosts' ports and links"
-        rows.append({"what": "storage targets", "value": sizing.targets, "note": f"among {among}"})
+        rows.append(
+            {
+                "what": "storage targets",
+                "value": sizing.targets,
+                "note": f"among {among}; speak {_protocols(lab, network)}",
+            }
+        )
     for role in sizing.roles:
         ports = f"{role.ports} of {role.radix}" if role.radix else str(role.ports)
         over = f", oversubscription {role.oversubscription:.2f}:1" if role.oversubscription is not None else ""
@@ -76,6 +82,12 @@ def sizing_rows(sizing: Sizing, lab: Lab, network: str) -> list[dict[str, Any]]:
         note = "" if path.most else "not joined by the fabric"
         rows.append({"what": f"equal-cost paths, {path.relation}", "value": count, "note": note})
     return rows
+
+
+def _protocols(lab: Lab, network: str) -> str:
+    """All that the storage targets of a network speak, the first ones first."""
+    targets = [node.target for node in lab.targets if node.network == network and node.target is not None]
+    return ", ".join(dict.fromkeys(protocol.value for target in targets for protocol in target.protocols))
 
 
 def _out_of_band(lab: Lab, network: Network) -> tuple[str, list[dict[str, Any]], dict[str, Any]]:

@@ -51,6 +51,10 @@ PROGRAMS = (
     Program(name="iperf3", package="iperf3", needed_for="TCP scenarios such as rail-permutation"),
     Program(name="ib_write_bw", package="perftest", needed_for="soft RDMA by perftest"),
     Program(name="rdma", package="iproute2", needed_for="soft RDMA devices", question=("-V",)),
+    Program(name="fio", package="fio", needed_for="transports to storage targets other than nvme-tcp"),
+    Program(name="nbdkit", package="nbdkit", needed_for="the transport nbd"),
+    Program(name="ganesha.nfsd", package="nfs-ganesha-vfs", needed_for="the transport nfs", question=("-v",)),
+    Program(name="setpriv", package="util-linux", needed_for="programs that end with whoever started them"),
     Program(name="tcpdump", package="tcpdump", needed_for="`testbed capture`"),
     # tshark takes half a second to say its version.
     Program(name="tshark", package="tshark", needed_for="captures with protocol detail", question=None),

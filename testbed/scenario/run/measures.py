@@ -28,6 +28,7 @@ from testbed.workload.metrics.run_samples import (
     FaultCurve,
     FlowRates,
     FlowTimes,
+    IoJobs,
     JobBound,
     JobTime,
     LateArrivals,
@@ -167,12 +168,27 @@ def _of_channels(run: RunData) -> Iterator[object]:
             completed=[float(channel.counters["messages"]) for channel in channels],
             time_s=[channel.busy_s for channel in channels],
         )
+    yield from _of_fio(channels)
     packets = [channel.packets for channel in channels if channel.packets is not None]
     if len(packets) == len(channels):
         yield PacketsSent(new=sum(packets) - sum(again), again=sum(again))
     late = [channel.counters["out_of_order"] for channel in channels if "out_of_order" in channel.counters]
     if late and sum(packets):
         yield LateArrivals(late=sum(late), packets=sum(packets))
+
+
+def _of_fio(channels: Sequence[Channel]) -> Iterator[object]:
+    """What fio reported of each channel, where it moved the bytes of all of them (`storage.fio.FioResult.counters`)."""
+    if not all("fio_ios" in channel.counters for channel in channels):
+        return
+    counted = [channel.counters for channel in channels]
+    yield IoJobs(
+        ios=[float(one["fio_ios"]) for one in counted],
+        io_bytes=[float(one["fio_bytes"]) for one in counted],
+        bytes_per_s=[float(one["fio_bytes_per_s"]) for one in counted],
+        p50_s=[one["fio_clat_p50_ns"] / 1e9 for one in counted],
+        p99_s=[one["fio_clat_p99_ns"] / 1e9 for one in counted],
+    )
 
 
 def _victims(channels: Sequence[Channel]) -> list[Channel]:

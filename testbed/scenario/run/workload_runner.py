@@ -112,7 +112,8 @@ class WorkloadRunOptions:
 class WorkloadRunner:
     """Runs workloads with the workers of one lab and one transport. A context: leaving it ends the workers.
 
-    Raises `ScenarioError` for a transport that this lab cannot have.
+    Raises `ScenarioError` for a transport that this lab cannot have, and `CapabilityError` where this machine lacks a
+    program that it needs.
     """
 
     def __init__(
@@ -129,6 +130,7 @@ class WorkloadRunner:
         one, but those that are to be `alone`: their worker may be killed.
         """
         self.transport = transport_on(lab, transport)
+        self.transport.check_machine()
         self._lab = lab
         self._workers = Workers(
             lab,

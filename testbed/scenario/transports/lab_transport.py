@@ -97,6 +97,9 @@ class LabTransport(ABC):
                     hint=f"did you mean {guess}?" if guess else None,
                 )
 
+    def check_machine(self) -> None:  # noqa: B027 - most need nothing but Python
+        """Raise `CapabilityError` where this machine lacks a program that moves the bytes, before any does."""
+
     def warnings(self) -> list[str]:
         """Return what is allowed, and hardly meant: a sentence each, without a full stop."""
         return []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import ClassVar
 
 from testbed.errors import ScenarioError
@@ -12,11 +11,10 @@ from testbed.model.storage import StorageTarget
 from testbed.plan.operations import PLAIN_QUEUE_PACKETS, PortPlan
 from testbed.scenario.run.channels import ChannelPlan, ChannelRules
 from testbed.scenario.run.placed_workload import PlacedWorkload
-from testbed.scenario.transports.lab_transport import LabTransport
+from testbed.scenario.transports.storage_transport import StorageTransport
 from testbed.worker.program import Settings
 from testbed.worker.transports.nvme_tcp import NvmeTcpSettings
-from testbed.workload.oracles.serialisation import Framing, tcp_framing
-from testbed.workload.steps import Transfer, Workload
+from testbed.workload.steps import Workload
 
 DEFAULTS = NvmeTcpSettings()
 _QUEUES = 2
@@ -25,23 +23,15 @@ NVME_TCP_PORT = 4420
 """Registered with IANA for NVMe over Fabrics."""
 
 
-class NvmeTcp(LabTransport):
+class NvmeTcp(StorageTransport):
     """Every transfer has a storage target at one of its ends: it is written by the host there is, or read."""
 
-    protocol: ClassVar[int] = 6
-    by_default_lossless: ClassVar[bool] = False
-
-    @cached_property
-    def _targets(self) -> dict[str, StorageTarget]:
-        return {node.name: node.target for node in self.lab.model.targets if node.target is not None}
-
-    def framing(self, nic: PortPlan) -> Framing:
-        return tcp_framing(nic.mtu_bytes)
+    noun: ClassVar[str] = "NVMe/TCP"
 
     def warnings(self) -> list[str]:
         """A path whose keep-alive commands wait behind its own data for longer than it may be silent."""
         depth, io_bytes, keep_alive_ms = self._option("depth"), self._option("io_bytes"), self._option("keep_alive_ms")
-        nics = [nic for host in self.lab.plan.hosts for nic in host.nics if host.node in self._targets]
+        nics = [nic for host in self.lab.plan.hosts for nic in host.nics if host.node in self.targets]
         if not nics:
             return []
         slowest = min(nics, key=lambda nic: nic.nic_bps)
@@ -62,13 +52,6 @@ class NvmeTcp(LabTransport):
         return ChannelRules(destination_port=NVME_TCP_PORT, one_for_each_pair=True, own_ports=True)
 
     def plan_channels(self, workload: Workload, ranks: Sequence[PortPlan], *, seed: int) -> ChannelPlan:
-        for step in workload.transfers:
-            ends = [ranks[rank].node for rank in (step.source, step.destination)]
-            if sum(end in self._targets for end in ends) != 1:
-                raise ScenarioError(
-                    f"{ends[0]} sends to {ends[1]}, and NVMe/TCP leads from a host to a storage target, or back",
-                    hint='ranks: {network: storage, targets: ["*"]}, which are the last ranks',
-                )
         self._check_paths(ranks)
         return super().plan_channels(workload, ranks, seed=seed)
 
@@ -78,7 +61,7 @@ class NvmeTcp(LabTransport):
             return
         rails: dict[str, set[int]] = {}
         for nic in ranks:
-            if nic.node in self._targets and nic.network == BACKEND:
+            if nic.node in self.targets and nic.network == BACKEND:
                 rails.setdefault(nic.node, set()).add(nic.rail)
         several = next((name for name, found in rails.items() if len(found) > 1), None)
         if several is not None:
@@ -88,18 +71,15 @@ class NvmeTcp(LabTransport):
                 hint="multipath: false, or ranks: {rails: [1]}",
             )
 
-    def pulls(self, step: Transfer, ranks: Sequence[PortPlan]) -> bool:
-        return ranks[step.source].node in self._targets
-
     def worker_settings(self, placement: PlacedWorkload) -> Callable[[str], Settings]:
         options = self.transport.options
         ports: dict[str, list[str]] = {}
         for nic in placement.ranks:
-            if nic.node in self._targets and nic.address is not None:
+            if nic.node in self.targets and nic.address is not None:
                 ports.setdefault(nic.node, []).append(str(nic.address.ip))
         settings = NvmeTcpSettings(
             targets={
-                address: self._medium(self._targets[name]) for name, addresses in ports.items() for address in addresses
+                address: self.medium(self.targets[name]) for name, addresses in ports.items() for address in addresses
             },
             ports={name: tuple(addresses) for name, addresses in ports.items()},
             multipath=bool(options.get("multipath")),
@@ -112,35 +92,9 @@ class NvmeTcp(LabTransport):
         )
         return lambda host: settings
 
-    def endpoint_bps(self, nic: PortPlan) -> float:
-        target = self._targets.get(nic.node)
-        if target is None or target.medium.rate is None:
-            return super().endpoint_bps(nic)
-        return min(super().endpoint_bps(nic), float(target.medium.rate.scaled(self.lab.plan.k).bps))
-
-    def one_way_s(self, a: PortPlan, b: PortPlan, size_bytes: int, framing: Framing) -> float:
-        """With the medium of a target: its latency, and all bytes at its rate where that is less than the ports'."""
-        alone_s = super().one_way_s(a, b, size_bytes, framing)
-        for nic in (a, b):
-            if (target := self._targets.get(nic.node)) is not None:
-                medium = self._medium(target)
-                if medium["rate"]:
-                    alone_s = max(alone_s, size_bytes / medium["rate"])
-                alone_s += medium["latency_us"] / 1e6
-        return alone_s
-
-    def goodput_bps(self, a: PortPlan, b: PortPlan) -> float:
-        return min(super().goodput_bps(a, b), self.endpoint_bps(a), self.endpoint_bps(b))
-
-    def _medium(self, target: StorageTarget) -> dict[str, int]:
-        """What a worker is told of a target: its medium in lab time, its capacity as it is."""
-        medium, k = target.medium, self.lab.plan.k
-        return {
-            "rate": 0 if medium.rate is None else max(1, medium.rate.scaled(k).bps // 8),
-            "latency_us": 0 if medium.latency is None else medium.latency.scaled(k).ns // 1000,
-            "depth": medium.depth,
-            "capacity": target.capacity.bytes,
-        }
+    def medium(self, target: StorageTarget) -> dict[str, int]:
+        """With the target's capacity, which is as it is."""
+        return {**super().medium(target), "capacity": target.capacity.bytes}
 
     def approximations(self) -> list[str]:
         cc = self.transport.cc or "the machine's default congestion control"

@@ -27,6 +27,7 @@ def check_against(file: ScenarioFile, point: Scenario, lab: Lab, fault_findings:
     problems = [
         *_ranks(document, point, seen),
         *_transport_in_tenants(document, point, lab),
+        *_protocol_of_targets(document, point, lab),
         *_traffic_class(document, point, seen),
         *_path_mtu(document, point, seen),
     ]
@@ -154,6 +155,30 @@ def _unknown_targets(document: Document, ranks: Ranks, lab: Lab) -> Iterator[Pro
         if elsewhere:
             hint = f"network: {next(iter(elsewhere))}"
         yield document.problem("unknown-target", where, message, hint=hint)
+
+
+def _protocol_of_targets(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
+    """A transport to storage targets of which one that is chosen does not speak its protocol.
+
+    Transports that know no commands carry bytes to any target.
+    """
+    kind = point.transport.kind.value
+    if not TRANSPORTS[kind].to_targets:
+        return
+    networks = point.workload.ranks.networks_in(lab)
+    for index, pattern in enumerate(point.workload.ranks.targets):
+        for node in lab.targets:
+            if node.target is None or node.network not in networks or not fnmatchcase(node.name, pattern):
+                continue
+            spoken = [protocol.value for protocol in node.target.protocols]
+            if kind in spoken:
+                continue
+            key, path = ("transport", "kind"), ("workload", "ranks", "targets", index)
+            able = " or ".join(spoken)
+            message = f"the storage target {node.name} speaks {' and '.join(spoken)}, and the transport is {kind}"
+            hint = f"transport: {{kind: {able}}}, other targets, or protocol: {kind} at the target in the topology"
+            yield document.problem("protocol-of-target", key if document.has(key) else path, message, hint=hint)
+            return
 
 
 def _transport_in_tenants(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:

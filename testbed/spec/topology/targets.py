@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
+from pydantic.json_schema import JsonSchemaValue
 
 from testbed.errors import Problem
 from testbed.fabric.networks import TargetParams
 from testbed.model.storage import Medium, StorageProtocol, StorageTarget
 from testbed.spec.validation.fields import (
+    Checked,
     DurationField,
     Entries,
     NodeName,
@@ -21,7 +24,7 @@ from testbed.spec.validation.fields import (
     Whole,
     Written,
 )
-from testbed.spec.validation.model import SpecModel
+from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.document import Document
 from testbed.spec.yaml.paths import Path
 from testbed.units import ByteCount
@@ -30,7 +33,28 @@ MAX_TARGETS = 64
 """Under one name."""
 MAX_DEPTH = 4096
 MAX_RAILS = 256
+_PROTOCOL = OneOf(tuple(StorageProtocol), noun="protocol")
 DEFAULT_CAPACITY = ByteCount.parse("1TiB")
+
+
+@dataclass(frozen=True, slots=True)
+class _Protocols(Checked):
+    """A protocol of storage, or a list of them, each once."""
+
+    def check(self, value: object) -> tuple[StorageProtocol, ...]:
+        written = value if isinstance(value, list) else [value]
+        found = tuple(StorageProtocol(str(_PROTOCOL.check(one))) for one in written)
+        if not found or len(set(found)) < len(found):
+            raise refusal(
+                "unknown-value",
+                "must name at least one protocol, and each once",
+                f"protocol: {StorageProtocol.NVME_TCP}",
+            )
+        return found
+
+    def json_schema(self) -> JsonSchemaValue:
+        one = _PROTOCOL.json_schema()
+        return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1, "uniqueItems": True}]}
 
 
 class MediumSpec(SpecModel):
@@ -51,8 +75,8 @@ class MediumSpec(SpecModel):
 class TargetSpec(SpecModel):
     """An entry of `targets:`."""
 
-    protocol: Written[Annotated[str, OneOf(tuple(StorageProtocol), noun="protocol")]] = Field(
-        default=None, description="Says what it speaks; the default is nvme-tcp."
+    protocol: Written[Annotated[tuple[StorageProtocol, ...], _Protocols()]] = Field(
+        default=None, description="Says what it speaks, one protocol or a list; the default is nvme-tcp."
     )
     count: Written[Annotated[int, Whole(1, MAX_TARGETS)]] = Field(
         default=None, description="Makes so many targets, with a number behind the name: flash makes flash1, flash2."
@@ -68,7 +92,7 @@ class TargetSpec(SpecModel):
     def target(self) -> StorageTarget:
         medium = Medium(rate=self.medium.rate, latency=self.medium.latency, depth=self.medium.depth or Medium().depth)
         return StorageTarget(
-            protocol=StorageProtocol(self.protocol or StorageProtocol.NVME_TCP),
+            protocols=self.protocol or (StorageProtocol.NVME_TCP,),
             capacity=self.capacity or DEFAULT_CAPACITY,
             medium=medium,
         )

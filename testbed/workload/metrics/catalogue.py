@@ -9,6 +9,7 @@ from types import MappingProxyType
 from testbed.workload.metrics.collectives import COLLECTIVES
 from testbed.workload.metrics.emulation import EMULATION
 from testbed.workload.metrics.flows import FLOWS
+from testbed.workload.metrics.io_jobs import IO
 from testbed.workload.metrics.latency import LATENCY
 from testbed.workload.metrics.links import LINKS
 from testbed.workload.metrics.metric import Metric
@@ -18,7 +19,7 @@ from testbed.workload.metrics.run_samples import NotMeasured, RunSamples
 from testbed.workload.metrics.storage import STORAGE
 from testbed.workload.metrics.timeline import TIMELINE
 
-FAMILIES = (COLLECTIVES, FLOWS, LATENCY, REQUESTS, STORAGE, LINKS, REORDERING, TIMELINE, EMULATION)
+FAMILIES = (COLLECTIVES, FLOWS, LATENCY, REQUESTS, STORAGE, IO, LINKS, REORDERING, TIMELINE, EMULATION)
 CATALOGUE: Mapping[str, Metric] = MappingProxyType({metric.name: metric for family in FAMILIES for metric in family})
 """Every metric by name."""
 

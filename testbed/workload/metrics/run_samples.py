@@ -111,6 +111,18 @@ class Messages:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IoJobs:
+    """What fio reports of each job: I/Os, bytes, bytes/s while it ran, and percentiles of completion latency in s.
+    Transfers between one host and one target are one job."""
+
+    ios: Sequence[float]
+    io_bytes: Sequence[float]
+    bytes_per_s: Sequence[float]
+    p50_s: Sequence[float]
+    p99_s: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LateArrivals:
     """The packets that came after one with a higher number, and all packets."""
 

@@ -1,0 +1,132 @@
+"""What transports by fio have in common: each transfer is a job at a host, and a real server is at the target."""
+
+from __future__ import annotations
+
+import shutil
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from testbed.drivers.nodes.processes import search_path
+from testbed.drivers.probing.tools import PROGRAMS, Program
+from testbed.errors import CapabilityError, ScenarioError
+from testbed.plan.operations import PortPlan
+from testbed.scenario.run.channels import ChannelPlan, ChannelRules
+from testbed.scenario.run.measured import Measured
+from testbed.scenario.run.placed_workload import PlacedWorkload
+from testbed.scenario.transports.storage_transport import StorageTransport
+from testbed.storage.fio import blocks_of
+from testbed.units import ByteCount
+from testbed.worker.fio.settings import FioSettings
+from testbed.worker.program import Settings
+from testbed.workload.steps import Workload
+
+MOST_JOBS = 64
+"""Of one host: each is a thread of fio, and a connection."""
+_SLOT_BYTES = 4096
+"""Slots of a target's medium are multiples of this."""
+
+
+class FioTransport(StorageTransport):
+    """What moves the bytes is programs of other projects, which this machine may lack."""
+
+    server_port: ClassVar[int]
+    programs: ClassVar[tuple[str, ...]]
+    """Those that it needs (`drivers.probing.tools`)."""
+    defaults: ClassVar[FioSettings]
+
+    @abstractmethod
+    def make_settings(self, settings: FioSettings) -> Settings:
+        """Return the settings of this protocol's workers that say the same."""
+
+    def check_machine(self) -> None:
+        missing = self._missing()
+        if missing is not None:
+            raise CapabilityError(
+                f"transport {self.transport.kind}: {missing.name} is not installed",
+                missing=missing.name,
+                hint=missing.installation,
+            )
+
+    def warnings(self) -> list[str]:
+        missing = self._missing()
+        if missing is None:
+            return []
+        return [f"{missing.name} is not installed, and {self.transport.kind} needs it: {missing.installation}"]
+
+    def _missing(self) -> Program | None:
+        """The first program that it needs and this machine does not have."""
+        known = {one.name: one for one in PROGRAMS}
+        return next((known[name] for name in self.programs if shutil.which(name, path=search_path()) is None), None)
+
+    @property
+    def channel_rules(self) -> ChannelRules:
+        return ChannelRules(destination_port=self.server_port, one_for_each_pair=True, own_ports=True)
+
+    @property
+    def shares_workers(self) -> bool:
+        """A worker starts programs, and looks at what they wrote: that of another host does not wait for it."""
+        return False
+
+    def _option(self, name: str) -> int:
+        return int(self.transport.options.get(name) or getattr(self.defaults, name))
+
+    def plan_channels(self, workload: Workload, ranks: Sequence[PortPlan], *, seed: int) -> ChannelPlan:
+        plan = super().plan_channels(workload, ranks, seed=seed)
+        jobs: Counter[str] = Counter()
+        written: Counter[str] = Counter()
+        for step in workload.transfers:
+            source, destination = (ranks[rank].node for rank in (step.source, step.destination))
+            jobs[destination if source in self.targets else source] += 1
+            written[destination] += step.size_bytes
+        for host, count in jobs.items():
+            if count > MOST_JOBS:
+                raise ScenarioError(
+                    f"{host} has {count} transfers, and each is a job of fio, of which there are at most {MOST_JOBS}",
+                    hint="fewer stripes or checkpoints",
+                )
+        for name, target in self.targets.items():
+            if written[name] > target.capacity.bytes:
+                raise ScenarioError(
+                    f"{ByteCount(written[name])} are written to {name}, which holds {target.capacity}",
+                    hint="a larger capacity of the target, or less to write",
+                )
+        return plan
+
+    def worker_settings(self, placement: PlacedWorkload) -> Callable[[str], Settings]:
+        io_bytes = self._option("io_bytes")
+        cut = [blocks_of(step.size_bytes, io_bytes) for step in placement.workload.transfers]
+        largest = max((blocks * block_bytes for blocks, block_bytes in cut), default=1)
+        settings = self.make_settings(
+            FioSettings(
+                targets={
+                    str(nic.address.ip): self.medium(self.targets[nic.node])
+                    for nic in placement.ranks
+                    if nic.node in self.targets and nic.address is not None
+                },
+                depth=self._option("depth"),
+                io_bytes=io_bytes,
+                at_random=self.transport.options.get("order") == "random",
+                slot_bytes=-(-largest // _SLOT_BYTES) * _SLOT_BYTES,
+                steps=len(placement.workload.steps),
+            )
+        )
+        return lambda host: settings
+
+    def observe_run(self, ranks: Sequence[PortPlan]) -> Callable[[Measured], Measured]:
+        """The ports of fio's connections are the kernel's choice, and nobody counts their packets."""
+
+        def add(measured: Measured) -> Measured:
+            channels = [replace(one, source_port=None, packets=None) for one in measured.channels]
+            return replace(measured, channels=channels)
+
+        return add
+
+    def approximations(self) -> list[str]:
+        return [
+            f"{self.noun} goes over the kernel's TCP in lab time, by fio and a real server: TCP's timers (200 ms"
+            " minimum RTO, delayed acknowledgements) are not scaled, nor is what programs take (some ms a transfer).",
+            "What is read or written is in memory or the page cache of this machine.",
+        ]

@@ -1,0 +1,201 @@
+"""Storage targets that real servers serve, with fio at the hosts: nothing of ours is at either end of a connection."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from testbed.agent.loop import Loop
+from testbed.deploy.live import RunningLab
+from testbed.model.scenario import Ranks, Transport, TransportKind
+from testbed.scenario.run.measures import RunData, compute_metrics
+from testbed.scenario.run.observation import Observation
+from testbed.scenario.run.placement import place_ranks
+from testbed.scenario.run.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
+from testbed.spec import load_topology_text
+from testbed.storage.fio import LIST_OF_ENGINES, has_engine
+from testbed.worker.fio import traffic as fio_traffic
+from testbed.worker.fio.traffic import FioTraffic
+from testbed.worker.program import Channel, Endpoint, Program, Step
+from testbed.worker.transports.nbd import NbdEnds, NbdSettings
+from testbed.workload.steps import Workload
+from testbed.workload.storage import Checkpoint, generate_checkpoint
+
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+
+TEXT = """name: {name}
+scale: {{time: 2000}}
+fabric: {{design: rail-optimized, hosts: 3, gpus: 1, segments: 1, spines: 1, routing: {{bfd: off}}}}
+networks:
+  storage:
+    leaves: 2
+    nic: {{rate: 200G}}
+    mtu: 9000
+    routing: {{bfd: off}}
+    targets:
+      flash: {{count: 2, protocol: nbd, capacity: 6MB}}
+      files: {{count: 2, protocol: nfs}}
+      disk: {{protocol: [nvme-tcp, nbd], medium: {{latency: 50us, depth: 2}}}}
+"""
+MB = 1_000_000
+PORT_BPS = 200e9 / 2000
+DISK_LATENCY_S = 50e-6 * 2000
+
+
+def need(*programs: str) -> None:
+    for program in programs:
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+
+
+@pytest.fixture(scope="module")
+def lab(shared_sandbox: Any) -> RunningLab:
+    need("fio", "nbdkit")
+    model = load_topology_text(TEXT.format(name=shared_sandbox.name()), file="storage.yml")
+    shared_sandbox.deploy(model)
+    return RunningLab.open(model.name, shared_sandbox.state)
+
+
+def run(
+    lab: RunningLab, workload: Workload, targets: str, *, hosts: int = 3, kind: str = "nbd", **options: Any
+) -> ExecutionResult:
+    ranks = place_ranks(lab.model, lab.plan, Ranks(networks=("storage",), targets=(targets,), count=hosts), seed=1).nics
+    with WorkloadRunner(lab, Transport(kind=TransportKind(kind), options=options)) as runner:
+        return runner.run(workload, ranks, WorkloadRunOptions(seed=1))
+
+
+def metrics_of(result: ExecutionResult) -> dict[str, float | None]:
+    return compute_metrics(
+        RunData(
+            transfers=result.transfers,
+            channels=result.channels,
+            collectives=(),
+            ports=(),
+            events=(),
+            observation=Observation(),
+            nic_bps=PORT_BPS,
+        )
+    )
+
+
+@pytest.mark.parametrize(("kind", "targets"), [("nbd", "flash*"), ("nfs", "files*")])
+@pytest.mark.parametrize("read_back", [False, True])
+def test_fio_moves_all_and_reports(lab: RunningLab, kind: str, targets: str, read_back: bool) -> None:
+    """Three hosts and two targets: sizes are of no whole blocks, which NBD visits in random order."""
+    if kind == "nfs":
+        need("ganesha.nfsd")
+        if not has_engine(subprocess.run(LIST_OF_ENGINES, capture_output=True, text=True, check=False).stdout, "nfs"):
+            pytest.skip("this fio has no engine nfs")
+    options = {"depth": 4, "order": "random"} if kind == "nbd" else {}
+    choice = Checkpoint(size_bytes=2 * MB + 77, storage=2, stripes=4, read_back=read_back)
+    result = run(lab, generate_checkpoint(choice, ranks=5), targets, kind=kind, io_bytes=65536, **options)
+    assert result.complete, result.failure
+    assert None not in result.transfers.end_s
+    assert sum(channel.received_bytes or 0 for channel in result.channels) == 3 * (2 * MB + 77)
+    assert result.counters["fio_jobs"] == 12 and len(result.channels) == 6
+    blocks = 2 * -(-(2 * MB + 77) // 4 // 65536)
+    assert [channel.counters["fio_ios"] for channel in result.channels] == [blocks] * 6
+    measured = metrics_of(result)
+    least_s = 3 * MB * 8 / PORT_BPS
+    fct = [end - start for start, end in zip(result.transfers.start_s, result.transfers.end_s, strict=True)]  # type: ignore[operator]
+    assert measured["io_bandwidth"] == pytest.approx(measured["iops"] * 65536, rel=0.1)  # type: ignore[operator]
+    assert 0 < measured["io_bandwidth"] <= 6 * MB * 1.01 / least_s  # type: ignore[operator]
+    assert 0 < measured["io_latency_p50"] <= measured["io_latency_p99"] <= max(fct)  # type: ignore[operator]
+
+
+def test_the_medium_takes_its_time(lab: RunningLab) -> None:
+    """A megabyte in requests of 64 KiB, two at once, waits for the latency of each."""
+    workload = generate_checkpoint(Checkpoint(size_bytes=1 << 20), ranks=2)
+    result = run(lab, workload, "disk", hosts=1, io_bytes=65536)
+    assert result.complete, result.failure
+    assert (result.transfers.end_s[0] or 0) - (result.transfers.start_s[0] or 0) >= 16 / 2 * DISK_LATENCY_S
+    assert metrics_of(result)["io_latency_p50"] >= DISK_LATENCY_S  # type: ignore[operator]
+
+
+# --- contents, over the loopback interface of the machine ------------------------------------------------
+
+
+class Heard:
+    """What a worker is told of transfers."""
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+        self.arrived: list[int] = []
+        self.failed: list[str] = []
+
+    def on_sent(self, step: Step, now: int) -> None:
+        self.sent.append(step.number)
+
+    def on_bytes(self, count: int) -> None:
+        pass
+
+    def on_arrived(self, step: Step, now: int) -> None:
+        self.arrived.append(step.number)
+
+    def on_failed(self, reason: str) -> None:
+        self.failed.append(reason)
+
+
+def until(loop: Loop, over: Callable[[], bool]) -> None:
+    deadline = time.monotonic_ns() + 20_000_000_000
+    while not over():
+        assert time.monotonic_ns() < deadline, "nothing has happened for 20 s"
+        loop.run_once(time.monotonic_ns() + 100_000_000)
+
+
+def move(loop: Loop, sides: Sequence[FioTraffic], heard: Heard, step: Step) -> None:
+    """Carries out a step: the target is the first side, the host the second."""
+    target, host = sides
+    try:
+        target.listen()
+        host.connect()
+        until(loop, lambda: bool(host.ready or heard.failed))
+        if not heard.failed:
+            host.send(step)
+        until(loop, lambda: bool(heard.failed or (heard.sent and heard.arrived)))
+    finally:
+        host.close()
+        target.close()
+
+
+@pytest.mark.parametrize("pulled", [False, True])
+@pytest.mark.parametrize("tampered", [False, True])
+def test_wrong_contents_end_a_run(monkeypatch: pytest.MonkeyPatch, pulled: bool, tampered: bool) -> None:
+    """The target's idea of what belongs there differs in one bit: who reads says so, fio or the target."""
+    need("fio", "nbdkit")
+    settings = NbdSettings(targets={"127.0.0.2": {"rate": 0, "latency_us": 0, "depth": 8}}, io_bytes=4096, steps=2)
+    ends = (
+        Endpoint(rank=0, host="h", interface="lo", address="127.0.0.1"),
+        Endpoint(rank=1, host="t", interface="lo", address="127.0.0.2"),
+    )
+    source, destination = (1, 0) if pulled else (0, 1)
+    step = Step(number=1, source=source, destination=destination, size_bytes=40_000, channel=0, pulled=pulled)
+    channel = Channel(index=0, source=source, destination=destination, source_port=0, destination_port=10809)
+    loop, heard = Loop(), Heard()
+    programs = [
+        Program(transport=settings, endpoints=ends, own=frozenset({own}), channels=(channel,), steps=(step,), seed=2026)
+        for own in (1, 0)
+    ]
+    real = fio_traffic.contents
+
+    def other(seed: int, offset: int, block_bytes: int) -> bytes:
+        block = bytearray(real(seed, offset, block_bytes))
+        block[100] ^= 1
+        return bytes(block)
+
+    if tampered:
+        monkeypatch.setattr(fio_traffic, "contents", other)
+    try:
+        move(loop, [FioTraffic(one, loop, heard, NbdEnds(settings)) for one in programs], heard, step)
+    finally:
+        loop.close()
+    if not tampered:
+        assert (heard.failed, heard.sent, heard.arrived) == ([], [1], [1])
+    else:
+        assert heard.failed and ("verify" in heard.failed[0] or "blocks are not those" in heard.failed[0])
+        assert not (heard.sent and heard.arrived)
