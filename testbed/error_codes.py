@@ -125,6 +125,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "no-common-network": "Two tenants that talk to each other, or a tenant and its router, have no network in"
             " common.",
             "no-bond": "A network has `lag_by: bond`, and the kernel of this machine has no bonding.",
+            "no-kernel-target": "A storage target has `served_by: kernel`, and this machine's kernel cannot serve it.",
             "no-overlay": "There are tenants, or NICs of one, in a network without an overlay.",
             "no-subnets": "A tenant has no subnets.",
             "no-vrf-device": "A network has `vrf_by: device`, and the kernel of this machine has no VRF devices.",

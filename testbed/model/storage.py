@@ -15,6 +15,15 @@ class StorageProtocol(StrEnum):
     """NVMe over Fabrics with its TCP transport (NVM Express TCP Transport Specification 1.0)."""
 
 
+class ServedBy(StrEnum):
+    """This is what runs a storage target."""
+
+    USER_SPACE = "user-space"
+    """A process of ours (`testbed.storage`), which needs nothing of the kernel."""
+    KERNEL = "kernel"
+    """The target of Linux (nvmet-tcp) in the namespace of the node."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Medium:
     """What a target's data lies on, in the units of the real one."""
@@ -34,3 +43,4 @@ class StorageTarget:
     protocol: StorageProtocol = StorageProtocol.NVME_TCP
     capacity: ByteCount
     medium: Medium = Medium()
+    served_by: ServedBy = ServedBy.USER_SPACE

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from testbed.errors import Problem
 from testbed.fabric.networks import TargetParams
-from testbed.model.storage import Medium, StorageProtocol, StorageTarget
+from testbed.model.storage import Medium, ServedBy, StorageProtocol, StorageTarget
 from testbed.spec.validation.fields import (
     DurationField,
     NodeName,
@@ -51,6 +51,10 @@ class TargetSpec(SpecModel):
     protocol: Written[Annotated[str, OneOf(tuple(StorageProtocol), noun="protocol")]] = Field(
         default=None, description="Says what it speaks; the default is nvme-tcp."
     )
+    served_by: Written[Annotated[str, OneOf(tuple(ServedBy), noun="implementation")]] = Field(
+        default=None,
+        description="Says what serves it: a process in user space, the default, or the kernel's target (nvmet-tcp).",
+    )
     count: Written[Annotated[int, Whole(1, MAX_TARGETS)]] = Field(
         default=None, description="Makes so many targets, with a number behind the name: flash makes flash1, flash2."
     )
@@ -68,6 +72,7 @@ class TargetSpec(SpecModel):
             protocol=StorageProtocol(self.protocol or StorageProtocol.NVME_TCP),
             capacity=self.capacity or DEFAULT_CAPACITY,
             medium=medium,
+            served_by=ServedBy(self.served_by or ServedBy.USER_SPACE),
         )
 
 
