@@ -77,22 +77,22 @@ class KernelTarget:
 
     def put(self, pattern: Pattern, offset: int, length: int) -> None:
         """Have the medium hold a pattern, in whole blocks, for hosts to read. Raises `OSError`."""
-        with _aligned(min(length, _MIB)) as view:
-            for at in range(offset, offset + length, _MIB):
-                part = view[: min(_MIB, offset + length - at)]
-                pattern.fill(part, at)
-                if os.pwrite(self._disk, part, at) != len(part):
-                    raise OSError(f"the medium takes no {len(part)} bytes at {at}")
+        view = _aligned(min(length, _MIB))
+        for at in range(offset, offset + length, _MIB):
+            part = view[: min(_MIB, offset + length - at)]
+            pattern.fill(part, at)
+            if os.pwrite(self._disk, part, at) != len(part):
+                raise OSError(f"the medium takes no {len(part)} bytes at {at}")
 
     def wrong_bytes(self, pattern: Pattern, offset: int, length: int) -> int:
         """Return how many bytes of the medium, in whole blocks, are not those of a pattern. Raises `OSError`."""
         wrong = 0
-        with _aligned(min(length, _MIB)) as view:
-            for at in range(offset, offset + length, _MIB):
-                part = view[: min(_MIB, offset + length - at)]
-                if os.preadv(self._disk, [part], at) != len(part):
-                    raise OSError(f"the medium has no {len(part)} bytes at {at}")
-                wrong += sum(count for _, count in pattern.differences(part, at))
+        view = _aligned(min(length, _MIB))
+        for at in range(offset, offset + length, _MIB):
+            part = view[: min(_MIB, offset + length - at)]
+            if os.preadv(self._disk, [part], at) != len(part):
+                raise OSError(f"the medium has no {len(part)} bytes at {at}")
+            wrong += sum(count for _, count in pattern.differences(part, at))
         return wrong
 
     def close(self) -> None:
@@ -247,13 +247,6 @@ def whole_mib(rate: int) -> int:
     return max(1, round(rate / _MIB))
 
 
-@contextmanager
-def _aligned(length: int) -> Iterator[memoryview]:
+def _aligned(length: int) -> memoryview:
     """Memory that O_DIRECT takes."""
-    memory = mmap.mmap(-1, max(length, 1))
-    view = memoryview(memory)
-    try:
-        yield view
-    finally:
-        view.release()
-        memory.close()
+    return memoryview(mmap.mmap(-1, max(length, 1)))

@@ -10,7 +10,9 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,6 +93,7 @@ def kill(runner: WorkloadRunner) -> None:
 
 
 def summary(result: ExecutionResult) -> dict[str, Any]:
+    print(time.strftime("%H:%M:%S"), result.failure, result.elapsed_s, result.counters, file=sys.stderr, flush=True)
     return {
         "failure": str(result.failure or ""),
         "arrived": sum(channel.received_bytes or 0 for channel in result.channels),
@@ -112,7 +115,7 @@ def main() -> None:
                 while_it_runs: list[dict[str, Any]] = []
                 result = run(lab, lambda runner: while_it_runs.append(served(configfs)))
                 found["written"] = summary(result)
-                found["while it runs"] = while_it_runs[-1]
+                found["while it runs"] = while_it_runs[-1] if while_it_runs else {}
                 found["read"] = summary(run(lab, read_back=True, digests=True))
                 found["after"] = served(configfs)
                 found["killed"] = summary(run(lab, kill))["failure"]
