@@ -22,6 +22,7 @@ from testbed.deploy.lifecycle import DeployOptions, deploy_lab, destroy_lab
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.state import StateDirectory
 from testbed.model.scenario import Ranks, Transport, TransportKind
+from testbed.scenario.run import workers, workload_runner
 from testbed.scenario.run.placement import place_ranks
 from testbed.scenario.run.workers import SharedWorkers
 from testbed.scenario.run.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
@@ -42,6 +43,7 @@ networks:
       flash: {{count: 2, served_by: kernel, capacity: 4MB, medium: {{latency: 2us, depth: 2}}}}
 """
 BYTES = 300_077
+PATIENCE_S = 240.0
 NODES = ("flash1", "flash2", "p1-s1-h1")
 
 
@@ -72,6 +74,7 @@ def mounted(directory: str) -> Iterator[Path]:
 
 def run(
     lab: RunningLab,
+    shared: SharedWorkers,
     on_progress: Callable[[WorkloadRunner], None] = lambda runner: None,
     *,
     read_back: bool = False,
@@ -80,8 +83,8 @@ def run(
     workload = generate_checkpoint(Checkpoint(size_bytes=BYTES, storage=2, stripes=2, read_back=read_back), ranks=3)
     ranks = place_ranks(lab.model, lab.plan, Ranks(networks=("storage",), targets=("*",), count=1), seed=1).nics
     transport = Transport(kind=TransportKind.NVME_TCP, options={"io_bytes": 65536, **options})
-    with SharedWorkers(1) as shared, WorkloadRunner(lab, transport, shared=shared) as runner:
-        choice = WorkloadRunOptions(seed=1, limit_s=120, on_progress=lambda share: on_progress(runner))
+    with WorkloadRunner(lab, transport, shared=shared) as runner:
+        choice = WorkloadRunOptions(seed=1, limit_s=PATIENCE_S, on_progress=lambda share: on_progress(runner))
         return runner.run(workload, ranks, choice)
 
 
@@ -104,24 +107,26 @@ def summary(result: ExecutionResult) -> dict[str, Any]:
 
 def main() -> None:
     found: dict[str, Any] = {}
+    # an emulated machine beside others takes minutes to start a worker
+    workers.HELLO_TIMEOUT_S = workload_runner.SETUP_TIMEOUT_S = workload_runner.REPORT_TIMEOUT_S = PATIENCE_S
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as place:
         state = StateDirectory()
         model = load_topology_text(TEXT, file="kernel-targets.yml")
-        deploy_lab(model, state, DeployOptions(k=20000, routing=False, directory=Path(directory)))
-        with mounted(place) as configfs:
+        with SharedWorkers(1) as shared, mounted(place) as configfs:
             try:
+                deploy_lab(model, state, DeployOptions(k=20000, routing=False, directory=Path(directory)))
                 lab = RunningLab.open(NAME, state)
                 found["before"] = served(configfs)
                 while_it_runs: list[dict[str, Any]] = []
-                result = run(lab, lambda runner: while_it_runs.append(served(configfs)))
+                result = run(lab, shared, lambda runner: while_it_runs.append(served(configfs)))
                 found["written"] = summary(result)
                 found["while it runs"] = while_it_runs[-1] if while_it_runs else {}
-                found["read"] = summary(run(lab, read_back=True, digests=True))
+                found["read"] = summary(run(lab, shared, read_back=True, digests=True))
                 found["after"] = served(configfs)
-                found["killed"] = summary(run(lab, kill))["failure"]
+                found["killed"] = summary(run(lab, shared, kill))["failure"]
                 found["left"] = served(configfs)
-                found["written again"] = summary(run(lab))
-                run(lab, kill)
+                found["written again"] = summary(run(lab, shared))
+                run(lab, shared, kill)
             finally:
                 destroy_lab(NAME, state)
             found["destroyed"] = served(configfs)
