@@ -102,6 +102,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "slot": "The lab's number on this machine is out of range.",
             "subnet": "More hosts than a subnet has addresses for.",
             "unknown-design": "There is no such design.",
+            "unknown-implementation": "Nothing of that name serves a storage target.",
             "unknown-group": "A node names a group that is not declared.",
             "unknown-kind": "There is no such kind of node.",
             "unknown-node": "There is no such node.",

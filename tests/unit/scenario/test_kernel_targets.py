@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from testbed.errors import ScenarioError
-from testbed.model.scenario import Ranks, Transport, TransportKind
+from testbed.model.scenario import Ranks, Transport
+from testbed.model.transports import TransportKind
 from testbed.plan import plan_lab
 from testbed.scenario.run.placement import place_ranks
 from testbed.scenario.transports import nvme_tcp
