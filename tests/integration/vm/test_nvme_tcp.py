@@ -79,7 +79,7 @@ def test_linux_serves_the_targets_of_a_lab(lab_vm: LabVm) -> None:
         "listening": ["flash1", "flash2"],
     }
     written = {"failure": "", "arrived": size, "verified": size, "associations": 2}
-    assert found.pop("killed").startswith("flash1: its worker was killed by signal SIGKILL")
+    assert "its worker was killed by signal SIGKILL" in found.pop("killed")
     assert found == {
         "before": nothing,
         "while it runs": both,
