@@ -126,8 +126,9 @@ def kernel_host(digests: bool) -> dict[str, Any]:
             smart = json.loads(do("nvme", "smart-log", device, "-o", "json"))
             found["written units"] = int(smart["data_units_written"]) > 0
             abort = ("--opcode=8", f"--cdw10={99 << 16 | 1}")  # of what is not there: it goes on, which is not 0
-            said = do("nvme", "admin-passthru", f"/dev/{controller_of(device)}", *abort).decode()
-            found["abort"] = said.strip().rpartition(":")[2].strip()
+            argv = ("nvme", "admin-passthru", f"/dev/{controller_of(device)}", *abort)
+            said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120)
+            found["abort"] = (said.stdout + said.stderr).strip().rpartition(" ")[2]
             found["model"] = json.loads(do("nvme", "id-ctrl", device, "-o", "json"))["mn"].strip()
             time.sleep(2.5)  # What is waited for is that nothing happens: Keep Alive at half a second, twice over.
             found["still there"] = bool(do("dd", f"if={device}", "bs=4k", "count=1", "iflag=direct"))

@@ -95,6 +95,14 @@ def kill(runner: WorkloadRunner) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+def spoil(_: WorkloadRunner) -> None:
+    """Write zeroes where the first transfer is on its medium, which is done when a host tells its progress last."""
+    for disk in Path("/dev").glob("testbed-*"):
+        fd = os.open(disk, os.O_WRONLY | os.O_DSYNC)
+        os.pwrite(fd, bytes(512), 0)
+        os.close(fd)
+
+
 def summary(result: ExecutionResult) -> dict[str, Any]:
     print(time.strftime("%H:%M:%S"), result.failure, result.elapsed_s, result.counters, file=sys.stderr, flush=True)
     return {
@@ -123,6 +131,7 @@ def main() -> None:
                 found["while it runs"] = while_it_runs[-1] if while_it_runs else {}
                 found["read"] = summary(run(lab, shared, read_back=True, digests=True))
                 found["after"] = served(configfs)
+                found["spoilt"] = summary(run(lab, shared, spoil))["failure"]
                 found["killed"] = summary(run(lab, shared, kill))["failure"]
                 found["left"] = served(configfs)
                 found["written again"] = summary(run(lab, shared))
