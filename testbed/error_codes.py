@@ -104,6 +104,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "subnet": "More hosts and storage targets than a subnet has addresses for.",
             "unknown-design": "There is no such design.",
             "unknown-group": "A node names a group that is not declared.",
+            "unknown-implementation": "Nothing of that name serves a storage target.",
             "unknown-kind": "There is no such kind of node.",
             "unknown-node": "There is no such node.",
             "unknown-port": "There is no such port.",
@@ -126,6 +127,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "no-common-network": "Two tenants that talk to each other, or a tenant and its router, have no network in"
             " common.",
             "no-bond": "A network has `lag_by: bond`, and the kernel of this machine has no bonding.",
+            "no-kernel-target": "A storage target has `served_by: kernel`, and this machine's kernel cannot serve it.",
             "no-overlay": "There are tenants, or NICs of one, in a network without an overlay.",
             "no-subnets": "A tenant has no subnets.",
             "no-vrf-device": "A network has `vrf_by: device`, and the kernel of this machine has no VRF devices.",

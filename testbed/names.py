@@ -53,6 +53,11 @@ def check_tenant_name(name: str) -> None:
         )
 
 
+def kernel_target_nqn(lab: str, node: str) -> str:
+    """What the subsystem of a storage target is called that the kernel serves: its names are the machine's."""
+    return f"nqn.2026-01.testbed:{lab}:{node}"
+
+
 def vrf_node_name(switch: str, tenant: str) -> str:
     """What operations call the namespace of a tenant's VRF on a switch: a node beside the switch."""
     return f"{switch}-{tenant}"

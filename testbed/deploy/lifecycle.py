@@ -21,6 +21,7 @@ from testbed.deploy.live import RunningLab
 from testbed.deploy.mechanisms import (
     choose_mechanisms,
     require_guards,
+    require_kernel_targets,
     require_management,
     require_marker,
     require_password,
@@ -41,6 +42,7 @@ from testbed.deploy.services import require_services, service_places, start_serv
 from testbed.deploy.steps import StepCallback, ignore_steps, step
 from testbed.deploy.watch.converge import ConvergenceWatch
 from testbed.drivers.netlink.port_programs import PortInstaller
+from testbed.drivers.nodes.kernel_targets import remove_targets_of
 from testbed.drivers.nodes.netns import NetnsKernel
 from testbed.drivers.probing.machine import FrrInstallation, find_frr, require_root
 from testbed.drivers.routing.frr import DaemonLauncher, DaemonSet, remove_crash_directories
@@ -121,6 +123,7 @@ def preview(lab: Lab, state: StateDirectory, k: float) -> LabPlan:
     require_guards(lab, state)
     require_management(lab, state)
     require_password(lab, state)
+    require_kernel_targets(lab, state)
     require_services(lab)
     try:
         slot = state.read(lab.name).slot
@@ -147,6 +150,7 @@ def deploy_lab(
     require_guards(lab, state)
     require_management(lab, state)
     require_password(lab, state)
+    require_kernel_targets(lab, state)
     require_services(lab)
     with state.lock_lab(lab.name):
         if state.exists(lab.name):
@@ -470,6 +474,7 @@ def _destroy_locked(name: str, state: StateDirectory, notify: StepCallback) -> D
                 runtime.remove(content)
             except NodesRemain as error:
                 remain.append(error)  # all the rest can go
+        remove_targets_of(name)
         removal = NetnsKernel(name).remove(content.identities)
         pins.unmount(pins.lab_directory(state.run_directory(name)))
         contained = {node for item in content.containers.values() for node in item.ids}

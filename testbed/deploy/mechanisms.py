@@ -8,9 +8,12 @@ from testbed.deploy.live import RunningLab
 from testbed.deploy.records.state import StateDirectory
 from testbed.drivers.netlink.bonding import load_bonding
 from testbed.drivers.netlink.rdma import require_rxe
+from testbed.drivers.nodes.kernel_targets import load_nvmet
 from testbed.drivers.probing.capabilities import Capabilities, probe_capabilities
-from testbed.errors import CapabilityError
-from testbed.model import DelayBy, Lab, LagBy, Rdma, VrfBy
+from testbed.errors import CapabilityError, PlanError
+from testbed.model import DelayBy, Lab, LagBy, Node, Rdma, VrfBy
+from testbed.model.container import NETNS
+from testbed.model.storage import ServedBy
 from testbed.plan.link_delays import decide_delay, has_delays
 from testbed.plan.mlag.mechanism import decide_lag, has_link_groups
 from testbed.plan.operations import LabPlan
@@ -86,6 +89,31 @@ def require_password(lab: Lab, state: StateDirectory) -> None:
         )
 
 
+def kernel_targets(lab: Lab) -> list[Node]:
+    """Return the storage targets that the kernel is to serve."""
+    return [node for node in lab.targets if node.target is not None and node.target.served_by is ServedBy.KERNEL]
+
+
+def require_kernel_targets(lab: Lab, state: StateDirectory) -> None:
+    """Raise `PlanError` where the kernel is to serve storage targets, and this machine's kernel cannot."""
+    for node in kernel_targets(lab):
+        place = f"networks.{node.network}.targets"
+        if node.runtime != NETNS:
+            raise PlanError(
+                f"{node.name} is a {node.runtime} node, and the kernel serves targets in network namespaces alone",
+                field=place,
+                code="no-kernel-target",
+                hint="served_by: user-space",
+            )
+        if why := machine_capabilities(state).why("storage.nvmet"):
+            raise PlanError(
+                f"{node.name} is to be served by the kernel, and {why}",
+                field=place,
+                code="no-kernel-target",
+                hint="deploy it in the lab VM (testbed --on vm), whose kernel has them, or served_by: user-space",
+            )
+
+
 def choose_delay(lab: Lab, state: StateDirectory) -> DelayBy | None:
     """Return what `by: auto` will mean for a lab about to be deployed; None where no link has a delay.
 
@@ -119,6 +147,12 @@ def load_bonding_for(plan: LabPlan) -> None:
     """Load the kernel's bonding where the plan has bonds; it stays. Raises `CapabilityError`."""
     if plan.link_groups is not None and any(host.is_bond for host in plan.link_groups.hosts):
         load_bonding()
+
+
+def load_nvmet_for(lab: Lab) -> None:
+    """Load the kernel's NVMe/TCP target where the lab has some; it stays. Raises `CapabilityError`."""
+    if kernel_targets(lab):
+        load_nvmet()
 
 
 def auto_delay(lab: RunningLab) -> DelayBy:

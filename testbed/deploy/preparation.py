@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.datapath import build, load
-from testbed.deploy.mechanisms import Mechanisms, choose_mechanisms, load_bonding_for
+from testbed.deploy.mechanisms import Mechanisms, choose_mechanisms, load_bonding_for, load_nvmet_for
 from testbed.deploy.pausing.attachment import needs_pause_agent
 from testbed.deploy.pausing.reaction import planned_reaction_ns
 from testbed.deploy.records.journal import Journal, JournalContent, state_error
@@ -52,6 +52,7 @@ def prepare_lab(lab: Lab, state: StateDirectory, *, k: float, parent: Path | Non
     slot = state.take_slot(slot_for(lab.name), instead_of=lab.name)
     plan = plan_at(lab, slot, k=k, by=by, reaction_ns=reaction_ns)
     load_bonding_for(plan)
+    load_nvmet_for(lab)
     require_data_path(plan)
     return PreparedLab(plan=plan, by=by, reaction_ns=reaction_ns, directory=directory)
 

@@ -19,6 +19,15 @@ class StorageProtocol(StrEnum):
     """NFS version 4 (RFC 8881)."""
 
 
+class ServedBy(StrEnum):
+    """This is what runs a storage target."""
+
+    USER_SPACE = "user-space"
+    """A process of ours (`testbed.storage`), which needs nothing of the kernel."""
+    KERNEL = "kernel"
+    """The target of Linux (nvmet-tcp) in the namespace of the node."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Medium:
     """What a target's data lies on, in the units of the real one."""
@@ -39,3 +48,4 @@ class StorageTarget:
     """All that hosts may speak with it."""
     capacity: ByteCount
     medium: Medium = Medium()
+    served_by: ServedBy = ServedBy.USER_SPACE

@@ -6,7 +6,8 @@ Commands come in and events go out, one JSON object a line:
     connect   -> ready: every channel from and to here is there
     start     at_ns (CLOCK_MONOTONIC) -> progress (bytes arrived so far), ..., done
     stop      -> report: what it has measured, the check of its data included; nothing moves any more. Of arrays that
-                 all ranks share, the first rank's is checked, and the others' digests are told
+                 all ranks share, the first rank's is checked, and the others' digests are told. `failure` says what
+                 is wrong with data that only now can be looked at
     count     of (pairs of collective and rank) -> counted: the wrong elements of each, after `stop`
     release   -> released: sockets and buffers are gone, and it can be given another program
 
@@ -188,8 +189,12 @@ class ProgramRun:
         self._running = False
         if self._traffic is not None and self._begin_ns:
             self._take_sample(self._clock_ns())
+        failure = ""
         if self._traffic is not None:
-            self._traffic.halt()
+            try:
+                self._traffic.halt()
+            except TrafficError as error:
+                failure = error.message
         requests = self._requests
         left = self._left()
         if requests is not None:
@@ -224,6 +229,7 @@ class ProgramRun:
             },
             "requests": None if requests is None else requests.report(),
             "latest_timer_ns": self._schedule.latest_ns,
+            "failure": failure,
         }
 
     def count(self, of: object) -> list[tuple[int, int, int]]:

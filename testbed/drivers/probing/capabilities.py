@@ -30,6 +30,7 @@ _ALWAYS_ASKED = {
     "filter.guards",
     "filter.management",
     "socket.md5",
+    "storage.nvmet",
     *(marker.capability for marker in KERNEL_MARKERS),
 }
 """A file without one of these answers is of a version that did not ask for it."""

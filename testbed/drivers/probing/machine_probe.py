@@ -27,6 +27,7 @@ def probe_devices() -> Answers:
     return {
         "vm.KVM": kvm(),
         "rdma.rxe": rxe(),
+        "storage.nvmet": nvmet(),
         "rdma.rxe in namespaces": ""
         if release >= RXE_IN_NAMESPACES
         else f"Linux {'.'.join(map(str, RXE_IN_NAMESPACES))} or newer, this is {platform.release()}",
@@ -70,6 +71,16 @@ def kvm(device: Path = Path("/dev/kvm"), cpuinfo: Path = Path("/proc/cpuinfo")) 
 def rxe() -> str:
     """Tell whether the kernel has rdma_rxe, built in or as a module that loads on demand."""
     return "this kernel has no rdma_rxe" if module_state("rdma_rxe") is ModuleState.ABSENT else ""
+
+
+NVMET_MODULES = ("nvmet_tcp", "null_blk")
+"""What the kernel's NVMe/TCP target needs: itself, and the memory that it serves."""
+
+
+def nvmet() -> str:
+    """Tell whether the kernel can serve NVMe/TCP targets, by what is built in or is a module that loads on demand."""
+    absent = [name for name in NVMET_MODULES if module_state(name) is ModuleState.ABSENT]
+    return f"this kernel has no {' and no '.join(absent)}" if absent else ""
 
 
 def clock() -> str:

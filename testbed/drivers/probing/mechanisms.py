@@ -179,6 +179,13 @@ def _rdma(machine: _Machine) -> Mechanism:
     return _ok(feature, "rxe in each node, perftest")
 
 
+def _targets(machine: _Machine) -> Mechanism:
+    feature = "NVMe/TCP targets"
+    if why := machine.capabilities.why("storage.nvmet"):
+        return _ok(feature, f"in user space; none by the kernel: {why}, the lab VM's has it")
+    return _ok(feature, "in user space; by the kernel (nvmet-tcp) with `served_by: kernel`")
+
+
 _VM_REMEDY = "apt-get install mmdebstrap debian-archive-keyring e2fsprogs; then testbed vm build"
 
 
@@ -270,6 +277,7 @@ _FEATURES: tuple[Callable[[_Machine], Mechanism], ...] = (
     _bgp_password,
     _congestion_control,
     _rdma,
+    _targets,
     _docker,
     _mininet,
     _vm,

@@ -318,8 +318,15 @@ class _Run:
             self._workers.discard(answers.late)
             answers.failure = WorkerFailed(answers.late[0], f"it has not answered for {REPORT_TIMEOUT_S:.0f} s")
         self._settle_checks()
+        self._note_late_failures()
         if self.failure is None or (answers.failure is not None and answers.failure.is_death):
             self.failure = answers.failure  # whatever else broke, a death found late is the reason
+
+    def _note_late_failures(self) -> None:
+        """Has a run that went to its end fail where data that was looked at afterwards is wrong."""
+        if self.failure is None and not self.interrupted and not self.out_of_time:
+            found = ((host, report["failure"]) for host, report in self.reports.items() if report["failure"])
+            self.failure = next((WorkerFailed(host, reason) for host, reason in found), None)
 
     def _settle_checks(self) -> None:
         """Has counted by the workers what digests alone do not settle."""

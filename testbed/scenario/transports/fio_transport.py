@@ -75,6 +75,11 @@ class FioTransport(StorageTransport):
 
     def plan_channels(self, workload: Workload, ranks: Sequence[PortPlan], *, seed: int) -> ChannelPlan:
         plan = super().plan_channels(workload, ranks, seed=seed)
+        used = dict.fromkeys(nic.node for nic in ranks)
+        for name, target in self.targets.items():
+            if name in used and target.served_by is ServedBy.KERNEL:
+                message = f"{name} is served by the kernel, which speaks NVMe/TCP"
+                raise ScenarioError(message, hint="served_by: user-space, or transport: {kind: nvme-tcp}")
         jobs: Counter[str] = Counter()
         written: Counter[str] = Counter()
         for step in workload.transfers:

@@ -3,30 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
 from typing import ClassVar
 
 from testbed.errors import ScenarioError
 from testbed.model import BACKEND
-from testbed.model.storage import StorageTarget
+from testbed.model.storage import ServedBy, StorageTarget
+from testbed.names import kernel_target_nqn
 from testbed.plan.operations import PLAIN_QUEUE_PACKETS, PortPlan
 from testbed.scenario.run.channels import ChannelPlan, ChannelRules
 from testbed.scenario.run.placed_workload import PlacedWorkload
 from testbed.scenario.transports.storage_transport import StorageTransport
+from testbed.storage.kernel_target import whole_mib
 from testbed.worker.program import Settings
 from testbed.worker.transports.nvme_tcp import NvmeTcpSettings
-from testbed.workload.steps import Workload
+from testbed.workload.steps import Compute, Workload
 
 DEFAULTS = NvmeTcpSettings()
 _QUEUES = 2
 """Of ports on the way that one host's data may fill: its NIC's, and that of the leaf towards the target."""
 NVME_TCP_PORT = 4420
 """Registered with IANA for NVMe over Fabrics."""
+_MEMORY_SHARE = 0.5
+"""Of the memory that the machine has left: what the kernel's targets may keep of a run."""
+_RATE_ERROR = 0.02
+"""Of a medium's rate: by how much whole MiB/s may miss it."""
 
 
 class NvmeTcp(StorageTransport):
     """Every transfer has a storage target at one of its ends: it is written by the host there is, or read."""
 
     noun: ClassVar[str] = "NVMe/TCP"
+
+    @cached_property
+    def _kernel(self) -> dict[str, str]:
+        """The NQNs of the targets that the kernel serves."""
+        return {
+            name: kernel_target_nqn(self.lab.name, name)
+            for name, target in self.targets.items()
+            if target.served_by is ServedBy.KERNEL
+        }
 
     def warnings(self) -> list[str]:
         """A path whose keep-alive commands wait behind its own data for longer than it may be silent."""
@@ -53,6 +70,7 @@ class NvmeTcp(StorageTransport):
 
     def plan_channels(self, workload: Workload, ranks: Sequence[PortPlan], *, seed: int) -> ChannelPlan:
         self._check_paths(ranks)
+        self._check_kernel_targets(workload, ranks)
         return super().plan_channels(workload, ranks, seed=seed)
 
     def _check_paths(self, ranks: Sequence[PortPlan]) -> None:
@@ -71,6 +89,45 @@ class NvmeTcp(StorageTransport):
                 hint="multipath: false, or ranks: {rails: [1]}",
             )
 
+    def _check_kernel_targets(self, workload: Workload, ranks: Sequence[PortPlan]) -> None:
+        """Raise `ScenarioError` where the targets of a run that the kernel serves cannot do what ours can."""
+        used = [name for name in dict.fromkeys(nic.node for nic in ranks) if name in self._kernel]
+        if not used:
+            return
+        ours = "served_by: user-space"
+        if self.transport.cc is not None:
+            raise ScenarioError(
+                f"cc: {used[0]} is served by the kernel, with the machine's congestion control", hint=ours
+            )
+        for step in workload.steps:
+            if isinstance(step, Compute) and ranks[step.rank].node in used:
+                raise ScenarioError(f"rank {step.rank} computes on {ranks[step.rank].node}, which the kernel serves")
+        kept = dict.fromkeys(used, 0)
+        for step in workload.transfers:
+            for rank in (step.source, step.destination):
+                if ranks[rank].node in kept:
+                    kept[ranks[rank].node] += step.size_bytes
+        for name in used:
+            self._check_kernel_medium(name, kept[name])
+        room = int(_MEMORY_SHARE * _available_bytes())
+        if sum(kept.values()) > room:
+            raise ScenarioError(
+                f"the kernel's targets keep what is written in memory: {sum(kept.values())} bytes, and there is room"
+                f" for {room}",
+                hint=f"fewer bytes, or {ours}, which keeps nothing",
+            )
+
+    def _check_kernel_medium(self, name: str, kept: int) -> None:
+        target = self.targets[name]
+        if kept > target.capacity.bytes:
+            raise ScenarioError(f"{name} is to hold {kept} bytes, and its capacity is {target.capacity}")
+        rate = self.medium(target)["rate"]
+        if rate and abs(whole_mib(rate) * 2**20 / rate - 1) > _RATE_ERROR:
+            raise ScenarioError(
+                f"the medium of {name} has {rate / 2**20:.3g} MiB/s in lab time, and the kernel's has whole MiB/s",
+                hint="a smaller scale.time, another medium.rate or none, or served_by: user-space",
+            )
+
     def worker_settings(self, placement: PlacedWorkload) -> Callable[[str], Settings]:
         options = self.transport.options
         ports: dict[str, list[str]] = {}
@@ -82,6 +139,7 @@ class NvmeTcp(StorageTransport):
                 address: self.medium(self.targets[name]) for name, addresses in ports.items() for address in addresses
             },
             ports={name: tuple(addresses) for name, addresses in ports.items()},
+            kernel={name: nqn for name, nqn in self._kernel.items() if name in ports},
             multipath=bool(options.get("multipath")),
             keep_alive_ms=self._option("keep_alive_ms"),
             depth=self._option("depth"),
@@ -98,12 +156,24 @@ class NvmeTcp(StorageTransport):
 
     def approximations(self) -> list[str]:
         cc = self.transport.cc or "the machine's default congestion control"
+        kernel = [
+            f"The kernel (nvmet-tcp) serves {', '.join(self._kernel)}: writes arrive when the host learns of it, half a"
+            " round trip later than at a target of ours; contents are kept in memory and checked at the end of a run;"
+            " the target's ends of connections are not counted; a rate holds over 20 ms."
+        ]
         return [
+            *(kernel if self._kernel else ()),
             f"NVMe/TCP goes over the kernel's TCP ({cc}) in lab time: its timers (200 ms minimum RTO, delayed"
             " acknowledgements) are not scaled.",
             "Targets' media are a rate, a latency and a number of commands at once: they have no cache and no wear, and"
             " contents are checked on arrival, and kept only where the workload restores them.",
         ]
+
+
+def _available_bytes() -> int:
+    """The memory that the machine can give without swapping (proc_meminfo(5), MemAvailable)."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), 0)
 
 
 TRANSPORT = NvmeTcp

@@ -11,7 +11,7 @@ from pydantic.json_schema import JsonSchemaValue
 
 from testbed.errors import Problem
 from testbed.fabric.networks import TargetParams
-from testbed.model.storage import Medium, StorageProtocol, StorageTarget
+from testbed.model.storage import Medium, ServedBy, StorageProtocol, StorageTarget
 from testbed.spec.validation.fields import (
     Checked,
     DurationField,
@@ -78,6 +78,10 @@ class TargetSpec(SpecModel):
     protocol: Written[Annotated[tuple[StorageProtocol, ...], _Protocols()]] = Field(
         default=None, description="Says what it speaks, one protocol or a list; the default is nvme-tcp."
     )
+    served_by: Written[Annotated[str, OneOf(tuple(ServedBy), noun="implementation")]] = Field(
+        default=None,
+        description="Says what serves it: a process in user space, the default, or the kernel's target (nvmet-tcp).",
+    )
     count: Written[Annotated[int, Whole(1, MAX_TARGETS)]] = Field(
         default=None, description="Makes so many targets, with a number behind the name: flash makes flash1, flash2."
     )
@@ -95,6 +99,7 @@ class TargetSpec(SpecModel):
             protocols=self.protocol or (StorageProtocol.NVME_TCP,),
             capacity=self.capacity or DEFAULT_CAPACITY,
             medium=medium,
+            served_by=ServedBy(self.served_by or ServedBy.USER_SPACE),
         )
 
 

@@ -33,6 +33,8 @@ from testbed.transport.nvme.config import HostConfig
 from testbed.worker.curves import MOST_CHANNELS, ChannelState
 from testbed.worker.errors import ProgramError, TrafficError
 from testbed.worker.json_values import Json, read_list, read_object, read_text, read_whole
+from testbed.worker.nvme.kernel_target import KernelTargetEnd
+from testbed.worker.nvme.layout import BLOCK_BYTES, STEP_BYTES, whole_blocks
 from testbed.worker.poll_loop import WatchingLoop
 from testbed.worker.program import Channel, Endpoint, Program, Settings, Step
 from testbed.worker.streams.tcp_info import read_tcp_info
@@ -44,9 +46,6 @@ from testbed.workload.builder import MAX_STEPS
 if TYPE_CHECKING:
     from testbed.worker.buffers import CollectiveBuffers
 
-BLOCK_BYTES = 512
-STEP_BYTES = 1 << 32
-"""Of the namespace, for each step."""
 SPACE_BYTES = MAX_STEPS * STEP_BYTES
 GIVE_UP = 4
 """Keep-alive time-outs without a live path, after which a run fails."""
@@ -62,13 +61,14 @@ class NvmeTcpSettings(Settings):
     `depth` in commands, `capacity` in bytes; `ports` has all addresses of each target, by its name.
 
     `io_bytes` are those of a command, `depth` how many of a pair are under way, `keep_alive_ms` the time after which a
-    silent path is dead.
+    silent path is dead. `kernel` has the NQN of each target, by its name, that the kernel is to serve.
     """
 
     kind: ClassVar[str] = "nvme-tcp"
     pulls: ClassVar[bool] = True
     targets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     ports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    kernel: Mapping[str, str] = field(default_factory=dict)
     multipath: bool = False
     keep_alive_ms: int = 5000
     depth: int = 16
@@ -95,6 +95,7 @@ class NvmeTcpTraffic:
         self._steps = {step.number: step for step in program.steps if step.channel is not None}
         self._hosts: dict[int, _HostEnd] = {}
         self._target: _TargetEnd | None = None
+        self._kernel_target: KernelTargetEnd | None = None
         self._channels = program.channels
         self._watched: list[int] = []
         for channel in program.channels:
@@ -124,11 +125,31 @@ class NvmeTcpTraffic:
         if served is None:
             return
         name, port = self._endpoints[self._target_of(served)].host, _listening_port(served)
+        if name in self.settings.kernel:
+            self._serve_by_kernel(name, port)
+            return
         try:
             self._target = _TargetEnd(self, name, port, self._steps)
         except OSError as error:
             raise TrafficError(f"{name} cannot listen at port {port}: {error.strerror or error}") from error
         self._watch(self._target.server.fileno(), self._target)
+
+    def _serve_by_kernel(self, name: str, port: int) -> None:
+        addresses = self.settings.ports[name]
+        try:
+            namespace.enter(self._namespace)
+            self._kernel_target = KernelTargetEnd(
+                name,
+                self.settings.kernel[name],
+                [(address, port) for address in addresses],
+                _media(self.settings.targets[addresses[0]]),
+                self.pattern,
+                list(self._steps.values()),
+            )
+        except OSError as error:
+            raise TrafficError(f"{name} cannot be served by the kernel: {error}") from error
+        for step in self._steps.values():
+            self.listener.on_sent(step, time.monotonic_ns())
 
     def connect(self) -> None:
         for channel in self._channels:
@@ -240,23 +261,32 @@ class NvmeTcpTraffic:
         )
         if self._target is not None:
             found |= {f"nvme_{name}": count for name, count in self._target.server.target.counts.items()}
+        if self._kernel_target is not None:
+            found["nvme_verified_bytes"] = self._kernel_target.verified_bytes
         return found
 
     def halt(self) -> None:
+        self._unwatch()
+        if self._kernel_target is not None:
+            self._kernel_target.check()
+
+    def _unwatch(self) -> None:
         for fd in self._watched:
             self._loop.unwatch(fd)
         self._watched.clear()
 
     def close(self) -> None:
-        self.halt()
+        self._unwatch()
         for host in self._hosts.values():
             for path in host.initiator.paths:
                 path.close()
             host.initiator.close()
         if self._target is not None:
             self._target.server.close()
+        if self._kernel_target is not None:
+            self._kernel_target.close()
         self._hosts.clear()
-        self._target = None
+        self._target = self._kernel_target = None
         self._timer.close()
 
 
@@ -274,6 +304,8 @@ class _HostEnd:
         addresses = dict.fromkeys((target.address, *others))
         self._traffic = traffic
         self._peer = str(target)
+        self._tells_arrival = target.host in settings.kernel
+        """The kernel, which serves the target, tells nobody what has come."""
         self._waiting: deque[_Io] = deque()
         self._under_way: dict[VolumeRequest, _Io] = {}
         self.volume: Volume | None = None
@@ -291,9 +323,8 @@ class _HostEnd:
         )
         paths = [(one, _listening_port(channel)) for one in addresses]
         give_up_ns = GIVE_UP * settings.keep_alive_ms * 1_000_000
-        self.initiator = Initiator(
-            paths, subsystem_nqn(target.host), config, give_up_ns=give_up_ns, open_socket=connect
-        )
+        nqn = settings.kernel.get(target.host) or subsystem_nqn(target.host)
+        self.initiator = Initiator(paths, nqn, config, give_up_ns=give_up_ns, open_socket=connect)
 
     @property
     def resent(self) -> int:
@@ -339,7 +370,7 @@ class _HostEnd:
     def _submit(self, volume: Volume, io: _Io) -> None:
         step = io.moving.step
         operation = Operation.READ if step.pulled else Operation.WRITE
-        buffer = memoryview(bytearray(-(-io.length // BLOCK_BYTES) * BLOCK_BYTES))
+        buffer = memoryview(bytearray(whole_blocks(io.length)))
         offset = _place_of(step) * STEP_BYTES + io.at
         if operation is Operation.WRITE:
             self._traffic.pattern.fill(buffer, offset)
@@ -355,10 +386,12 @@ class _HostEnd:
             if wrong:
                 count = sum(length for _, length in wrong)
                 raise StorageError(f"step {step.number}: {count} bytes are not those that were written")
+        told = step.pulled or self._tells_arrival
+        if told:
             listener.on_bytes(io.length)
         io.moving.left -= 1
         if not io.moving.left:
-            (listener.on_arrived if step.pulled else listener.on_sent)(step, request.ended)
+            (listener.on_arrived if told else listener.on_sent)(step, request.ended)
 
 
 class _Moving:
@@ -387,13 +420,12 @@ class _TargetEnd:
         addresses = traffic.settings.ports[name]
         values = traffic.settings.targets[addresses[0]]
         nqn = subsystem_nqn(name)
-        medium = MediaConfig(rate=values["rate"], latency_us=values["latency_us"], depth=values["depth"])
         space = NamespaceConfig(
             nsid=1,
             size=SPACE_BYTES,
             nguid=uuid.uuid5(uuid.NAMESPACE_URL, nqn).bytes,
             block=BLOCK_BYTES,
-            media=medium,
+            media=_media(values),
         )
         self.server = TargetServer(
             TargetConfig(
@@ -456,7 +488,7 @@ class _Served(Backend):
         written = self._steps.get(_place_of(step))
         if written is None or written.pulled or written.size_bytes != step.size_bytes:
             raise TrafficError(f"step {step.number} restores step {step.restores}, which does not write as much here")
-        return -(-step.size_bytes // BLOCK_BYTES) * BLOCK_BYTES
+        return whole_blocks(step.size_bytes)
 
     def read(self, offset: int, length: int) -> memoryview:
         number, at = divmod(offset, STEP_BYTES)
@@ -507,6 +539,10 @@ class _Served(Backend):
         """It has no file."""
 
 
+def _media(values: Mapping[str, int]) -> MediaConfig:
+    return MediaConfig(rate=values["rate"], latency_us=values["latency_us"], depth=values["depth"])
+
+
 def subsystem_nqn(target: str) -> str:
     """What the subsystem of a target is called."""
     return f"nqn.2026-01.testbed:{target}"
@@ -534,6 +570,12 @@ def _decode(values: dict[str, Json]) -> NvmeTcpSettings:
         ports[name] = tuple(read_text(address, path) for address in read_list(listed, path))
         if not ports[name] or any(address not in targets for address in ports[name]):
             raise ProgramError(path, "has addresses of no target")
+    kernel = {
+        name: read_text(nqn, f"transport.kernel.{name}")
+        for name, nqn in read_object(values["kernel"], "transport.kernel").items()
+    }
+    if not kernel.keys() <= ports.keys():
+        raise ProgramError("transport.kernel", "has targets without addresses")
     cc = values["congestion_control"]
     for name in ("digests", "multipath"):
         if not isinstance(values[name], bool):
@@ -544,6 +586,7 @@ def _decode(values: dict[str, Json]) -> NvmeTcpSettings:
     return NvmeTcpSettings(
         targets=targets,
         ports=ports,
+        kernel=kernel,
         multipath=bool(values["multipath"]),
         keep_alive_ms=read_whole(values["keep_alive_ms"], "transport.keep_alive_ms", 1 << 32),
         depth=max(1, read_whole(values["depth"], "transport.depth", MOST_DEPTH + 1)),

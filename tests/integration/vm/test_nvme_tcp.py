@@ -32,6 +32,7 @@ def test_linux_uses_our_target(lab_vm: LabVm, digests: tuple[str, ...]) -> None:
         "read back in 1M": True,
         "zeroes": True,
         "written units": True,
+        "abort": "0x00000001",
         "model": "testbed NVMe/TCP",
         "still there": True,
     }
@@ -47,4 +48,46 @@ def test_we_use_the_target_of_linux(lab_vm: LabVm, digests: tuple[str, ...]) -> 
         "verify of 4M": [0, 32 * MIB],
         "write of 4K": [0, 2 * MIB],
         "verify of 64K": [0, 32 * MIB],
+    }
+
+
+def test_we_keep_two_paths_to_the_target_of_linux(lab_vm: LabVm) -> None:
+    """Two controllers of one namespace; aborts are answered, paths are kept alive, cut and come back, and all that was
+    said to be written is on the medium."""
+    assert run(lab_vm, "kernel-paths") == {
+        "controllers": 2,
+        "abort": [0, 1],
+        "kept alive": [True, True],
+        "one path left": [True, False],
+        "resent": True,
+        "wrong": 0,
+        "came back": [True, True],
+    }
+
+
+def test_linux_serves_the_targets_of_a_lab(lab_vm: LabVm) -> None:
+    """From the topology file: each in the namespace of its node, checked on its medium, and nothing of it stays."""
+    status, uses = lab_vm.feature("NVMe/TCP targets")
+    assert (status, "by the kernel (nvmet-tcp)" in uses) == ("ok", True)
+    found: dict[str, Any] = json.loads(lab_vm.check(".venv/bin/python", "tests/support/nvme/guest_targets.py"))
+    size = 300_077
+    nothing = {"subsystems": [], "ports": 0, "disks": 0, "listening": []}
+    both = {
+        "subsystems": [f"nqn.2026-01.testbed:kernel-targets:flash{number}" for number in (1, 2)],
+        "ports": 2,
+        "disks": 2,
+        "listening": ["flash1", "flash2"],
+    }
+    written = {"failure": "", "arrived": size, "verified": size, "associations": 2}
+    assert "step 0: 4096 bytes on flash1 are not those that were sent" in found.pop("spoilt")
+    assert "its worker was killed by signal SIGKILL" in found.pop("killed")
+    assert found == {
+        "before": nothing,
+        "while it runs": both,
+        "written": written,
+        "read": written | {"verified": 0},
+        "after": nothing,
+        "left": both,
+        "written again": written,
+        "destroyed": nothing,
     }

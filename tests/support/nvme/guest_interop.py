@@ -2,6 +2,7 @@
 
     guest_interop.py kernel-host [--digests]        Linux's initiator on our target
     guest_interop.py kernel-target [--digests]      our initiator on Linux's target (nvmet)
+    guest_interop.py kernel-paths                   our initiator on two controllers of Linux's target, and cuts
 
 It prints one JSON document; a step that fails ends it with a message. All that was made is removed.
 """
@@ -21,8 +22,20 @@ from typing import Any
 
 from storage_sides import NQN, run_tool, target
 
+from testbed.agent import namespace
+from testbed.storage.initiator import Initiator
+from testbed.storage.kernel_target import KernelTarget, KernelTargetConfig
+from testbed.storage.media import MediaConfig
+from testbed.storage.pattern import Pattern
+from testbed.storage.volume import Operation, VolumeRequest
+from testbed.transport.nvme.commands import Sqe, abort_command
+from testbed.transport.nvme.config import HostConfig
+from testbed.transport.nvme.host_queue import HostRequest
+
 HOST, TARGET = "nvi-h", "nvi-t"
 ADDRESS, OWN = "10.86.0.1", "10.86.0.2"
+TWO = (ADDRESS, "10.87.0.1")
+KATO_MS = 2000
 MIB = 1 << 20
 SIZE = 64 * MIB
 NVMET = Path("/sys/kernel/config/nvmet")
@@ -77,6 +90,11 @@ def device_of(nqn: str) -> str:
     return ""
 
 
+def controller_of(device: str) -> str:
+    """The controller whose namespace a device is: nvme0 of /dev/nvme0n1."""
+    return device.removeprefix("/dev/").rpartition("n")[0]
+
+
 def kernel_host(digests: bool) -> dict[str, Any]:
     controller = {"r2t_bytes": 65536, "max_h2c_data": 32768} if digests else {}
     config = {
@@ -107,6 +125,10 @@ def kernel_host(digests: bool) -> dict[str, Any]:
             found["zeroes"] = not any(zero[: 2 * MIB]) and zero[2 * MIB :] == contents[2 * MIB : 3 * MIB]
             smart = json.loads(do("nvme", "smart-log", device, "-o", "json"))
             found["written units"] = int(smart["data_units_written"]) > 0
+            abort = ("--opcode=8", f"--cdw10={99 << 16 | 1}")  # of what is not there: it goes on, which is not 0
+            argv = ("nvme", "admin-passthru", f"/dev/{controller_of(device)}", *abort)
+            said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120)
+            found["abort"] = (said.stdout + said.stderr).strip().rpartition(" ")[2]
             found["model"] = json.loads(do("nvme", "id-ctrl", device, "-o", "json"))["mn"].strip()
             time.sleep(2.5)  # What is waited for is that nothing happens: Keep Alive at half a second, twice over.
             found["still there"] = bool(do("dd", f"if={device}", "bs=4k", "count=1", "iflag=direct"))
@@ -157,13 +179,125 @@ def kernel_target(digests: bool) -> dict[str, Any]:
     return found
 
 
+# --- two paths --------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """Our initiator in the host's namespace, which writes on and on over all paths that are live."""
+
+    def __init__(self) -> None:
+        config = HostConfig(hostnqn="nqn.2026-01.lab:h1", hostid=bytes(16), queue_entries=17, kato_ms=KATO_MS)
+        paths = [(address, 4420) for address in TWO]
+        self.initiator = Initiator(paths, NQN, config, give_up_ns=60_000_000_000)
+        self.volume = self.initiator.open_volume()
+        self.pattern = Pattern(7)
+        self.written = 0
+        """The bytes from the begin of the namespace that are said to be safe."""
+
+    @property
+    def live(self) -> list[bool]:
+        return [path.live for path in self.initiator.paths]
+
+    def write(self, until: Callable[[], bool]) -> None:
+        """Write until something has happened, and then what is under way."""
+        end = time.monotonic() + 60
+        waiting: list[VolumeRequest] = []
+        while not until() or waiting:
+            if time.monotonic() > end:
+                raise SystemExit(f"waited in vain: {self.live}, {[path.last_error for path in self.initiator.paths]}")
+            while len(waiting) < 4 and not until():
+                view = memoryview(bytearray(65536))
+                offset = (self.written + 65536 * len(waiting)) % SIZE
+                self.pattern.fill(view, offset)
+                waiting.append(self.initiator.submit(self.volume, Operation.WRITE, offset, view))
+            self.initiator.poll(0.1)
+            while waiting and waiting[0].done:
+                request = waiting.pop(0)
+                if request.error:
+                    raise SystemExit(request.error)
+                self.written += len(request.view)
+        self.volume.done.clear()
+
+    def wait(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self.initiator.poll(left)
+
+    def admin(self, sqe: Sqe) -> HostRequest:
+        controller = self.initiator.paths[0].controller
+        assert controller is not None
+        request = HostRequest(sqe)
+        controller.queues[0].submit(request)
+        self.wait(0.5)
+        return request
+
+
+def link(name: str, state: str) -> None:
+    do("ip", "-n", TARGET, "link", "set", name, state)
+
+
+def kernel_paths(_: bool) -> dict[str, Any]:
+    peer = ("peer", "name", "eth1", "netns", TARGET)
+    do("ip", "-n", HOST, "link", "add", "eth1", "type", "veth", *peer)
+    for name, address in ((HOST, "10.87.0.2"), (TARGET, TWO[1])):
+        do("ip", "-n", name, "addr", "add", f"{address}/24", "dev", "eth1")
+        do("ip", "-n", name, "link", "set", "eth1", "up")
+    config = KernelTargetConfig(
+        nqn=NQN,
+        addresses=tuple((address, 4420) for address in TWO),
+        size=SIZE,
+        block=512,
+        nguid=bytes(range(1, 17)),
+        media=MediaConfig(),
+    )
+    own = os.open(f"/run/netns/{TARGET}", os.O_RDONLY)
+    namespace.enter(own)
+    served = KernelTarget(config)
+    try:
+        namespace.enter(os.open(f"/run/netns/{HOST}", os.O_RDONLY))
+        writer = Writer()
+        paths = writer.initiator.paths
+        writer.write(lambda: all(writer.live) and writer.written >= MIB)
+        found: dict[str, Any] = {
+            "controllers": len({path.controller.queues[0].cntlid for path in paths if path.controller is not None}),
+            "abort": [(answer := writer.admin(abort_command(1, 99))).status, answer.result],
+        }
+        writer.wait(2.5 * KATO_MS / 1000)
+        found["kept alive"] = writer.live
+        link("eth1", "down")
+        writer.write(lambda: not writer.live[1])
+        begun = writer.written
+        writer.write(lambda: writer.written >= begun + MIB)
+        found["one path left"] = writer.live
+        link("eth0", "down")
+        restored: list[float] = []
+
+        def all_back() -> bool:
+            if not restored and not any(writer.live):
+                restored.append(time.monotonic())
+                link("eth0", "up")
+                link("eth1", "up")
+            return bool(restored) and all(writer.live)
+
+        writer.write(all_back)
+        found["resent"] = writer.volume.resent > 0
+        found["wrong"] = served.wrong_bytes(writer.pattern, 0, min(writer.written, SIZE))
+        found["came back"] = [path.associations >= 2 for path in paths]
+        writer.initiator.close()
+    finally:
+        served.close()
+    return found
+
+
 def main() -> None:
     direction, digests = sys.argv[1], "--digests" in sys.argv
     do("modprobe", "-a", "nvme-tcp", "nvmet-tcp")
+    do("modprobe", "null_blk", "nr_devices=0")
     if not NVMET.is_dir():
         do("mount", "-t", "configfs", "none", "/sys/kernel/config")
+    directions = {"kernel-host": kernel_host, "kernel-target": kernel_target, "kernel-paths": kernel_paths}
     with namespaces():
-        found = kernel_host(digests) if direction == "kernel-host" else kernel_target(digests)
+        found = directions[direction](digests)
     print(json.dumps(found))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from testbed.deploy import mechanisms
-from testbed.deploy.mechanisms import require_guards, require_management, require_password
-from testbed.errors import CapabilityError
+from testbed.deploy.mechanisms import require_guards, require_kernel_targets, require_management, require_password
+from testbed.errors import CapabilityError, PlanError
 from testbed.model import Lab
 from testbed.spec import load_topology_text
 
@@ -66,6 +66,21 @@ def test_an_out_of_band_network_that_the_kernel_cannot_keep_apart_is_refused(ask
         require_management(load_topology_text(text, file="dc.yml"), None)  # type: ignore[arg-type]
     assert "remove networks.oob" in (caught.value.hint or "")
     assert asked == ["filter.management"]  # a kernel that can that is asked for "filter.guards", too
+
+
+def test_targets_that_the_kernel_cannot_serve_are_refused_at_their_place(asked: list[str]) -> None:
+    text = """name: dc
+fabric: {{design: single-switch, hosts: 2, gpus: 1}}
+networks: {{storage: {{targets: {{flash: {{count: 2{}}}}}}}}}
+"""
+    require_kernel_targets(load_topology_text(text.format(""), file="dc.yml"), None)  # type: ignore[arg-type]
+    assert asked == []
+    served = load_topology_text(text.format(", served_by: kernel"), file="dc.yml")
+    with pytest.raises(PlanError, match=r"flash1 is to be served by the kernel.*Protocol not supported") as caught:
+        require_kernel_targets(served, None)  # type: ignore[arg-type]
+    assert (caught.value.code, caught.value.field) == ("no-kernel-target", "networks.storage.targets")
+    assert "--on vm" in (caught.value.hint or "")
+    assert asked == ["storage.nvmet"]
 
 
 def test_a_password_that_the_kernel_cannot_sign_with_is_refused_with_a_way_out(asked: list[str]) -> None:

@@ -104,6 +104,7 @@ REFUSALS: dict[str, tuple[tuple[str, ...], Exception]] = {
     "the kernel's RED": (("testbed.deploy.lifecycle.require_marker",), missing("sch_red")),
     "nf_tables": (("testbed.deploy.lifecycle.require_guards",), missing("nf_tables")),
     "TCP MD5": (("testbed.deploy.lifecycle.require_password",), missing("TCP MD5 signatures")),
+    "kernel's targets": (("testbed.deploy.lifecycle.require_kernel_targets",), missing("nvmet_tcp")),
     "images": (("testbed.deploy.lifecycle._prepare_runtimes",), missing("image")),
     "delay": (("testbed.deploy.mechanisms.choose_delay",), missing("netem")),
     "pause reaction": (

@@ -19,7 +19,7 @@ from testbed.drivers.probing.status import Status
 from testbed.drivers.probing.tools import PROGRAMS, Installed, Program, find_programs, parse_version
 from testbed.model.markers import KERNEL_MARKERS
 
-DEVICES = ("vm.KVM", "rdma.rxe", "rdma.rxe in namespaces", "python.mininet")
+DEVICES = ("vm.KVM", "rdma.rxe", "rdma.rxe in namespaces", "storage.nvmet", "python.mininet")
 ANSWERS = dict.fromkeys((*kernel_probe.NAMES, *ebpf_probe.NAMES, *DEVICES), "")
 FRR = FrrInstallation(directory=Path("/usr/lib/frr"), version=(8, 4, 4), daemons=("zebra", "bgpd", "bfdd"))
 
