@@ -12,6 +12,7 @@ from typing import ClassVar
 from testbed.drivers.nodes.processes import search_path
 from testbed.drivers.probing.tools import PROGRAMS, Program
 from testbed.errors import CapabilityError, ScenarioError
+from testbed.model.storage import ServedBy
 from testbed.plan.operations import PortPlan
 from testbed.scenario.run.channels import ChannelPlan, ChannelRules
 from testbed.scenario.run.measured import Measured
