@@ -141,6 +141,8 @@ class Workload:
     """Approximations made, for the report."""
     requests: tuple[Request, ...] = ()
     """Beside the steps, and in the order of their begins; nothing waits for them."""
+    tenant_ranks: tuple[tuple[int, ...], ...] = ()
+    """The ranks of each of its tenants, in their order, where it is made of several workloads side by side."""
 
     def __post_init__(self) -> None:
         for number, step in enumerate(self.steps):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -80,6 +81,7 @@ def mix_tenants(tenants: Sequence[Tenant], *, ranks: int, name: str = "tenants")
     steps: list[Step] = []
     collectives: list[Collective] = []
     notes: dict[str, None] = {}
+    inner: defaultdict[int, list[int]] = defaultdict(list)
     for tenant in tenants:
         _check(tenant, ranks)
         delays = _delays(tenant, first=len(steps))
@@ -96,6 +98,8 @@ def mix_tenants(tenants: Sequence[Tenant], *, ranks: int, name: str = "tenants")
             for collective in tenant.workload.collectives
         )
         notes.update(dict.fromkeys(tenant.workload.notes))
+        for place, members in enumerate(tenant.workload.tenant_ranks):
+            inner[place] += [tenant.ranks[rank] for rank in members]
     return Workload(
         name=name,
         ranks=ranks,
@@ -103,7 +107,50 @@ def mix_tenants(tenants: Sequence[Tenant], *, ranks: int, name: str = "tenants")
         collectives=tuple(collectives),
         notes=tuple(notes),
         requests=_mixed_requests(tenants),
+        tenant_ranks=tuple(tuple(inner[place]) for place in range(len(inner))),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadPart:
+    """This is what some tenants of a workload do, as a workload of its own. Ranks keep their numbers.
+
+    `steps` has the number that each of its steps has in the whole.
+    """
+
+    workload: Workload
+    steps: Sequence[int]
+
+
+def part_of_ranks(whole: Workload, ranks: Collection[int]) -> WorkloadPart:
+    """Return what these ranks do among themselves.
+
+    Raises `WorkloadError` where one of them and one of the others wait for each other, or send to each other.
+    """
+    mine = frozenset(ranks)
+    number_of: dict[int, int] = {}
+    steps: list[Step] = []
+    for step in whole.steps:
+        ends = {step.rank} if isinstance(step, Compute) else {step.source, step.destination}
+        if not ends & mine:
+            continue
+        if not ends <= mine or not all(before in number_of for before in step.after):
+            raise WorkloadError(f"step {step.number} ({step.label}) is of two tenants", field="tenants")
+        number_of[step.number] = len(steps)
+        steps.append(replace(step, number=len(steps), after=tuple(number_of[before] for before in step.after)))
+    collectives = [
+        replace(one, steps=range(number_of[one.steps.start], number_of[one.steps.start] + len(one.steps)))
+        for one in whole.collectives
+        if one.steps.start in number_of
+    ]
+    requests = [one for one in whole.requests if one.client in mine]
+    part = replace(
+        whole,
+        steps=tuple(steps),
+        collectives=tuple(collectives),
+        requests=tuple(replace(one, number=number) for number, one in enumerate(requests)),
+    )
+    return WorkloadPart(workload=part, steps=tuple(number_of))
 
 
 def _mixed_requests(tenants: Sequence[Tenant]) -> tuple[Request, ...]:
