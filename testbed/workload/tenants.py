@@ -71,7 +71,8 @@ def overlapping_start_ns(duration_ns: int, overlap: float) -> int:
 
 
 def mix_tenants(tenants: Sequence[Tenant], *, ranks: int, name: str = "tenants") -> Workload:
-    """Return all tenants' workloads as one, of `ranks` ranks. Labels begin with the tenant's name and a slash.
+    """Return all tenants' workloads as one, of `ranks` ranks. Labels begin with the tenant's name and a slash. Where
+    they have tenants themselves, those of the same place are one tenant of the whole.
 
     A tenant that begins later has its start times moved; a rank of it that begins by computing waits, as computing of
     its own, until then.
@@ -107,7 +108,7 @@ def mix_tenants(tenants: Sequence[Tenant], *, ranks: int, name: str = "tenants")
         collectives=tuple(collectives),
         notes=tuple(notes),
         requests=_mixed_requests(tenants),
-        tenant_ranks=tuple(tuple(inner[place]) for place in range(len(inner))),
+        tenant_ranks=tuple(map(tuple, inner.values())) or tuple(tenant.ranks for tenant in tenants),
     )
 
 

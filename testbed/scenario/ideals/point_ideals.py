@@ -39,6 +39,7 @@ class PointIdeals:
     """With the bytes of VXLAN where they slow every flow of the traffic down (`LabTransport.is_slowed_by_vxlan`)."""
     dscp: int
     nic_bps: float
+    """Of the slowest NIC that sends; of several parts, among those with collectives."""
     base_rtt_s: float
     """The longest between two ranks that talk, modelled."""
     k: float
@@ -82,11 +83,12 @@ class PointIdeals:
                 carried = replace(scenario, transport=part.transport, tenant_transports=())
                 parts.setdefault(one.seed, []).append((alone, cls.of(carried, part.view(lab), [alone])))
         every = [ideals for some in parts.values() for _, ideals in some]
+        collective = [ideals for some in parts.values() for part, ideals in some if part.workload.collectives]
         first, graph = every[0], fabric_graph(lab.model, lab.plan)
         return cls(
             framing=first.framing,
             dscp=first.dscp,
-            nic_bps=min(one.nic_bps for one in every),
+            nic_bps=min(one.nic_bps for one in collective or every),
             base_rtt_s=max(one.base_rtt_s for one in every),
             k=lab.plan.k,
             tiers={link.name: link.tier for link in graph.links},

@@ -275,8 +275,9 @@ def _unused_transports(document: Document, matrix: Matrix) -> Iterable[Problem]:
     """Named transports, of which no matrix and no tenant chooses one."""
     if document.get(NAMED_TRANSPORTS) is None or format_path(TRANSPORT_KEY) in matrix or named_by_tenants(document):
         return
-    hint = "matrix: {transport: [NAME, NAME]}"
-    yield document.problem("contradiction", NAMED_TRANSPORTS, "no matrix chooses among them", hint=hint, key=True)
+    message = "no matrix chooses among them, and no tenant has one"
+    hint = "matrix: {transport: [NAME, NAME]}, or transport: NAME of a tenant"
+    yield document.problem("contradiction", NAMED_TRANSPORTS, message, hint=hint, key=True)
 
 
 def _to_show(problems: Iterable[Problem]) -> list[Problem]:

@@ -13,7 +13,7 @@ from testbed.model.scenario import Scenario, Transport, Workload
 from testbed.model.transports import TRANSPORTS
 from testbed.names import known_names_hint
 from testbed.spec.scenario.matrix import NAMED_TRANSPORTS
-from testbed.spec.scenario.transport import TRANSPORT_KEY, resolve_transport
+from testbed.spec.scenario.transport import TRANSPORT_KEY, TRANSPORT_NAME, resolve_transport
 from testbed.spec.yaml.document import Document
 from testbed.spec.yaml.paths import Path, quote
 
@@ -85,9 +85,10 @@ def _places(document: Document, problems: list[Problem]) -> Iterator[Path]:
             case str(name) if name in known:
                 yield (*NAMED_TRANSPORTS, name)
             case str(name):
-                hint = known_names_hint(name, known) or "transports: {NAME: {kind: roce}}"
-                message = f"transports has none called {quote(name)}"
-                problems.append(document.problem("unknown-value", own, message, hint=hint))
+                if TRANSPORT_NAME.fullmatch(name):  # else that is reported with the whole file
+                    hint = known_names_hint(name, known) or "transports: {NAME: {kind: roce}}"
+                    message = f"transports has none called {quote(name)}"
+                    problems.append(document.problem("unknown-value", own, message, hint=hint))
                 yield TRANSPORT_KEY
             case None:
                 yield TRANSPORT_KEY

@@ -34,12 +34,15 @@ def _models() -> Mapping[str, type[SpecModel]]:
     )
 
 
+TRANSPORT_NAME = re.compile(r"[a-z][a-z0-9-]{0,23}")
+
+
 def _check_transport_name(name: str) -> None:
-    if not re.fullmatch(r"[a-z][a-z0-9-]{0,23}", name):
+    if not TRANSPORT_NAME.fullmatch(name):
         raise ValueError(f"{quote(name)} cannot name a transport: lower-case letters, digits and '-', at most 24")
 
 
-_NAME = Name(_check_transport_name, r"^[a-z][a-z0-9-]{0,23}$")
+_NAME = Name(_check_transport_name, f"^{TRANSPORT_NAME.pattern}$")
 _EXAMPLE = "transport: {kind: uet, cc: nscc}"
 TRANSPORT = ByKind("transport", _models, _EXAMPLE, DEFAULT_TRANSPORT.value)
 TENANT_TRANSPORT = ByKind("transport", _models, _EXAMPLE, DEFAULT_TRANSPORT.value, _NAME)
