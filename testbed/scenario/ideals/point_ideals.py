@@ -97,6 +97,13 @@ class PointIdeals:
             parts=parts,
         )
 
+    def dscp_at(self, nic: PortPlan, traffic: RunTraffic) -> int:
+        """Return what packets are marked with that a NIC sends in this traffic."""
+        for part, (_, ideals) in zip(traffic.parts, self.parts.get(traffic.seed, ()), strict=True):
+            if any(traffic.placement.nics[rank] == nic for rank in part.ranks):
+                return ideals.dscp
+        return self.dscp
+
     def pattern_ideal_s(self, traffic: RunTraffic) -> float | None:
         """Return the time until the last byte has arrived, half a base RTT after it was sent, if all begins at once and
         the fabric between the NICs is no limit.

@@ -254,10 +254,9 @@ class PointRunner:
         return stack.enter_context(
             ProbeTraffic(
                 self.lab.name,
-                plan.flows,
+                [replace(flow, tos=ideals.dscp_at(flow.source, traffic) << 2) for flow in plan.flows],
                 rate_pps=plan.rate_pps,
                 train=plan.train,
-                tos=ideals.dscp << 2,
                 threshold_s=max(THRESHOLD_S, QUEUED_RTTS * ideals.base_rtt_s),
             )
         )

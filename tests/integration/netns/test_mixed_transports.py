@@ -83,7 +83,7 @@ def test_each_tenant_goes_over_its_own_in_one_run_and_again(lab: RunningLab, nic
             assert result.requests is not None
             assert result.requests.table.number == list(range(len(carried.requests)))
             assert result.requests.counts.answered == len(carried.requests) > 5
-    by_port: dict[int | None, set[int]] = {}
+    by_port: dict[int | None, set[int | None]] = {}
     for channel in result.channels:
         by_port.setdefault(channel.destination_port, set()).add(channel.source_rank)
     assert by_port == {4793: {0, 1, 2}, 4420: {6, 7, 8}}, "UET's and NVMe/TCP's"

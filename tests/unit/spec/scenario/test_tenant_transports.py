@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from testbed.errors import SpecError
@@ -33,7 +35,8 @@ def test_a_tenant_names_a_transport_and_another_has_the_scenarios() -> None:
     found = scenario()
     disks = Transport(kind=TransportKind.NVME_TCP, options={"depth": 4})
     assert found.tenant_transports == found.transports == (UET, disks)
-    written = [tenant["transport"] for tenant in found.workload.parameters["tenants"]]  # type: ignore[index,union-attr]
+    tenants: Any = found.workload.parameters["tenants"]
+    written = [tenant["transport"] for tenant in tenants]
     assert written == [{"kind": "uet", "cc": "rccc"}, {"kind": "nvme-tcp", "depth": 4}], "a record says what it was"
 
 
