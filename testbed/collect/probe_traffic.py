@@ -40,6 +40,8 @@ class ProbeFlow:
     source: PortPlan
     destination: PortPlan
     source_port: int
+    tos: int | None = None
+    """The IP header's former type of service of what it sends; None: that of all."""
 
     @property
     def stream(self) -> ProbeStream:
@@ -87,7 +89,7 @@ class ProbeTraffic:
         self._skipped = 0
 
     def __enter__(self) -> Self:
-        sources = [ProbeEnd.on(flow.source, flow.source_port) for flow in self._flows]
+        sources = [ProbeEnd.on(flow.source, flow.source_port, tos=flow.tos) for flow in self._flows]
         destinations = [ProbeEnd.on(flow.destination, PROBE_PORT) for flow in self._flows]
         try:
             self._prober = UdpProber(self._lab, [*sources, *destinations], tos=self._tos, timestamps=True)

@@ -81,6 +81,7 @@ class RunningLab:
     def __init__(self, record: LabRecord, state: StateDirectory) -> None:
         self._record = record
         self._state = state
+        self._whole: RunningLab | None = None
         self.name = record.name
 
     @classmethod
@@ -117,7 +118,13 @@ class RunningLab:
             return self
         seen = RunningLab(self._record, self._state)
         seen.__dict__.update(model=model, plan=self.plan.of_network(*names))
+        seen._whole = self.whole
         return seen
+
+    @property
+    def whole(self) -> RunningLab:
+        """The lab as it is seen in all its networks."""
+        return self._whole or self
 
     @property
     def record(self) -> LabRecord:

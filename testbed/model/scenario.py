@@ -53,6 +53,12 @@ class Transport:
     options: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
     """What else this kind of transport takes, as `model.transports` declares it."""
 
+    def written(self) -> dict[str, Scalar]:
+        """Return it in the keys of a file."""
+        named = {"cc": self.cc, "paths": self.paths, "traffic_class": self.traffic_class}
+        chosen = {key: value for key, value in named.items() if value is not None}
+        return {"kind": self.kind.value, **chosen, **self.options}
+
     @property
     def measures_latency(self) -> bool:
         """Tell whether pairs send one message at a time, and the time of each is what is measured."""
@@ -226,6 +232,9 @@ class Scenario:
     name: str
     topology: TopologyRef
     transport: Transport = field(default_factory=Transport)
+    tenant_transports: tuple[Transport, ...] = ()
+    """That of each tenant of the workload, in their order, where they have different ones; else all have
+    `transport`."""
     workload: Workload
     faults: tuple[Fault, ...] = ()
     repeat: Repeat = field(default_factory=Repeat)
@@ -245,6 +254,15 @@ class Scenario:
     variants: tuple[Scenario, ...] = ()
     """With a matrix: this scenario at each of its points, in the matrix's order, themselves without a matrix. The
     loader makes them, as if each value stood where its key points."""
+
+    @property
+    def transports(self) -> tuple[Transport, ...]:
+        """Return the different transports that carry its workload."""
+        found: list[Transport] = []
+        for one in self.tenant_transports or (self.transport,):
+            if one not in found:
+                found.append(one)
+        return tuple(found)
 
     @property
     def by_programs(self) -> bool:

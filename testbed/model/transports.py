@@ -103,6 +103,8 @@ class TransportDeclaration:
     """It learns from a trimmed packet what to send again."""
     to_targets: bool = False
     """It moves bytes between hosts and storage targets alone."""
+    beside_others: bool = True
+    """Its workers can work on a host where another transport's do, too."""
     routed_by_kernel: bool = False
     """Its packets leave by the port that the kernel's routes choose, whichever has the address that they are from."""
     conflicts: Callable[[Values], Iterator[Conflict]] = no_conflict
@@ -305,6 +307,7 @@ _RDMA = TransportDeclaration(
     ),
     names={"traffic_class": _CLASS_RULE},
     in_tenants=False,
+    beside_others=False,
     timed=True,
     conflicts=_rdma_conflicts,
 )

@@ -58,6 +58,8 @@ class ParameterType(StrEnum):
     """A mapping with the keys of `fields`."""
     WORKLOAD = "workload"
     """A workload of its own: `kind` and its parameters."""
+    TRANSPORT = "transport"
+    """A transport: its name, or `kind` and its parameters. Generators take no notice of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,7 +316,7 @@ class Values:
                 return self.some_ranks(name)
             case ParameterType.LIST:
                 return tuple(self.value(name))
-            case ParameterType.SECTION | ParameterType.WORKLOAD:
+            case ParameterType.SECTION | ParameterType.WORKLOAD | ParameterType.TRANSPORT:
                 return self.value(name)
             case _ as never:
                 assert_never(never)

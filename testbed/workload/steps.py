@@ -170,6 +170,8 @@ class Workload:
     """Beside the steps, and in the order of their begins; nothing waits for them."""
     first_tokens: tuple[FirstToken, ...] = ()
     """Of prompts that are steps here, and not requests."""
+    tenant_ranks: tuple[tuple[int, ...], ...] = ()
+    """The ranks of each of its tenants, in their order, where it is made of several workloads side by side."""
 
     def __post_init__(self) -> None:
         for number, step in enumerate(self.steps):

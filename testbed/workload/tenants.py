@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from testbed.errors import WorkloadError
 from testbed.workload.choices import choose
 from testbed.workload.draws import draw_order
-from testbed.workload.steps import Collective, Compute, FirstToken, Request, Step, Workload
+from testbed.workload.steps import Collective, Compute, FirstToken, Request, Step, Transfer, Workload
 
 
 class TenantPlacement(StrEnum):
@@ -70,7 +71,8 @@ def overlapping_start_ns(duration_ns: int, overlap: float) -> int:
 
 
 def mix_tenants(tenants: Sequence[Tenant], *, ranks: int, name: str = "tenants") -> Workload:
-    """Return all tenants' workloads as one, of `ranks` ranks. Labels begin with the tenant's name and a slash.
+    """Return all tenants' workloads as one, of `ranks` ranks. Labels begin with the tenant's name and a slash. Where
+    they have tenants themselves, those of the same place are one tenant of the whole.
 
     A tenant that begins later has its start times moved; a rank of it that begins by computing waits, as computing of
     its own, until then.
@@ -81,6 +83,7 @@ def mix_tenants(tenants: Sequence[Tenant], *, ranks: int, name: str = "tenants")
     collectives: list[Collective] = []
     notes: dict[str, None] = {}
     first_tokens: list[FirstToken] = []
+    inner: defaultdict[int, list[int]] = defaultdict(list)
     for tenant in tenants:
         _check(tenant, ranks)
         delays = _delays(tenant, first=len(steps))
@@ -101,6 +104,8 @@ def mix_tenants(tenants: Sequence[Tenant], *, ranks: int, name: str = "tenants")
             for one in tenant.workload.first_tokens
         )
         notes.update(dict.fromkeys(tenant.workload.notes))
+        for place, members in enumerate(tenant.workload.tenant_ranks):
+            inner[place] += [tenant.ranks[rank] for rank in members]
     return Workload(
         name=name,
         ranks=ranks,
@@ -109,7 +114,56 @@ def mix_tenants(tenants: Sequence[Tenant], *, ranks: int, name: str = "tenants")
         notes=tuple(notes),
         requests=_mixed_requests(tenants),
         first_tokens=tuple(first_tokens),
+        tenant_ranks=tuple(map(tuple, inner.values())) or tuple(tenant.ranks for tenant in tenants),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadPart:
+    """This is what some tenants of a workload do, as a workload of its own. Ranks keep their numbers.
+
+    `steps` has the number that each of its steps has in the whole.
+    """
+
+    workload: Workload
+    steps: Sequence[int]
+
+
+def part_of_ranks(whole: Workload, ranks: Collection[int]) -> WorkloadPart:
+    """Return what these ranks do among themselves.
+
+    Raises `WorkloadError` where one of them and one of the others wait for each other, or send to each other.
+    """
+    mine = frozenset(ranks)
+    number_of: dict[int, int] = {}
+    steps: list[Step] = []
+    for step in whole.steps:
+        ends = {step.rank} if isinstance(step, Compute) else {step.source, step.destination}
+        if not ends & mine:
+            continue
+        if not ends <= mine or not all(before in number_of for before in step.after):
+            raise WorkloadError(f"step {step.number} ({step.label}) is of two tenants", field="tenants")
+        number_of[step.number] = len(steps)
+        step = replace(step, number=len(steps), after=tuple(number_of[before] for before in step.after))
+        if isinstance(step, Transfer) and step.restores is not None:
+            step = replace(step, restores=number_of[step.restores])
+        steps.append(step)
+    collectives = [
+        replace(one, steps=range(number_of[one.steps.start], number_of[one.steps.start] + len(one.steps)))
+        for one in whole.collectives
+        if one.steps.start in number_of
+    ]
+    requests = [one for one in whole.requests if one.client in mine]
+    part = replace(
+        whole,
+        steps=tuple(steps),
+        collectives=tuple(collectives),
+        requests=tuple(replace(one, number=number) for number, one in enumerate(requests)),
+        first_tokens=tuple(
+            replace(one, step=number_of[one.step]) for one in whole.first_tokens if one.step in number_of
+        ),
+    )
+    return WorkloadPart(workload=part, steps=tuple(number_of))
 
 
 def _mixed_requests(tenants: Sequence[Tenant]) -> tuple[Request, ...]:

@@ -9,6 +9,7 @@ from testbed.cli.output import Format, console, emit_rows
 from testbed.cli.scenarios.durations import duration
 from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.scale import ScaleResolution
+from testbed.model.scenario import Scenario
 from testbed.scenario.sweep.foresight import estimate_s, foresee_sweep
 from testbed.scenario.sweep.likelihood import expect_busy
 from testbed.scenario.sweep.outlook import PointOutlook, deploy_estimate_s
@@ -70,10 +71,15 @@ def describe_sweep(sweep: Sweep) -> str:
     """Say in one line what a valid scenario consists of, for `validate`."""
     scenario = sweep.scenario
     return (
-        f"{scenario.source}: valid: {scenario.workload.kind} over {scenario.transport.kind},"
+        f"{scenario.source}: valid: {scenario.workload.kind} over {_kinds(scenario)},"
         f" {_count(len(sweep.points), 'point')} on {_count(len(sweep.labs), 'lab')}, {_count(sweep.runs, 'run')},"
         f" {_count(len(scenario.expect), 'expectation')}"
     )
+
+
+def _kinds(scenario: Scenario) -> str:
+    """Name the transports that carry a scenario's workload."""
+    return " and ".join(dict.fromkeys(one.kind.value for one in scenario.transports))
 
 
 def _row(sweep: Sweep, one: PointOutlook) -> dict[str, Any]:

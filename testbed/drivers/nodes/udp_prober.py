@@ -52,13 +52,15 @@ class ProbeEnd:
     address: str
     port: int = 0
     copy: int = 0
+    tos: int | None = None
+    """What it sends has this former type of service in the IP header; None: that of its prober."""
 
     @classmethod
-    def on(cls, nic: PortPlan, port: int = 0, *, copy: int = 0, ipv6: bool = False) -> ProbeEnd:
+    def on(cls, nic: PortPlan, port: int = 0, *, copy: int = 0, ipv6: bool = False, tos: int | None = None) -> ProbeEnd:
         """The end on a NIC that has an address, of IPv4 unless told else."""
         address = nic.address6 if ipv6 else nic.address
         assert address is not None, "probes go between NICs that have addresses"
-        return cls(node=nic.node, interface=nic.name, address=str(address.ip), port=port, copy=copy)
+        return cls(node=nic.node, interface=nic.name, address=str(address.ip), port=port, copy=copy, tos=tos)
 
     @property
     def ipv6(self) -> bool:
@@ -131,7 +133,7 @@ class UdpProber:
                 else:
                     item.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
                 set_receive_buffer(item, RECEIVE_BUFFER_BYTES)
-                set_tos(item, self._tos)
+                set_tos(item, self._tos if end.tos is None else end.tos)
                 if self._timestamps:
                     item.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
                 item.bind((end.address, end.port))

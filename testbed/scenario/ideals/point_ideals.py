@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from testbed.model.overlay import VXLAN_BYTES
 from testbed.model.scenario import Scenario
@@ -39,6 +39,7 @@ class PointIdeals:
     """With the bytes of VXLAN where they slow every flow of the traffic down (`LabTransport.is_slowed_by_vxlan`)."""
     dscp: int
     nic_bps: float
+    """Of the slowest NIC that sends; of several parts, among those with collectives."""
     base_rtt_s: float
     """The longest between two ranks that talk, modelled."""
     k: float
@@ -48,9 +49,14 @@ class PointIdeals:
     """The most that the end of a transfer at a NIC sends or receives."""
     metrics: Mapping[str, float]
     """The ideal of each metric that has one for this very traffic, over the runs."""
+    parts: Mapping[int, Sequence[tuple[RunTraffic, PointIdeals]]] = field(default_factory=dict)
+    """By the seed of a run, the parts of its traffic that different transports carry, with what each is compared with.
+    None where one carries all; else `framing` and `dscp` are those of the first."""
 
     @classmethod
     def of(cls, scenario: Scenario, lab: LiveLab, traffic: Sequence[RunTraffic]) -> PointIdeals:
+        if traffic[0].parts:
+            return cls._of_parts(scenario, lab, traffic)
         first = traffic[0]
         nic = _slowest_sender(first)
         graph = fabric_graph(lab.model, lab.plan)
@@ -67,10 +73,45 @@ class PointIdeals:
             | _latency_ideals(transport, first),
         )
 
+    @classmethod
+    def _of_parts(cls, scenario: Scenario, lab: LiveLab, traffic: Sequence[RunTraffic]) -> PointIdeals:
+        """Each part is compared with its own, in the networks that it is in."""
+        parts: dict[int, list[tuple[RunTraffic, PointIdeals]]] = {}
+        for one in traffic:
+            for part in one.parts:
+                alone = replace(one, workload=part.workload, parts=())
+                carried = replace(scenario, transport=part.transport, tenant_transports=())
+                parts.setdefault(one.seed, []).append((alone, cls.of(carried, part.view(lab), [alone])))
+        every = [ideals for some in parts.values() for _, ideals in some]
+        collective = [ideals for some in parts.values() for part, ideals in some if part.workload.collectives]
+        first, graph = every[0], fabric_graph(lab.model, lab.plan)
+        return cls(
+            framing=first.framing,
+            dscp=first.dscp,
+            nic_bps=min(one.nic_bps for one in collective or every),
+            base_rtt_s=max(one.base_rtt_s for one in every),
+            k=lab.plan.k,
+            tiers={link.name: link.tier for link in graph.links},
+            endpoint_bps=first.endpoint_bps,
+            metrics=_metric_ideals([(one.workload, one.placement) for one in traffic], graph_uplinks(graph.links)),
+            parts=parts,
+        )
+
+    def dscp_at(self, nic: PortPlan, traffic: RunTraffic) -> int:
+        """Return what packets are marked with that a NIC sends in this traffic."""
+        for part, (_, ideals) in zip(traffic.parts, self.parts.get(traffic.seed, ()), strict=True):
+            if any(traffic.placement.nics[rank] == nic for rank in part.ranks):
+                return ideals.dscp
+        return self.dscp
+
     def pattern_ideal_s(self, traffic: RunTraffic) -> float | None:
         """Return the time until the last byte has arrived, half a base RTT after it was sent, if all begins at once and
         the fabric between the NICs is no limit.
         """
+        if self.parts:
+            each = [ideals.pattern_ideal_s(part) for part, ideals in self.parts[traffic.seed]]
+            known = [one for one in each if one is not None]
+            return max(known) if known and len(known) == len(each) else None
         if not is_pattern(traffic.workload) or not traffic.workload.steps:
             return None
         return pattern_ideal_s(
@@ -81,6 +122,10 @@ class PointIdeals:
         )
 
     def roofline_s(self, traffic: RunTraffic) -> float | None:
+        """Return what the slowest rank needs at least for what it sends, receives and computes; None for nothing."""
+        if self.parts:
+            each = [ideals.roofline_s(part) for part, ideals in self.parts[traffic.seed]]
+            return max((one for one in each if one is not None), default=None)
         bound = workload_roofline_s(
             traffic.workload,
             rate_bps=lambda rank: self.endpoint_bps(traffic.placement.nics[rank]),

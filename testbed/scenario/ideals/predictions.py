@@ -75,8 +75,8 @@ def predict_point(
     framing: Framing,
     base_rtt_s: float,
 ) -> list[PredictedMetric]:
-    """The oracles' word on every run of a point together; nothing where no oracle knows."""
-    if scenario.faults or not runs:
+    """The oracles' word on every run of a point together; nothing where no oracle knows, as of several transports."""
+    if scenario.faults or scenario.tenant_transports or not runs:
         return []
     if scenario.transport.measures_latency:
         return _as_predicted(_predict_latency(runs))

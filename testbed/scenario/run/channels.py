@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from testbed.errors import ScenarioError
 from testbed.plan.operations import PortPlan
@@ -95,6 +95,17 @@ def plan_channels(
             )
         )
     return ChannelPlan(channels=tuple(channels), of_step=of_step)
+
+
+def join_channels(plans: Sequence[tuple[ChannelPlan, Sequence[int]]]) -> ChannelPlan:
+    """Join the channels of parts of a workload; with each part's come the numbers that its steps have in the whole."""
+    channels: list[Channel] = []
+    of_step: dict[int, int] = {}
+    for plan, steps in plans:
+        first = len(channels)
+        channels += [replace(channel, index=first + channel.index) for channel in plan.channels]
+        of_step |= {steps[number]: first + index for number, index in plan.of_step.items()}
+    return ChannelPlan(channels=tuple(channels), of_step=dict(sorted(of_step.items())))
 
 
 class _Assignment:

@@ -44,6 +44,11 @@ class JobLab:
         return self._lab.plan
 
     @property
+    def whole(self) -> JobLab:
+        """The lab as it is seen in all its networks."""
+        return JobLab(self._lab.whole)
+
+    @property
     def pause_agent(self) -> PauseAgent:
         return self._lab.pause_agent
 

@@ -27,6 +27,11 @@ class LiveLab(Protocol):
     @property
     def plan(self) -> LabPlan: ...
 
+    @property
+    def whole(self) -> LiveLab:
+        """Returns the lab as it is seen in all its networks."""
+        ...
+
     def of_network(self, *names: str) -> LiveLab:
         """Returns the lab as it is seen in some networks: `model` and `plan` have nothing of the others."""
         ...

@@ -30,6 +30,13 @@ class PlacedWorkload:
     channels: ChannelPlan
     k: float
     seed: int
+    parts: Sequence[str] = ()
+    """By rank, the name of the part of the traffic that it is in; none, where one transport carries all of it."""
+
+    def worker(self, rank: int) -> str:
+        """Return the name of the worker that executes a rank: that of its host, which has one for each part."""
+        host = self.ranks[rank].node
+        return f"{host} over {self.parts[rank]}" if self.parts else host
 
 
 def datatype_of(collective: Collective) -> DataType:
@@ -60,20 +67,20 @@ def compile_programs(
     inside_bps: int = 0,
     sample_ns: int = 25_000_000,
 ) -> dict[str, Program]:
-    """The programs by host, of those that take part. `settings` are the transport's, by host; `pulled` tells which
+    """The programs by worker, of those that take part. `settings` are the transport's, by worker; `pulled` tells which
     transfers their destinations begin.
 
     `checked` are the collectives (by index) whose data is carried; the transfers of others are traffic alone.
     Raises `ScenarioError` for a transfer that is too large, or that its destination cannot begin.
     """
-    workload, ranks = placement.workload, placement.ranks
+    workload, worker = placement.workload, placement.worker
     data = _DataOf(workload, checked)
     waited_for = _waited_for(workload)
     steps: defaultdict[str, list[program.Step]] = defaultdict(list)
     met: defaultdict[str, set[int]] = defaultdict(set)
     for step in workload.steps:
         if isinstance(step, Compute):
-            host = ranks[step.rank].node
+            host = worker(step.rank)
             met[host].add(step.rank)
             steps[host].append(
                 program.Step(
@@ -87,7 +94,7 @@ def compile_programs(
             continue
         if step.size_bytes > LARGEST_TRANSFER:
             raise ScenarioError(f"step {step.number} carries {step.size_bytes} bytes; the most is {LARGEST_TRANSFER}")
-        hosts = (ranks[step.source].node, ranks[step.destination].node)
+        hosts = (worker(step.source), worker(step.destination))
         asked = step.number in placement.channels.of_step and pulled(step)
         if step.pulled and not asked:
             raise ScenarioError(
@@ -115,17 +122,16 @@ def compile_programs(
     requests = _requests_by_host(placement)
     for host, mine in requests.items():
         met[host] |= {rank for request in mine for rank in (request.client, request.server)}
+    checking = {rank for collective in data.collectives for rank in collective.ranks}
     return {
         host: Program(
             transport=settings(host),
-            endpoints=tuple(_endpoint(rank, ranks[rank]) for rank in sorted(met[host])),
-            own=frozenset(rank for rank in met[host] if ranks[rank].node == host),
-            channels=tuple(
-                c for c in placement.channels.channels if host in (ranks[c.source].node, ranks[c.destination].node)
-            ),
+            endpoints=tuple(_endpoint(rank, placement.ranks[rank]) for rank in sorted(met[host])),
+            own=frozenset(rank for rank in met[host] if worker(rank) == host),
+            channels=tuple(c for c in placement.channels.channels if host in (worker(c.source), worker(c.destination))),
             steps=tuple(steps.get(host, ())),
-            collectives=data.collectives,
-            datatypes=data.datatypes,
+            collectives=data.collectives if checking & met[host] else (),
+            datatypes=data.datatypes if checking & met[host] else (),
             seed=placement.seed,
             inside_bps=inside_bps,
             sample_ns=sample_ns,
@@ -148,7 +154,7 @@ def _check_pulled(step: Transfer, workload: Workload) -> None:
 
 
 def _requests_by_host(placement: PlacedWorkload) -> dict[str, list[program.Request]]:
-    """The requests that each host sends or answers. Raises `ScenarioError` for one that would stay inside a host."""
+    """The requests that each worker sends or answers. Raises `ScenarioError` for one that would stay inside a host."""
     found: defaultdict[str, list[program.Request]] = defaultdict(list)
     k, ranks = placement.k, placement.ranks
     for request in placement.workload.requests:
@@ -169,8 +175,8 @@ def _requests_by_host(placement: PlacedWorkload) -> dict[str, list[program.Reque
             tokens=request.output_tokens,
             chunk_bytes=request.chunk_bytes,
         )
-        found[client].append(asked)
-        found[server].append(asked)
+        for rank in (request.client, request.server):
+            found[placement.worker(rank)].append(asked)
     return found
 
 

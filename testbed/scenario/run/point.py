@@ -26,7 +26,7 @@ from testbed.scenario.run.flow_processes import FlowFailed, FlowWatch, TimedResu
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.observation import observe
 from testbed.scenario.run.progress import Phase, Progress, ProgressListener
-from testbed.scenario.run.traffic import RunTraffic, make_traffic
+from testbed.scenario.run.traffic import RunTraffic, lab_transports, make_traffic
 from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.scenario.sweep.points import Point
 from testbed.scenario.transports.registry import transport_on
@@ -225,7 +225,9 @@ class PointRunner:
         self.workload_runners(self.lab, self.scenario).kill(host)
 
     def _evidence(self, measured: _Measured) -> Evidence:
-        """Return what the trust checks look at."""
+        """Return what the trust checks look at; the base round trip is the shortest of transports in user space."""
+        transports = lab_transports(self.scenario, self.lab)
+        held = [one for one in transports if one.in_user_space]
         elapsed_s = measured.observation.elapsed_s
         return Evidence(
             scenario=self.scenario,
@@ -237,7 +239,7 @@ class PointRunner:
             flow_starts_s=measured.flow_starts_s,
             flow_lasted_s=[channel.seconds for channel in measured.channels],
             counters=measured.counters,
-            base_rtt_ns=transport_on(self.lab, self.scenario.transport).base_rtt_ns,
+            base_rtt_ns=min(one.base_rtt_ns for one in held or transports),
             ports=measured.ports,
             probes=measured.probes,
             events=measured.events,
@@ -254,10 +256,9 @@ class PointRunner:
         return stack.enter_context(
             ProbeTraffic(
                 self.lab.name,
-                plan.flows,
+                [replace(flow, tos=ideals.dscp_at(flow.source, traffic) << 2) for flow in plan.flows],
                 rate_pps=plan.rate_pps,
                 train=plan.train,
-                tos=ideals.dscp << 2,
                 threshold_s=max(THRESHOLD_S, QUEUED_RTTS * ideals.base_rtt_s),
             )
         )

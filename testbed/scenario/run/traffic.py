@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from testbed.errors import ScenarioError, WorkloadError
 from testbed.fabric import model_base_rtt
 from testbed.model import BACKEND
 from testbed.model.scenario import Scenario
-from testbed.model.transports import TRANSPORTS
+from testbed.model.transports import TRANSPORTS, TransportKind
 from testbed.plan.operations import PortPlan
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.placement import RankPlacement, place_ranks
+from testbed.scenario.run.traffic_parts import TrafficPart, split_traffic
+from testbed.scenario.transports.lab_transport import LabTransport
 from testbed.scenario.transports.registry import transport_on
 from testbed.workload.kinds.kind import Fabric
 from testbed.workload.reads import with_requests
@@ -28,6 +31,8 @@ class RunTraffic:
     workload: Workload
     placement: RankPlacement
     seed: int
+    parts: tuple[TrafficPart, ...] = ()
+    """What each of several transports carries of it; none where one carries all."""
 
 
 def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
@@ -48,14 +53,34 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
         _check_reachable(lab, placement, workload)
     except WorkloadError as error:
         raise ScenarioError(error.message, hint=error.hint) from error
-    _check_homing(scenario, placement)
-    transport = transport_on(lab, scenario.transport)
-    transport.check_ranks(placement.nics)
-    workload = with_requests(workload, pulls=lambda step: transport.pulls(step, placement.nics))
-    if workload.requests and not TRANSPORTS[scenario.transport.kind.value].carries_http:
-        raise ScenarioError(f"requests go over HTTP, and {scenario.transport.kind} does not carry it")
+    nics = placement.nics
+    carriers: dict[int, LabTransport] = {}
+    for part in split_traffic(lab, workload, nics, scenario.transport, scenario.tenant_transports):
+        mine = [nic for rank, nic in enumerate(nics) if rank in part.ranks]
+        outside = any(rank < len(scenario.workload.ranks.externals) for rank in part.ranks)
+        _check_homing(part.transport.kind, mine, outside=outside)
+        transport = transport_on(part.view(lab), part.transport)
+        transport.check_ranks(mine)
+        carriers |= dict.fromkeys(part.ranks, transport)
+        if part.workload.requests and not TRANSPORTS[part.transport.kind.value].carries_http:
+            raise ScenarioError(f"requests go over HTTP, and {part.transport.kind} does not carry it")
+    workload = with_requests(workload, pulls=lambda step: carriers[step.source].pulls(step, nics))
     _check_time(scenario, lab, workload)
-    return RunTraffic(workload=workload, placement=placement, seed=seed)
+    if not scenario.tenant_transports:
+        return RunTraffic(workload=workload, placement=placement, seed=seed)
+    parts = split_traffic(lab, workload, nics, scenario.transport, scenario.tenant_transports)
+    return RunTraffic(workload=workload, placement=placement, seed=seed, parts=parts)
+
+
+def lab_transports(scenario: Scenario, lab: LiveLab) -> list[LabTransport]:
+    """Return the transports of a scenario on a lab that is seen in its networks, each in those that it is used in.
+
+    Raises `ScenarioError` where the lab cannot carry it.
+    """
+    if not scenario.tenant_transports:
+        return [transport_on(lab, scenario.transport)]
+    traffic = make_traffic(scenario, lab, seed=scenario.repeat.seed)
+    return [transport_on(part.view(lab), part.transport) for part in traffic.parts]
 
 
 def _side_by_side(scenario: Scenario, lab: LiveLab, placement: RankPlacement, seed: int) -> Workload:
@@ -112,12 +137,12 @@ def _check_time(scenario: Scenario, lab: LiveLab, workload: Workload) -> None:
         )
 
 
-def _check_homing(scenario: Scenario, placement: RankPlacement) -> None:
-    """Refuse what sends by a port of its own choice where a NIC's address is behind several."""
-    kind = scenario.transport.kind
-    if scenario.workload.ranks.externals and not TRANSPORTS[kind.value].routed_by_kernel:
+def _check_homing(kind: TransportKind, nics: Sequence[PortPlan], *, outside: bool) -> None:
+    """Refuse what sends by a port of its own choice where a NIC's address is behind several, or a port of a router
+    `outside` is a rank."""
+    if outside and not TRANSPORTS[kind.value].routed_by_kernel:
         raise ScenarioError(f"the port of a router outside has no address that {kind.value} could send from")
-    homed = next((nic for nic in placement.nics if nic.nic_ports > 1), None)
+    homed = next((nic for nic in nics if nic.nic_ports > 1), None)
     if homed is not None and not TRANSPORTS[kind.value].routed_by_kernel:
         able = next(name for name, one in TRANSPORTS.items() if one.routed_by_kernel)
         raise ScenarioError(

@@ -149,6 +149,14 @@ class WorkerProcess:
         self._errors.close()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSeat:
+    """Where a worker runs, and what it moves data over: "" for whatever its `Workers` do."""
+
+    host: str
+    transport: str = ""
+
+
 @dataclass(slots=True)
 class Answers:
     """This is what waiting for workers brought: the events that were asked for, by host, and why not all of them are
@@ -167,7 +175,11 @@ class Answers:
 
 
 class Workers:
-    """The workers of a lab by host; each is started when it is first needed, and again if it has died."""
+    """The workers of a lab by name; each is started when it is first needed, and again if it has died.
+
+    A worker has the name of its host, unless it was started with a seat. Where hosts are said of here, it is by names
+    of their workers.
+    """
 
     def __init__(
         self,
@@ -186,14 +198,18 @@ class Workers:
         self._lab = lab
         self._shared = shared
         self._alone = frozenset(alone)
-        self._arguments = ["--transport", transport] if transport else []
+        self._transport = transport
         self._own_sysfs = own_sysfs
+        self._seats: dict[str, WorkerSeat] = {}
         self.workers: dict[str, WorkerProcess] = {}
 
-    def start(self, hosts: Iterable[str], interrupt: Interrupt | None) -> Answers:
+    def start(
+        self, hosts: Iterable[str], interrupt: Interrupt | None, seats: Mapping[str, WorkerSeat] | None = None
+    ) -> Answers:
         """Starts a worker on each of these hosts that has none. A failure names the first host whose worker did not
-        come.
+        come. `seats` are those of workers that do not have the name of their host.
         """
+        self._seats |= seats or {}
         missing = [host for host in hosts if host not in self.workers]
         for host in missing:
             try:
@@ -206,20 +222,27 @@ class Workers:
             self.discard(answers.late)
         return answers
 
-    def _place(self, host: str) -> WorkerProcess:
-        """Returns the process that works for a host from now on."""
+    def _seat(self, name: str) -> WorkerSeat:
+        return self._seats.get(name) or WorkerSeat(host=name)
+
+    def _place(self, name: str) -> WorkerProcess:
+        """Returns the process that is the worker of this name from now on."""
+        host = self._seat(name).host
         if self._shared is None or host in self._alone:
-            return self._spawn(host)
+            return self._spawn(name)
         namespace = self._lab.namespace_file(host)
         if namespace is None:
-            return self._spawn(host)
+            return self._spawn(name)
         process = self._shared.next()
-        process.join(host, namespace)
+        process.join(name, namespace)
         return process
 
-    def _spawn(self, host: str) -> WorkerProcess:
+    def _spawn(self, name: str) -> WorkerProcess:
+        seat = self._seat(name)
         options: dict[str, Any] = {"own_sysfs": True} if self._own_sysfs else {}
-        return _started(host, partial(self._lab.spawn, host, **options), self._arguments)
+        transport = seat.transport or self._transport
+        arguments = ["--transport", transport] if transport else []
+        return _started(name, partial(self._lab.spawn, seat.host, **options), arguments)
 
     def tell(self, commands: Mapping[str, Mapping[str, Any]]) -> None:
         """Tells workers what to do, by host; one that has died meanwhile is found by `wait`."""
@@ -339,14 +362,15 @@ class Workers:
             process.close(time.monotonic() + STOP_TIMEOUT_S)
 
     def kill(self, host: str) -> None:
-        """Sends SIGKILL to the process that works for a host. Raises `ScenarioError` where none does any more."""
-        worker = self.workers.get(host)
-        if worker is None:
+        """Sends SIGKILL to the processes that work for a host. Raises `ScenarioError` where none does any more."""
+        found = [worker for name, worker in self.workers.items() if self._seat(name).host == host]
+        if not found:
             raise ScenarioError(f"{host} has no worker: it takes no part in the workload")
-        if worker.process.poll() is not None:
+        if all(worker.process.poll() is not None for worker in found):
             raise ScenarioError(f"the worker of {host} has ended already")
-        worker.killed = host
-        worker.process.kill()
+        for worker in found:
+            worker.killed = host
+            worker.process.kill()
 
     def _processes(self) -> list[WorkerProcess]:
         return list(dict.fromkeys(self.workers.values()))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,14 +21,16 @@ from testbed.model.scenario import Transport
 from testbed.plan.operations import PortPlan
 from testbed.results import Channel, CollectiveResult, Transfers
 from testbed.scenario.ideals.point_ideals import SCALE_UP_BPS
-from testbed.scenario.run.channels import ChannelPlan
+from testbed.scenario.run.channels import ChannelPlan, join_channels
 from testbed.scenario.run.lab import LiveLab
-from testbed.scenario.run.measured import put_together, settle_digests
+from testbed.scenario.run.measured import Ideals, put_together, settle_digests
 from testbed.scenario.run.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
 from testbed.scenario.run.requests import RequestsMeasured
-from testbed.scenario.run.workers import Answers, Event, SharedWorkers, WorkerFailed, Workers
-from testbed.scenario.transports.registry import transport_on
-from testbed.worker.program import Program
+from testbed.scenario.run.traffic_parts import TrafficPart, split_traffic
+from testbed.scenario.run.workers import Answers, Event, SharedWorkers, WorkerFailed, Workers, WorkerSeat
+from testbed.scenario.transports.lab_transport import LabTransport
+from testbed.scenario.transports.registry import transport_class, transport_on
+from testbed.worker.program import Program, Settings
 from testbed.worker.program_json import encode_program
 from testbed.workload.steps import Workload
 
@@ -110,7 +112,8 @@ class WorkloadRunOptions:
 
 
 class WorkloadRunner:
-    """Runs workloads with the workers of one lab and one transport. A context: leaving it ends the workers.
+    """Runs workloads with the workers of one lab, over one transport or one for each of the workload's tenants. A
+    context: leaving it ends the workers.
 
     Raises `ScenarioError` for a transport that this lab cannot have, and `CapabilityError` where this machine lacks a
     program that it needs.
@@ -125,20 +128,25 @@ class WorkloadRunner:
         interrupt: Interrupt | None = None,
         shared: SharedWorkers | None = None,
         alone: Collection[str] = (),
+        of_tenants: Sequence[Transport] = (),
     ) -> None:
         """`hosts` are those whose workers are started on entering. `shared` are processes for all hosts that can share
-        one, but those that are to be `alone`: their worker may be killed.
+        one, but those that are to be `alone`: their worker may be killed. `of_tenants` are the transports of the
+        tenants of workloads, in their order; without, `transport` carries all.
         """
-        self.transport = transport_on(lab, transport)
-        self.transport.check_machine()
         self._lab = lab
+        self._transport = transport
+        self._of_tenants = tuple(of_tenants)
+        self._transports: list[tuple[TrafficPart, LabTransport]] = []
+        """Those that have carried something, each with a part of the traffic that it did."""
+        kinds = {transport_class(one.kind) for one in self._of_tenants or (transport,)}
+        own_sysfs = any(kind.workers_own_sysfs for kind in kinds)
+        shares = all(kind.shares_workers for kind in kinds)
         self._workers = Workers(
-            lab,
-            transport=transport.kind.value,
-            own_sysfs=self.transport.workers_own_sysfs,
-            shared=shared if self.transport.shares_workers else None,
-            alone=alone,
+            lab, transport=transport.kind.value, own_sysfs=own_sysfs, shared=shared if shares else None, alone=alone
         )
+        if not self._of_tenants:
+            transport_on(lab, transport).check_machine()  # refuses what cannot be, before a worker is started
         self._hosts = tuple(hosts)
         self._interrupt = interrupt
 
@@ -169,7 +177,35 @@ class WorkloadRunner:
 
     def plan_channels(self, workload: Workload, ranks: Sequence[PortPlan], *, seed: int) -> ChannelPlan:
         """The channels that `run` will use with this seed."""
-        return self.transport.plan_channels(workload, ranks, seed=seed)
+        carried = self._carry(workload, ranks, WorkloadRunOptions(seed=seed))
+        return join_channels([(one.placement.channels, one.part.steps) for one in carried])
+
+    def _carry(
+        self, workload: Workload, ranks: Sequence[PortPlan], options: WorkloadRunOptions
+    ) -> tuple[_CarriedPart, ...]:
+        """Split a workload into the parts that its transports carry, each with channels of its own."""
+        found = []
+        for part in split_traffic(self._lab, workload, ranks, self._transport, self._of_tenants):
+            transport = self._transport_of(part)
+            placement = PlacedWorkload(
+                workload=part.workload,
+                ranks=ranks,
+                channels=transport.plan_channels(part.workload, ranks, seed=options.seed),
+                k=self._lab.plan.k if options.k is None else options.k,
+                seed=options.seed,
+            )
+            found.append(_CarriedPart(part=part, transport=transport, placement=placement))
+        return tuple(found)
+
+    def _transport_of(self, part: TrafficPart) -> LabTransport:
+        """The same from run to run: some count them."""
+        for known, transport in self._transports:
+            if (known.transport, known.networks) == (part.transport, part.networks):
+                return transport
+        made = transport_on(part.view(self._lab), part.transport)
+        made.check_machine()
+        self._transports.append((part, made))
+        return made
 
     def run(
         self,
@@ -183,32 +219,31 @@ class WorkloadRunner:
         fit the ranks.
         """
         options = options or WorkloadRunOptions()
-        placement = PlacedWorkload(
-            workload=workload,
-            ranks=ranks,
-            channels=self.plan_channels(workload, ranks, seed=options.seed),
-            k=self._lab.plan.k if options.k is None else options.k,
-            seed=options.seed,
-        )
+        carried = self._carry(workload, ranks, options)
+        mixed = _MixedParts(workload, ranks, carried)
+        placement = mixed.placement
         inside_bps = round(SCALE_UP_BPS / placement.k) if options.inside_bps is None else options.inside_bps
         checked = choose_checked(workload, options.data_limit_bytes) if options.check else ()
         programs = compile_programs(
             placement,
-            self.transport.worker_settings(placement),
-            pulled=lambda step: self.transport.pulls(step, ranks),
+            mixed.settings(),
+            pulled=lambda step: mixed.transport(step.source).pulls(step, ranks),
             checked=checked,
             inside_bps=inside_bps,
             sample_ns=SAMPLE_NS,
         )
-        add_observed = self.transport.observe_run(ranks)
+        observers = [one.transport.observe_run(ranks) for one in carried]
         run = _Run(
             workers=self._workers,
             programs=programs,
+            seats=mixed.seats(),
             interrupt=options.interrupt or self._interrupt,
             options=options,
         )
         run.execute()
-        measured = add_observed(put_together(placement, run.reports, checked, self.transport.ideals()))
+        measured = put_together(placement, run.reports, checked, mixed.ideals())
+        for add_observed in observers:
+            measured = add_observed(measured)
         failure = run.failure
         if run.out_of_time:
             failure = TimeLimitReached(
@@ -229,6 +264,73 @@ class WorkloadRunner:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CarriedPart:
+    """A part of the traffic of one run, the transport that carries it, and where it is."""
+
+    part: TrafficPart
+    transport: LabTransport
+    placement: PlacedWorkload
+
+
+class _MixedParts:
+    """The parts of one run together: which transport each rank, worker and NIC has."""
+
+    def __init__(self, workload: Workload, ranks: Sequence[PortPlan], carried: Sequence[_CarriedPart]) -> None:
+        self._carried = carried
+        self._of_rank = {rank: one for one in carried for rank in one.part.ranks}
+        first = carried[0].placement
+        several = bool(carried[0].part.name)
+        names = [self._of_rank[rank].part.name if rank in self._of_rank else "" for rank in range(len(ranks))]
+        self.placement = first
+        if several:
+            channels = join_channels([(one.placement.channels, one.part.steps) for one in carried])
+            self.placement = replace(first, workload=workload, channels=channels, parts=tuple(names))
+
+    def transport(self, rank: int) -> LabTransport:
+        """Return the transport that carries what a rank sends."""
+        return self._of_rank[rank].transport
+
+    def seats(self) -> dict[str, WorkerSeat]:
+        """Return where each worker runs, by its name."""
+        placement = self.placement
+        return {
+            placement.worker(rank): WorkerSeat(host=placement.ranks[rank].node, transport=one.part.transport.kind.value)
+            for rank, one in self._of_rank.items()
+        }
+
+    def settings(self) -> Callable[[str], Settings]:
+        """Return, for one run, what tells the settings of each worker by its name."""
+        told = {one.part.name: one.transport.worker_settings(one.placement) for one in self._carried}
+        rank_of = {self.placement.worker(rank): rank for rank in self._of_rank}
+
+        def of_worker(name: str) -> Settings:
+            rank = rank_of[name]
+            return told[self._of_rank[rank].part.name](self.placement.ranks[rank].node)
+
+        return of_worker
+
+    def ideals(self) -> Ideals:
+        """Return what an idle fabric would do, of each NIC for the transport that has it."""
+        if len(self._carried) == 1:
+            return self._carried[0].transport.ideals()
+        by_part = {one.part.name: one.transport.ideals() for one in self._carried}
+        of_nic = {
+            (nic.node, nic.name): by_part[self._of_rank[rank].part.name]
+            for rank, nic in enumerate(self.placement.ranks)
+            if rank in self._of_rank
+        }
+
+        def of(nic: PortPlan) -> Ideals:
+            return of_nic[nic.node, nic.name]
+
+        return Ideals(
+            framing=lambda nic: of(nic).framing(nic),
+            goodput_bps=lambda a, b: of(a).goodput_bps(a, b),
+            one_way_s=lambda a, b, size_bytes: of(a).one_way_s(a, b, size_bytes),
+        )
+
+
 class _Run:
     """One execution, phase by phase. What ends it early is in `failure`, `interrupted` or `out_of_time`."""
 
@@ -237,6 +339,7 @@ class _Run:
         *,
         workers: Workers,
         programs: Mapping[str, Program],
+        seats: Mapping[str, WorkerSeat],
         interrupt: Interrupt | None,
         options: WorkloadRunOptions,
     ) -> None:
@@ -249,6 +352,8 @@ class _Run:
         self._workers = workers
         self._programs = programs
         self._hosts = tuple(programs)
+        """The names of the workers."""
+        self._seats = seats
         self._interrupt = interrupt
         self._options = options
         self._arrived: dict[str, int] = {}
@@ -266,7 +371,7 @@ class _Run:
 
     def execute(self) -> None:
         try:
-            if not self._note(self._workers.start(self._hosts, self._interrupt)):
+            if not self._note(self._workers.start(self._hosts, self._interrupt, self._seats)):
                 return
             commands = {
                 host: {"do": "prepare", "program": encode_program(program)} for host, program in self._programs.items()

@@ -22,6 +22,12 @@ def check_supported(sweep: Sweep) -> None:
 
 def _check_scenario(point: Point, lab: Lab) -> None:
     scenario: Scenario = point.scenario
+    if scenario.tenant_transports:
+        raise _refusal(
+            point,
+            "--backend simulation carries a workload over one transport, and its tenants have several",
+            hint="the same transport for all tenants, or " + INSTEAD,
+        )
     kind, able = scenario.transport.kind.value, simulated_names()
     if kind not in able:
         hint = "--only kind={} where the matrix has it, or " if point.values else "transport: {{kind: {}}}, or "

@@ -6,7 +6,7 @@ from testbed.model import DelayBy, HashEngine
 from testbed.model.markers import KERNEL_MARKERS
 from testbed.model.scenario import Scenario
 from testbed.scenario.run.lab import LiveLab
-from testbed.scenario.transports.registry import transport_on
+from testbed.scenario.run.traffic import lab_transports
 
 
 def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
@@ -45,7 +45,7 @@ def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
             "Link delays are realised by our own transports, which hold received packets: kernel TCP and kernel RDMA"
             " get none and meet only the machine's own latency."
         )
-    found += transport_on(lab, scenario.transport).approximations()
+    found += dict.fromkeys(said for one in lab_transports(scenario, lab) for said in one.approximations())
     if qos is None or any(buffer.node and buffer.hash is HashEngine.KERNEL for buffer in qos.buffers):
         found.append(
             "ECMP picks by the kernel's flow hash, not by a switch ASIC's; its seed differs from boot to boot."

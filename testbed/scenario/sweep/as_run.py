@@ -42,12 +42,11 @@ def _repeat(repeat: Repeat) -> dict[str, Any]:
 
 
 def transport_as_run(scenario: Scenario) -> dict[str, Any]:
-    transport = scenario.transport
-    written: dict[str, Any] = {"kind": transport.kind.value}
-    for key in ("cc", "paths", "traffic_class"):
-        if getattr(transport, key) is not None:
-            written[key] = getattr(transport, key)
-    return written | dict(transport.options)
+    """Return the transport of the scenario; where its tenants have several, the kinds of those, which the workload
+    describes."""
+    if scenario.tenant_transports:
+        return {"kind": [one.kind.value for one in scenario.transports]}
+    return dict(scenario.transport.written())
 
 
 def workload_as_run(scenario: Scenario) -> dict[str, Any]:

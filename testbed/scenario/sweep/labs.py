@@ -15,10 +15,10 @@ from testbed.deploy.steps import StepCallback, ignore_steps
 from testbed.drivers.probing.machine_probe import clock
 from testbed.errors import TestbedError
 from testbed.model.scenario import TopologyRef
+from testbed.scenario.run.traffic import lab_transports
 from testbed.scenario.sweep.points import topology_key
 from testbed.scenario.sweep.prepared import Sweep
 from testbed.scenario.sweep.scales import ScenarioScales
-from testbed.scenario.transports.registry import transport_on
 
 
 def ignore_warning(_: str) -> None:
@@ -85,9 +85,8 @@ class ScenarioLabs:
         for point in self._points:
             if topology_key(point.topology) != self._key:
                 continue
-            for said in transport_on(
-                lab.of_network(*point.scenario.workload.ranks.networks_in(lab.model)), point.scenario.transport
-            ).warnings():
+            seen = lab.of_network(*point.scenario.workload.ranks.networks_in(lab.model))
+            for said in (line for one in lab_transports(point.scenario, seen) for line in one.warnings()):
                 if said not in self._said:
                     self._said.add(said)
                     self._options.warn(said)

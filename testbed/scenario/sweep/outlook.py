@@ -12,7 +12,7 @@ from testbed.model.counters import PlainQueue, PortCounters
 from testbed.model.scenario import Scenario
 from testbed.plan.operations import LabPlan
 from testbed.scenario.ideals.point_ideals import PointIdeals
-from testbed.scenario.run.traffic import RunTraffic, make_traffic
+from testbed.scenario.run.traffic import RunTraffic, lab_transports, make_traffic
 from testbed.scenario.sweep.points import Point
 from testbed.scenario.transports.registry import transport_on
 from testbed.workload.steps import Compute, fabric_bytes, payload_bytes, requests_last_ns
@@ -72,6 +72,12 @@ class PlannedLab:
 
     model: Lab
     plan: LabPlan
+    seen_of: PlannedLab | None = None
+    """The whole lab, of which this is what is seen in some networks; None: this is the whole."""
+
+    @property
+    def whole(self) -> PlannedLab:
+        return self.seen_of or self
 
     @property
     def name(self) -> str:
@@ -79,7 +85,7 @@ class PlannedLab:
 
     def of_network(self, *names: str) -> PlannedLab:
         """The lab as it is seen in some networks."""
-        return PlannedLab(model=self.model.of_network(*names), plan=self.plan.of_network(*names))
+        return PlannedLab(model=self.model.of_network(*names), plan=self.plan.of_network(*names), seen_of=self.whole)
 
     def spawn(self, node: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[bytes]:
         _refuse()
@@ -109,9 +115,9 @@ def foresee_point(point: Point, lab: Lab, plan: LabPlan) -> PointOutlook:
     transfers = traffic.workload.transfers
     timed = scenario.workload.duration
     expected_s = timed.seconds if timed is not None else ideal_s(scenario, planned, traffic)
-    transport = transport_on(planned, scenario.transport)
     if scenario.transport.measures_latency:
-        expected_s = transport.expected_latency_s(traffic)
+        expected_s = transport_on(planned, scenario.transport).expected_latency_s(traffic)
+    warnings = [line for one in lab_transports(scenario, planned) for line in one.warnings()]
     overhead_s = IPERF_OVERHEAD_S if scenario.by_programs else RUN_OVERHEAD_S
     return PointOutlook(
         index=point.index,
@@ -131,7 +137,7 @@ def foresee_point(point: Point, lab: Lab, plan: LabPlan) -> PointOutlook:
         traffic_s=expected_s,
         runs=scenario.repeat.runs,
         estimated_s=scenario.repeat.runs * ((expected_s or 0.0) + overhead_s),
-        warnings=transport.warnings(),
+        warnings=list(dict.fromkeys(warnings)),
     )
 
 

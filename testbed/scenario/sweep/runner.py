@@ -327,7 +327,7 @@ def _lab_step(message: str, number: int, points: int) -> Progress:
 
 
 class _Runners(contextlib.AbstractContextManager["_Runners"]):
-    """The processes that move data: those of one lab and one transport at a time, kept from run to run."""
+    """The processes that move data: those of one lab and its transports at a time, kept from run to run."""
 
     def __init__(self) -> None:
         self._shared = SharedWorkers()
@@ -343,10 +343,12 @@ class _Runners(contextlib.AbstractContextManager["_Runners"]):
     def __call__(self, lab: LiveLab, scenario: Scenario) -> WorkloadRunner:
         # To be killed alone, a worker needs a process of its own.
         alone = tuple(sorted(fault.target for fault in scenario.faults if fault.kind == AgentKill.kind))
-        key = (lab.name, id(lab), scenario.transport, alone)
+        key = (lab.name, id(lab), (scenario.transport, scenario.tenant_transports), alone)
         if self._current is None or key != self._key:
             self._stack.close()
-            runner = WorkloadRunner(lab, scenario.transport, shared=self._shared, alone=alone)
+            runner = WorkloadRunner(
+                lab, scenario.transport, shared=self._shared, alone=alone, of_tenants=scenario.tenant_transports
+            )
             self._current = self._stack.enter_context(runner)
             self._key = key
         return self._current

@@ -17,7 +17,7 @@ from testbed.deploy.scale import NO_LOAD, ScaleResolution, machine_profile, reso
 from testbed.drivers.probing.machine_probe import clock
 from testbed.errors import ScenarioError
 from testbed.model import Lab
-from testbed.model.scenario import TopologyRef
+from testbed.model.scenario import TopologyRef, Transport
 from testbed.plan import plan_lab
 from testbed.plan.scale import MachineLoad, PacketDemand, largest_k
 from testbed.scenario.sweep.packet_cost import packet_cost
@@ -95,18 +95,26 @@ class ScenarioScales:
 
     def _demands(self, key: str, lab: Lab) -> Sequence[PacketDemand | None]:
         scenarios = [point.scenario for point in self._points if topology_key(point.topology) == key]
-        by_user = [scenario for scenario in scenarios if transport_class(scenario.transport.kind).in_user_space]
+        by_user = [scenario for scenario in scenarios if any(_by_user(one) for one in scenario.transports)]
+        by_kernel = [scenario for scenario in scenarios if not all(_by_user(one) for one in scenario.transports)]
         found: list[PacketDemand | None] = []
         if by_user:
             # what is asked in the real fabric's time is the same at every scale: any will do for the plan
             plan = plan_lab(lab, k=resolve_scale(lab, self._state, measure=self._measure).k)
             for scenario in by_user:
                 with contextlib.suppress(ScenarioError):  # who runs or foresees that point says what is wrong with it
-                    cost = packet_cost(scenario.transport, self._state, measure=self._measure)
-                    found.append(packet_demand(scenario, lab, plan, None if cost is None else cost.us / 1e6))
-        if len(by_user) < len(scenarios) or not found:
+                    carried = [one for one in scenario.transports if _by_user(one)]
+                    costs = [packet_cost(one, self._state, measure=self._measure) for one in carried]
+                    known_us = [cost.us for cost in costs if cost is not None]
+                    dearest_s = max(known_us) / 1e6 if len(known_us) == len(costs) else None
+                    found.append(packet_demand(scenario, lab, plan, dearest_s))
+        if by_kernel or not found:
             found.append(None)
         return list(dict.fromkeys(found))
+
+
+def _by_user(transport: Transport) -> bool:
+    return transport_class(transport.kind).in_user_space
 
 
 def _without_scale(topology: TopologyRef) -> str:

@@ -66,11 +66,6 @@ class FioTransport(StorageTransport):
     def channel_rules(self) -> ChannelRules:
         return ChannelRules(destination_port=self.server_port, one_for_each_pair=True, own_ports=True)
 
-    @property
-    def shares_workers(self) -> bool:
-        """A worker starts programs, and looks at what they wrote: that of another host does not wait for it."""
-        return False
-
     def _option(self, name: str) -> int:
         return int(self.transport.options.get(name) or getattr(self.defaults, name))
 

@@ -60,6 +60,8 @@ class LabTransport(ABC):
     """Every packet costs time of our own processes, so that the machine's CPUs bound what a scenario may send."""
     workers_own_sysfs: ClassVar[bool] = False
     """Workers must see only their host's devices in /sys."""
+    shares_workers: ClassVar[bool] = True
+    """One process can work for many hosts, by sockets that it opens in the network of each."""
     by_default_lossless: ClassVar[bool] = True
     """Without a `traffic_class`, packets are of the lossless class, or the first with ECN, rather than the default."""
 
@@ -168,11 +170,6 @@ class LabTransport(ABC):
     def plan_channels(self, workload: Workload, ranks: Sequence[PortPlan], *, seed: int) -> ChannelPlan:
         """Return the channels of one run with this seed; `ranks[i]` is the NIC of rank i."""
         return plan_channels(workload, ranks, self.channel_rules, seed=seed)
-
-    @property
-    def shares_workers(self) -> bool:
-        """Tell whether one process can work for many hosts, by sockets that it opens in the network of each."""
-        return not self.workers_own_sysfs
 
     @cached_property
     def base_rtt_ns(self) -> int:

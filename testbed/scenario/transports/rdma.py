@@ -42,6 +42,7 @@ class Rdma(LabTransport):
     """Options are those of perftest's test, and `path_mtu`."""
 
     workers_own_sysfs: ClassVar[bool] = True
+    shares_workers: ClassVar[bool] = False
 
     @property
     def tos(self) -> int:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from testbed.errors import Finding, Problem, WorkloadError
-from testbed.model import BACKEND, Lab, Tenant
-from testbed.model.scenario import NO_TENANT, Fault, Ranks, Scenario
+from testbed.model import BACKEND, Lab, QosPolicy, Tenant
+from testbed.model.scenario import NO_TENANT, Fault, Ranks, Scenario, Transport
 from testbed.model.transports import ROCE_HEADER_BYTES, ROCE_MTUS, TRANSPORTS
 from testbed.names import known_names_hint
 from testbed.spec.scenario.file import ScenarioFile
+from testbed.spec.scenario.tenant_transports import transport_places
 from testbed.spec.yaml.document import Document
 from testbed.spec.yaml.paths import Path, quote
 
@@ -24,16 +25,16 @@ def check_against(file: ScenarioFile, point: Scenario, lab: Lab, fault_findings:
     if unknown := [*_unknown_places(document, point, lab)]:
         return unknown
     seen = lab.of_network(*point.workload.ranks.networks_in(lab))
-    problems = [
-        *_ranks(document, point, seen),
-        *_transport_in_tenants(document, point, lab),
-        *_protocol_of_targets(document, point, lab),
-        *_traffic_class(document, point, seen),
-        *_path_mtu(document, point, seen),
-    ]
+    problems = [*_ranks(document, point, seen)]
+    for path, transport in transport_places(document, point):
+        problems += _transport_in_tenants(document, point, lab, path, transport)
+        problems += _traffic_class(document, path, transport, lab, _policies(point, lab, seen))
+        if not point.tenant_transports:  # tenants take some of the ranks, which are not known before they are placed
+            problems += _protocol_of_targets(document, point, lab, path, transport)
+        if not point.tenant_transports:  # a tenant's transport meets the MTU of its own networks alone
+            problems += _path_mtu(document, path, transport, seen)
     for index, fault in enumerate(point.faults):
-        path: Path = ("faults", index)
-        problems += [_problem(document, path, finding) for finding in fault_findings(fault, lab)]
+        problems += [_problem(document, ("faults", index), finding) for finding in fault_findings(fault, lab)]
     return problems
 
 
@@ -157,12 +158,14 @@ def _unknown_targets(document: Document, ranks: Ranks, lab: Lab) -> Iterator[Pro
         yield document.problem("unknown-target", where, message, hint=hint)
 
 
-def _protocol_of_targets(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
+def _protocol_of_targets(
+    document: Document, point: Scenario, lab: Lab, path: Path, transport: Transport
+) -> Iterator[Problem]:
     """A transport to storage targets of which one that is chosen does not speak its protocol.
 
     Transports that know no commands carry bytes to any target.
     """
-    kind = point.transport.kind.value
+    kind = transport.kind.value
     if not TRANSPORTS[kind].to_targets:
         return
     networks = point.workload.ranks.networks_in(lab)
@@ -173,15 +176,17 @@ def _protocol_of_targets(document: Document, point: Scenario, lab: Lab) -> Itera
             spoken = [protocol.value for protocol in node.target.protocols]
             if kind in spoken:
                 continue
-            key, path = ("transport", "kind"), ("workload", "ranks", "targets", index)
+            key, where = (*path, "kind"), ("workload", "ranks", "targets", index)
             able = " or ".join(spoken)
             message = f"the storage target {node.name} speaks {' and '.join(spoken)}, and the transport is {kind}"
             hint = f"transport: {{kind: {able}}}, other targets, or protocol: {kind} at the target in the topology"
-            yield document.problem("protocol-of-target", key if document.has(key) else path, message, hint=hint)
+            yield document.problem("protocol-of-target", key if document.has(key) else where, message, hint=hint)
             return
 
 
-def _transport_in_tenants(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
+def _transport_in_tenants(
+    document: Document, point: Scenario, lab: Lab, path: Path, transport: Transport
+) -> Iterator[Problem]:
     """A transport that tenants do not carry, or not on these switches.
 
     A trimmed packet has 64 bytes from the outer IP header on; 50 of them are VXLAN's. The leaf drops the rest, which
@@ -190,9 +195,9 @@ def _transport_in_tenants(document: Document, point: Scenario, lab: Lab) -> Iter
     if all(name == NO_TENANT for name in point.workload.ranks.tenants_in(lab)):
         return
     elsewhere = f", or ranks: {{tenant: {NO_TENANT}}}" if point.workload.ranks.tenants else ""  # a carried network
-    kind = point.transport.kind.value
-    declared, path = TRANSPORTS[kind], ("transport", "kind")
-    place = path if document.has(path) else ("workload", "ranks", "tenant")
+    kind = transport.kind.value
+    declared, written = TRANSPORTS[kind], (*path, "kind")
+    place = written if document.has(written) else ("workload", "ranks", "tenant")
     if not declared.in_tenants:
         able = [name for name, one in TRANSPORTS.items() if one.in_tenants]
         message = f"ranks in tenants have no transport {kind}, which is not known to pass VXLAN"
@@ -218,22 +223,33 @@ def _tenants(lab: Lab) -> tuple[Tenant, ...]:
     return () if lab.overlay is None else lab.overlay.tenants
 
 
-def _traffic_class(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
-    wanted = point.transport.traffic_class
+def _policies(point: Scenario, lab: Lab, seen: Lab) -> list[QosPolicy]:
+    """The QoS that packets may meet: that of the first network of the ranks, or of any where tenants have transports of
+    their own."""
+    if not point.tenant_transports:
+        return [] if seen.qos is None else [seen.qos]
+    found = (lab.qos_of(network) for network in point.workload.ranks.networks_in(lab))
+    return [one for one in found if one is not None]
+
+
+def _traffic_class(
+    document: Document, place: Path, transport: Transport, lab: Lab, policies: Sequence[QosPolicy]
+) -> Iterator[Problem]:
+    wanted = transport.traffic_class
     if wanted is None:
         return
-    path = ("transport", "traffic_class")
-    if lab.qos is None:
+    path = (*place, "traffic_class")
+    if not policies:
         message = f"{lab.name} has no qos, so no traffic classes"
         yield document.problem("unknown-class", path, message, hint="remove the key, or add `qos: {preset: uec}`")
         return
-    names = [item.name for item in lab.qos.profiles[0].classes]
+    names = list(dict.fromkeys(item.name for one in policies for item in one.profiles[0].classes))
     if wanted not in names:
         yield _unknown(document, "unknown-class", path, f"{lab.name} has no traffic class", wanted, names)
 
 
-def _path_mtu(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
-    wanted = point.transport.options.get("path_mtu")
+def _path_mtu(document: Document, place: Path, transport: Transport, lab: Lab) -> Iterator[Problem]:
+    wanted = transport.options.get("path_mtu")
     hosts = {node.name for node in lab.hosts}
     links = [link for link in lab.links if link.a.node in hosts or link.b.node in hosts]
     if wanted is None or not links:
@@ -245,7 +261,7 @@ def _path_mtu(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem
         fitting = next((mtu for mtu in ROCE_MTUS if mtu <= room), None)
         yield document.problem(
             "out-of-range",
-            ("transport", "path_mtu"),
+            (*place, "path_mtu"),
             f"{wanted} bytes do not fit into the MTU of {nic}, {least.mtu_bytes} bytes, which leaves {room} beside the"
             " headers",
             hint=f"path_mtu: {fitting}, or a larger fabric.mtu" if fitting else "a larger fabric.mtu",

@@ -10,12 +10,11 @@ from typing import TypeVar
 
 from testbed.errors import Problem, SpecError
 from testbed.model import Lab
-from testbed.model.scenario import Expectation, Fault, Repeat, Scalar, Scenario, TopologyRef
+from testbed.model.scenario import Expectation, Fault, Repeat, Scalar, Scenario, TopologyRef, Transport
 from testbed.spec.scenario.expectations import ExpectationReader
 from testbed.spec.scenario.faults import FaultSpec, fault_problems, resolve_fault
 from testbed.spec.scenario.matrix import (
     NAMED_TRANSPORTS,
-    TRANSPORT,
     apply_settings,
     at_point,
     combinations,
@@ -24,7 +23,8 @@ from testbed.spec.scenario.matrix import (
 )
 from testbed.spec.scenario.probes import resolve_probes
 from testbed.spec.scenario.spec import ExpectationSpec, ScenarioSpec
-from testbed.spec.scenario.transport import resolve_transport, timed_problems
+from testbed.spec.scenario.tenant_transports import named_by_tenants, resolve_tenant_transports
+from testbed.spec.scenario.transport import TRANSPORT_KEY, resolve_transport, timed_problems
 from testbed.spec.scenario.values import MatrixValues
 from testbed.spec.scenario.workload import http_problems, latency_problems, resolve_workload
 from testbed.spec.topology.resolve import resolve_lab
@@ -133,8 +133,9 @@ def _resolve_file(written: Document, directory: FilePath, overrides: Mapping[str
     problems += _unused_transports(document, matrix)
     if problems or scenario is None:
         raise SpecError(_to_show(problems))
-    if format_path(TRANSPORT) in matrix:
-        scenario = replace(scenario, transport=variants[0].transport)
+    if format_path(TRANSPORT_KEY) in matrix:
+        first = variants[0]
+        scenario = replace(scenario, transport=first.transport, tenant_transports=first.tenant_transports)
     scenario = replace(scenario, matrix=MappingProxyType(matrix), variants=tuple(variants), values=MappingProxyType({}))
     return ScenarioFile(scenario=scenario, document=document)
 
@@ -184,13 +185,17 @@ class _Resolver:
         spec = _validated(ScenarioSpec, document, problems)
         transport = resolve_transport(document, self.directory, problems)
         workload = resolve_workload(document, self.directory, problems)
+        of_tenants: tuple[Transport, ...] = ()
+        if workload is not None:
+            found = resolve_tenant_transports(document, self.directory, workload, transport, problems)
+            workload, transport, of_tenants = found.workload, found.transport, found.of_tenants
         problems.extend(_topology_problems(document))
         if workload is not None and workload.duration is not None:
             problems.extend(timed_problems(document, transport))
         if workload is not None and transport.measures_latency:
             problems.extend(latency_problems(document, workload))
         if workload is not None:
-            problems.extend(http_problems(document, workload, transport))
+            problems.extend(http_problems(document, workload, transport, of_tenants))
         faults = self._faults(document, problems)
         expect = self._expectations(document, problems)
         if spec is None or workload is None:
@@ -204,6 +209,7 @@ class _Resolver:
             name=spec.name,
             topology=topology,
             transport=transport,
+            tenant_transports=of_tenants,
             workload=workload,
             faults=tuple(faults),
             repeat=Repeat(runs=spec.repeat.runs, seed=spec.repeat.seed, retries=spec.repeat.retries),
@@ -266,10 +272,12 @@ def _topology_problems(document: Document) -> Iterable[Problem]:
 
 
 def _unused_transports(document: Document, matrix: Matrix) -> Iterable[Problem]:
-    """Named transports, and no matrix that chooses among them."""
-    if document.get(NAMED_TRANSPORTS) is not None and format_path(TRANSPORT) not in matrix:
-        hint = "matrix: {transport: [NAME, NAME]}"
-        yield document.problem("contradiction", NAMED_TRANSPORTS, "no matrix chooses among them", hint=hint, key=True)
+    """Named transports, of which no matrix and no tenant chooses one."""
+    if document.get(NAMED_TRANSPORTS) is None or format_path(TRANSPORT_KEY) in matrix or named_by_tenants(document):
+        return
+    message = "no matrix chooses among them, and no tenant has one"
+    hint = "matrix: {transport: [NAME, NAME]}, or transport: NAME of a tenant"
+    yield document.problem("contradiction", NAMED_TRANSPORTS, message, hint=hint, key=True)
 
 
 def _to_show(problems: Iterable[Problem]) -> list[Problem]:

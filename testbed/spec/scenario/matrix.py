@@ -10,6 +10,7 @@ from testbed.errors import Problem, SpecError
 from testbed.model.scenario import Scalar
 from testbed.names import nearest
 from testbed.spec.scenario.spec import ScenarioSpec
+from testbed.spec.scenario.transport import TRANSPORT_KEY
 from testbed.spec.topology.spec import LabSpec
 from testbed.spec.yaml.document import OVERRIDE_FILE, Document, Tree
 from testbed.spec.yaml.paths import Path, format_path, parse_path, quote
@@ -17,9 +18,8 @@ from testbed.spec.yaml.paths import Path, format_path, parse_path, quote
 MAX_POINTS = 1000
 SWEPT = ("transport", "workload", "faults", "repeat")
 """Sections of a scenario file that a matrix may change; of `topology` it may change `file`."""
-TRANSPORT: Path = ("transport",)
-"""As a key of a matrix, it has names of `NAMED_TRANSPORTS`."""
 NAMED_TRANSPORTS: Path = ("transports",)
+"""As a key of a matrix, `TRANSPORT_KEY` has names of these."""
 _OWN = tuple(key for key in ScenarioSpec.model_fields if key != "topology")
 _TOPOLOGY_KEYS = tuple(key for key in LabSpec.model_fields if key != "name")
 
@@ -92,7 +92,7 @@ def matrix_problems(document: Document, matrix: Mapping[str, tuple[Scalar, ...]]
         if path[0] != "topology" and path[0] not in SWEPT:
             hint = f"a matrix changes {', '.join(SWEPT)}, topology.file and the keys of the topology"
             yield document.problem("unknown-key", where, f"{path[0]} cannot change by point", hint=hint, key=True)
-        elif path == TRANSPORT:
+        elif path == TRANSPORT_KEY:
             yield from _transport_problems(document, key, matrix)
         elif path in (("topology",), ("topology", "set")) or path[:2] == ("topology", "inline") or len(path) == 1:
             message = f"{quote(key)} is a whole section, not a single value"
@@ -116,9 +116,9 @@ def _transport_problems(document: Document, key: str, matrix: Mapping[str, tuple
             hint = f"one of {', '.join(map(str, known))}" if known else "transports: {NAME: {kind: roce}}"
             where = ("matrix", key, place)
             yield document.problem("unknown-value", where, f"transports has none called {quote(value)}", hint=hint)
-    if document.get(TRANSPORT) is not None:
+    if document.get(TRANSPORT_KEY) is not None:
         message = "the matrix chooses the transport"
-        yield document.problem("contradiction", TRANSPORT, message, hint="transports.NAME has its keys", key=True)
+        yield document.problem("contradiction", TRANSPORT_KEY, message, hint="transports.NAME has its keys", key=True)
     for other in matrix:
         if other.startswith("transport."):
             message = "the matrix chooses whole transports"
@@ -137,7 +137,7 @@ def at_point(document: Document, places: Mapping[str, int]) -> Document:
     for key, place in places.items():
         where: Path = ("matrix", key, place)
         path = locate_key(key)
-        tree = document.tree((*NAMED_TRANSPORTS, str(document.get(where))) if path == TRANSPORT else where)
+        tree = document.tree((*NAMED_TRANSPORTS, str(document.get(where))) if path == TRANSPORT_KEY else where)
         assert tree is not None
         trees[format_path(path)] = tree
     return document.with_trees(trees)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -14,7 +13,7 @@ from testbed.model.scenario import Scalar, Within
 from testbed.names import check_lab_name
 from testbed.spec.scenario.faults import FaultSpec
 from testbed.spec.scenario.probes import ProbesField
-from testbed.spec.scenario.transport import TransportField
+from testbed.spec.scenario.transport import TransportField, TransportName
 from testbed.spec.scenario.values import MatrixValues, Value
 from testbed.spec.scenario.workload import WorkloadField
 from testbed.spec.topology.spec import LabSpec
@@ -32,14 +31,8 @@ def _check_dotted_key(key: str) -> None:
     parse_path(key)
 
 
-def _check_transport_name(name: str) -> None:
-    if not re.fullmatch(r"[a-z][a-z0-9-]{0,23}", name):
-        raise ValueError(f"{quote(name)} cannot name a transport: lower-case letters, digits and '-', at most 24")
-
-
 _DottedKey = Annotated[str, Name(_check_dotted_key, _WORD)]
 _Value = Annotated[Scalar, Value()]
-_TransportName = Annotated[str, Name(_check_transport_name, r"^[a-z][a-z0-9-]{0,23}$")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +121,10 @@ class ScenarioSpec(SpecModel):
     transport: TransportField | None = Field(
         default=None, description="Says how bytes are moved: over tcp (default), uet or rdma."
     )
-    transports: Section[dict[_TransportName, TransportField]] = Field(
+    transports: Section[dict[TransportName, TransportField]] = Field(
         default={},
-        description="Names whole transports for a matrix to choose from: matrix: {transport: [NAME, NAME]}.",
+        description="Names whole transports, of which a matrix ({transport: [NAME, NAME]}) or a tenant of the workload"
+        " (transport: NAME) chooses.",
     )
     workload: WorkloadField = Field(description="Says what is sent; `testbed workloads` lists the kinds.")
     matrix: Section[dict[_DottedKey, Annotated[tuple[Scalar, ...], MatrixValues()]]] = Field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path as FilePath
@@ -13,12 +14,13 @@ from testbed.model.transports import DEFAULT_TRANSPORT, TRANSPORTS, Conflict, Tr
 from testbed.spec.validation.by_kind import ByKind
 from testbed.spec.validation.declared import models_by_kind, written_values
 from testbed.spec.validation.engine import validate_partly
-from testbed.spec.validation.fields import Section
+from testbed.spec.validation.fields import Name, Section
 from testbed.spec.validation.model import SpecModel
 from testbed.spec.yaml.document import Document
-from testbed.spec.yaml.paths import quote
+from testbed.spec.yaml.paths import Path, quote
 
-_PATH = ("transport",)
+TRANSPORT_KEY: Path = ("transport",)
+"""Where the scenario's transport is written."""
 _FIELDS = ("cc", "paths", "traffic_class")
 
 
@@ -32,23 +34,39 @@ def _models() -> Mapping[str, type[SpecModel]]:
     )
 
 
-TRANSPORT = ByKind("transport", _models, "transport: {kind: uet, cc: nscc}", DEFAULT_TRANSPORT.value)
+TRANSPORT_NAME = re.compile(r"[a-z][a-z0-9-]{0,23}")
+
+
+def _check_transport_name(name: str) -> None:
+    if not TRANSPORT_NAME.fullmatch(name):
+        raise ValueError(f"{quote(name)} cannot name a transport: lower-case letters, digits and '-', at most 24")
+
+
+_NAME = Name(_check_transport_name, f"^{TRANSPORT_NAME.pattern}$")
+_EXAMPLE = "transport: {kind: uet, cc: nscc}"
+TRANSPORT = ByKind("transport", _models, _EXAMPLE, DEFAULT_TRANSPORT.value)
+TENANT_TRANSPORT = ByKind("transport", _models, _EXAMPLE, DEFAULT_TRANSPORT.value, _NAME)
+"""Of a tenant of the workload: a section, or the name of one of the scenario's transports."""
 TransportField = Section[Annotated[SpecModel, TRANSPORT]]
+TransportName = Annotated[str, _NAME]
 
 
-def resolve_transport(document: Document, directory: FilePath, problems: list[Problem]) -> Transport:
-    """The transport that a document describes, as far as its values are right, which is checked with the whole file.
+def resolve_transport(
+    document: Document, directory: FilePath, problems: list[Problem], path: Path = TRANSPORT_KEY
+) -> Transport:
+    """The transport that the section at `path` describes, as far as its values are right, which is checked with the
+    whole file.
 
     Keys that contradict each other are added to `problems`.
     """
-    data = document.get(_PATH)
+    data = document.get(path)
     if data is None:
         return Transport()
     try:
         model = TRANSPORT.choose(data)
     except ValueError:
         return Transport()
-    spec = validate_partly(model, document, _PATH)
+    spec = validate_partly(model, document, path)
     if spec is None:
         return Transport()
     kind = str(getattr(spec, "kind"))  # noqa: B009  # of the models made for the kinds
@@ -57,8 +75,8 @@ def resolve_transport(document: Document, directory: FilePath, problems: list[Pr
     for key, rule in declared.names.items():
         if key in values and not rule.pattern.fullmatch(values[key]):
             message = f"{quote(values[key])} cannot name a {rule.noun}: {rule.example}"
-            problems.append(document.problem("bad-name", (*_PATH, key), message))
-    problems.extend(_problems(document, declared.conflicts(values)))
+            problems.append(document.problem("bad-name", (*path, key), message))
+    problems.extend(_problems(document, path, declared.conflicts(values)))
     return Transport(
         kind=TransportKind(kind),
         cc=values.get("cc"),
@@ -77,9 +95,9 @@ def timed_problems(document: Document, transport: Transport) -> Iterator[Problem
         hint = f"bytes: 64bdp, or transport: {{kind: {first}}}" + "".join(f" or {name}" for name in others)
         yield document.problem("contradiction", ("workload", "duration"), message, hint=hint, key=True)
     values = {"cc": transport.cc, "paths": transport.paths, **transport.options}
-    yield from _problems(document, declared.timed_conflicts(values))
+    yield from _problems(document, TRANSPORT_KEY, declared.timed_conflicts(values))
 
 
-def _problems(document: Document, conflicts: Iterable[Conflict]) -> Iterator[Problem]:
+def _problems(document: Document, path: Path, conflicts: Iterable[Conflict]) -> Iterator[Problem]:
     for one in conflicts:
-        yield document.problem(one.code, (*_PATH, one.key), one.message, hint=one.hint, key=one.of_key)
+        yield document.problem(one.code, (*path, one.key), one.message, hint=one.hint, key=one.of_key)

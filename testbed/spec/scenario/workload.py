@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path as FilePath
@@ -15,6 +15,7 @@ from pydantic.json_schema import JsonSchemaValue
 from testbed.errors import Problem, SpecError
 from testbed.model.scenario import RankOrder, Ranks, Transport, Workload
 from testbed.model.transports import TRANSPORTS
+from testbed.spec.scenario.transport import TENANT_TRANSPORT
 from testbed.spec.validation.by_kind import ByKind
 from testbed.spec.validation.declared import MAX_LIST, models_by_kind, written_values
 from testbed.spec.validation.engine import validate_partly
@@ -24,6 +25,7 @@ from testbed.spec.validation.quantities import Span, WholeSeconds
 from testbed.spec.yaml.document import Document
 from testbed.spec.yaml.paths import Path, quote
 from testbed.units import Duration
+from testbed.workload.parameters import ParameterType
 from testbed.workload.registry import KINDS
 from testbed.workload.requests.traces import load_request_trace
 
@@ -159,8 +161,8 @@ def _nested_models() -> Mapping[str, type[SpecModel]]:
     )
 
 
-def _nested() -> ByKind:
-    return _NESTED
+def _nested(what: ParameterType) -> ByKind:
+    return TENANT_TRANSPORT if what is ParameterType.TRANSPORT else _NESTED
 
 
 _PARAMETERS = {name: kind.parameters for name, kind in KINDS.items()}
@@ -222,23 +224,28 @@ def latency_problems(document: Document, workload: Workload) -> Iterator[Problem
         yield document.problem("contradiction", ("workload", "kind"), message, hint=hint)
 
 
-def http_problems(document: Document, workload: Workload, transport: Transport) -> Iterator[Problem]:
-    """Return what is wrong with requests, a tenant's too: a transport without HTTP, or what is in their trace."""
+def http_problems(
+    document: Document, workload: Workload, transport: Transport, of_tenants: Sequence[Transport]
+) -> Iterator[Problem]:
+    """Return what is wrong with requests, a tenant's too: a transport without HTTP, or what is in their trace.
+
+    `of_tenants` are the transports of the tenants, where they have others than `transport`.
+    """
     if TRANSPORTS[transport.kind.value].carries_http:
         yield from _trace_problems(document, workload)
-        return
     able = next(name for name, one in TRANSPORTS.items() if one.carries_http)
     path: Path = ("workload", "kind")
-    kinds = [(path, workload.kind)]
+    kinds = [(path, workload.kind, transport)]
     tenants = workload.parameters.get("tenants")
     if isinstance(tenants, list | tuple):
         for index, tenant in enumerate(tenants):
             inner = tenant.get("workload") if isinstance(tenant, Mapping) else None
             if isinstance(inner, Mapping):
-                kinds.append((("workload", "tenants", index, "workload", "kind"), str(inner.get("kind"))))
-    for where, kind in kinds:
-        if kind in KINDS and KINDS[kind].over_http:
-            message = f"the requests of {kind} go over HTTP, which {transport.kind} does not carry"
+                own = of_tenants[index] if of_tenants else transport
+                kinds.append((("workload", "tenants", index, "workload", "kind"), str(inner.get("kind")), own))
+    for where, kind, own in kinds:
+        if kind in KINDS and KINDS[kind].over_http and not TRANSPORTS[own.kind.value].carries_http:
+            message = f"the requests of {kind} go over HTTP, which {own.kind} does not carry"
             yield document.problem("contradiction", where, message, hint=f"transport: {{kind: {able}}}")
 
 

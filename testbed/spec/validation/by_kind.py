@@ -10,7 +10,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from testbed.spec.validation.fields import OneOf
+from testbed.spec.validation.fields import Checked, OneOf
 from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import quote
 
@@ -21,13 +21,14 @@ class ByKind:
 
     `models` has the model of each kind, and is called when it is first needed, because sections may nest. A section
     without `kind` is of the kind `default`; where that is empty, it is refused. `example` is the hint for those who
-    wrote no mapping.
+    wrote no mapping. `name` reads a text that stands for a section written elsewhere; None: it has to stand here.
     """
 
     noun: str
     models: Callable[[], Mapping[str, type[SpecModel]]]
     example: str
     default: str = ""
+    name: Checked | None = None
 
     def choose(self, value: object) -> type[SpecModel]:
         """The model that a section is to be read by. Raises a refusal where it does not say so."""
@@ -54,6 +55,8 @@ class ByKind:
             return _tag(value.get("kind", self.default))
 
         def read(value: object, read_union: core_schema.ValidatorFunctionWrapHandler) -> object:
+            if self.name is not None and isinstance(value, str):
+                return self.name.check(value)
             self.choose(value)
             return read_union(value)
 
@@ -62,7 +65,8 @@ class ByKind:
         return core_schema.no_info_wrap_validator_function(read, union)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"oneOf": handler(schema)["oneOf"]}
+        sections = handler(schema)["oneOf"]
+        return {"oneOf": sections if self.name is None else [self.name.json_schema(), *sections]}
 
 
 def _tag(kind: str) -> str:

@@ -22,8 +22,8 @@ MAX_LIST = 4096
 _LONGEST_TEXT = 200
 _MOST_KINDS_NAMED = 4
 
-Nested = Callable[[], ByKind]
-"""What reads a parameter that is a workload of its own."""
+Nested = Callable[[ParameterType], ByKind]
+"""What reads a parameter that is a workload or a transport of its own."""
 
 
 def models_by_kind(
@@ -128,9 +128,9 @@ def _annotation(model: str, parameter: Parameter, nested: Nested | None) -> Any:
             return Annotated[list[item], Length(int(parameter.low or 0), int(parameter.high or MAX_LIST))]
         case ParameterType.SECTION:
             return declared_model(f"{model}-{parameter.name}", parameter.fields, nested=nested)
-        case ParameterType.WORKLOAD:
+        case ParameterType.WORKLOAD | ParameterType.TRANSPORT:
             assert nested is not None
-            return Annotated[SpecModel, nested()]
+            return Annotated[SpecModel, nested(parameter.type)]
     return Annotated[Any, type_of(parameter)]
 
 

@@ -48,6 +48,13 @@ TENANT_FIELDS = (
         default=None,
         required=True,
     ),
+    Parameter(
+        name="transport",
+        type=ParameterType.TRANSPORT,
+        description="Says what moves the tenant's bytes, or names one of the scenario's transports; by default the"
+        " scenario's transport does.",
+        default=None,
+    ),
 )
 
 WorkloadBuilder = Callable[[str, Mapping[str, Any], Fabric], Workload]
@@ -119,7 +126,7 @@ def _tenants(build: WorkloadBuilder, values: Values, fabric: Fabric) -> Workload
         else step
         for step in mixed.steps
     )
-    return replace(mixed, steps=steps)
+    return replace(mixed, steps=steps, tenant_ranks=tuple(tenant.ranks for tenant in tenants))
 
 
 def _places(entries: Sequence[Mapping[str, Any]], fabric: Fabric, placement: str) -> list[tuple[int, ...]]:

@@ -112,6 +112,10 @@ class FakeLab:
         self._program = program
         self._readings = 0
 
+    @property
+    def whole(self) -> FakeLab:
+        return self
+
     def of_network(self, name: str) -> FakeLab:
         """It has the back end alone."""
         assert name == BACKEND

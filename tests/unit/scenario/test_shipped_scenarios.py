@@ -8,19 +8,11 @@ import pytest
 
 from testbed.plan import plan_lab
 from testbed.scenario.run.traffic import make_traffic
+from testbed.scenario.sweep.outlook import PlannedLab
 from testbed.scenario.sweep.points import plan_points
 from testbed.spec.scenario.file import load_scenario, load_scenario_topology
 
 SCENARIOS = sorted((Path(__file__).parents[3] / "scenarios").glob("*.yml"))
-
-
-class Planned:
-    """A lab that could be: all that making traffic needs."""
-
-    def __init__(self, path: object) -> None:
-        self.model = path
-        self.plan = plan_lab(path, slot=0, k=1000.0)  # type: ignore[arg-type]
-        self.name = self.plan.lab
 
 
 def test_there_are_enough() -> None:
@@ -32,9 +24,10 @@ def test_its_points_can_be_run(path: Path) -> None:
     scenario = load_scenario(path)
     assert scenario.name == path.stem
     for point in plan_points(scenario):
-        lab = Planned(load_scenario_topology(point.scenario.topology))
+        model = load_scenario_topology(point.scenario.topology)
+        lab = PlannedLab(model=model, plan=plan_lab(model, slot=0, k=1000.0))
         for seed in point.scenario.repeat.seeds:
-            traffic = make_traffic(point.scenario, lab, seed=seed)  # type: ignore[arg-type]
+            traffic = make_traffic(point.scenario, lab, seed=seed)
             assert traffic.workload.transfers or traffic.workload.requests
         for fault in point.scenario.faults:
             node, _, interface = fault.target.partition(":")

@@ -62,7 +62,7 @@ def test_an_expectation_is_about_points_by_the_name_of_their_transport() -> None
     [
         (NAMED + "matrix: {transport: [uet, tcp]}\n", "transports has none called 'tcp'"),
         ("matrix: {transport: [uet]}\n", "transports has none called 'uet'"),
-        (NAMED, "no matrix chooses among them"),
+        (NAMED, "no matrix chooses among them, and no tenant has one"),
         (NAMED + "transport: {kind: tcp}\nmatrix: {transport: [uet]}\n", "the matrix chooses the transport"),
         (NAMED + "matrix: {transport: [uet], transport.cc: [nscc]}\n", "the matrix chooses whole transports"),
         ("transports: {uet: {kind: uet, cc: cubic}}\nmatrix: {transport: [uet]}\n", "cubic"),
