@@ -83,7 +83,9 @@ def metrics_of(result: ExecutionResult) -> dict[str, float | None]:
     )
 
 
-@pytest.mark.parametrize(("kind", "targets"), [("nbd", "flash*"), ("nfs", "files*")])
+@pytest.mark.parametrize(
+    ("kind", "targets"), [("nbd", "flash*"), pytest.param("nfs", "files*", marks=pytest.mark.may_skip)]
+)
 @pytest.mark.parametrize("read_back", [False, True])
 def test_fio_moves_all_and_reports(lab: RunningLab, kind: str, targets: str, read_back: bool) -> None:
     """Three hosts and two targets: sizes are of no whole blocks, which NBD visits in random order."""
