@@ -144,10 +144,11 @@ def part_of_ranks(whole: Workload, ranks: Collection[int]) -> WorkloadPart:
         if not ends <= mine or not all(before in number_of for before in step.after):
             raise WorkloadError(f"step {step.number} ({step.label}) is of two tenants", field="tenants")
         number_of[step.number] = len(steps)
-        step = replace(step, number=len(steps), after=tuple(number_of[before] for before in step.after))
+        after = tuple(number_of[before] for before in step.after)
         if isinstance(step, Transfer) and step.restores is not None:
-            step = replace(step, restores=number_of[step.restores])
-        steps.append(step)
+            steps.append(replace(step, number=len(steps), after=after, restores=number_of[step.restores]))
+        else:
+            steps.append(replace(step, number=len(steps), after=after))
     collectives = [
         replace(one, steps=range(number_of[one.steps.start], number_of[one.steps.start] + len(one.steps)))
         for one in whole.collectives
