@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from golden_files import Golden
 
+from testbed import services
 from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.services import service_places
 from testbed.model.services import SERVICES
@@ -35,11 +36,17 @@ def places() -> list[Place]:
     return [place for place in found if place.node in NODES]
 
 
+def _anywhere(text: str) -> str:
+    """A text without the places of this Python and of this checkout."""
+    package = Path(services.__file__).parent
+    return text.replace(sys.executable, "PYTHON").replace(str(package), "SERVICES")
+
+
 def as_text(place: Place) -> str:
     """The files that are no secrets, and the command lines with their users and rights."""
     service = REGISTRY[place.service]
     parts = [
-        f"--- {place.directory / name}\n{file.text}"
+        f"--- {place.directory / name}\n{_anywhere(file.text)}"
         for name, file in service.files(place).items()
         if not file.secret and name not in MACHINES
     ]

@@ -27,6 +27,7 @@ def surroundings(run: Path = Path("/run/testbed/lab")) -> Surroundings:
         data_ports={},
         routing=frozenset({"leaf1"}),
         hosts={"h1": ("leaf1", "leaf2"), "h2": ("leaf1", "leaf2")},
+        switches=("leaf1",),
         switchable=frozenset({"leaf1", "h1", "h2"}),
         services={"slurm": ManagementService(name="slurm")},
         namespaces={node: f"lab-{node}" for node in NODES},
