@@ -110,7 +110,8 @@ def test_all_networks_with_all_services(tmp_path: Path) -> None:
         used = (available - available_bytes()) / 1e9
         lab = RunningLab.open(NAME, StateDirectory())
         identities = set(lab.identities.values())
-        log_in = [*("ssh", "-F", str(lab.directory / "ssh_config")), "p1-s1-h1", "true"]
+        # A session without a shell, whose start-up files are the user's.
+        log_in = [*("ssh", "-F", str(lab.directory / "ssh_config")), "-s", "p1-s1-h1", "sftp"]
         log_ins = [timed(log_in, tmp_path) for _ in range(LOG_INS)]
         idle, processes = idle_shares(lab), memory_bytes(programs(lab)) / 1e9
         destroy = timed([*TESTBED, "destroy", "-q", "-n", NAME], tmp_path)
