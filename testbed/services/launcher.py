@@ -25,7 +25,7 @@ from pathlib import Path
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.drivers.nodes.processes import disown, processes_in
-from testbed.drivers.probing.tools import PROGRAMS
+from testbed.drivers.probing import tools
 from testbed.drivers.probing.tools import Program as KnownProgram
 from testbed.errors import CapabilityError, DriverError
 from testbed.files import write_atomically
@@ -46,8 +46,7 @@ _SEARCH = f"{_ENVIRONMENT['PATH']}:{Path(sys.executable).parent}"
 
 def missing_programs(service: str) -> tuple[KnownProgram, ...]:
     """The programs that a service needs and this machine lacks."""
-    known = {program.name: program for program in PROGRAMS}
-    return tuple(known[name] for name in REGISTRY[service].needs if known[name].locate(_SEARCH) is None)
+    return tools.missing_programs(REGISTRY[service].needs, _SEARCH)
 
 
 def _located(program: str) -> str | None:

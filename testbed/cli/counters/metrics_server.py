@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -51,13 +51,18 @@ def serve_metrics(name: str | None, listen: str, *, histograms: bool) -> None:
             print(f"warning: anyone who reaches {listen} can read the counters of every lab", file=sys.stderr)
         bound = f"[{host}]" if ":" in host else host or "localhost"
         print(f"serving http://{bound}:{server.server_address[1]}{PATH} (Ctrl-C ends it)", file=sys.stderr)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="http", daemon=True)
-        thread.start()
-        try:
-            wait_readable(interrupt)
-        finally:
-            server.shutdown()
-            thread.join()
+        serve_until(server, interrupt)
+
+
+def serve_until(server: HTTPServer, interrupt: Interrupt) -> None:
+    """Answer requests until there is an interrupt; then return."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="http", daemon=True)
+    thread.start()
+    try:
+        wait_readable(interrupt)
+    finally:
+        server.shutdown()
+        thread.join()
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -11,7 +11,6 @@ import json
 import os
 import pwd
 import sys
-import threading
 from collections.abc import Collection
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -19,11 +18,10 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
-from testbed.cli.counters.metrics_server import CannotListen, is_loopback, parse_address
+from testbed.cli.counters.metrics_server import CannotListen, is_loopback, parse_address, serve_until
 from testbed.deploy.live import RunningLab
 from testbed.deploy.power import power_off, power_on
 from testbed.deploy.records.state import StateDirectory
-from testbed.descriptors import wait_readable
 from testbed.drivers.probing.machine import require_root
 from testbed.errors import TestbedError
 from testbed.interrupt import Interrupt
@@ -44,13 +42,7 @@ def serve_power(name: str, listen: str, user: str) -> None:
     except KeyError as error:
         raise TestbedError(f"there is no user {user}") from error
     with Interrupt() as interrupt, _PowerServer(lab, host, port, served) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="http", daemon=True)
-        thread.start()
-        try:
-            wait_readable(interrupt)
-        finally:
-            server.shutdown()
-            thread.join()
+        serve_until(server, interrupt)
 
 
 def switch_power(lab: RunningLab, system: Any) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from testbed.compiled.build import missing
 from testbed.compiled.finder import is_compiled
 from testbed.drivers.probing.capabilities import Capabilities, probe_capabilities
-from testbed.drivers.probing.machine import FrrInstallation, find_frr, missing_capabilities
+from testbed.drivers.probing.machine import FrrInstallation, find_frr, missing_capabilities, parse_available_memory
 from testbed.drivers.probing.machine_probe import kernel_version
 from testbed.drivers.probing.mechanisms import Mechanism, choose_mechanisms
 from testbed.drivers.probing.status import Status
@@ -356,11 +356,3 @@ def _memory(meminfo: Path) -> Feature:
         needed_for="0.5 GiB for a small lab, 2.5 GiB for 1,024 NICs",
         remedy="" if status is Status.OK else "smaller labs fit: about 20 MiB for a switch and 1 MiB for a host",
     )
-
-
-def parse_available_memory(meminfo: str) -> int:
-    """`MemAvailable` of /proc/meminfo in bytes; 0 where it does not say."""
-    for line in meminfo.splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return 0

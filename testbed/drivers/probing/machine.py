@@ -157,3 +157,11 @@ def parse_frr_version(text: str) -> tuple[int, ...] | None:
     """The version in the output of an FRR daemon's `--version`, or None."""
     match = _VERSION.search(text)
     return None if match is None else tuple(int(part) for part in match[1].split("."))
+
+
+def parse_available_memory(meminfo: str) -> int:
+    """`MemAvailable` of /proc/meminfo in bytes; 0 where it does not say."""
+    for line in meminfo.splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0

@@ -155,6 +155,12 @@ def _ask(program: Program, item: Installed) -> Installed:
     )
 
 
+def missing_programs(names: Sequence[str], *paths: str | None) -> tuple[Program, ...]:
+    """Return those of these known programs that none of `paths` (None: PATH) has."""
+    known = {program.name: program for program in PROGRAMS}
+    return tuple(known[name] for name in names if known[name].locate(*paths) is None)
+
+
 _VERSION = re.compile(r"\d+(?:\.\d+)+(?:[-+~.\w]*\d)?")
 
 

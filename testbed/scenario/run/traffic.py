@@ -55,7 +55,8 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
         raise ScenarioError(error.message, hint=error.hint) from error
     nics = placement.nics
     carriers: dict[int, LabTransport] = {}
-    for part in split_traffic(lab, workload, nics, scenario.transport, scenario.tenant_transports):
+    parts = split_traffic(lab, workload, nics, scenario.transport, scenario.tenant_transports)
+    for part in parts:
         mine = [nic for rank, nic in enumerate(nics) if rank in part.ranks]
         outside = any(rank < len(scenario.workload.ranks.externals) for rank in part.ranks)
         _check_homing(part.transport.kind, mine, outside=outside)
@@ -64,12 +65,13 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
         carriers |= dict.fromkeys(part.ranks, transport)
         if part.workload.requests and not TRANSPORTS[part.transport.kind.value].carries_http:
             raise ScenarioError(f"requests go over HTTP, and {part.transport.kind} does not carry it")
-    workload = with_requests(workload, pulls=lambda step: carriers[step.source].pulls(step, nics))
-    _check_time(scenario, lab, workload)
+    asking = with_requests(workload, pulls=lambda step: carriers[step.source].pulls(step, nics))
+    _check_time(scenario, lab, asking)
     if not scenario.tenant_transports:
-        return RunTraffic(workload=workload, placement=placement, seed=seed)
-    parts = split_traffic(lab, workload, nics, scenario.transport, scenario.tenant_transports)
-    return RunTraffic(workload=workload, placement=placement, seed=seed, parts=parts)
+        return RunTraffic(workload=asking, placement=placement, seed=seed)
+    if asking is not workload:
+        parts = split_traffic(lab, asking, nics, scenario.transport, scenario.tenant_transports)
+    return RunTraffic(workload=asking, placement=placement, seed=seed, parts=parts)
 
 
 def lab_transports(scenario: Scenario, lab: LiveLab) -> list[LabTransport]:

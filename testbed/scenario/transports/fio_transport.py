@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -10,7 +9,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from testbed.drivers.nodes.processes import search_path
-from testbed.drivers.probing.tools import PROGRAMS, Program
+from testbed.drivers.probing.tools import Program, missing_programs
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.model.storage import ServedBy
 from testbed.plan.operations import PortPlan
@@ -59,8 +58,7 @@ class FioTransport(StorageTransport):
 
     def _missing(self) -> Program | None:
         """The first program that it needs and this machine does not have."""
-        known = {one.name: one for one in PROGRAMS}
-        return next((known[name] for name in self.programs if shutil.which(name, path=search_path()) is None), None)
+        return next(iter(missing_programs(self.programs, search_path())), None)
 
     @property
     def channel_rules(self) -> ChannelRules:

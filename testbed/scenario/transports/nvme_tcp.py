@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
+from testbed.drivers.probing.machine import parse_available_memory
 from testbed.errors import ScenarioError
 from testbed.model import BACKEND
 from testbed.model.storage import ServedBy, StorageTarget
@@ -172,8 +173,7 @@ class NvmeTcp(StorageTransport):
 
 def _available_bytes() -> int:
     """The memory that the machine can give without swapping (proc_meminfo(5), MemAvailable)."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), 0)
+    return parse_available_memory(Path("/proc/meminfo").read_text())
 
 
 TRANSPORT = NvmeTcp

@@ -13,6 +13,7 @@ import pytest
 from testbed.cli.machine.doctor_report import report_document
 from testbed.drivers.probing import doctor, ebpf_probe, kernel_probe, machine
 from testbed.drivers.probing.doctor import Feature, MachineReport, Status, docker_socket, kernel_features
+from testbed.drivers.probing.machine import parse_available_memory
 from testbed.errors import CapabilityError
 
 NAMES = (*kernel_probe.NAMES, *ebpf_probe.NAMES)
@@ -146,8 +147,8 @@ def test_docker_socket(host: str, path: Path | None) -> None:
 
 
 def test_available_memory() -> None:
-    assert doctor.parse_available_memory("MemTotal: 9 kB\nMemAvailable:    2048 kB\n") == 2048 * 1024
-    assert doctor.parse_available_memory("") == 0
+    assert parse_available_memory("MemTotal: 9 kB\nMemAvailable:    2048 kB\n") == 2048 * 1024
+    assert parse_available_memory("") == 0
 
 
 def test_report_is_json_able_and_names_are_unique() -> None:
