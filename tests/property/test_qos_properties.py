@@ -34,7 +34,7 @@ from testbed.model.codec import decode_lab, encode_lab
 from testbed.plan import InstallPort, QosPlan, plan_lab
 from testbed.units import Duration, Rate
 
-CHECKED = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+CHECKED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 DEPTHS = st.one_of(
     st.integers(1, 5_000_000).map(lambda size: Depth(float(size))),
     st.floats(0.01, 8, allow_nan=False).map(lambda value: Depth(round(value, 3), DepthUnit.BDP)),

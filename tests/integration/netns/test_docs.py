@@ -13,11 +13,20 @@ pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(600)]
 
 ALONE = ("perftest-tools.md",)
 """Pages whose senders give up where they wait for the CPU."""
+THOROUGH = ("ci-with-pytest.md", "networks.md", "qos.md")
+"""Long pages whose verbs and files other tests use, too."""
 
 
 def _pages() -> list[Any]:
     return [
-        pytest.param(page, id=name_of(page), marks=[] if page.name in ALONE else [pytest.mark.patient])
+        pytest.param(
+            page,
+            id=name_of(page),
+            marks=[
+                *([] if page.name in ALONE else [pytest.mark.patient]),
+                *([pytest.mark.thorough] if page.name in THOROUGH else []),
+            ],
+        )
         for page in pages_of("netns")
     ]
 

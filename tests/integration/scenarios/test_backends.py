@@ -15,6 +15,8 @@ from scenario_runs import ScenarioRuns, in_band, simulation_over_emulation
 
 from testbed.results import Backend, Outcome
 
+IN_CI = ("incast-trimming", "pfc-victim", "roce-allreduce")
+"""UET, UDP and RoCE; the others run with `--everything`."""
 BAND = (0.75, 1.25)
 """Simulation over emulation."""
 METRICS = {
@@ -34,7 +36,9 @@ pytestmark = [pytest.mark.scenarios, pytest.mark.netns, pytest.mark.frr, pytest.
 pytestmark.append(pytest.mark.may_skip)  # a machine that others use may have no valid run to compare with
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in IN_CI else [pytest.mark.thorough]) for name in METRICS]
+)
 def test_both_backends_say_the_same_within_the_band(name: str, scenario_runs: ScenarioRuns) -> None:
     (simulated,) = scenario_runs.all_of(name, Backend.SIMULATION)
     assert simulated.outcome is Outcome.PASS, simulated.why

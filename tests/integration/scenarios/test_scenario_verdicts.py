@@ -17,6 +17,12 @@ from scenario_runs import SCENARIOS, ScenarioRuns
 from testbed.results import Backend, Outcome
 
 HERE = [path.stem for path in sorted(SCENARIOS.glob("*.yml")) if "# testbed --on vm run" not in path.read_text()]
+IN_CI = (
+    *("ecmp-against-spraying", "incast-lossless", "incast-trimming", "pfc-victim", "roce-allreduce", "training-step"),
+    *("rail-switch-fails", "silent-failure-bfd", "mice-hash-evenly", "overlay-cost", "leaf-dies-dual-homed"),
+    *("storage-target-dies", "storage-protocols", "management-lost", "whole-datacentre"),
+)
+"""Those that together have every transport, network and kind of fault; the others run with `--everything`."""
 LONGEST_S = 60
 """Of a scenario, in wall-clock time; twice that on a machine that others use too."""
 SECOND_CHANCES_S = 60.0
@@ -31,7 +37,9 @@ def chances() -> list[float]:
     return []
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in IN_CI else [pytest.mark.thorough]) for name in HERE]
+)
 def test_it_passes(name: str, scenario_runs: ScenarioRuns, chances: list[float]) -> None:
     (run, *_) = scenario_runs.all_of(name, Backend.EMULATION)
     for attempt in (2, 3):

@@ -117,7 +117,7 @@ def test_a_broadcast_arrives_once_and_never_comes_back(machine: LabVm) -> None:
     assert {host: _echoes(machine, host) - before[host] for host in HOSTS} == dict.fromkeys(HOSTS, asked)
 
 
-@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("leaf", [LEAVES[0], pytest.param(LEAVES[1], marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(
     ("port", "members"), [pytest.param("down1", 2, id="member"), pytest.param("uplink1", 4, id="uplink")]
 )

@@ -11,6 +11,8 @@ from storage_sides import NQN
 
 pytestmark = [pytest.mark.vm, pytest.mark.netns, pytest.mark.timeout(1200)]
 
+DIGESTS = [("--digests",), pytest.param((), marks=pytest.mark.thorough)]
+
 PROGRAM = "tests/support/nvme/guest_interop.py"
 MIB = 1 << 20
 
@@ -21,7 +23,7 @@ def run(machine: LabVm, *words: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("digests", [(), ("--digests",)])
+@pytest.mark.parametrize("digests", DIGESTS)
 def test_linux_uses_our_target(lab_vm: LabVm, digests: tuple[str, ...]) -> None:
     found = run(lab_vm, "kernel-host", *digests)
     counts = found.pop("counts")
@@ -39,7 +41,7 @@ def test_linux_uses_our_target(lab_vm: LabVm, digests: tuple[str, ...]) -> None:
     assert not any("terminated" in name or "time-out" in name for name in counts), counts
 
 
-@pytest.mark.parametrize("digests", [(), ("--digests",)])
+@pytest.mark.parametrize("digests", DIGESTS)
 def test_we_use_the_target_of_linux(lab_vm: LabVm, digests: tuple[str, ...]) -> None:
     found = run(lab_vm, "kernel-target", *digests)
     assert {"nqn": NQN, "address": "10.86.0.1", "port": 4420} in found.pop("discovered")

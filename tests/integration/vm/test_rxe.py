@@ -62,7 +62,9 @@ def test_each_nic_has_its_device(lab: RdmaLab) -> None:
     assert "rdma-h1-eth1/1 state ACTIVE physical_state LINK_UP netdev eth1" in seen
 
 
-@pytest.mark.parametrize("test", ["ib_write_bw", "ib_read_bw", "ib_send_bw"])
+@pytest.mark.parametrize(
+    "test", ["ib_write_bw", *(pytest.param(test, marks=pytest.mark.thorough) for test in ("ib_read_bw", "ib_send_bw"))]
+)
 def test_bandwidth(lab: RdmaLab, test: str) -> None:
     found = lab.run(test, size_bytes=16384, iterations=50, queue_pairs=2, traffic_class=RDMA)
     assert "error" not in found, found["error"]
@@ -85,7 +87,13 @@ def test_atomics(lab: RdmaLab) -> None:
     assert result["messages_per_s"] > 0
 
 
-@pytest.mark.parametrize("test", ["ib_write_lat", "ib_read_lat", "ib_send_lat", "ib_atomic_lat"])
+@pytest.mark.parametrize(
+    "test",
+    [
+        *(pytest.param(test, marks=pytest.mark.thorough) for test in ("ib_write_lat", "ib_send_lat", "ib_atomic_lat")),
+        "ib_read_lat",
+    ],
+)
 def test_latency(lab: RdmaLab, test: str) -> None:
     found = lab.run(test, size_bytes=64, iterations=50)
     (result,) = found["latencies"]

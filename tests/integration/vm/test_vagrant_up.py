@@ -23,7 +23,7 @@ from private_libvirt import lacking, run_beside_libvirt
 from testbed.vm.cache import cache_directory
 from testbed.vm.image import checkout
 
-pytestmark = [pytest.mark.vm, pytest.mark.netns, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.vm, pytest.mark.netns, pytest.mark.thorough, pytest.mark.timeout(3600)]
 if "bookworm" not in Path("/etc/os-release").read_text():
     pytestmark.append(pytest.mark.may_skip)  # not every release has Vagrant
 

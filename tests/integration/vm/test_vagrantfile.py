@@ -18,6 +18,7 @@ from testbed.vm.image.vagrant_box import write_box
 
 pytestmark = [
     pytest.mark.vm,
+    pytest.mark.thorough,
     pytest.mark.skipif(shutil.which("vagrant") is None, reason="apt-get install vagrant vagrant-libvirt"),
 ]
 

@@ -159,6 +159,7 @@ def test_destroy_leaves_nothing(machine: LabVm, devices: Seen) -> None:
     assert machine.run("pgrep", "-x", "zebra|bgpd|mgmtd").returncode == 1
 
 
+@pytest.mark.thorough
 def test_ipv6_of_a_tenant_is_in_the_table_of_its_device(machine: LabVm) -> None:
     """Without guards, which let no IPv6 of hosts pass."""
     machine.check(TESTBED, "deploy", "-t", "topologies/two-tenants.yml")

@@ -79,6 +79,7 @@ def test_packets_of_one_recycled_value_in_a_row_meet_in_queues() -> None:
     assert often.marked >= 1.3 * once.marked
 
 
+@pytest.mark.thorough
 def test_credit_follows_what_an_oversubscribed_fabric_carries() -> None:
     fixed, follows = (
         permutation("oversubscribed 4:1", SEEDS[:2], cc="rccc", oversubscribed_cc=on) for on in (False, True)
