@@ -13,7 +13,7 @@ from testbed.units import Duration
 FAST_SESSIONS = 32
 """Up to this many sessions in a lab "auto" takes 300 ms: a tenth of a core."""
 SLOW_SESSIONS = 256
-"""Up to this many it takes 1 s; above, BFD is off."""
+"""Up to this many it takes 2 s, half of what 1 s costs; above, BFD is off."""
 
 
 def resolve_routing(routing: RoutingParams, sessions: int, *, aggregate: bool = False) -> Routing:
@@ -52,7 +52,7 @@ def resolve_bfd(params: FabricParams | RoutingParams | BfdParams, sessions: int,
             if sessions <= FAST_SESSIONS:
                 return Bfd(interval=Duration.parse("300ms"))
             if sessions <= SLOW_SESSIONS:
-                return Bfd(interval=Duration.parse("1s"))
+                return Bfd(interval=Duration.parse("2s"))
             return None
         case mode:
             raise ValueError(f"{mode!r} is no BFD mode (auto, on, off)")

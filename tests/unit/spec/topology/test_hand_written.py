@@ -124,7 +124,7 @@ def test_bfd_auto_counts_the_sessions_of_the_whole_lab() -> None:
     few, more = load(fabric).routing.bfd, load(with_one_more).routing.bfd
     assert few is not None
     assert more is not None
-    assert (few.interval, more.interval) == (Duration.parse("300ms"), Duration.parse("1s"))
+    assert (few.interval, more.interval) == (Duration.parse("300ms"), Duration.parse("2s"))
 
 
 def test_links_say_rate_delay_mtu_prefix_and_labels() -> None:

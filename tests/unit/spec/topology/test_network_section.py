@@ -130,4 +130,4 @@ def test_bfd_auto_counts_the_sessions_of_all_networks() -> None:
         for routing in (lab.routing, lab.networks[0].routing)
         if routing.bfd is not None
     ]
-    assert intervals == [Duration.parse("300ms")] * 2 + [Duration.parse("1s")] * 2
+    assert intervals == [Duration.parse("300ms")] * 2 + [Duration.parse("2s")] * 2
