@@ -175,6 +175,8 @@ class Workload:
     """The ranks of each of its tenants, in their order, where it is made of several workloads side by side."""
     tenant_names: tuple[str, ...] = ()
     """What those tenants are called, where somebody has named them."""
+    tenant_starts_ns: tuple[int, ...] = ()
+    """When each of those that are named begins."""
 
     def __post_init__(self) -> None:
         for number, step in enumerate(self.steps):

@@ -119,6 +119,7 @@ def mix_tenants(tenants: Sequence[Tenant], *, ranks: int, name: str = "tenants")
         first_tokens=tuple(first_tokens),
         tenant_ranks=tuple(map(tuple, inner.values())) or tuple(tenant.ranks for tenant in tenants),
         tenant_names=tenants[0].workload.tenant_names if inner else (),
+        tenant_starts_ns=tenants[0].workload.tenant_starts_ns if inner else (),
     )
 
 
@@ -187,9 +188,17 @@ def _mixed_requests(tenants: Sequence[Tenant]) -> tuple[Request, ...]:
     return tuple(replace(request, number=number) for number, request in enumerate(moved))
 
 
-def waits_for_start(step: Compute) -> bool:
-    """Tell whether a rank does not compute there, but waits until its tenant begins."""
-    return not step.after and step.label.rpartition("/")[2] == _START
+def from_its_start(workload: Workload, start_ns: int) -> Workload:
+    """Return the workload of a tenant that begins so late as if it were to begin at once."""
+    if not start_ns:
+        return workload
+    steps = []
+    for step in workload.steps:
+        if isinstance(step, Compute) and not step.after and step.label.rpartition("/")[2] == _START:
+            steps.append(replace(step, duration_ns=0))  # a rank that begins by computing has waited
+        else:
+            steps.append(replace(step, start_ns=max(0, step.start_ns - start_ns)))
+    return replace(workload, steps=tuple(steps))
 
 
 def _delays(tenant: Tenant, *, first: int) -> dict[int, Compute]:

@@ -17,8 +17,8 @@ from testbed.scenario.run.observation import Observation
 from testbed.scenario.run.traffic import RunTraffic
 from testbed.workload.metrics import BY_TENANT, RunSamples, Selection, measure_metrics
 from testbed.workload.metrics.run_samples import NetworkCarried
-from testbed.workload.steps import Compute, Workload, fabric_bytes
-from testbed.workload.tenants import part_of_ranks, waits_for_start
+from testbed.workload.steps import fabric_bytes
+from testbed.workload.tenants import from_its_start, part_of_ranks
 
 Figures = dict[str, float | None]
 """Metrics by name, as `workload.metrics.selection` makes them."""
@@ -59,8 +59,10 @@ def tenant_metrics(
 ) -> Figures:
     """Return the metrics of every tenant of the workload that shares no rank with another."""
     found: Figures = {}
+    starts_ns = dict(zip(traffic.workload.tenant_names, traffic.workload.tenant_starts_ns, strict=True))
     for name, ranks in traffic.workload.tenants_apart.items():
-        alone = replace(traffic, workload=_without_wait(part_of_ranks(traffic.workload, ranks).workload), parts=())
+        workload = from_its_start(part_of_ranks(traffic.workload, ranks).workload, starts_ns[name])
+        alone = replace(traffic, workload=workload, parts=())
         own, rest = _ideals_of(ranks, traffic, ideals), measured.get(name, TenantMeasured())
         transfers, channels = _moved_by(ranks, run.transfers, run.channels)
         data = RunData(
@@ -86,15 +88,6 @@ def tenant_metrics(
 
 def _named(figures: Figures, selection: Selection) -> Figures:
     return {selection.name(metric): value for metric, value in figures.items()}
-
-
-def _without_wait(workload: Workload) -> Workload:
-    """A tenant's time begins when it does: that it has waited until then is nothing that it computes."""
-    steps = tuple(
-        replace(step, duration_ns=0) if isinstance(step, Compute) and waits_for_start(step) else step
-        for step in workload.steps
-    )
-    return replace(workload, steps=steps)
 
 
 def _ideals_of(ranks: frozenset[int], traffic: RunTraffic, ideals: PointIdeals) -> PointIdeals:

@@ -136,6 +136,7 @@ def _tenants(build: WorkloadBuilder, values: Values, fabric: Fabric) -> Workload
         steps=steps,
         tenant_ranks=tuple(tenant.ranks for tenant in tenants),
         tenant_names=tuple(tenant.name for tenant in tenants),
+        tenant_starts_ns=tuple(tenant.start_ns for tenant in tenants),
     )
 
 
