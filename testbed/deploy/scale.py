@@ -149,7 +149,7 @@ def _expected_load(
     """Return the largest share of the machine that what is going to run uses at `k`, and whether it is a bound."""
     known = [judge_packet_scale(lab, profile, demand, k).load for demand in demands if demand is not None]
     if len(known) == len(demands):
-        return max(known), False
+        return max(known), any(demand.kernel_packets_per_s for demand in demands if demand is not None)
     return max([*known, judge_scale(lab, profile, k).load]), True
 
 

@@ -209,10 +209,13 @@ class Within(StrEnum):
 class Expectation:
     """`metric` (a name in `workload.metrics.CATALOGUE`), as the median over runs, within [`minimum`, `maximum`].
 
+    It is that of all that a run did, but where `network` or `tenant` select one, as `workload.metrics.selection` says.
     `source` says where the band comes from: a formula, a figure of a paper, an oracle.
     """
 
     metric: str
+    network: str = ""
+    tenant: str = ""
     where: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
     """Points of the matrix it is about, by the last word of their keys (`mode`) or the whole key; all by default."""
     over: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)

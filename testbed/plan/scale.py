@@ -111,6 +111,9 @@ class PacketDemand:
     together at the rates of their NICs. `endpoint_s` is the CPU time that a packet costs its ends and its
     acknowledgement (s), as measured of this very transport; None where it was not. `ideal_s` is the time (s) that an
     ideal fabric needs for all of it, `base_rtt_s` its base round trip (s) where endpoints make up for paths' delays.
+
+    `kernel_packets_per_s` is what other tenants of the workload send meanwhile over transports of the kernel, at most:
+    all that send at once, at the rates of their NICs or of those that receive.
     """
 
     packets_per_s: float
@@ -119,6 +122,7 @@ class PacketDemand:
     endpoint_s: float | None = None
     ideal_s: float = 0.0
     base_rtt_s: float = 0.0
+    kernel_packets_per_s: float = 0.0
 
 
 def choose_scale(lab: Lab, machine: MachineProfile) -> ScaleChoice:
@@ -160,7 +164,8 @@ def judge_packet_scale(lab: Lab, machine: MachineProfile, demand: PacketDemand, 
     fits = load <= machine.usable_share * (1 + 1e-9) and burst <= machine.burst_share * (1 + 1e-9)
     hops = _demand(lab)[2]
     reason = (
-        f"{demand.packets_per_s / k:,.0f} packets/s of a transport in user space{_of_cost(demand)} over {hops} switch"
+        f"{demand.packets_per_s / k:,.0f} packets/s of a transport in user space{_of_cost(demand)}"
+        f"{_of_kernel(demand, k)} over {hops} switch"
         f" {'hop' if hops == 1 else 'hops'} use {load:.0%} of {machine.cores} cores, and {burst:.0%} while"
         f" {demand.senders} {'sender begins' if demand.senders == 1 else 'senders begin'}"
     )
@@ -171,6 +176,11 @@ def judge_packet_scale(lab: Lab, machine: MachineProfile, demand: PacketDemand, 
 
 def _of_cost(demand: PacketDemand) -> str:
     return "" if demand.endpoint_s is None else f", {demand.endpoint_s * 1e6:.0f} us each,"
+
+
+def _of_kernel(demand: PacketDemand, k: float) -> str:
+    most = demand.kernel_packets_per_s / k
+    return f" and up to {most:,.0f} packets/s of the kernel" if most else ""
 
 
 def largest_k(lab: Lab, machine: MachineProfile) -> float:
@@ -192,13 +202,15 @@ def _packet_shares(lab: Lab, machine: MachineProfile, demand: PacketDemand) -> t
     if not mtu:
         return 0.0, 0.0
     hop = 8 * mtu / machine.capacity_bps(mtu)
+    kernel = demand.kernel_packets_per_s * hops * hop  # the cost of a hop has that of the ends in it
     if demand.endpoint_s is None:
         paced = bulk = ENDPOINT_HOPS * hop
     else:
         paced = demand.endpoint_s / machine.cores
         bulk = BULK_SHARE * paced
         hop *= SWITCH_SHARE
-    return demand.packets_per_s * (hops * hop + paced), demand.burst_packets_per_s * (hops * hop + bulk)
+    load, burst = demand.packets_per_s * (hops * hop + paced), demand.burst_packets_per_s * (hops * hop + bulk)
+    return load + kernel, burst + kernel
 
 
 def _fitting(lab: Lab, machine: MachineProfile) -> float:

@@ -34,6 +34,7 @@ from testbed.results.samples import (
     PortLoad,
     RunEvent,
     Series,
+    TenantLoad,
     Transfers,
 )
 from testbed.results.session import SESSION_FILE
@@ -83,6 +84,7 @@ __all__ = [
     "ScaleComparison",
     "ScenarioAsRun",
     "Series",
+    "TenantLoad",
     "Transfers",
     "Verdict",
     "decode_record",

@@ -145,7 +145,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """One repeat. `metrics` maps names of `workload.metrics.CATALOGUE` to values.
+    """One repeat. `metrics` maps names of `workload.metrics.CATALOGUE` to values, and
+    those of single networks and tenants, as `workload.metrics.selection` makes them.
 
     Timed flows, those of iperf3, are `channels` without `transfers`.
     """

@@ -239,6 +239,43 @@ class PortLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TenantLoad:
+    """This is what one tenant of the topology sent into a network and got from it while traffic ran.
+
+    It is counted at the links to its NICs and to its router outside, whose ports are the tenant's alone. Queues between
+    switches are per class, and what waits or is lost there is in `NetworkLoad` alone. Bytes are those of frames without
+    the headers of VXLAN, control traffic included.
+    """
+
+    name: str
+    """"" for all NICs that are in no tenant."""
+    ports: Count
+    """Both ends of those links."""
+    entered_bytes: Count
+    """Sent by its NICs."""
+    entered_frames: Count
+    delivered_bytes: Count
+    """Sent by switches to its NICs."""
+    delivered_frames: Count
+    utilisation: Number
+    """Of its ports: the bytes sent over what all of them can send, at the links' rates."""
+    busiest_port: str
+    """The one with the highest utilisation, as "node:interface"; "" where none sent anything."""
+    busiest_utilisation: Number
+    queue_max_bytes: Count | None
+    """The deepest that a queue of its ports was; None where they have no QoS."""
+    queue_port: str
+    queue_class: str
+    drops: dict[str, Count]
+    """Packets lost at its ports, by cause as in `NetworkLoad`."""
+    guarded: dict[str, Count] | None
+    """Packets that guards stopped at its ports, and policies and borders at its VRFs, by which of them did; None as in
+    `NetworkLoad`."""
+    payload_bytes: Count
+    """What the workload's receivers in it got, as its channels counted it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkLoad:
     """This is what one network of the lab carried while traffic ran, whether or not the workload was in it.
 
@@ -271,7 +308,7 @@ class NetworkLoad:
     queue_class: str
     drops: dict[str, Count]
     """Packets by what lost them: causes of `testbed.model.telemetry.DropCause`, `queue` for a port without QoS, and
-    `device` for what the kernel's interface did not send. What guards and policies stop is not among them."""
+    `device` for what the kernel's interface did not send. What guards and policies stop is in `guarded`."""
     ce_packets: Count | None
     pause_frames: Count | None
     """X-OFF frames that its ports sent."""
@@ -280,3 +317,9 @@ class NetworkLoad:
     payload_bytes: dict[str, Count] = field(default_factory=dict)
     """What the workload's receivers got, by the tenant of the topology ("": none), as its channels counted it. Requests
     over HTTP have no channels."""
+    guarded: dict[str, Count] | None = None
+    """Packets that guards, policies between tenants, borders and managed nodes stopped, by which of them did; None
+    where nobody looked."""
+    tenants: list[TenantLoad] = field(default_factory=list)
+    """Those of the topology that have NICs in it, in their order, and last what is in none; without tenants nothing. A
+    carried network is a tenant of its carrier, and this line says all of it."""

@@ -7,6 +7,7 @@ a worker can carry real data and check it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -172,6 +173,10 @@ class Workload:
     """Of prompts that are steps here, and not requests."""
     tenant_ranks: tuple[tuple[int, ...], ...] = ()
     """The ranks of each of its tenants, in their order, where it is made of several workloads side by side."""
+    tenant_names: tuple[str, ...] = ()
+    """What those tenants are called, where somebody has named them."""
+    tenant_starts_ns: tuple[int, ...] = ()
+    """When each of those that are named begins."""
 
     def __post_init__(self) -> None:
         for number, step in enumerate(self.steps):
@@ -184,6 +189,14 @@ class Workload:
         for number, request in enumerate(self.requests):
             if request.number != number:
                 raise ValueError(f"request {number} is numbered {request.number}")
+
+    @property
+    def tenants_apart(self) -> dict[str, frozenset[int]]:
+        """Return the ranks of its named tenants by their names, without those that share ranks with another: what a
+        rank does cannot be told apart."""
+        taken = Counter(rank for ranks in self.tenant_ranks for rank in set(ranks))
+        named = zip(self.tenant_names, self.tenant_ranks, strict=False)
+        return {name: frozenset(ranks) for name, ranks in named if all(taken[rank] == 1 for rank in ranks)}
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:

@@ -13,6 +13,9 @@ from testbed.workload.choices import choose
 from testbed.workload.draws import draw_order
 from testbed.workload.steps import Collective, Compute, FirstToken, Request, Step, Transfer, Workload
 
+_START = "start"
+"""The label of the wait until a tenant begins."""
+
 
 class TenantPlacement(StrEnum):
     """This tells how tenants share the ranks of a fabric.
@@ -115,6 +118,8 @@ def mix_tenants(tenants: Sequence[Tenant], *, ranks: int, name: str = "tenants")
         requests=_mixed_requests(tenants),
         first_tokens=tuple(first_tokens),
         tenant_ranks=tuple(map(tuple, inner.values())) or tuple(tenant.ranks for tenant in tenants),
+        tenant_names=tenants[0].workload.tenant_names if inner else (),
+        tenant_starts_ns=tenants[0].workload.tenant_starts_ns if inner else (),
     )
 
 
@@ -183,6 +188,19 @@ def _mixed_requests(tenants: Sequence[Tenant]) -> tuple[Request, ...]:
     return tuple(replace(request, number=number) for number, request in enumerate(moved))
 
 
+def from_its_start(workload: Workload, start_ns: int) -> Workload:
+    """Return the workload of a tenant that begins so late as if it were to begin at once."""
+    if not start_ns:
+        return workload
+    steps = []
+    for step in workload.steps:
+        if isinstance(step, Compute) and not step.after and step.label.rpartition("/")[2] == _START:
+            steps.append(replace(step, duration_ns=0))  # a rank that begins by computing has waited
+        else:
+            steps.append(replace(step, start_ns=max(0, step.start_ns - start_ns)))
+    return replace(workload, steps=tuple(steps))
+
+
 def _delays(tenant: Tenant, *, first: int) -> dict[int, Compute]:
     """A wait until the tenant's start for each rank that begins by computing."""
     if tenant.start_ns == 0:
@@ -193,7 +211,7 @@ def _delays(tenant: Tenant, *, first: int) -> dict[int, Compute]:
             number=first + place,
             rank=tenant.ranks[rank],
             duration_ns=tenant.start_ns,
-            label=f"{tenant.name}/start",
+            label=f"{tenant.name}/{_START}",
         )
         for place, rank in enumerate(waiting)
     }

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.cli.counters import view
-from testbed.cli.counters.guard_rows import Dropped, guard_rows, guard_words, read_dropped
+from testbed.cli.counters.guard_rows import guard_rows, guard_words
 from testbed.collect.port_table import matching_places, tabulate_ports
 from testbed.collect.reconcile import Reconciliation, reconcile
 from testbed.collect.telemetry import (
@@ -22,6 +22,7 @@ from testbed.collect.telemetry import (
     take_snapshot,
 )
 from testbed.deploy.live import RunningLab
+from testbed.deploy.watch.guards import Dropped, read_dropped
 from testbed.model.counters import PortCounters
 from testbed.model.telemetry import DEPTH_LIMITS_BYTES, QueueTelemetry
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from testbed.cli.counters.guard_rows import guard_rows, read_dropped
+from testbed.cli.counters.guard_rows import guard_rows
 from testbed.cli.lab_choice import check_network, open_lab
 from testbed.cli.labs.node_filter import NodeFilter
 from testbed.cli.labs.tenants_view import show_tenants, show_vteps
@@ -16,6 +16,7 @@ from testbed.deploy.live import RunningLab
 from testbed.deploy.packet_costs import PacketCosts
 from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.services import read_services
+from testbed.deploy.watch.guards import read_dropped
 from testbed.errors import DriverError, TestbedError
 from testbed.model import BACKEND, OUT_OF_BAND, Delay, DelayBy, Link, LinkKind
 from testbed.model.container import NETNS

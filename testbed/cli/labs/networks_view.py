@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from testbed.cli.counters.guard_rows import read_dropped
 from testbed.cli.counters.view import short
 from testbed.cli.output import Format, emit_rows
 from testbed.collect.lab_reader import LabReader, LabReading
 from testbed.collect.telemetry import signed
 from testbed.deploy.live import RunningLab
 from testbed.deploy.services import read_services
+from testbed.deploy.watch.guards import read_dropped
 from testbed.deploy.watch.sessions import ESTABLISHED, UP, read_sessions
 from testbed.errors import DriverError, LabNotFound, TestbedError
 from testbed.model import Lab, LinkKind, NodeKind

@@ -16,7 +16,7 @@ from typing import Any
 from testbed.errors import RecordError
 from testbed.report.comparison.significance import holm, least_p, rank_sum_p, runs_needed
 from testbed.results import Backend, Outcome, PointResult, Record
-from testbed.workload.metrics import CATALOGUE, Better, MetricUnit
+from testbed.workload.metrics import Better, MetricUnit, definition_of, selected_words
 
 ALPHA = 0.05
 MIN_CHANGE = 0.01
@@ -226,7 +226,8 @@ def _judged(base: Record, other: Record, metrics: Sequence[str]) -> frozenset[st
     if metrics and ALL not in metrics:
         return frozenset(metrics)
     expected = {item.metric for record in (base, other) for item in record.expectations} & able
-    return frozenset(able if ALL in metrics or not expected else expected)
+    whole = {name for name in able if not selected_words(name)}  # more judged metrics need more runs
+    return frozenset(able if ALL in metrics else expected or whole)
 
 
 def _changes(
@@ -323,8 +324,10 @@ def _relative(base: Sequence[float], other: Sequence[float]) -> float | None:
 
 
 def _better(metric: str) -> Better:
-    return CATALOGUE[metric].better if metric in CATALOGUE else Better.NEITHER
+    definition = definition_of(metric)
+    return Better.NEITHER if definition is None else definition.better
 
 
 def _of_emulation(metric: str) -> bool:
-    return metric in CATALOGUE and CATALOGUE[metric].emulation
+    definition = definition_of(metric)
+    return definition is not None and definition.emulation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from testbed.report.scenario.configuration import earlier_sessions
@@ -25,7 +26,7 @@ from testbed.report.scenario.figures import (
 )
 from testbed.report.scenario.latencies import LatencyRow, latency_rows
 from testbed.report.scenario.nccl_table import CollectiveRow, collective_rows
-from testbed.report.scenario.networks import COLUMNS, network_rows
+from testbed.report.scenario.networks import COLUMNS, TENANT_COLUMNS, Cell, network_rows, tenant_rows
 from testbed.report.scenario.packet_fates import fates_of
 from testbed.report.scenario.senders import senders_of
 from testbed.results import ExpectationResult, Outcome, PointResult, Record, RunResult
@@ -59,9 +60,15 @@ def print_record(record: Record, console: Console) -> None:
         _print_point(record, record.points[0], console)
     elif record.points:
         console.print(_point_table(record))
-    networks = [(point, run) for point in record.points if (run := typical_run(point)) and len(run.networks) > 1]
+    typical = [(point, run) for point in record.points if (run := typical_run(point))]
+    networks = [(point, run) for point, run in typical if len(run.networks) > 1]
     if networks:
-        console.print(_network_table(networks))
+        rows_of = [[row.cells for row in network_rows(run)] for _, run in networks]
+        console.print(_loads_table("Networks, lab time", COLUMNS, [point for point, _ in networks], rows_of))
+    tenants = [(point, loads) for point, run in typical if (loads := tenant_rows(run))]
+    if tenants:
+        points, tenants_of = [point for point, _ in tenants], [loads for _, loads in tenants]
+        console.print(_loads_table("Tenants, at the links to their NICs", TENANT_COLUMNS, points, tenants_of))
     rows = [row for point in record.points for row in collective_rows(point)]
     if rows:
         console.print(_collective_table(rows))
@@ -162,17 +169,19 @@ def _common_ideal(record: Record, name: str) -> str:
     return "" if others or ideal is None else format_value(ideal, unit)
 
 
-def _network_table(runs: list[tuple[PointResult, RunResult]]) -> Table:
-    """What each network carried in each point's typical run."""
-    several = len(runs) > 1
-    table = _table("Networks, lab time")
-    _columns(table, *(["Point"] if several else []), *COLUMNS)
-    for point, run in runs[:MAX_NETWORK_POINTS]:
-        for row in network_rows(run):
-            cells = [cell.text + (f" ({cell.remark})" if cell.remark else "") for cell in row.cells]
+def _loads_table(
+    title: str, columns: Sequence[str], points: Sequence[PointResult], rows_of: Sequence[Sequence[Sequence[Cell]]]
+) -> Table:
+    """What each network, or each tenant, carried in each point's typical run."""
+    several = len(points) > 1
+    table = _table(title)
+    _columns(table, *(["Point"] if several else []), *columns)
+    for point, rows in list(zip(points, rows_of, strict=True))[:MAX_NETWORK_POINTS]:
+        for row in rows:
+            cells = [cell.text + (f" ({cell.remark})" if cell.remark else "") for cell in row]
             _row(table, *([point.name] if several else []), *cells)
-    if len(runs) > MAX_NETWORK_POINTS:
-        table.add_row(f"and those of {len(runs) - MAX_NETWORK_POINTS} more points in the report", style="dim")
+    if len(points) > MAX_NETWORK_POINTS:
+        table.add_row(f"and those of {len(points) - MAX_NETWORK_POINTS} more points in the report", style="dim")
     return table
 
 

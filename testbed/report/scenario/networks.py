@@ -1,15 +1,39 @@
-"""What each network of the lab carried during a run, as the texts of a table's rows."""
+"""What each network of the lab, and each tenant in it, carried during a run, as the texts of tables' rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from testbed.report.scenario.figures import MISSING, format_bytes, format_time, format_value
-from testbed.results import NetworkLoad, RunResult
+from testbed.results import NetworkLoad, RunResult, TenantLoad
 
 TENANT_NONE = "in no tenant"
+COLUMNS = (
+    "Network",
+    "Bytes in",
+    "Bytes out",
+    "Use of all ports",
+    "Busiest port",
+    "Worst queue",
+    "Lost packets",
+    "Guarded",
+    "ECN marks",
+    "Pauses",
+)
+TENANT_COLUMNS = (
+    "Network",
+    "Tenant",
+    "Bytes in",
+    "Bytes out",
+    "Payload",
+    "Use of its ports",
+    "Busiest port",
+    "Worst queue",
+    "Lost packets",
+    "Guarded",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,46 +46,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkRow:
-    """A line of the table. `tenants` is what the workload's receivers in it got, by tenant."""
+    """A line of the table of networks: a cell for each of `COLUMNS`."""
 
-    name: Cell
-    entered: Cell
-    delivered: Cell
-    use: Cell
-    busiest: Cell
-    queue: Cell
-    losses: Cell
-    marks: Cell
-    pauses: Cell
-    tenants: Sequence[Cell]
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        """Those of `COLUMNS`, in their order."""
-        return (
-            self.name,
-            self.entered,
-            self.delivered,
-            self.use,
-            self.busiest,
-            self.queue,
-            self.losses,
-            self.marks,
-            self.pauses,
-        )
-
-
-COLUMNS = (
-    "Network",
-    "Bytes in",
-    "Bytes out",
-    "Use of all ports",
-    "Busiest port",
-    "Worst queue",
-    "Lost packets",
-    "ECN marks",
-    "Pauses",
-)
+    cells: tuple[Cell, ...]
+    payload: tuple[Cell, ...] = ()
+    """What the workload's receivers in it got, by tenant, where a record of an older version has no more of them."""
 
 
 def network_rows(run: RunResult) -> list[NetworkRow]:
@@ -69,24 +58,59 @@ def network_rows(run: RunResult) -> list[NetworkRow]:
     return [_row(load) for load in run.networks]
 
 
+def tenant_rows(run: RunResult) -> list[tuple[Cell, ...]]:
+    """Return a line for each tenant in each network: a cell for each of `TENANT_COLUMNS`."""
+    return [_tenant_row(network, load) for network in run.networks for load in network.tenants]
+
+
 def _row(load: NetworkLoad) -> NetworkRow:
-    tenants = load.payload_bytes if set(load.payload_bytes) - {""} else {}
+    told = not load.tenants and set(load.payload_bytes) - {""}
     return NetworkRow(
-        name=Cell(text=load.name, remark=f"over {load.carrier}" if load.carrier else ""),
-        entered=Cell(text=format_bytes(load.entered_bytes)),
-        delivered=Cell(text=format_bytes(load.delivered_bytes)),
-        use=Cell(text=_use(load.utilisation), remark=_peak(load.peak_utilisation)),
-        busiest=Cell(text=_use(load.busiest_utilisation), remark=_busiest(load)),
-        queue=Cell(text=format_bytes(load.queue_max_bytes), remark=f"{load.queue_port} {load.queue_class}".strip()),
-        losses=Cell(
-            text=f"{sum(load.drops.values()):,}",
-            remark=", ".join(f"{packets:,} {cause}" for cause, packets in load.drops.items()),
+        cells=(
+            Cell(text=load.name, remark=f"over {load.carrier}" if load.carrier else ""),
+            Cell(text=format_bytes(load.entered_bytes)),
+            Cell(text=format_bytes(load.delivered_bytes)),
+            Cell(text=_use(load.utilisation), remark=_peak(load.peak_utilisation)),
+            Cell(text=_use(load.busiest_utilisation), remark=_busiest(load)),
+            Cell(text=format_bytes(load.queue_max_bytes), remark=f"{load.queue_port} {load.queue_class}".strip()),
+            _by_cause(load.drops),
+            _by_cause(load.guarded),
+            Cell(text=_count(load.ce_packets)),
+            Cell(text=_count(load.pause_frames), remark=format_time(load.paused_s) if load.paused_s else ""),
         ),
-        marks=Cell(text=_count(load.ce_packets)),
-        pauses=Cell(text=_count(load.pause_frames), remark=format_time(load.paused_s) if load.paused_s else ""),
-        tenants=[
-            Cell(text=format_bytes(received), remark=tenant or TENANT_NONE) for tenant, received in tenants.items()
-        ],
+        payload=tuple(
+            Cell(text=format_bytes(received), remark=tenant or TENANT_NONE)
+            for tenant, received in load.payload_bytes.items()
+        )
+        if told
+        else (),
+    )
+
+
+def _tenant_row(network: NetworkLoad, load: TenantLoad) -> tuple[Cell, ...]:
+    return (
+        Cell(text=network.name),
+        Cell(text=load.name or TENANT_NONE),
+        Cell(text=format_bytes(load.entered_bytes), remark=_frames(load.entered_frames)),
+        Cell(text=format_bytes(load.delivered_bytes), remark=_frames(load.delivered_frames)),
+        Cell(text=format_bytes(load.payload_bytes)),
+        Cell(text=_use(load.utilisation)),
+        Cell(text=_use(load.busiest_utilisation), remark=load.busiest_port),
+        Cell(text=format_bytes(load.queue_max_bytes), remark=f"{load.queue_port} {load.queue_class}".strip()),
+        _by_cause(load.drops),
+        _by_cause(load.guarded),
+    )
+
+
+def _frames(count: int) -> str:
+    return f"{count:,} {'frame' if count == 1 else 'frames'}"
+
+
+def _by_cause(packets: Mapping[str, int] | None) -> Cell:
+    if packets is None:
+        return Cell(text=MISSING)
+    return Cell(
+        text=f"{sum(packets.values()):,}", remark=", ".join(f"{count:,} {cause}" for cause, count in packets.items())
     )
 
 
@@ -127,4 +151,10 @@ def network_json(load: NetworkLoad) -> dict[str, Any]:
         "pause_frames": load.pause_frames,
         "paused_s": load.paused_s,
         "payload_bytes": load.payload_bytes,
+        "guarded": load.guarded,
+        "tenants": [{"tenant": tenant.name or None, **_tenant_json(tenant)} for tenant in load.tenants],
     }
+
+
+def _tenant_json(load: TenantLoad) -> dict[str, Any]:
+    return {key: value for key, value in asdict(load).items() if key != "name"}

@@ -33,7 +33,7 @@ from testbed.report.scenario.figures import (
 )
 from testbed.report.scenario.latencies import latency_rows
 from testbed.report.scenario.nccl_table import collective_rows
-from testbed.report.scenario.networks import COLUMNS, NetworkRow, network_rows
+from testbed.report.scenario.networks import COLUMNS, TENANT_COLUMNS, Cell, NetworkRow, network_rows, tenant_rows
 from testbed.report.scenario.packet_fates import fates_of
 from testbed.report.scenario.plots import Plot, draw_overview, draw_run
 from testbed.report.scenario.senders import Sender, senders_of
@@ -87,6 +87,7 @@ class PointView:
     """Its pictures did not fit."""
     balances: Sequence[Balance]
     networks: Sequence[NetworkRow]
+    tenants: Sequence[Sequence[Cell]]
     outcome: str
     opened: bool
 
@@ -154,6 +155,7 @@ def render_report(record: Record) -> str:
         title=lambda metric: title_of(record, metric),
         missing=MISSING,
         network_columns=COLUMNS,
+        tenant_columns=TENANT_COLUMNS,
     )
 
 
@@ -261,6 +263,7 @@ def _views(record: Record, budget: int) -> list[PointView]:
                 cut=cut,
                 balances=[] if run is None else reconcile(run),
                 networks=[] if run is None else network_rows(run),
+                tenants=[] if run is None else tenant_rows(run),
                 outcome=next((outcome.value for outcome in worst if outcome in found), ""),
                 opened=single or (point.name in failed and number < 3),
             )

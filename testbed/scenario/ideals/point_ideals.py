@@ -18,7 +18,7 @@ from testbed.scenario.run.placement import RankPlacement
 from testbed.scenario.run.traffic import RunTraffic
 from testbed.scenario.transports.lab_transport import LabTransport
 from testbed.scenario.transports.registry import transport_on
-from testbed.workload.metrics import CATALOGUE, RunSummary, summarise_metrics
+from testbed.workload.metrics import CATALOGUE, Metric, RunSummary, definition_of, selected_words, summarise_metrics
 from testbed.workload.metrics.latency import LATENCY
 from testbed.workload.oracles.ecmp import UPLINKS
 from testbed.workload.oracles.fabric_graph import DirectedLink
@@ -58,7 +58,7 @@ class PointIdeals:
         if traffic[0].parts:
             return cls._of_parts(scenario, lab, traffic)
         first = traffic[0]
-        nic = _slowest_sender(first)
+        nic = slowest_sender(first)
         graph = fabric_graph(lab.model, lab.plan)
         transport = transport_on(lab, scenario.transport)
         return cls(
@@ -148,8 +148,8 @@ def _framing(transport: LabTransport, nic: PortPlan, traffic: Sequence[RunTraffi
     return plain.wrapped(VXLAN_BYTES) if wrapped else plain
 
 
-def _slowest_sender(traffic: RunTraffic) -> PortPlan:
-    """Of the NICs that steps go over; of all where there are only requests."""
+def slowest_sender(traffic: RunTraffic) -> PortPlan:
+    """Return the slowest of the NICs that steps go over; of all where there are only requests."""
     nics = [nic for _, *ends in traffic.placement.over_fabric(traffic.workload) for nic in ends]
     return min(nics or traffic.placement.nics, key=lambda one: one.nic_bps)
 
@@ -162,17 +162,23 @@ def graph_uplinks(links: Sequence[DirectedLink]) -> dict[str, int]:
 def summarise(runs: Sequence[RunResult], ideals: PointIdeals) -> list[MetricSummary]:
     """Every metric over all runs, in the order in which they are printed."""
     found = summarise_metrics([run.metrics for run in runs])
-    return [_summary(name, found[name], ideals.metrics.get(name)) for name in CATALOGUE if name in found]
+    whole = [(name, metric, ideals.metrics.get(name)) for name, metric in CATALOGUE.items() if name in found]
+    selected = [
+        (name, metric, metric.ideal)
+        for name in found
+        if selected_words(name) and (metric := definition_of(name)) is not None
+    ]
+    return [_summary(name, metric, found[name], ideal) for name, metric, ideal in [*whole, *selected]]
 
 
-def _summary(name: str, summary: RunSummary, ideal: float | None) -> MetricSummary:
-    definition = CATALOGUE[name]
+def _summary(name: str, definition: Metric, summary: RunSummary, ideal: float | None) -> MetricSummary:
+    selected = selected_words(name)
     return MetricSummary(
         name=name,
-        title=definition.title,
+        title=f"{definition.title}, {selected}" if selected else definition.title,
         unit=definition.unit.value,
         definition=f"{definition.formula} ({definition.source})",
-        headline=definition.headline,
+        headline=definition.headline and not selected,
         ideal=ideal,
         values=list(summary.values),
         median=summary.median,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,10 +22,12 @@ from testbed.scenario.ideals.point_ideals import PointIdeals, summarise
 from testbed.scenario.ideals.predictions import Carried, predict_point
 from testbed.scenario.probes.findings import probe_findings
 from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.run.measured import TenantMeasured
 from testbed.scenario.run.measures import RunData, compute_metrics
 from testbed.scenario.run.network_loads import network_loads
 from testbed.scenario.run.observation import Observation
 from testbed.scenario.run.requests import RequestsMeasured
+from testbed.scenario.run.selected_metrics import network_metrics, tenant_metrics
 from testbed.scenario.run.traffic import RunTraffic
 from testbed.scenario.sweep.as_run import lab_summary, transport_as_run, workload_as_run
 from testbed.workload.steps import fabric_bytes
@@ -49,6 +51,7 @@ class MeasuredTraffic:
     requests: RequestsMeasured | None = None
     computed_until_s: float | None = None
     storage: Sequence[object] = ()
+    tenants: Mapping[str, TenantMeasured] = field(default_factory=dict)
 
     @property
     def anything(self) -> bool:
@@ -77,25 +80,25 @@ def assemble_run(
     observation, requests = measured.observation, measured.requests
     ports = observation.loads(lab, ideals.tiers)
     probed = probe_findings(measured.probes, measured.events, observation.elapsed_s)
-    metrics = compute_metrics(
-        RunData(
-            transfers=measured.transfers,
-            channels=measured.channels,
-            collectives=measured.collectives,
-            ports=ports,
-            events=measured.events,
-            observation=observation,
-            nic_bps=ideals.nic_bps,
-            window_s=measured.window_s,
-            probes=measured.probes,
-            pattern_ideal_s=ideals.pattern_ideal_s(traffic),
-            roofline_s=ideals.roofline_s(traffic),
-            fabric_bytes=fabric_bytes(traffic.workload),
-            requests=measured.requests,
-            computed_until_s=measured.computed_until_s,
-            storage=measured.storage,
-        )
+    run = RunData(
+        transfers=measured.transfers,
+        channels=measured.channels,
+        collectives=measured.collectives,
+        ports=ports,
+        events=measured.events,
+        observation=observation,
+        nic_bps=ideals.nic_bps,
+        window_s=measured.window_s,
+        probes=measured.probes,
+        pattern_ideal_s=ideals.pattern_ideal_s(traffic),
+        roofline_s=ideals.roofline_s(traffic),
+        fabric_bytes=fabric_bytes(traffic.workload),
+        requests=measured.requests,
+        computed_until_s=measured.computed_until_s,
+        storage=measured.storage,
     )
+    networks = network_loads(whole, observation, measured.channels)
+    metrics = compute_metrics(run) | tenant_metrics(run, traffic, ideals, measured.tenants) | network_metrics(networks)
     return RunResult(
         index=identity.index,
         seed=traffic.seed,
@@ -108,7 +111,7 @@ def assemble_run(
         channels=measured.channels,
         collectives=measured.collectives,
         ports=ports,
-        networks=network_loads(whole, observation, measured.channels),
+        networks=networks,
         events=measured.events,
         series=[*([] if requests is None else requests.series()), *observation.series(), *probed.series],
         distributions=[*probed.distributions, *([] if requests is None else requests.distributions())],

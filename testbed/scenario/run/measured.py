@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
@@ -19,6 +19,7 @@ from testbed.workload.collectives.operation import Kind
 from testbed.workload.metrics.collectives import algbw, busbw
 from testbed.workload.oracles.serialisation import Framing
 from testbed.workload.steps import Collective, Transfer
+from testbed.workload.tenants import part_of_ranks
 
 SUMS = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.REDUCE})
 _NS = 1e9
@@ -37,6 +38,15 @@ class Ideals:
 
 _OF_ONE_NIC = frozenset({"qp_state_bytes", "token_lateness_p99_us", "token_lateness_max_us"})
 """Counters of which the largest of all hosts counts, not the sum."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantMeasured:
+    """This is what a run measured of one tenant of its workload, beside transfers, channels and collectives."""
+
+    requests: RequestsMeasured | None = None
+    computed_until_s: float | None = None
+    storage: Sequence[object] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +69,8 @@ class Measured:
     """When the last computing ended; None where nothing computes."""
     storage: Sequence[object] = ()
     """Samples for metrics of storage; without any where steps are left."""
+    tenants: Mapping[str, TenantMeasured] = field(default_factory=dict)
+    """Those of the workload that can be told apart, by name."""
 
 
 def put_together(
@@ -96,6 +108,28 @@ def put_together(
         requests=requests,
         computed_until_s=computed_until_s(placement, started),
         storage=() if any(steps_left.values()) else tuple(storage_samples(placement, started)),
+        tenants={
+            name: _of_tenant(placement, started, ranks, requests, complete=not any(steps_left.values()))
+            for name, ranks in placement.workload.tenants_apart.items()
+        },
+    )
+
+
+def _of_tenant(
+    placement: PlacedWorkload,
+    started: Mapping[int, int],
+    ranks: frozenset[int],
+    requests: RequestsMeasured | None,
+    *,
+    complete: bool,
+) -> TenantMeasured:
+    part = part_of_ranks(placement.workload, ranks)
+    alone = replace(placement, workload=part.workload)
+    own = {place: started[number] for place, number in enumerate(part.steps) if number in started}
+    return TenantMeasured(
+        requests=None if requests is None else requests.of_clients(ranks),
+        computed_until_s=computed_until_s(alone, own),
+        storage=tuple(storage_samples(alone, own)) if complete else (),
     )
 
 

@@ -106,7 +106,7 @@ def _of_requests(run: RunData) -> Iterator[object]:
     if run.requests is None:
         return
     yield from run.requests.samples()
-    if not run.channels:  # with channels, theirs are what the metric is about
+    if not run.channels and run.requests.retransmits is not None:  # with channels, theirs are what the metric is about
         yield Retransmissions(packets=[run.requests.retransmits])
 
 

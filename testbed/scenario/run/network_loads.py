@@ -1,9 +1,13 @@
-"""What each network of the lab carried during a run: bytes, use of its ports, queues, losses, marks and pauses."""
+"""What each network of the lab, and each tenant of the topology in it, carried during a run: bytes, use of ports,
+queues, losses, marks and pauses.
+
+A tenant is counted at the links to its NICs, whose ports are its alone. Links between switches are everybody's.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,7 +18,7 @@ from testbed.model import Lab, NodeKind
 from testbed.model.counters import PortCounters
 from testbed.model.telemetry import DropCause
 from testbed.plan.operations import LabPlan, PortPlan
-from testbed.results import Channel, NetworkLoad
+from testbed.results import Channel, NetworkLoad, TenantLoad
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.observation import PORT_INTERVAL_NS, Observation
 
@@ -32,6 +36,7 @@ def network_loads(lab: LiveLab, seen: Observation, channels: Sequence[Channel]) 
     payload = _payload(lab.plan, channels)
     numbers = lab.plan.port_numbers
     rates = _PortRates.of(seen.port_samples)
+    guarded = None if seen.guarded is None else _guarded(lab, seen.guarded)
     found = []
     for network in lab.model.network_names:
         ports = [port for port in lab.plan.ports if port.network == network]
@@ -69,6 +74,8 @@ def network_loads(lab: LiveLab, seen: Observation, channels: Sequence[Channel]) 
                 pause_frames=queues.pause_frames if queues else None,
                 paused_s=queues.paused_s if queues else None,
                 payload_bytes=payload.get(network, {}),
+                guarded=None if guarded is None else _summed(guarded, network),
+                tenants=_tenant_loads(lab, seen, network, payload.get(network, {}), guarded),
             )
         )
     return found
@@ -89,6 +96,105 @@ def switching_nodes(model: Lab, network: str) -> frozenset[str]:
     carrier = model.carrier_of(network)
     kinds = (NodeKind.SWITCH, NodeKind.BRIDGE)
     return frozenset(node.name for node in model.nodes if node.kind in kinds and node.network == carrier)
+
+
+_Guarded = Mapping[tuple[str, str], Counter[str]]
+"""Packets by network and tenant ("": none), and by which guard stopped them."""
+
+
+def _guarded(lab: LiveLab, stopped: Mapping[tuple[str, str, str], int]) -> _Guarded:
+    """Packets that were stopped at ports and at VRFs. The port of a policy is its tenant and a wire to another one."""
+    ports = {(port.node, port.name): port for port in lab.plan.ports}
+    tenants = tenants_of_ports(lab.plan)
+    networks = {node.name: node.network for node in lab.model.nodes}
+    found: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for (node, name, guard), packets in stopped.items():
+        port = ports.get((node, name))
+        if port is not None:
+            network, tenant = port.network, tenants.get(place(port), "")
+        else:
+            tenant = name.partition(":")[0]
+            network = tenant if tenant in lab.plan.carriers else networks[node]
+        if packets:
+            found[network, tenant][guard] += packets
+    return found
+
+
+def _summed(guarded: _Guarded, network: str) -> dict[str, int]:
+    """What was stopped in a network, whoever's it was."""
+    return dict(sum((stopped for (name, _), stopped in guarded.items() if name == network), Counter[str]()))
+
+
+def tenants_of_ports(plan: LabPlan) -> dict[str, str]:
+    """Return the tenant of each port at either end of a link to a tenant's NIC, or to its router, by "node:interface".
+    A NIC that is a link group has a tenant at its switches' ports alone."""
+    ends = {place(port): port for port in plan.ports}
+    found = {}
+    for name, port in ends.items():
+        other = ends.get(port.peer)
+        if tenant := port.tenant or (other.tenant if other is not None else ""):
+            found[name] = tenant
+    return found
+
+
+def _tenant_loads(
+    lab: LiveLab, seen: Observation, network: str, payload: Mapping[str, int], guarded: _Guarded | None
+) -> list[TenantLoad]:
+    """What each tenant that has NICs in a network carried there, and all NICs in none; nothing without tenants."""
+    overlay = lab.model.overlay
+    if overlay is None or network in lab.plan.carriers:
+        return []
+    switching, tenants = switching_nodes(lab.model, network), tenants_of_ports(lab.plan)
+    names = [*(tenant.name for tenant in overlay.tenants if not tenant.network), ""]
+    edge: dict[str, list[PortPlan]] = {name: [] for name in names}
+    for port in lab.plan.ports:
+        inner = port.node in switching and port.peer.partition(":")[0] in switching
+        if port.network == network and not inner:
+            edge[tenants.get(place(port), "")].append(port)
+    if not any(ports for tenant, ports in edge.items() if tenant):
+        return []
+    found = []
+    for tenant, ports in edge.items():
+        stopped = None if guarded is None else dict(guarded.get((network, tenant), {}))
+        if ports:
+            found.append(_tenant_load(lab, seen, tenant, ports, switching, payload.get(tenant, 0), stopped))
+    return found
+
+
+def _tenant_load(
+    lab: LiveLab,
+    seen: Observation,
+    tenant: str,
+    ports: Sequence[PortPlan],
+    switching: frozenset[str],
+    payload: int,
+    stopped: dict[str, int] | None,
+) -> TenantLoad:
+    sent = {place(port): seen.sent.get((port.node, port.name), _NONE) for port in ports}
+    use = {place(port): _share(sent[place(port)].tx_bytes, port.rate_bps, seen.elapsed_s) for port in ports}
+    busiest = max(use, key=lambda name: use[name])
+    numbers = lab.plan.port_numbers
+    queues = _Queues.of(lab.plan, seen.growth, [numbers[name] for name in sent if name in numbers])
+    entered = [sent[place(port)] for port in ports if port.node not in switching]
+    delivered = [sent[place(port)] for port in ports if port.node in switching]
+    total = sum(counters.tx_bytes for counters in sent.values())
+    return TenantLoad(
+        name=tenant,
+        ports=len(ports),
+        entered_bytes=sum(counters.tx_bytes for counters in entered),
+        entered_frames=sum(counters.tx_packets for counters in entered),
+        delivered_bytes=sum(counters.tx_bytes for counters in delivered),
+        delivered_frames=sum(counters.tx_packets for counters in delivered),
+        utilisation=_share(total, sum(port.rate_bps for port in ports), seen.elapsed_s),
+        busiest_port=busiest if use[busiest] else "",
+        busiest_utilisation=use[busiest],
+        queue_max_bytes=queues.deepest_bytes if queues else None,
+        queue_port=queues.deepest_port if queues else "",
+        queue_class=queues.deepest_class if queues else "",
+        drops=dict((queues.drops if queues else Counter()) + _kernel_drops(seen, ports)),
+        guarded=stopped,
+        payload_bytes=payload,
+    )
 
 
 def _payload(plan: LabPlan, channels: Sequence[Channel]) -> dict[str, dict[str, int]]:

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.collect.cpu import CpuUse, cpu_use, read_cpu_times
+from testbed.deploy.live import RunningLab
+from testbed.deploy.watch.guards import Dropped, read_dropped
 from testbed.model.counters import PlainQueue, PortCounters
 from testbed.results import MarkingCurve, PortLoad, Series
 from testbed.scenario.run.lab import LiveLab
@@ -39,8 +41,8 @@ class Observation:
     """This is what was observed during one run; it is filled when the watch ends. Without `qos:` there are no queues
     to look into.
 
-    `table`, `samples` and `marking` are of the networks that the workload is in; `sent`, `dropped`, `growth` and
-    `port_samples` of all networks of the lab.
+    `table`, `samples` and `marking` are of the networks that the workload is in; `sent`, `dropped`, `guarded`, `growth`
+    and `port_samples` of all networks of the lab.
     """
 
     begin_ns: int = 0
@@ -52,6 +54,9 @@ class Observation:
     """What each port has sent and dropped meanwhile."""
     dropped: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """The packets that the queues of ports without QoS have dropped meanwhile."""
+    guarded: Mapping[tuple[str, str, str], int] | None = None
+    """The packets that guards, policies, borders and managed nodes have stopped meanwhile, by switch, port and guard as
+    `deploy.watch.guards.read_dropped` has them; None for a lab that is not really there."""
     growth: Snapshot | None = None
     samples: Samples | None = None
     table: PortTable | None = None
@@ -187,6 +192,7 @@ def observe(lab: LiveLab, whole: LiveLab) -> Iterator[Observation]:
             before = take_snapshot(maps)
             if found.table is not None:
                 marks = watch_marks(maps, whole.plan.tables, found.table)
+        guards = _guards(whole)
         queues, counters, cpu = whole.plain_queues(), whole.counters(), read_cpu_times()
         found.begin_ns = time.monotonic_ns()
         for each in (sampler, ports):
@@ -207,6 +213,7 @@ def observe(lab: LiveLab, whole: LiveLab) -> Iterator[Observation]:
             none = PortCounters()
             found.sent = {key: now.since(counters.get(key, none)) for key, now in whole.counters().items()}
             found.dropped = {key: _dropped_since(queues.get(key), now) for key, now in whole.plain_queues().items()}
+            found.guarded = _stopped_since(guards, _guards(whole))
             if maps is not None and before is not None:
                 found.growth = take_snapshot(maps).since(before)
             if marks is not None:
@@ -221,6 +228,16 @@ def _port_sampler(maps: LabMaps, table: PortTable) -> Sampler | None:
         if 0 < int(chosen.sum()) <= MOST_QUEUES:
             return Sampler(maps, table, columns=(_SENT,), chosen=chosen, interval_ns=PORT_INTERVAL_NS)
     return None
+
+
+def _guards(lab: LiveLab) -> Dropped | None:
+    return read_dropped(lab) if isinstance(lab, RunningLab) else None
+
+
+def _stopped_since(before: Dropped | None, now: Dropped | None) -> Mapping[tuple[str, str, str], int] | None:
+    if before is None or now is None:
+        return None
+    return {key: packets - before.get(key, (0, 0))[0] for key, (packets, _) in now.items()}
 
 
 def _dropped_since(before: PlainQueue | None, now: PlainQueue) -> int:

@@ -176,6 +176,7 @@ class PointRunner:
         measured.requests = result.requests
         measured.computed_until_s = result.computed_until_s
         measured.storage = result.storage
+        measured.tenants = result.tenants
 
     @contextlib.contextmanager
     def _watched(self, measured: _Measured, traffic: RunTraffic, ideals: PointIdeals) -> Iterator[None]:

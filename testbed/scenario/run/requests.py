@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,8 +27,14 @@ class RequestsMeasured:
     counts: RequestCounts
     counters: Mapping[str, float] = field(default_factory=dict)
     """How late clients were to begin."""
-    retransmits: float = 0.0
-    """The segments that connections of requests sent again, both ways."""
+    retransmits: float | None = 0.0
+    """The segments that connections of requests sent again, both ways; None: it is not known of these alone."""
+    courses: Sequence[_Course] = ()
+
+    def of_clients(self, ranks: Collection[int]) -> RequestsMeasured | None:
+        """Return what became of the requests of these clients; None where none of theirs began."""
+        mine = [one for one in self.courses if one.request.client in ranks]
+        return _measured(mine, retransmits=None) if mine else None
 
     def samples(self) -> Iterator[object]:
         """Yield what metrics are computed from."""
@@ -88,6 +94,11 @@ def measure_requests(placement: PlacedWorkload, reports: Mapping[str, Mapping[st
             request = placement.workload.requests[number]
             found[number] = _Course(request, placement.k, lateness_ns, first_ns, gaps_ns, failure)
     courses = [found[number] for number in sorted(found)]
+    again = sum(report.get("counters", {}).get("http_retransmits", 0.0) for report in reports.values())
+    return _measured(courses, retransmits=again)
+
+
+def _measured(courses: list[_Course], *, retransmits: float | None) -> RequestsMeasured:
     lateness_us = [course.lateness_ns / 1e3 for course in courses]
     return RequestsMeasured(
         table=_table(courses),
@@ -98,7 +109,8 @@ def measure_requests(placement: PlacedWorkload, reports: Mapping[str, Mapping[st
             "request_lateness_p99_us": percentile(lateness_us, 0.99) or 0.0,
             "request_lateness_max_us": max(lateness_us, default=0.0),
         },
-        retransmits=sum(report.get("counters", {}).get("http_retransmits", 0.0) for report in reports.values()),
+        retransmits=retransmits,
+        courses=courses,
     )
 
 

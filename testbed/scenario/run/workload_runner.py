@@ -23,7 +23,7 @@ from testbed.results import Channel, CollectiveResult, Transfers
 from testbed.scenario.ideals.point_ideals import SCALE_UP_BPS
 from testbed.scenario.run.channels import ChannelPlan, join_channels
 from testbed.scenario.run.lab import LiveLab
-from testbed.scenario.run.measured import Ideals, put_together, settle_digests
+from testbed.scenario.run.measured import Ideals, TenantMeasured, put_together, settle_digests
 from testbed.scenario.run.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
 from testbed.scenario.run.requests import RequestsMeasured
 from testbed.scenario.run.traffic_parts import TrafficPart, split_traffic
@@ -72,6 +72,8 @@ class ExecutionResult:
     """When the last computing ended; None where nothing computes."""
     storage: Sequence[object] = ()
     """Samples for metrics of storage."""
+    tenants: Mapping[str, TenantMeasured] = field(default_factory=dict)
+    """The same of single tenants of the workload, by name."""
     interrupted: bool = False
     failure: TestbedError | None = None
     begin_monotonic_ns: int = 0
@@ -257,6 +259,7 @@ class WorkloadRunner:
             requests=measured.requests,
             computed_until_s=measured.computed_until_s,
             storage=measured.storage,
+            tenants=measured.tenants,
             interrupted=run.interrupted,
             failure=failure,
             begin_monotonic_ns=run.begin_ns,

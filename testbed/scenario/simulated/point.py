@@ -63,6 +63,7 @@ class SimulatedPoint:
             counters=done.measured.counters,
             computed_until_s=done.measured.computed_until_s,
             storage=done.measured.storage,
+            tenants=done.measured.tenants,
         )
         if not measured.anything:
             return RunOutcome(result=None, failure=done.failure, interrupted=done.interrupted)

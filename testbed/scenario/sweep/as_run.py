@@ -160,9 +160,9 @@ def _bfd(bfd: Bfd) -> str:
 
 def _expectation(item: Expectation) -> dict[str, Any]:
     data: dict[str, Any] = {"metric": item.metric}
-    for key in ("where", "over"):
+    for key in ("network", "tenant", "where", "over"):
         if getattr(item, key):
-            data[key] = dict(getattr(item, key))
+            data[key] = getattr(item, key) if key in ("network", "tenant") else dict(getattr(item, key))
     if item.minimum is not None:
         data["min"] = item.minimum
     if item.maximum is not None:

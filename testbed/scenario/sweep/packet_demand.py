@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from testbed.model import Lab
 from testbed.model.scenario import Scenario, Transport
-from testbed.plan.operations import LabPlan
+from testbed.plan.operations import LabPlan, PortPlan
 from testbed.plan.scale import PacketDemand
 from testbed.scenario.run.traffic import make_traffic
 from testbed.scenario.run.traffic_parts import split_traffic
 from testbed.scenario.sweep.outlook import PlannedLab, ideal_s
+from testbed.scenario.transports.lab_transport import LabTransport
 from testbed.scenario.transports.registry import transport_class, transport_on
 from testbed.workload.oracles.serialisation import Framing
+from testbed.workload.steps import Workload, fabric_pairs
 
 
 def packet_demand(scenario: Scenario, lab: Lab, plan: LabPlan, endpoint_s: float | None = None) -> PacketDemand | None:
     """Return the demand of the first run.
 
     `plan` may be of any time scale; `endpoint_s` is the measured cost of a packet, if it is known. None: the kernel
-    carries it, or it sends nothing. What tenants send over the kernel is not counted.
+    carries it, or it sends nothing. Of several transports all is added up: packets in user space in the mean and at the
+    beginning, and beside them what the kernel may send for other tenants.
 
     Raises `ScenarioError` where this lab cannot carry it.
     """
@@ -27,11 +32,12 @@ def packet_demand(scenario: Scenario, lab: Lab, plan: LabPlan, endpoint_s: float
     traffic = make_traffic(scenario, planned, seed=scenario.repeat.seed)
     nics = traffic.placement.nics
     took_s = ideal_s(scenario, planned, traffic)
-    packets, frames, base_rtts_s = 0, dict[int, Framing](), list[float]()
+    packets, frames, base_rtts_s, by_kernel = 0, dict[int, Framing](), list[float](), 0.0
     for part in traffic.parts or split_traffic(planned, traffic.workload, nics, scenario.transport):
-        if not _by_user(part.transport):
-            continue
         transport = transport_on(part.view(planned), part.transport)
+        if not _by_user(part.transport):
+            by_kernel += _most_packets_per_s(transport, part.workload, nics)
+            continue
         sent = [step for step in part.workload.transfers if nics[step.source].node != nics[step.destination].node]
         mine = {rank: transport.framing(nics[rank]) for rank in {step.source for step in sent}}
         packets += sum(mine[step.source].packets(step.size_bytes) for step in sent)
@@ -47,7 +53,21 @@ def packet_demand(scenario: Scenario, lab: Lab, plan: LabPlan, endpoint_s: float
         endpoint_s=endpoint_s,
         ideal_s=took_s / plan.k,
         base_rtt_s=min(base_rtts_s),
+        kernel_packets_per_s=by_kernel * plan.k,
     )
+
+
+def _most_packets_per_s(transport: LabTransport, workload: Workload, nics: Sequence[PortPlan]) -> float:
+    """Return what all that send may send at once, as fast as those that receive may receive it, in lab time."""
+    pairs = [(a, b) for a, b in fabric_pairs(workload) if nics[a].node != nics[b].node]
+    pairs += [(request.server, request.client) for request in workload.requests]
+    senders, receivers = ({pair[end] for pair in pairs} for end in (0, 1))
+    if not senders:
+        return 0.0
+    room = sum(nics[rank].nic_bps for rank in receivers) / sum(nics[rank].nic_bps for rank in senders)
+    framings = {rank: transport.framing(nics[rank]) for rank in senders}
+    sent = sum(nics[rank].nic_bps / 8 / (one.payload_bytes + one.overhead_bytes) for rank, one in framings.items())
+    return sent * min(1.0, room)
 
 
 def _by_user(transport: Transport) -> bool:

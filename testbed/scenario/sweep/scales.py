@@ -96,7 +96,7 @@ class ScenarioScales:
     def _demands(self, key: str, lab: Lab) -> Sequence[PacketDemand | None]:
         scenarios = [point.scenario for point in self._points if topology_key(point.topology) == key]
         by_user = [scenario for scenario in scenarios if any(_by_user(one) for one in scenario.transports)]
-        by_kernel = [scenario for scenario in scenarios if not all(_by_user(one) for one in scenario.transports)]
+        by_kernel = [scenario for scenario in scenarios if not any(_by_user(one) for one in scenario.transports)]
         found: list[PacketDemand | None] = []
         if by_user:
             # what is asked in the real fabric's time is the same at every scale: any will do for the plan

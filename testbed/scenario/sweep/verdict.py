@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from testbed.model.scenario import Expectation, Scalar, Within
 from testbed.results import Backend, ExpectationResult, Outcome, PointResult, Verdict
 from testbed.scenario.sweep.points import names_key, same_value
-from testbed.workload.metrics import CATALOGUE, MetricUnit
+from testbed.workload.metrics import MetricUnit, Selection, definition_of
 
 _TRUSTED = {
     Backend.EMULATION: "the machine kept up",
@@ -55,10 +55,11 @@ def _median(point: PointResult | None, metric: str) -> float | None:
 
 def _evaluate(expectation: Expectation, point: PointResult, points: Sequence[PointResult]) -> ExpectationResult:
     low, high = expectation.minimum, expectation.maximum
-    measured = _median(point, expectation.metric)
-    name = expectation.metric
+    metric = Selection(network=expectation.network, tenant=expectation.tenant).name(expectation.metric)
+    measured = _median(point, metric)
+    name = metric
     if expectation.over:
-        below = _median(other_point(point, expectation.over, points), expectation.metric)
+        below = _median(other_point(point, expectation.over, points), metric)
         measured = None if measured is None or not below else measured / below
         name = f"{name} over that of {_words(expectation.over)}"
     missing = measured is None
@@ -132,7 +133,7 @@ def _miss(item: ExpectationResult) -> str:
 
 def format_metric(metric: str, value: float) -> str:
     """A value as people read it; one of no metric of ours (a ratio of two) as a plain number."""
-    definition = CATALOGUE.get(metric)
+    definition = definition_of(metric)
     match None if definition is None else definition.unit:
         case MetricUnit.SHARE:
             return f"{value:.1%}"

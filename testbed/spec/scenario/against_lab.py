@@ -10,6 +10,7 @@ from testbed.model import BACKEND, Lab, QosPolicy, Tenant
 from testbed.model.scenario import NO_TENANT, Fault, Ranks, Scenario, Transport
 from testbed.model.transports import ROCE_HEADER_BYTES, ROCE_MTUS, TRANSPORTS
 from testbed.names import known_names_hint
+from testbed.spec.scenario.expectations import unknown_selections
 from testbed.spec.scenario.file import ScenarioFile
 from testbed.spec.scenario.tenant_transports import transport_places
 from testbed.spec.yaml.document import Document
@@ -35,7 +36,7 @@ def check_against(file: ScenarioFile, point: Scenario, lab: Lab, fault_findings:
             problems += _path_mtu(document, path, transport, seen)
     for index, fault in enumerate(point.faults):
         problems += [_problem(document, ("faults", index), finding) for finding in fault_findings(fault, lab)]
-    return problems
+    return [*problems, *unknown_selections(document, point, lab)]
 
 
 def workload_problem(file: ScenarioFile, point: Scenario, error: WorkloadError) -> Problem:

@@ -2,24 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic_core import PydanticCustomError
 
 from testbed.errors import Problem
-from testbed.model.scenario import Expectation, Scalar, Within
-from testbed.names import nearest
+from testbed.model import Lab
+from testbed.model.scenario import Expectation, Scalar, Scenario, Within
+from testbed.names import known_names_hint, nearest
 from testbed.spec.scenario.matrix import same_value
 from testbed.spec.scenario.spec import ExpectationSpec
 from testbed.spec.scenario.values import parse_bound, parse_tolerance
 from testbed.spec.yaml.document import Document
 from testbed.spec.yaml.paths import Path, quote
-from testbed.workload.metrics import CATALOGUE, MetricUnit
+from testbed.workload.kinds.tenants import DEFAULT_TENANTS, tenant_names
+from testbed.workload.metrics import BY_TENANT, CATALOGUE, MetricUnit
 
 Matrix = Mapping[str, tuple[Scalar, ...]]
 Result = TypeVar("Result")
+
+
+def unknown_selections(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
+    """Yield the networks and tenants of expectations about a point that it does not have: tenants are the topology's in
+    a network, and else the workload's."""
+    inside = {
+        (subnet.network, tenant.name)
+        for tenant in (() if lab.overlay is None else lab.overlay.tenants)
+        for subnet in tenant.subnets
+        if not tenant.network
+    }
+    working = _tenants_of(point)
+    for index, expectation in enumerate(point.expect):
+        if not _is_about(expectation, point):
+            continue
+        path: Path = ("expect", index)
+        network, tenant = expectation.network, expectation.tenant
+        if network and network not in lab.network_names:
+            message = f"{lab.name} has no network {quote(network)}"
+            hint = known_names_hint(network, lab.network_names)
+            yield document.problem("unknown-network", (*path, "network"), message, hint=hint)
+        elif network and tenant and (network, tenant) not in inside:
+            names = [name for place, name in sorted(inside) if place == network]
+            message = f"the network {network} of {lab.name} has no tenant {quote(tenant)}"
+            hint = known_names_hint(tenant, names)
+            yield document.problem("unknown-tenant", (*path, "tenant"), message, hint=hint)
+        elif tenant and not network and tenant not in working:
+            message = f"the workload {point.workload.kind} has no tenant {quote(tenant)}"
+            hint = known_names_hint(tenant, working)
+            yield document.problem("unknown-tenant", (*path, "tenant"), message, hint=hint)
+
+
+def _tenants_of(point: Scenario) -> list[str]:
+    """The names of a workload's tenants, those of its default among them."""
+    if point.workload.kind != "tenants":
+        return []
+    written = point.workload.parameters.get("tenants")
+    return tenant_names(DEFAULT_TENANTS if written is None else cast(Sequence[Mapping[str, Any]], written))
+
+
+def _is_about(expectation: Expectation, point: Scenario) -> bool:
+    """Tell whether `where` names this point of the matrix."""
+    return all(
+        any(word in (key, key.rpartition(".")[2]) and same_value(value, wanted) for key, value in point.values.items())
+        for word, wanted in expectation.where.items()
+    )
 
 
 class ExpectationReader:
@@ -42,12 +90,15 @@ class ExpectationReader:
         if minimum is not None and maximum is not None and minimum > maximum:
             message = f"min {minimum:g} is above max {maximum:g}"
             self.problems.append(self._document.problem("contradiction", (*path, "min"), message))
+        self.problems.extend(self._unselectable(path, spec))
         for key in ("where", "over"):
             self.problems.extend(self._unmatched((*path, key), getattr(spec, key)))
         self.problems.extend(self._nowhere(path, spec))
         number, relative = tolerance or (0.0, False)
         return Expectation(
             metric=spec.metric,
+            network=spec.network or "",
+            tenant=spec.tenant or "",
             where=dict(spec.where),
             over=dict(spec.over),
             minimum=minimum,
@@ -93,6 +144,26 @@ class ExpectationReader:
         if spec.over:
             message = "an oracle says nothing of the ratio of two points"
             yield problem("contradiction", (*path, "over"), message, hint="write min and max", key=True)
+
+    def _unselectable(self, path: Path, spec: ExpectationSpec) -> Iterator[Problem]:
+        """A network or a tenant of a metric that has none, and a metric of a network without one."""
+        problem, metric = self._document.problem, spec.metric
+        if CATALOGUE[metric].by_network:
+            if spec.network is None:
+                message = f"{metric} is of one network, and none is named"
+                yield problem("missing-key", path, message, hint="network: frontend", key=True)
+        elif spec.network is not None:
+            able = ", ".join(one.name for one in CATALOGUE.values() if one.by_network)
+            message = f"{metric} is of no single network"
+            yield problem("contradiction", (*path, "network"), message, hint=f"of one are {able}", key=True)
+        elif spec.tenant is not None and metric not in BY_TENANT:
+            message = f"{metric} is of what all tenants share"
+            hint = "no tenant, or a metric of transfers, collectives or requests"
+            yield problem("contradiction", (*path, "tenant"), message, hint=hint, key=True)
+        if spec.within is not None and (spec.network or spec.tenant):
+            key = "network" if spec.network else "tenant"
+            message = f"an oracle says nothing of one {key} alone"
+            yield problem("contradiction", (*path, key), message, hint="write min and max", key=True)
 
     def _unmatched(self, path: Path, wanted: Mapping[str, Scalar]) -> Iterator[Problem]:
         """Keys and values that the matrix does not have."""

@@ -86,6 +86,13 @@ class ExpectationSpec(SpecModel):
     metric: Annotated[str, OneOf(tuple(CATALOGUE), noun="metric")] = Field(
         description="Names the metric that is measured."
     )
+    network: Written[Annotated[str, Text(64)]] = Field(
+        default=None, description="Names the network of the lab whose metric it is, for metrics that are of one."
+    )
+    tenant: Written[Annotated[str, Text(64)]] = Field(
+        default=None,
+        description="Names the tenant whose metric it is: of the workload or, in a network, of the topology.",
+    )
     where: Section[dict[_DottedKey, _Value]] = Field(
         default={},
         description="Chooses the points of the matrix that it is about, such as mode: spray; by default all.",

@@ -60,10 +60,16 @@ TENANT_FIELDS = (
 WorkloadBuilder = Callable[[str, Mapping[str, Any], Fabric], Workload]
 """Makes a workload of any kind: its name, the parameters that were written, and where it runs."""
 
-_DEFAULT_TENANTS = (
+DEFAULT_TENANTS = (
     {"name": "training", "workload": {"kind": "all-reduce"}},
     {"name": "inference", "workload": {"kind": "kv-cache-incast"}},
 )
+"""Where a scenario writes none."""
+
+
+def tenant_names(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what the tenants of a workload are called, as they are written."""
+    return [entry.get("name") or f"tenant{number_}" for number_, entry in enumerate(entries, start=1)]
 
 
 def tenants_kind(build: WorkloadBuilder) -> WorkloadKind:
@@ -76,7 +82,7 @@ def tenants_kind(build: WorkloadBuilder) -> WorkloadKind:
                 name="tenants",
                 type=ParameterType.LIST,
                 description="Lists the tenants, each with its name, ranks, start and workload.",
-                default=_DEFAULT_TENANTS,
+                default=DEFAULT_TENANTS,
                 low=1,
                 high=64,
                 item=Parameter(
@@ -100,7 +106,7 @@ def _tenants(build: WorkloadBuilder, values: Values, fabric: Fabric) -> Workload
     places = _places(entries, fabric, values.text("placement"))
     host_of: Callable[[int], Hashable] = fabric.host_of or partial(_host_by_number, fabric.ranks_per_host)
     tenants = []
-    for number_, (entry, ranks) in enumerate(zip(entries, places, strict=True)):
+    for name, entry, ranks in zip(tenant_names(entries), entries, places, strict=True):
         written = dict(entry["workload"])
         kind = written.pop("kind", None)
         if not isinstance(kind, str):
@@ -117,7 +123,6 @@ def _tenants(build: WorkloadBuilder, values: Values, fabric: Fabric) -> Workload
         )
         workload = build(kind, written, inner)
         start = entry.get("start") or Duration(0)
-        name = entry.get("name") or f"tenant{number_ + 1}"
         tenants.append(Tenant(name=name, workload=workload, ranks=ranks[: workload.ranks], start_ns=start.ns))
     mixed = mix_tenants(tenants, ranks=fabric.ranks)
     steps = tuple(
@@ -126,7 +131,13 @@ def _tenants(build: WorkloadBuilder, values: Values, fabric: Fabric) -> Workload
         else step
         for step in mixed.steps
     )
-    return replace(mixed, steps=steps, tenant_ranks=tuple(tenant.ranks for tenant in tenants))
+    return replace(
+        mixed,
+        steps=steps,
+        tenant_ranks=tuple(tenant.ranks for tenant in tenants),
+        tenant_names=tuple(tenant.name for tenant in tenants),
+        tenant_starts_ns=tuple(tenant.start_ns for tenant in tenants),
+    )
 
 
 def _places(entries: Sequence[Mapping[str, Any]], fabric: Fabric, placement: str) -> list[tuple[int, ...]]:

@@ -1,10 +1,11 @@
 """Metrics of a workload: each is one object with its words and the pure functions that compute it."""
 
-from testbed.workload.metrics.catalogue import CATALOGUE, measure_metrics
+from testbed.workload.metrics.catalogue import BY_TENANT, CATALOGUE, measure_metrics
 from testbed.workload.metrics.collectives import COLLECTIVE_KINDS, busbw_factor
 from testbed.workload.metrics.flows import SlowdownBin, fct_slowdowns, slowdown_by_size
 from testbed.workload.metrics.metric import Better, Metric, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import NotMeasured, RunSamples
+from testbed.workload.metrics.selection import Selection, definition_of, selected_words
 from testbed.workload.metrics.statistics import (
     RunSummary,
     coefficient_of_variation,
@@ -17,6 +18,7 @@ from testbed.workload.metrics.statistics import (
 )
 
 __all__ = [
+    "BY_TENANT",
     "CATALOGUE",
     "COLLECTIVE_KINDS",
     "Better",
@@ -26,14 +28,17 @@ __all__ = [
     "NotMeasured",
     "RunSamples",
     "RunSummary",
+    "Selection",
     "SlowdownBin",
     "busbw_factor",
     "coefficient_of_variation",
+    "definition_of",
     "fct_slowdowns",
     "jain_index",
     "max_mean_ratio",
     "measure_metrics",
     "percentile",
+    "selected_words",
     "slowdown_by_size",
     "summarise_metrics",
     "summarise_runs",

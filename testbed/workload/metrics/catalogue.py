@@ -13,15 +13,20 @@ from testbed.workload.metrics.io_jobs import IO
 from testbed.workload.metrics.latency import LATENCY
 from testbed.workload.metrics.links import LINKS
 from testbed.workload.metrics.metric import Metric
+from testbed.workload.metrics.networks import NETWORKS
 from testbed.workload.metrics.reordering import REORDERING
 from testbed.workload.metrics.requests import REQUESTS
 from testbed.workload.metrics.run_samples import NotMeasured, RunSamples
 from testbed.workload.metrics.storage import STORAGE
 from testbed.workload.metrics.timeline import TIMELINE
 
-FAMILIES = (COLLECTIVES, FLOWS, LATENCY, REQUESTS, STORAGE, IO, LINKS, REORDERING, TIMELINE, EMULATION)
+FAMILIES = (COLLECTIVES, FLOWS, LATENCY, REQUESTS, STORAGE, IO, LINKS, NETWORKS, REORDERING, TIMELINE, EMULATION)
 CATALOGUE: Mapping[str, Metric] = MappingProxyType({metric.name: metric for family in FAMILIES for metric in family})
 """Every metric by name."""
+BY_TENANT = frozenset(
+    metric.name for family in FAMILIES if family not in (LINKS, NETWORKS, EMULATION) for metric in family
+)
+"""Those that one tenant of a workload may have by itself: links, queues and the machine carry all of them."""
 
 
 def measure_metrics(run: RunSamples) -> dict[str, float | None]:

@@ -281,6 +281,23 @@ class PauseCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkCarried:
+    """This is what one network of the lab, or one tenant in it, carried: bytes, packets, and shares of line rate. None:
+    nobody watched it."""
+
+    entered_bytes: float
+    delivered_bytes: float
+    utilisation: float
+    busiest_utilisation: float
+    dropped_packets: float
+    guarded_packets: float | None
+    queue_max_bytes: float | None
+    peak_utilisation: float | None = None
+    ce_packets: float | None = None
+    pause_frames: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FaultCurve:
     """The goodput of all channels together around the first fault: ends of windows in s, rates in bit/s."""
 

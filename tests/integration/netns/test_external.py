@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from waiting import until
 
-from testbed.cli.counters.guard_rows import guard_rows, read_dropped
+from testbed.cli.counters.guard_rows import guard_rows
 from testbed.deploy.isolation.arena import Arena, Fate
 from testbed.deploy.isolation.attacks import ATTACKS
 from testbed.deploy.isolation.reachability import Protocol, intended_matrix, reached
@@ -20,6 +20,7 @@ from testbed.deploy.isolation.sites import find_sites
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.password import bgp_password
 from testbed.deploy.routing import start_routing, stop_routing
+from testbed.deploy.watch.guards import read_dropped
 from testbed.deploy.watch.overlay import missing_lines, read_missing
 from testbed.drivers.netlink.nftables import NetfilterSocket, remove_table
 from testbed.drivers.netlink.policies import BORDER_TABLE, border_messages

@@ -131,6 +131,32 @@ def test_only_what_is_expected_of_or_named_is_judged(base: Record) -> None:
     assert "aggregate_share" in (caught.value.hint or "")
 
 
+def test_figures_of_single_networks_and_tenants_are_judged_where_they_are_asked_for(base: Record) -> None:
+    """A record has many of them, and each that is judged asks for more runs."""
+    name = "tail_fct_ratio[tenant=red]"
+
+    def with_tenant(record: Record) -> Record:
+        points = []
+        for point in record.points:
+            metric = next(item for item in point.metrics if item.name == "tail_fct_ratio")
+            runs = [
+                dataclasses.replace(run, metrics=run.metrics | {name: run.metrics["tail_fct_ratio"]})
+                for run in point.runs
+            ]
+            points.append(
+                dataclasses.replace(point, runs=runs, metrics=[*point.metrics, dataclasses.replace(metric, name=name)])
+            )
+        return dataclasses.replace(record, points=points)
+
+    ours = with_tenant(base)
+    worse = changed(ours, name, lambda value: value * 3)
+    assert compare_records(ours, worse, metrics=[name]).exit_code == 1, "less is better, as of the whole"
+    assert name in {item.metric for item in compare_records(ours, worse, metrics=["all"]).changes if item.judged}
+    unexpecting = [dataclasses.replace(record, expectations=[]) for record in (ours, worse)]
+    judged = {item.metric for item in compare_records(*unexpecting).changes if item.judged}
+    assert "tail_fct_ratio" in judged and name not in judged
+
+
 def test_a_difference_that_is_sure_but_tiny_is_none(base: Record) -> None:
     tiny = changed(changed(base, "tail_fct_ratio", lambda _: 1.0), "aggregate_share", lambda _: 0.9)
     other = changed(tiny, "tail_fct_ratio", lambda _: 1.005)

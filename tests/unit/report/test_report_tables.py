@@ -18,11 +18,20 @@ from testbed.report import print_record, render_report, write_report_files
 from testbed.report.scenario.counters import reconcile
 from testbed.report.scenario.figures import title_of
 from testbed.report.scenario.nccl_table import collective_rows
-from testbed.report.scenario.networks import network_rows
+from testbed.report.scenario.networks import COLUMNS, TENANT_COLUMNS, Cell, network_rows, tenant_rows
 from testbed.report.scenario.senders import senders_of, total_rate
 from testbed.report.scenario.tables import junit_xml, metrics_csv, summary_json, transfers_csv
 from testbed.report.scenario.trust import trust_rows
-from testbed.results import EarlierTry, NetworkLoad, Outcome, Record, decode_record, encode_record, load_record
+from testbed.results import (
+    EarlierTry,
+    NetworkLoad,
+    Outcome,
+    Record,
+    TenantLoad,
+    decode_record,
+    encode_record,
+    load_record,
+)
 
 RECORDS = Path(__file__).parents[2] / "data" / "records"
 
@@ -265,6 +274,7 @@ def loads() -> list[NetworkLoad]:
         pause_frames=3,
         paused_s=0.25,
         payload_bytes={"": 1_000, "red": 2_000},
+        guarded={"mac": 7},
     )
     return [quiet, busy]
 
@@ -276,11 +286,13 @@ def test_networks_are_in_the_page_on_the_screen_and_in_the_summary() -> None:
     changed = dataclasses.replace(record, points=[dataclasses.replace(point, runs=runs)])
     backend, storage = network_rows(runs[0])
     assert [cell.text for cell in backend.cells] == [
-        "backend", "0 B", "0 B", "0.0%", "0.0%", "–", "0", "–", "–",
+        "backend", "0 B", "0 B", "0.0%", "0.0%", "–", "0", "–", "–", "–",
     ]  # fmt: skip
-    assert storage.busiest.text == "50.0%" and storage.busiest.remark == "peak 93.0%, leaf:down1"
-    assert storage.losses.text == "2,001" and storage.losses.remark == "2,000 tail, 1 wire"
-    assert [(cell.text, cell.remark) for cell in storage.tenants] == [("1 kB", "in no tenant"), ("2 kB", "red")]
+    of_storage = dict(zip(COLUMNS, storage.cells, strict=True))
+    assert of_storage["Busiest port"] == Cell(text="50.0%", remark="peak 93.0%, leaf:down1")
+    assert of_storage["Lost packets"] == Cell(text="2,001", remark="2,000 tail, 1 wire")
+    assert of_storage["Guarded"] == Cell(text="7", remark="7 mac")
+    assert [(cell.text, cell.remark) for cell in storage.payload] == [("1 kB", "in no tenant"), ("2 kB", "red")]
     page = render_report(changed)
     assert "<h3>Networks</h3>" in page and "over frontend" in page and "red 2 kB" in page
     assert "<h3>Networks</h3>" not in render_report(record)
@@ -288,4 +300,46 @@ def test_networks_are_in_the_page_on_the_screen_and_in_the_summary() -> None:
     print_record(changed, Console(file=output, width=200, color_system=None))
     assert "70 kB (leaf:down1 rdma)" in output.getvalue()
     assert [one["network"] for one in summary_json(changed)["points"][0]["networks"][0]] == ["backend", "storage"]
+    assert decode_record(encode_record(changed)) == changed
+
+
+def test_tenants_are_in_the_page_on_the_screen_and_in_the_summary() -> None:
+    """By themselves where the lab has one network, whose line would say the same as theirs."""
+    record = load("permutation")
+    point = record.points[0]
+    red = TenantLoad(
+        name="red",
+        ports=4,
+        entered_bytes=2_500,
+        entered_frames=1,
+        delivered_bytes=2_400,
+        delivered_frames=3,
+        utilisation=0.125,
+        busiest_port="leaf:down1",
+        busiest_utilisation=0.25,
+        queue_max_bytes=9_000,
+        queue_port="leaf:down1",
+        queue_class="rdma",
+        drops={"tail": 4},
+        guarded={"policy": 12},
+        payload_bytes=2_000,
+    )
+    none = dataclasses.replace(red, name="", queue_max_bytes=None, queue_port="", queue_class="", guarded=None)
+    network = dataclasses.replace(loads()[1], tenants=[red, none])
+    runs = [dataclasses.replace(run, networks=[network]) for run in point.runs]
+    changed = dataclasses.replace(record, points=[dataclasses.replace(point, runs=runs)])
+    first, second = (dict(zip(TENANT_COLUMNS, row, strict=True)) for row in tenant_rows(runs[0]))
+    assert first["Bytes in"] == Cell(text="2.5 kB", remark="1 frame")
+    assert first["Worst queue"] == Cell(text="9 kB", remark="leaf:down1 rdma")
+    assert first["Lost packets"] == Cell(text="4", remark="4 tail")
+    assert first["Guarded"] == Cell(text="12", remark="12 policy")
+    assert second["Tenant"].text == "in no tenant" and second["Guarded"].text == second["Worst queue"].text == "–"
+    assert network_rows(runs[0])[0].payload == (), "the table of tenants has it"
+    page = render_report(changed)
+    assert "12<small>12 policy</small>" in page and "per class and not per tenant" in page
+    output = io.StringIO()
+    print_record(changed, Console(file=output, width=200, color_system=None))
+    assert "12 (12 policy)" in output.getvalue() and "Networks, lab time" not in output.getvalue()
+    (told,) = summary_json(changed)["points"][0]["networks"][0]
+    assert [(one["tenant"], one["guarded"]) for one in told["tenants"]] == [("red", {"policy": 12}), (None, None)]
     assert decode_record(encode_record(changed)) == changed

@@ -24,7 +24,7 @@ TEXT = """name: views
 scale: {time: 1000}
 fabric: {design: rail-optimized, hosts: 2, gpus: 1, segments: 1, spines: 1}
 networks:
-  frontend: {leaves: 2, nic: {rate: 100G}, mtu: 9050, overlay: evpn}
+  frontend: {leaves: 2, nic: {ports: 2, rate: 100G}, mtu: 9050, overlay: evpn}
   storage: {design: single-switch, nic: {rate: 200G}, qos: {preset: dcqcn}, targets: {flash: {capacity: 1TB}}}
   users: {on: frontend, nic: {rate: 50G}}
   management: {design: out-of-band}
@@ -74,6 +74,16 @@ def observed(lab: LiveLab) -> Observation:
             ("st-leaf1", "down3"): PortCounters(tx_bytes=25_000_000),
             ("mgmt1", "mgmt0"): PortCounters(tx_bytes=1_000, tx_dropped=4),
             ("fe-leaf1", "uplink1"): PortCounters(tx_bytes=70),
+            ("p1-s1-h1", "fe1"): PortCounters(tx_bytes=1_500_000, tx_packets=1_000),
+            ("fe-leaf1", "down2"): PortCounters(tx_bytes=1_400_000, tx_packets=930, tx_dropped=3),
+            ("p1-s1-h2", "fe2"): PortCounters(tx_bytes=500, tx_packets=5),
+        },
+        guarded={
+            ("fe-leaf1", "down1", "mac"): 2,
+            ("fe-leaf1", "red:to50002", "policy"): 9,
+            ("fe-leaf2", "users:to50001", "policy"): 1,
+            ("mgmt1", "mgmt0", "from-data"): 4,
+            ("mgmt1", "mgmt0", "from-management"): 0,
         },
         dropped={("mgmt1", "mgmt0"): 6},
         growth=take_snapshot(maps, now_ns=1),
@@ -102,7 +112,7 @@ def test_bytes_are_told_by_who_sent_them(loads: dict[str, NetworkLoad]) -> None:
         return loads[name].sent_bytes, loads[name].entered_bytes, loads[name].delivered_bytes
 
     assert told("storage") == (50_000_000, 25_000_000, 25_000_000)
-    assert told("frontend") == (70, 0, 0), "between switches"
+    assert told("frontend") == (2_900_570, 1_500_500, 1_400_000), "70 bytes between switches"
     assert told("management") == (1_000, 1_000, 0)
 
 
@@ -143,3 +153,50 @@ def test_samples_that_begin_late_have_no_peak(lab: LiveLab) -> None:
     storage = next(load for load in network_loads(lab, seen, []) if load.name == "storage")
     assert storage.peak_utilisation is storage.busiest_peak_utilisation is None
     assert storage.busiest_utilisation == pytest.approx(0.5)
+
+
+def test_a_tenant_has_what_crossed_the_links_to_its_nics(loads: dict[str, NetworkLoad]) -> None:
+    """Two links of 100 Mbit/s are four ports, which can send 100 MB in two seconds; the rest is in no tenant."""
+    red, none = loads["frontend"].tenants
+    assert (red.name, red.ports, none.name, none.ports) == ("red", 4, "", 4)
+    assert (red.entered_bytes, red.entered_frames) == (1_500_000, 1_000)
+    assert (red.delivered_bytes, red.delivered_frames) == (1_400_000, 930)
+    assert (none.entered_bytes, none.entered_frames, none.delivered_bytes) == (500, 5, 0)
+    assert red.busiest_port == "p1-s1-h1:fe1" and red.busiest_utilisation == pytest.approx(1.5 / 25)
+    assert red.utilisation == pytest.approx(2.9 / 100)
+    assert (red.drops, none.drops, red.payload_bytes) == ({"device": 3}, {}, 40)
+    assert red.queue_max_bytes is None, "the network has no QoS"
+    assert not loads["storage"].tenants, "nothing there is in a tenant"
+    assert not loads["users"].tenants, "a carried network is one, and its own line says so"
+
+
+def test_what_guards_stopped_is_told_by_network_and_tenant(loads: dict[str, NetworkLoad], lab: LiveLab) -> None:
+    """A policy drops in the VRF that a packet was to come into; that of a carried network is its own."""
+    guarded = {name: load.guarded for name, load in loads.items()}
+    assert guarded["frontend"] == {"mac": 2, "policy": 9}
+    assert guarded["users"] == {"policy": 1}
+    assert guarded["management"] == {"from-data": 4}
+    assert guarded["backend"] == guarded["storage"] == {}
+    assert [tenant.guarded for tenant in loads["frontend"].tenants] == [{"mac": 2, "policy": 9}, {}]
+    unseen = network_loads(lab, Observation(elapsed_s=ELAPSED_S), [])
+    assert [load.guarded for load in unseen] == [None] * 5, "nobody looked"
+    assert [tenant.guarded for load in unseen for tenant in load.tenants] == [None] * 2
+
+
+def test_queues_at_a_tenants_ports_are_its_own(lab: LiveLab) -> None:
+    """With QoS the leaf's queue to a NIC of the tenant is told, and that of its uplink is the network's alone."""
+    text = TEXT.replace("overlay: evpn", "overlay: evpn, qos: {preset: dcqcn}")
+    model = load_topology_text(text, file="views.yml")
+    queued = cast(LiveLab, SimpleNamespace(name="views", model=model, plan=plan_lab(model, k=1000)))
+    table, numbers = tabulate_ports(queued.plan), queued.plan.port_numbers
+    maps = maps_in_memory(table.count, profiles=2, buffers=2)
+    priority = next(p for p in range(8) if table.class_name(numbers["fe-leaf1:down1"], p) == "rdma")
+    for port, depth in (("fe-leaf1:down1", 30_000), ("fe-leaf1:uplink1", 80_000)):
+        maps.queues[queue_index(numbers[port], priority)]["max_bytes"] = depth
+        maps.queues[queue_index(numbers[port], priority)]["tail_packets"] = 2
+    seen = Observation(elapsed_s=ELAPSED_S, growth=take_snapshot(maps, now_ns=1))
+    frontend = next(load for load in network_loads(queued, seen, []) if load.name == "frontend")
+    red, none = frontend.tenants
+    assert (red.queue_max_bytes, red.queue_port, red.queue_class) == (30_000, "fe-leaf1:down1", "rdma")
+    assert (none.queue_max_bytes, none.queue_port) == (0, "")
+    assert (frontend.queue_max_bytes, frontend.drops, red.drops) == (80_000, {"tail": 4}, {"tail": 2})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from testbed.cli.scenarios.named_files import read_sweeps
 from testbed.deploy import scale
 from testbed.deploy.records.state import StateDirectory
 from testbed.model.scenario import TopologyRef
-from testbed.plan import MachineLoad, MachineProfile, PacketDemand, plan_lab
+from testbed.plan import MachineLoad, MachineProfile, PacketDemand, choose_packet_scale, judge_packet_scale, plan_lab
 from testbed.scenario.sweep.packet_demand import packet_demand
 from testbed.scenario.sweep.prepared import Sweep
 from testbed.scenario.sweep.scales import ScenarioScales
@@ -145,3 +146,53 @@ def test_a_dry_run_says_why_and_what_would_do(tmp_path: Path, capsys: pytest.Cap
     print_dry_run([sweep_of(tmp_path, workload, settings="fabric.segments: 1, scale.time: 2000")], Format.TABLE)
     said = capsys.readouterr().out
     assert "warning: this machine cannot carry k = 2000" in said and "k = 8000 would stay within" in said
+
+
+MIXED = """name: mixed
+topology:
+  inline:
+    name: mixed
+    fabric: {{design: rail-optimized, hosts: 4, gpus: 1, spines: 1, segments: 1}}
+    qos: {{preset: uec}}
+    networks: {{frontend: {{design: single-switch, nic: {{per: host, ports: 1, rate: 100G}}}}}}
+workload:
+  kind: tenants
+  ranks: {{network: [backend, frontend]}}
+  tenants:
+    - {{name: training, ranks: [0, 1, 2, 3], transport: {{kind: uet}}, workload: {{kind: all-reduce, bytes: 4MB}}}}
+    - {{name: users, ranks: [4, 5, 6, 7], transport: {{kind: tcp}}, workload: {workload}}}
+"""
+INCAST = "{kind: incast, senders: 3, bytes: 1MB}"
+
+
+def mixed(tmp_path: Path, workload: str = INCAST) -> Sweep:
+    path = tmp_path / "mixed.yml"
+    path.write_text(MIXED.format(workload=workload))
+    return read_sweeps([path])[0]
+
+
+def test_what_tenants_send_by_the_kernel_is_added_to_packets_of_ours(tmp_path: Path) -> None:
+    """Three send to one: no more than a NIC of 100 Gbit/s arrives. The mean of the others is over the same time."""
+    both = demand(mixed(tmp_path))
+    assert both is not None and both.senders == 4, "those in user space"
+    assert both.kernel_packets_per_s == pytest.approx(100e9 / 8 / 1514)
+    around = demand(mixed(tmp_path, workload="{kind: permutation, bytes: 1MB}"))
+    assert around is not None and around.kernel_packets_per_s == pytest.approx(4 * both.kernel_packets_per_s)
+    assert around.burst_packets_per_s == both.burst_packets_per_s
+
+
+def test_the_scale_has_room_for_all_transports_together(tmp_path: Path) -> None:
+    sweep = mixed(tmp_path, "{kind: permutation, bytes: 1MB}")
+    (point,) = sweep.points
+    lab, both = sweep.lab_of(point), demand(sweep)
+    assert both is not None
+    alone = replace(both, kernel_packets_per_s=0.0)
+    hop_s = 8 * 1500 / MACHINE.capacity_bps(1500)
+    loads = [judge_packet_scale(lab, MACHINE, one, 1.0).load for one in (both, alone)]
+    assert loads[0] - loads[1] == pytest.approx(both.kernel_packets_per_s * hop_s), "over one switch"
+    near = replace(both, base_rtt_s=0.0)  # that alone would ask for a larger k here
+    more = replace(near, kernel_packets_per_s=10 * both.kernel_packets_per_s)
+    assert choose_packet_scale(lab, MACHINE, more).k > choose_packet_scale(lab, MACHINE, near).k
+    found = ScenarioScales(sweep.points, sweep.labs, StateDirectory())(point.topology, lab)
+    assert found.load == pytest.approx(loads[0] / found.k)
+    assert "packets/s of the kernel" in found.reason and found.bound, "the kernel may send less"

@@ -181,6 +181,25 @@ def test_over_divides_by_the_point_that_differs_in_nothing_else() -> None:
     assert results[0].metric == "tail_fct_ratio over that of paths=reps"
 
 
+def test_an_expectation_of_one_network_or_tenant_is_about_its_own_figure() -> None:
+    one = point("network_drops[network=storage tenant=red]", 7.0, load="low")
+    other = point("network_drops[network=storage tenant=red]", 14.0, load="high")
+    none = Expectation(metric="network_drops", network="storage", tenant="red", where={"load": "low"}, maximum=0)
+    (result,) = evaluate_expectations([none], [one, other])
+    assert (result.metric, result.measured, result.outcome) == (
+        "network_drops[network=storage tenant=red]",
+        7.0,
+        Outcome.FAIL,
+    )
+    assert "is 7, expected at most 0" in decide_verdict([], [result], incomplete="").reasons[0], "a count"
+    ratio = Expectation(
+        metric="network_drops", network="storage", tenant="red", where={"load": "high"}, over={"load": "low"}, maximum=3
+    )
+    assert evaluate_expectations([ratio], [one, other])[0].measured == pytest.approx(2.0)
+    (missing,) = evaluate_expectations([Expectation(metric="network_drops", network="backend", maximum=0)], [one])
+    assert missing.outcome is Outcome.INVALID
+
+
 def test_a_doubt_names_its_point() -> None:
     verdict = decide_verdict([point("x", 1.0, [run(ok=False)], mode="spray")], [], incomplete="")
     assert verdict.reasons == ["mode=spray, run 1: the machine was 95% busy"]

@@ -90,6 +90,43 @@ def test_collectives_carry_their_data_and_it_is_checked_to_the_bit() -> None:
     assert record.points[0].runs[0].metrics["wrong"] == 0
 
 
+PAIR = """{kind: tenants, tenants: [
+    {name: ring, ranks: [0, 2], workload: {kind: all-reduce, bytes: 200kB}},
+    {name: late, ranks: [1, 3], start: 300us, workload: {kind: incast, senders: 1, bytes: 100kB}}]}"""
+
+
+def test_a_tenant_has_the_metrics_of_what_it_did_itself() -> None:
+    """The one ends before the other begins; neither has what queues and links say of both."""
+    text = SMALL.replace("{kind: permutation, scope: inter-leaf, bytes: 1bdp}", PAIR)
+    expect = "{metric: wrong, tenant: ring, max: 0, source: every element is compared}\n"
+    record = run(text[: text.index("  - {metric: tail_fct_ratio")] + f"  - {expect}")
+    assert record.verdict.outcome is Outcome.PASS, record.verdict.reasons
+    [point] = record.points
+    for one in point.runs:
+        ring, late = (
+            {name.removesuffix(f"[tenant={who}]"): value for name, value in one.metrics.items() if f"={who}]" in name}
+            for who in ("ring", "late")
+        )
+        assert ring["wrong"] == 0 and "wrong" not in late and "busbw" not in late
+        for mine, ranks in ((ring, {0, 2}), (late, {1, 3})):
+            rows = [row for row, source in enumerate(one.transfers.source) if source in ranks]
+            begin, end = (min(one.transfers.start_s[row] or 0.0 for row in rows), 0.0)
+            end = max(one.transfers.end_s[row] or 0.0 for row in rows)
+            assert mine["jct"] == pytest.approx(end - begin)
+            assert mine["jct_ratio"] is not None and 1.0 <= mine["jct_ratio"] < 2.0, "of what it moved, not of its wait"
+            assert mine["s_fabric"] == sum(one.transfers.size_bytes[row] for row in rows)
+        assert (one.metrics["jct"] or 0.0) > 300e-6 > (ring["jct"] or 1.0)
+        assert not {"drops", "queue_max", "cpu_busy", "mmr_uplinks"} & {*ring, *late}
+    titles = {item.name: (item.title, item.headline) for item in point.metrics}
+    assert titles["jct[tenant=late]"] == ("Job completion time, tenant=late", False)
+
+
+def test_ranks_of_two_tenants_cannot_be_told_apart() -> None:
+    text = SMALL.replace("{kind: permutation, scope: inter-leaf, bytes: 1bdp}", PAIR.replace("[1, 3]", "[1, 2]"))
+    metrics = run(text.replace("max: 2", "max: 99").replace("runs: 2", "runs: 1")).points[0].runs[0].metrics
+    assert "jct" in metrics and not any("tenant=" in name for name in metrics)
+
+
 def test_lossless_classes_pause_and_lose_nothing() -> None:
     text = LOSSLESS.replace(
         "kind: permutation, scope: inter-leaf, bytes: 1bdp", "kind: incast, senders: 3, bytes: 4bdp"

@@ -9,7 +9,18 @@ import pytest
 from testbed.cli.output import Format
 from testbed.cli.scenarios.metrics import metrics
 from testbed.errors import TestbedError
-from testbed.workload.metrics import CATALOGUE, Better, MetricUnit, NotMeasured, RunSamples, measure_metrics
+from testbed.workload.metrics import (
+    BY_TENANT,
+    CATALOGUE,
+    Better,
+    MetricUnit,
+    NotMeasured,
+    RunSamples,
+    Selection,
+    definition_of,
+    measure_metrics,
+    selected_words,
+)
 from testbed.workload.metrics.catalogue import FAMILIES
 from testbed.workload.metrics.run_samples import FlowTimes, JobTime
 from testbed.workload.steps import Transfer
@@ -96,6 +107,16 @@ SAMPLES: dict[str, dict[str, object]] = {
     "paths_used": {"path_bytes": [7, 1, 7, 0]},
     "drops": {"packets_by_queue": [0, 3, 4]},
     "trims": {"packets_by_queue": [5, 0]},
+    "network_entered": {"sent_bytes": [100, 50]},
+    "network_delivered": {"sent_bytes": [90, 50]},
+    "network_utilisation": {"sent_bytes": [100, 50], "time_s": 2.0, "rate_bps": [800.0, 400.0]},
+    "network_peak_utilisation": {"window_utilisation": [0.1, 0.9]},
+    "network_busiest_utilisation": {"utilisation": [0.25, 0.5]},
+    "network_queue_max": {"depth_bytes": [300, 100]},
+    "network_drops": {"packets_by_port": [3, 4]},
+    "network_guarded": {"packets_by_guard": [2, 9]},
+    "network_ce_packets": {"packets_by_queue": [5, 0]},
+    "network_pause_frames": {"frames_by_port": [1, 2]},
     "reordered_ratio": {"sequence": [1, 3, 2, 4]},
     "reordering_extent": {"sequence": [1, 4, 3, 2]},
     "reordering_distance": {"sequence": [1, 9, 2]},
@@ -187,6 +208,16 @@ EXPECTED = {
     "paths_used": 0.75,
     "drops": 7,
     "trims": 5,
+    "network_entered": 150,
+    "network_delivered": 140,
+    "network_utilisation": 0.5,
+    "network_peak_utilisation": 0.9,
+    "network_busiest_utilisation": 0.5,
+    "network_queue_max": 300,
+    "network_drops": 7,
+    "network_guarded": 11,
+    "network_ce_packets": 5,
+    "network_pause_frames": 3,
     "reordered_ratio": 0.25,
     "reordering_extent": 2,
     "reordering_distance": 7,
@@ -251,6 +282,21 @@ def test_the_verb_prints_all_and_one(capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(capsys.readouterr().out)["samples"] == ["start_s", "end_s"]
     metrics("jct", Format.CSV)
     assert capsys.readouterr().out.splitlines()[0] == "name,unit,better,formula,source"
+
+
+def test_a_name_says_whose_the_metric_is() -> None:
+    name = Selection(network="frontend", tenant="red").name("network_drops")
+    assert name == "network_drops[network=frontend tenant=red]"
+    assert definition_of(name) is CATALOGUE["network_drops"]
+    assert selected_words(name) == "network=frontend tenant=red"
+    assert Selection().name("jct") == "jct" and definition_of("jct") is CATALOGUE["jct"]
+    assert selected_words("jct") == ""
+    assert definition_of("jct[tenant=a] over that of bytes=4KB") is None, "a ratio has no unit"
+
+
+def test_what_all_share_is_of_no_tenant() -> None:
+    assert {"jct", "busbw", "p99_ttft", "tail_fct", "iops", "recovery_time"} <= BY_TENANT
+    assert not {"queue_p99", "drops", "cpu_busy", "network_drops"} & BY_TENANT
 
 
 def test_an_unknown_metric_is_an_error_with_those_meant() -> None:
