@@ -234,19 +234,35 @@ def http_problems(
     if TRANSPORTS[transport.kind.value].carries_http:
         yield from _trace_problems(document, workload)
     able = next(name for name, one in TRANSPORTS.items() if one.carries_http)
-    path: Path = ("workload", "kind")
-    kinds = [(path, workload.kind, transport)]
+    for where, kind, own in _kinds(workload, transport, of_tenants):
+        if KINDS[kind].over_http and not TRANSPORTS[own.kind.value].carries_http:
+            message = f"the requests of {kind} go over HTTP, which {own.kind} does not carry"
+            yield document.problem("contradiction", where, message, hint=f"transport: {{kind: {able}}}")
+
+
+def fio_problems(
+    document: Document, workload: Workload, transport: Transport, of_tenants: Sequence[Transport]
+) -> Iterator[Problem]:
+    """Return where jobs of fio, a tenant's too, have a transport that fio does not speak. `of_tenants` is as above."""
+    able = " or ".join(name for name, one in TRANSPORTS.items() if one.by_fio)
+    for where, kind, own in _kinds(workload, transport, of_tenants):
+        if KINDS[kind].by_fio and not TRANSPORTS[own.kind.value].by_fio:
+            message = f"the jobs of {kind} are fio's, and {own.kind} does not go by fio"
+            yield document.problem("contradiction", where, message, hint=f"transport: {{kind: {able}}}")
+
+
+def _kinds(
+    workload: Workload, transport: Transport, of_tenants: Sequence[Transport]
+) -> Iterator[tuple[Path, str, Transport]]:
+    """Yield the kind of a workload, and those of its tenants, with their places and transports."""
+    yield ("workload", "kind"), workload.kind, transport
     tenants = workload.parameters.get("tenants")
     if isinstance(tenants, list | tuple):
         for index, tenant in enumerate(tenants):
             inner = tenant.get("workload") if isinstance(tenant, Mapping) else None
-            if isinstance(inner, Mapping):
+            if isinstance(inner, Mapping) and str(inner.get("kind")) in KINDS:
                 own = of_tenants[index] if of_tenants else transport
-                kinds.append((("workload", "tenants", index, "workload", "kind"), str(inner.get("kind")), own))
-    for where, kind, own in kinds:
-        if kind in KINDS and KINDS[kind].over_http and not TRANSPORTS[own.kind.value].carries_http:
-            message = f"the requests of {kind} go over HTTP, which {own.kind} does not carry"
-            yield document.problem("contradiction", where, message, hint=f"transport: {{kind: {able}}}")
+                yield ("workload", "tenants", index, "workload", "kind"), str(inner["kind"]), own
 
 
 def _trace_problems(document: Document, workload: Workload) -> Iterator[Problem]:
