@@ -126,7 +126,11 @@ def settle_digests(reports: Mapping[str, dict[str, Any]]) -> dict[str, list[tupl
 
 
 def _transfers(
-    placement: PlacedWorkload, started: dict[int, int], arrived: dict[int, int], moved: Mapping[int, int], ideals: Ideals
+    placement: PlacedWorkload,
+    started: dict[int, int],
+    arrived: dict[int, int],
+    moved: Mapping[int, int],
+    ideals: Ideals,
 ) -> Transfers:
     ranks, of_step = placement.ranks, placement.channels.of_step
     steps = [step for step in placement.workload.steps if isinstance(step, Transfer) and step.number in of_step]

@@ -76,7 +76,8 @@ def decode_settings(kind: type[_Settings], values: dict[str, Json]) -> _Settings
         slot_bytes=max(1, read_whole(values["slot_bytes"], "transport.slot_bytes", 1 << 40)),
         steps=max(1, read_whole(values["steps"], "transport.steps", 1 << 32)),
         jobs=tuple(
-            _decode_job(item, f"transport.jobs[{n}]") for n, item in enumerate(read_list(values["jobs"], "transport.jobs"))
+            _decode_job(item, f"transport.jobs[{n}]")
+            for n, item in enumerate(read_list(values["jobs"], "transport.jobs"))
         ),
     )
 

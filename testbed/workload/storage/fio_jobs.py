@@ -61,7 +61,9 @@ class ReadWrite(StrEnum):
 class _Job:
     """One entry of `jobs`."""
 
-    rw: str = asked(choice("rw", "read", tuple(ReadWrite), "Says whether it reads, writes or both, and in which order."))
+    rw: str = asked(
+        choice("rw", "read", tuple(ReadWrite), "Says whether it reads, writes or both, and in which order.")
+    )
     bs_bytes: int = asked(size("bs", "4KiB", "Gives the bytes of a request, a multiple of 512.", low=512))
     iodepth: int = asked(whole("iodepth", 1, "Says how many requests of a job are under way.", high=1024))
     numjobs: int = asked(whole("numjobs", 1, "Says how many jobs of the kind run side by side.", high=64))
@@ -84,7 +86,8 @@ class _Job:
     )
 
 
-_FIELDS = parameters_of(_Job)
+FIO_JOB_PARAMETERS = parameters_of(_Job)
+"""Those of a job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +103,10 @@ class FioJobs:
             low=1,
             high=64,
             item=Parameter(
-                name="job", type=ParameterType.SECTION, description="Describes a job as fio does.", fields=_FIELDS
+                name="job",
+                type=ParameterType.SECTION,
+                description="Describes a job as fio does.",
+                fields=FIO_JOB_PARAMETERS,
             ),
         )
     )
@@ -121,16 +127,26 @@ def generate_fio_jobs(asked_for: FioJobs, *, ranks: int) -> Workload:
     builder = StepBuilder(ranks)
     for index, written in enumerate(asked_for.jobs):
         try:
-            values = Values(parameters={one.name: one for one in _FIELDS}, written=written, bdp_bytes=0)
-            _add(builder, values.make(_Job), asked_for, index)
+            _add(builder, _read(written), asked_for, index)
         except WorkloadError as error:
             raise WorkloadError(error.message, field=f"jobs.{index}.{error.field}", hint=error.hint) from error
     return builder.build("fio")
 
 
+def check_fio_job(written: Mapping[str, Any]) -> None:
+    """Raise `WorkloadError`, whose field is the parameter at fault, where those of a job do not go together."""
+    _read(written)
+
+
+def _read(written: Mapping[str, Any]) -> _Job:
+    values = Values(parameters={one.name: one for one in FIO_JOB_PARAMETERS}, written=written, bdp_bytes=0)
+    job = values.make(_Job)
+    _check(job, ReadWrite(job.rw), job.size_bytes // job.bs_bytes)
+    return job
+
+
 def _add(builder: StepBuilder, job: _Job, whole_of: FioJobs, index: int) -> None:
     rw, blocks = ReadWrite(job.rw), job.size_bytes // job.bs_bytes
-    _check(job, rw, blocks)
     targets, hosts = storage_and_users(
         whole_of.storage if job.storage is None else job.storage,
         whole_of.hosts if job.hosts is None else job.hosts,
@@ -160,9 +176,7 @@ def _add(builder: StepBuilder, job: _Job, whole_of: FioJobs, index: int) -> None
                 label = f"fio[{index}].{host}.{target}.{clone}"
                 if rw.writes:
                     size_bytes = (blocks - read if mixed else blocks) * job.bs_bytes
-                    builder.transfer(
-                        host, target, size_bytes, start_ns=job.startdelay_ns, job=how, label=label
-                    )
+                    builder.transfer(host, target, size_bytes, start_ns=job.startdelay_ns, job=how, label=label)
                 if rw.reads:
                     builder.transfer(
                         target,
@@ -184,9 +198,10 @@ def _check(job: _Job, rw: ReadWrite, blocks: int) -> None:
         )
     mixed = rw.reads and rw.writes
     if blocks < 1 + mixed:
-        raise WorkloadError(f"size has no {'two requests' if mixed else 'request'} of {job.bs_bytes} bytes", field="size")
+        raise WorkloadError(
+            f"size has no {'two requests' if mixed else 'request'} of {job.bs_bytes} bytes", field="size"
+        )
     if job.rwmixread is not None and not mixed:
         raise WorkloadError(f"{rw} does not mix reads with writes", field="rwmixread", hint="rw: randrw, or rw: rw")
     if job.time_based and not job.runtime_ns:
         raise WorkloadError("a job that begins again needs a time to end", field="time_based", hint="runtime: 100us")
-
