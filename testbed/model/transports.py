@@ -103,6 +103,8 @@ class TransportDeclaration:
     """It learns from a trimmed packet what to send again."""
     to_targets: bool = False
     """It moves bytes between hosts and storage targets alone."""
+    by_fio: bool = False
+    """Each of its transfers is a job of fio, which a workload may describe."""
     beside_others: bool = True
     """Its workers can work on a host where another transport's do, too."""
     routed_by_kernel: bool = False
@@ -499,6 +501,7 @@ def _request_bytes(most: int) -> Parameter:
 _NBD = TransportDeclaration(
     kind=TransportKind.NBD,
     to_targets=True,
+    by_fio=True,
     routed_by_kernel=True,
     description="Hosts write to storage targets and read from them by NBD: each transfer is a job of fio, and nbdkit"
     " serves.",
@@ -517,6 +520,7 @@ _NBD = TransportDeclaration(
 _NFS = TransportDeclaration(
     kind=TransportKind.NFS,
     to_targets=True,
+    by_fio=True,
     routed_by_kernel=True,
     description="Hosts write to storage targets and read from them by NFSv4: each transfer is a file and a job of fio,"
     " and NFS-Ganesha serves.",

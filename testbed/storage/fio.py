@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 BLOCK_BYTES = 512
 """Blocks of a job are multiples of this."""
@@ -26,6 +27,9 @@ class FioError(Exception):
 class FioJob:
     """One job: `blocks` of `block_bytes` from `offset` on are written, or read and checked.
 
+    fio (3.33) checks nothing that a job reads which writes, too, and ends one that is to read again and again after
+    its first pass if that is checked: such a job checks nothing.
+
     `place` are the options that say where, such as `uri` of an NBD server; `depth` is how many of its requests are
     under way.
     """
@@ -39,11 +43,23 @@ class FioJob:
     place: Mapping[str, str]
     at_random: bool = False
     """Each block is visited once all the same."""
+    read_percent: int = 0
+    """Of a job that writes, and reads as well: so many of 100 requests are reads, and fio draws which."""
+    runtime_us: int = 0
+    """It ends after this time, done or not; 0: when it is done."""
+    repeats: bool = False
+    """It begins again with its first block, until its time is over."""
 
     @property
     def name(self) -> str:
         """Return what it is called in the job file and in the report."""
         return f"s{self.number}"
+
+    @property
+    def rw(self) -> str:
+        """Return fio's word for what it does."""
+        direction = "rw" if self.read_percent else "write" if self.writes else "read"
+        return ("rand" if self.at_random else "") + direction
 
     @property
     def begin_pipe(self) -> str:
@@ -53,7 +69,7 @@ class FioJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FioResult:
-    """This is what fio measured of a job, or of several one after the other."""
+    """This is what fio measured of a job, or of several together."""
 
     ios: int
     bytes: int
@@ -85,12 +101,12 @@ class FioResult:
         }
 
 
-def merged(results: Iterable[FioResult]) -> FioResult:
-    """Return what several jobs, one after the other, are together."""
-    ios = size = runtime_ms = 0
+def merged(results: Iterable[FioResult], runtime_ms: int) -> FioResult:
+    """Return what several jobs are together, of which one at least ran for so long."""
+    ios = size = 0
     latencies_ns: dict[int, int] = {}
     for one in results:
-        ios, size, runtime_ms = ios + one.ios, size + one.bytes, runtime_ms + one.runtime_ms
+        ios, size = ios + one.ios, size + one.bytes
         for latency_ns, count in one.latencies_ns.items():
             latencies_ns[latency_ns] = latencies_ns.get(latency_ns, 0) + count
     return FioResult(ios=ios, bytes=size, runtime_ms=runtime_ms, latencies_ns=latencies_ns)
@@ -130,11 +146,15 @@ def render_jobs(engine: str, seed: int, jobs: Sequence[FioJob]) -> str:
         lines += [
             f"[{job.name}]",
             *(f"{name}={value}" for name, value in job.place.items()),
-            f"rw={'rand' if job.at_random else ''}{'write' if job.writes else 'read'}",
+            f"rw={job.rw}",
             f"bs={job.block_bytes}",
             f"iodepth={job.depth}",
             f"offset={job.offset}",
             f"size={job.blocks * job.block_bytes}",
+            *([f"rwmixread={job.read_percent}"] if job.read_percent else ()),
+            *([f"runtime={job.runtime_us}us"] if job.runtime_us else ()),
+            *(["time_based=1"] if job.repeats else ()),
+            *(["verify=0"] if job.repeats and not job.writes else ()),
             # fio appends where the output goes, and takes ';' for the begin of a comment
             f"exec_prerun=echo ready {job.number} >{MARKS} && read begin <{job.begin_pipe}",
             f"exec_postrun=echo done {job.number} >{MARKS} && true",
@@ -156,7 +176,19 @@ def has_engine(listed: str, engine: str) -> bool:
     return engine in listed.split()
 
 
-def parse_report(text: str) -> dict[int, FioResult]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport:
+    """What one job read and what it wrote; None: nothing."""
+
+    read: FioResult | None = None
+    write: FioResult | None = None
+
+    @property
+    def results(self) -> tuple[FioResult, ...]:
+        return tuple(one for one in (self.read, self.write) if one is not None)
+
+
+def parse_report(text: str) -> dict[int, JobReport]:
     """Return what a process of `fio_arguments` reports of each job, by its number.
 
     Raises `FioError` with fio's own words where a job failed, and for a report that is none.
@@ -168,19 +200,24 @@ def parse_report(text: str) -> dict[int, FioResult]:
         raise FioError(said or "fio reported nothing")
     try:
         document, _ = json.JSONDecoder().raw_decode("".join(lines[begin:]))
-        found = {int(job["jobname"].removeprefix("s")): _result(job, said) for job in document["jobs"]}
+        found = {int(job["jobname"].removeprefix("s")): _report(job, said) for job in document["jobs"]}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FioError(f"fio's report is no such: {error!r}") from error
     return found
 
 
-def _result(job: Mapping[str, object], said: str) -> FioResult:
+def _report(job: Mapping[str, Any], said: str) -> JobReport:
     if job["error"]:
         raise FioError(f"job {job['jobname']}: {said or 'error ' + str(job['error'])}")
-    sides = [side for side in (job["read"], job["write"]) if isinstance(side, Mapping) and side["total_ios"]]
-    if len(sides) != 1:
+    found = JobReport(read=_result(job["read"]), write=_result(job["write"]))
+    if not found.results:
         raise FioError(f"job {job['jobname']} has moved nothing")
-    side = sides[0]
+    return found
+
+
+def _result(side: Mapping[str, Any]) -> FioResult | None:
+    if not side["total_ios"]:
+        return None
     return FioResult(
         ios=int(side["total_ios"]),
         bytes=int(side["io_bytes"]),

@@ -31,7 +31,7 @@ class ChannelEnd:
     """This is what this host knows of a channel that begins or ends here. A value of None is one that this end
     cannot tell.
 
-    `counters` are the transport's own.
+    `counters` are the transport's own. `moved` has the bytes of transfers, by number, whose size was not known before.
     """
 
     channel: int
@@ -40,6 +40,7 @@ class ChannelEnd:
     packets: int | None = None
     min_rtt_us: float | None = None
     counters: Mapping[str, int] = field(default_factory=dict)
+    moved: Mapping[int, int] = field(default_factory=dict)
 
 
 class Traffic(Protocol):

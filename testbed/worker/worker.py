@@ -217,6 +217,7 @@ class ProgramRun:
                     "packets": end.packets,
                     "min_rtt_us": end.min_rtt_us,
                     "counters": dict(end.counters),
+                    "moved": [list(end.moved), list(end.moved.values())],
                 }
                 for end in ends
             ],

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from testbed.errors import WorkloadError
 from testbed.workload.collectives.datatype import DataType
-from testbed.workload.steps import Collective, Combine, Compute, FirstToken, Slice, Step, Transfer, Workload
+from testbed.workload.steps import Collective, Combine, Compute, FirstToken, IoJob, Slice, Step, Transfer, Workload
 
 Frontier = dict[int, tuple[int, ...]]
 """For a rank: steps whose end means that everything of that rank so far has ended."""
@@ -82,12 +82,13 @@ class StepBuilder:
         lane: Lane | None = None,
         pulled: bool = False,
         restores: int | None = None,
+        job: IoJob | None = None,
         label: str = "",
     ) -> int:
         """Add a transfer of bytes that mean nothing, not before `start_ns`, and return its number.
 
         One that is `pulled` is begun by its destination, whose lane and whose steps it waits for; it may read back what
-        the transfer `restores` has written.
+        the transfer `restores` has written. fio moves it as `job` says.
         """
         self._check_transfer(source, destination, size_bytes)
         return self._add(
@@ -101,6 +102,7 @@ class StepBuilder:
                 scale_up=self.same_host(source, destination),
                 pulled=pulled,
                 restores=restores,
+                job=job,
                 label=label,
             ),
             (source, destination),

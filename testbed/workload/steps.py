@@ -43,6 +43,26 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IoJob:
+    """This is how fio moves a transfer: requests of `block_bytes`, `depth` of them under way, in an area of a target.
+
+    A job that reads and writes is two transfers of one label, one each way.
+    """
+
+    area_bytes: int
+    """What the job has of the target, whole blocks: each is visited once, and again where it `repeats`."""
+    block_bytes: int
+    depth: int = 1
+    at_random: bool = False
+    read_percent: int | None = None
+    """Of a job that reads and writes: which share of its requests are reads. fio draws which."""
+    runtime_ns: int = 0
+    """The job ends after this time, in real time (the scale multiplies it), whatever it has moved; 0: when it is done."""
+    repeats: bool = False
+    """It begins again with its first block, until its time is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
     """Bytes from one rank to another. `number` is its place in the workload's steps."""
 
@@ -64,6 +84,8 @@ class Transfer:
     """It is a read: its destination begins it by asking for the bytes, and so `after` has steps of the destination."""
     restores: int | None = None
     """Of a read: the transfer whose bytes these are. A transport whose targets keep what is written reads just them."""
+    job: IoJob | None = None
+    """fio moves it so, and with a limit of time its size is only what one pass has; None: as the transport does."""
     label: str = ""
     """What it belongs to: `allreduce[3].reduce-scatter.2`, `forward.mb0.layer1`, ..."""
 

@@ -11,6 +11,7 @@ _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _FAVOURITES = (
     "busbw_share", "busbw", "tail_fct_ratio", "jct_ratio", "aggregate_share", "slowest_share", "jain_flows",
     "p99_ttft_network", "p99_ttft", "p99_tpot", "request_goodput_share",
+    "iops", "io_bandwidth", "io_latency_p99",
     "rdma_latency_p50", "rdma_latency_p99", "rdma_latency_p99_9", "rdma_latency_ratio",
     "mmr_uplinks", "fct_slowdown_p99", "goodput_share", "recovery_time", "detection_time",
     "blackhole_time_loss", "blackhole_time_rate", "wrong", "ecn_mark_ratio",

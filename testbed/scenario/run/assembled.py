@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from testbed.collect.probe_ledger import ProbeReport
@@ -30,7 +30,7 @@ from testbed.scenario.run.requests import RequestsMeasured
 from testbed.scenario.run.selected_metrics import network_metrics, tenant_metrics
 from testbed.scenario.run.traffic import RunTraffic
 from testbed.scenario.sweep.as_run import lab_summary, transport_as_run, workload_as_run
-from testbed.workload.steps import fabric_bytes
+from testbed.workload.steps import Transfer, fabric_bytes
 
 if TYPE_CHECKING:
     from testbed.scenario.sweep.points import Point
@@ -79,6 +79,7 @@ def assemble_run(
     """Compute the metrics of a run, and put it together. `whole` is the lab with the networks that were watched."""
     observation, requests = measured.observation, measured.requests
     ports = observation.loads(lab, ideals.tiers)
+    moved = traffic_as_moved(traffic, measured.transfers)
     probed = probe_findings(measured.probes, measured.events, observation.elapsed_s)
     run = RunData(
         transfers=measured.transfers,
@@ -90,9 +91,9 @@ def assemble_run(
         nic_bps=ideals.nic_bps,
         window_s=measured.window_s,
         probes=measured.probes,
-        pattern_ideal_s=ideals.pattern_ideal_s(traffic),
-        roofline_s=ideals.roofline_s(traffic),
-        fabric_bytes=fabric_bytes(traffic.workload),
+        pattern_ideal_s=None if moved is None else ideals.pattern_ideal_s(moved),
+        roofline_s=None if moved is None else ideals.roofline_s(moved),
+        fabric_bytes=fabric_bytes((moved or traffic).workload),
         requests=measured.requests,
         computed_until_s=measured.computed_until_s,
         storage=measured.storage,
@@ -119,6 +120,24 @@ def assemble_run(
         counters=measured.counters | probed.counters,
         requests=InferenceRequests() if requests is None else requests.table,
     )
+
+
+def traffic_as_moved(traffic: RunTraffic, transfers: Transfers) -> RunTraffic | None:
+    """Return the traffic of a run with the bytes that jobs of fio moved, which their time may limit.
+
+    None where that is not known: of several parts with such jobs, and of a run that was cut short.
+    """
+    timed = [step.number for step in traffic.workload.transfers if step.job is not None and step.job.runtime_ns]
+    if not timed:
+        return traffic
+    if traffic.parts or None in transfers.end_s:
+        return None
+    sizes = dict(zip(transfers.number, transfers.size_bytes, strict=True))
+    steps = [
+        replace(step, size_bytes=sizes.get(step.number, step.size_bytes)) if isinstance(step, Transfer) else step
+        for step in traffic.workload.steps
+    ]
+    return replace(traffic, workload=replace(traffic.workload, steps=tuple(steps)))
 
 
 def assemble_point(

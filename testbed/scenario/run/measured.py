@@ -94,7 +94,8 @@ def put_together(
         for name, value in report["counters"].items():
             counters[name] = max(counters[name], value) if name in _OF_ONE_NIC else counters[name] + value
         counters["latest_timer_us"] = max(counters["latest_timer_us"], report["latest_timer_ns"] / 1e3)
-    transfers = _transfers(placement, started, arrived, ideals)
+    moved = {number: size for some in ends.values() for end in some for number, size in zip(*end["moved"], strict=True)}
+    transfers = _transfers(placement, started, arrived, moved, ideals)
     requests = measure_requests(placement, reports)
     if requests is not None:
         counters |= requests.counters
@@ -159,19 +160,27 @@ def settle_digests(reports: Mapping[str, dict[str, Any]]) -> dict[str, list[tupl
 
 
 def _transfers(
-    placement: PlacedWorkload, started: dict[int, int], arrived: dict[int, int], ideals: Ideals
+    placement: PlacedWorkload,
+    started: dict[int, int],
+    arrived: dict[int, int],
+    moved: Mapping[int, int],
+    ideals: Ideals,
 ) -> Transfers:
     ranks, of_step = placement.ranks, placement.channels.of_step
     steps = [step for step in placement.workload.steps if isinstance(step, Transfer) and step.number in of_step]
+    sizes = [moved.get(step.number, step.size_bytes) for step in steps]
     return Transfers(
         number=[step.number for step in steps],
         source=[step.source for step in steps],
         destination=[step.destination for step in steps],
-        size_bytes=[step.size_bytes for step in steps],
+        size_bytes=sizes,
         channel=[of_step[step.number] for step in steps],
         start_s=[_seconds(started.get(step.number)) for step in steps],
         end_s=[_seconds(arrived.get(step.number)) for step in steps],
-        ideal_s=[ideals.one_way_s(ranks[step.source], ranks[step.destination], step.size_bytes) for step in steps],
+        ideal_s=[
+            ideals.one_way_s(ranks[step.source], ranks[step.destination], size)
+            for step, size in zip(steps, sizes, strict=True)
+        ],
     )
 
 

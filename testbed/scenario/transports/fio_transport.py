@@ -19,9 +19,9 @@ from testbed.scenario.run.placed_workload import PlacedWorkload
 from testbed.scenario.transports.storage_transport import StorageTransport
 from testbed.storage.fio import blocks_of
 from testbed.units import ByteCount
-from testbed.worker.fio.settings import FioSettings
+from testbed.worker.fio.settings import FioSettings, JobSettings
 from testbed.worker.program import Settings
-from testbed.workload.steps import Workload
+from testbed.workload.steps import IoJob, Transfer, Workload
 
 MOST_JOBS = 64
 """Of one host: each is a thread of fio, and a connection."""
@@ -78,8 +78,12 @@ class FioTransport(StorageTransport):
         written: Counter[str] = Counter()
         for step in workload.transfers:
             source, destination = (ranks[rank].node for rank in (step.source, step.destination))
+            if step.job is not None:
+                self.check_job(step.job)
+                if step.job.read_percent and step.pulled:
+                    continue  # it is the other half of a job
             jobs[destination if source in self.targets else source] += 1
-            written[destination] += step.size_bytes
+            written[destination] += step.size_bytes if step.job is None else step.job.area_bytes
         for host, count in jobs.items():
             if count > MOST_JOBS:
                 raise ScenarioError(
@@ -94,10 +98,16 @@ class FioTransport(StorageTransport):
                 )
         return plan
 
+    def check_job(self, job: IoJob) -> None:  # noqa: B027 - most protocols have all that fio has
+        """Raise `ScenarioError` for a job of a workload that fio cannot run over this protocol."""
+
     def worker_settings(self, placement: PlacedWorkload) -> Callable[[str], Settings]:
         io_bytes = self._option("io_bytes")
-        cut = [blocks_of(step.size_bytes, io_bytes) for step in placement.workload.transfers]
-        largest = max((blocks * block_bytes for blocks, block_bytes in cut), default=1)
+        transfers = placement.workload.transfers
+        cut = [blocks_of(step.size_bytes, io_bytes) for step in transfers if step.job is None]
+        areas = [blocks * block_bytes for blocks, block_bytes in cut]
+        areas += [step.job.area_bytes for step in transfers if step.job is not None]
+        largest = max(areas, default=1)
         settings = self.make_settings(
             FioSettings(
                 targets={
@@ -110,6 +120,7 @@ class FioTransport(StorageTransport):
                 at_random=self.transport.options.get("order") == "random",
                 slot_bytes=-(-largest // _SLOT_BYTES) * _SLOT_BYTES,
                 steps=len(placement.workload.steps),
+                jobs=_jobs(transfers, placement.k),
             )
         )
         return lambda host: settings
@@ -129,3 +140,24 @@ class FioTransport(StorageTransport):
             " minimum RTO, delayed acknowledgements) are not scaled, nor is what programs take (some ms a transfer).",
             "What is read or written is in memory or the page cache of this machine.",
         ]
+
+
+def _jobs(transfers: Sequence[Transfer], k: float) -> tuple[JobSettings, ...]:
+    """The jobs that a workload describes; what one reads and writes has the same label."""
+    steps: dict[tuple[str, IoJob], list[int]] = {}
+    for step in transfers:
+        if step.job is not None:
+            steps.setdefault((step.label, step.job), []).append(step.number)
+    return tuple(
+        JobSettings(
+            steps=tuple(numbers),
+            block_bytes=job.block_bytes,
+            blocks=job.area_bytes // job.block_bytes,
+            depth=job.depth,
+            at_random=job.at_random,
+            read_percent=job.read_percent or 0,
+            runtime_us=max(1, round(job.runtime_ns * k / 1000)) if job.runtime_ns else 0,
+            repeats=job.repeats,
+        )
+        for (_, job), numbers in steps.items()
+    )

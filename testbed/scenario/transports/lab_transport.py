@@ -169,6 +169,9 @@ class LabTransport(ABC):
 
     def plan_channels(self, workload: Workload, ranks: Sequence[PortPlan], *, seed: int) -> ChannelPlan:
         """Return the channels of one run with this seed; `ranks[i]` is the NIC of rank i."""
+        kind = self.transport.kind.value
+        if not TRANSPORTS[kind].by_fio and any(step.job is not None for step in workload.transfers):
+            raise ScenarioError(f"{workload.name} has jobs of fio, and {kind} does not go by fio")
         return plan_channels(workload, ranks, self.channel_rules, seed=seed)
 
     @cached_property

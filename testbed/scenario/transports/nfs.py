@@ -11,10 +11,11 @@ from testbed.errors import CapabilityError, ScenarioError
 from testbed.plan.operations import PortPlan
 from testbed.scenario.transports.fio_transport import FioTransport
 from testbed.storage.fio import LIST_OF_ENGINES, has_engine
-from testbed.storage.ganesha import NFS_PORT
+from testbed.storage.ganesha import MOST_IO_BYTES, NFS_PORT
 from testbed.worker.fio.settings import FioSettings
 from testbed.worker.program import Settings
 from testbed.worker.transports.nfs import NfsSettings
+from testbed.workload.steps import IoJob
 
 
 class Nfs(FioTransport):
@@ -51,6 +52,14 @@ class Nfs(FioTransport):
                     f"the storage target {nic.node} has a medium with a rate or a latency, and an NFS server has none",
                     hint="a target without medium, or transport: {kind: nbd}",
                 )
+
+    def check_job(self, job: IoJob) -> None:
+        """Beside what `NfsSettings` says, the engine cannot read what it creates."""
+        if job.at_random or job.read_percent or job.depth > 1 or job.block_bytes > MOST_IO_BYTES:
+            raise ScenarioError(
+                "over NFS a job of fio reads or writes, in order, with one request of at most 1 MiB under way",
+                hint="rw: write, iodepth: 1 and a higher numjobs; or transport: {kind: nbd}",
+            )
 
     def approximations(self) -> list[str]:
         return [

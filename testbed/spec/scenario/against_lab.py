@@ -42,7 +42,8 @@ def check_against(file: ScenarioFile, point: Scenario, lab: Lab, fault_findings:
 def workload_problem(file: ScenarioFile, point: Scenario, error: WorkloadError) -> Problem:
     """A fault that a generator found, at the parameter it is about."""
     document = file.document_at(point)
-    path: Path = ("workload", error.field) if document.has(("workload", error.field)) else ("workload",)
+    inner: Path = ("workload", *(int(key) if key.isdigit() else key for key in error.field.split(".")))
+    path: Path = inner if document.has(inner) else ("workload",)
     return document.problem("workload", path, error.message, hint=error.hint, key=True)
 
 

@@ -26,7 +26,7 @@ from testbed.spec.scenario.spec import ExpectationSpec, ScenarioSpec
 from testbed.spec.scenario.tenant_transports import named_by_tenants, resolve_tenant_transports
 from testbed.spec.scenario.transport import TRANSPORT_KEY, resolve_transport, timed_problems
 from testbed.spec.scenario.values import MatrixValues
-from testbed.spec.scenario.workload import http_problems, latency_problems, resolve_workload
+from testbed.spec.scenario.workload import fio_problems, http_problems, latency_problems, resolve_workload
 from testbed.spec.topology.resolve import resolve_lab
 from testbed.spec.validation.engine import ready_to_show, validate_model, validate_whole
 from testbed.spec.validation.model import SpecModel
@@ -196,6 +196,7 @@ class _Resolver:
             problems.extend(latency_problems(document, workload))
         if workload is not None:
             problems.extend(http_problems(document, workload, transport, of_tenants))
+            problems.extend(fio_problems(document, workload, transport, of_tenants))
         faults = self._faults(document, problems)
         expect = self._expectations(document, problems)
         if spec is None or workload is None:

@@ -12,12 +12,12 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
 
-from testbed.errors import Problem, SpecError
+from testbed.errors import Problem, SpecError, WorkloadError
 from testbed.model.scenario import RankOrder, Ranks, Transport, Workload
 from testbed.model.transports import TRANSPORTS
 from testbed.spec.scenario.transport import TENANT_TRANSPORT
 from testbed.spec.validation.by_kind import ByKind
-from testbed.spec.validation.declared import MAX_LIST, models_by_kind, written_values
+from testbed.spec.validation.declared import MAX_LIST, declared_model, models_by_kind, written_values
 from testbed.spec.validation.engine import validate_partly
 from testbed.spec.validation.fields import Checked, Flag, Length, NotNull, OneOf, Text, Whole, Written
 from testbed.spec.validation.model import SpecModel, refusal
@@ -28,6 +28,7 @@ from testbed.units import Duration
 from testbed.workload.parameters import ParameterType
 from testbed.workload.registry import KINDS
 from testbed.workload.requests.traces import load_request_trace
+from testbed.workload.storage import FIO_JOB_PARAMETERS, check_fio_job
 
 MAX_RUN = Duration.parse("1h")
 MAX_RANK = 1_000_000
@@ -234,19 +235,58 @@ def http_problems(
     if TRANSPORTS[transport.kind.value].carries_http:
         yield from _trace_problems(document, workload)
     able = next(name for name, one in TRANSPORTS.items() if one.carries_http)
-    path: Path = ("workload", "kind")
-    kinds = [(path, workload.kind, transport)]
+    for where, kind, own in _kinds(workload, transport, of_tenants):
+        if KINDS[kind].over_http and not TRANSPORTS[own.kind.value].carries_http:
+            message = f"the requests of {kind} go over HTTP, which {own.kind} does not carry"
+            yield document.problem("contradiction", where, message, hint=f"transport: {{kind: {able}}}")
+
+
+def fio_problems(
+    document: Document, workload: Workload, transport: Transport, of_tenants: Sequence[Transport]
+) -> Iterator[Problem]:
+    """Return what is wrong with jobs of fio, a tenant's too: a transport that does not go by fio, or parameters that do
+    not go together. `of_tenants` is as of `http_problems`."""
+    able = " or ".join(name for name, one in TRANSPORTS.items() if one.by_fio)
+    for where, kind, own in _kinds(workload, transport, of_tenants):
+        if not KINDS[kind].by_fio:
+            continue
+        if not TRANSPORTS[own.kind.value].by_fio:
+            message = f"the jobs of {kind} are fio's, and {own.kind} does not go by fio"
+            yield document.problem("contradiction", where, message, hint=f"transport: {{kind: {able}}}")
+        yield from _job_problems(document, (*where[:-1], "jobs"))
+
+
+def _job_problems(document: Document, path: Path) -> Iterator[Problem]:
+    """Return the parameters of jobs that do not go together, of those that are right by themselves."""
+    jobs = document.get(path)
+    for index, data in enumerate(jobs if isinstance(jobs, list) else ()):
+        spec = validate_partly(_job_model(), document, (*path, index)) if isinstance(data, dict) else None
+        if spec is None:
+            continue
+        try:
+            check_fio_job(written_values(spec, FilePath()))
+        except WorkloadError as error:
+            where = (*path, index, error.field)
+            yield document.problem("contradiction", where, error.message, hint=error.hint, key=True)
+
+
+@cache
+def _job_model() -> type[SpecModel]:
+    return declared_model("fio-job", FIO_JOB_PARAMETERS)
+
+
+def _kinds(
+    workload: Workload, transport: Transport, of_tenants: Sequence[Transport]
+) -> Iterator[tuple[Path, str, Transport]]:
+    """Yield the kind of a workload, and those of its tenants, with their places and transports."""
+    yield ("workload", "kind"), workload.kind, transport
     tenants = workload.parameters.get("tenants")
     if isinstance(tenants, list | tuple):
         for index, tenant in enumerate(tenants):
             inner = tenant.get("workload") if isinstance(tenant, Mapping) else None
-            if isinstance(inner, Mapping):
+            if isinstance(inner, Mapping) and str(inner.get("kind")) in KINDS:
                 own = of_tenants[index] if of_tenants else transport
-                kinds.append((("workload", "tenants", index, "workload", "kind"), str(inner.get("kind")), own))
-    for where, kind, own in kinds:
-        if kind in KINDS and KINDS[kind].over_http and not TRANSPORTS[own.kind.value].carries_http:
-            message = f"the requests of {kind} go over HTTP, which {own.kind} does not carry"
-            yield document.problem("contradiction", where, message, hint=f"transport: {{kind: {able}}}")
+                yield ("workload", "tenants", index, "workload", "kind"), str(inner["kind"]), own
 
 
 def _trace_problems(document: Document, workload: Workload) -> Iterator[Problem]:

@@ -2,10 +2,11 @@
 
     prepare: the target's server listens, and what is to be read is there
     connect: the host's fio has connected all jobs, and a connection to the target tells of their ends
-    step begins: a line in the job's pipe; its end: fio's mark -> (to the target) number and time of the step
+    step begins: a line in the job's pipe; its end: fio's mark -> (to the target) number and time of the step, and I/Os
 
 Contents are checked: of what is read by fio, of what was written by the target's worker, in the file of the server. A
-host's last steps have ended when fio has reported and no job of it failed.
+host's last steps have ended when fio has reported and no job of it failed. What a job moves that the workload describes
+is known from that report alone, and so targets hear of its steps then.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import socket
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.agent import namespace
@@ -26,6 +28,7 @@ from testbed.storage.fio import (
     FioError,
     FioJob,
     FioResult,
+    JobReport,
     blocks_of,
     complaint,
     contents,
@@ -60,6 +63,8 @@ class FioTraffic:
         self.listener = listener
         self.seed = program.seed
         self.steps = {step.number: step for step in program.steps if step.channel is not None}
+        self.described = {number: job for job in settings.jobs for number in job.steps if number in self.steps}
+        """The jobs of steps of which the workload says how fio moves them."""
         self._loop = loop
         self._namespace = namespace.entered()
         self._endpoints = {endpoint.rank: endpoint for endpoint in program.endpoints}
@@ -80,6 +85,14 @@ class FioTraffic:
         assert step.destination is not None
         source = self._address(step.source)
         return source if source in self.settings.targets else self._address(step.destination)
+
+    def area(self, step: Step) -> JobArea:
+        """Return where the job of a step has its blocks."""
+        job = self.described.get(step.number)
+        if job is None:
+            blocks, block_bytes = blocks_of(step.size_bytes, self.settings.io_bytes)
+            return JobArea(number=step.number, blocks=blocks, block_bytes=block_bytes)
+        return JobArea(number=job.steps[0], blocks=job.blocks, block_bytes=job.block_bytes)
 
     # --- setting up --------------------------------------------------------------------------------------
 
@@ -135,28 +148,28 @@ class FioTraffic:
         return ()
 
     def ends(self) -> list[ChannelEnd]:
-        sent: defaultdict[int, int] = defaultdict(int)
-        jobs: defaultdict[int, list[FioResult]] = defaultdict(list)
         told = self._host or self._target
+        moved: defaultdict[int, dict[int, int]] = defaultdict(dict)
         for number in () if told is None else told.ended:
             channel = self.steps[number].channel
             assert channel is not None
-            sent[channel] += self.steps[number].size_bytes
-        for number, result in ({} if self._host is None else self._host.results).items():
-            channel = self.steps[number].channel
-            assert channel is not None
-            jobs[channel].append(result)
+            moved[channel][number] = told.moved_bytes(self.steps[number]) if told is not None else 0
         return [
             ChannelEnd(
                 channel=channel.index,
-                sent_bytes=sent[channel.index] if channel.source in self._own else None,
-                counters=merged(jobs[channel.index]).counters() if jobs[channel.index] else {},
+                sent_bytes=sum(moved[channel.index].values()) if channel.source in self._own else None,
+                counters={} if self._host is None else self._host.counters(moved[channel.index]),
+                moved={
+                    number: size_bytes
+                    for number, size_bytes in moved[channel.index].items()
+                    if number in self.described and self._host is not None
+                },
             )
             for channel in self._channels
         ]
 
     def counters(self) -> Mapping[str, int]:
-        return {"fio_jobs": 0 if self._host is None else len(self._host.results)}
+        return {"fio_jobs": 0 if self._host is None else self._host.reported}
 
     def halt(self) -> None:
         for fd in self._watched:
@@ -171,14 +184,33 @@ class FioTraffic:
         self._host = self._target = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobArea:
+    """The blocks of a job, in the slot of the step with this number."""
+
+    number: int
+    blocks: int
+    block_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.blocks * self.block_bytes
+
+
 class _HostEnd:
-    """fio at a host, with a job for each step; and connections that tell targets of their ends."""
+    """fio at a host, with a job for each step, or two; and connections that tell targets of their ends."""
 
     def __init__(self, traffic: FioTraffic) -> None:
         self.results: dict[int, FioResult] = {}
+        """What fio reports of each step, by its number."""
         self.ended: dict[int, int] = {}
         """When each step ended, by its number."""
         self._traffic = traffic
+        self._jobs: defaultdict[int, list[Step]] = defaultdict(list)
+        """The steps of each job, by the job's number."""
+        for step in traffic.steps.values():
+            self._jobs[traffic.area(step).number].append(step)
+        self._begun: set[int] = set()
         self._ready: set[int] = set()
         self._untold: list[int] = []
         self._connected: set[str] = set()
@@ -195,14 +227,35 @@ class _HostEnd:
 
     @property
     def ready(self) -> bool:
-        return len(self._ready) == len(self._traffic.steps) and len(self._connected) == len(self._controls)
+        return len(self._ready) == len(self._jobs) and len(self._connected) == len(self._controls)
+
+    @property
+    def reported(self) -> int:
+        """Return how many jobs fio has reported."""
+        return len({self._traffic.area(self._traffic.steps[number]).number for number in self.results})
+
+    def moved_bytes(self, step: Step) -> int:
+        """Return what a step that has ended moved."""
+        known = self.results.get(step.number) if step.number in self._traffic.described else None
+        return step.size_bytes if known is None else known.bytes
+
+    def counters(self, numbers: Iterable[int]) -> dict[str, int]:
+        """Return what fio measured of some steps together."""
+        found = {number: self.results[number] for number in numbers if number in self.results}
+        if not found:
+            return {}
+        busy_ns, until_ns = 0, 0
+        for end_ns, number in sorted((self.ended[number], number) for number in found):
+            begin_ns = max(until_ns, end_ns - found[number].runtime_ms * 1_000_000)
+            busy_ns, until_ns = busy_ns + end_ns - begin_ns, end_ns
+        return merged(found.values(), max(1, round(busy_ns / 1e6))).counters()
 
     def _start(self) -> None:
         traffic, directory = self._traffic, Path(self._directory.name)
         traffic.enter()
         for address in sorted({traffic.target_address(step) for step in traffic.steps.values()}):
             self._connect(address)
-        jobs = [self._job(step) for step in traffic.steps.values()]
+        jobs = [self._job(steps[0]) for steps in self._jobs.values()]
         for name in (MARKS, *(job.begin_pipe for job in jobs)):
             os.mkfifo(directory / name)
             # open for reading, too: nobody waits for the other end, and there is no end of it
@@ -213,17 +266,21 @@ class _HostEnd:
         traffic.watch(self._fio.pidfd, self._on_end)
 
     def _job(self, step: Step) -> FioJob:
-        settings, protocol = self._traffic.settings, self._traffic.protocol
-        blocks, block_bytes = blocks_of(step.size_bytes, settings.io_bytes)
+        traffic = self._traffic
+        settings, protocol, area = traffic.settings, traffic.protocol, traffic.area(step)
+        described = traffic.described.get(step.number)
         return FioJob(
-            number=step.number,
+            number=area.number,
             writes=not step.pulled,
-            offset=protocol.offset(step.number),
-            block_bytes=block_bytes,
-            blocks=blocks,
-            depth=settings.depth,
-            place=protocol.place(self._traffic.target_address(step), step.number),
-            at_random=settings.at_random,
+            offset=protocol.offset(area.number),
+            block_bytes=area.block_bytes,
+            blocks=area.blocks,
+            depth=settings.depth if described is None else described.depth,
+            place=protocol.place(traffic.target_address(step), area.number),
+            at_random=settings.at_random if described is None else described.at_random,
+            read_percent=0 if described is None else described.read_percent,
+            runtime_us=0 if described is None else described.runtime_us,
+            repeats=described is not None and described.repeats,
         )
 
     def _connect(self, address: str) -> None:
@@ -241,7 +298,10 @@ class _HostEnd:
         self._traffic.watch(control.fileno(), on_connected, select.EPOLLOUT)
 
     def begin(self, step: Step) -> None:
-        os.write(self._pipes[f"begin.{step.number}"], b"\n")
+        self._begun.add(step.number)
+        job = self._traffic.area(step).number
+        if all(one.number in self._begun for one in self._jobs[job]):
+            os.write(self._pipes[f"begin.{job}"], b"\n")
 
     def _on_marks(self) -> None:
         now = time.monotonic_ns()
@@ -251,10 +311,11 @@ class _HostEnd:
             if word == "ready":
                 self._ready.add(int(number))
             else:
-                self.ended[int(number)] = now
-                self._untold.append(int(number))
+                for step in self._jobs[int(number)]:
+                    self.ended[step.number] = now
+                    self._untold.append(step.number)
         if len(self.ended) < len(self._traffic.steps):  # what is last, is so when no job has failed
-            self._tell()
+            self._tell([number for number in self._untold if number not in self._traffic.described])
 
     def _on_end(self) -> None:
         assert self._fio is not None
@@ -265,32 +326,46 @@ class _HostEnd:
         status = self._fio.process.wait()
         if status:
             raise TrafficError(f"fio: {complaint(text + self._fio.said()) or self._fio.last_words()}")
-        self.results = parse_report(text)
-        if len(self.ended) < len(self._traffic.steps) or self.results.keys() != self._traffic.steps.keys():
+        reports = parse_report(text)
+        if len(self.ended) < len(self._traffic.steps) or reports.keys() != self._jobs.keys():
             raise TrafficError(f"fio: {complaint(text + self._fio.said()) or 'it ended before its jobs did'}")
-        for number, result in self.results.items():
-            blocks, block_bytes = blocks_of(self._traffic.steps[number].size_bytes, self._traffic.settings.io_bytes)
-            if (result.ios, result.bytes) != (blocks, blocks * block_bytes):
-                raise TrafficError(f"step {number}: fio moved {result.bytes} bytes, not {blocks * block_bytes}")
-        self._tell()
+        for job, told in reports.items():
+            self._take(job, told)
+        self._tell(list(self._untold))
+
+    def _take(self, job: int, report: JobReport) -> None:
+        """Note what fio reports of a job. Raises `TrafficError` where that is not what it was to move."""
+        steps = self._jobs[job]
+        for step in steps:
+            result = report.read if step.pulled else report.write
+            if result is None:
+                what = "read" if step.pulled else "written"
+                raise TrafficError(f"step {step.number}: fio has {what} nothing: give its job more time or requests")
+            self.results[step.number] = result
+        described, area = self._traffic.described.get(job), self._traffic.area(steps[0])
+        moved = sum(result.bytes for result in report.results), sum(result.ios for result in report.results)
+        if (described is None or not described.runtime_us) and moved != (area.size_bytes, area.blocks):
+            raise TrafficError(f"step {job}: fio moved {moved[0]} bytes, not {area.size_bytes}")
 
     def _on_marks_left(self) -> None:
         with contextlib.suppress(BlockingIOError):
             self._on_marks()
 
-    def _tell(self) -> None:
+    def _tell(self, numbers: Sequence[int]) -> None:
         listener = self._traffic.listener
-        for number in self._untold:
+        for number in numbers:
             step, now = self._traffic.steps[number], self.ended[number]
+            ios = self.results[number].ios if number in self._traffic.described else 0
             control = self._controls[self._traffic.target_address(step)]
             control.setblocking(True)  # a line of some ten bytes: it has room in the socket
-            control.sendall(b"%d %d\n" % (number, now))
+            control.sendall(b"%d %d %d\n" % (number, now, ios))
             if step.pulled:
-                listener.on_bytes(step.size_bytes)
+                listener.on_bytes(self.moved_bytes(step))
                 listener.on_arrived(step, now)
             else:
                 listener.on_sent(step, now)
-        self._untold.clear()
+        told = set(numbers)
+        self._untold = [number for number in self._untold if number not in told]
 
     def close(self) -> None:
         if self._fio is not None:
@@ -307,6 +382,8 @@ class _TargetEnd:
 
     def __init__(self, traffic: FioTraffic, addresses: list[str]) -> None:
         self.ended: dict[int, int] = {}
+        self._ios: dict[int, int] = {}
+        """Of each step of a job that the workload describes, as its host says."""
         self._traffic = traffic
         self._children: list[Child] = []
         self._sockets: list[socket.socket] = []
@@ -325,7 +402,8 @@ class _TargetEnd:
         traffic.enter()
         traffic.protocol.prepare(directory)
         for step in traffic.steps.values():
-            if step.pulled:
+            described = traffic.described.get(step.number)
+            if step.pulled and not (described is not None and described.read_percent):
                 self._fill(step)
         for address in addresses:
             argv = traffic.protocol.server(directory, address, traffic.settings.targets[address])
@@ -343,13 +421,18 @@ class _TargetEnd:
         self._traffic.unwatch(child.pidfd)
         raise TrafficError(f"the server has ended: {child.last_words()}")
 
+    def moved_bytes(self, step: Step) -> int:
+        """Return what a step that has ended moved."""
+        if step.number not in self._traffic.described:
+            return step.size_bytes
+        return self._ios[step.number] * self._traffic.area(step).block_bytes
+
     def _blocks(self, step: Step) -> Iterable[tuple[int, bytes]]:
         """The blocks of a step: where each is in its file, and what belongs there."""
-        traffic = self._traffic
-        blocks, block_bytes = blocks_of(step.size_bytes, traffic.settings.io_bytes)
-        begin = traffic.protocol.offset(step.number)
-        for at in range(begin, begin + blocks * block_bytes, block_bytes):
-            yield at, contents(traffic.seed, at, block_bytes)
+        traffic, area = self._traffic, self._traffic.area(step)
+        begin = traffic.protocol.offset(area.number)
+        for at in range(begin, begin + area.size_bytes, area.block_bytes):
+            yield at, contents(traffic.seed, at, area.block_bytes)
 
     def _fill(self, step: Step) -> None:
         with self._file(step).open("r+b" if self._file(step).exists() else "wb", buffering=0) as file:
@@ -358,13 +441,28 @@ class _TargetEnd:
                     raise OSError("there is no room for what is to be read")
 
     def _check(self, step: Step) -> None:
+        """Raise `TrafficError` where a block is not what was written; it may have been left out where the workload says
+        that the job ends before it, or reads it instead."""
+        described = self._traffic.described.get(step.number)
+        right = left_out = 0
+        area = self._traffic.area(step)
         with self._file(step).open("rb", buffering=0) as file:
-            wrong = sum(os.pread(file.fileno(), len(block), at) != block for at, block in self._blocks(step))
+            for at, block in self._blocks(step):
+                found = os.pread(file.fileno(), len(block), at)
+                right += found == block
+                left_out += found != block and not any(found)
+        wrong = area.blocks - right - (0 if described is None else left_out)
         if wrong:
             raise TrafficError(f"step {step.number}: {wrong} blocks are not those that were written")
+        if described is None:
+            return
+        written = self._ios[step.number]
+        least = 1 if described.repeats and described.read_percent else min(written, area.blocks)
+        if not least <= right <= written:
+            raise TrafficError(f"step {step.number}: of {written} writes {right} blocks are there")
 
     def _file(self, step: Step) -> Path:
-        return self._traffic.protocol.file(Path(self._directory.name), step.number)
+        return self._traffic.protocol.file(Path(self._directory.name), self._traffic.area(step).number)
 
     def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -379,18 +477,19 @@ class _TargetEnd:
                     self._traffic.unwatch(control.fileno())
                 *lines, partial[0] = (partial[0] + chunk).split(b"\n")
                 for line in lines:
-                    number, now = line.decode().split()
-                    self._on_ended(int(number), int(now))
+                    number, now, ios = line.decode().split()
+                    self._on_ended(int(number), int(now), int(ios))
 
             self._traffic.watch(control.fileno(), on_lines)
 
-    def _on_ended(self, number: int, now: int) -> None:
+    def _on_ended(self, number: int, now: int, ios: int) -> None:
         step, listener = self._traffic.steps.get(number), self._traffic.listener
         if step is None or number in self.ended:
             return
+        self._ios[number] = ios
         if not step.pulled:
             self._check(step)
-            listener.on_bytes(step.size_bytes)
+            listener.on_bytes(self.moved_bytes(step))
         self.ended[number] = now
         (listener.on_sent if step.pulled else listener.on_arrived)(step, now)
 

@@ -59,6 +59,8 @@ class WorkloadKind:
     """Its transfers carry data that can be checked."""
     over_http: bool = False
     """It is requests and answers over HTTP, which go over connections of TCP alone."""
+    by_fio: bool = False
+    """It is jobs of fio, for a transport whose transfers are such."""
 
     def parameter(self, name: str) -> Parameter | None:
         return next((one for one in self.parameters if one.name == name), None)
@@ -71,5 +73,6 @@ class WorkloadKind:
             "knows_hosts": self.knows_hosts,
             "collective": self.collective,
             "over_http": self.over_http,
+            "by_fio": self.by_fio,
             "parameters": [one.as_json() for one in self.parameters],
         }

@@ -1,4 +1,4 @@
-"""Kinds of storage: checkpoints, datasets that are read while accelerators compute, weights of models, KV caches."""
+"""Kinds of storage: checkpoints, datasets that are read while accelerators compute, weights of models, KV caches, jobs of fio."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from testbed.workload.steps import Workload
 from testbed.workload.storage import (
     Checkpoint,
     DatasetStreaming,
+    FioJobs,
     KvOffload,
     Staging,
     generate_checkpoint,
     generate_dataset_streaming,
+    generate_fio_jobs,
     generate_kv_offload,
     generate_staging,
 )
@@ -34,6 +36,10 @@ def _model_staging(values: Values, fabric: Fabric) -> Workload:
 
 def _kv_offload(values: Values, fabric: Fabric) -> Workload:
     return generate_kv_offload(values.make(KvOffload), ranks=fabric.ranks, rng=fabric.rng)
+
+
+def _fio(values: Values, fabric: Fabric) -> Workload:
+    return generate_fio_jobs(values.make(FioJobs), ranks=fabric.ranks)
 
 
 KINDS = (
@@ -60,5 +66,12 @@ KINDS = (
         description="Prompts arrive (open loop), read what was seen before of their KV caches, and write the rest.",
         parameters=parameters_of(KvOffload),
         build=_kv_offload,
+    ),
+    WorkloadKind(
+        name="fio",
+        description="Hosts run jobs of fio against storage targets: rw, bs, iodepth, numjobs, size, runtime, rwmixread.",
+        parameters=parameters_of(FioJobs),
+        build=_fio,
+        by_fio=True,
     ),
 )

@@ -1,4 +1,4 @@
-"""What hosts write to storage and read from it: checkpoints, datasets, weights of models, KV caches."""
+"""What hosts write to storage and read from it: checkpoints, datasets, weights of models, KV caches, jobs of fio."""
 
 from testbed.workload.storage.checkpoint import (
     Checkpoint,
@@ -6,19 +6,24 @@ from testbed.workload.storage.checkpoint import (
     generate_checkpoint,
 )
 from testbed.workload.storage.datasets import DATASETS, DatasetStreaming, generate_dataset_streaming
+from testbed.workload.storage.fio_jobs import FIO_JOB_PARAMETERS, FioJobs, check_fio_job, generate_fio_jobs
 from testbed.workload.storage.kv_offload import KvOffload, generate_kv_offload
 from testbed.workload.storage.staging import FanOut, Staging, generate_staging
 
 __all__ = [
     "DATASETS",
+    "FIO_JOB_PARAMETERS",
     "Checkpoint",
     "DatasetStreaming",
     "FanOut",
+    "FioJobs",
     "KvOffload",
     "Staging",
+    "check_fio_job",
     "checkpoint_bytes_per_rank",
     "generate_checkpoint",
     "generate_dataset_streaming",
+    "generate_fio_jobs",
     "generate_kv_offload",
     "generate_staging",
 ]

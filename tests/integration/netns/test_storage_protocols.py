@@ -19,12 +19,14 @@ from testbed.scenario.run.placement import place_ranks
 from testbed.scenario.run.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
 from testbed.spec import load_topology_text
 from testbed.storage.fio import LIST_OF_ENGINES, has_engine
+from testbed.units import ByteCount, Duration
 from testbed.worker.fio import traffic as fio_traffic
+from testbed.worker.fio.settings import JobSettings
 from testbed.worker.fio.traffic import FioTraffic
 from testbed.worker.program import Channel, Endpoint, Program, Step
 from testbed.worker.transports.nbd import NbdEnds, NbdSettings
 from testbed.workload.steps import Workload
-from testbed.workload.storage import Checkpoint, generate_checkpoint
+from testbed.workload.storage import Checkpoint, FioJobs, generate_checkpoint, generate_fio_jobs
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
 
@@ -40,6 +42,7 @@ networks:
     targets:
       flash: {{count: 2, protocol: nbd, capacity: 6MB}}
       files: {{count: 2, protocol: nfs}}
+      wide: {{protocol: nbd}}
       disk: {{protocol: [nvme-tcp, nbd], medium: {{latency: 50us, depth: 2}}}}
 """
 MB = 1_000_000
@@ -119,6 +122,37 @@ def test_the_medium_takes_its_time(lab: RunningLab) -> None:
     assert metrics_of(result)["io_latency_p50"] >= DISK_LATENCY_S  # type: ignore[operator]
 
 
+def test_jobs_of_a_workload_run_as_described(lab: RunningLab) -> None:
+    """Reads and writes of one job, a job that its time ends, and one that repeats: fio says what each moved, and the
+    target finds as many blocks as fio has written."""
+    jobs: tuple[dict[str, Any], ...] = (
+        {"rw": "randrw", "rwmixread": 70, "iodepth": 4, "numjobs": 2, "size": ByteCount(256 << 10)},
+        {"rw": "write", "bs": ByteCount(65536), "size": ByteCount(16 << 20), "runtime": Duration(150_000)},
+        {"rw": "randread", "size": ByteCount(16 << 10), "runtime": Duration(200_000), "time_based": True},
+    )
+    workload = generate_fio_jobs(FioJobs(jobs=jobs), ranks=2)
+    result = run(lab, workload, "wide", hosts=1)
+    assert result.complete, result.failure
+    moved = dict(zip(result.transfers.number, result.transfers.size_bytes, strict=True))
+    took = [end - start for start, end in zip(result.transfers.start_s, result.transfers.end_s, strict=True)]  # type: ignore[operator]
+    for write, read in ((0, 1), (2, 3)):
+        assert moved[write] + moved[read] == 256 << 10
+        assert moved[read] == pytest.approx(0.7 * (256 << 10), rel=0.2)
+        assert took[write] == took[read]
+    assert 65536 <= moved[4] < 16 << 20
+    assert took[4] == pytest.approx(150e-6 * lab.plan.k, rel=0.2)
+    assert moved[5] > 4 * (16 << 10), "it began again"
+    assert took[5] == pytest.approx(200e-6 * lab.plan.k, rel=0.2)
+    assert result.counters["fio_jobs"] == 4
+    assert [channel.received_bytes for channel in result.channels] == [
+        moved[0] + moved[2] + moved[4],
+        moved[1] + moved[3] + moved[5],
+    ]
+    assert [channel.counters["fio_bytes"] for channel in result.channels] == [
+        channel.received_bytes for channel in result.channels
+    ]
+
+
 # --- contents, over the loopback interface of the machine ------------------------------------------------
 
 
@@ -166,11 +200,22 @@ def move(loop: Loop, sides: Sequence[FioTraffic], heard: Heard, step: Step) -> N
 
 
 @pytest.mark.parametrize("pulled", [False, True])
+@pytest.mark.parametrize("described", [False, True])
 @pytest.mark.parametrize("tampered", [False, True])
-def test_wrong_contents_end_a_run(monkeypatch: pytest.MonkeyPatch, pulled: bool, tampered: bool) -> None:
+def test_wrong_contents_end_a_run(
+    monkeypatch: pytest.MonkeyPatch, pulled: bool, described: bool, tampered: bool
+) -> None:
     """The target's idea of what belongs there differs in one bit: who reads says so, fio or the target."""
     need("fio", "nbdkit")
-    settings = NbdSettings(targets={"127.0.0.2": {"rate": 0, "latency_us": 0, "depth": 8}}, io_bytes=4096, steps=2)
+    job = JobSettings(
+        steps=(1,), block_bytes=4096, blocks=10, depth=2, at_random=True, read_percent=0, runtime_us=0, repeats=False
+    )
+    settings = NbdSettings(
+        targets={"127.0.0.2": {"rate": 0, "latency_us": 0, "depth": 8}},
+        io_bytes=4096,
+        steps=2,
+        jobs=(job,) if described else (),
+    )
     ends = (
         Endpoint(rank=0, host="h", interface="lo", address="127.0.0.1"),
         Endpoint(rank=1, host="t", interface="lo", address="127.0.0.2"),

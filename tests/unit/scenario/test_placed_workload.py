@@ -169,7 +169,14 @@ def report(**changes: Any) -> dict[str, Any]:
 
 
 def end(channel: int, **changes: Any) -> dict[str, Any]:
-    empty = {"sent_bytes": None, "retransmits": None, "packets": None, "min_rtt_us": None, "counters": {}}
+    empty = {
+        "sent_bytes": None,
+        "retransmits": None,
+        "packets": None,
+        "min_rtt_us": None,
+        "counters": {},
+        "moved": [[], []],
+    }
     return empty | {"channel": channel} | changes
 
 

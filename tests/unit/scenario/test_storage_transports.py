@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,11 +11,17 @@ import pytest
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.model.scenario import Ranks, Transport, TransportKind
 from testbed.plan import plan_lab
+from testbed.scenario.run.placed_workload import PlacedWorkload
 from testbed.scenario.run.placement import place_ranks
 from testbed.scenario.transports.fio_transport import MOST_JOBS
 from testbed.scenario.transports.registry import transport_on
 from testbed.spec import load_topology_text
-from testbed.workload.storage import Checkpoint, generate_checkpoint
+from testbed.units import ByteCount, Duration
+from testbed.worker.fio.settings import JobSettings
+from testbed.worker.transport_registry import decode_settings, encode_settings
+from testbed.worker.transports.nbd import NbdSettings
+from testbed.workload.steps import Workload
+from testbed.workload.storage import Checkpoint, FioJobs, generate_checkpoint, generate_fio_jobs
 
 TEXT = """name: store
 scale: {time: 1000}
@@ -67,3 +74,58 @@ def test_nfs_has_no_medium(lab: Any) -> None:
     transport.check_ranks(ranks_of(lab, "flash"))
     with pytest.raises(ScenarioError, match="disk has a medium"):
         transport.check_ranks(ranks_of(lab, "disk"))
+
+
+def jobs(*entries: dict[str, Any]) -> Workload:
+    return generate_fio_jobs(FioJobs(jobs=entries), ranks=3)
+
+
+def test_workers_are_told_of_jobs_in_lab_time(lab: Any) -> None:
+    """A job that reads and writes is one, of two steps, and its slot has room for what both may visit."""
+    mixed = {"rw": "randrw", "size": ByteCount(64 << 10), "hosts": (0,), "runtime": Duration(2000)}
+    workload = jobs(mixed, {"rw": "read", "bs": ByteCount(512), "size": ByteCount(1024), "hosts": (1,)})
+    transport, ranks = transport_on(lab, Transport(kind=TransportKind.NBD)), ranks_of(lab, "flash")
+    placement = PlacedWorkload(
+        workload=workload, ranks=ranks, channels=transport.plan_channels(workload, ranks, seed=1), k=1000.0, seed=1
+    )
+    settings = transport.worker_settings(placement)(ranks[0].node)
+    assert isinstance(settings, NbdSettings) and settings.slot_bytes == 64 << 10
+    assert settings.jobs == (
+        JobSettings(
+            steps=(0, 1),
+            block_bytes=4096,
+            blocks=16,
+            depth=1,
+            at_random=True,
+            read_percent=50,
+            runtime_us=2000,
+            repeats=False,
+        ),
+        JobSettings(
+            steps=(2,),
+            block_bytes=512,
+            blocks=2,
+            depth=1,
+            at_random=False,
+            read_percent=0,
+            runtime_us=0,
+            repeats=False,
+        ),
+    )
+    assert decode_settings(json.loads(json.dumps(encode_settings(settings)))) == settings
+
+
+@pytest.mark.parametrize(
+    "job", [{"rw": "randread"}, {"rw": "rw"}, {"iodepth": 2}, {"bs": ByteCount(2 << 20), "size": ByteCount(4 << 20)}]
+)
+def test_nfs_has_one_request_in_order(lab: Any, job: dict[str, Any]) -> None:
+    transport = transport_on(lab, Transport(kind=TransportKind.NFS))
+    ranks = ranks_of(lab, "flash")
+    transport.plan_channels(jobs({"rw": "write", "size": ByteCount(4096), "numjobs": 4}), ranks, seed=1)
+    with pytest.raises(ScenarioError, match="in order, with one request"):
+        transport.plan_channels(jobs(job), ranks, seed=1)
+
+
+def test_jobs_need_a_transport_that_goes_by_fio(lab: Any) -> None:
+    with pytest.raises(ScenarioError, match="tcp does not go by fio"):
+        transport_on(lab, Transport(kind=TransportKind.TCP)).plan_channels(jobs({}), ranks_of(lab, "flash"), seed=1)

@@ -12,6 +12,7 @@ from testbed.storage.fio import (
     FioError,
     FioJob,
     FioResult,
+    JobReport,
     blocks_of,
     contents,
     fio_arguments,
@@ -46,14 +47,17 @@ def job(number: int, **changes: Any) -> dict[str, Any]:
 def test_a_report_has_each_job_by_its_number() -> None:
     found = parse_report(report(job(5), job(12, write=NOTHING, read=side({"7000": 2}, runtime=4))))
     assert found == {
-        5: FioResult(ios=4, bytes=4 * 262144, runtime_ms=11, latencies_ns={1000: 3, 5000: 1}),
-        12: FioResult(ios=2, bytes=2 * 262144, runtime_ms=4, latencies_ns={7000: 2}),
+        5: JobReport(write=FioResult(ios=4, bytes=4 * 262144, runtime_ms=11, latencies_ns={1000: 3, 5000: 1})),
+        12: JobReport(read=FioResult(ios=2, bytes=2 * 262144, runtime_ms=4, latencies_ns={7000: 2})),
     }
+    both = parse_report(report(job(7, read=side({"7000": 2}))))[7]
+    assert [result.ios for result in both.results] == [2, 4]
 
 
 def test_percentiles_are_of_all_jobs_together() -> None:
     """The median of 3 x 1000, 1 x 5000 and 2 x 7000 is the third; of one job's alone it would be 7000."""
-    together = merged(parse_report(report(job(5), job(12, write=NOTHING, read=side({"7000": 2})))).values())
+    reports = parse_report(report(job(5), job(12, write=NOTHING, read=side({"7000": 2})))).values()
+    together = merged([result for one in reports for result in one.results], 22)
     assert (together.percentile_ns(0.5), together.percentile_ns(0.99)) == (1000, 7000)
     counters = together.counters()
     assert counters["fio_ios"] == 6 and counters["fio_runtime_ms"] == 22
@@ -106,6 +110,20 @@ def test_a_job_file_says_where_what_and_when() -> None:
     assert "rw=randread" in lines[second:]
     assert not [line for line in lines if ";" in line or "#" in line], "the rest of a line would be a comment"
     assert fio_arguments("r.json")[-1] == "-"
+
+
+def test_a_job_that_reads_and_writes_and_one_that_repeats() -> None:
+    """fio 3.33 would end a job of reads after its first pass if it checked them, whatever its time."""
+    both = FioJob(
+        number=1, writes=True, offset=0, block_bytes=512, blocks=9, depth=1, place={}, at_random=True, read_percent=70
+    )
+    again = FioJob(
+        number=2, writes=False, offset=0, block_bytes=512, blocks=9, depth=1, place={}, runtime_us=1500, repeats=True
+    )
+    lines = render_jobs("nbd", 1, [both, again]).splitlines()
+    first, second = lines.index("[s1]"), lines.index("[s2]")
+    assert {"rw=randrw", "rwmixread=70"} <= set(lines[first:second]) and "verify=0" not in lines[:second]
+    assert {"rw=read", "runtime=1500us", "time_based=1", "verify=0"} <= set(lines[second:])
 
 
 def test_contents_follow_from_seed_and_block() -> None:
