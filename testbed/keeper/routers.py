@@ -34,8 +34,11 @@ from testbed.plan.overlay.vrfs import EntryKind, ExpectedEntry
 
 SETTLED_S = 0.1
 """How long after a change a VRF is looked at: withdrawn and announced again takes milliseconds."""
-LOOKED_AGAIN_S = 0.5
+LOOKED_AGAIN_S = 0.2
 """How long there is at least between two looks."""
+REST = 9
+"""How many times as long as looking took there is at least until the next look: in a storm of changes, a tenth of a
+core is spent."""
 LONGEST_S = 8.0
 """How long there is at most until the next try where none has helped."""
 TOLD_AFTER = 4
@@ -70,22 +73,20 @@ class Attention:
     due: float | None = None
     """None: not before something changes."""
     tries: int = 0
-    looked_at: float = float("-inf")
+    """How often something was done about what is lost, in vain so far."""
+    rests_until: float = float("-inf")
 
     def changed(self, now: float) -> None:
         """Take note of a change in its tables."""
         if self.due is None:
-            self.due = max(now + SETTLED_S, self.looked_at + LOOKED_AGAIN_S)
+            self.due = max(now + SETTLED_S, self.rests_until)
 
-    def found_whole(self, now: float) -> None:
-        """Take note that nothing is lost."""
-        self.due, self.tries, self.looked_at = None, 0, now
-
-    def found_lost(self, now: float) -> None:
-        """Take note of a router that is lost, about which something is done."""
-        self.tries += 1
-        self.looked_at = now
-        self.due = now + min(LONGEST_S, LOOKED_AGAIN_S * 2 ** (self.tries - 1))
+    def looked(self, now: float, took_s: float, *, lost: bool) -> None:
+        """Take note of a look, all of which together took so long; where a router is `lost`, something was done."""
+        rest_s = max(LOOKED_AGAIN_S, REST * took_s)
+        self.rests_until = now + rest_s
+        self.tries = self.tries + 1 if lost else 0
+        self.due = now + max(rest_s, min(LONGEST_S, LOOKED_AGAIN_S * 2 ** (self.tries - 1))) if lost else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -140,9 +141,15 @@ class Keeper:
             place = self._places[descriptor]
             if place.monitor.drain():
                 place.attention.changed(time.monotonic())
-        for place in self._places.values():
-            if place.attention.due is not None and place.attention.due <= time.monotonic():
-                self._look(place)
+        start = time.monotonic()
+        looked = [
+            place for place in self._places.values() if place.attention.due is not None and place.attention.due <= start
+        ]
+        for place in looked:
+            self._look(place)
+        now = time.monotonic()
+        for place in looked:
+            place.attention.looked(now, now - start, lost=bool(place.lost))
 
     def _look(self, place: _Place) -> None:
         """Have announced again what is lost of the VRFs of a namespace, and tell of what was and is there again."""
@@ -158,10 +165,6 @@ class Keeper:
             if place.attention.tries + 1 == TOLD_AFTER:
                 why = failure or "its routes are announced again in vain"
                 self._tell(place.vrfs[tenant], "router-lost", f"zebra has lost {_names(entries)}: {why}")
-        if place.lost:
-            place.attention.found_lost(time.monotonic())
-        else:
-            place.attention.found_whole(time.monotonic())
 
     def _tell(self, vrf: KeptVrf, kind: str, detail: str) -> None:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
