@@ -41,6 +41,7 @@ from testbed.deploy.runtimes.runtime import DeployingNodes, NodesRemain, join_re
 from testbed.deploy.services import require_services, service_places, start_services
 from testbed.deploy.steps import StepCallback, ignore_steps, step
 from testbed.deploy.watch.converge import ConvergenceWatch
+from testbed.deploy.watch.keeper import start_keeper
 from testbed.drivers.netlink.port_programs import PortInstaller
 from testbed.drivers.nodes.kernel_targets import remove_targets_of
 from testbed.drivers.nodes.netns import NetnsKernel
@@ -157,6 +158,7 @@ def deploy_lab(
             running = _existing(lab, state, options)
             if running is not None:
                 if options.wait and options.routing:
+                    start_keeper(running.plan, state)
                     _await_convergence(running.plan, state, options, notify)
                     _complete(running, state)
                 return DeployOutcome(lab=running, changed=False)
@@ -330,6 +332,7 @@ class _Deploy:
                         watch = ConvergenceWatch(plan, run)
                         launcher = DaemonLauncher(self.frr)
                         start_daemons(launcher, sets.result(), plan, run)
+                    beside.append(self.start_keeper(pool, plan))
                 for work in beside:
                     work.result()
             if options.wait:
@@ -355,6 +358,11 @@ class _Deploy:
         """Have the link groups of the lab's nodes started, if they have any, beside their routing."""
         with signals_later():
             return pool.submit(start_link_groups, plan, self.state.run_directory(self.lab.name))
+
+    def start_keeper(self, pool: ThreadPoolExecutor, plan: LabPlan) -> Future[None]:
+        """Have the keeper of the lab's overlay started, if it has one: routers may be lost from the first routes on."""
+        with signals_later():
+            return pool.submit(start_keeper, plan, self.state)
 
     def start_services(
         self,

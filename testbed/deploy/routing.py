@@ -10,6 +10,7 @@ from typing import Any
 from testbed.deploy.link_groups import start_link_groups
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.password import bgp_password
+from testbed.deploy.watch.keeper import start_keeper
 from testbed.deploy.watch.overlay import announce_again
 from testbed.drivers.nodes.processes import Process, processes_in, terminate
 from testbed.drivers.probing.machine import FrrInstallation, find_frr
@@ -114,6 +115,7 @@ def start_routing(lab: RunningLab, node: str) -> bool:
         start_link_groups(lab.plan, run, only=(node,))  # first: BGP brings packets, which must find their way
         sets = daemon_sets(lab.model, lab.plan, run, frr, only={node}, password=password)
         start_daemons(launcher, sets, lab.plan, run)
+        start_keeper(lab.plan, lab.state)  # which may have lived in the node, and gone with its power
         announce_again(lab.plan, lab.switch_plan(node), lab.run_directory(node))
     finally:
         launcher.release()

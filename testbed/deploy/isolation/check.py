@@ -178,7 +178,7 @@ def _attack(lab: RunningLab, network: str) -> tuple[list[CheckResult], list[Atta
             if not fit:
                 attacks.append(_summary(network, attack, [], sites, attack.misfit(sites[0])))
                 continue
-            _warm_up(lab, fit)
+            warm_up(lab, fit)
             outcomes = arena.carry_out(attack, number, fit)
             attacks.append(_summary(network, attack, outcomes, fit))
             results.append(_result(network, attack, outcomes))
@@ -223,7 +223,7 @@ def _leak(lab: RunningLab, network: str, *, guarded: bool) -> tuple[CheckResult,
     return result, summary
 
 
-def _warm_up(lab: RunningLab, sites: Sequence[Site]) -> None:
+def warm_up(lab: RunningLab, sites: Sequence[Site]) -> None:
     """Have hosts and switches know each other, so that an attack has something to falsify."""
     nics = [site.nic for site in sites]
     silent_gateways(lab.name, nics)

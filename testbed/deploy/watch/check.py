@@ -12,6 +12,7 @@ from testbed.deploy.link_groups import missing_members
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.journal import LabState
 from testbed.deploy.services import missing_services
+from testbed.deploy.watch.keeper import keeper_runs
 from testbed.deploy.watch.management import management_ports, probe_management
 from testbed.deploy.watch.overlay import missing_lines
 from testbed.deploy.watch.probe import Probe, Prober, pairs_text
@@ -221,6 +222,8 @@ def _check_overlay(lab: RunningLab) -> CheckResult:
     assert lab.plan.overlay is not None
     count = sum(len(entries) for entries in lab.plan.overlay.expected.values())
     failures = missing_lines(lab.plan, lab.state.run_directory(lab.name))
+    if not keeper_runs(lab.plan, lab.state):
+        failures.append("its keeper does not run, and routers that zebra loses stay lost; `deploy` starts it again")
     return _result("overlay", count, "entries of EVPN in kernel tables", failures)
 
 

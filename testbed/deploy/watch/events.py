@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.deploy.live import RunningLab
-from testbed.deploy.pausing.attachment import EVENTS_FILE
+from testbed.deploy.pausing import attachment
 from testbed.deploy.services import service_places
+from testbed.deploy.watch import keeper
 from testbed.drivers.netlink import rtnetlink
 from testbed.drivers.netlink.rtnetlink import RouteSocket
 from testbed.drivers.nodes import syscalls
@@ -27,6 +28,8 @@ from testbed.services.launcher import PID_SUFFIX, running_programs
 from testbed.services.service import Place
 
 IFF_LOWER_UP = 1 << 16
+_TOLD_BY_OTHERS = (attachment.EVENTS_FILE, keeper.EVENTS_FILE)
+"""Files of the lab's state directory with an event for each line: of the pause agent, and of the overlay's keeper."""
 
 _ADJACENCY = re.compile(
     r"%ADJCHANGE: neighbor (?P<peer>\S+?)(?:\([^)]*\))? in vrf \S+ (?P<state>Up|Down)(?P<reason>.*)"
@@ -39,6 +42,8 @@ class LabEvent:
     lab-destroyed, notifications-lost.
 
     The last one says that things happened which nobody was told; what is known of them follows.
+
+    Of the overlay's keeper: router-renewed, router-lost; their subject is a tenant.
 
     Of the pause agent: portd-attached, portd-died, portd-resumed, portd-guard-died, pfc-watchdog-freed,
     pfc-watchdog-restored, pfc-storm-began, pfc-storm-ended, pfc-malformed, pfc-failed.
@@ -94,10 +99,11 @@ class EventStream:
             self._offsets[log] = log.stat().st_size if log.exists() else 0
             with contextlib.suppress(FileNotFoundError):
                 self._logs.add(directory, IN_MODIFY | IN_CREATE)
-        pausing = self._lab.state_directory / EVENTS_FILE
-        self._offsets[pausing] = pausing.stat().st_size if pausing.exists() else 0
+        for name in _TOLD_BY_OTHERS:
+            told = self._lab.state_directory / name
+            self._offsets[told] = told.stat().st_size if told.exists() else 0
         try:
-            # the pause agent's events; and its removal, which is always told, ends the lab
+            # the events of other processes; and its removal, which is always told, ends the lab
             self._logs.add(self._lab.state_directory, IN_MODIFY | IN_CREATE)
         except FileNotFoundError:
             self._destroyed = True
@@ -218,7 +224,7 @@ class EventStream:
             if path not in self._offsets:
                 continue
             for line in self._added_lines(path):
-                if name == EVENTS_FILE:
+                if name in _TOLD_BY_OTHERS:
                     yield LabEvent(**json.loads(line))
                 elif match := _ADJACENCY.search(line):
                     state = match["state"].lower()

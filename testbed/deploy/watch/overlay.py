@@ -3,6 +3,7 @@
 Every VRF must have the entries that the plan says EVPN brings: flood lists, MACs and neighbours behind other VTEPs,
 routes. Nothing sleeps: each namespace with VRFs has a netlink socket that hears of changes. EVPN knows of a NIC what
 its switch has heard of it, so NICs that were not heard are made to ask for their gateway, as a booting host does.
+Routers that zebra loses are had again by the lab's keeper (`testbed.keeper`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +102,6 @@ class OverlayWatch:
         self._plan = plan
         self._run = run
         self._lab = plan.lab
-        self._lacking: set[tuple[str, str, bool]] = set()
-        """Routers, by switch, tenant and whether for IPv6, that a VRF lacked in the last round."""
         self._overlay = plan.overlay or OverlayPlan(vrfs=(), nics=(), expected={})
         now = time.monotonic()
 
@@ -192,46 +190,6 @@ class OverlayWatch:
                 for place, vrfs in _by_place(self._overlay.vrfs).items()
             },
         )
-        self._renew_routers(missing)
-
-    def _renew_routers(self, missing: Mapping[str, Sequence[ExpectedEntry]]) -> None:
-        """Have a route of each router announced anew whose MAC a VRF lacks though it has routes by it.
-
-        When hundreds of routes come at once, zebra (8.4.4) can forget the router of some; it takes it up with the next
-        route. So a NIC behind it is forgotten, and asks for its gateway in the next round.
-        """
-        lacking = {
-            (entry.switch, vrf.tenant, entry.ipv6)
-            for vrf in self._overlay.vrfs
-            for entry in missing.get(vrf.node, ())
-            if entry.kind is EntryKind.NEIGHBOUR and not entry.routes
-        }
-        if any(entry.routes or entry.kind is EntryKind.HEARD for entries in missing.values() for entry in entries):
-            lacking = set()  # routes are still on their way
-        renewed = lacking & self._lacking
-        self._lacking = lacking - renewed
-        for vrf, ipv6 in product(self._overlay.vrfs, (False, True)):
-            if (vrf.switch, vrf.tenant, ipv6) in renewed:
-                expected = self._overlay.expected[vrf.node]
-                heard = (entry for entry in expected if entry.kind is EntryKind.HEARD and entry.ipv6 is ipv6)
-                if (nic := next(heard, None)) is not None:  # a border may have none
-                    forget_nic(self._lab, vrf, nic)
-
-
-def forget_nic(lab: str, vrf: VrfPlan, heard: ExpectedEntry) -> None:
-    """Remove a local NIC from the neighbours of a VRF, so that its route is withdrawn until it is heard again."""
-    assert heard.address is not None, "a NIC has an address"
-    request = forget_neighbour(heard.ifindex, heard.address)
-
-    def forget() -> None:
-        enter_namespace(namespace_name(lab, vrf.place))
-        socket = RouteSocket()
-        try:
-            _forget(socket, [request], vrf.node)
-        finally:
-            socket.close()
-
-    syscalls.in_thread(forget)
 
 
 def _forget(socket: RouteSocket, requests: Sequence[bytes], node: str) -> None:

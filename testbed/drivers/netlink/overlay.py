@@ -5,9 +5,10 @@ Formats: linux/if_link.h (IFLA_VXLAN_..., IFLA_BRPORT_...), linux/neighbour.h.
 
 from __future__ import annotations
 
+import errno
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
@@ -280,3 +281,40 @@ class VrfMonitor(RouteMonitor):
     """Notice that the neighbours, FDB or routes of a namespace's VRFs changed. Made by a thread inside of it."""
 
     GROUPS = (rtnetlink.RTNLGRP_NEIGH, rtnetlink.RTNLGRP_IPV4_ROUTE, rtnetlink.RTNLGRP_IPV6_ROUTE)
+
+
+class RouterMonitor:
+    """Notice that VRFs may have lost a router: a neighbour or an FDB entry went, or a route came.
+
+    `indexes` are those of interfaces that have routers. Made by a thread inside of the VRFs' namespace. Whatever else
+    changes there, such as neighbours that are heard of again and again, wakes nobody.
+    """
+
+    GROUPS = (rtnetlink.RTNLGRP_NEIGH, rtnetlink.RTNLGRP_IPV4_ROUTE, rtnetlink.RTNLGRP_IPV6_ROUTE)
+
+    def __init__(self, indexes: Collection[int]) -> None:
+        self._indexes = frozenset(indexes)
+        self._socket = RouteSocket(groups=self.GROUPS)
+        self._socket.hear_only((_RTM_DELNEIGH, rtnetlink.RTM_NEWROUTE))
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def drain(self) -> bool:
+        """Read what is there, and tell whether a router may be lost; so it may where notices are (ENOBUFS)."""
+        found = False
+        while True:
+            try:
+                data = self._socket.receive_now()
+            except BlockingIOError:
+                return found
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                found = True
+                continue
+            for kind, _, _, body in rtnetlink.messages(data):
+                found |= kind == rtnetlink.RTM_NEWROUTE or _NDMSG.unpack_from(body)[1] in self._indexes
+
+    def close(self) -> None:
+        self._socket.close()

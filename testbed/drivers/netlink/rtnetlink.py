@@ -12,9 +12,10 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from testbed.agent.options import attach_filter
 from testbed.errors import DriverError
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
@@ -70,6 +71,11 @@ TCMSG = struct.Struct("=BxxxiIII")
 _U32 = struct.Struct("=I")
 
 RECEIVE_BYTES = 1 << 20
+_FILTER = struct.Struct("=HBBI")
+"""An instruction of classic BPF (struct sock_filter of linux/filter.h)."""
+_BPF_LOAD_HALF, _BPF_JUMP_EQUAL, _BPF_RETURN = 0x28, 0x15, 0x06
+_TYPE_OFFSET = 4
+"""Of nlmsg_type in struct nlmsghdr."""
 
 
 def attribute(kind: int, payload: bytes) -> bytes:
@@ -306,6 +312,16 @@ class RouteSocket:
 
     def close(self) -> None:
         self._socket.close()
+
+    def hear_only(self, kinds: Collection[int]) -> None:
+        """Let the kernel drop all messages but those of these kinds (RTM_...), before they wake anybody."""
+        loaded = _FILTER.pack(_BPF_LOAD_HALF, 0, 0, _TYPE_OFFSET)
+        compared = [
+            _FILTER.pack(_BPF_JUMP_EQUAL, len(kinds) - number + 1, 0, socket.htons(kind))
+            for number, kind in enumerate(kinds, 1)
+        ]
+        refused, passed = _FILTER.pack(_BPF_RETURN, 0, 0, 0), _FILTER.pack(_BPF_RETURN, 0, 0, 0xFFFF_FFFF)
+        attach_filter(self._socket, b"".join([loaded, *compared, refused, passed]))
 
     def submit(self, batch: Sequence[bytes]) -> list[Failure]:
         """Send `batch` in order and wait until the kernel has handled all of it; the failures come back."""

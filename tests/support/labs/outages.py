@@ -44,13 +44,19 @@ class Flows:
         self._sources = [udp_socket(lab, *source) for _ in range(FLOWS)]
         self._destination = self._sink.getsockname()
         self.arrived: list[set[int]] = [set() for _ in range(FLOWS)]
-        self.sent = 0
+        self.sent_at: list[float] = []
+
+    @property
+    def sent(self) -> int:
+        """How many datagrams of each flow were sent."""
+        return len(self.sent_at)
 
     def send(self) -> None:
+        now = time.monotonic()
         for number, source in enumerate(self._sources):
             with suppress(OSError):  # no route for the moment: lost as one in the network is
                 source.sendto(b"%d %d" % (number, self.sent), self._destination)
-        self.sent += 1
+        self.sent_at.append(now)
 
     def receive(self) -> None:
         with suppress(BlockingIOError):
@@ -59,12 +65,16 @@ class Flows:
                 self.arrived[number].add(sequence)
 
     def outage_s(self) -> float:
-        """Most datagrams of one flow that were lost one after the other, as the time that sending them takes."""
-        longest = 0
+        """The longest time over which all datagrams of one flow were lost, from the first one to the last."""
+        longest_s = 0.0
+        sent_at = self.sent_at[:]  # more may be sent meanwhile
         for arrived in self.arrived:
-            lost = [sequence not in arrived for sequence in range(self.sent)]
-            longest = max(longest, *(sum(1 for _ in run) for gone, run in itertools.groupby(lost) if gone), 0)
-        return longest * INTERVAL_S
+            lost = [sequence not in arrived for sequence in range(len(sent_at))]
+            for gone, run in itertools.groupby(range(len(sent_at)), key=lost.__getitem__):
+                if gone:
+                    sequences = list(run)
+                    longest_s = max(longest_s, sent_at[sequences[-1]] - sent_at[sequences[0]] + INTERVAL_S)
+        return longest_s
 
     def all_arrive(self, since: int) -> bool:
         return all(max(arrived, default=-1) > since for arrived in self.arrived)
@@ -90,8 +100,10 @@ class Running:
             for flow in self.flows:
                 flow.send()
                 flow.receive()
-            following += INTERVAL_S
-            time.sleep(max(0.0, following - time.monotonic()))
+            # What a busy machine has kept us from sending is not sent in one go: ports are slow, and queues short.
+            now = time.monotonic()
+            following = max(following + INTERVAL_S, now)
+            time.sleep(following - now)
 
     def well(self) -> None:
         """Wait until each flow has got something across that was sent from now on."""
