@@ -17,7 +17,8 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 
-from testbed.worker.program import InSwitch, Step
+from testbed.worker.program import Step
+from testbed.workload.steps import InSwitch
 
 
 class _Use:

@@ -32,7 +32,11 @@ def packet_demand(scenario: Scenario, lab: Lab, plan: LabPlan, endpoint_s: float
         if not _by_user(part.transport):
             continue
         transport = transport_on(part.view(planned), part.transport)
-        sent = [step for step in part.workload.transfers if nics[step.source].node != nics[step.destination].node]
+        sent = [
+            step
+            for step in part.workload.transfers
+            if not step.scale_up and nics[step.source].node != nics[step.destination].node
+        ]
         mine = {rank: transport.framing(nics[rank]) for rank in {step.source for step in sent}}
         packets += sum(mine[step.source].packets(step.size_bytes) for step in sent)
         frames |= mine

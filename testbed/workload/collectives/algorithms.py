@@ -50,7 +50,7 @@ def generate_collective(
     operation: CollectiveOperation,
     *,
     ranks: int,
-    ranks_per_host: int = 0,
+    ranks_per_domain: int = 0,
     root: int = 0,
     split: str = "",
     iterations: int = 1,
@@ -59,11 +59,11 @@ def generate_collective(
     """One collective of all ranks, `iterations` times: a rank begins the next once its part of the last has ended.
 
     With `split` as many side by side as `split_ranks` says; `root` is then counted within each. Hosts have
-    `ranks_per_host` consecutive ranks (0: one rank each). The workload is called `name`, or else like the kind.
+    `ranks_per_domain` consecutive ranks (0: one rank each). The workload is called `name`, or else like the kind.
     """
     if iterations < 1:
         raise WorkloadError(f"iterations are at least 1, not {iterations}", field="iterations")
-    builder = StepBuilder(ranks, ranks_per_host=ranks_per_host)
+    builder = StepBuilder(ranks, ranks_per_domain=ranks_per_domain)
     groups = split_ranks(split, ranks) if split else [list(range(ranks))]
     if any(not 0 <= root < len(group) for group in groups):
         raise WorkloadError(f"the root {root} is not one of the collective's ranks", field="root")
@@ -216,7 +216,7 @@ def _add_all_reduce(group: Group, algorithm: Algorithm, array: Slice, rail_algor
 
 
 def _hosts(group: Group) -> list[list[int]]:
-    per_host = max(1, group.builder.ranks_per_host)
+    per_host = max(1, group.builder.ranks_per_domain)
     hosts: dict[int, list[int]] = {}
     for rank in group.ranks:
         hosts.setdefault(rank // per_host, []).append(rank)

@@ -81,7 +81,7 @@ def _build(kind: Kind) -> Builder:
         return generate_collective(
             operation,
             ranks=fabric.ranks,
-            ranks_per_host=fabric.ranks_per_host,
+            ranks_per_domain=fabric.ranks_per_domain,
             root=values.whole("root") if kind in ROOTED else 0,
             split=values.text("split"),
             iterations=values.whole("iterations"),
@@ -102,7 +102,7 @@ def _all_to_all(values: Values, fabric: Fabric) -> Workload:
     return generate_collective(
         operation,
         ranks=fabric.ranks,
-        ranks_per_host=fabric.ranks_per_host,
+        ranks_per_domain=fabric.ranks_per_domain,
         iterations=values.whole("iterations"),
         name="all-to-all",
     )

@@ -67,7 +67,7 @@ class MixtureOfExperts:
     window: int | None = asked(WINDOW)
 
 
-def generate_moe(moe: MixtureOfExperts, *, ranks: int, rng: random.Random, ranks_per_host: int = 0) -> Workload:
+def generate_moe(moe: MixtureOfExperts, *, ranks: int, rng: random.Random, ranks_per_domain: int = 0) -> Workload:
     """Layers of dispatch, computing and combine on `ranks` ranks.
 
     Rank r has the experts r E / N to (r + 1) E / N; `rng` says which of all are the popular ones. A rank computes once
@@ -76,7 +76,7 @@ def generate_moe(moe: MixtureOfExperts, *, ranks: int, rng: random.Random, ranks
     experts = 8 * ranks if moe.experts is None else moe.experts
     _check(moe, ranks, experts)
     window = ranks if moe.window is None else moe.window
-    builder = StepBuilder(ranks, ranks_per_host=ranks_per_host)
+    builder = StepBuilder(ranks, ranks_per_domain=ranks_per_domain)
     popularity = _popularity(experts, moe.skew, rng)
     out_bytes, back_bytes = (moe.hidden * value for value in (moe.dispatch_value_bytes, moe.combine_value_bytes))
     done: Frontier = dict.fromkeys(range(ranks), ())

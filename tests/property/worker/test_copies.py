@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,7 +49,7 @@ def test_links_carry_one_transfer_at_a_time_and_never_wait_without_need(
         uses["in", destination].append((end - size, end))
     for spans in uses.values():
         spans.sort()
-        assert all(first[1] <= second[0] for first, second in zip(spans, spans[1:], strict=False))
+        assert all(first[1] <= second[0] for first, second in pairwise(spans))
     for number, (source, destination, _, at) in enumerate(asked):
         busy = sorted(uses["out", source] + uses["in", destination])
         until = at

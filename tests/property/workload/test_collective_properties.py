@@ -52,7 +52,7 @@ def test_results_are_right_in_any_order(kind: Kind, algorithm: Algorithm, data: 
         ),
         ranks=ranks,
         root=data.draw(st.integers(0, ranks - 1), label="root"),
-        ranks_per_host=per_host,
+        ranks_per_domain=per_host,
         iterations=data.draw(st.integers(1, 2), label="iterations"),
     )
     check_local(workload)
@@ -70,7 +70,7 @@ def test_a_lost_transfer_is_counted_wrong(kind: Kind, algorithm: Algorithm, data
         CollectiveOperation(kind=kind, size_bytes=size, datatype=datatype, algorithm=algorithm),
         ranks=6,
         root=2,
-        ranks_per_host=2,
+        ranks_per_domain=2,
     )
     collective = workload.collectives[0]
     inputs = {rank: make_input(collective, rank, datatype, seed=7) for rank in range(6)}
@@ -100,7 +100,7 @@ def test_a_lost_transfer_is_counted_wrong(kind: Kind, algorithm: Algorithm, data
 def test_the_drawn_orders_find_a_missing_dependency(kind: Kind, algorithm: Algorithm) -> None:
     """Without any, a collective of more than one hop comes out wrong in some order."""
     workload = generate_collective(
-        CollectiveOperation(kind=kind, size_bytes=256, algorithm=algorithm), ranks=8, ranks_per_host=2
+        CollectiveOperation(kind=kind, size_bytes=256, algorithm=algorithm), ranks=8, ranks_per_domain=2
     )
     hops = any(step.after for step in workload.transfers) and kind not in (Kind.GATHER, Kind.SCATTER)
     steps = tuple(replace(step, after=()) for step in workload.steps)
@@ -178,7 +178,7 @@ def test_hierarchical_totals(hosts: int, gpus: int) -> None:
     workload = generate_collective(
         CollectiveOperation(kind=Kind.ALL_REDUCE, size_bytes=size, algorithm=Algorithm.HIERARCHICAL),
         ranks=hosts * gpus,
-        ranks_per_host=gpus,
+        ranks_per_domain=gpus,
     )
     assert sent_per_rank(workload, scale_up=False) == [2 * (hosts - 1) * size // hosts // gpus] * hosts * gpus
     assert sent_per_rank(workload, scale_up=True) == [2 * (gpus - 1) * size // gpus] * hosts * gpus
