@@ -104,8 +104,8 @@ class ScaleUp:
     coarse: int = 16
     """Transactions of `TRANSACTION` bytes that one frame of the lab stands for."""
     by: ScaleUpBy = ScaleUpBy.TIME
-    switch_ports: int
-    """Ports of one plane's switch."""
+    switch_ports: int | None = None
+    """Ports of one plane's switch; None: not known, and nothing is checked against it."""
 
     @property
     def planes(self) -> int:
