@@ -70,8 +70,8 @@ class LinkRetry:
     """Link-level retry: a lost frame is sent again by the link, with all that followed it (go-back-N).
 
     `window` counts frames that may be sent and not acknowledged; None: as many as `round_trips` of the link need.
-    Without an acknowledgement the window is sent again after `timer_windows` times the time it takes to send it, and
-    at most `replays` times (Ultra Ethernet 1.0 section 5.1; the SONiC sample profiles have a timer of 4 windows).
+    Without an acknowledgement the window is sent again after `timer_windows` times the time it takes to send it (one of
+    a round trip, where it is smaller), and at most `replays` times (Ultra Ethernet 1.0 section 5.1; the SONiC sample profiles have a timer of 4 windows).
     """
 
     window: int | None = None
@@ -104,8 +104,8 @@ class ScaleUp:
     coarse: int = 16
     """Transactions of `TRANSACTION` bytes that one frame of the lab stands for."""
     by: ScaleUpBy = ScaleUpBy.TIME
-    switch_ports: int
-    """Ports of one plane's switch."""
+    switch_ports: int | None = None
+    """Ports of one plane's switch; None: not known, and nothing is checked against it."""
 
     @property
     def planes(self) -> int:
