@@ -103,7 +103,8 @@ def encode_program(program: Program) -> dict[str, Json]:
         "channels": [[c.index, c.source, c.destination, c.source_port, c.destination_port] for c in program.channels],
         "steps": columns,
         "collectives": [
-            [c.kind, c.algorithm, c.ranks, c.size_bytes, c.elements, _number(c.root)] for c in program.collectives
+            [c.kind, c.algorithm, c.ranks, c.size_bytes, c.elements, _number(c.root), c.staging]
+            for c in program.collectives
         ],
         "datatypes": [datatype.value for datatype in program.datatypes],
         "seed": program.seed,
@@ -143,7 +144,7 @@ def decode_program(document: Json) -> Program:
     if len(datatypes) != len(collectives):
         raise ProgramError("datatypes", f"has {len(datatypes)} entries for {len(collectives)} collectives")
     memory = sum(
-        collective.elements * len(own.intersection(collective.ranks)) * datatype.size_bytes
+        (collective.elements + collective.staging) * len(own.intersection(collective.ranks)) * datatype.size_bytes
         for collective, datatype in zip(collectives, datatypes, strict=True)
     )
     if memory > MEMORY_LIMIT:
@@ -211,7 +212,7 @@ def _channel(item: Json, path: str) -> Channel:
 
 
 def _collective(item: Json, path: str) -> Collective:
-    kind, algorithm, ranks, size_bytes, elements, root = read_row(item, path, 6)
+    kind, algorithm, ranks, size_bytes, elements, root, staging = read_row(item, path, 7)
     members = [read_whole(rank, f"{path}.ranks", MOST_RANKS) for rank in read_list(ranks, f"{path}.ranks")]
     _distinct(f"{path}.ranks", members)
     known = read_member(Kind, kind, f"{path}.kind")
@@ -223,6 +224,7 @@ def _collective(item: Json, path: str) -> Collective:
         elements=read_whole(elements, path, MEMORY_LIMIT),
         steps=range(0),
         root=None if root == -1 else read_whole(root, f"{path}.root", MOST_RANKS),
+        staging=read_whole(staging, path, MEMORY_LIMIT),
     )
     if not members or (known in ROOTED and found.root not in members):
         raise ProgramError(path, "a collective has ranks, and its root is one of them")
@@ -413,7 +415,8 @@ def _check_transfer(program: Program, step: Step, path: str, channels: dict[int,
     collective = program.collectives[piece.collective]
     if step.source not in collective.ranks or step.destination not in collective.ranks:
         raise ProgramError(path, f"one of its ranks takes no part in collective {piece.collective}")
-    if min(piece.offset, piece.target) < 0 or max(piece.offset, piece.target) + piece.length > collective.elements:
+    memory = collective.elements + collective.staging
+    if min(piece.offset, piece.target) < 0 or max(piece.offset, piece.target) + piece.length > memory:
         raise ProgramError(path, "its piece lies beyond the arrays")
     if (
         piece.length * program.datatypes[piece.collective].size_bytes != step.size_bytes

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from testbed.errors import WorkloadError
 from testbed.workload.collectives.datatype import DataType
-from testbed.workload.steps import Collective, Combine, Compute, FirstToken, Slice, Step, Transfer, Workload
+from testbed.workload.steps import Collective, Combine, Compute, FirstToken, InSwitch, Slice, Step, Transfer, Workload
 
 Frontier = dict[int, tuple[int, ...]]
 """For a rank: steps whose end means that everything of that rank so far has ended."""
@@ -114,9 +114,13 @@ class StepBuilder:
         *,
         after: Iterable[int] = (),
         lane: Lane | None = None,
+        in_switch: InSwitch | None = None,
         label: str = "",
     ) -> int:
-        """Add a transfer of elements of an array and return its number."""
+        """Add a transfer of elements of an array and return its number.
+
+        `in_switch` is its part in an operation of the switch of the domain that both ranks are in.
+        """
         self._check_transfer(source, destination, data.size_bytes)
         return self._add(
             Transfer(
@@ -129,6 +133,7 @@ class StepBuilder:
                 target=data.target,
                 combine=data.combine,
                 scale_up=self.same_domain(source, destination),
+                in_switch=in_switch,
                 label=label,
             ),
             (source, destination),

@@ -124,6 +124,8 @@ class Collective:
     """Of each rank's array."""
     steps: range
     root: int | None = None
+    staging: int = 0
+    """Elements behind each rank's array in which it keeps what it passes on to others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,7 +53,7 @@ def choose_checked(workload: Workload, limit_bytes: int = DATA_LIMIT_BYTES) -> t
     chosen: list[int] = []
     used = 0
     for index, collective in enumerate(workload.collectives):
-        used += collective.elements * datatype_of(collective).size_bytes * len(collective.ranks)
+        used += (collective.elements + collective.staging) * datatype_of(collective).size_bytes * len(collective.ranks)
         if used > limit_bytes:
             break
         chosen.append(index)

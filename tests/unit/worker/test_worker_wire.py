@@ -216,6 +216,6 @@ def test_what_is_no_program_at_all(document: object) -> None:
 def test_arrays_beyond_all_memory_are_refused() -> None:
     document = encode_program(program())
     document = copy.deepcopy(document)
-    document["collectives"] = [["all_gather", "ring", [0, 1], 16, 1 << 33, -1]]
+    document["collectives"] = [["all_gather", "ring", [0, 1], 16, 1 << 33, -1, 0]]
     with pytest.raises(ProgramError, match="bytes, more than"):
         decode_program(document)

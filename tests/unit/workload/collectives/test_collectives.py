@@ -167,7 +167,7 @@ def test_collectives_side_by_side_as_nccl_tests_splits() -> None:
         ({"chunks": 0}, "at least 1"),
         ({"window": 0}, "at least one transfer"),
         ({"iterations": 0}, "iterations"),
-        ({"algorithm": "hierarchical", "ranks_per_domain": 2}, "same number of ranks on every host"),
+        ({"algorithm": "hierarchical", "ranks_per_domain": 2}, "same number of ranks in every scale-up domain"),
         ({"algorithm": "hierarchical", "rail_algorithm": "hierarchical"}, "cannot be hierarchical"),
     ],
 )
