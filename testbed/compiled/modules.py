@@ -43,6 +43,7 @@ INTERPRETED = (
     "testbed/scenario/simulated/sampling.py",
     "testbed/worker/buffers.py",
     "testbed/worker/copies.py",
+    "testbed/worker/domain.py",
     "testbed/worker/errors.py",
     "testbed/worker/fio/",
     "testbed/worker/http/",

@@ -17,6 +17,7 @@ from testbed.model.end import End
 from testbed.model.guards import NO_GUARDS, Guards
 from testbed.model.overlay import Overlay
 from testbed.model.qos import QosPolicy
+from testbed.model.scale_up import UNSTATED_SCALE_UP, ScaleUp
 from testbed.model.services import ManagementService
 from testbed.model.storage import StorageTarget
 from testbed.units import Duration, Rate
@@ -292,6 +293,8 @@ class Lab:
     """The networks beside the back end, whose `routing`, `design`, `switch_radix` and `qos` are the lab's."""
     guards: Guards = NO_GUARDS
     """Of the back end's access ports."""
+    scale_up: ScaleUp = UNSTATED_SCALE_UP
+    """What joins the GPUs of a host, or of a segment, beside all networks."""
 
     def node(self, name: str) -> Node:
         for node in self.nodes:
@@ -312,6 +315,11 @@ class Lab:
     def endpoints(self) -> tuple[Node, ...]:
         """The nodes that traffic comes from or goes to: the hosts, and the storage targets."""
         return tuple(node for node in self.nodes if node.kind in (NodeKind.HOST, NodeKind.STORAGE))
+
+    @property
+    def host_domains(self) -> dict[str, str]:
+        """Every host -> the name of the scale-up domain that its GPUs are in."""
+        return {host.name: self.scale_up.domain_of(host) for host in self.hosts}
 
     @property
     def switches(self) -> tuple[Node, ...]:

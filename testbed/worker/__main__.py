@@ -23,6 +23,7 @@ import sys
 
 from testbed.agent import namespace
 from testbed.agent.loop import Loop
+from testbed.worker.domain import Domains
 from testbed.worker.poll_loop import WatchingLoop
 from testbed.worker.transport_registry import transport_names, worker_transport
 from testbed.worker.worker import Event, Worker
@@ -55,6 +56,7 @@ class CommandLine:
         self._length = 0
         self._loop = loop
         self._shared = shared
+        self._domains = Domains()
         self._hosts: dict[str, Host] = {}
         """By name; the only one of a process that is not shared is called ""."""
         if not shared:
@@ -161,7 +163,7 @@ class CommandLine:
         except (OSError, ValueError) as error:
             tell({"event": "refused", "reason": f"join: {error}"})
             return
-        host = self._hosts[name] = Host(Worker(self._loop, tell), fd)
+        host = self._hosts[name] = Host(Worker(self._loop, tell, self._domains), fd)
         host.worker.greet()
 
     def _leave(self, name: str) -> None:

@@ -117,7 +117,7 @@ class CollectiveBuffers:
     def _shape(self, index: int, rank: int) -> _Shape:
         """Return what a rank's input and output follow from."""
         collective = self._program.collectives[index]
-        members = (collective.ranks, collective.root, collective.elements)
+        members = (collective.ranks, collective.root, collective.elements, collective.staging)
         return collective.kind, members, self._program.datatypes[index], rank
 
     def _slice(self, piece: Piece, rank: int, offset: int) -> memoryview:

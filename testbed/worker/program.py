@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from testbed.workload.collectives.datatype import DataType
-from testbed.workload.steps import Collective, Combine
+from testbed.workload.steps import Collective, Combine, InSwitch
 
-VERSION = 5
+VERSION = 6
 """Of the shape of a program as JSON (`program_json`). A worker refuses any other."""
 LARGEST_TRANSFER = (1 << 32) - 1
 """The most bytes of a transfer: UET's `request_length` has 32 bits."""
@@ -73,7 +73,7 @@ class Step:
     """It begins no earlier than this time after the begin."""
     after: tuple[int, ...] = ()
     channel: int | None = None
-    """Index of the channel that carries it; None for computing, and for a transfer inside the host."""
+    """Index of the channel that carries it; None for computing, and for a transfer inside the scale-up domain."""
     piece: Piece | None = None
     """The data that it carries; None for a transfer that is traffic alone."""
     acknowledged: bool = False
@@ -82,6 +82,8 @@ class Step:
     """Its destination begins it, by asking the source for the bytes, and so `after` has steps of the destination."""
     restores: int | None = None
     """Where it is pulled: the number of the transfer that wrote these bytes, which the source has kept."""
+    in_switch: InSwitch | None = None
+    """Of a transfer inside the domain: its part in an operation of the switch."""
 
     @property
     def begins_at(self) -> int:
@@ -121,6 +123,27 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleUpLinks:
+    """The links that each rank has into the switches of its scale-up domain, in the lab's rates and times."""
+
+    rate_bps: int = 0
+    """Of a rank's links together, each way; 0: transfers take no time."""
+    in_switch_bps: int = 0
+    """The same for operations in the switch; 0: as `rate_bps`."""
+    one_way_ns: int = 0
+    """From the last bit of a transfer at its source to its arrival."""
+    domain: str = ""
+    """What the domain is called by all workers of a process that share it; "": it is this host alone."""
+    neighbours: frozenset[int] = frozenset()
+    """Ranks of other hosts in the domain, with which the host's own ones exchange anything."""
+
+    @property
+    def timing(self) -> tuple[int, int, int]:
+        """What all members of a domain have in common."""
+        return self.rate_bps, self.in_switch_bps, self.one_way_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """This is what one host executes. `program_json.decode_program` checks a program that comes from elsewhere."""
 
@@ -139,8 +162,8 @@ class Program:
     """The data type of each collective's elements."""
     seed: int = 0
     """Draws the collectives' data, and a transport's random numbers."""
-    inside_bps: int = 0
-    """Rate of transfers inside the host, each way of each rank; 0: they take no time."""
+    scale_up: ScaleUpLinks = ScaleUpLinks()
+    """The links of transfers inside the host, or inside the scale-up domain that it is part of."""
     sample_ns: int = 25_000_000
     """How often a channel's state is sampled."""
     requests: tuple[Request, ...] = ()

@@ -7,6 +7,7 @@ everything that does not fit together is a `ProgramError` with its place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from ipaddress import IPv4Address
 
 from testbed.worker.errors import ProgramError
@@ -28,13 +29,14 @@ from testbed.worker.program import (
     Piece,
     Program,
     Request,
+    ScaleUpLinks,
     Step,
 )
 from testbed.worker.transport_registry import decode_settings, encode_settings
 from testbed.workload.builder import MAX_STEPS
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.collectives.operation import ROOTED, Kind
-from testbed.workload.steps import Collective, Combine
+from testbed.workload.steps import Collective, Combine, InSwitch
 
 MOST_RANKS = 65_536
 MOST_CHANNELS = 65_536
@@ -50,7 +52,7 @@ _COMBINES = tuple(Combine)
 _PIECE = ("collective", "offset", "length", "target", "combine")
 _COLUMNS = (
     "number", "source", "destination", "size_bytes", "duration_ns", "start_ns", "after", "channel", "acknowledged",
-    "pulled", "restores", *_PIECE,
+    "pulled", "restores", "operation", "members", "multicast", *_PIECE,
 )  # fmt: skip
 
 _REQUEST_LIMITS = {
@@ -71,6 +73,7 @@ def encode_program(program: Program) -> dict[str, Json]:
     """Return a program as JSON has it; -1 stands for None in columns."""
     steps = program.steps
     pieces = [step.piece for step in steps]
+    parts = [step.in_switch for step in steps]
     columns: dict[str, list[Json]] = {
         "number": [step.number for step in steps],
         "source": [step.source for step in steps],
@@ -83,6 +86,9 @@ def encode_program(program: Program) -> dict[str, Json]:
         "acknowledged": [int(step.acknowledged) for step in steps],
         "pulled": [int(step.pulled) for step in steps],
         "restores": [_number(step.restores) for step in steps],
+        "operation": [-1 if part is None else part.operation for part in parts],
+        "members": [0 if part is None else part.members for part in parts],
+        "multicast": [0 if part is None else int(part.multicast) for part in parts],
         "collective": [-1 if piece is None else piece.collective for piece in pieces],
         "offset": [-1 if piece is None else piece.offset for piece in pieces],
         "length": [-1 if piece is None else piece.length for piece in pieces],
@@ -97,11 +103,18 @@ def encode_program(program: Program) -> dict[str, Json]:
         "channels": [[c.index, c.source, c.destination, c.source_port, c.destination_port] for c in program.channels],
         "steps": columns,
         "collectives": [
-            [c.kind, c.algorithm, c.ranks, c.size_bytes, c.elements, _number(c.root)] for c in program.collectives
+            [c.kind, c.algorithm, c.ranks, c.size_bytes, c.elements, _number(c.root), c.staging]
+            for c in program.collectives
         ],
         "datatypes": [datatype.value for datatype in program.datatypes],
         "seed": program.seed,
-        "inside_bps": program.inside_bps,
+        "scale_up": [
+            program.scale_up.rate_bps,
+            program.scale_up.in_switch_bps,
+            program.scale_up.one_way_ns,
+            program.scale_up.domain,
+            sorted(program.scale_up.neighbours),
+        ],
         "sample_ns": program.sample_ns,
         "requests": {name: [getattr(one, name) for one in program.requests] for name in _REQUEST_LIMITS},
     }
@@ -131,7 +144,7 @@ def decode_program(document: Json) -> Program:
     if len(datatypes) != len(collectives):
         raise ProgramError("datatypes", f"has {len(datatypes)} entries for {len(collectives)} collectives")
     memory = sum(
-        collective.elements * len(own.intersection(collective.ranks)) * datatype.size_bytes
+        (collective.elements + collective.staging) * len(own.intersection(collective.ranks)) * datatype.size_bytes
         for collective, datatype in zip(collectives, datatypes, strict=True)
     )
     if memory > MEMORY_LIMIT:
@@ -145,7 +158,7 @@ def decode_program(document: Json) -> Program:
         collectives=collectives,
         datatypes=datatypes,
         seed=read_whole(whole.get("seed"), "seed", 1 << 63),
-        inside_bps=read_whole(whole.get("inside_bps"), "inside_bps", 1 << 62),
+        scale_up=_scale_up(whole.get("scale_up"), by_rank.keys() - own),
         sample_ns=1 + read_whole(_minus_one(whole.get("sample_ns")), "sample_ns", _TIME_LIMIT),
         requests=_requests(read_object(whole.get("requests"), "requests")),
     )
@@ -171,6 +184,22 @@ def _endpoint(item: Json, path: str) -> Endpoint:
     )
 
 
+def _scale_up(item: Json, others: AbstractSet[int]) -> ScaleUpLinks:
+    path = "scale_up"
+    rate_bps, in_switch_bps, one_way_ns, domain, neighbours = read_row(item, path, 5)
+    named = [read_whole(rank, f"{path}.neighbours", MOST_RANKS) for rank in read_list(neighbours, path)]
+    found = ScaleUpLinks(
+        rate_bps=read_whole(rate_bps, path, 1 << 62),
+        in_switch_bps=read_whole(in_switch_bps, path, 1 << 62),
+        one_way_ns=read_whole(one_way_ns, path, _TIME_LIMIT),
+        domain=read_text(domain, path),
+        neighbours=frozenset(named),
+    )
+    if found.neighbours and (not found.domain or not found.neighbours <= others):
+        raise ProgramError(path, "neighbours are other hosts' ranks, with endpoints, of a domain that has a name")
+    return found
+
+
 def _channel(item: Json, path: str) -> Channel:
     index, source, destination, source_port, destination_port = read_row(item, path, 5)
     return Channel(
@@ -183,7 +212,7 @@ def _channel(item: Json, path: str) -> Channel:
 
 
 def _collective(item: Json, path: str) -> Collective:
-    kind, algorithm, ranks, size_bytes, elements, root = read_row(item, path, 6)
+    kind, algorithm, ranks, size_bytes, elements, root, staging = read_row(item, path, 7)
     members = [read_whole(rank, f"{path}.ranks", MOST_RANKS) for rank in read_list(ranks, f"{path}.ranks")]
     _distinct(f"{path}.ranks", members)
     known = read_member(Kind, kind, f"{path}.kind")
@@ -195,6 +224,7 @@ def _collective(item: Json, path: str) -> Collective:
         elements=read_whole(elements, path, MEMORY_LIMIT),
         steps=range(0),
         root=None if root == -1 else read_whole(root, f"{path}.root", MOST_RANKS),
+        staging=read_whole(staging, path, MEMORY_LIMIT),
     )
     if not members or (known in ROOTED and found.root not in members):
         raise ProgramError(path, "a collective has ranks, and its root is one of them")
@@ -219,6 +249,9 @@ def _steps(columns: dict[str, Json]) -> Iterable[Step]:
         "acknowledged": (0, 2),
         "pulled": (0, 2),
         "restores": (-1, MAX_STEPS),
+        "operation": (-1, MAX_STEPS),
+        "members": (0, MOST_RANKS),
+        "multicast": (0, 2),
         "collective": (-1, MOST_COLLECTIVES),
         "offset": (-1, MEMORY_LIMIT),
         "length": (-1, MEMORY_LIMIT),
@@ -267,6 +300,13 @@ def _step(columns: dict[str, Json], n: int) -> Step:
         if combine == -1:
             raise ProgramError(f"steps.combine[{n}]", "is missing")
         piece = Piece(collective=collective, offset=offset, length=length, target=target, combine=_COMBINES[combine])
+    in_switch = None
+    if columns["operation"][n] != -1:
+        in_switch = InSwitch(
+            operation=columns["operation"][n],
+            members=columns["members"][n],
+            multicast=bool(columns["multicast"][n]),
+        )
     return Step(
         number=columns["number"][n],
         source=columns["source"][n],
@@ -280,6 +320,7 @@ def _step(columns: dict[str, Json], n: int) -> Step:
         acknowledged=bool(columns["acknowledged"][n]),
         pulled=bool(columns["pulled"][n]),
         restores=restores,
+        in_switch=in_switch,
     )
 
 
@@ -289,6 +330,7 @@ def _step(columns: dict[str, Json], n: int) -> Step:
 def _check_steps(program: Program, by_rank: dict[int, Endpoint]) -> None:
     channels = {channel.index: channel for channel in program.channels}
     seen: dict[int, Step] = {}
+    operations: dict[int, tuple[InSwitch, int | None, int]] = {}
     last = -1
     for n, step in enumerate(program.steps):
         path = f"steps[{n}]"
@@ -302,6 +344,7 @@ def _check_steps(program: Program, by_rank: dict[int, Endpoint]) -> None:
             _check_transfer(program, step, path, channels)
         elif step.source not in program.own:
             raise ProgramError(path, "it is another host's computing")
+        _check_in_switch(step, path, operations)
         if step.pulled and (step.channel is None or not program.transport.pulls):
             raise ProgramError(path, f"{program.transport.kind} has no transfer that its destination begins")
         if step.restores is not None and not (step.pulled and step.restores < step.number):
@@ -311,6 +354,18 @@ def _check_steps(program: Program, by_rank: dict[int, Endpoint]) -> None:
         elif step.after:
             raise ProgramError(path, "what another host's step waits for is no part of this program")
         seen[step.number] = step
+
+
+def _check_in_switch(step: Step, path: str, operations: dict[int, tuple[InSwitch, int | None, int]]) -> None:
+    """Accept a part of an operation in the switch that fits the parts before it: they have one end and one size."""
+    part = step.in_switch
+    if part is None:
+        return
+    if step.destination is None or step.channel is not None or part.members < 1:
+        raise ProgramError(path, "it is no transfer inside the domain, and part of an operation in its switch")
+    end = step.source if part.multicast else step.destination
+    if operations.setdefault(part.operation, (part, end, step.size_bytes)) != (part, end, step.size_bytes):
+        raise ProgramError(path, f"it does not fit the other parts of operation {part.operation}")
 
 
 def _check_requests(program: Program, by_rank: dict[int, Endpoint]) -> None:
@@ -343,8 +398,11 @@ def _check_transfer(program: Program, step: Step, path: str, channels: dict[int,
     if step.size_bytes < 1:
         raise ProgramError(path, "a transfer carries at least one byte")
     if step.channel is None:
-        if step.source not in own or step.destination not in own:
-            raise ProgramError(path, "a transfer inside the host has another host's rank")
+        inside = own | program.scale_up.neighbours
+        if step.source not in inside or step.destination not in inside:
+            raise ProgramError(path, "a transfer inside the domain has a rank that is not in it")
+        if step.source not in own and step.destination not in own:
+            raise ProgramError(path, "it is a transfer of other hosts")
     else:
         channel = channels.get(step.channel)
         if channel is None or (channel.source, channel.destination) != (step.source, step.destination):
@@ -357,7 +415,8 @@ def _check_transfer(program: Program, step: Step, path: str, channels: dict[int,
     collective = program.collectives[piece.collective]
     if step.source not in collective.ranks or step.destination not in collective.ranks:
         raise ProgramError(path, f"one of its ranks takes no part in collective {piece.collective}")
-    if min(piece.offset, piece.target) < 0 or max(piece.offset, piece.target) + piece.length > collective.elements:
+    memory = collective.elements + collective.staging
+    if min(piece.offset, piece.target) < 0 or max(piece.offset, piece.target) + piece.length > memory:
         raise ProgramError(path, "its piece lies beyond the arrays")
     if (
         piece.length * program.datatypes[piece.collective].size_bytes != step.size_bytes

@@ -23,8 +23,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from testbed.version import __version__
-from testbed.worker.copies import InsideCopies
 from testbed.worker.curves import Curves
+from testbed.worker.domain import Domain, Domains
 from testbed.worker.errors import ProgramError, TrafficError
 from testbed.worker.poll_loop import WatchingLoop
 from testbed.worker.program import Program, Step
@@ -42,10 +42,14 @@ Event = dict[str, Any]
 
 
 class Worker:
-    """Driven by `loop`: call `turn` after each of its turns, and have the next end at `deadline` at the latest."""
+    """Driven by `loop`: call `turn` after each of its turns, and have the next end at `deadline` at the latest.
 
-    def __init__(self, loop: WatchingLoop, tell: Callable[[Event], None]) -> None:
+    Workers of one process that may be in one scale-up domain have their `domains` in common.
+    """
+
+    def __init__(self, loop: WatchingLoop, tell: Callable[[Event], None], domains: Domains | None = None) -> None:
         self.loop = loop
+        self._domains = Domains() if domains is None else domains
         self._tell = tell
         self._run: ProgramRun | None = None
 
@@ -71,7 +75,7 @@ class Worker:
         match command.get("do"):
             case "prepare" if run is None:
                 program = decode_program(command.get("program"))
-                self._run = ProgramRun(program, self.loop, self._tell)
+                self._run = ProgramRun(program, self.loop, self._tell, domains=self._domains)
                 self._run.prepare()
             case "connect" if run is not None:
                 run.connect()
@@ -118,13 +122,15 @@ class ProgramRun:
         loop: WatchingLoop,
         tell: Callable[[Event], None],
         clock_ns: Callable[[], int] = time.monotonic_ns,
+        domains: Domains | None = None,
     ) -> None:
         self._program = program
         self._loop = loop
         self._tell = tell
         self._clock_ns = clock_ns
         self._schedule = Schedule(program.steps, program.own)
-        self._inside = InsideCopies(program.inside_bps, self._deliver)
+        self._domains = Domains() if domains is None else domains
+        self._inside = Domain(program.scale_up)
         self._curves = Curves(program.sample_ns)
         self.buffers: CollectiveBuffers | None = None
         self._traffic: Traffic | None = None
@@ -144,6 +150,7 @@ class ProgramRun:
 
     def prepare(self) -> None:
         try:
+            self._inside = self._domains.join(self._program.scale_up, self._program.own, self)
             if self._program.collectives:
                 from testbed.worker.buffers import CollectiveBuffers  # numpy is half of a worker's start
 
@@ -245,6 +252,7 @@ class ProgramRun:
 
     def close(self) -> None:
         self._over = True
+        self._inside.leave(self)
         if self._traffic is not None:
             self._traffic.close()
         if self._requests is not None:
@@ -266,18 +274,23 @@ class ProgramRun:
                 self._requests.turn(now)
             if self._running:
                 self._advance(traffic, now)
+            elif self._begin_ns:
+                self._inside.turn(now)  # others of the domain may not be done
         except TrafficError as error:
             self.on_failed(error.message)
 
     def _advance(self, traffic: Traffic, now: int) -> None:
-        self._inside.turn(now)
-        while begun := self._schedule.take(now):
-            for step in begun:
+        inside = self._inside
+        while True:
+            for step in self._schedule.take(now):
                 if step.channel is None:
-                    self._inside.send(step, self._schedule.started_ns[step.number])
+                    inside.send(step, self._schedule.started_ns[step.number])
                 else:
                     traffic.send(step)
-            self._inside.turn(now)
+            due = inside.next_due()
+            if due is None or due > now:
+                break
+            inside.step(due)  # one time after the other: what ends may let others begin
         if now >= self._sample_at:
             self._take_sample(now)
             self._sample_at = now + self._curves.interval_ns
@@ -298,24 +311,37 @@ class ProgramRun:
         return self._schedule.left + (0 if self._requests is None else self._requests.left)
 
     def deadline(self) -> int | None:
-        requested = None if self._requests is None or self._over else self._requests.next_due()
-        if not self._running:
-            return requested
-        times = [self._sample_at, self._progress_at]
-        times += [due for due in (self._schedule.next_due(), self._inside.next_due()) if due is not None]
-        return min(times if requested is None else (*times, requested))
+        times: list[int] = []
+        if self._requests is not None and not self._over:
+            _add(times, self._requests.next_due())
+        if self._begin_ns and not self._over:
+            _add(times, self._inside.next_due())
+        if self._running:
+            times += [self._sample_at, self._progress_at]
+            _add(times, self._schedule.next_due())
+        return min(times) if times else None
 
     def _take_sample(self, now: int) -> None:
         if self._traffic is not None and now >= self._begin_ns:
             self._curves.add(now - self._begin_ns, self._traffic.sample())
 
-    def _deliver(self, step: Step, now: int) -> None:
-        """A transfer inside the host has ended."""
-        if step.piece is not None:
+    # --- what the domain tells ---------------------------------------------------------------------------
+
+    def outgoing(self, step: Step) -> memoryview | None:
+        return None if self.buffers is None or step.piece is None else self.buffers.outgoing(step)
+
+    def on_inside_arrived(self, step: Step, now: int, data: memoryview | None) -> None:
+        if self._over:
+            return
+        if data is not None:
             assert self.buffers is not None
-            self.buffers.deliver(step, self.buffers.outgoing(step))
+            self.buffers.deliver(step, data)
         self._arrived_ns[step.number] = now
         self._schedule.end(step.number, now)
+
+    def on_inside_sent(self, step: Step, now: int) -> None:
+        if not self._over:
+            self._schedule.end(step.number, now)
 
     # --- what traffic tells ------------------------------------------------------------------------------
 
@@ -334,3 +360,8 @@ class ProgramRun:
             self._over = True
             self._running = False
             self._tell({"event": "failed", "reason": reason})
+
+
+def _add(times: list[int], due: int | None) -> None:
+    if due is not None:
+        times.append(due)

@@ -12,7 +12,18 @@ from dataclasses import dataclass
 
 from testbed.errors import WorkloadError
 from testbed.workload.collectives.datatype import DataType
-from testbed.workload.steps import Collective, Combine, Compute, FirstToken, IoJob, Slice, Step, Transfer, Workload
+from testbed.workload.steps import (
+    Collective,
+    Combine,
+    Compute,
+    FirstToken,
+    InSwitch,
+    IoJob,
+    Slice,
+    Step,
+    Transfer,
+    Workload,
+)
 
 Frontier = dict[int, tuple[int, ...]]
 """For a rank: steps whose end means that everything of that rank so far has ended."""
@@ -56,15 +67,15 @@ class ArrayData:
 class StepBuilder:
     """Collects the steps of a workload of `ranks` ranks.
 
-    `ranks_per_host` says which ranks share a host (consecutive ones): transfers between those go over the scale-up
-    network. 0 means that every rank is a host of its own.
+    `ranks_per_domain` says which ranks share a scale-up domain (consecutive ones): transfers between those go over its
+    network. 0 means that every rank is a domain of its own.
     """
 
-    def __init__(self, ranks: int, *, ranks_per_host: int = 0) -> None:
+    def __init__(self, ranks: int, *, ranks_per_domain: int = 0) -> None:
         if ranks < 1:
             raise WorkloadError(f"a workload has at least one rank, not {ranks}", field="ranks")
         self.ranks = ranks
-        self.ranks_per_host = ranks_per_host
+        self.ranks_per_domain = ranks_per_domain
         self._steps: list[Step] = []
         self._collectives: list[Collective] = []
         self._notes: list[str] = []
@@ -99,7 +110,7 @@ class StepBuilder:
                 size_bytes=size_bytes,
                 after=self._behind(destination if pulled else source, after, lane),
                 start_ns=start_ns,
-                scale_up=self.same_host(source, destination),
+                scale_up=self.same_domain(source, destination),
                 pulled=pulled,
                 restores=restores,
                 job=job,
@@ -116,9 +127,13 @@ class StepBuilder:
         *,
         after: Iterable[int] = (),
         lane: Lane | None = None,
+        in_switch: InSwitch | None = None,
         label: str = "",
     ) -> int:
-        """Add a transfer of elements of an array and return its number."""
+        """Add a transfer of elements of an array and return its number.
+
+        `in_switch` is its part in an operation of the switch of the domain that both ranks are in.
+        """
         self._check_transfer(source, destination, data.size_bytes)
         return self._add(
             Transfer(
@@ -130,7 +145,8 @@ class StepBuilder:
                 piece=data.piece,
                 target=data.target,
                 combine=data.combine,
-                scale_up=self.same_host(source, destination),
+                scale_up=self.same_domain(source, destination),
+                in_switch=in_switch,
                 label=label,
             ),
             (source, destination),
@@ -173,8 +189,8 @@ class StepBuilder:
         """`join` for each of `ranks`."""
         return {rank: self.join(rank, after.get(rank, ())) for rank in ranks}
 
-    def same_host(self, a: int, b: int) -> bool:
-        return self.ranks_per_host > 0 and a // self.ranks_per_host == b // self.ranks_per_host
+    def same_domain(self, a: int, b: int) -> bool:
+        return self.ranks_per_domain > 0 and a // self.ranks_per_domain == b // self.ranks_per_domain
 
     @contextmanager
     def watch(self, ranks: Iterable[int], after: Mapping[int, tuple[int, ...]] = NOTHING) -> Iterator[Frontier]:

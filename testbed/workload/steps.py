@@ -63,6 +63,19 @@ class IoJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InSwitch:
+    """The part that a transfer has in an operation of a scale-up switch (NVLink SHARP), which has `members` of them.
+
+    The switch adds up the same piece of all members' sources on its way to one destination or, with `multicast`,
+    copies one source's piece to all members' destinations. `operation` tells operations apart.
+    """
+
+    operation: int
+    members: int
+    multicast: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
     """Bytes from one rank to another. `number` is its place in the workload's steps."""
 
@@ -79,7 +92,9 @@ class Transfer:
     target: Slice | None = None
     combine: Combine = Combine.NONE
     scale_up: bool = False
-    """Between GPUs of one host: over the scale-up network, not over the fabric."""
+    """Between GPUs of one scale-up domain: over its network, not over the fabric."""
+    in_switch: InSwitch | None = None
+    """Of `scale_up`: the operation in the switch that it is part of; None where it goes from GPU to GPU."""
     pulled: bool = False
     """It is a read: its destination begins it by asking for the bytes, and so `after` has steps of the destination."""
     restores: int | None = None
@@ -132,6 +147,8 @@ class Collective:
     """Of each rank's array."""
     steps: range
     root: int | None = None
+    staging: int = 0
+    """Elements behind each rank's array in which it keeps what it passes on to others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

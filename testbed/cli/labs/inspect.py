@@ -1,4 +1,4 @@
-"""The verb `inspect`. Its views are in `inspect_views`, `networks_view` and `qos_view`."""
+"""The verb `inspect`. Its views are in `inspect_views`, `networks_view`, `qos_view` and `scale_up_view`."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +18,8 @@ def inspect(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="[nodes|links|routes|bgp|guards|scale|services|sizing|qos|tenants|vteps]", help="What to show."
+            metavar="[nodes|links|routes|bgp|guards|scale|scale-up|services|sizing|qos|tenants|vteps]",
+            help="What to show.",
         ),
     ] = "nodes",
     name: LabName = None,
@@ -32,7 +33,8 @@ def inspect(
     ] = False,
     format: FormatOption = "table",
 ) -> None:
-    """Show a deployed lab: nodes, links, routes, BGP sessions, guards, scale, services, tenants; QoS of a file (-t)."""
+    """Show a deployed lab: nodes, links, routes, BGP sessions, guards, scale, services, tenants; QoS or scale-up
+    domains of a file (-t)."""
     from testbed.cli.labs.inspect_views import show_view
     from testbed.cli.labs.node_filter import NodeFilter
 
@@ -40,6 +42,11 @@ def inspect(
     nodes = NodeFilter.parse(node_filter)
     if all_networks:
         _inspect_networks(name, topology, form, alone=what == "nodes" and network is None and node_filter is None)
+        return
+    if what == "scale-up":
+        from testbed.cli.labs.scale_up_view import inspect_scale_up
+
+        inspect_scale_up(name, topology, form)
         return
     if what == "qos":
         from testbed.cli.labs.qos_view import inspect_qos

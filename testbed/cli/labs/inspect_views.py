@@ -22,6 +22,7 @@ from testbed.model import BACKEND, OUT_OF_BAND, Delay, DelayBy, Link, LinkKind
 from testbed.model.container import NETNS
 from testbed.plan.link_delays import mechanism_text
 from testbed.plan.operations import PortPlan
+from testbed.plan.scale_up import plan_scale_up
 from testbed.units import Duration, Rate
 
 
@@ -44,7 +45,7 @@ def show_view(
         "vteps": show_vteps,
     }
     if what not in views:
-        raise TestbedError(f"cannot inspect {what!r}", hint=f"one of {', '.join([*views, 'qos'])}")
+        raise TestbedError(f"cannot inspect {what!r}", hint=f"one of {', '.join([*views, 'qos', 'scale-up'])}")
     lab = open_lab(name, topology)
     check_network(lab.model, network)
     views[what](lab if network is None else lab.of_network(network), nodes, form)
@@ -272,6 +273,15 @@ def _scale(lab: RunningLab, _: NodeFilter, form: Format) -> None:
         {"quantity": "MTU", "fabric": f"{mtu} B", "lab": f"{mtu} B", "law": "unchanged"}
         for mtu in sorted({link.mtu_bytes for link in lab.model.links})
     ]
+    if (scale_up := lab.model.scale_up).stated:
+        plan = plan_scale_up(scale_up, k)
+        rows += [
+            {"quantity": f"scale-up {what}", "fabric": str(real), "lab": str(scaled), "law": law}
+            for what, real, scaled, law in (
+                ("rate of a GPU", scale_up.rate, plan.gpu_rate, "/ k"),
+                ("RTT, GPU to GPU", scale_up.rtt, plan.rtt, "x k"),
+            )
+        ]
     for network in lab.model.data_networks:
         if lab.model.carrier_of(network) != network:
             continue  # its switches are another one's

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from testbed.cli.labs.scale_up_view import scale_up_document, validated_rows
 from testbed.cli.output import Format, emit_rows
 from testbed.fabric import Sizing, measure_sizing
 from testbed.fabric.sizing import seen_for_sizing
@@ -13,7 +14,8 @@ from testbed.units import Rate
 
 
 def emit_sizing(lab: Lab, form: Format) -> None:
-    """Print ports, oversubscription, bisection and path counts of a lab, of each of its networks by itself."""
+    """Print ports, oversubscription, bisection and path counts of a lab, of each of its networks by itself, and its
+    scale-up domains where its file states any."""
     seen = [seen_for_sizing(lab, name) for name in lab.data_networks] or [lab]
     if lab.design == OUT_OF_BAND and lab.out_of_band is not None:
         name, rows, sized = _out_of_band(lab, lab.out_of_band)
@@ -35,6 +37,9 @@ def emit_sizing(lab: Lab, form: Format) -> None:
         name, more, sized = _out_of_band(lab, lab.out_of_band)
         rows += more
         document["networks"][name] = sized
+    if scale_up := validated_rows(lab):
+        rows += [{"network": "", **row} for row in scale_up]
+        document["scale_up"] = scale_up_document(lab, lab.scale.time)
     columns = ["what", "value", "note"]
     emit_rows(rows, ["network", *columns] if len(lab.network_names) > 1 else columns, form, json_document=document)
 

@@ -15,6 +15,7 @@ from testbed.scenario.ideals.fabric_graph import fabric_graph
 from testbed.scenario.ideals.predictions import is_pattern
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.placement import RankPlacement
+from testbed.scenario.run.scale_up import ScaleUpDomains, scale_up_domains
 from testbed.scenario.run.traffic import RunTraffic
 from testbed.scenario.transports.lab_transport import LabTransport
 from testbed.scenario.transports.registry import transport_on
@@ -26,8 +27,6 @@ from testbed.workload.oracles.roofline import workload_roofline_s
 from testbed.workload.oracles.serialisation import Framing, pattern_ideal_s
 from testbed.workload.steps import Workload, fabric_pairs
 
-SCALE_UP_BPS = 3_600_000_000_000
-"""Real rate of a GPU's scale-up port each way: 450 GB/s (NVLink 4, NVIDIA H100 data sheet)."""
 _FRAME_BYTES = 78
 
 
@@ -45,6 +44,8 @@ class PointIdeals:
     k: float
     tiers: Mapping[str, str]
     """What a port's link is to the fabric, by "node:interface"."""
+    domains: ScaleUpDomains
+    """The links of the scale-up domains."""
     endpoint_bps: Callable[[PortPlan], float]
     """The most that the end of a transfer at a NIC sends or receives."""
     metrics: Mapping[str, float]
@@ -68,6 +69,7 @@ class PointIdeals:
             base_rtt_s=_base_rtt_s(lab, traffic) + 2 * transport.pipeline_ns / 1e9,
             k=lab.plan.k,
             tiers={link.name: link.tier for link in graph.links},
+            domains=scale_up_domains(lab.model, lab.plan.k),
             endpoint_bps=transport.endpoint_bps,
             metrics=_metric_ideals([(one.workload, one.placement) for one in traffic], graph_uplinks(graph.links))
             | _latency_ideals(transport, first),
@@ -92,6 +94,7 @@ class PointIdeals:
             base_rtt_s=max(one.base_rtt_s for one in every),
             k=lab.plan.k,
             tiers={link.name: link.tier for link in graph.links},
+            domains=first.domains,
             endpoint_bps=first.endpoint_bps,
             metrics=_metric_ideals([(one.workload, one.placement) for one in traffic], graph_uplinks(graph.links)),
             parts=parts,
@@ -129,7 +132,9 @@ class PointIdeals:
         bound = workload_roofline_s(
             traffic.workload,
             rate_bps=lambda rank: self.endpoint_bps(traffic.placement.nics[rank]),
-            scale_up_bps=SCALE_UP_BPS / self.k,
+            scale_up_bps=self.domains.links.rate_bps,
+            in_switch_bps=self.domains.links.in_switch_bps,
+            scale_up_latency_s=self.domains.latency_s,
             latency_s=self.base_rtt_s / 2,
             wire_bytes=self.framing.wire_bytes,
             scale=self.k,

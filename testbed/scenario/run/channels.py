@@ -47,7 +47,8 @@ CONNECTIONS = ChannelRules()
 class ChannelPlan:
     """The channels of a workload.
 
-    `of_step` has the index of the channel of every transfer over the fabric; transfers inside a host have none.
+    `of_step` has the index of the channel of every transfer over the fabric; transfers inside a scale-up domain
+    have none.
     """
 
     channels: tuple[Channel, ...]
@@ -62,7 +63,8 @@ def plan_channels(
     A collective's transfers from one rank to another share a channel, as they do a connection of NCCL. Of traffic
     patterns, a transfer that waits for nothing has one of its own (a permutation's flows, each of the front-end's
     mice), and one that waits for a transfer of the same way follows it. By the `rules` of its transport, each pair has
-    one instead, which sprays, or keeps to its source port. Transfers between ranks of one host stay inside.
+    one instead, which sprays, or keeps to its source port. Transfers between ranks of one host, or of one scale-up
+    domain where the workload knows of it, stay inside.
 
     Raises `ScenarioError` where the ranks do not fit.
     """
@@ -74,7 +76,9 @@ def plan_channels(
     pairs = _Assignment(workload)
     of_step: dict[int, int] = {}
     for step in workload.steps:
-        if isinstance(step, Transfer) and ranks[step.source].node != ranks[step.destination].node:
+        if not isinstance(step, Transfer) or step.scale_up:
+            continue
+        if ranks[step.source].node != ranks[step.destination].node:
             share = step.piece is not None or rules.one_for_each_pair
             of_step[step.number] = pairs.shared(step) if share else pairs.own(step)
     rng = random.Random(f"ports {seed}")

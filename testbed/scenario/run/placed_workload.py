@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from testbed.errors import ScenarioError
 from testbed.plan.operations import PortPlan
 from testbed.scenario.run.channels import ChannelPlan
+from testbed.scenario.run.scale_up import ScaleUpDomains
 from testbed.worker import program
-from testbed.worker.program import LARGEST_TRANSFER, Endpoint, Piece, Program, Settings
+from testbed.worker.program import LARGEST_TRANSFER, Endpoint, Piece, Program, ScaleUpLinks, Settings
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.collectives.operation import OUT_OF_PLACE
 from testbed.workload.steps import Collective, Combine, Compute, Transfer, Workload
@@ -30,6 +31,7 @@ class PlacedWorkload:
     channels: ChannelPlan
     k: float
     seed: int
+    domains: ScaleUpDomains = field(default_factory=ScaleUpDomains)
     parts: Sequence[str] = ()
     """By rank, the name of the part of the traffic that it is in; none, where one transport carries all of it."""
 
@@ -51,7 +53,7 @@ def choose_checked(workload: Workload, limit_bytes: int = DATA_LIMIT_BYTES) -> t
     chosen: list[int] = []
     used = 0
     for index, collective in enumerate(workload.collectives):
-        used += collective.elements * datatype_of(collective).size_bytes * len(collective.ranks)
+        used += (collective.elements + collective.staging) * datatype_of(collective).size_bytes * len(collective.ranks)
         if used > limit_bytes:
             break
         chosen.append(index)
@@ -64,7 +66,6 @@ def compile_programs(
     *,
     pulled: Callable[[Transfer], bool] = lambda step: False,
     checked: Sequence[int] = (),
-    inside_bps: int = 0,
     sample_ns: int = 25_000_000,
 ) -> dict[str, Program]:
     """The programs by worker, of those that take part. `settings` are the transport's, by worker; `pulled` tells which
@@ -78,6 +79,7 @@ def compile_programs(
     waited_for = _waited_for(workload)
     steps: defaultdict[str, list[program.Step]] = defaultdict(list)
     met: defaultdict[str, set[int]] = defaultdict(set)
+    neighbours: defaultdict[str, set[int]] = defaultdict(set)
     for step in workload.steps:
         if isinstance(step, Compute):
             host = worker(step.rank)
@@ -102,6 +104,10 @@ def compile_programs(
             )
         if asked:
             _check_pulled(step, workload)
+        if step.number not in placement.channels.of_step and hosts[0] != hosts[1]:
+            _check_domain(step, placement)
+            neighbours[hosts[0]].add(step.destination)
+            neighbours[hosts[1]].add(step.source)
         for host in dict.fromkeys(hosts):
             met[host] |= {step.source, step.destination}
             steps[host].append(
@@ -117,6 +123,7 @@ def compile_programs(
                     acknowledged=step.number in waited_for,
                     pulled=asked,
                     restores=step.restores if asked else None,
+                    in_switch=step.in_switch,
                 )
             )
     requests = _requests_by_host(placement)
@@ -133,12 +140,31 @@ def compile_programs(
             collectives=data.collectives if checking & met[host] else (),
             datatypes=data.datatypes if checking & met[host] else (),
             seed=placement.seed,
-            inside_bps=inside_bps,
+            scale_up=_links(placement, neighbours[host]),
             sample_ns=sample_ns,
             requests=tuple(requests.get(host, ())),
         )
         for host in dict.fromkeys((*steps, *requests))
     }
+
+
+def _check_domain(step: Transfer, placement: PlacedWorkload) -> None:
+    """Raise `ScenarioError` where a transfer over scale-up links has its ends in different domains."""
+    source, destination = (placement.ranks[rank].node for rank in (step.source, step.destination))
+    if placement.domains.of(source) != placement.domains.of(destination):
+        raise ScenarioError(
+            f"step {step.number} ({step.label}) goes over scale-up links from {source} to {destination}, which are not"
+            " in one domain"
+        )
+
+
+def _links(placement: PlacedWorkload, neighbours: set[int]) -> ScaleUpLinks:
+    """Return the links of one worker's ranks."""
+    links = placement.domains.links
+    if not neighbours:
+        return links
+    other = placement.domains.of(placement.ranks[next(iter(neighbours))].node)
+    return replace(links, domain=other, neighbours=frozenset(neighbours))
 
 
 def _check_pulled(step: Transfer, workload: Workload) -> None:

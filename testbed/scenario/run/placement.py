@@ -16,7 +16,7 @@ from testbed.names import nearest
 from testbed.plan.operations import LabPlan, PortPlan
 from testbed.results import FlowEnd
 from testbed.workload.draws import draw_order
-from testbed.workload.kinds.kind import ranks_per_host
+from testbed.workload.kinds.kind import ranks_per_domain
 from testbed.workload.steps import Transfer, Workload
 
 
@@ -24,12 +24,12 @@ from testbed.workload.steps import Transfer, Workload
 class RankPlacement:
     """The ranks of a workload on a lab.
 
-    `nics[rank]` is the NIC of a rank. `ranks_per_host` consecutive ranks share a host; it is 0 where that number
-    differs from host to host.
+    `nics[rank]` is the NIC of a rank. `ranks_per_domain` consecutive ranks share a scale-up domain; it is 0 where
+    that number differs from domain to domain.
     """
 
     nics: tuple[PortPlan, ...]
-    ranks_per_host: int
+    ranks_per_domain: int
 
     def leaf(self, rank: int) -> str:
         """The switch that the rank's NIC hangs off."""
@@ -39,7 +39,7 @@ class RankPlacement:
         return self.nics[rank].node
 
     def over_fabric(self, workload: Workload) -> Iterator[tuple[Transfer, PortPlan, PortPlan]]:
-        """The transfers that leave their host, in order, with the NICs of both ends."""
+        """The transfers that leave their host and scale-up domain, in order, with the NICs of both ends."""
         for step in workload.transfers:
             source, destination = self.nics[step.source], self.nics[step.destination]
             if not step.scale_up and source.node != destination.node:
@@ -83,7 +83,10 @@ def place_ranks(lab: Lab, plan: LabPlan, choice: Ranks, *, seed: int) -> RankPla
     if choice.count is not None:
         ordered = ordered[: choice.count]
     ordered = [*_routers(lab, plan, choice.externals), *ordered, *_targets(plan, targets, choice, lab)]
-    return RankPlacement(nics=tuple(ordered), ranks_per_host=ranks_per_host([nic.node for nic in ordered]))
+    domains = lab.host_domains
+    return RankPlacement(
+        nics=tuple(ordered), ranks_per_domain=ranks_per_domain([domains.get(nic.node, nic.node) for nic in ordered])
+    )
 
 
 def _routers(lab: Lab, plan: LabPlan, names: Sequence[str]) -> Iterator[PortPlan]:

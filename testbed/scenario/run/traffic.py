@@ -14,6 +14,7 @@ from testbed.model.transports import TRANSPORTS, TransportKind
 from testbed.plan.operations import PortPlan
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.placement import RankPlacement, place_ranks
+from testbed.scenario.run.scale_up import check_in_switch, scale_up_domains
 from testbed.scenario.run.traffic_parts import TrafficPart, split_traffic
 from testbed.scenario.transports.lab_transport import LabTransport
 from testbed.scenario.transports.registry import transport_on
@@ -53,6 +54,7 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
         _check_reachable(lab, placement, workload)
     except WorkloadError as error:
         raise ScenarioError(error.message, hint=error.hint) from error
+    check_in_switch(lab.model, workload)
     nics = placement.nics
     carriers: dict[int, LabTransport] = {}
     parts = split_traffic(lab, workload, nics, scenario.transport, scenario.tenant_transports)
@@ -100,15 +102,16 @@ def _build(
     scenario: Scenario, lab: LiveLab, placement: RankPlacement, ranks: tuple[int, ...] | range, seed: int
 ) -> Workload:
     nics = [placement.nics[rank] for rank in ranks]
+    domains = scale_up_domains(lab.model, lab.plan.k)
     whole = len(nics) == len(placement.nics)
     fabric = Fabric(
         ranks=len(nics),
         rate_bps=nics[0].line_rate_bps,
         bdp_bytes=bdp_bytes(lab, placement),
         rng=random.Random(seed),
-        ranks_per_host=placement.ranks_per_host if whole else 0,
+        ranks_per_domain=placement.ranks_per_domain if whole else 0,
         leaf_of=lambda rank: nics[rank].peer.partition(":")[0],
-        host_of=lambda rank: nics[rank].node,
+        domain_of=lambda rank: domains.of(nics[rank].node),
         rate_of=lambda rank: nics[rank].line_rate_bps,
     )
     return build_workload(scenario.workload.kind, scenario.workload.parameters, fabric)

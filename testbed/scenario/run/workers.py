@@ -201,6 +201,7 @@ class Workers:
         self._transport = transport
         self._own_sysfs = own_sysfs
         self._seats: dict[str, WorkerSeat] = {}
+        self._domain_of: dict[str, str] = {}
         self.workers: dict[str, WorkerProcess] = {}
 
     def start(
@@ -222,6 +223,28 @@ class Workers:
             self.discard(answers.late)
         return answers
 
+    def join_domains(self, domain_of: Mapping[str, str], seats: Mapping[str, WorkerSeat]) -> None:
+        """Say which workers, by name, are of one scale-up domain: they share a process from now on.
+
+        Raises `ScenarioError` for the first that cannot.
+        """
+        self._seats |= seats
+        for name in domain_of:
+            host = self._seat(name).host
+            if self._shared is None or host in self._alone or self._lab.namespace_file(host) is None:
+                raise ScenarioError(
+                    f"{name} is in the scale-up domain {domain_of[name]} with other hosts, and its worker cannot share"
+                    " a process with theirs",
+                    hint="transport: {kind: tcp}, uet or roce, hosts that are network namespaces and whose workers are"
+                    " not killed; or fabric.scale_up.domain: host",
+                )
+        self._domain_of |= domain_of
+        processes: dict[str, WorkerProcess] = {}
+        for name, domain in domain_of.items():
+            worker = self.workers.get(name)
+            if worker is not None and processes.setdefault(domain, worker) is not worker:
+                self._leave([name], time.monotonic() + STOP_TIMEOUT_S)  # it is placed anew when it starts
+
     def _seat(self, name: str) -> WorkerSeat:
         return self._seats.get(name) or WorkerSeat(host=name)
 
@@ -233,7 +256,11 @@ class Workers:
         namespace = self._lab.namespace_file(host)
         if namespace is None:
             return self._spawn(name)
-        process = self._shared.next()
+        domain = self._domain_of.get(name)
+        mates = (
+            self.workers[other] for other, its in self._domain_of.items() if its == domain and other in self.workers
+        )
+        process = (next(mates, None) if domain else None) or self._shared.next()
         process.join(name, namespace)
         return process
 
@@ -379,22 +406,27 @@ class Workers:
         """Ends all workers; shared processes stay, and let go of these hosts."""
         deadline = time.monotonic() + STOP_TIMEOUT_S
         leaving = [host for host, worker in self.workers.items() if worker.shared]
-        self.tell(dict.fromkeys(leaving, _LEAVE))
         own = [worker for worker in self._processes() if not worker.shared]
         for worker in own:
             # all together, so that they end side by side
             assert worker.process.stdin is not None
             with contextlib.suppress(BrokenPipeError):
                 worker.process.stdin.close()
-        if leaving:
-            answers = self.wait(leaving, "left", deadline, None, tolerant=True)
-            self.discard(answers.late)
-        for host in leaving:
-            if host in self.workers:
-                self.workers[host].hosts.remove(host)
+        self._leave(leaving, deadline)
         for worker in own:
             worker.close(deadline)
         self.workers.clear()
+
+    def _leave(self, hosts: Sequence[str], deadline: float) -> None:
+        """Have shared processes let go of these hosts; those that do not by the deadline are ended."""
+        if not hosts:
+            return
+        self.tell(dict.fromkeys(hosts, _LEAVE))
+        answers = self.wait(hosts, "left", deadline, None, tolerant=True)
+        self.discard(answers.late)
+        for host in hosts:
+            if host in self.workers:
+                self.workers.pop(host).hosts.remove(host)
 
 
 def _started(

@@ -20,12 +20,12 @@ from testbed.interrupt import Interrupt
 from testbed.model.scenario import Transport
 from testbed.plan.operations import PortPlan
 from testbed.results import Channel, CollectiveResult, Transfers
-from testbed.scenario.ideals.point_ideals import SCALE_UP_BPS
 from testbed.scenario.run.channels import ChannelPlan, join_channels
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.measured import Ideals, TenantMeasured, put_together, settle_digests
 from testbed.scenario.run.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
 from testbed.scenario.run.requests import RequestsMeasured
+from testbed.scenario.run.scale_up import scale_up_domains
 from testbed.scenario.run.traffic_parts import TrafficPart, split_traffic
 from testbed.scenario.run.workers import Answers, Event, SharedWorkers, WorkerFailed, Workers, WorkerSeat
 from testbed.scenario.transports.lab_transport import LabTransport
@@ -98,8 +98,6 @@ class WorkloadRunOptions:
     """It draws the ports of channels and the data of collectives."""
     k: float | None = None
     """What multiplies the workload's times; None: the lab's time scale."""
-    inside_bps: int | None = None
-    """The lab rate of transfers inside a host; 0: they take no time; None: that of `point_ideals.SCALE_UP_BPS`."""
     check: bool = True
     """Whether collectives carry data, as far as it fits into `data_limit_bytes`, and what is wrong is counted."""
     data_limit_bytes: int = DATA_LIMIT_BYTES
@@ -187,14 +185,16 @@ class WorkloadRunner:
     ) -> tuple[_CarriedPart, ...]:
         """Split a workload into the parts that its transports carry, each with channels of its own."""
         found = []
+        k = self._lab.plan.k if options.k is None else options.k
         for part in split_traffic(self._lab, workload, ranks, self._transport, self._of_tenants):
             transport = self._transport_of(part)
             placement = PlacedWorkload(
                 workload=part.workload,
                 ranks=ranks,
                 channels=transport.plan_channels(part.workload, ranks, seed=options.seed),
-                k=self._lab.plan.k if options.k is None else options.k,
+                k=k,
                 seed=options.seed,
+                domains=scale_up_domains(self._lab.model, k),
             )
             found.append(_CarriedPart(part=part, transport=transport, placement=placement))
         return tuple(found)
@@ -224,15 +224,17 @@ class WorkloadRunner:
         carried = self._carry(workload, ranks, options)
         mixed = _MixedParts(workload, ranks, carried)
         placement = mixed.placement
-        inside_bps = round(SCALE_UP_BPS / placement.k) if options.inside_bps is None else options.inside_bps
         checked = choose_checked(workload, options.data_limit_bytes) if options.check else ()
         programs = compile_programs(
             placement,
             mixed.settings(),
             pulled=lambda step: mixed.transport(step.source).pulls(step, ranks),
             checked=checked,
-            inside_bps=inside_bps,
             sample_ns=SAMPLE_NS,
+        )
+        self._workers.join_domains(
+            {name: program.scale_up.domain for name, program in programs.items() if program.scale_up.neighbours},
+            mixed.seats(),
         )
         observers = [one.transport.observe_run(ranks) for one in carried]
         run = _Run(

@@ -10,7 +10,8 @@ from typing import Any, Final
 from testbed.scenario.simulated.site import Site
 from testbed.scenario.simulated.transport_registry import simulated_transport
 from testbed.worker.datagrams.datagram_traffic import DatagramTraffic
-from testbed.worker.program import Program
+from testbed.worker.domain import Domains
+from testbed.worker.program import Program, Step
 from testbed.worker.traffic import Traffic
 from testbed.worker.worker import Event, ProgramRun
 
@@ -62,8 +63,10 @@ class Watch:
 class SimulatedProgram(ProgramRun):
     """One host's program under the simulated clock. `on_end` is called once, when it is done or has failed."""
 
-    def __init__(self, program: Program, site: Site, on_end: Callable[[SimulatedProgram], None]) -> None:
-        super().__init__(program, NoLoop(), self._hear, clock_ns=site.now)
+    def __init__(
+        self, program: Program, site: Site, on_end: Callable[[SimulatedProgram], None], domains: Domains | None = None
+    ) -> None:
+        super().__init__(program, NoLoop(), self._hear, clock_ns=site.now, domains=domains)
         self.failure = ""
         """Why it cannot go on; "" as long as it can."""
         self._site = site
@@ -95,6 +98,21 @@ class SimulatedProgram(ProgramRun):
         if due is not None and network is not None and (self._armed is None or due < self._armed):
             self._armed = due
             network.at(due, self._on_deadline)
+
+    def on_inside_arrived(self, step: Step, now: int, data: memoryview | None) -> None:
+        super().on_inside_arrived(step, now, data)
+        self._wake()
+
+    def on_inside_sent(self, step: Step, now: int) -> None:
+        super().on_inside_sent(step, now)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Act once more at this time: another host of the scale-up domain may have brought what ends a step."""
+        now, network = self._site.now(), self._site.network
+        if network is not None and (self._armed is None or now < self._armed):
+            self._armed = now
+            network.at(now, self._on_deadline)
 
     def _on_deadline(self, now: int) -> None:
         if self._armed is not None and now >= self._armed:

@@ -16,11 +16,11 @@ from testbed.collect.telemetry import take_snapshot
 from testbed.errors import ScenarioError, TestbedError
 from testbed.model.scenario import Fault
 from testbed.results import RunEvent
-from testbed.scenario.ideals.point_ideals import SCALE_UP_BPS
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.measured import Measured, put_together, settle_digests
 from testbed.scenario.run.observation import Observation
 from testbed.scenario.run.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
+from testbed.scenario.run.scale_up import scale_up_domains
 from testbed.scenario.run.traffic import RunTraffic
 from testbed.scenario.run.workers import Event, WorkerFailed
 from testbed.scenario.run.workload_runner import TimeLimitReached
@@ -34,6 +34,7 @@ from testbed.scenario.simulated.site import Site
 from testbed.scenario.simulated.transport_registry import simulated_transport
 from testbed.scenario.transports.lab_transport import LabTransport
 from testbed.transport.simulation.errors import SimulationError
+from testbed.worker.domain import Domains
 from testbed.worker.program import Program
 
 SAMPLES_PER_RTT = 4
@@ -107,6 +108,7 @@ class _Execution:
             channels=transport.plan_channels(traffic.workload, nics, seed=traffic.seed),
             k=TIME_SCALE,
             seed=traffic.seed,
+            domains=scale_up_domains(lab.model, TIME_SCALE),
         )
         self._checked = choose_checked(traffic.workload, DATA_LIMIT_BYTES)
         self._site = Site(traffic.seed)
@@ -118,8 +120,9 @@ class _Execution:
 
     def run(self, faults: tuple[Fault, ...]) -> SimulatedRun:
         plans = self._compile()
+        domains = Domains()
         for host, plan in plans.items():
-            program = self._programs[host] = SimulatedProgram(plan, self._site, self._watch.on_end)
+            program = self._programs[host] = SimulatedProgram(plan, self._site, self._watch.on_end, domains)
             program.prepare()
         fabric = self._build(self._simulated.marking_of(next(iter(plans.values())).transport))
         events = do_faults(faults, fabric, self._lab.plan)
@@ -153,7 +156,6 @@ class _Execution:
             placement,
             self._simulated.settings_of(transport, placement),
             checked=self._checked,
-            inside_bps=round(SCALE_UP_BPS / TIME_SCALE),
             sample_ns=max(1, transport.base_rtt_ns // SAMPLES_PER_RTT),
         )
         self._watch.going = len(plans)

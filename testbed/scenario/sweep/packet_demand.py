@@ -38,7 +38,11 @@ def packet_demand(scenario: Scenario, lab: Lab, plan: LabPlan, endpoint_s: float
         if not _by_user(part.transport):
             by_kernel += _most_packets_per_s(transport, part.workload, nics)
             continue
-        sent = [step for step in part.workload.transfers if nics[step.source].node != nics[step.destination].node]
+        sent = [
+            step
+            for step in part.workload.transfers
+            if not step.scale_up and nics[step.source].node != nics[step.destination].node
+        ]
         mine = {rank: transport.framing(nics[rank]) for rank in {step.source for step in sent}}
         packets += sum(mine[step.source].packets(step.size_bytes) for step in sent)
         frames |= mine

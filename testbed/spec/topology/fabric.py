@@ -25,6 +25,7 @@ from testbed.fabric import (
 )
 from testbed.model import Delay, DelayBy, Protocol, Rdma
 from testbed.spec.topology.guards import GuardsField
+from testbed.spec.topology.scale_up import ScaleUpSpec
 from testbed.spec.topology.targets import BackendTargetsField
 from testbed.spec.topology.tenants.tenant_spec import OverlayField
 from testbed.spec.validation.fields import (
@@ -260,6 +261,11 @@ class FabricSpec(SpecModel):
     guards: Written[GuardsField] = Field(
         default=None,
         description="Says how ports of switches guard against their hosts: on, off, or {storm: false}.",
+    )
+    scale_up: Written[ScaleUpSpec] = Field(
+        default=None,
+        description="Describes what joins the GPUs of a host or a segment beside the fabric, such as NVLink; by"
+        " default transfers inside a host take the rate of an H100's.",
     )
     targets: BackendTargetsField = Field(
         default={},

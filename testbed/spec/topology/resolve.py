@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from testbed.errors import FabricError, Problem, SpecError
 from testbed.fabric import BfdParams, check_params, check_sizing, generate_fabric, resolve_bfd
+from testbed.fabric.scale_up import check_scale_up
 from testbed.fabric.targets import attach_backend_targets, check_backend_targets
 from testbed.model import BACKEND, Lab, LinkKind, Routing, Scale
 from testbed.spec.qos.layers import QosResolver
@@ -16,6 +17,7 @@ from testbed.spec.topology.hand_written import HandWritten, find_unlinked_hosts
 from testbed.spec.topology.homing import check_contained
 from testbed.spec.topology.networks import add_networks
 from testbed.spec.topology.out_of_band import add_out_of_band
+from testbed.spec.topology.scale_up import resolve_scale_up
 from testbed.spec.topology.spec import LabSpec
 from testbed.spec.topology.targets import find_taken_names, target_params
 from testbed.spec.topology.tenants.resolver import TenantResolver
@@ -23,7 +25,7 @@ from testbed.spec.topology.tenants.tenant_spec import OverlaySpec
 from testbed.spec.validation.engine import ready_to_show, validate_model
 from testbed.spec.yaml.document import Document
 
-_WITHOUT_DESIGN = frozenset({"routing", "mtu", "switch_radix", "overlay", "guards"})
+_WITHOUT_DESIGN = frozenset({"routing", "mtu", "switch_radix", "overlay", "guards", "scale_up"})
 """Keys of `fabric:` that mean something to a lab that is hand-written whole."""
 
 
@@ -36,7 +38,9 @@ def resolve_lab(document: Document) -> Lab:
     spec = validate_model(LabSpec, document)
     generated = _generate(document, spec)
     fabric = spec.fabric or FabricSpec()
-    lab = replace(generated, scale=Scale(time=spec.scale.time), guards=guards_of(fabric.guards))
+    scale_up, errors = resolve_scale_up(fabric.scale_up)
+    _raise_any(_located(document, errors))
+    lab = replace(generated, scale=Scale(time=spec.scale.time), guards=guards_of(fabric.guards), scale_up=scale_up)
     if spec.topology is not None:
         mtu_bytes = DEFAULT_MTU if fabric.mtu is None else fabric.mtu
         written = HandWritten(
@@ -53,7 +57,7 @@ def resolve_lab(document: Document) -> Lab:
         sessions = sum(link.kind is LinkKind.FABRIC for link in lab.links)
         bfd = resolve_bfd(fabric.routing.params(), sessions, mixed=_mixed_switches(lab))
         lab = replace(lab, routing=replace(lab.routing, bfd=bfd))
-    _raise_any(_located(document, check_sizing(lab)))
+    _raise_any(_located(document, (*check_sizing(lab), *check_scale_up(lab))))
     if spec.qos is None:
         _raise_any(_losses_without_qos(document) if any(link.loss for link in lab.links) else ())
     else:

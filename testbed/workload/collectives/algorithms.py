@@ -22,6 +22,7 @@ from testbed.workload.collectives.halving_doubling import (
     halving_reduce_scatter,
 )
 from testbed.workload.collectives.hierarchical import hierarchical_all_reduce
+from testbed.workload.collectives.in_switch import in_switch_all_reduce
 from testbed.workload.collectives.operation import (
     ALGORITHMS,
     OUT_OF_PLACE,
@@ -30,6 +31,7 @@ from testbed.workload.collectives.operation import (
     CollectiveOperation,
     Kind,
 )
+from testbed.workload.collectives.relayed import relay_staging, relayed_all_to_all
 from testbed.workload.collectives.ring import (
     ring_all_gather,
     ring_all_reduce,
@@ -50,7 +52,7 @@ def generate_collective(
     operation: CollectiveOperation,
     *,
     ranks: int,
-    ranks_per_host: int = 0,
+    ranks_per_domain: int = 0,
     root: int = 0,
     split: str = "",
     iterations: int = 1,
@@ -58,12 +60,13 @@ def generate_collective(
 ) -> Workload:
     """One collective of all ranks, `iterations` times: a rank begins the next once its part of the last has ended.
 
-    With `split` as many side by side as `split_ranks` says; `root` is then counted within each. Hosts have
-    `ranks_per_host` consecutive ranks (0: one rank each). The workload is called `name`, or else like the kind.
+    With `split` as many side by side as `split_ranks` says; `root` is then counted within each. Scale-up
+    domains have `ranks_per_domain` consecutive ranks (0: one rank each). The workload is called `name`, or else like
+    the kind.
     """
     if iterations < 1:
         raise WorkloadError(f"iterations are at least 1, not {iterations}", field="iterations")
-    builder = StepBuilder(ranks, ranks_per_host=ranks_per_host)
+    builder = StepBuilder(ranks, ranks_per_domain=ranks_per_domain)
     groups = split_ranks(split, ranks) if split else [list(range(ranks))]
     if any(not 0 <= root < len(group) for group in groups):
         raise WorkloadError(f"the root {root} is not one of the collective's ranks", field="root")
@@ -131,7 +134,10 @@ def add_collective(
             root = group.ranks[0] if root is None else root
             if root not in group.ranks:
                 raise WorkloadError(f"the root {root} is not one of the collective's ranks", field="root")
-        _add(group, kind, algorithm, elements, root=root, window=window, rail_algorithm=operation.rail_algorithm)
+        _add(group, kind, algorithm, elements, root=root, operation=operation)
+    staging = 0
+    if algorithm is Algorithm.PXN:
+        staging = relay_staging(elements, ranks=group.size, domains=len(_domains(group)))
     builder.collective(
         Collective(
             kind=kind.value,
@@ -141,6 +147,7 @@ def add_collective(
             elements=2 * elements if kind in OUT_OF_PLACE else elements,
             steps=range(first, builder.next_number),
             root=root if kind in ROOTED else None,
+            staging=staging,
         )
     )
     return frontier
@@ -159,7 +166,7 @@ def _algorithm(operation: CollectiveOperation, kind: Kind) -> Algorithm:
 def _chunks(operation: CollectiveOperation, kind: Kind, algorithm: Algorithm) -> int:
     if operation.chunks is not None:
         return operation.chunks
-    pipelined = algorithm is Algorithm.TREE or kind in (Kind.BROADCAST, Kind.REDUCE)
+    pipelined = algorithm in (Algorithm.TREE, Algorithm.NVLS) or kind in (Kind.BROADCAST, Kind.REDUCE)
     rails_pipelined = algorithm is Algorithm.HIERARCHICAL and operation.rail_algorithm == Algorithm.TREE
     return PIPELINE_CHUNKS if pipelined or rails_pipelined else 1
 
@@ -171,8 +178,7 @@ def _add(
     elements: int,
     *,
     root: int | None,
-    window: int | None,
-    rail_algorithm: Algorithm | str,
+    operation: CollectiveOperation,
 ) -> None:
     array = Slice(offset=0, length=elements)
     blocks = array.split(group.size)
@@ -180,7 +186,7 @@ def _add(
     halving = algorithm is Algorithm.HALVING_DOUBLING
     match kind:
         case Kind.ALL_REDUCE:
-            _add_all_reduce(group, algorithm, array, rail_algorithm)
+            _add_all_reduce(group, algorithm, array, operation)
         case Kind.REDUCE_SCATTER:
             (halving_reduce_scatter if halving else ring_reduce_scatter)(group, blocks)
         case Kind.ALL_GATHER:
@@ -193,34 +199,47 @@ def _add(
             direct_gather(group, blocks, root=at)
         case Kind.SCATTER:
             direct_scatter(group, blocks, root=at)
+        case Kind.ALL_TO_ALL if algorithm is Algorithm.PXN:
+            relayed_all_to_all(group, elements, domains=_domains(group), window=operation.window)
         case Kind.ALL_TO_ALL:
-            direct_all_to_all(group, elements, window=window)
+            direct_all_to_all(group, elements, window=operation.window)
         case Kind.SEND_RECV:
             direct_send_recv(group, elements)
 
 
-def _add_all_reduce(group: Group, algorithm: Algorithm, array: Slice, rail_algorithm: Algorithm | str) -> None:
+def _add_all_reduce(group: Group, algorithm: Algorithm, array: Slice, operation: CollectiveOperation) -> None:
     flat: dict[Algorithm, _Run] = {
         Algorithm.RING: ring_all_reduce,
         Algorithm.TREE: tree_all_reduce,
         Algorithm.HALVING_DOUBLING: halving_doubling_all_reduce,
     }
-    if algorithm is not Algorithm.HIERARCHICAL:
+    rail_algorithm = operation.rail_algorithm
+    domains = _domains(group)
+    if algorithm is Algorithm.NVLS:
+        group.builder.note("The switch holds a piece of an array until those of all GPUs are there, and then sends it.")
+        if len(domains) == 1:
+            in_switch_all_reduce(group, array)
+            return
+    if algorithm in flat:
         flat[algorithm](group, array)
         return
     along_rail = flat.get(choose(Algorithm, rail_algorithm, "rail_algorithm"))
     if along_rail is None:
         raise WorkloadError(f"an AllReduce along a rail cannot be {rail_algorithm}", field="rail_algorithm")
-    group.builder.note("Inside a host, the hierarchical AllReduce is one step over a switch that joins all its GPUs.")
-    hierarchical_all_reduce(group, array, hosts=_hosts(group), along_rail=along_rail)
+    in_switch = algorithm is Algorithm.NVLS
+    if not in_switch:
+        group.builder.note(
+            "Inside a scale-up domain, the hierarchical AllReduce is one step over a switch that joins all its GPUs."
+        )
+    hierarchical_all_reduce(group, array, domains=domains, along_rail=along_rail, in_switch=in_switch)
 
 
-def _hosts(group: Group) -> list[list[int]]:
-    per_host = max(1, group.builder.ranks_per_host)
-    hosts: dict[int, list[int]] = {}
+def _domains(group: Group) -> list[list[int]]:
+    size = max(1, group.builder.ranks_per_domain)
+    domains: dict[int, list[int]] = {}
     for rank in group.ranks:
-        hosts.setdefault(rank // per_host, []).append(rank)
-    return list(hosts.values())
+        domains.setdefault(rank // size, []).append(rank)
+    return list(domains.values())
 
 
 def _elements(kind: Kind, size_bytes: int, datatype: DataType, ranks: int) -> int:

@@ -27,13 +27,14 @@ _EXPONENTS = 16
 def make_input(collective: Collective, rank: int, datatype: DataType, *, seed: int) -> Array:
     """The array with which `rank` begins: what it contributes, and NaN wherever it must not matter.
 
-    Shape (`collective.elements`,). NaN shows up in the result if a stale element is ever sent or added.
+    Shape (`collective.elements + collective.staging`,); sums have no staging. NaN shows up in the result if a stale
+    element is ever sent or added.
     """
     kind, index = Kind(collective.kind), collective.ranks.index(rank)
     if kind in _SUMS:
         whole = Slice(offset=0, length=collective.elements)
         return _repeated(encode(_summand(collective, index, datatype, seed, whole), datatype), whole)
-    array = np.full(collective.elements, _nan(datatype), dtype=storage(datatype))
+    array = np.full(collective.elements + collective.staging, _nan(datatype), dtype=storage(datatype))
     for piece in _contributes(collective, index):
         array[piece.offset : piece.end] = _pattern(piece, index, datatype, seed)
     if kind is Kind.ALL_TO_ALL:

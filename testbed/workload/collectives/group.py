@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from testbed.errors import WorkloadError
 from testbed.workload.builder import NOTHING, ArrayData, Frontier, Lane, StepBuilder
 from testbed.workload.collectives.datatype import DataType
-from testbed.workload.steps import Combine, Slice
+from testbed.workload.steps import Combine, InSwitch, Slice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Group:
     def size(self) -> int:
         return len(self.ranks)
 
-    def send(
+    def send(  # noqa: PLR0913  # what a transfer of a collective has
         self,
         source: int,
         destination: int,
@@ -43,15 +43,17 @@ class Group:
         combine: Combine = Combine.COPY,
         after: tuple[int, ...] = (),
         lane: str = "",
+        in_switch: InSwitch | None = None,
     ) -> tuple[int, ...]:
         """Send `piece` between members, to where it is in the array of its source.
 
         Returns the step to wait for, or nothing where the piece is empty.
         """
         data = ArrayData(piece=piece, datatype=self.datatype, combine=combine)
-        return self._carry(source, destination, data, what=what, after=after, lane=self._lane_to(destination, lane))
+        queue = self._lane_to(destination, lane)
+        return self._carry(source, destination, data, what=what, after=after, lane=queue, in_switch=in_switch)
 
-    def send_elsewhere(
+    def send_elsewhere(  # noqa: PLR0913  # what a transfer of a collective has
         self,
         source: int,
         destination: int,
@@ -59,24 +61,34 @@ class Group:
         *,
         target: Slice,
         what: str,
+        after: tuple[int, ...] = (),
         lane: str = "",
         window: int | None = None,
-    ) -> None:
+    ) -> tuple[int, ...]:
         """Send `piece` between members, to another place of the array, once the source takes part.
 
-        `window` limits what the source has under way to all destinations together, and not what it has to each.
+        Returns the step to wait for, or nothing where the piece is empty. `window` limits what the source has under way
+        to all destinations together, and not what it has to each.
         """
         data = ArrayData(piece=piece, datatype=self.datatype, target=target)
         queue = self._lane_to(destination, lane)
         if window is not None:
             queue = Lane(name=(self.token, lane), in_flight=window)
-        self._carry(source, destination, data, what=what, lane=queue)
+        return self._carry(source, destination, data, what=what, lane=queue, after=after)
 
     def _lane_to(self, destination: int, name: str) -> Lane:
         return Lane(name=(self.token, name, destination), in_flight=self.in_flight)
 
     def _carry(
-        self, source: int, destination: int, data: ArrayData, *, what: str, lane: Lane, after: tuple[int, ...] = ()
+        self,
+        source: int,
+        destination: int,
+        data: ArrayData,
+        *,
+        what: str,
+        lane: Lane,
+        after: tuple[int, ...] = (),
+        in_switch: InSwitch | None = None,
     ) -> tuple[int, ...]:
         if data.piece.length == 0:
             return ()
@@ -87,6 +99,7 @@ class Group:
             data,
             after=(*after, *self.entry.get(rank, ())),
             lane=lane,
+            in_switch=in_switch,
             label=f"{self.label}.{what}" if self.label else what,
         )
         return (number,)

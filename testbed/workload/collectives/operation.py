@@ -28,17 +28,27 @@ class Algorithm(StrEnum):
     HALVING_DOUBLING = "halving_doubling"
     HIERARCHICAL = "hierarchical"
     DIRECT = "direct"
+    NVLS = "nvls"
+    """In the switches of each scale-up domain (NVLink SHARP), and along the rails between several."""
+    PXN = "pxn"
+    """With a relay inside the scale-up domain, so that what crosses the fabric stays on its rail."""
 
 
 ALGORITHMS: Mapping[Kind, tuple[Algorithm, ...]] = {
-    Kind.ALL_REDUCE: (Algorithm.RING, Algorithm.TREE, Algorithm.HALVING_DOUBLING, Algorithm.HIERARCHICAL),
+    Kind.ALL_REDUCE: (
+        Algorithm.RING,
+        Algorithm.TREE,
+        Algorithm.HALVING_DOUBLING,
+        Algorithm.HIERARCHICAL,
+        Algorithm.NVLS,
+    ),
     Kind.REDUCE_SCATTER: (Algorithm.RING, Algorithm.HALVING_DOUBLING),
     Kind.ALL_GATHER: (Algorithm.RING, Algorithm.HALVING_DOUBLING),
     Kind.BROADCAST: (Algorithm.RING,),
     Kind.REDUCE: (Algorithm.RING,),
     Kind.GATHER: (Algorithm.DIRECT,),
     Kind.SCATTER: (Algorithm.DIRECT,),
-    Kind.ALL_TO_ALL: (Algorithm.DIRECT,),
+    Kind.ALL_TO_ALL: (Algorithm.DIRECT, Algorithm.PXN),
     Kind.SEND_RECV: (Algorithm.DIRECT,),
 }
 """What there is for each kind; the first is the default."""
@@ -55,7 +65,7 @@ def hyphenated(words: tuple[Algorithm, ...]) -> tuple[str, ...]:
 CHUNKS = whole(
     "chunks",
     None,
-    "Says in how many parts, one after the other, data goes; by default 8 for trees and chains, else 1.",
+    "Says in how many parts, one after the other, data goes; by default 8 for trees, chains and NVLS, else 1.",
     high=4096,
 )
 IN_FLIGHT = whole("in_flight", 2, "Says how many chunks are under way at once from one rank to another.", high=4096)
@@ -73,7 +83,7 @@ class CollectiveOperation:
 
     `size_bytes` is S as `algorithms` describes it, a whole number of elements; all-to-all rounds it down to equal
     blocks, as nccl-tests does. `algorithm` None is the first one of `ALGORITHMS`; `rail_algorithm` is what a
-    hierarchical AllReduce does along a rail. `window` is of all-to-all.
+    hierarchical AllReduce, or NVLS over several scale-up domains, does along a rail. `window` is of all-to-all.
     """
 
     kind: Kind | str

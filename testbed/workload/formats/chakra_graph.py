@@ -77,7 +77,7 @@ def combine_traces(
     expand: CollectiveExpander = expand_collective,
     groups: Mapping[str, Sequence[int]] | None = None,
     peak_ops_per_s: int | None = None,
-    ranks_per_host: int = 0,
+    ranks_per_domain: int = 0,
 ) -> Workload:
     """The workload of one trace a rank, from rank 0.
 
@@ -85,7 +85,7 @@ def combine_traces(
     ranks. `peak_ops_per_s` turns a computation's `num_ops` into time where the trace has no duration. Raises
     `SpecError`: unmatched sends, receives and collectives, and cycles, also those across ranks, with the nodes named.
     """
-    return _Combiner(traces, expand, groups, peak_ops_per_s).combine(name, ranks_per_host)
+    return _Combiner(traces, expand, groups, peak_ops_per_s).combine(name, ranks_per_domain)
 
 
 class _Combiner:
@@ -106,7 +106,7 @@ class _Combiner:
         """For each rank, a node's identifier and its operation."""
         self.notes: dict[str, None] = {}
 
-    def combine(self, name: str, ranks_per_host: int) -> Workload:
+    def combine(self, name: str, ranks_per_domain: int) -> Workload:
         programs = [self._program(rank) for rank in range(len(self.traces))]
         self._check()
         self._collect(programs)
@@ -119,7 +119,7 @@ class _Combiner:
             rank, node = self.operations[error.cycle[0]].parts[0]
             message = f"nodes of several ranks wait for each other: {cycle_text(titles)}"
             self.faults[rank].stop("cycle", message, path=f"byte {node.offset}")
-        builder = StepBuilder(len(self.traces), ranks_per_host=ranks_per_host)
+        builder = StepBuilder(len(self.traces), ranks_per_domain=ranks_per_domain)
         ends: list[Frontier] = [{} for _ in self.operations]
         try:
             for number in order:

@@ -44,7 +44,7 @@ class ImportOptions:
 
     expand: CollectiveExpander = expand_collective
     """Chakra and SimAI: what turns a collective into steps."""
-    ranks_per_host: int = 0
+    ranks_per_domain: int = 0
     """Chakra and SimAI: consecutive ranks that share a host, and so the scale-up network. 0: none do."""
     ranks: int | None = None
     """HPCC and alltoallv: how many there are."""
@@ -101,7 +101,7 @@ def decode_workload(
                 name=name,
                 expand=options.expand,
                 passes=options.passes,
-                ranks_per_host=options.ranks_per_host,
+                ranks_per_domain=options.ranks_per_domain,
             )
         case Format.CHAKRA:
             raise ValueError("a Chakra execution trace is no text")
@@ -180,5 +180,5 @@ def _load_chakra(path: Path, options: ImportOptions) -> Workload:
         expand=options.expand,
         groups=options.groups,
         peak_ops_per_s=options.peak_ops_per_s,
-        ranks_per_host=options.ranks_per_host,
+        ranks_per_domain=options.ranks_per_domain,
     )

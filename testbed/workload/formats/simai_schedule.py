@@ -24,7 +24,7 @@ def decode_simai_workload(
     name: str,
     expand: CollectiveExpander = expand_collective,
     passes: int = 1,
-    ranks_per_host: int = 0,
+    ranks_per_domain: int = 0,
 ) -> Workload:
     """The workload of a SimAI text, `passes` times over its layers. Raises `SpecError`."""
     job = parse_simai_workload(text, file=file)
@@ -33,16 +33,16 @@ def decode_simai_workload(
         message = f"{layers} layers, recomputed ones included, on {job.all_gpus} GPUs make more than {MAX_STEPS} steps"
         Faults(file).stop("too-large", message, hint="fewer layers, GPUs or passes")
     try:
-        return _Schedule(job, expand, ranks_per_host).build(name, passes)
+        return _Schedule(job, expand, ranks_per_domain).build(name, passes)
     except WorkloadError as error:
         Faults(file).stop("cannot-expand", error.message, hint=error.hint)
 
 
 class _Schedule:
-    def __init__(self, job: TrainingJob, expand: CollectiveExpander, ranks_per_host: int) -> None:
+    def __init__(self, job: TrainingJob, expand: CollectiveExpander, ranks_per_domain: int) -> None:
         self.job = job
         self.expand = expand
-        self.builder = StepBuilder(job.all_gpus, ranks_per_host=ranks_per_host)
+        self.builder = StepBuilder(job.all_gpus, ranks_per_domain=ranks_per_domain)
         self.groups = {group: job.ranks_of(group) for group in ParallelGroup}
         self.tail: Frontier = {}
         """What each rank's next computing waits for."""

@@ -81,7 +81,7 @@ def _build(kind: Kind) -> Builder:
         return generate_collective(
             operation,
             ranks=fabric.ranks,
-            ranks_per_host=fabric.ranks_per_host,
+            ranks_per_domain=fabric.ranks_per_domain,
             root=values.whole("root") if kind in ROOTED else 0,
             split=values.text("split"),
             iterations=values.whole("iterations"),
@@ -98,11 +98,12 @@ def _all_to_all(values: Values, fabric: Fabric) -> Workload:
         kind=Kind.ALL_TO_ALL,
         size_bytes=values.bytes("bytes", unit=datatype.size_bytes) * fabric.ranks,
         datatype=datatype,
+        algorithm=algorithm_of(values, "algorithm"),
     )
     return generate_collective(
         operation,
         ranks=fabric.ranks,
-        ranks_per_host=fabric.ranks_per_host,
+        ranks_per_domain=fabric.ranks_per_domain,
         iterations=values.whole("iterations"),
         name="all-to-all",
     )
@@ -129,7 +130,7 @@ def _collective(kind: Kind) -> WorkloadKind:
                 "rail_algorithm",
                 along[0],
                 along,
-                "Names the algorithm along a rail, where the algorithm is hierarchical.",
+                "Names the algorithm along a rail, of a hierarchical AllReduce and of NVLS over several domains.",
             )
         )
     parameters += [
@@ -156,6 +157,12 @@ KINDS = (
         parameters=(
             size("bytes", "16bdp", "Gives the payload from each rank to each other one."),
             DATATYPE,
+            choice(
+                "algorithm",
+                hyphenated(ALGORITHMS[Kind.ALL_TO_ALL])[0],
+                hyphenated(ALGORITHMS[Kind.ALL_TO_ALL]),
+                "Says whether blocks go straight, or by the GPU of their scale-up domain that has their rail (PXN).",
+            ),
             WINDOW,
             ITERATIONS,
         ),

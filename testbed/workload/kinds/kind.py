@@ -16,8 +16,9 @@ class Fabric:
     """This is what a workload must know of where it runs.
 
     `rate_bps` is the rate of a rank's NIC in the real fabric, like all times of a workload; `bdp_bytes` its
-    bandwidth-delay product, which no time scale changes. `ranks_per_host` consecutive ranks share a host (0: none do).
-    `leaf_of` says which leaf a rank hangs off, None that nobody knows; `rng` draws what is random. `host_of` and
+    bandwidth-delay product, which no time scale changes. `ranks_per_domain` consecutive ranks share a scale-up domain
+    (0: none do).
+    `leaf_of` says which leaf a rank hangs off, None that nobody knows; `rng` draws what is random. `domain_of` and
     `rate_of` say more of single ranks, where those of several networks have hosts and rates of many kinds.
     """
 
@@ -25,19 +26,19 @@ class Fabric:
     rate_bps: int
     bdp_bytes: int
     rng: random.Random
-    ranks_per_host: int = 0
+    ranks_per_domain: int = 0
     leaf_of: Callable[[int], Hashable] | None = None
-    host_of: Callable[[int], Hashable] | None = None
+    domain_of: Callable[[int], Hashable] | None = None
     rate_of: Callable[[int], int] | None = None
 
 
-def ranks_per_host(hosts: Sequence[Hashable]) -> int:
-    """How many consecutive ranks share a host, given that of each; 0 where it is one, or not the same number
+def ranks_per_domain(domains: Sequence[Hashable]) -> int:
+    """How many consecutive ranks share a domain, given that of each; 0 where it is one, or not the same number
     everywhere."""
-    size = next((index for index, host in enumerate(hosts) if host != hosts[0]), len(hosts))
-    if size < 2 or len(hosts) % size:
+    size = next((index for index, one in enumerate(domains) if one != domains[0]), len(domains))
+    if size < 2 or len(domains) % size:
         return 0
-    blocks = [set(hosts[start : start + size]) for start in range(0, len(hosts), size)]
+    blocks = [set(domains[start : start + size]) for start in range(0, len(domains), size)]
     alone = all(len(block) == 1 for block in blocks) and len(set().union(*blocks)) == len(blocks)
     return size if alone else 0
 
@@ -54,7 +55,7 @@ class WorkloadKind:
     timed: bool = False
     """Its pairs may send for a `duration` instead of a number of bytes."""
     knows_hosts: bool = False
-    """It treats ranks of one host differently from others."""
+    """It treats ranks of one scale-up domain differently from others."""
     collective: bool = False
     """Its transfers carry data that can be checked."""
     over_http: bool = False

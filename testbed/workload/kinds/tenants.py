@@ -15,7 +15,7 @@ from testbed.units import Duration
 from testbed.workload.draws import draw_below
 from testbed.workload.formats import Format, ImportOptions, load_workload, parse_comm_groups
 from testbed.workload.formats.source import decode_text, read_bytes
-from testbed.workload.kinds.kind import Fabric, WorkloadKind, ranks_per_host
+from testbed.workload.kinds.kind import Fabric, WorkloadKind, ranks_per_domain
 from testbed.workload.parameters import (
     Parameter,
     ParameterType,
@@ -104,7 +104,7 @@ def tenants_kind(build: WorkloadBuilder) -> WorkloadKind:
 def _tenants(build: WorkloadBuilder, values: Values, fabric: Fabric) -> Workload:
     entries: Sequence[Mapping[str, Any]] = values.value("tenants")
     places = _places(entries, fabric, values.text("placement"))
-    host_of: Callable[[int], Hashable] = fabric.host_of or partial(_host_by_number, fabric.ranks_per_host)
+    domain_of: Callable[[int], Hashable] = fabric.domain_of or partial(_domain_by_number, fabric.ranks_per_domain)
     tenants = []
     for name, entry, ranks in zip(tenant_names(entries), entries, places, strict=True):
         written = dict(entry["workload"])
@@ -115,9 +115,9 @@ def _tenants(build: WorkloadBuilder, values: Values, fabric: Fabric) -> Workload
             fabric,
             ranks=len(ranks),
             rate_bps=fabric.rate_bps if fabric.rate_of is None else fabric.rate_of(ranks[0]),
-            ranks_per_host=ranks_per_host([host_of(rank) for rank in ranks]),
+            ranks_per_domain=ranks_per_domain([domain_of(rank) for rank in ranks]),
             leaf_of=_of_tenant(fabric.leaf_of, ranks),
-            host_of=_of_tenant(fabric.host_of, ranks),
+            domain_of=_of_tenant(fabric.domain_of, ranks),
             rate_of=_of_tenant(fabric.rate_of, ranks),
             rng=random.Random(draw_below(fabric.rng, 1 << 53)),
         )
@@ -126,7 +126,7 @@ def _tenants(build: WorkloadBuilder, values: Values, fabric: Fabric) -> Workload
         tenants.append(Tenant(name=name, workload=workload, ranks=ranks[: workload.ranks], start_ns=start.ns))
     mixed = mix_tenants(tenants, ranks=fabric.ranks)
     steps = tuple(
-        replace(step, scale_up=host_of(step.source) == host_of(step.destination))
+        replace(step, scale_up=domain_of(step.source) == domain_of(step.destination))
         if isinstance(step, Transfer)
         else step
         for step in mixed.steps
@@ -168,8 +168,8 @@ def _of_tenant(of_rank: Callable[[int], T] | None, ranks: Sequence[int]) -> Call
     return None if of_rank is None else lambda rank: of_rank(ranks[rank])
 
 
-def _host_by_number(ranks_per_host: int, rank: int) -> int:
-    return rank // max(1, ranks_per_host)
+def _domain_by_number(ranks_per_domain: int, rank: int) -> int:
+    return rank // max(1, ranks_per_domain)
 
 
 def _trace(values: Values, fabric: Fabric) -> Workload:
@@ -177,7 +177,7 @@ def _trace(values: Values, fabric: Fabric) -> Workload:
     operations = values.optional_whole("peak_ops_per_s")
     groups = values.optional_text("groups")
     options = ImportOptions(
-        ranks_per_host=fabric.ranks_per_host,
+        ranks_per_domain=fabric.ranks_per_domain,
         ranks=fabric.ranks,
         groups=None
         if groups is None

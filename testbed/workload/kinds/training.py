@@ -129,7 +129,7 @@ def _training_step(values: Values, fabric: Fabric) -> Workload:
     volumes, note = _training_volumes(values, layout)
     algorithm = algorithm_of(values, "data_algorithm")
     training = values.make(Training, layout=layout, volumes=volumes, data_algorithm=algorithm)
-    workload = generate_training(training, ranks_per_host=fabric.ranks_per_host)
+    workload = generate_training(training, ranks_per_domain=fabric.ranks_per_domain)
     return replace(workload, notes=(*workload.notes, *([note] if note else [])))
 
 
@@ -148,7 +148,7 @@ def _pipeline(values: Values, fabric: Fabric) -> Workload:
 
 def _moe(values: Values, fabric: Fabric) -> Workload:
     moe = values.make(MixtureOfExperts)
-    return generate_moe(moe, ranks=fabric.ranks, rng=fabric.rng, ranks_per_host=fabric.ranks_per_host)
+    return generate_moe(moe, ranks=fabric.ranks, rng=fabric.rng, ranks_per_domain=fabric.ranks_per_domain)
 
 
 KINDS = (

@@ -76,7 +76,7 @@ class _Progress:
     """The pieces of a rank's last backward pass."""
 
 
-def generate_training(training: Training, *, ranks_per_host: int = 0, name: str = "training-step") -> Workload:
+def generate_training(training: Training, *, ranks_per_domain: int = 0, name: str = "training-step") -> Workload:
     """Training steps, one after the other.
 
     The gradients of a bucket are summed once its part of the last backward pass is done, so that only those of the
@@ -85,7 +85,7 @@ def generate_training(training: Training, *, ranks_per_host: int = 0, name: str 
     layout, volumes = training.layout, training.volumes
     if training.steps < 1 or training.buckets < 1:
         raise WorkloadError("there is at least one step, and one bucket of gradients", field="steps")
-    builder = StepBuilder(layout.ranks, ranks_per_host=ranks_per_host)
+    builder = StepBuilder(layout.ranks, ranks_per_domain=ranks_per_domain)
     if volumes.tensor_forward_bytes and layout.tensor > 1:
         builder.note("The tensor-parallel AllReduces of a pass through a stage are one of the same total size.")
     done: Frontier = dict.fromkeys(range(layout.ranks), ())

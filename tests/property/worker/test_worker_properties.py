@@ -20,7 +20,8 @@ from loopback_workers import FakeWorkers, loopback_nics
 from testbed.plan.operations import PortPlan
 from testbed.scenario.run.channels import CONNECTIONS, ChannelRules, plan_channels
 from testbed.scenario.run.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of
-from testbed.worker.program import Settings
+from testbed.scenario.run.scale_up import ScaleUpDomains
+from testbed.worker.program import ScaleUpLinks, Settings
 from testbed.worker.transports.roce import RoceSettings
 from testbed.worker.transports.tcp import TcpSettings
 from testbed.worker.transports.uet import UetSettings
@@ -45,10 +46,14 @@ MOVERS: dict[str, tuple[ChannelRules, Settings]] = {
 
 
 @contextmanager
-def workers_of(workload: Workload, nics: list[PortPlan], mover: str, seed: int) -> Iterator[FakeWorkers]:
+def workers_of(
+    workload: Workload, nics: list[PortPlan], mover: str, seed: int, domains: ScaleUpDomains | None = None
+) -> Iterator[FakeWorkers]:
     rules, transport = MOVERS[mover]
     channels = plan_channels(workload, nics, rules, seed=seed)
-    placement = PlacedWorkload(workload=workload, ranks=nics, channels=channels, k=1.0, seed=seed)
+    placement = PlacedWorkload(
+        workload=workload, ranks=nics, channels=channels, k=1.0, seed=seed, domains=domains or ScaleUpDomains()
+    )
     programs = compile_programs(placement, lambda host: transport, checked=choose_checked(workload))
     workers = FakeWorkers(programs, random.Random(seed))
     try:
@@ -67,6 +72,7 @@ PAIRS = [(kind, algorithm) for kind, algorithms in ALGORITHMS.items() for algori
     pair=st.sampled_from(PAIRS),
     hosts=st.integers(2, 5),
     per_host=st.sampled_from([1, 1, 2]),
+    span=st.sampled_from([1, 2]),
     blocks=st.integers(1, 3000),
     datatype=st.sampled_from(DataType),
     chunks=st.integers(1, 3),
@@ -78,12 +84,15 @@ def test_a_collective_is_what_the_reference_gives(
     pair: tuple[Kind, Algorithm],
     hosts: int,
     per_host: int,
+    span: int,
     blocks: int,
     datatype: DataType,
     chunks: int,
     iterations: int,
     seed: int,
 ) -> None:
+    """A scale-up domain has the ranks of `span` hosts, where that divides them."""
+    span = span if hosts % span == 0 else 1
     ranks = hosts * per_host
     workload = generate_collective(
         CollectiveOperation(
@@ -96,10 +105,14 @@ def test_a_collective_is_what_the_reference_gives(
         ranks=ranks,
         root=seed % ranks if pair[0] in ("broadcast", "reduce", "gather", "scatter") else 0,
         iterations=iterations,
-        ranks_per_host=per_host if per_host > 1 else 0,
+        ranks_per_domain=span * per_host if span * per_host > 1 else 0,
     )
     nics = loopback_nics(hosts, per_host)
-    with workers_of(workload, nics, mover, seed) as workers:
+    domains = ScaleUpDomains(
+        links=ScaleUpLinks(rate_bps=10**10, one_way_ns=10_000),
+        domain_of={nic.node: f"domain{rank // (span * per_host)}" for rank, nic in enumerate(nics)},
+    )
+    with workers_of(workload, nics, mover, seed, domains) as workers:
         reports = workers.reports()
         for index, collective in enumerate(workload.collectives):
             assert datatype_of(collective) is datatype

@@ -52,7 +52,7 @@ def test_results_are_right_in_any_order(kind: Kind, algorithm: Algorithm, data: 
         ),
         ranks=ranks,
         root=data.draw(st.integers(0, ranks - 1), label="root"),
-        ranks_per_host=per_host,
+        ranks_per_domain=per_host,
         iterations=data.draw(st.integers(1, 2), label="iterations"),
     )
     check_local(workload)
@@ -70,7 +70,7 @@ def test_a_lost_transfer_is_counted_wrong(kind: Kind, algorithm: Algorithm, data
         CollectiveOperation(kind=kind, size_bytes=size, datatype=datatype, algorithm=algorithm),
         ranks=6,
         root=2,
-        ranks_per_host=2,
+        ranks_per_domain=2,
     )
     collective = workload.collectives[0]
     inputs = {rank: make_input(collective, rank, datatype, seed=7) for rank in range(6)}
@@ -91,7 +91,11 @@ def test_a_lost_transfer_is_counted_wrong(kind: Kind, algorithm: Algorithm, data
     # a single bit is enough
     rank = next(rank for rank in range(6) if count_wrong(collective, rank, inputs[rank], datatype, seed=7))
     bits = whole[rank].view(np.dtype(f"u{datatype.size_bytes}")).copy()
-    place = -1 if kind in (Kind.ALL_TO_ALL, Kind.SEND_RECV, Kind.GATHER, Kind.ALL_GATHER) else rank * 16
+    place = (
+        collective.elements - 1
+        if kind in (Kind.ALL_TO_ALL, Kind.SEND_RECV, Kind.GATHER, Kind.ALL_GATHER)
+        else rank * 16
+    )
     bits[place] ^= 1
     assert count_wrong(collective, rank, bits.view(whole[rank].dtype), datatype, seed=7) == 1
 
@@ -100,7 +104,7 @@ def test_a_lost_transfer_is_counted_wrong(kind: Kind, algorithm: Algorithm, data
 def test_the_drawn_orders_find_a_missing_dependency(kind: Kind, algorithm: Algorithm) -> None:
     """Without any, a collective of more than one hop comes out wrong in some order."""
     workload = generate_collective(
-        CollectiveOperation(kind=kind, size_bytes=256, algorithm=algorithm), ranks=8, ranks_per_host=2
+        CollectiveOperation(kind=kind, size_bytes=256, algorithm=algorithm), ranks=8, ranks_per_domain=2
     )
     hops = any(step.after for step in workload.transfers) and kind not in (Kind.GATHER, Kind.SCATTER)
     steps = tuple(replace(step, after=()) for step in workload.steps)
@@ -178,10 +182,53 @@ def test_hierarchical_totals(hosts: int, gpus: int) -> None:
     workload = generate_collective(
         CollectiveOperation(kind=Kind.ALL_REDUCE, size_bytes=size, algorithm=Algorithm.HIERARCHICAL),
         ranks=hosts * gpus,
-        ranks_per_host=gpus,
+        ranks_per_domain=gpus,
     )
     assert sent_per_rank(workload, scale_up=False) == [2 * (hosts - 1) * size // hosts // gpus] * hosts * gpus
     assert sent_per_rank(workload, scale_up=True) == [2 * (gpus - 1) * size // gpus] * hosts * gpus
     for step in workload.transfers:
         assert step.scale_up == (step.source // gpus == step.destination // gpus)
         assert step.scale_up or step.source % gpus == step.destination % gpus
+
+
+@FEW
+@given(gpus=st.integers(2, 6), domains=st.integers(1, 4), blocks=st.integers(1, 3))
+def test_pxn_keeps_to_the_rails(gpus: int, domains: int, blocks: int) -> None:
+    """A NIC has m - 1 peers instead of g (m - 1), and sends what it did; (g - 1) / g of that went inside before."""
+    ranks = gpus * domains
+
+    def build(algorithm: Algorithm) -> Workload:
+        operation = CollectiveOperation(kind=Kind.ALL_TO_ALL, size_bytes=4 * ranks * blocks, algorithm=algorithm)
+        return generate_collective(operation, ranks=ranks, ranks_per_domain=gpus)
+
+    direct, relayed = build(Algorithm.DIRECT), build(Algorithm.PXN)
+    over = [step for step in relayed.transfers if not step.scale_up]
+    assert all(step.source % gpus == step.destination % gpus for step in over)
+    for rank in range(ranks):
+        assert len({step.destination for step in over if step.source == rank}) == domains - 1
+    leaves = 4 * blocks * (ranks - gpus)
+    assert sent_per_rank(relayed, scale_up=False) == sent_per_rank(direct, scale_up=False) == [leaves] * ranks
+    inside = 4 * blocks * (gpus - 1) + leaves * (gpus - 1) // gpus
+    assert sent_per_rank(relayed, scale_up=True) == [inside] * ranks
+
+
+@FEW
+@given(gpus=st.integers(2, 8), chunks=st.integers(1, 4))
+def test_nvls_has_every_piece_pass_the_switch_once(gpus: int, chunks: int) -> None:
+    """Each block is an operation that adds up, and one that copies; every other member has a part in both."""
+    size = 4 * gpus * chunks
+    workload = generate_collective(
+        CollectiveOperation(kind=Kind.ALL_REDUCE, size_bytes=size, algorithm=Algorithm.NVLS, chunks=chunks),
+        ranks=gpus,
+        ranks_per_domain=gpus,
+    )
+    operations: dict[int, list[Transfer]] = {}
+    for step in workload.transfers:
+        assert step.scale_up and step.in_switch is not None
+        operations.setdefault(step.in_switch.operation, []).append(step)
+    assert len(operations) == 2 * gpus * chunks
+    for parts in operations.values():
+        one = parts[0].in_switch
+        assert one is not None and len(parts) == one.members == gpus - 1
+        ends = {step.source if one.multicast else step.destination for step in parts}
+        assert len(ends) == 1 and {step.size_bytes for step in parts} == {4}

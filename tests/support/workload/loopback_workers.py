@@ -13,6 +13,7 @@ from fake_lab import small_lab
 
 from testbed.agent.loop import Loop
 from testbed.plan.operations import PortPlan
+from testbed.worker.domain import Domains
 from testbed.worker.program import Program
 from testbed.worker.program_json import encode_program
 from testbed.worker.worker import Event, Worker
@@ -38,7 +39,8 @@ class FakeWorkers:
         self.events: dict[str, list[Event]] = {host: [] for host in programs}
         self._loop = Loop()
         self._rng = rng
-        self.workers = {host: Worker(self._loop, self.events[host].append) for host in programs}
+        domains = Domains()
+        self.workers = {host: Worker(self._loop, self.events[host].append, domains) for host in programs}
         self._programs = programs
 
     def execute(self) -> None:

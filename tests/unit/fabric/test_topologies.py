@@ -31,6 +31,7 @@ SHIPPED = {
     "mlag-hosts": (6, 2, 5, 1.0),
     "mlag-tenants": (10, 2, 9, 1.0),
     "multi-rail-switch": (14, 6, 72, 1.0),
+    "nvl72": (24, 6, 144, 1.0),
     "nvl72-superpod": (185, 41, 1152, 1.0),
     "pod": (16, 8, 160, 1.0),
     "qos-overrides": (14, 10, 24, 1.0),

@@ -14,6 +14,7 @@ from testbed.plan.operations import PortPlan
 from testbed.scenario.run.channels import plan_channels
 from testbed.scenario.run.measured import Ideals, put_together, settle_digests
 from testbed.scenario.run.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of
+from testbed.scenario.run.scale_up import ScaleUpDomains
 from testbed.worker.errors import ProgramError
 from testbed.worker.program import Program
 from testbed.worker.program_json import decode_program, encode_program
@@ -42,7 +43,8 @@ IDEALS = Ideals(
 
 def place(workload: Workload, nics: list[PortPlan] = NICS, k: float = 1.0) -> PlacedWorkload:
     channels = plan_channels(workload, nics, seed=1)
-    return PlacedWorkload(workload=workload, ranks=nics, channels=channels, k=k, seed=1)
+    domains = ScaleUpDomains(domain_of={nic.node: f"pair{rank // 2}" for rank, nic in enumerate(nics)})
+    return PlacedWorkload(workload=workload, ranks=nics, channels=channels, k=k, seed=1, domains=domains)
 
 
 def programs(workload: Workload, nics: list[PortPlan] = NICS, k: float = 1.0) -> dict[str, Program]:
@@ -63,12 +65,31 @@ def test_every_host_has_its_own_part() -> None:
         assert len(program.channels) == 2
 
 
+def test_a_transfer_between_hosts_of_one_domain_is_part_of_both_programs() -> None:
+    builder = StepBuilder(4, ranks_per_domain=2)
+    builder.transfer(0, 1, 10)
+    builder.transfer(1, 2, 10)
+    found = programs(builder.build("two"))
+    [inside], [same, over] = (found[NICS[rank].node].steps for rank in (0, 1))
+    assert inside.channel is None and same.channel is None and over.channel == 0
+    assert found[NICS[0].node].scale_up.neighbours == {1} and found[NICS[1].node].scale_up.neighbours == {0}
+    assert {found[NICS[rank].node].scale_up.domain for rank in (0, 1)} == {"pair0"}
+    assert not found[NICS[2].node].scale_up.domain
+
+
+def test_scale_up_links_lead_nowhere_else() -> None:
+    builder = StepBuilder(4, ranks_per_domain=4)
+    builder.transfer(1, 2, 10)
+    with pytest.raises(ScenarioError, match="which are not in one domain"):
+        programs(builder.build("too far"))
+
+
 @pytest.mark.parametrize("kind", list(ALGORITHMS))
 @pytest.mark.parametrize("nics", [NICS, PAIRS[:8]], ids=["alone", "two-per-host"])
 def test_every_program_is_one_that_workers_accept(kind: str, nics: list[PortPlan]) -> None:
     for algorithm in ALGORITHMS[kind]:  # type: ignore[index]
         workload = generate_collective(
-            CollectiveOperation(kind=kind, size_bytes=1600, algorithm=algorithm), ranks=8, ranks_per_host=2
+            CollectiveOperation(kind=kind, size_bytes=1600, algorithm=algorithm), ranks=8, ranks_per_domain=2
         )
         for program in programs(workload, nics).values():
             document = json.loads(json.dumps(encode_program(program)))

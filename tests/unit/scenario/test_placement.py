@@ -33,7 +33,7 @@ def names(placement: RankPlacement) -> list[str]:
 def test_host_by_host() -> None:
     found = placed()
     assert names(found) == ["s1-h1:1", "s1-h1:2", "s1-h2:1", "s1-h2:2", "s2-h1:1", "s2-h1:2", "s2-h2:1", "s2-h2:2"]
-    assert found.ranks_per_host == 2
+    assert found.ranks_per_domain == 2
     assert found.rails == ((0, 2, 4, 6), (1, 3, 5, 7))
     assert found.leaf(2) == "p1-s1-rail1" and found.host(2) == "p1-s1-h2"
 
@@ -41,7 +41,7 @@ def test_host_by_host() -> None:
 def test_rail_by_rail() -> None:
     found = placed(order=RankOrder.RAIL)
     assert names(found) == ["s1-h1:1", "s1-h2:1", "s2-h1:1", "s2-h2:1", "s1-h1:2", "s1-h2:2", "s2-h1:2", "s2-h2:2"]
-    assert found.ranks_per_host == 0
+    assert found.ranks_per_domain == 0
 
 
 def test_spread_over_leaves() -> None:
@@ -60,7 +60,7 @@ def test_shuffled_by_the_seed() -> None:
 def test_some_hosts_rails_and_a_number() -> None:
     assert names(placed(hosts=("p1-s2-*",), rails=(2,))) == ["s2-h1:2", "s2-h2:2"]
     assert names(placed(count=3)) == ["s1-h1:1", "s1-h1:2", "s1-h2:1"]
-    assert placed(count=3).ranks_per_host == 0
+    assert placed(count=3).ranks_per_domain == 0
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_nics_of_one_network_after_those_of_the_other() -> None:
     found = traffic.placement
     assert [nic.network for nic in found.nics] == [BACKEND] * 6 + ["frontend"] * 3
     assert [nic.node for nic in found.nics] == [f"p1-s1-h{host}" for host in (1, 1, 2, 2, 3, 3, 1, 2, 3)]
-    assert found.ranks_per_host == 0
+    assert found.ranks_per_domain == 0
     # The ring's own ranks share hosts by two, and it goes round by the scale-up network first.
     inside = [step for step in traffic.workload.transfers if step.scale_up]
     assert inside and all(found.host(step.source) == found.host(step.destination) for step in inside)

@@ -48,7 +48,7 @@ def asked(kind: TransportKind = TransportKind.TCP, paths: str | None = None) -> 
 
 def carried(lab: PlannedLab, workload: Workload, *, run: bool = True, seed: int = 1) -> Carried:
     nics = tuple(host.nics[0] for host in lab.plan.hosts)
-    placement = RankPlacement(nics=nics, ranks_per_host=0)
+    placement = RankPlacement(nics=nics, ranks_per_domain=0)
     if not run:
         return Carried(workload=workload, placement=placement)
     plan = plan_channels(workload, nics, seed=seed)

@@ -256,6 +256,6 @@ def test_the_ideals_of_a_point_have_vxlan_where_it_slows_all_flows(
     red = tuple(nics[name] for name in ("h1:rail1", "h2:rail2", "h3:rail1"))
     source, destination = ranks
     workload = generate_point_to_point(ranks=3, size_bytes=10_000, source=source, destination=destination)
-    traffic = RunTraffic(workload=workload, placement=RankPlacement(nics=red, ranks_per_host=1), seed=1)
+    traffic = RunTraffic(workload=workload, placement=RankPlacement(nics=red, ranks_per_domain=1), seed=1)
     scenario = Scenario(name="x", topology=TopologyRef(file="x"), workload=Workload(kind="point-to-point"))
     assert PointIdeals.of(scenario, where, [traffic]).framing.overhead_bytes == overhead

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from testbed.worker.copies import InsideCopies
 from testbed.worker.curves import MOST_SAMPLES, ChannelState, Curves
 from testbed.worker.program import Step
 from testbed.worker.schedule import Schedule
@@ -122,35 +121,6 @@ def test_a_collective_on_hosts_that_see_only_their_own(seed: int, algorithm: str
         hosts[rank].end(number, now)
         start(rank, now)
     assert all(host.left == 0 for host in hosts)
-
-
-# --- inside a host ---------------------------------------------------------------------------------------
-
-
-def inside(number: int, source: int, to: int, size_bytes: int) -> Step:
-    return Step(number=number, source=source, destination=to, size_bytes=size_bytes)
-
-
-def test_copies_take_the_time_of_their_links() -> None:
-    done: list[tuple[int, int]] = []
-    copies = InsideCopies(8_000_000_000, lambda step, now: done.append((step.number, now)))  # a byte per ns
-    copies.send(inside(0, 0, 1, 100), 1000)
-    copies.send(inside(1, 0, 2, 50), 1000)  # behind the first, on the same link out
-    copies.send(inside(2, 3, 1, 30), 1000)  # behind the first, on the same link in
-    copies.send(inside(3, 2, 3, 10), 1000)  # beside them
-    assert copies.next_due() == 1010
-    copies.turn(1149)
-    assert done == [(3, 1010), (0, 1100), (2, 1130)]
-    copies.turn(1150)
-    assert done[-1] == (1, 1150) and copies.next_due() is None
-
-
-def test_copies_without_a_rate_take_no_time() -> None:
-    done: list[int] = []
-    copies = InsideCopies(0, lambda step, now: done.append(now))
-    copies.send(inside(0, 0, 1, 1 << 30), 7)
-    copies.turn(7)
-    assert done == [7]
 
 
 # --- curves ----------------------------------------------------------------------------------------------

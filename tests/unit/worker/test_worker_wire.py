@@ -17,6 +17,7 @@ from testbed.worker.program import (
     Piece,
     Program,
     Request,
+    ScaleUpLinks,
     Settings,
     Step,
 )
@@ -26,7 +27,7 @@ from testbed.worker.transports.roce import RoceSettings
 from testbed.worker.transports.tcp import TcpSettings
 from testbed.worker.transports.uet import UetSettings
 from testbed.workload.collectives.datatype import DataType
-from testbed.workload.steps import Collective, Combine
+from testbed.workload.steps import Collective, Combine, InSwitch
 
 
 def endpoint(rank: int) -> Endpoint:
@@ -55,7 +56,7 @@ def program(**changes: Any) -> Program:
     piece = Piece(collective=0, offset=2, length=2, target=2, combine=Combine.COPY)
     fields: dict[str, Any] = {
         "transport": TcpSettings(congestion_control="cubic", tos=104),
-        "endpoints": (endpoint(0), endpoint(1)),
+        "endpoints": (endpoint(0), endpoint(1), endpoint(2)),
         "own": frozenset({0}),
         "channels": (
             Channel(index=0, source=0, destination=1, source_port=20001, destination_port=18515),
@@ -66,12 +67,14 @@ def program(**changes: Any) -> Program:
             Step(number=2, source=0, duration_ns=1000, after=(0,)),
             Step(number=3, source=1, destination=0, size_bytes=8, channel=5, piece=piece),
             Step(number=9, source=0, destination=1, size_bytes=1, channel=0, after=(2, 3)),
+            Step(number=11, source=0, destination=2, size_bytes=8, in_switch=InSwitch(operation=4, members=3)),
+            Step(number=12, source=2, destination=0, size_bytes=8),
         ),
         "collectives": (collective,),
         "datatypes": (DataType.FLOAT32,),
         "seed": 4,
         "requests": (request(3, client=0, server=1, start_ns=5), request(8, client=1, server=0, start_ns=6)),
-        "inside_bps": 10**9,
+        "scale_up": ScaleUpLinks(rate_bps=10**9, one_way_ns=500, domain="p1-s1", neighbours=frozenset({2})),
     }
     return Program(**(fields | changes))
 
@@ -173,6 +176,14 @@ def drop(name: str) -> Callable[[dict[str, Any]], None]:
         (column("combine", 2, -1), "steps.combine[2]"),
         (column("combine", 2, 0), "steps[2]"),
         (column("duration_ns", 1, -5), "steps.duration_ns[1]"),
+        (column("source", 5, 1), "steps[5]"),
+        (column("destination", 5, 2), "steps[5]"),
+        (column("operation", 0, 4), "steps[0]"),
+        (column("operation", 5, 4), "steps[5]"),
+        (column("members", 4, 0), "steps[4]"),
+        (set_key("scale_up", 4, value=[0]), "scale_up"),
+        (set_key("scale_up", 3, value=""), "scale_up"),
+        (set_key("scale_up", 2, value=-1), "scale_up"),
         (set_key("transport", value={"kind": "rdma"}), "requests"),
         (set_key("requests", "tokens", 0, value=0), "requests.tokens[0]"),
         (set_key("requests", "tokens", 0, value=True), "requests.tokens[0]"),
@@ -205,6 +216,6 @@ def test_what_is_no_program_at_all(document: object) -> None:
 def test_arrays_beyond_all_memory_are_refused() -> None:
     document = encode_program(program())
     document = copy.deepcopy(document)
-    document["collectives"] = [["all_gather", "ring", [0, 1], 16, 1 << 33, -1]]
+    document["collectives"] = [["all_gather", "ring", [0, 1], 16, 1 << 33, -1, 0]]
     with pytest.raises(ProgramError, match="bytes, more than"):
         decode_program(document)

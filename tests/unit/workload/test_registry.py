@@ -25,7 +25,7 @@ ALL = [pytest.param(kind, id=kind) for kind in KINDS]
 
 
 def build(kind: str, parameters: Mapping[str, Any] | None = None, *, ranks: int = 8, **more: Any) -> Workload:
-    options: dict[str, Any] = {"ranks_per_host": 2, "leaf_of": lambda rank: rank % 2} | more
+    options: dict[str, Any] = {"ranks_per_domain": 2, "leaf_of": lambda rank: rank % 2} | more
     fabric = Fabric(ranks=ranks, rate_bps=RATE_BPS, bdp_bytes=BDP, rng=random.Random(1), **options)
     return build_workload(kind, REQUIRED.get(kind, {}) | dict(parameters or {}), fabric)
 

@@ -18,7 +18,7 @@ from testbed.workload.collectives.datatype import DataType
 from testbed.workload.collectives.operation import CollectiveOperation
 from testbed.workload.models.inference import Serving, generate_kv_cache_incast, generate_serving
 from testbed.workload.models.language_models import MODELS
-from testbed.workload.models.moe import MixtureOfExperts, draw_token_counts, generate_moe
+from testbed.workload.models.moe import MixtureOfExperts, draw_tokens, generate_moe
 from testbed.workload.models.training import generate_pipeline
 from testbed.workload.patterns import generate_incast
 from testbed.workload.steps import Compute, Transfer
@@ -64,7 +64,8 @@ def test_dispatch_and_combine_are_each_others_mirror(
 
 
 def test_popularity_without_skew_is_the_drafts_formula() -> None:
-    counts = draw_token_counts([1.0] * 8, ranks=8, tokens=2000, top_k=2, rng=random.Random(1))
+    moe = MixtureOfExperts(top_k=2, tokens=2000)
+    counts = draw_tokens(moe, [1.0] * 8, ranks=8, ranks_per_domain=1, rng=random.Random(1)).experts
     assert all(sum(row) == 4000 for row in counts)
     assert all(count == pytest.approx(2000 * 2 / 8, rel=0.2) for row in counts for count in row)
 

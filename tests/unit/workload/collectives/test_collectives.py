@@ -167,14 +167,14 @@ def test_collectives_side_by_side_as_nccl_tests_splits() -> None:
         ({"chunks": 0}, "at least 1"),
         ({"window": 0}, "at least one transfer"),
         ({"iterations": 0}, "iterations"),
-        ({"algorithm": "hierarchical", "ranks_per_host": 2}, "same number of ranks on every host"),
+        ({"algorithm": "hierarchical", "ranks_per_domain": 2}, "same number of ranks in every scale-up domain"),
         ({"algorithm": "hierarchical", "rail_algorithm": "hierarchical"}, "cannot be hierarchical"),
     ],
 )
 def test_wrong_parameters(options: dict[str, object], message: str) -> None:
     arguments: dict[str, object] = {"kind": "all_reduce", "ranks": 3, "size_bytes": 24} | options
     of_ranks = {
-        name: arguments.pop(name) for name in ("ranks", "ranks_per_host", "root", "iterations") if name in arguments
+        name: arguments.pop(name) for name in ("ranks", "ranks_per_domain", "root", "iterations") if name in arguments
     }
     with pytest.raises(WorkloadError, match=message):
         generate_collective(CollectiveOperation(**arguments), **of_ranks)  # type: ignore[arg-type]

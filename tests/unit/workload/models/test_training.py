@@ -117,7 +117,7 @@ def test_a_step_moves_what_the_formulas_say(
     training = Training(
         layout=layout, volumes=volumes, micro_batches=micro_batches, buckets=buckets, sharded=sharded, steps=steps
     )
-    workload = generate_training(training, ranks_per_host=tensor)
+    workload = generate_training(training, ranks_per_domain=tensor)
     check_local(workload)
     sent: Counter[str] = Counter()
     for step in workload.transfers:
@@ -163,7 +163,7 @@ def test_the_next_step_waits_for_the_gradients() -> None:
 def test_a_model_on_a_small_fabric() -> None:
     layout = ParallelLayout(tensor=2, pipeline=2, data=2)
     volumes = training_volumes(language_model("8B"), layout).scaled(bytes_factor=1e-5, time_factor=1e-3)
-    workload = generate_training(Training(layout=layout, volumes=volumes, micro_batches=2), ranks_per_host=2)
+    workload = generate_training(Training(layout=layout, volumes=volumes, micro_batches=2), ranks_per_domain=2)
     check_local(workload)
     assert workload.ranks == 8
     assert "tensor-parallel" in workload.notes[0]

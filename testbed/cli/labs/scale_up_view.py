@@ -1,0 +1,301 @@
+"""`inspect scale-up`, and what `validate` and `inspect fabric` say of it: the scale-up domains of a lab.
+
+Everything is per direction. In lab units it is there for a deployed lab, or for a file that names its time scale.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from testbed.cli.lab_choice import open_lab, read_topology
+from testbed.cli.output import Format, emit_json, emit_rows
+from testbed.errors import LabNotFound, TestbedError
+from testbed.fabric.scale_up import ScaleUpSizing, measure_scale_up
+from testbed.model import Credits, Lab, LinkRetry, ScaleUp
+from testbed.plan.scale_up import CARRIED_FRAMES_PER_S, PacketScale, ScaleUpPlan, packet_scale, plan_scale_up
+from testbed.units import ByteCount, Rate
+
+COLUMNS = ("what", "real", "lab", "note")
+_UNSTATED = "the file says nothing: transfers inside a host take the rate of an H100's, and no latency"
+
+
+def inspect_scale_up(name: str | None, topology: str | None, form: Format) -> None:
+    """Show the scale-up domains of a deployed lab or of a file. Raises `TestbedError` for a lab without GPUs."""
+    lab, k = _lab_and_scale(name, topology)
+    document = scale_up_document(lab, k)
+    if not document["domains"]:
+        raise TestbedError(
+            f"{lab.name} has no GPUs that a domain could join", hint="GPUs come with NICs of the back end"
+        )
+    if form is Format.JSON:
+        emit_json(document)
+        return
+    at = "" if k is None else f", k = {k:g}"
+    emit_rows(scale_up_rows(lab, k), COLUMNS, form, title=f"{lab.name}: scale-up{at}, all rates per direction")
+    if form is Format.TABLE and k is None:
+        print("  lab units: of a deployed lab, or of a file with a fixed time scale")
+
+
+def _lab_and_scale(name: str | None, topology: str | None) -> tuple[Lab, float | None]:
+    """The lab, and its time scale where that is known: of a deployed one, or where the file fixes it."""
+    if topology is None:
+        running = open_lab(name)
+        return running.model, running.record.k
+    lab = read_topology(topology, name)
+    try:
+        running = open_lab(lab.name)
+    except LabNotFound:
+        return lab, lab.scale.time
+    return running.model, running.record.k
+
+
+def scale_up_document(lab: Lab, k: float | None) -> dict[str, Any]:
+    """Put all that is known of a lab's scale-up domains into JSON data. Lab units are None without a time scale."""
+    scale_up, sizing, packets = lab.scale_up, measure_scale_up(lab), packet_scale(lab)
+    plan = None if k is None else plan_scale_up(scale_up, k)
+    credits, retry = scale_up.credits, scale_up.retry
+    return {
+        "lab": lab.name,
+        "k": k,
+        "stated": scale_up.stated,
+        "preset": scale_up.preset,
+        "domain": scale_up.domain.value,
+        "by": scale_up.by.value,
+        "gpus": sizing.gpus,
+        "domains": [
+            {"name": domain.name, "hosts": list(domain.hosts), "gpus": domain.gpus} for domain in sizing.domains
+        ],
+        "planes": [
+            {
+                "plane": number,
+                "links_per_gpu": share,
+                "rate_bps": scale_up.plane_rate(number).bps,
+                "lab_rate_bps": None if plan is None else plan.plane_rates[number - 1].bps,
+            }
+            for number, share in enumerate(scale_up.shares, 1)
+        ],
+        "switch_ports": scale_up.switch_ports,
+        "links_per_gpu": scale_up.links,
+        "rates_count": "each direction",
+        "gpu_rate_bps": scale_up.rate.bps,
+        "link_rate_bps": scale_up.link_rate.bps,
+        "nic_rates_bps": [rate.bps for rate in sizing.nic_rates],
+        "rho": list(sizing.ratios),
+        "rtt_ns": scale_up.rtt.ns,
+        "link_round_trip_ns": sizing.link_round_trip.ns,
+        "latency_ns": scale_up.latency.ns,
+        "gpu_bdp_bytes": sizing.gpu_bdp_bytes,
+        "link_bdp_bytes": sizing.link_bdp_bytes,
+        "flow_control": scale_up.flow_control.value,
+        "vcs": scale_up.vcs,
+        "credits": None
+        if sizing.credits is None
+        else {
+            "unit_bytes": credits.unit.bytes,
+            "limit": sizing.credits,
+            "auto": credits.limit is None,
+            "loop_ns": sizing.credit_loop.ns,
+        },
+        "llr": None
+        if retry is None
+        else {
+            "window_frames": sizing.window_frames,
+            "auto": retry.window is None,
+            "timer_windows": retry.timer_windows,
+            "replays": retry.replays,
+        },
+        "coarse": scale_up.coarse,
+        "lab_units": None if plan is None else _lab_units(plan),
+        "packets": {
+            "frames_per_s": packets.frames_per_s,
+            "k": packets.k,
+            "rate_k": packets.rate_k,
+            "latency_k": packets.latency_k,
+            "expected_frames_per_s": CARRIED_FRAMES_PER_S,
+        },
+    }
+
+
+def _lab_units(plan: ScaleUpPlan) -> dict[str, Any]:
+    return {
+        "gpu_rate_bps": plan.gpu_rate.bps,
+        "rtt_ns": plan.rtt.ns,
+        "latency_ns": plan.latency.ns,
+        "frame_bytes": plan.frame.bytes,
+        "window_frames": plan.window_frames,
+        "replay_timer_ns": None if plan.replay_timer is None else plan.replay_timer.ns,
+        "credit_unit_bytes": plan.credit_unit.bytes,
+        "credits": plan.credits,
+    }
+
+
+def scale_up_rows(lab: Lab, k: float | None) -> list[dict[str, str]]:
+    """Make rows of a lab's scale-up domains that a person reads: real and lab units side by side."""
+    scale_up, sizing = lab.scale_up, measure_scale_up(lab)
+    plan = None if k is None else plan_scale_up(scale_up, k)
+    return [
+        *_shape_rows(scale_up, sizing, plan),
+        *_link_rows(scale_up, sizing, plan),
+        _packets_row(packet_scale(lab), scale_up),
+    ]
+
+
+def _shape_rows(scale_up: ScaleUp, sizing: ScaleUpSizing, plan: ScaleUpPlan | None) -> list[dict[str, str]]:
+    """Who is in a domain, and at what rate."""
+    largest = sizing.largest
+    planes = _folded(scale_up)
+    first = _row("domains", str(len(sizing.domains)), note=domains_text(scale_up, sizing))
+    return [
+        first,
+        _row("GPUs of a domain", str(largest.gpus), note=f"{sizing.gpus} in all; {largest.name} is the largest"),
+        _row("planes", str(scale_up.planes), note=f"links of a GPU to each: {planes}{_ports(scale_up, largest.gpus)}"),
+        _row(
+            "rate of a GPU",
+            str(scale_up.rate),
+            "" if plan is None else str(plan.gpu_rate),
+            f"each direction; {Rate(2 * scale_up.rate.bps)} where both are counted together",
+        ),
+        _row(
+            "rate of a GPU to a plane",
+            _span([scale_up.plane_rate(number) for number in range(1, scale_up.planes + 1)]),
+            "" if plan is None else _span(list(plan.plane_rates)),
+            f"{scale_up.link_rate} a link",
+        ),
+        _row("rho", rho_text(sizing), note=_nics_text(sizing)),
+    ]
+
+
+def _link_rows(scale_up: ScaleUp, sizing: ScaleUpSizing, plan: ScaleUpPlan | None) -> list[dict[str, str]]:
+    """What is under way on a link, and what its credits and its window hold."""
+    of_link = f"a link {ByteCount(sizing.link_bdp_bytes)}"
+    latency = "" if scale_up.stated else "; transfers by time take none, as no file states it"
+    bdp = str(ByteCount(sizing.gpu_bdp_bytes))
+    rows = [
+        _row(
+            "RTT, GPU to GPU",
+            str(scale_up.rtt),
+            "" if plan is None else str(plan.rtt),
+            f"one way is half of it{latency}",
+        ),
+        _row("BDP of a GPU", bdp, "" if plan is None else bdp, f"{of_link}, {_frames(sizing, plan)}"),
+    ]
+    unit = scale_up.credits.unit
+    if sizing.credits is None:
+        rows.append(_row("flow control", scale_up.flow_control.value, note="no credits"))
+    else:
+        rows.append(
+            _row(
+                "credits of a channel",
+                f"{sizing.credits} x {unit}",
+                "" if plan is None else f"{plan.credits} x {plan.credit_unit}",
+                f"{_share(scale_up.credits)}; credit loop {sizing.credit_loop}; {scale_up.vcs} channels a link",
+            )
+        )
+    retry = scale_up.retry
+    if retry is None:
+        rows.append(_row("link-level retry", "off", note="a lost frame is lost to the link"))
+    else:
+        timer = "" if plan is None or plan.replay_timer is None else f" ({plan.replay_timer} in the lab)"
+        rows.append(
+            _row(
+                "retry window of a link",
+                f"{sizing.window_frames} frames",
+                "" if plan is None else f"{plan.window_frames} frames",
+                f"{_share(retry)}; timer {retry.timer_windows:g} windows{timer}, {retry.replays} replays",
+            )
+        )
+    return rows
+
+
+def _packets_row(packets: PacketScale, scale_up: ScaleUp) -> dict[str, str]:
+    """By what transfers are realised, and the time scale that packets would need."""
+    note = (
+        f"packets would need k = {packets.k:,.0f} ({packets.frames_per_s:.2g} / k frames/s; two cores are expected to"
+        f" carry {CARRIED_FRAMES_PER_S:,}, not measured)"
+    )
+    return _row("transfers by", scale_up.by.value, note=note)
+
+
+def validated_rows(lab: Lab) -> list[dict[str, str]]:
+    """Make the rows that `validate` adds to a lab's sizing: none where its file says nothing of scale-up."""
+    sizing = measure_scale_up(lab)
+    if not lab.scale_up.stated or not sizing.domains:
+        return []
+    scale_up, packets = lab.scale_up, packet_scale(lab)
+    planes = f"{scale_up.planes} planes, {_folded(scale_up)} links{_ports(scale_up, sizing.largest.gpus)}"
+    return [
+        {
+            "what": "scale-up domains",
+            "value": str(len(sizing.domains)),
+            "note": f"{domains_text(scale_up, sizing)}, {planes}",
+        },
+        {
+            "what": "scale-up rate of a GPU",
+            "value": str(scale_up.rate),
+            "note": f"each direction; rho {rho_text(sizing)}, {_nics_text(sizing)}",
+        },
+        {
+            "what": "scale-up BDP of a link",
+            "value": str(ByteCount(sizing.link_bdp_bytes)),
+            "note": f"{scale_up.link_rate} x {scale_up.rtt}; by {scale_up.by}; packets would need k = {packets.k:,.0f}",
+        },
+    ]
+
+
+def domains_text(scale_up: ScaleUp, sizing: ScaleUpSizing) -> str:
+    """Tell whose GPUs are one domain, and where the figures come from: "nvl72: a segment each, up to 72 GPUs"."""
+    if not scale_up.stated:
+        return _UNSTATED
+    preset = f"{scale_up.preset}: " if scale_up.preset else ""
+    return f"{preset}a {scale_up.domain.value} each, up to {sizing.largest.gpus} GPUs"
+
+
+def rho_text(sizing: ScaleUpSizing) -> str:
+    """Tell how much more a GPU has for scale-up than of its NIC: "9", or "9 to 18" where NICs differ."""
+    ratios = sorted(sizing.ratios)
+    if not ratios:
+        return "-"
+    low, high = f"{ratios[0]:.3g}", f"{ratios[-1]:.3g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _nics_text(sizing: ScaleUpSizing) -> str:
+    if not sizing.nic_rates:
+        return "no NIC to compare it with"
+    return f"over {_span(list(sizing.nic_rates))} of NICs a GPU, like for like"
+
+
+def _folded(scale_up: ScaleUp) -> str:
+    """The shares of the planes, short where all are alike: "18 x 1", "5 4 4 5"."""
+    if len(set(scale_up.shares)) == 1:
+        return f"{scale_up.planes} x {scale_up.shares[0]}"
+    return " ".join(str(share) for share in scale_up.shares)
+
+
+def _ports(scale_up: ScaleUp, gpus: int) -> str:
+    if scale_up.switch_ports is None:
+        return ""
+    return f"; {gpus * max(scale_up.shares)} of {scale_up.switch_ports} ports of a switch used"
+
+
+def _span(rates: list[Rate]) -> str:
+    low, high = min(rates), max(rates)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _frames(sizing: ScaleUpSizing, plan: ScaleUpPlan | None) -> str:
+    if plan is None:
+        return f"{sizing.link_bdp_bytes / 256:.0f} transactions"
+    return f"{sizing.link_bdp_bytes / plan.frame.bytes:.1f} frames of {plan.frame} in the lab"
+
+
+def _share(what: Credits | LinkRetry) -> str:
+    """Where a number of credits or frames comes from."""
+    counted, share = (what.limit, what.loops) if isinstance(what, Credits) else (what.window, what.round_trips)
+    if counted is not None:
+        return "as written"
+    return "auto" if share == 1 else f"{share:.0%} of what the link needs"
+
+
+def _row(what: str, real: str, lab: str = "", note: str = "") -> dict[str, str]:
+    return {"what": what, "real": real, "lab": lab, "note": note}

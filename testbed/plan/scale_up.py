@@ -1,0 +1,93 @@
+"""Scale-up domains at a lab's time scale, and the scale that their packets would need.
+
+Rates are divided by k and times multiplied, as everywhere; bytes stay. One frame of the lab stands for several
+transactions, so that credits and windows count fewer, larger frames and hold the same bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from testbed.fabric.scale_up import credit_limit, find_domains, needed_window, replay_window
+from testbed.model import TRANSACTION, Lab, ScaleUp
+from testbed.plan.scale import round_up_125
+from testbed.units import ByteCount, Duration, Rate
+
+CARRIED_FRAMES_PER_S = 100_000
+"""Frames a second that a switch and endpoints in C are expected to carry on two cores, at 3 to 5 us each. There is no
+such switch yet: the figure is an estimate, and not measured."""
+LATENCY_FLOOR = Duration(100_000)
+"""The idle round trip through an endpoint, two wires and a switch process in lab time, as it is expected to be."""
+FLOOR_SHARE = 0.1
+"""The share of a domain's round trip, in lab time, that the floor may be, or latencies would be the machine's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleUpPlan:
+    """Scale-up domains in lab units at the time scale `k`. Rates are per direction."""
+
+    k: float
+    gpu_rate: Rate
+    plane_rates: tuple[Rate, ...]
+    """What a GPU sends to each plane."""
+    rtt: Duration
+    latency: Duration
+    """From a GPU to another one: half of `rtt`, or zero where the topology states no domain."""
+    frame: ByteCount
+    """The payload of one frame: `coarse` transactions."""
+    window_frames: int | None
+    """Frames of a link without an acknowledgement; None without link-level retry."""
+    replay_timer: Duration | None
+    """Without an acknowledgement for so long, a link sends its window again."""
+    credit_unit: ByteCount
+    credits: int | None
+    """Credits of a link's virtual channel; None where credits are not what controls the flow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacketScale:
+    """What packets of the lab's scale-up domains would ask of this kind of machine.
+
+    `frames_per_s` are those of all GPUs sending at line rate, in real time: at a time scale k there are a k-th of them.
+    `k` is the smallest of the 1-2-5 series that is expected to do.
+    """
+
+    frames_per_s: float
+    rate_k: float
+    """The k that the frames need."""
+    latency_k: float
+    """The k that the latency floor needs."""
+    k: float
+
+
+def plan_scale_up(scale_up: ScaleUp, k: float) -> ScaleUpPlan:
+    """Return the domains as they are in a lab of the time scale `k`."""
+    frame = ByteCount(scale_up.coarse * TRANSACTION.bytes)
+    unit = ByteCount(scale_up.coarse * scale_up.credits.unit.bytes)
+    window = replay_window(scale_up, frame)
+    timer = None
+    if window is not None and scale_up.retry is not None:
+        sending = max(window, needed_window(scale_up, frame)) * frame.bytes * 8 / scale_up.link_rate.bps
+        timer = Duration(round(scale_up.retry.timer_windows * sending * 1e9 * k))
+    return ScaleUpPlan(
+        k=k,
+        gpu_rate=scale_up.rate.scaled(k),
+        plane_rates=tuple(scale_up.plane_rate(plane).scaled(k) for plane in range(1, scale_up.planes + 1)),
+        rtt=scale_up.rtt.scaled(k),
+        latency=scale_up.latency.scaled(k),
+        frame=frame,
+        window_frames=window,
+        replay_timer=timer,
+        credit_unit=unit,
+        credits=credit_limit(scale_up, unit, frame),
+    )
+
+
+def packet_scale(lab: Lab) -> PacketScale:
+    """The time scale at which packets of the lab's domains could be carried, as is expected of a switch process."""
+    scale_up = lab.scale_up
+    gpus = sum(domain.gpus for domain in find_domains(lab))
+    frames = gpus * scale_up.rate.bps / 8 / (scale_up.coarse * TRANSACTION.bytes)
+    rate_k = frames / CARRIED_FRAMES_PER_S
+    latency_k = LATENCY_FLOOR.ns / (FLOOR_SHARE * scale_up.rtt.ns)
+    return PacketScale(frames_per_s=frames, rate_k=rate_k, latency_k=latency_k, k=round_up_125(max(rate_k, latency_k)))

@@ -1,0 +1,297 @@
+"""`fabric.scale_up`: what joins the GPUs of a host or a segment beside the fabric, as written and as resolved."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from pydantic import Field
+from pydantic.json_schema import JsonSchemaValue
+
+from testbed.errors import FabricError
+from testbed.model import (
+    SCALE_UP_PRESETS,
+    UNSTATED_SCALE_UP,
+    Credits,
+    DomainSpan,
+    LinkRetry,
+    ScaleUp,
+    ScaleUpBy,
+    ScaleUpFlowControl,
+)
+from testbed.spec.validation.fields import (
+    AutoOff,
+    Checked,
+    DurationField,
+    Length,
+    OneOf,
+    RateField,
+    Section,
+    Whole,
+    Written,
+    parse_quantity,
+)
+from testbed.spec.validation.model import SpecModel, refusal
+from testbed.spec.yaml.paths import quote
+from testbed.units import ByteCount
+
+MAX_PLANES = 64
+MAX_LINKS = 1024
+"""Of one GPU."""
+MAX_CREDITS = 2**20 - 1
+"""The credit counters of Ultra Ethernet 1.0 section 5.2 have 20 bits."""
+MAX_WINDOW = 2**19
+"""Half of the 20-bit sequence space of Ultra Ethernet 1.0 section 5.1."""
+MAX_COARSE = 32
+"""8 KiB: larger frames do not fit an Ethernet MTU of 9216 bytes with their headers."""
+CREDIT_UNITS = (32, 64, 128, 256, 512, 1024, 2048)
+"""In bytes (SAI-CBFC)."""
+_PERCENT = re.compile(r"\s*([0-9]{1,4}(?:\.[0-9]{1,4})?)\s*%\s*")
+_MOST_PERCENT = 1000
+_WINDOWS = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,3})?)\s*windows?\s*")
+_MOST_WINDOWS = 100
+
+LATER_BY = {ScaleUpBy.PACKETS: "packets of a scale-up domain are not available yet: its switch process is not built"}
+"""What may realise a domain one day. Whoever builds it removes the entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class _AutoCountOrShare(Checked):
+    """ "auto" (the result is 1.0), a count (a whole number), or a share of what is needed such as 25 % (0.25)."""
+
+    noun: str
+    highest: int
+
+    def check(self, value: object) -> int | float:
+        if value == "auto":
+            return 1.0
+        if isinstance(value, str) and (match := _PERCENT.fullmatch(value)):
+            share = float(match[1])
+            if not 0 < share <= _MOST_PERCENT:
+                raise refusal("out-of-range", f"must be more than 0% and at most {_MOST_PERCENT}%, not {quote(value)}")
+            return share / 100
+        if isinstance(value, bool) or not isinstance(value, int):
+            hint = f"a number counts {self.noun}; 50% is half of what a link needs"
+            raise refusal("wrong-type", f"must be auto, a whole number or a percentage, not {quote(value)}", hint)
+        return Whole(1, self.highest).check(value)
+
+    def json_schema(self) -> JsonSchemaValue:
+        return {
+            "anyOf": [
+                {"const": "auto"},
+                {"type": "integer", "minimum": 1, "maximum": self.highest},
+                {"type": "string", "pattern": rf"^{_PERCENT.pattern}$", "examples": ["50%"]},
+            ]
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _CreditUnit(Checked):
+    """The bytes of one credit."""
+
+    def check(self, value: object) -> ByteCount:
+        size = parse_quantity(value, ByteCount, ByteCount(CREDIT_UNITS[-1]))
+        if size.bytes not in CREDIT_UNITS:
+            known = ", ".join(f"{unit}B" for unit in CREDIT_UNITS)
+            raise refusal("unknown-value", f"must be one of {known}, not {quote(value)}")
+        return size
+
+    def json_schema(self) -> JsonSchemaValue:
+        return {"enum": [f"{unit}B" for unit in CREDIT_UNITS]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows(Checked):
+    """A time as a multiple of the time that a whole window takes: 4windows."""
+
+    def check(self, value: object) -> float:
+        match = _WINDOWS.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
+            raise refusal("wrong-type", f"must be a number of windows such as 4windows, not {quote(value)}")
+        if not 1 <= (windows := float(match[1])) <= _MOST_WINDOWS:
+            why = "acknowledgements of a window arrive no sooner than it is sent" if windows < 1 else None
+            raise refusal("out-of-range", f"must be from 1 to {_MOST_WINDOWS} windows, not {quote(value)}", why)
+        return windows
+
+    def json_schema(self) -> JsonSchemaValue:
+        return {"type": "string", "pattern": rf"^{_WINDOWS.pattern}$", "examples": ["4windows"]}
+
+
+class CreditsSpec(SpecModel):
+    """`fabric.scale_up.credits`: the credits of one virtual channel of a link."""
+
+    unit: Written[Annotated[ByteCount, _CreditUnit()]] = Field(
+        default=None, description="Gives the bytes of one credit; the default is 256B."
+    )
+    limit: Written[Annotated[int | float, _AutoCountOrShare("credits", MAX_CREDITS)]] = Field(
+        default=None,
+        description="Says how many a sender may have in use: a number, auto (a credit loop's), or a share of that.",
+    )
+
+    def credits(self) -> Credits:
+        default = Credits()
+        counted = isinstance(self.limit, int)
+        return Credits(
+            unit=self.unit or default.unit,
+            limit=self.limit if isinstance(self.limit, int) else None,
+            loops=default.loops if counted or self.limit is None else self.limit,
+        )
+
+
+class LlrSpec(SpecModel):
+    """`fabric.scale_up.llr`: link-level retry."""
+
+    window: Written[Annotated[int | float, _AutoCountOrShare("frames", MAX_WINDOW)]] = Field(
+        default=None,
+        description="Says how many frames of 256 B may be unacknowledged: a number, auto (what the link's round trip"
+        " holds), or a share of that.",
+    )
+    timer: Written[Annotated[float, _Windows()]] = Field(
+        default=None, description="Gives the replay timer in times that a window takes; the default is 4windows."
+    )
+    replays: Written[Annotated[int, Whole(1, 255)]] = Field(
+        default=None, description="Says how often a window is sent again until the link gives up; the default is 3."
+    )
+
+    def retry(self) -> LinkRetry:
+        default = LinkRetry()
+        counted = isinstance(self.window, int)
+        return LinkRetry(
+            window=self.window if isinstance(self.window, int) else None,
+            round_trips=default.round_trips if counted or self.window is None else self.window,
+            timer_windows=self.timer or default.timer_windows,
+            replays=self.replays or default.replays,
+        )
+
+
+class ScaleUpSpec(SpecModel):
+    """`fabric.scale_up`: a preset, its keys changed one by one, or a domain written out. Rates count one way."""
+
+    preset: Written[Annotated[str, OneOf(tuple(SCALE_UP_PRESETS), noun="scale-up preset")]] = Field(
+        default=None, description="Names the system that the values are taken from which are not written."
+    )
+    domain: Written[Annotated[str, OneOf(tuple(DomainSpan))]] = Field(
+        default=None, description="Says whose GPUs are one domain: those of a host, or of a segment."
+    )
+    rate: Written[RateField] = Field(
+        default=None, description="Gives the rate of a GPU over all its links, per direction, such as 3.6T."
+    )
+    links: Written[Annotated[int, Whole(1, MAX_LINKS)]] = Field(
+        default=None, description="Says how many links a GPU has over all planes; by default those of its shares."
+    )
+    planes: Written[Annotated[int, Whole(1, MAX_PLANES)]] = Field(
+        default=None, description="Says how many switches each GPU has links to."
+    )
+    shares: Written[Annotated[list[Annotated[int, Whole(1, MAX_LINKS)]], Length(1, MAX_PLANES)]] = Field(
+        default=None, description="Lists how many of a GPU's links go to each plane; by default as even as can be."
+    )
+    switch_ports: Written[Annotated[int, Whole(1, 1_000_000)]] = Field(
+        default=None, description="Gives the ports of a plane's switch, which sizing is checked against."
+    )
+    rtt: Written[DurationField] = Field(
+        default=None,
+        description="Gives the round trip of a smallest transaction, from a GPU to another and back; 1us by default.",
+    )
+    flow_control: Written[Annotated[str, OneOf(tuple(ScaleUpFlowControl))]] = Field(
+        default=None, description="Says what keeps receivers' buffers from overflowing; the default is credits."
+    )
+    vcs: Written[Annotated[int, Whole(1, 32)]] = Field(
+        default=None, description="Says how many virtual channels a link has; the default is 2."
+    )
+    credits: Section[CreditsSpec] = Field(default=CreditsSpec(), description="Describes a channel's credits.")
+    llr: Written[
+        Annotated[
+            LlrSpec | str, AutoOff(LlrSpec, "window", on_hint="write auto, or {replays: 3}", off_hint="write off")
+        ]
+    ] = Field(default=None, description="Describes link-level retry: auto, off, or {window: auto, replays: 3}.")
+    coarse: Written[Annotated[int, Whole(1, MAX_COARSE)]] = Field(
+        default=None, description="Says how many transactions of 256 B a frame of the lab stands for; 16 by default."
+    )
+    by: Written[Annotated[str, OneOf(tuple(by for by in ScaleUpBy if by not in LATER_BY), later=LATER_BY)]] = Field(
+        default=None, description="Says what realises transfers; time, the default, needs no packets."
+    )
+
+
+def resolve_scale_up(spec: ScaleUpSpec | None) -> tuple[ScaleUp, list[FabricError]]:
+    """The scale-up domains that a file asks for, and what contradicts itself; without the section, what labs have.
+
+    With an error, what is returned first is of no use.
+    """
+    if spec is None:
+        return UNSTATED_SCALE_UP, []
+    base = None if spec.preset is None else SCALE_UP_PRESETS[spec.preset]
+    shares, errors = _shares(spec, base)
+    if base is None and spec.rate is None:
+        hint = f"rate: 3.6T, or preset: {' or '.join(SCALE_UP_PRESETS)}"
+        errors.append(_error("a scale-up domain has a rate, or a preset", "rate", code="missing-key", hint=hint))
+    if spec.flow_control not in (None, ScaleUpFlowControl.CREDITS) and spec.credits != CreditsSpec():
+        hint = "flow_control: credits, or leave out the credits"
+        message = f"there are no credits with flow_control: {spec.flow_control}"
+        errors.append(_error(message, "credits", code="contradiction", hint=hint))
+    if errors:
+        return UNSTATED_SCALE_UP, errors
+    if base is None:
+        assert spec.rate is not None
+        base = ScaleUp(rate=spec.rate, shares=shares)
+    return replace(base, shares=shares, **_written(spec)), []
+
+
+def _written(spec: ScaleUpSpec) -> Mapping[str, Any]:
+    """What the file says in so many words, by the names of the model."""
+    retry = {None: LinkRetry(), "auto": LinkRetry(), "off": None}
+    found = {
+        "domain": None if spec.domain is None else DomainSpan(spec.domain),
+        "rate": spec.rate,
+        "switch_ports": spec.switch_ports,
+        "rtt": spec.rtt,
+        "flow_control": None if spec.flow_control is None else ScaleUpFlowControl(spec.flow_control),
+        "vcs": spec.vcs,
+        "coarse": spec.coarse,
+        "by": None if spec.by is None else ScaleUpBy(spec.by),
+    }
+    told = {name: value for name, value in found.items() if value is not None}
+    return {
+        **told,
+        "credits": spec.credits.credits(),
+        "retry": spec.llr.retry() if isinstance(spec.llr, LlrSpec) else retry[spec.llr],
+    }
+
+
+def _shares(spec: ScaleUpSpec, base: ScaleUp | None) -> tuple[tuple[int, ...], list[FabricError]]:
+    """How many links of a GPU go to each plane, and what is wrong with what the file says of it."""
+    links = spec.links or (base.links if base else None)
+    whose = f"a GPU of {base.preset} has {links}" if base and not spec.links else f"a GPU has {links}"
+    if spec.shares is not None:
+        errors = []
+        if spec.planes is not None and len(spec.shares) != spec.planes:
+            message = (
+                f"there are shares for {_counted(len(spec.shares), 'plane')}, and {_counted(spec.planes, 'plane')}"
+            )
+            errors.append(_error(message, "shares", hint=f"{spec.planes} shares, or planes: {len(spec.shares)}"))
+        if links is not None and sum(spec.shares) != links:
+            message = f"the shares add up to {_counted(sum(spec.shares), 'link')}; {whose}"
+            errors.append(
+                _error(message, "shares", hint=f"shares that add up to {links}, or links: {sum(spec.shares)}")
+            )
+        return tuple(spec.shares), errors
+    planes = spec.planes or (base.planes if base else None)
+    if planes is None:
+        hint = "planes: 4, or shares: [5, 4, 4, 5]"
+        return (), [_error("a scale-up domain has planes, or a preset", "planes", code="missing-key", hint=hint)]
+    if base is not None and (planes, links) == (base.planes, base.links):
+        return base.shares, []
+    if links is not None and links < planes:
+        message = f"{whose}, too few for {_counted(planes, 'plane')} with a link each"
+        return (), [_error(message, "planes", hint=f"planes: {links} at most, or links: {planes} at least")]
+    each, more = divmod(links or planes, planes)
+    return tuple(each + (plane < more) for plane in range(planes)), []
+
+
+def _error(message: str, key: str, *, code: str = "scale-up-shares", hint: str) -> FabricError:
+    return FabricError(message, field=f"scale_up.{key}", code=code, hint=hint)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
