@@ -98,7 +98,7 @@ class FioTransport(StorageTransport):
                 )
         return plan
 
-    def check_job(self, job: IoJob) -> None:  # noqa: B027 - most protocols have all that fio has
+    def check_job(self, job: IoJob) -> None:
         """Raise `ScenarioError` for a job of a workload that fio cannot run over this protocol."""
 
     def worker_settings(self, placement: PlacedWorkload) -> Callable[[str], Settings]:

@@ -61,7 +61,8 @@ class NvmeTcpSettings(Settings):
     `depth` in commands, `capacity` in bytes; `ports` has all addresses of each target, by its name.
 
     `io_bytes` are those of a command, `depth` how many of a pair are under way, `keep_alive_ms` the time after which a
-    silent path is dead. `kernel` has the NQN of each target, by its name, that the kernel is to serve.
+    silent path is dead, `io_timeout_ms` that after which one is that does not answer a command. `kernel` has the NQN of
+    each target, by its name, that the kernel is to serve.
     """
 
     kind: ClassVar[str] = "nvme-tcp"
@@ -71,6 +72,7 @@ class NvmeTcpSettings(Settings):
     kernel: Mapping[str, str] = field(default_factory=dict)
     multipath: bool = False
     keep_alive_ms: int = 5000
+    io_timeout_ms: int = 10_000
     depth: int = 16
     io_bytes: int = 1 << 20
     digests: bool = False
@@ -256,6 +258,7 @@ class NvmeTcpTraffic:
 
     def counters(self) -> Mapping[str, int]:
         found = {"nvme_commands_resent": sum(end.resent for end in self._hosts.values())}
+        found["nvme_commands_timed_out"] = sum(end.timed_out for end in self._hosts.values())
         found["nvme_associations"] = sum(
             path.associations for end in self._hosts.values() for path in end.initiator.paths
         )
@@ -318,6 +321,7 @@ class _HostEnd:
             hostid=socket.inet_aton(address).rjust(16, b"\0"),
             queue_entries=settings.depth + 1,
             kato_ms=settings.keep_alive_ms,
+            io_timeout_ns=settings.io_timeout_ms * 1_000_000,
             header_digest=settings.digests,
             data_digest=settings.digests,
         )
@@ -329,6 +333,10 @@ class _HostEnd:
     @property
     def resent(self) -> int:
         return 0 if self.volume is None else self.volume.resent
+
+    @property
+    def timed_out(self) -> int:
+        return 0 if self.volume is None else self.volume.timed_out
 
     def next_timer(self) -> int | None:
         return self.initiator.next_timer()
@@ -589,6 +597,7 @@ def _decode(values: dict[str, Json]) -> NvmeTcpSettings:
         kernel=kernel,
         multipath=bool(values["multipath"]),
         keep_alive_ms=read_whole(values["keep_alive_ms"], "transport.keep_alive_ms", 1 << 32),
+        io_timeout_ms=read_whole(values["io_timeout_ms"], "transport.io_timeout_ms", 1 << 40),
         depth=max(1, read_whole(values["depth"], "transport.depth", MOST_DEPTH + 1)),
         io_bytes=io_bytes,
         digests=bool(values["digests"]),
