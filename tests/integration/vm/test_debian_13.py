@@ -110,3 +110,24 @@ def test_the_tests_of_this_project_that_concern_frr(debian: ForeignRoot) -> None
     assert " passed" in said
     assert "skipped" not in said, said
     assert left_behind(debian) == []
+
+
+def test_storage_over_nfs(debian: ForeignRoot) -> None:
+    """fio has its engine nfs here, which Debian 12's lacks. NFS-Ganesha serves no directory on tmpfs, such as /tmp here."""
+    tests, on_disk = "tests/integration/netns/test_storage_protocols.py", "/var/lib/storage-tests"
+    debian.check("apt-get", "update", "-q", timeout_s=600)
+    debian.check(
+        *("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-qy", "--no-install-recommends"),
+        *("fio", "nbdkit", "nfs-ganesha-vfs"),
+        timeout_s=600,
+    )
+    debian.check("./lab", "test", "--collect-only", "-q", tests, timeout_s=600)  # installs what tests need
+    debian.check("mkdir", "-p", on_disk)
+    said = debian.check(
+        *("env", f"TMPDIR={on_disk}", ".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+        *("-k", "nfs", tests),
+    )
+    assert " passed" in said
+    assert "skipped" not in said, said
+    assert debian.check("ls", on_disk) == ""
+    assert left_behind(debian) == []
