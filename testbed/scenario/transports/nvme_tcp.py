@@ -19,8 +19,8 @@ from testbed.scenario.run.channels import ChannelPlan, ChannelRules
 from testbed.scenario.run.placed_workload import PlacedWorkload
 from testbed.scenario.transports.storage_transport import StorageTransport
 from testbed.storage.kernel_target import whole_mib
+from testbed.worker.nvme.settings import NvmeTcpSettings
 from testbed.worker.program import Settings
-from testbed.worker.transports.nvme_tcp import NvmeTcpSettings
 from testbed.workload.steps import Compute, Workload
 
 DEFAULTS = NvmeTcpSettings()

@@ -18,9 +18,9 @@ from testbed.scenario.transports.registry import transport_on
 from testbed.spec import load_topology_text
 from testbed.units import ByteCount, Duration
 from testbed.worker.fio.settings import JobSettings
+from testbed.worker.nvme.settings import NvmeTcpSettings
 from testbed.worker.transport_registry import decode_settings, encode_settings
 from testbed.worker.transports.nbd import NbdSettings
-from testbed.worker.transports.nvme_tcp import NvmeTcpSettings
 from testbed.workload.steps import Workload
 from testbed.workload.storage import Checkpoint, FioJobs, generate_checkpoint, generate_fio_jobs
 
