@@ -479,6 +479,14 @@ _NVME_TCP = TransportDeclaration(
             low=100,
             high=600_000,
         ),
+        whole(
+            "io_timeout_ms",
+            None,
+            "Gives the time in ms of lab time after which a path is reset that does not answer a command; the default"
+            " is 10000, or four times what all commands under way may take.",
+            low=100,
+            high=3_600_000,
+        ),
         flag("digests", "Says whether PDUs have header and data digests (CRC32C)."),
     ),
     names={"traffic_class": _CLASS_RULE, "cc": _TCP.names["cc"]},

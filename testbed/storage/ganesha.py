@@ -13,8 +13,24 @@ NFS_PORT = 2049
 """Registered with IANA for NFS."""
 MOST_IO_BYTES = 1 << 20
 """Of a request: fio's engine fails with larger ones, and so does a server by default (MaxRead, MaxWrite)."""
+_PLACES = ("/var/tmp", "/var/lib", "/srv")
+"""Where a directory may lie whose files are served, the best first."""
+_IN_MEMORY = ("tmpfs", "ramfs")
 PSEUDO = "/e"
 """The path of the export that clients see."""
+
+
+def place_on_disk(mounts: str) -> str | None:
+    """Return a directory for what is served that is not on tmpfs, by the text of /proc/self/mounts; None: none is.
+
+    /tmp is on tmpfs in Debian 13.
+    """
+    kinds = {fields[1]: fields[2] for line in mounts.splitlines() if len(fields := line.split()) > 2}
+    for place in _PLACES:
+        above = [place, *(str(parent) for parent in Path(place).parents)]
+        if next((kinds[path] for path in above if path in kinds), "") not in _IN_MEMORY:
+            return place
+    return None
 
 
 def render_configuration(export: Path, address: str) -> str:

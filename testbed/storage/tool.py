@@ -63,6 +63,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--queues", type=int, default=1, help="I/O queues of each path")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kato", type=int, default=5000, metavar="MS", help="keep-alive time-out; 0: none")
+    parser.add_argument(
+        "--io-timeout",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="of a command, after which its path is reset; 0: none",
+    )
     parser.add_argument("--give-up", type=float, default=10.0, metavar="S", help="without a path for so long")
     parser.add_argument("--hdgst", action="store_true", help="header digests")
     parser.add_argument("--ddgst", action="store_true", help="data digests")
@@ -218,6 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hostid=uuid.uuid5(uuid.NAMESPACE_URL, options.hostnqn).bytes,
         io_queues=options.queues,
         kato_ms=options.kato,
+        io_timeout_ns=round(options.io_timeout * _S),
         header_digest=options.hdgst,
         data_digest=options.ddgst,
     )

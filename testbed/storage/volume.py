@@ -2,8 +2,8 @@
 
 A request is cut into commands of what a controller takes. A command whose path died before its completion came is sent
 again on another path, or on the same one when it is back. A request is `done` when the completions of all its commands
-have come, or when it failed: a controller has refused it for good, or no path was live for `give_up_ns`. What has
-failed, or is not done, is not safe.
+have come, or when it failed: a controller has refused it for good, it was sent `MOST_TIMEOUTS` times to controllers
+that did not answer in time, or no path was live for `give_up_ns`. What has failed, or is not done, is not safe.
 
 Nobody knows what a lost command has done, and a write that still waits in a dead path's buffers may reach the medium
 late. So do not write to a range while another write to it is not done, as with any NVMe host.
@@ -24,6 +24,9 @@ from testbed.transport.nvme.host_queue import HostQueue, HostRequest
 
 MOST_RETRIES = 5
 """So often a command is sent again that a controller refuses, but not for good."""
+MOST_TIMEOUTS = 2
+"""So often a command is sent that is lost because controllers do not answer in time. Linux sends it six times
+(`nvme_core.max_retries`)."""
 _MOST_PIECE = 4 << 20
 """Bytes of a command where the controller has no limit."""
 
@@ -59,13 +62,14 @@ class VolumeRequest:
 class _Piece:
     """One command of a request, over all its attempts."""
 
-    __slots__ = ("at", "length", "request", "retries")
+    __slots__ = ("at", "length", "request", "retries", "timeouts")
 
     def __init__(self, request: VolumeRequest, at: int, length: int) -> None:
         self.request = request
         self.at = at
         self.length = length
         self.retries = 0
+        self.timeouts = 0
 
 
 class Volume:
@@ -78,6 +82,8 @@ class Volume:
         """Requests that are done, in that order, until somebody takes them."""
         self.resent: int = 0
         """Commands sent again because their path died."""
+        self.timed_out: int = 0
+        """Commands lost because controllers did not answer in time."""
         self._waiting: deque[_Piece] = deque()
         self._outstanding = 0
 
@@ -164,8 +170,13 @@ class Volume:
         if ended.good:
             self._finish_piece(piece, "", now)
         elif ended.lost:
-            self.resent += 1
-            self._waiting.appendleft(piece)
+            piece.timeouts += ended.timed_out
+            self.timed_out += ended.timed_out
+            if piece.timeouts >= MOST_TIMEOUTS:
+                self._finish_piece(piece, f"not answered in time, {piece.timeouts} times", now)
+            else:
+                self.resent += 1
+                self._waiting.appendleft(piece)
         elif ended.status & DO_NOT_RETRY or piece.retries >= MOST_RETRIES:
             self._finish_piece(piece, status_name(ended.status), now)
         else:

@@ -57,7 +57,7 @@ class IoJob:
     read_percent: int | None = None
     """Of a job that reads and writes: which share of its requests are reads. fio draws which."""
     runtime_ns: int = 0
-    """The job ends after this time, in real time (the scale multiplies it), whatever it has moved; 0: when it is done."""
+    """The job ends after this time, in real time (the scale multiplies it), done or not; 0: when it is done."""
     repeats: bool = False
     """It begins again with its first block, until its time is over."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -17,8 +19,8 @@ from testbed.scenario.run.channels import ChannelPlan, ChannelRules
 from testbed.scenario.run.placed_workload import PlacedWorkload
 from testbed.scenario.transports.storage_transport import StorageTransport
 from testbed.storage.kernel_target import whole_mib
+from testbed.worker.nvme.settings import NvmeTcpSettings
 from testbed.worker.program import Settings
-from testbed.worker.transports.nvme_tcp import NvmeTcpSettings
 from testbed.workload.steps import Compute, Workload
 
 DEFAULTS = NvmeTcpSettings()
@@ -26,6 +28,8 @@ _QUEUES = 2
 """Of ports on the way that one host's data may fill: its NIC's, and that of the leaf towards the target."""
 NVME_TCP_PORT = 4420
 """Registered with IANA for NVMe over Fabrics."""
+_PATIENCE = 4
+"""Times what all commands under way take together: so long is waited for one of them."""
 _MEMORY_SHARE = 0.5
 """Of the memory that the machine has left: what the kernel's targets may keep of a run."""
 _RATE_ERROR = 0.02
@@ -143,6 +147,7 @@ class NvmeTcp(StorageTransport):
             kernel={name: nqn for name, nqn in self._kernel.items() if name in ports},
             multipath=bool(options.get("multipath")),
             keep_alive_ms=self._option("keep_alive_ms"),
+            io_timeout_ms=self.io_timeout_ms(placement),
             depth=self._option("depth"),
             io_bytes=self._option("io_bytes"),
             digests=bool(options.get("digests")),
@@ -150,6 +155,35 @@ class NvmeTcp(StorageTransport):
             tos=self.tos,
         )
         return lambda host: settings
+
+    def io_timeout_ms(self, placement: PlacedWorkload) -> int:
+        """Return how long a command may take, in ms of lab time.
+
+        Rates are scaled, and what is under way is not, so that commands which wait at a port of the lab for those in
+        front of them take longer than any in the real fabric. Unless the scenario says it, four times what all of them
+        take is allowed.
+        """
+        wanted = self.transport.options.get("io_timeout_ms")
+        if wanted is not None:
+            return int(wanted)
+        ranks, depth, io_bytes = placement.ranks, self._option("depth"), self._option("io_bytes")
+        pairs: Counter[tuple[int, int]] = Counter()
+        for step in placement.workload.transfers:
+            pairs[step.source, step.destination] += step.size_bytes
+        waiting: Counter[int] = Counter()
+        commands: Counter[int] = Counter()
+        for (source, destination), size_bytes in pairs.items():
+            for rank in (source, destination):
+                waiting[rank] += min(size_bytes, depth * io_bytes)
+                commands[rank] += min(-(-size_bytes // io_bytes), depth)
+        longest_s = 0.0
+        for rank, size_bytes in waiting.items():
+            took_s = 8 * size_bytes / self.endpoint_bps(ranks[rank])
+            if (target := self.targets.get(ranks[rank].node)) is not None:
+                medium = self.medium(target)
+                took_s += medium["latency_us"] / 1e6 * -(-commands[rank] // medium["depth"])
+            longest_s = max(longest_s, took_s)
+        return max(DEFAULTS.io_timeout_ms, math.ceil(_PATIENCE * longest_s * 1000))
 
     def medium(self, target: StorageTarget) -> dict[str, int]:
         """With the target's capacity, which is as it is."""

@@ -57,5 +57,8 @@ class HostConfig:
     """SQ flow control; without it the controller may leave the completion of a read out (SUCCESS)."""
     connect_ns: int = 5 * _S
     """So long it may take until the controller is live."""
+    io_timeout_ns: int = 30 * _S
+    """So long the controller may take for a command on an I/O queue, as Linux has it (`nvme_core.io_timeout`); 0: for
+    ever."""
     in_capsule: int = 8192
     """Writes up to so many bytes, and what the controller allows, bring their data in the capsule."""

@@ -1,10 +1,11 @@
 """The host's side of an association with a controller: brings it up, keeps it alive, and notices its end.
 
     CONNECTING   the admin queue connects; properties, Identify, features; then the I/O queues connect (`wanted_queues`)
-    LIVE         namespaces are known, I/O queues take requests; Keep Alive at half the time-out; an event request waits
+    LIVE         namespaces are known, I/O queues take requests, each of which has a time-out; Keep Alive at half its
+                 time-out; an event request waits
     CLOSING      the host has asked for a shutdown (CC.SHN) and waits for its completion
-    FAILED       a queue has ended, a step was refused or took too long, or Keep Alive was not answered: all queues are
-                 closed, and every request on them is lost. A new association is another object.
+    FAILED       a queue has ended, a step was refused or took too long, or Keep Alive or a command was not answered in
+                 time: all queues are closed, and every request on them is lost. A new association is another object.
 
 The I/O layer owns sockets: it gives each queue that is wanted a connection (`open_queue`), moves its bytes, calls
 `advance` afterwards, and takes the requests that ended from I/O queues. Source: NVM Express Base Specification
@@ -146,13 +147,14 @@ class HostController:
             self._take_admin(now)
             self._run_steps(now)
             self._keep_alive(now)
+            self._watch_commands(now)
 
     def next_timer(self) -> int | None:
         """When `advance` is to be called though nothing came; None: for nothing."""
         if self.state is HostState.FAILED:
             return None
         keep_alive = self._keep_alive_at if self._kept_alive is None else self._alive_until()
-        times = (self._deadline, self._wait_until, keep_alive)
+        times = (self._deadline, self._wait_until, keep_alive, self._answered_by())
         return min((time for time in times if time is not None), default=None)
 
     def shut_down(self, now: int) -> None:
@@ -234,6 +236,27 @@ class HostController:
 
     def _alive_until(self) -> int | None:
         return self._asked_at + self.config.kato_ms * _MS if self._kept_alive is not None else None
+
+    def _watch_commands(self, now: int) -> None:
+        """Fail when a command on an I/O queue is late. Linux's host over TCP does so, too, and aborts none
+        (drivers/nvme/host/tcp.c, `nvme_tcp_timeout`)."""
+        if self.state is not HostState.LIVE:
+            return
+        for queue in self.io_queues:
+            queue.note_time(now)
+        late_at = self._answered_by()
+        if late_at is not None and now >= late_at:
+            for queue in self.io_queues:
+                queue.note_timeout()
+            self.fail(f"a command was not answered for {self.config.io_timeout_ns / 1e9:g} s")
+
+    def _answered_by(self) -> int | None:
+        """When the oldest command of all I/O queues is late."""
+        if not self.config.io_timeout_ns:
+            return None
+        begun = [queue.oldest_begun for queue in self.io_queues]
+        oldest = min((one for one in begun if one is not None), default=None)
+        return None if oldest is None else oldest + self.config.io_timeout_ns
 
     def _bring_up(self) -> Steps:
         yield None

@@ -51,7 +51,10 @@ _CONNECT_IN_CAPSULE: Final = 8192
 class HostRequest:
     """A command on its way. `tag` is the submitter's own."""
 
-    __slots__ = ("asked", "cid", "data", "lost", "place", "r2t_ends", "received", "result", "sqe", "status", "tag")
+    __slots__ = (
+        "asked", "begun", "cid", "data", "lost", "place", "r2t_ends", "received", "result", "sqe", "status", "tag",
+        "timed_out",
+    )  # fmt: skip
 
     def __init__(self, sqe: Sqe, *, data: Buffer = b"", place: Buffer = b"", tag: Any = None) -> None:
         """`data` go to the controller, and must stay as they are until it ended; `place` is filled by it."""
@@ -66,6 +69,10 @@ class HostRequest:
         """Dwords 0 and 1 of its completion."""
         self.lost: bool = False
         """The connection ended before its completion came."""
+        self.begun: int | None = None
+        """When it was first known to be submitted."""
+        self.timed_out: bool = False
+        """The association was given up because this command, or another one of it, took too long."""
         self.received: int = 0
         self.asked: int = 0
         """R2Ts have asked for so many bytes."""
@@ -100,6 +107,9 @@ class HostQueue(Connection):
         self._initialized = False
         self._max_h2c_data = _LEAST_MAXH2CDATA
         self._requests: dict[int, HostRequest] = {}
+        """By their identifiers, in the order in which they were submitted."""
+        self._fresh: deque[HostRequest] = deque()
+        """Those whose time of submission is not known yet."""
         self._free: deque[int] = deque(range(entries))
         self._tail = 0
         self._head = 0
@@ -134,6 +144,7 @@ class HostQueue(Connection):
         cid = self._free.popleft()
         request.cid = cid
         self._requests[cid] = request
+        self._fresh.append(request)
         self._tail = (self._tail + 1) % self.entries
         outgoing, incoming = len(request.data), len(request.place)
         in_capsule = 0 < outgoing <= self.in_capsule_bytes
@@ -141,6 +152,16 @@ class HostQueue(Connection):
         self.send_pdu(PduType.CAPSULE_CMD, body, request.data if in_capsule else b"")
         if in_capsule:
             request.asked = outgoing
+
+    def note_time(self, now: int) -> None:
+        """Tell it the time, which is that of the submission of what was submitted since it was told last."""
+        while self._fresh:
+            self._fresh.popleft().begun = now
+
+    @property
+    def oldest_begun(self) -> int | None:
+        """When the oldest command that has not ended was submitted; None where there is none, or nobody knows yet."""
+        return next(iter(self._requests.values())).begun if self._requests else None
 
     def most_data(self) -> int:
         return _MOST_C2H_DATA
@@ -264,6 +285,11 @@ class HostQueue(Connection):
 
     # --- the end ------------------------------------------------------------------------------------------
 
+    def note_timeout(self) -> None:
+        """Note that what is outstanding will be lost because a command took too long."""
+        for request in self._requests.values():
+            request.timed_out = True
+
     def on_closed(self, reason: str) -> None:
         """What is outstanding is lost. Before the queue is live that is its own Connect, which nobody has submitted."""
         self.reason = reason
@@ -272,4 +298,5 @@ class HostQueue(Connection):
         if self.live:
             self.ended += self._requests.values()
         self.live = False
+        self._fresh.clear()
         self._requests.clear()

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from testbed.storage.ganesha import MOST_IO_BYTES, NFS_PORT, place, render_configuration, server_arguments
+from testbed.storage.ganesha import (
+    MOST_IO_BYTES,
+    NFS_PORT,
+    place,
+    place_on_disk,
+    render_configuration,
+    server_arguments,
+)
 from testbed.worker.errors import TrafficError
 from testbed.worker.fio.settings import FioSettings, decode_settings
 from testbed.worker.fio.traffic import FioTraffic
@@ -37,7 +44,12 @@ class NfsEnds:
 
     engine = "nfs"
     port = NFS_PORT
-    directory: str | None = None
+
+    def __init__(self) -> None:
+        """Raises `TrafficError` where no directory can be served."""
+        self.directory: str | None = place_on_disk(Path("/proc/self/mounts").read_text())
+        if self.directory is None:
+            raise TrafficError("NFS-Ganesha serves no directory on tmpfs, and there is no other")
 
     def place(self, address: str, number: int) -> Mapping[str, str]:
         return place(address, _name(number))

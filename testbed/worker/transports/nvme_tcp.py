@@ -16,8 +16,8 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from testbed.agent import namespace
 from testbed.agent.timer import Timer
@@ -31,12 +31,12 @@ from testbed.storage.volume import Operation, Volume, VolumeRequest
 from testbed.transport.nvme.codes import Status
 from testbed.transport.nvme.config import HostConfig
 from testbed.worker.curves import MOST_CHANNELS, ChannelState
-from testbed.worker.errors import ProgramError, TrafficError
-from testbed.worker.json_values import Json, read_list, read_object, read_text, read_whole
+from testbed.worker.errors import TrafficError
 from testbed.worker.nvme.kernel_target import KernelTargetEnd
 from testbed.worker.nvme.layout import BLOCK_BYTES, STEP_BYTES, whole_blocks
+from testbed.worker.nvme.settings import NvmeTcpSettings, decode_settings
 from testbed.worker.poll_loop import WatchingLoop
-from testbed.worker.program import Channel, Endpoint, Program, Settings, Step
+from testbed.worker.program import Channel, Endpoint, Program, Step
 from testbed.worker.streams.tcp_info import read_tcp_info
 from testbed.worker.streams.tcp_socket import open_socket
 from testbed.worker.traffic import ChannelEnd, Listener
@@ -49,33 +49,6 @@ if TYPE_CHECKING:
 SPACE_BYTES = MAX_STEPS * STEP_BYTES
 GIVE_UP = 4
 """Keep-alive time-outs without a live path, after which a run fails."""
-MOST_DEPTH = 1024
-MOST_IO_BYTES = 4 << 20
-MEDIUM = ("rate", "latency_us", "depth", "capacity")
-"""What a worker is told of a target's medium."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvmeTcpSettings(Settings):
-    """`targets` says of the medium behind each address of a target: `rate` in bytes/s (0: no limit), `latency_us`,
-    `depth` in commands, `capacity` in bytes; `ports` has all addresses of each target, by its name.
-
-    `io_bytes` are those of a command, `depth` how many of a pair are under way, `keep_alive_ms` the time after which a
-    silent path is dead. `kernel` has the NQN of each target, by its name, that the kernel is to serve.
-    """
-
-    kind: ClassVar[str] = "nvme-tcp"
-    pulls: ClassVar[bool] = True
-    targets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    ports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    kernel: Mapping[str, str] = field(default_factory=dict)
-    multipath: bool = False
-    keep_alive_ms: int = 5000
-    depth: int = 16
-    io_bytes: int = 1 << 20
-    digests: bool = False
-    congestion_control: str | None = None
-    tos: int = 0
 
 
 class NvmeTcpTraffic:
@@ -256,6 +229,7 @@ class NvmeTcpTraffic:
 
     def counters(self) -> Mapping[str, int]:
         found = {"nvme_commands_resent": sum(end.resent for end in self._hosts.values())}
+        found["nvme_commands_timed_out"] = sum(end.timed_out for end in self._hosts.values())
         found["nvme_associations"] = sum(
             path.associations for end in self._hosts.values() for path in end.initiator.paths
         )
@@ -318,6 +292,7 @@ class _HostEnd:
             hostid=socket.inet_aton(address).rjust(16, b"\0"),
             queue_entries=settings.depth + 1,
             kato_ms=settings.keep_alive_ms,
+            io_timeout_ns=settings.io_timeout_ms * 1_000_000,
             header_digest=settings.digests,
             data_digest=settings.digests,
         )
@@ -329,6 +304,10 @@ class _HostEnd:
     @property
     def resent(self) -> int:
         return 0 if self.volume is None else self.volume.resent
+
+    @property
+    def timed_out(self) -> int:
+        return 0 if self.volume is None else self.volume.timed_out
 
     def next_timer(self) -> int | None:
         return self.initiator.next_timer()
@@ -556,45 +535,4 @@ def _make_traffic(
     return NvmeTcpTraffic(program, loop, listener)
 
 
-def _decode(values: dict[str, Json]) -> NvmeTcpSettings:
-    targets = {}
-    for address, item in read_object(values["targets"], "transport.targets").items():
-        path = f"transport.targets.{address}"
-        medium = read_object(item, path)
-        if sorted(medium) != sorted(MEDIUM):
-            raise ProgramError(path, f"has not the keys {', '.join(MEDIUM)}")
-        targets[address] = {name: read_whole(medium[name], f"{path}.{name}", 1 << 62) for name in MEDIUM}
-    ports = {}
-    for name, listed in read_object(values["ports"], "transport.ports").items():
-        path = f"transport.ports.{name}"
-        ports[name] = tuple(read_text(address, path) for address in read_list(listed, path))
-        if not ports[name] or any(address not in targets for address in ports[name]):
-            raise ProgramError(path, "has addresses of no target")
-    kernel = {
-        name: read_text(nqn, f"transport.kernel.{name}")
-        for name, nqn in read_object(values["kernel"], "transport.kernel").items()
-    }
-    if not kernel.keys() <= ports.keys():
-        raise ProgramError("transport.kernel", "has targets without addresses")
-    cc = values["congestion_control"]
-    for name in ("digests", "multipath"):
-        if not isinstance(values[name], bool):
-            raise ProgramError(f"transport.{name}", "is no truth value")
-    io_bytes = read_whole(values["io_bytes"], "transport.io_bytes", MOST_IO_BYTES + 1)
-    if not io_bytes or io_bytes % BLOCK_BYTES:
-        raise ProgramError("transport.io_bytes", f"is no multiple of {BLOCK_BYTES}")
-    return NvmeTcpSettings(
-        targets=targets,
-        ports=ports,
-        kernel=kernel,
-        multipath=bool(values["multipath"]),
-        keep_alive_ms=read_whole(values["keep_alive_ms"], "transport.keep_alive_ms", 1 << 32),
-        depth=max(1, read_whole(values["depth"], "transport.depth", MOST_DEPTH + 1)),
-        io_bytes=io_bytes,
-        digests=bool(values["digests"]),
-        congestion_control=None if cc is None else read_text(cc, "transport.congestion_control"),
-        tos=read_whole(values["tos"], "transport.tos", 256),
-    )
-
-
-TRANSPORT = WorkerTransport(settings=NvmeTcpSettings, decode=_decode, make_traffic=_make_traffic)
+TRANSPORT = WorkerTransport(settings=NvmeTcpSettings, decode=decode_settings, make_traffic=_make_traffic)

@@ -1,4 +1,4 @@
-"""Kinds of storage: checkpoints, datasets that are read while accelerators compute, weights of models, KV caches, jobs of fio."""
+"""Kinds of storage: checkpoints, datasets read while accelerators compute, weights of models, KV caches, fio's jobs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ KINDS = (
     ),
     WorkloadKind(
         name="fio",
-        description="Hosts run jobs of fio against storage targets: rw, bs, iodepth, numjobs, size, runtime, rwmixread.",
+        description="Hosts run jobs of fio against storage targets: rw, bs, iodepth, numjobs, size, runtime and so on.",
         parameters=parameters_of(FioJobs),
         build=_fio,
         by_fio=True,

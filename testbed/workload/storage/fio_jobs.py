@@ -1,7 +1,8 @@
 """Jobs as fio has them: what hosts read and write at storage targets, in requests of which size, and how many at once.
 
-The parameters have fio's names and meanings (fio's manual, "Job file parameters"), with the units of all files here: `4KiB` is
-what fio calls `4k`, and times are those of the real fabric. Every host of a job runs it against every target of it.
+The parameters have fio's names and meanings (fio's manual, "Job file parameters"), with the units of all files here:
+`4KiB` is what fio calls `4k`, and times are those of the real fabric. Every host of a job runs it against every target
+of it.
 """
 
 from __future__ import annotations

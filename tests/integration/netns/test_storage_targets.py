@@ -112,6 +112,14 @@ def lab_s(step: Compute, lab: RunningLab) -> float:
     return step.duration_ns * lab.plan.k / 1e9
 
 
+def test_a_target_that_does_not_answer_fails_the_run(lab: RunningLab) -> None:
+    """Its medium takes longer than a command may; it answers Keep Alive, and so its path is reset, and lives again."""
+    result = run(lab, checkpoint(2, size_bytes=1 << 20), "disk", hosts=1, io_timeout_ms=100)
+    assert result.failure is not None and "not answered in time, 2 times" in str(result.failure)
+    assert result.elapsed_s < 10
+    assert result.counters["nvme_commands_timed_out"] == 2 and result.counters["nvme_associations"] >= 2
+
+
 def test_the_medium_takes_its_time(lab: RunningLab) -> None:
     """A megabyte in commands of 64 KiB, two at once, waits for the latency; in one command, for the rate."""
     took = []

@@ -110,3 +110,19 @@ def test_the_tests_of_this_project_that_concern_frr(debian: ForeignRoot) -> None
     assert " passed" in said
     assert "skipped" not in said, said
     assert left_behind(debian) == []
+
+
+def test_storage_over_nfs(debian: ForeignRoot) -> None:
+    """Here fio has its engine nfs, which that of Debian 12 lacks."""
+    tests = "tests/integration/netns/test_storage_protocols.py"
+    debian.check("apt-get", "update", "-q", timeout_s=600)
+    debian.check(
+        *("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-qy", "--no-install-recommends"),
+        *("fio", "nbdkit", "nfs-ganesha-vfs"),
+        timeout_s=600,
+    )
+    debian.check("./lab", "test", "--collect-only", "-q", tests, timeout_s=600)  # installs what tests need
+    said = debian.check(".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "nfs", tests)
+    assert " passed" in said
+    assert "skipped" not in said, said
+    assert left_behind(debian) == []

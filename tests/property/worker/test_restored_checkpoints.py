@@ -18,8 +18,9 @@ from loopback_workers import FakeWorkers, loopback_nics
 
 from testbed.scenario.run.channels import ChannelRules, plan_channels
 from testbed.scenario.run.placed_workload import PlacedWorkload, compile_programs
+from testbed.worker.nvme.layout import STEP_BYTES
+from testbed.worker.nvme.settings import NvmeTcpSettings
 from testbed.worker.transports import nvme_tcp
-from testbed.worker.transports.nvme_tcp import STEP_BYTES, NvmeTcpSettings
 from testbed.workload.steps import Workload
 from testbed.workload.storage import Checkpoint, generate_checkpoint
 

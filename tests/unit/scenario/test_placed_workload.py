@@ -16,11 +16,11 @@ from testbed.scenario.run.measured import Ideals, put_together, settle_digests
 from testbed.scenario.run.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of
 from testbed.scenario.run.scale_up import ScaleUpDomains
 from testbed.worker.errors import ProgramError
+from testbed.worker.nvme.settings import MEDIUM, NvmeTcpSettings
 from testbed.worker.program import Program
 from testbed.worker.program_json import decode_program, encode_program
 from testbed.worker.schedule import Schedule
 from testbed.worker.transport_registry import encode_settings
-from testbed.worker.transports.nvme_tcp import MEDIUM, NvmeTcpSettings
 from testbed.worker.transports.tcp import TcpSettings
 from testbed.workload.builder import StepBuilder
 from testbed.workload.collectives.algorithms import generate_collective

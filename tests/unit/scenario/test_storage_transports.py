@@ -18,6 +18,7 @@ from testbed.scenario.transports.registry import transport_on
 from testbed.spec import load_topology_text
 from testbed.units import ByteCount, Duration
 from testbed.worker.fio.settings import JobSettings
+from testbed.worker.nvme.settings import NvmeTcpSettings
 from testbed.worker.transport_registry import decode_settings, encode_settings
 from testbed.worker.transports.nbd import NbdSettings
 from testbed.workload.steps import Workload
@@ -129,3 +130,21 @@ def test_nfs_has_one_request_in_order(lab: Any, job: dict[str, Any]) -> None:
 def test_jobs_need_a_transport_that_goes_by_fio(lab: Any) -> None:
     with pytest.raises(ScenarioError, match="tcp does not go by fio"):
         transport_on(lab, Transport(kind=TransportKind.TCP)).plan_channels(jobs({}), ranks_of(lab, "flash"), seed=1)
+
+
+def test_a_command_of_nvme_may_take_as_long_as_those_in_front_of_it(lab: Any) -> None:
+    """1024 commands of 1 MiB of each of two hosts wait at a port of the lab; four times what they take there is
+    allowed, and no less than 10 s."""
+    workload = generate_checkpoint(Checkpoint(size_bytes=2 << 30), ranks=3)
+    ranks = ranks_of(lab, "flash")
+    found = []
+    for options in ({"depth": 1}, {"depth": 1024}, {"depth": 1024, "io_timeout_ms": 700}):
+        transport = transport_on(lab, Transport(kind=TransportKind.NVME_TCP, options=options))
+        placement = PlacedWorkload(
+            workload=workload, ranks=ranks, channels=transport.plan_channels(workload, ranks, seed=1), k=1000.0, seed=1
+        )
+        settings = transport.worker_settings(placement)(ranks[0].node)
+        assert isinstance(settings, NvmeTcpSettings)
+        found.append(settings.io_timeout_ms)
+    assert found[0] == 10_000 and found[2] == 700
+    assert found[1] == pytest.approx(4 * 1000 * 8 * 2 * (1 << 30) / ranks[2].nic_bps, rel=0.001)

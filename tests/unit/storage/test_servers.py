@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from testbed.storage.ganesha import place, render_configuration, server_arguments
+from testbed.storage.ganesha import place, place_on_disk, render_configuration, server_arguments
 from testbed.storage.nbdkit import NbdExport, can_limit_bursts
 
 PLAIN = NbdExport(address="10.0.0.1", port=10809, path="/dev/shm/disk", depth=4)
@@ -39,3 +39,13 @@ def test_ganesha_serves_version_4_at_one_address() -> None:
     argv = server_arguments(Path("g.conf"), Path("g.log"), Path("g.pid"))
     assert argv == ["ganesha.nfsd", "-F", "-f", "g.conf", "-L", "g.log", "-p", "g.pid"]
     assert place("10.0.0.1", "step5") == {"nfs_url": "nfs://10.0.0.1/e?version=4", "filename": "step5"}
+
+
+def test_what_ganesha_serves_is_on_a_disk() -> None:
+    """By the mount above a directory that is nearest to it, and by the last one there."""
+    root, in_memory = "/dev/vda / ext4 rw 0 0\n", "tmpfs {} tmpfs rw 0 0\n"
+    assert place_on_disk(root + in_memory.format("/tmp")) == "/var/tmp"
+    assert place_on_disk(root + in_memory.format("/var/tmp")) == "/var/lib"
+    assert place_on_disk(root + in_memory.format("/var")) == "/srv"
+    assert place_on_disk(in_memory.format("/")) is None
+    assert place_on_disk(in_memory.format("/") + root) == "/var/tmp"

@@ -9,7 +9,7 @@ import pytest
 from nvme_pair import BLOCK, HOST, NvmePair, live_pair
 
 from testbed.storage.path import Path
-from testbed.storage.volume import MOST_RETRIES, Operation, Volume, VolumeRequest
+from testbed.storage.volume import MOST_RETRIES, MOST_TIMEOUTS, Operation, Volume, VolumeRequest
 from testbed.transport.errors import UsageError
 from testbed.transport.nvme.codes import Status
 from testbed.transport.nvme.config import ControllerConfig
@@ -161,3 +161,18 @@ def test_request_that_cannot_be(both: Paths, operation: Operation, offset: int, 
     with pytest.raises(UsageError):
         both.volume.submit(operation, offset, buffer, 0)
     assert not both.volume.unfinished
+
+
+def test_what_is_not_answered_in_time_is_sent_again_and_then_fails(both: Paths) -> None:
+    """The path that answers has the command in the end; without one it fails, and is not safe."""
+    request = both.write(0, bytes(BLOCK))
+    [silent] = [path for path in both.paths if path.pair.queue.outstanding]
+    silent.pair.queue.note_timeout()
+    both.kill(silent)
+    assert not request.done and (both.volume.timed_out, both.volume.resent) == (1, 1)
+    [other] = [path for path in both.paths if path is not silent]
+    later = both.write(BLOCK, bytes(BLOCK))
+    other.pair.queue.note_timeout()
+    both.kill(other)
+    assert request.done and request.error == f"not answered in time, {MOST_TIMEOUTS} times"
+    assert not later.done and both.volume.unfinished == 1

@@ -412,3 +412,29 @@ def test_discovery_controller_has_no_namespaces() -> None:
     assert pair.admin(get_log_page_command(LogPage.SMART, 512), 512)[0].status & 0x7FF == Status.INVALID_LOG_PAGE
     assert pair.admin(set_features_command(Feature.NUMBER_OF_QUEUES, 0))[0].status & 0x7FF
     assert pair.host.subnqn == DISCOVERY_NQN
+
+
+def test_a_command_that_is_not_answered_ends_the_association() -> None:
+    """Keep Alive is answered all the time; the time-out is of the oldest command, and what ends in time has none."""
+    pair = live_pair(replace(HOST, io_timeout_ns=8 * S))
+    assert pair.submit(flush_command(1)).good
+    pair.hold = True
+    pair.pass_time(5)
+    first = pair.submit(flush_command(1))
+    timer = pair.host.next_timer()
+    pair.pass_time(5)
+    second = pair.submit(flush_command(1))
+    assert timer is not None and pair.host.state.value == "live" and not (first.lost or second.lost)
+    pair.pass_time(2.9, steps=29)
+    assert pair.host.state.value == "live"
+    pair.pass_time(0.2)
+    assert pair.host.state.value == "failed" and pair.host.reason == "a command was not answered for 8 s"
+    assert all(request.lost and request.timed_out for request in (first, second))
+
+
+def test_without_a_timeout_a_command_may_take_for_ever() -> None:
+    pair = live_pair(replace(HOST, io_timeout_ns=0))
+    pair.hold = True
+    request = pair.submit(flush_command(1))
+    pair.pass_time(100, steps=100)
+    assert pair.host.state.value == "live" and not request.lost

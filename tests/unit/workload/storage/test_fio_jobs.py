@@ -1,4 +1,4 @@
-"""Jobs of fio as a workload: who runs them where, what is read and what is written, and which keys do not go together."""
+"""Jobs of fio as a workload: who runs them where, what is read and written, and which keys do not go together."""
 
 from __future__ import annotations
 
