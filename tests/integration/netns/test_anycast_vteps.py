@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from outages import FLOWS, Running, running
+from shared_lab import SharedLab
 from waiting import until
 
 from testbed.deploy.isolation.arena import Arena, Fate
@@ -75,14 +76,20 @@ PAIRS = (
 
 
 @pytest.fixture(scope="module")
-def lab(shared_sandbox: Any) -> Any:
+def shared_lab(shared_sandbox: Any) -> SharedLab:
     text = TOPOLOGY.read_text().replace("name: mlag-tenants", f"name: {shared_sandbox.name()}")
     external = f"external: {{leaf: {PRIMARY}, asn: 64999, prefixes: [198.51.100.0/24], rate: 100G}}"
     text = text.replace("  red:\n", f"  red:\n    {external}\n")
     for number, prefix in enumerate(("172.31.0.0/24", "172.31.1.0/24"), 1):
         text = text.replace(f"prefix: {prefix}", f'prefix: {prefix}, prefix6: "fd00:{number}::/64"')
     # At this scale a host's flows fit into one of its two ports.
-    return shared_sandbox.deploy(load_topology_text(text, file="mlag-tenants.yml"), k=1_000.0).lab
+    model = load_topology_text(text, file="mlag-tenants.yml")
+    return SharedLab(shared_sandbox, model, lambda lab: all(lab.link_states().values()) and _whole(lab), k=1_000.0)
+
+
+@pytest.fixture
+def lab(shared_lab: SharedLab) -> Any:
+    return shared_lab.get()
 
 
 def _active(lab: Any, node: str) -> list[str]:
