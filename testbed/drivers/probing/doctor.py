@@ -153,6 +153,12 @@ def kernel_features(answers: Mapping[str, str]) -> tuple[Feature, ...]:
             "Linux 6.3 or newer",
         ),
         tried(
+            "bridged frames",
+            "sysctl.bridged frames",
+            "queues between NICs of one switch that their senders' socket buffers do not limit",
+            "modprobe br_netfilter, which has the machine's own bridges filtered, too",
+        ),
+        tried(
             "eBPF data path",
             "ebpf.port programs",
             "`qos:`: classes, ECN, PFC, trimming, load balancing, wire loss",

@@ -47,6 +47,7 @@ _SYSCTLS = {
     "sysctl.multipath fields": (_NET / "ipv4/fib_multipath_hash_fields", "55"),
     "sysctl.multipath seed": (_NET / "ipv4/fib_multipath_hash_seed", "1"),
     "sysctl.rps default mask": (_NET / "core/rps_default_mask", "1"),
+    "sysctl.bridged frames": (_NET / "bridge/bridge-nf-call-iptables", "1"),
     "sysctl.mpls": (_NET / "mpls/platform_labels", "100"),
 }
 CONGESTION_CONTROLS = ("reno", "cubic", "bbr", "dctcp")
