@@ -57,6 +57,8 @@ class Measured:
     """None where the workload has none."""
     computed_until_s: float | None = None
     """When the last computing ended; None where nothing computes."""
+    inside_s: tuple[float, float] | None = None
+    """When the first transfer over scale-up links began, and the last arrived; None where none has."""
     storage: Sequence[object] = ()
     """Samples for metrics of storage; without any where steps are left."""
 
@@ -95,6 +97,7 @@ def put_together(
         steps_left=steps_left,
         requests=requests,
         computed_until_s=computed_until_s(placement, started),
+        inside_s=_inside_s(placement, started, arrived),
         storage=() if any(steps_left.values()) else tuple(storage_samples(placement, started)),
     )
 
@@ -139,6 +142,18 @@ def _transfers(
         end_s=[_seconds(arrived.get(step.number)) for step in steps],
         ideal_s=[ideals.one_way_s(ranks[step.source], ranks[step.destination], step.size_bytes) for step in steps],
     )
+
+
+def _inside_s(
+    placement: PlacedWorkload, started: Mapping[int, int], arrived: Mapping[int, int]
+) -> tuple[float, float] | None:
+    """Return when the first transfer that took no channel began, and the last of them arrived."""
+    of_step = placement.channels.of_step
+    inside = [
+        step.number for step in placement.workload.transfers if step.number not in of_step and step.number in arrived
+    ]
+    starts = [started[number] for number in inside if number in started]
+    return (min(starts) / _NS, max(arrived[number] for number in inside) / _NS) if starts else None
 
 
 def _seconds(ns: int | None) -> float | None:
