@@ -70,8 +70,9 @@ class LinkRetry:
     """Link-level retry: a lost frame is sent again by the link, with all that followed it (go-back-N).
 
     `window` counts frames that may be sent and not acknowledged; None: as many as `round_trips` of the link need.
-    Without an acknowledgement the window is sent again after `timer_windows` times the time it takes to send it (one of
-    a round trip, where it is smaller), and at most `replays` times (Ultra Ethernet 1.0 section 5.1; the SONiC sample profiles have a timer of 4 windows).
+    Without an acknowledgement the window is sent again after `timer_windows` times the time it takes to send it (that
+    of a round trip's frames, where there are more), and at most `replays` times (Ultra Ethernet 1.0 section 5.1; the
+    SONiC sample profiles have a timer of 4 windows).
     """
 
     window: int | None = None

@@ -1,6 +1,7 @@
 """The verb `graph`."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,7 @@ def graph(
 ) -> None:
     """Draw a lab: a self-contained HTML page, dot or mermaid."""
     from testbed.cli.lab_choice import check_network, open_lab, read_topology
+    from testbed.model import UNSTATED_SCALE_UP
     from testbed.report.graph import render_dot, render_html, render_mermaid
 
     renderers = {"html": render_html, "dot": render_dot, "mermaid": render_mermaid}
@@ -32,7 +34,9 @@ def graph(
     deployed = topology is None and name is not None
     lab = open_lab(name).model if deployed else read_topology(topology, name, set or [])
     check_network(lab, network)
-    text = renderers[kind](lab if network is None else lab.of_network(network))
+    if network is not None:
+        lab = replace(lab.of_network(network), scale_up=UNSTATED_SCALE_UP)
+    text = renderers[kind](lab)
     if output is None and kind == "html":
         output = Path(f"{lab.name}.html")
     if output is None or str(output) == "-":

@@ -222,12 +222,12 @@ def validated_rows(lab: Lab) -> list[dict[str, str]]:
     if not lab.scale_up.stated or not sizing.domains:
         return []
     scale_up, packets = lab.scale_up, packet_scale(lab)
-    planes = f"{scale_up.planes} planes, {_folded(scale_up)} links{_ports(scale_up, sizing.largest.gpus)}"
+    planes = f"links of a GPU to {scale_up.planes} planes: {_folded(scale_up)}{_ports(scale_up, sizing.largest.gpus)}"
     return [
         {
             "what": "scale-up domains",
             "value": str(len(sizing.domains)),
-            "note": f"{domains_text(scale_up, sizing)}, {planes}",
+            "note": f"{domains_text(scale_up, sizing)}; {planes}",
         },
         {
             "what": "scale-up rate of a GPU",

@@ -11,15 +11,16 @@ from testbed.model import Lab, Link, LinkKind, Node, NodeKind
 from testbed.report.graph.grouping import Grouping, Segment, Tier, group_lab
 from testbed.report.graph.layers import Layer, group_layers, layers_of, switches_of
 from testbed.report.graph.management import pictured
+from testbed.report.graph.scale_up import with_domains
 
 _RAIL_COLOURS = ("#d9480f", "#1971c2", "#2b8a3e", "#9c36b5", "#b8860b", "#0b8f9c", "#c2255c", "#4446c4")
-_NETWORK_COLOURS = ("#8b97a6", "#44546a", "#8a5a2b", "#5b7023", "#8c3f6d")
+_NETWORK_COLOURS = ("#8b97a6", "#44546a", "#8a5a2b", "#5b7023", "#8c3f6d", "#0b7285")
 _FILL = {Tier.SUPER_SPINE: "#efeafb", Tier.SPINE: "#e9effb", Tier.RAIL: "#ffffff", Tier.HOST: "#f6f7f9"}
 
 
 def render_dot(lab: Lab) -> str:
     """`lab` in the DOT language, for `dot -Tsvg`. Interface names are head and tail labels where there is room."""
-    lab = pictured(lab)
+    lab = pictured(with_domains(lab))
     layers = layers_of(lab)
     grouping = group_layers(lab, layers) if layers else group_lab(lab)
     labels = len(lab.links) <= 64

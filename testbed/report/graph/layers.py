@@ -33,6 +33,7 @@ from testbed.report.graph.layout import (
     place_row,
     spread,
 )
+from testbed.report.graph.scale_up import SCALE_UP, counted_planes
 
 BAND_GAP = 24.0
 """Between the boxes of two networks."""
@@ -131,6 +132,8 @@ class _Below:
 
     @property
     def detail(self) -> str:
+        if self.layer.name == SCALE_UP:
+            return counted_planes(self.layer.seen)
         if any(node.kind is NodeKind.BRIDGE for node in self.leaves):
             return "switch, server, a port on every node"
         routers = sum(node.kind is NodeKind.ROUTER for node in self.spines)
@@ -214,7 +217,11 @@ def _row_labels(layout: Layout) -> None:
     """Names of the rows below the hosts, which all networks share; how many there are stands in each box."""
     lower = [box.node for band in layout.bands for box in band.nodes if box.tier is not Tier.RAIL]
     spines = any(node.kind is NodeKind.SWITCH for node in lower)
-    for tier, title in ((Tier.RAIL, "Leaf switches"), (Tier.SPINE, "Spines" if spines else OUTSIDE)):
+    alone = all(band.title == SCALE_UP for band in layout.bands)
+    for tier, title in (
+        (Tier.RAIL, "Planes" if alone else "Leaf switches"),
+        (Tier.SPINE, "Spines" if spines else OUTSIDE),
+    ):
         rows = [
             box.rect for band in layout.bands for box in band.nodes if (box.tier is Tier.RAIL) == (tier is Tier.RAIL)
         ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from testbed.model import OUT_OF_BAND, Lab, LinkKind, Node, NodeKind
+from testbed.report.graph.scale_up import PLANE_NAME, SCALE_UP
 
 BRIDGE_NAME = "management switch"
 SERVER_NAME = "management server"
@@ -44,6 +45,8 @@ def _as_host(node: Node, *kinds: NodeKind) -> Node:
 
 
 def special_names(lab: Lab) -> dict[str, str]:
-    """What the storage targets, and the nodes of the out-of-band network, are called, by node."""
+    """What the storage targets, the planes of scale-up domains, and the nodes of the out-of-band network are called, by
+    node."""
     names = {NodeKind.BRIDGE: BRIDGE_NAME, NodeKind.SERVER: SERVER_NAME, NodeKind.STORAGE: TARGET_NAME}
-    return {node.name: names[node.kind] for node in lab.nodes if node.kind in names}
+    planes = {node.name: PLANE_NAME for node in lab.nodes if node.network == SCALE_UP}
+    return planes | {node.name: names[node.kind] for node in lab.nodes if node.kind in names}

@@ -14,6 +14,7 @@ from testbed.model import BACKEND, Lab, Node, NodeKind
 from testbed.report.graph.grouping import Bundle, Grouping, Tier, bundle_links, group_lab, short_name
 from testbed.report.graph.layers import Layer, group_layers, layers_of, switches_of
 from testbed.report.graph.management import pictured
+from testbed.report.graph.scale_up import SCALE_UP, with_domains
 from testbed.units import Rate
 
 MAX_EDGES = 400
@@ -23,7 +24,7 @@ _CLASSES = {Tier.SUPER_SPINE: "core", Tier.SPINE: "spine", Tier.RAIL: "leaf", Ti
 
 def render_mermaid(lab: Lab) -> str:
     """`lab` as a Mermaid flowchart."""
-    lab = pictured(lab)
+    lab = pictured(with_domains(lab))
     layers = layers_of(lab)
     chart = _Chart(lab, group_layers(lab, layers) if layers else group_lab(lab), layers)
     bundles = chart.bundles()
@@ -75,7 +76,8 @@ class _Chart:
                 self._condense(segment.switches, "rail switches")
         for layer in self.layers:
             if layer.number and not layer.carrier:
-                for row, what in zip(switches_of(layer), ("leaf switches", "spines"), strict=True):
+                leaves = "planes" if layer.name == SCALE_UP else "leaf switches"
+                for row, what in zip(switches_of(layer), (leaves, "spines"), strict=True):
                     self._condense(row, what)
         self.condensed.append("switches")
 

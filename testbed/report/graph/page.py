@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined
@@ -21,6 +21,7 @@ from testbed.report.graph.grouping import LEAF_NAME, ROUTER_NAME, TIER_NAMES, Gr
 from testbed.report.graph.layers import Layer, group_layers, lay_out_layers, layers_of
 from testbed.report.graph.layout import Layout, lay_out
 from testbed.report.graph.management import pictured, sized, special_names
+from testbed.report.graph.scale_up import SCALE_UP, described_domains, with_domains
 from testbed.report.graph.svg import colour_class, draw_svg, state_class
 from testbed.units import Rate
 
@@ -32,11 +33,12 @@ def render_html(lab: Lab, *, status: Mapping[str, str] | None = None) -> str:
     name get no mark.
     """
     status = status or {}
-    whole, lab = lab, pictured(lab)
+    written, whole = lab, with_domains(lab)
+    lab = pictured(whole)
     layers = layers_of(lab)
     grouping = group_layers(lab, layers) if layers else group_lab(lab)
     layout = lay_out_layers(lab, grouping, layers) if layers else lay_out(lab, grouping)
-    measured = [Measured.of(sized(seen_for_sizing(whole, one.name)), one) for one in layers] or [Measured.of(lab)]
+    measured = [Measured.of_layer(written, whole, one) for one in layers] or [Measured.of(lab)]
     here = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
@@ -51,7 +53,7 @@ def render_html(lab: Lab, *, status: Mapping[str, str] | None = None) -> str:
         ],
         alone=network_alone(lab),
         layers=layers,
-        figures=_figures(measured[0].sizing, whole),
+        figures=_figures(measured[0].sizing, written),
         measured=measured,
         trays=len(layout.trays),
         states=sorted({(state_class(state), state) for state in status.values()}, key=_by_severity),
@@ -67,11 +69,15 @@ class Measured:
     oversubscription: Mapping[str, str]
     paths: Sequence[tuple[str, str]]
     bisection: str
+    told: str = ""
+    """Takes the place of `counted` where there is something else to count."""
 
     @property
     def counted(self) -> str:
         """How many hosts, NICs and links there are."""
         sizing = self.sizing
+        if self.told:
+            return self.told
         if self.layer is not None and self.layer.seen.design == OUT_OF_BAND:
             return f"{sizing.hosts:,} nodes, {sizing.links:,} links"
         if self.layer is not None and self.layer.number:
@@ -80,6 +86,14 @@ class Measured:
             nics = f"{sizing.gpus:,} {'GPUs' if self.layer is None or self.layer.seen.design else 'NICs'}"
         targets = f"{sizing.targets:,} storage target{'s' if sizing.targets > 1 else ''}, " if sizing.targets else ""
         return f"{sizing.hosts:,} hosts, {targets}{nics}, {sizing.links:,} links"
+
+    @classmethod
+    def of_layer(cls, written: Lab, whole: Lab, layer: Layer) -> Measured:
+        """The figures of one layer of a lab as it is `written`; `whole` has its scale-up domains, too."""
+        if layer.name != SCALE_UP:
+            return cls.of(sized(seen_for_sizing(whole, layer.name)), layer)
+        hosts = replace(layer.seen, nodes=layer.seen.hosts, links=())  # planes have no tiers and no paths
+        return replace(cls.of(hosts, layer), told=described_domains(written))
 
     @classmethod
     def of(cls, lab: Lab, layer: Layer | None = None) -> Measured:

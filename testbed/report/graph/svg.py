@@ -35,6 +35,7 @@ from testbed.report.graph.layout import (
     label_width,
 )
 from testbed.report.graph.management import special_names
+from testbed.report.graph.scale_up import PLANE_NAME, SCALE_UP
 from testbed.units import Rate
 
 RAIL_COLOURS = 8
@@ -89,6 +90,8 @@ class _Drawing:
         for link in lab.links:
             for here, there in ((link.a.node, link.b.node), (link.b.node, link.a.node)):
                 own, other = grouping.tiers[here], grouping.tiers[there]
+                if link.network == SCALE_UP and own is Tier.HOST:
+                    continue  # its GPUs have links there, and no NIC
                 self.ports[here]["up" if other < own else "down" if other > own else "level"] += 1
                 if link.network in (BACKEND, served.get(here)) or not layout.bands:
                     self.rates[here][link.rate.bps] += 1
@@ -266,7 +269,8 @@ class _Drawing:
         tier = self.grouping.tiers[name]
         what = LEAF_NAME if tier is Tier.RAIL and (self.alone or name in self.low) else TIER_NAMES[tier]
         what = ROUTER_NAME if name in self.outside else self.special.get(name, what)
-        return escape(f"{name}, {what}, {self.ports[name].total()} ports{state}")
+        ends = "hosts" if what == PLANE_NAME else "ports"
+        return escape(f"{name}, {what}, {self.ports[name].total()} {ends}{state}")
 
     def _node(self, box: NodeBox) -> str:
         rect, name = box.rect, box.node.name
@@ -312,7 +316,8 @@ class _Drawing:
             rates = (f"{number} × {_short(rate)}" for rate, number in self.rates[name].items())
             return " + ".join(rates)
         if name in self.low:  # its spines are drawn below it, where an arrow upwards would mislead
-            return f"{ports.total()} port{'' if ports.total() == 1 else 's'}"
+            what = "host" if self.special.get(name) == PLANE_NAME else "port"
+            return f"{ports.total()} {what}{'' if ports.total() == 1 else 's'}"
         return " ".join(
             f"{ports[key]}{arrow}" for key, arrow in (("up", "↑"), ("down", "↓"), ("level", "↔")) if ports[key]
         )

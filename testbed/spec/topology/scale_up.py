@@ -283,7 +283,7 @@ def _shares(spec: ScaleUpSpec, base: ScaleUp | None) -> tuple[tuple[int, ...], l
     if base is not None and (planes, links) == (base.planes, base.links):
         return base.shares, []
     if links is not None and links < planes:
-        message = f"{whose}, too few for {_counted(planes, 'plane')} with a link each"
+        message = f"{whose} links, too few for {_counted(planes, 'plane')} with a link each"
         return (), [_error(message, "planes", hint=f"planes: {links} at most, or links: {planes} at least")]
     each, more = divmod(links or planes, planes)
     return tuple(each + (plane < more) for plane in range(planes)), []
