@@ -50,12 +50,15 @@ class MeasuredTraffic:
     window_s: float = 0.05
     requests: RequestsMeasured | None = None
     computed_until_s: float | None = None
+    inside_s: tuple[float, float] | None = None
+    """When the first transfer over scale-up links began, and the last arrived; None where none has."""
     storage: Sequence[object] = ()
     tenants: Mapping[str, TenantMeasured] = field(default_factory=dict)
 
     @property
     def anything(self) -> bool:
-        return bool(self.channels or self.transfers.number or (self.requests and self.requests.table.number))
+        requests = self.requests and self.requests.table.number
+        return bool(self.channels or self.transfers.number or self.inside_s or requests)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +99,7 @@ def assemble_run(
         fabric_bytes=fabric_bytes((moved or traffic).workload),
         requests=measured.requests,
         computed_until_s=measured.computed_until_s,
+        inside_s=measured.inside_s,
         storage=measured.storage,
     )
     networks = network_loads(whole, observation, measured.channels)

@@ -67,6 +67,8 @@ class Measured:
     """None where the workload has none."""
     computed_until_s: float | None = None
     """When the last computing ended; None where nothing computes."""
+    inside_s: tuple[float, float] | None = None
+    """When the first transfer over scale-up links began, and the last arrived; None where none has."""
     storage: Sequence[object] = ()
     """Samples for metrics of storage; without any where steps are left."""
     tenants: Mapping[str, TenantMeasured] = field(default_factory=dict)
@@ -108,6 +110,7 @@ def put_together(
         steps_left=steps_left,
         requests=requests,
         computed_until_s=computed_until_s(placement, started),
+        inside_s=_inside_s(placement, started, arrived),
         storage=() if any(steps_left.values()) else tuple(storage_samples(placement, started)),
         tenants={
             name: _of_tenant(placement, started, ranks, requests, complete=not any(steps_left.values()))
@@ -182,6 +185,18 @@ def _transfers(
             for step, size in zip(steps, sizes, strict=True)
         ],
     )
+
+
+def _inside_s(
+    placement: PlacedWorkload, started: Mapping[int, int], arrived: Mapping[int, int]
+) -> tuple[float, float] | None:
+    """Return when the first transfer that took no channel began, and the last of them arrived."""
+    of_step = placement.channels.of_step
+    inside = [
+        step.number for step in placement.workload.transfers if step.number not in of_step and step.number in arrived
+    ]
+    starts = [started[number] for number in inside if number in started]
+    return (min(starts) / _NS, max(arrived[number] for number in inside) / _NS) if starts else None
 
 
 def _seconds(ns: int | None) -> float | None:

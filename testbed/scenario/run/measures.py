@@ -37,6 +37,7 @@ from testbed.workload.metrics.run_samples import (
     MarkedPackets,
     MarkingCurves,
     Messages,
+    NicPeers,
     PacketsSent,
     PatternBound,
     PauseCounts,
@@ -78,6 +79,8 @@ class RunData:
     requests: RequestsMeasured | None = None
     computed_until_s: float | None = None
     """When the last computing ended; None where nothing computes."""
+    inside_s: tuple[float, float] | None = None
+    """When the first transfer over scale-up links began, and the last arrived; None where none has."""
     storage: Sequence[object] = ()
     """Samples for metrics of storage."""
 
@@ -128,12 +131,18 @@ def _of_transfers(run: RunData) -> Iterator[object]:
         for start, end, ideal in zip(table.start_s, table.end_s, table.ideal_s, strict=True)
         if start is not None and end is not None
     ]
-    if not ended:
+    if not ended and run.inside_s is None:
         return
-    yield FlowTimes(fct_s=[end - start for start, end, _ in ended], standalone_s=[ideal for _, _, ideal in ended])
+    if ended:
+        yield FlowTimes(fct_s=[end - start for start, end, _ in ended], standalone_s=[ideal for _, _, ideal in ended])
     if len(ended) == len(table.start_s):  # a run that was cut short says nothing about how long it takes
-        computed_s = [] if run.computed_until_s is None else [run.computed_until_s]
-        yield JobTime(start_s=[start for start, _, _ in ended], end_s=[end for _, end, _ in ended] + computed_s)
+        starts, ends = [start for start, _, _ in ended], [end for _, end, _ in ended]
+        if run.inside_s is not None:
+            starts.append(run.inside_s[0])
+            ends.append(run.inside_s[1])
+        if run.computed_until_s is not None:
+            ends.append(run.computed_until_s)
+        yield JobTime(start_s=starts, end_s=ends)
     if run.roofline_s:
         yield JobBound(roofline_s=run.roofline_s)
     if run.pattern_ideal_s:
@@ -147,6 +156,10 @@ def _of_channels(run: RunData) -> Iterator[object]:
         yield FabricBytes(payload_bytes=run.fabric_bytes)
     if not channels:
         return
+    peers: dict[str, set[str]] = defaultdict(set)
+    for channel in channels:
+        peers[str(channel.source)].add(str(channel.destination))
+    yield NicPeers(peers=[len(found) for found in peers.values()])
     again = [float(channel.retransmits) for channel in channels]
     yield Retransmissions(packets=again)
     if alone:  # messages sent one at a time: how fast they were sent says nothing

@@ -175,6 +175,7 @@ class PointRunner:
         measured.counters = result.counters
         measured.requests = result.requests
         measured.computed_until_s = result.computed_until_s
+        measured.inside_s = result.inside_s
         measured.storage = result.storage
         measured.tenants = result.tenants
 

@@ -70,6 +70,8 @@ class ExecutionResult:
     """None where the workload has none."""
     computed_until_s: float | None = None
     """When the last computing ended; None where nothing computes."""
+    inside_s: tuple[float, float] | None = None
+    """When the first transfer over scale-up links began, and the last arrived; None where none has."""
     storage: Sequence[object] = ()
     """Samples for metrics of storage."""
     tenants: Mapping[str, TenantMeasured] = field(default_factory=dict)
@@ -260,6 +262,7 @@ class WorkloadRunner:
             counters=measured.counters,
             requests=measured.requests,
             computed_until_s=measured.computed_until_s,
+            inside_s=measured.inside_s,
             storage=measured.storage,
             tenants=measured.tenants,
             interrupted=run.interrupted,

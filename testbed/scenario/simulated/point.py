@@ -62,6 +62,7 @@ class SimulatedPoint:
             observation=done.observation,
             counters=done.measured.counters,
             computed_until_s=done.measured.computed_until_s,
+            inside_s=done.measured.inside_s,
             storage=done.measured.storage,
             tenants=done.measured.tenants,
         )

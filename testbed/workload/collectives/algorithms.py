@@ -22,7 +22,7 @@ from testbed.workload.collectives.halving_doubling import (
     halving_reduce_scatter,
 )
 from testbed.workload.collectives.hierarchical import hierarchical_all_reduce
-from testbed.workload.collectives.in_switch import in_switch_all_reduce
+from testbed.workload.collectives.in_switch import in_switch_all_reduce, in_switch_chunks
 from testbed.workload.collectives.operation import (
     ALGORITHMS,
     OUT_OF_PLACE,
@@ -166,7 +166,7 @@ def _algorithm(operation: CollectiveOperation, kind: Kind) -> Algorithm:
 def _chunks(operation: CollectiveOperation, kind: Kind, algorithm: Algorithm) -> int:
     if operation.chunks is not None:
         return operation.chunks
-    pipelined = algorithm in (Algorithm.TREE, Algorithm.NVLS) or kind in (Kind.BROADCAST, Kind.REDUCE)
+    pipelined = algorithm is Algorithm.TREE or kind in (Kind.BROADCAST, Kind.REDUCE)
     rails_pipelined = algorithm is Algorithm.HIERARCHICAL and operation.rail_algorithm == Algorithm.TREE
     return PIPELINE_CHUNKS if pipelined or rails_pipelined else 1
 
@@ -218,7 +218,7 @@ def _add_all_reduce(group: Group, algorithm: Algorithm, array: Slice, operation:
     if algorithm is Algorithm.NVLS:
         group.builder.note("The switch holds a piece of an array until those of all GPUs are there, and then sends it.")
         if len(domains) == 1:
-            in_switch_all_reduce(group, array)
+            in_switch_all_reduce(group, array, chunks=operation.chunks or in_switch_chunks(group.size))
             return
     if algorithm in flat:
         flat[algorithm](group, array)

@@ -43,14 +43,17 @@ class Group:
         combine: Combine = Combine.COPY,
         after: tuple[int, ...] = (),
         lane: str = "",
+        window: int | None = None,
         in_switch: InSwitch | None = None,
     ) -> tuple[int, ...]:
         """Send `piece` between members, to where it is in the array of its source.
 
-        Returns the step to wait for, or nothing where the piece is empty.
+        Returns the step to wait for, or nothing where the piece is empty. `window` is that of `send_elsewhere`.
         """
         data = ArrayData(piece=piece, datatype=self.datatype, combine=combine)
         queue = self._lane_to(destination, lane)
+        if window is not None:
+            queue = Lane(name=(self.token, lane), in_flight=window)
         return self._carry(source, destination, data, what=what, after=after, lane=queue, in_switch=in_switch)
 
     def send_elsewhere(  # noqa: PLR0913  # what a transfer of a collective has

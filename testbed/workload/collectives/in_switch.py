@@ -11,10 +11,21 @@ from __future__ import annotations
 from testbed.workload.collectives.group import Group
 from testbed.workload.steps import Combine, InSwitch, Slice
 
+OPERATIONS = 256
+"""About how many pieces an array is cut into, so that sums and copies of different pieces overlap."""
+IN_FLIGHT = 16
+"""How many sums a GPU has its part of under way at once: few against `OPERATIONS`, and more than the links' latency
+needs."""
 
-def in_switch_all_reduce(group: Group, array: Slice) -> None:
+
+def in_switch_chunks(gpus: int) -> int:
+    """Return how many chunks make about `OPERATIONS` pieces, of which a chunk has one for each GPU."""
+    return max(1, OPERATIONS // gpus)
+
+
+def in_switch_all_reduce(group: Group, array: Slice, *, chunks: int) -> None:
     """Every block is stored to all as soon as its sum is there, chunk by chunk."""
-    for number, part in enumerate(array.split(group.chunks)):
+    for number, part in enumerate(array.split(chunks)):
         blocks = part.split(group.size)
         for owner, block in enumerate(blocks):
             summed = in_switch_reduce(group, block, owner=owner, what=f"load-reduce.{number}")
@@ -43,7 +54,14 @@ def in_switch_reduce(group: Group, block: Slice, *, owner: int, what: str) -> tu
     for source in range(group.size):
         if source != owner:
             steps += group.send(
-                source, owner, block, combine=Combine.REDUCE, what=what, lane="load-reduce", in_switch=part
+                source,
+                owner,
+                block,
+                combine=Combine.REDUCE,
+                what=what,
+                lane="load-reduce",
+                window=IN_FLIGHT,
+                in_switch=part,
             )
     return steps
 
@@ -54,7 +72,16 @@ def in_switch_store(group: Group, block: Slice, *, owner: int, what: str, after:
     ready = group.builder.join(group.ranks[owner], after)
     for destination in range(group.size):
         if destination != owner:
-            group.send(owner, destination, block, after=ready, what=what, lane="store", in_switch=part)
+            group.send(
+                owner,
+                destination,
+                block,
+                after=ready,
+                what=what,
+                lane="store",
+                window=group.size * IN_FLIGHT,
+                in_switch=part,
+            )
 
 
 def _part(group: Group, *, multicast: bool) -> InSwitch:

@@ -65,7 +65,8 @@ def hyphenated(words: tuple[Algorithm, ...]) -> tuple[str, ...]:
 CHUNKS = whole(
     "chunks",
     None,
-    "Says in how many parts, one after the other, data goes; by default 8 for trees, chains and NVLS, else 1.",
+    "Says in how many parts, one after the other, data goes; by default 8 for trees and chains, 256 over the ranks for"
+    " NVLS in one scale-up domain, else 1.",
     high=4096,
 )
 IN_FLIGHT = whole("in_flight", 2, "Says how many chunks are under way at once from one rank to another.", high=4096)

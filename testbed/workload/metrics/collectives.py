@@ -16,6 +16,7 @@ from testbed.workload.metrics.run_samples import (
     FabricBytes,
     JobBound,
     JobTime,
+    NicPeers,
 )
 from testbed.workload.metrics.sources import DRAFT, NCCL, PERCENTILE, PERCENTILE_RULE
 from testbed.workload.metrics.statistics import percentile
@@ -246,6 +247,25 @@ COLLECTIVES.add(
         formula="sum of payload bytes of transfers between hosts; scale-up transfers are not counted",
         source=DRAFT,
         measure=lambda run: float(run[FabricBytes].payload_bytes),
+    )
+)
+
+
+def nic_peers(peers: Iterable[int]) -> float | None:
+    """The most NICs that one NIC sends to; None where none sends."""
+    return float(max(peers, default=0)) or None
+
+
+COLLECTIVES.add(
+    Metric(
+        compute=nic_peers,
+        title="Peers of a NIC",
+        unit=MetricUnit.COUNT,
+        better=Better.LESS,
+        formula="the most other NICs that one NIC sends to: g (m - 1) for an all-to-all of m domains of g GPUs, m - 1"
+        " with a relay (PXN)",
+        source="NVIDIA, Doubling all2all performance with NCCL 2.12, 2022",
+        measure=lambda run: nic_peers(run[NicPeers].peers),
     )
 )
 

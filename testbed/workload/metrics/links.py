@@ -10,6 +10,7 @@ from functools import partial
 from testbed.workload.metrics.marking import LEAST_PACKETS
 from testbed.workload.metrics.metric import Better, Metric, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import (
+    FabricBytes,
     MarkingCurves,
     PauseCounts,
     QueueCounts,
@@ -124,6 +125,25 @@ LINKS.add(
         formula="(max - min) / mean of the utilisations of a tier's links",
         source="Alizadeh et al., CONGA, SIGCOMM 2014, figure 12",
         measure=lambda run: link_imbalance(run[UplinkLoads].utilisation),
+    )
+)
+
+
+def uplink_share(load_bytes: Sequence[float], fabric_bytes: float) -> float | None:
+    """The bytes of all uplinks of a tier over the payload that entered the fabric; None where none did."""
+    return math.fsum(load_bytes) / fabric_bytes if fabric_bytes > 0 else None
+
+
+LINKS.add(
+    Metric(
+        compute=uplink_share,
+        title="Bytes on uplinks, share of the fabric's",
+        unit=MetricUnit.SHARE,
+        better=Better.NEITHER,
+        formula="bytes sent by all uplinks of a tier / payload bytes that entered the fabric; headers and what is sent"
+        " again are in the former alone; traffic that stays on its rail switch has 0",
+        source="Wang et al., Rail-only, arXiv 2307.12169",
+        measure=lambda run: uplink_share(run[UplinkLoads].load_bytes, float(run[FabricBytes].payload_bytes)),
     )
 )
 

@@ -217,6 +217,13 @@ class FabricBytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NicPeers:
+    """To how many other NICs each NIC that sends has channels."""
+
+    peers: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UplinkLoads:
     """The bytes sent and the utilisation (0..1) of every uplink, by its switch."""
 
