@@ -192,7 +192,7 @@ def from_its_start(workload: Workload, start_ns: int) -> Workload:
     """Return the workload of a tenant that begins so late as if it were to begin at once."""
     if not start_ns:
         return workload
-    steps = []
+    steps: list[Step] = []
     for step in workload.steps:
         if isinstance(step, Compute) and not step.after and step.label.rpartition("/")[2] == _START:
             steps.append(replace(step, duration_ns=0))  # a rank that begins by computing has waited
