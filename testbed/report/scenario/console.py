@@ -29,6 +29,7 @@ from testbed.report.scenario.nccl_table import CollectiveRow, collective_rows
 from testbed.report.scenario.networks import COLUMNS, TENANT_COLUMNS, Cell, network_rows, tenant_rows
 from testbed.report.scenario.packet_fates import fates_of
 from testbed.report.scenario.senders import senders_of
+from testbed.report.scenario.tenants import tenant_figures
 from testbed.results import ExpectationResult, Outcome, PointResult, Record, RunResult
 
 if TYPE_CHECKING:
@@ -86,6 +87,13 @@ def _print_point(record: Record, point: PointResult, console: Console) -> None:
         console.print(_flow_table(record, point, run))
     if point.metrics:
         console.print(_metric_table(record, point))
+    figures = tenant_figures(point)
+    if figures.rows:
+        table = _table("Tenants of the workload")
+        _columns(table, "Metric", *figures.tenants)
+        for title, values in figures.rows:
+            _row(table, title, *values)
+        console.print(table)
 
 
 def _flow_table(record: Record, point: PointResult, run: RunResult) -> Table:

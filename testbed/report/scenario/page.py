@@ -46,6 +46,7 @@ from testbed.report.scenario.tables import (
     has_requests,
     metrics_csv,
 )
+from testbed.report.scenario.tenants import TenantFigures, tenant_figures
 from testbed.report.scenario.trust import trust_rows
 from testbed.results import RECORD_FILE, Check, MetricSummary, Outcome, PointResult, Record, RunResult
 
@@ -88,6 +89,8 @@ class PointView:
     balances: Sequence[Balance]
     networks: Sequence[NetworkRow]
     tenants: Sequence[Sequence[Cell]]
+    figures: TenantFigures
+    """Of the workload's tenants."""
     outcome: str
     opened: bool
 
@@ -264,6 +267,7 @@ def _views(record: Record, budget: int) -> list[PointView]:
                 balances=[] if run is None else reconcile(run),
                 networks=[] if run is None else network_rows(run),
                 tenants=[] if run is None else tenant_rows(run),
+                figures=tenant_figures(point),
                 outcome=next((outcome.value for outcome in worst if outcome in found), ""),
                 opened=single or (point.name in failed and number < 3),
             )

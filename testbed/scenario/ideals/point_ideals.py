@@ -38,7 +38,7 @@ class PointIdeals:
     """With the bytes of VXLAN where they slow every flow of the traffic down (`LabTransport.is_slowed_by_vxlan`)."""
     dscp: int
     nic_bps: float
-    """Of the slowest NIC that sends; of several parts, among those with collectives."""
+    """Of the slowest NIC that sends, among those in collectives where there are any."""
     base_rtt_s: float
     """The longest between two ranks that talk, modelled."""
     k: float
@@ -59,13 +59,13 @@ class PointIdeals:
         if traffic[0].parts:
             return cls._of_parts(scenario, lab, traffic)
         first = traffic[0]
-        nic = slowest_sender(first)
+        nic = _slowest_sender(first)
         graph = fabric_graph(lab.model, lab.plan)
         transport = transport_on(lab, scenario.transport)
         return cls(
             framing=_framing(transport, nic, traffic),
             dscp=transport.dscp,
-            nic_bps=float(nic.nic_bps),
+            nic_bps=slowest_bps(first),
             base_rtt_s=_base_rtt_s(lab, traffic) + 2 * transport.pipeline_ns / 1e9,
             k=lab.plan.k,
             tiers={link.name: link.tier for link in graph.links},
@@ -153,8 +153,18 @@ def _framing(transport: LabTransport, nic: PortPlan, traffic: Sequence[RunTraffi
     return plain.wrapped(VXLAN_BYTES) if wrapped else plain
 
 
-def slowest_sender(traffic: RunTraffic) -> PortPlan:
-    """Return the slowest of the NICs that steps go over; of all where there are only requests."""
+def slowest_bps(traffic: RunTraffic) -> float:
+    """Return the rate of the slowest NIC that sends, in collectives where there are any: what bus bandwidth is a share
+    of. Tenants beside may be in a slower network."""
+    ranks = {rank for collective in traffic.workload.collectives for rank in collective.ranks}
+    mine = {(nic.node, nic.name) for nic in (traffic.placement.nics[rank] for rank in ranks)}
+    ends = [nic for _, *nics in traffic.placement.over_fabric(traffic.workload) for nic in nics]
+    known = [nic.nic_bps for nic in ends if (nic.node, nic.name) in mine]
+    return float(min(known, default=_slowest_sender(traffic).nic_bps))
+
+
+def _slowest_sender(traffic: RunTraffic) -> PortPlan:
+    """The slowest of the NICs that steps go over; of all where there are only requests."""
     nics = [nic for _, *ends in traffic.placement.over_fabric(traffic.workload) for nic in ends]
     return min(nics or traffic.placement.nics, key=lambda one: one.nic_bps)
 

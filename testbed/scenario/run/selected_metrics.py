@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from testbed.results import Channel, NetworkLoad, TenantLoad, Transfers
-from testbed.scenario.ideals.point_ideals import PointIdeals, slowest_sender
+from testbed.scenario.ideals.point_ideals import PointIdeals, slowest_bps
 from testbed.scenario.run.measured import TenantMeasured
 from testbed.scenario.run.measures import DISTURBING, RunData, compute_metrics
 from testbed.scenario.run.observation import Observation
@@ -72,7 +72,7 @@ def tenant_metrics(
             ports=(),
             events=[event for event in run.events if event.kind in DISTURBING],
             observation=Observation(cpu=None),
-            nic_bps=float(slowest_sender(alone).nic_bps),
+            nic_bps=slowest_bps(alone),
             pattern_ideal_s=own.pattern_ideal_s(alone),
             roofline_s=own.roofline_s(alone),
             fabric_bytes=fabric_bytes(alone.workload),

@@ -21,6 +21,7 @@ from testbed.report.scenario.nccl_table import collective_rows
 from testbed.report.scenario.networks import COLUMNS, TENANT_COLUMNS, Cell, network_rows, tenant_rows
 from testbed.report.scenario.senders import senders_of, total_rate
 from testbed.report.scenario.tables import junit_xml, metrics_csv, summary_json, transfers_csv
+from testbed.report.scenario.tenants import tenant_figures
 from testbed.report.scenario.trust import trust_rows
 from testbed.results import (
     EarlierTry,
@@ -343,3 +344,30 @@ def test_tenants_are_in_the_page_on_the_screen_and_in_the_summary() -> None:
     (told,) = summary_json(changed)["points"][0]["networks"][0]
     assert [(one["tenant"], one["guarded"]) for one in told["tenants"]] == [("red", {"policy": 12}), (None, None)]
     assert decode_record(encode_record(changed)) == changed
+
+
+def test_tenants_of_a_workload_stand_side_by_side() -> None:
+    record = load("permutation")
+    point = record.points[0]
+    jct = dataclasses.replace(point.metrics[0], unit="ratio")
+    added = [
+        dataclasses.replace(jct, name="jct_ratio[tenant=training]", median=1.25, headline=False),
+        dataclasses.replace(jct, name="jct_ratio[tenant=users]", median=4.5, headline=False),
+        dataclasses.replace(jct, name="failed_requests[tenant=users]", unit="count", median=3.0, headline=False),
+        dataclasses.replace(jct, name="network_drops[network=a tenant=red]", unit="count", median=77.0, headline=False),
+    ]
+    changed = dataclasses.replace(record, points=[dataclasses.replace(point, metrics=[*point.metrics, *added])])
+    found = tenant_figures(changed.points[0])
+    assert list(found.tenants) == ["training", "users"]
+    assert [(title, list(texts)) for title, texts in found.rows] == [
+        ("JCT over roofline", ["1.250", "4.500"]),
+        ("Failed requests", ["", "3"]),
+    ]
+    assert not tenant_figures(point).rows
+    page = render_report(changed)
+    assert "<h3>Tenants of the workload</h3>" in page and "<h3>Tenants of the workload</h3>" not in render_report(
+        record
+    )
+    output = io.StringIO()
+    print_record(changed, Console(file=output, width=200, color_system=None))
+    assert "training" in output.getvalue() and "4.500" in output.getvalue()

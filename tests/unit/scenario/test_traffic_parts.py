@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -19,13 +19,13 @@ from testbed.scenario.run.traffic_parts import TrafficPart, split_traffic
 from testbed.scenario.sweep.outlook import PlannedLab
 from testbed.scenario.transports.registry import transport_on
 from testbed.spec import load_topology_text
-from testbed.spec.scenario.file import load_scenario, load_scenario_topology
+from testbed.spec.scenario.file import load_scenario, load_scenario_text, load_scenario_topology
 from testbed.worker.program import Program
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.operation import CollectiveOperation
 from testbed.workload.steps import Transfer, Workload
 from testbed.workload.storage import Checkpoint, generate_checkpoint
-from testbed.workload.tenants import Tenant, mix_tenants
+from testbed.workload.tenants import Tenant, mix_tenants, part_of_ranks
 
 TOPOLOGY = """name: parts
 fabric: {design: rail-optimized, segments: 1, hosts: 3, gpus: 1, spines: 1, nic: {rate: 100G}}
@@ -175,3 +175,29 @@ def test_the_shipped_mix_is_compared_with_each_transports_own(pytestconfig: pyte
     assert each[2] == pytest.approx(payload_s, rel=0.02), "the checkpoint through the target's port"
     assert {one.framing.overhead_bytes for _, one in parts} != {parts[0][1].framing.overhead_bytes}
     assert sum(isinstance(step, Transfer) for step in traffic.parts[1].workload.steps) == 0
+
+
+def test_bus_bandwidth_is_a_share_of_the_rings_own_nics() -> None:
+    """One transport carries a ring in the back end (100G) and a tenant in the slower front end beside it."""
+    scenario = load_scenario_text(
+        """name: beside
+topology:
+  inline:
+    name: beside
+    fabric: {design: rail-optimized, segments: 1, hosts: 2, gpus: 1, spines: 1, nic: {rate: 100G}}
+    networks: {frontend: {design: single-switch, nic: {rate: 10G}}}
+workload:
+  kind: tenants
+  ranks: {network: [backend, frontend]}
+  tenants:
+    - {name: training, ranks: [0, 1], workload: {kind: all-reduce, bytes: 1MB}}
+    - {name: users, ranks: [2, 3], workload: {kind: incast, senders: 1, bytes: 1MB}}
+""",
+        file="beside.yml",
+    ).scenario
+    model = load_scenario_topology(scenario.topology)
+    lab = PlannedLab(model=model, plan=plan_lab(model, k=1000)).of_network("backend", "frontend")
+    traffic = make_traffic(scenario, lab, seed=1)
+    assert PointIdeals.of(scenario, lab, [traffic]).nic_bps == 100e6
+    of_users = replace(traffic, workload=part_of_ranks(traffic.workload, {2, 3}).workload)
+    assert PointIdeals.of(scenario, lab, [of_users]).nic_bps == 10e6, "no collective: the slowest that sends"
