@@ -112,11 +112,17 @@ def _captured(
             assert capture.poll() is None
         try:
             yield lines
+            until(lambda: _sleeps(capture.pid), "tcpdump has taken what has arrived")
         finally:
             capture.send_signal(signal.SIGINT)
             capture.communicate(timeout=20)
             out.seek(0)
             lines += [line for line in out.read().decode().splitlines() if line]
+
+
+def _sleeps(pid: int) -> bool:
+    """Whether a process waits for something to come: whatever came before has woken it up, and is done with."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
 @contextmanager
