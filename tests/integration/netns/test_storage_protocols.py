@@ -56,6 +56,12 @@ def need(*programs: str) -> None:
             pytest.skip(f"{program} is not installed")
 
 
+def need_nfs() -> None:
+    need("ganesha.nfsd")
+    if not has_engine(subprocess.run(LIST_OF_ENGINES, capture_output=True, text=True, check=False).stdout, "nfs"):
+        pytest.skip("this fio has no engine nfs")
+
+
 @pytest.fixture(scope="module")
 def lab(shared_sandbox: Any) -> RunningLab:
     need("fio", "nbdkit")
@@ -93,9 +99,7 @@ def metrics_of(result: ExecutionResult) -> dict[str, float | None]:
 def test_fio_moves_all_and_reports(lab: RunningLab, kind: str, targets: str, read_back: bool) -> None:
     """Three hosts and two targets: sizes are of no whole blocks, which NBD visits in random order."""
     if kind == "nfs":
-        need("ganesha.nfsd")
-        if not has_engine(subprocess.run(LIST_OF_ENGINES, capture_output=True, text=True, check=False).stdout, "nfs"):
-            pytest.skip("this fio has no engine nfs")
+        need_nfs()
     options = {"depth": 4, "order": "random"} if kind == "nbd" else {}
     choice = Checkpoint(size_bytes=2 * MB + 77, storage=2, stripes=4, read_back=read_back)
     result = run(lab, generate_checkpoint(choice, ranks=5), targets, kind=kind, io_bytes=65536, **options)
@@ -151,6 +155,21 @@ def test_jobs_of_a_workload_run_as_described(lab: RunningLab) -> None:
     assert [channel.counters["fio_bytes"] for channel in result.channels] == [
         channel.received_bytes for channel in result.channels
     ]
+
+
+@pytest.mark.may_skip
+def test_jobs_of_a_workload_over_nfs(lab: RunningLab) -> None:
+    """Jobs that read and write a file each, and one that its time ends."""
+    need_nfs()
+    jobs: tuple[dict[str, Any], ...] = (
+        {"rw": "write", "bs": ByteCount(65536), "numjobs": 2, "size": ByteCount(256 << 10)},
+        {"rw": "read", "bs": ByteCount(4096), "size": ByteCount(64 << 10)},
+        {"rw": "write", "bs": ByteCount(65536), "size": ByteCount(16 << 20), "runtime": Duration(150_000)},
+    )
+    result = run(lab, generate_fio_jobs(FioJobs(jobs=jobs), ranks=2), "files1", hosts=1, kind="nfs")
+    assert result.complete, result.failure
+    assert result.transfers.size_bytes[:3] == [256 << 10, 256 << 10, 64 << 10]
+    assert 65536 <= result.transfers.size_bytes[3] < 16 << 20
 
 
 # --- contents, over the loopback interface of the machine ------------------------------------------------

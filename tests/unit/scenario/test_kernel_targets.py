@@ -40,7 +40,7 @@ def plan(target: str, workload: Workload, **transport: Any) -> Any:
     ranks = place_ranks(model, lab.plan, Ranks(networks=("storage",), targets=("*",)), seed=1).nics
     found = transport_on(lab, Transport(kind=TransportKind.NVME_TCP, **transport))
     found.plan_channels(workload, ranks, seed=1)
-    placement: Any = SimpleNamespace(ranks=ranks)
+    placement: Any = SimpleNamespace(ranks=ranks, workload=workload)
     return found.worker_settings(placement)("flash")
 
 
