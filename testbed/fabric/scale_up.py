@@ -18,6 +18,11 @@ from testbed.units import ByteCount, Duration, Rate
 CREDIT_SPACING = ByteCount(6_400)
 """The bytes that a link sends from one return of credits (CF_Update) to the next: the default of SAI-CBFC."""
 
+MOST_CREDITS = 2**20 - 1
+"""What a limit may be: the counters of credits have 20 bits (Ultra Ethernet 1.0 section 5.2)."""
+LARGEST_WINDOW = 2**19
+"""Frames without an acknowledgement: half of the 20-bit sequence numbers (Ultra Ethernet 1.0 section 5.1)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleUpDomain:
@@ -140,7 +145,7 @@ def check_scale_up(lab: Lab) -> tuple[FabricError, ...]:
     """All that cannot work of what a file states of scale-up; nothing where it states nothing."""
     if not lab.scale_up.stated:
         return ()
-    return (*_too_large(lab), *_too_few_credits(lab.scale_up), *_too_small_a_window(lab.scale_up))
+    return (*_too_large(lab), *_unfit_credits(lab.scale_up), *_unfit_window(lab.scale_up))
 
 
 def _too_large(lab: Lab) -> Iterator[FabricError]:
@@ -171,14 +176,22 @@ def _too_large(lab: Lab) -> Iterator[FabricError]:
         )
 
 
-def _too_few_credits(scale_up: ScaleUp) -> Iterator[FabricError]:
-    """Credits that never suffice for one frame."""
+def _unfit_credits(scale_up: ScaleUp) -> Iterator[FabricError]:
+    """Credits that never suffice for one frame, or that cannot be counted."""
     frame = ByteCount(scale_up.coarse * TRANSACTION.bytes)
     limit = credit_limit(scale_up, scale_up.credits.unit, frame)
     if limit is None:
         return
     unit = scale_up.credits.unit
-    if limit * unit.bytes < frame.bytes:
+    if limit > MOST_CREDITS:
+        yield FabricError(
+            f"a credit loop of {credit_loop(scale_up, frame)} at {scale_up.link_rate} needs {limit:,} credits of"
+            f" {unit}, and counters of 20 bits have {MOST_CREDITS:,}",
+            field="scale_up.rtt",
+            code="scale-up-credits",
+            hint="a shorter rtt, a larger unit, or a limit",
+        )
+    elif limit * unit.bytes < frame.bytes:
         yield FabricError(
             f"{limit} credits of {unit} hold {ByteCount(limit * unit.bytes)}, and a frame has {frame}"
             f" ({scale_up.coarse} x {TRANSACTION}): it could never be sent",
@@ -188,13 +201,21 @@ def _too_few_credits(scale_up: ScaleUp) -> Iterator[FabricError]:
         )
 
 
-def _too_small_a_window(scale_up: ScaleUp) -> Iterator[FabricError]:
-    """A window in frames that leaves the link idle while acknowledgements are on their way."""
+def _unfit_window(scale_up: ScaleUp) -> Iterator[FabricError]:
+    """A window that leaves the link idle while acknowledgements are on their way, or that cannot be numbered."""
     retry = scale_up.retry
-    if retry is None or retry.window is None:
+    if retry is None:
         return
     need = needed_window(scale_up, TRANSACTION)
-    if retry.window < need:
+    if need > LARGEST_WINDOW:
+        yield FabricError(
+            f"a link of {scale_up.link_rate} with a round trip of {link_round_trip(scale_up)} holds {need:,} frames of"
+            f" {TRANSACTION}, and sequence numbers of 20 bits tell {LARGEST_WINDOW:,} apart",
+            field="scale_up.rtt",
+            code="scale-up-window",
+            hint="a shorter rtt, or llr: off",
+        )
+    elif retry.window is not None and retry.window < need:
         yield FabricError(
             f"a window of {retry.window} frames of {TRANSACTION} is too small for a link of {scale_up.link_rate} with a"
             f" round trip of {link_round_trip(scale_up)}, which holds {need}: at most"

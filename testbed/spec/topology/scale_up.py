@@ -11,6 +11,7 @@ from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
 
 from testbed.errors import FabricError
+from testbed.fabric.scale_up import LARGEST_WINDOW, MOST_CREDITS
 from testbed.model import (
     SCALE_UP_PRESETS,
     UNSTATED_SCALE_UP,
@@ -40,10 +41,6 @@ from testbed.units import ByteCount
 MAX_PLANES = 64
 MAX_LINKS = 1024
 """Of one GPU."""
-MAX_CREDITS = 2**20 - 1
-"""The credit counters of Ultra Ethernet 1.0 section 5.2 have 20 bits."""
-MAX_WINDOW = 2**19
-"""Half of the 20-bit sequence space of Ultra Ethernet 1.0 section 5.1."""
 MAX_COARSE = 32
 """8 KiB: larger frames do not fit an Ethernet MTU of 9216 bytes with their headers."""
 CREDIT_UNITS = (32, 64, 128, 256, 512, 1024, 2048)
@@ -125,7 +122,7 @@ class CreditsSpec(SpecModel):
     unit: Written[Annotated[ByteCount, _CreditUnit()]] = Field(
         default=None, description="Gives the bytes of one credit; the default is 256B."
     )
-    limit: Written[Annotated[int | float, _AutoCountOrShare("credits", MAX_CREDITS)]] = Field(
+    limit: Written[Annotated[int | float, _AutoCountOrShare("credits", MOST_CREDITS)]] = Field(
         default=None,
         description="Says how many a sender may have in use: a number, auto (a credit loop's), or a share of that.",
     )
@@ -143,7 +140,7 @@ class CreditsSpec(SpecModel):
 class LlrSpec(SpecModel):
     """`fabric.scale_up.llr`: link-level retry."""
 
-    window: Written[Annotated[int | float, _AutoCountOrShare("frames", MAX_WINDOW)]] = Field(
+    window: Written[Annotated[int | float, _AutoCountOrShare("frames", LARGEST_WINDOW)]] = Field(
         default=None,
         description="Says how many frames of 256 B may be unacknowledged: a number, auto (what the link's round trip"
         " holds), or a share of that.",
