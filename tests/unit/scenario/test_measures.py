@@ -112,6 +112,13 @@ def test_a_job_lasts_until_the_last_computing_has_ended() -> None:
     assert compute_metrics(data(computed_until_s=1.0))["jct"] == 1.5
 
 
+def test_a_job_has_its_transfers_inside_a_domain_too() -> None:
+    assert compute_metrics(data(inside_s=(0.25, 2.0)))["jct"] == 2.0
+    nothing = Transfers()
+    alone = compute_metrics(data(transfers=nothing, channels=[], inside_s=(0.5, 2.0), roofline_s=1.0))
+    assert alone["jct"] == 1.5 and alone["jct_ratio"] == 1.5 and "tail_fct" not in alone
+
+
 def test_metrics_of_a_pattern() -> None:
     found = compute_metrics(data(pattern_ideal_s=1.0, roofline_s=1.2, fabric_bytes=2_000_000))
     assert found["tail_fct"] == 1.5 and found["tail_fct_ratio"] == 1.5
