@@ -208,6 +208,11 @@ def kind_of(header: Header) -> HeaderKind:
     return _KINDS[type(header)]
 
 
+def destination_of(header: Header) -> int:
+    """The accelerator that a frame with this header is for, 10 bits: what a switch looks at."""
+    return header.xpu if isinstance(header, SueHeader) else header.destination
+
+
 def header_bytes(kind: HeaderKind) -> int:
     """The size of a header of a kind other than CC_UPDATE."""
     return _LAYOUTS[kind].size

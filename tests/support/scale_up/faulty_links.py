@@ -150,15 +150,6 @@ class FaultyPair:
                 assert numbers == sorted(set(numbers)), vc
                 assert set(had) <= set(wanted)
 
-    @property
-    def events(self) -> int:
-        """Frames that were sent, first and again, control frames not counted."""
-        total = 0
-        for end in self.ends:
-            retry = end.link.retry_sender
-            total += sum(1 for _ in end.received) if retry is None else retry.counters.tx_ok
-        return total
-
 
 def patient_retry(**changes: Any) -> RetryConfig:
     """LLR that never gives up."""

@@ -46,6 +46,8 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0
+        self.events = 0
+        """That have happened."""
         self._turn = count()
         self._events: list[tuple[int, int, Callable[[], None]]] = []
 
@@ -56,6 +58,7 @@ class Clock:
         """Up to a time, or until nothing is left to happen."""
         while self._events and self._events[0][0] <= until:
             self.now, _, action = heapq.heappop(self._events)
+            self.events += 1
             action()
         self.now = max(self.now, until)
 
