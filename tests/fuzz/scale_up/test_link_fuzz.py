@@ -10,6 +10,7 @@ import ctypes
 import mmap
 import os
 import shutil
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -171,8 +172,6 @@ def test_both_encoders_write_the_same(library: Any) -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 15, 16, 17, 63, 64, 127, 128, 129, 143, 144, 191, 192, 1500, 8191])
 def test_the_check_sequence_of_any_length(library: Any, memory: LastBytes, length: int) -> None:
-    import zlib
-
     data = Random(length).randbytes(length)
     assert library.fcs_of(memory.hold(data), length) == zlib.crc32(data)
 

@@ -16,7 +16,6 @@ from testbed.scale_up.retry import FrameAction, RetryConfig, SenderState
 
 RATE = 100_000_000_000
 CC_PERIOD_NS = 20_000
-PORT_LIMIT_FRAMES = 6
 LONGEST = 1500
 
 
@@ -46,7 +45,6 @@ class FaultyPair:
         self.chance = Random(seed)
         self.weather, self.calm = weather, False
         self.clock = Clock()
-        self.drained = 0
         credits = CreditConfig(
             limits=(40, 30, 0),
             unit_bytes=128,

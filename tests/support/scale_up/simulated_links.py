@@ -205,8 +205,3 @@ class LinkEnd:
 
 def connect(first: LinkEnd, second: LinkEnd) -> None:
     first.peer, second.peer = second, first
-
-
-def drops_control(data: bytes) -> bytes | None:
-    """A wire that loses every control frame."""
-    return None if is_control(data) else data

@@ -1,9 +1,18 @@
-"""The states of LLR's ends: how they are entered and left, and what becomes of frames meanwhile."""
+"""The states of LLR's ends: how they are entered and left, and what becomes of frames meanwhile.
+
+Each test runs with the model, and with the C beside it.
+"""
 
 from __future__ import annotations
 
-import pytest
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import pytest
+from native_parts import receivers_of_retry, senders_of_retry
+
+from testbed.datapath.link_layer import library
 from testbed.scale_up.credits import NEVER
 from testbed.scale_up.ctlos import Ack, Init, InitEcho, Nack
 from testbed.scale_up.cyclic import CYCLE_MASK
@@ -21,6 +30,23 @@ from testbed.scale_up.retry import (
 from testbed.transport.errors import UsageError
 
 TIMER = 100
+MAKERS: dict[str, Callable[[RetryConfig], Any]] = {}
+"""Of the test that is running."""
+
+
+@pytest.fixture(autouse=True, params=["model", "side by side"])
+def makers(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.param == "model":
+        MAKERS.update(sender=RetrySender, receiver=RetryReceiver)
+    elif shutil.which("clang") is None:
+        pytest.skip("clang is not installed")
+    else:
+        MAKERS.update(
+            sender=lambda config: senders_of_retry(library(), config),
+            receiver=lambda config: receivers_of_retry(library(), config),
+        )
+    yield
+    MAKERS.clear()
 
 
 def config(**changes: int) -> RetryConfig:
@@ -28,9 +54,9 @@ def config(**changes: int) -> RetryConfig:
     return RetryConfig(**(settings | changes))  # type: ignore[arg-type]
 
 
-def running(sequence: int = 0, **changes: int) -> RetrySender[str]:
+def running(sequence: int = 0, **changes: int) -> Any:
     """A sender in ADVANCE at time 0."""
-    sender: RetrySender[str] = RetrySender(config(**changes))
+    sender = MAKERS["sender"](config(**changes))
     sender.start(0, sequence)
     init = sender.poll(0)
     assert init is not None
@@ -39,7 +65,7 @@ def running(sequence: int = 0, **changes: int) -> RetrySender[str]:
     return sender
 
 
-def sent(sender: RetrySender[str], *frames: str, now: int = 0) -> list[int]:
+def sent(sender: Any, *frames: str, now: int = 0) -> list[int]:
     numbers = []
     for frame in frames:
         verdict, number = sender.offer(frame, 100, now)
@@ -48,7 +74,7 @@ def sent(sender: RetrySender[str], *frames: str, now: int = 0) -> list[int]:
     return numbers
 
 
-def replayed(sender: RetrySender[str], now: int) -> list[tuple[int, str]]:
+def replayed(sender: Any, now: int) -> list[tuple[int, str]]:
     found = []
     while (item := sender.replay(now)) is not None:
         found.append(tuple(item))
@@ -56,7 +82,7 @@ def replayed(sender: RetrySender[str], now: int) -> list[tuple[int, str]]:
 
 
 def test_init_is_repeated_until_its_own_echo() -> None:
-    sender: RetrySender[str] = RetrySender(config())
+    sender = MAKERS["sender"](config())
     sender.start(0, 7)
     assert sender.poll(0) == Init(7, 1)
     assert sender.poll(TIMER - 1) is None
@@ -88,7 +114,7 @@ def test_frames_in_init_and_flush(state: SenderState, action: FrameAction, verdi
     if state is SenderState.FLUSH:
         actions = {"init_action": other, "flush_action": action}
     if state is SenderState.INIT:
-        sender: RetrySender[str] = RetrySender(config(**actions))
+        sender = MAKERS["sender"](config(**actions))
         sender.start(0)
     else:
         sender = running(replay_count_max=0, **actions)
@@ -101,7 +127,7 @@ def test_frames_in_init_and_flush(state: SenderState, action: FrameAction, verdi
 
 
 def test_off_sends_unnumbered() -> None:
-    sender: RetrySender[str] = RetrySender(config())
+    sender = MAKERS["sender"](config())
     assert sender.offer("a", 100, 0) == (Verdict.BEST_EFFORT, 0)
     sender = running()
     sent(sender, "a")
@@ -214,7 +240,7 @@ def test_it_begins_again_by_itself_where_it_is_told_to() -> None:
 
 
 def test_a_receiver_takes_nothing_before_init() -> None:
-    receiver = RetryReceiver(config())
+    receiver = MAKERS["receiver"](config())
     assert not receiver.on_frame(0, FrameCheck.GOOD)
     assert (receiver.state, receiver.poll(0), receiver.next_timer()) == (ReceiverState.OFF, None, NEVER)
     receiver.on_init(5, 9)
@@ -225,7 +251,7 @@ def test_a_receiver_takes_nothing_before_init() -> None:
 
 
 def test_acks_keep_their_distance_and_a_nack_does_not() -> None:
-    receiver = RetryReceiver(config(ack_spacing_ns=50))
+    receiver = MAKERS["receiver"](config(ack_spacing_ns=50))
     receiver.on_init(0, 0)
     receiver.poll(0)
     assert receiver.on_frame(0, FrameCheck.GOOD)
@@ -240,7 +266,7 @@ def test_acks_keep_their_distance_and_a_nack_does_not() -> None:
 
 
 def test_a_frame_that_comes_again_is_acknowledged_again() -> None:
-    receiver = RetryReceiver(config())
+    receiver = MAKERS["receiver"](config())
     receiver.on_init(0, 0)
     receiver.poll(0)
     receiver.on_frame(0, FrameCheck.GOOD)
