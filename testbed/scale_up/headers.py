@@ -31,7 +31,7 @@ class HeaderKind(enum.IntEnum):
 
 
 class SueOperation(enum.IntEnum):
-    """What a SUE reliability header says, 2 bits."""
+    """What a SUE reliability header says, 2 bits. Public descriptions name the two; their numbers are assumed."""
 
     ACK = 0
     NACK = 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from testbed.scale_up.credits import NEVER
-from testbed.scale_up.frames import DataFrame, FrameCheck, is_control
+from testbed.scale_up.frames import DataFrame, FrameCheck
 from testbed.scale_up.headers import SueHeader, SueOperation
 from testbed.scale_up.link import LinkConfig, Offered, ScaleUpLink
 
