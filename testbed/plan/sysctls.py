@@ -50,7 +50,7 @@ _HOMED = (
 )
 """Of a host that speaks BGP: what a switch has for the same reasons."""
 
-_BRIDGED_FRAMES = ("net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables")
+_BRIDGED_IPV4, _BRIDGED_IPV6 = "net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables"
 """Where br_netfilter is there, these have the namespace's packet filter take part in each frame that a bridge forwards.
 A switch has no rules that would look into them. But a packet that is routed leaves its sender's socket in `ip_rcv`, and
 one that is bridged only in `setup_pre_routing` of br_netfilter: without, it counts against the socket's buffer for as
@@ -117,7 +117,7 @@ def bridge_sysctls(node: str) -> tuple[SetSysctl, ...]:
     """Return the settings of the switch of the out-of-band network."""
     return (
         *(SetSysctl(node=node, key=key, value=value) for key, value in _BRIDGE),
-        *(SetSysctl(node=node, key=key, value="0", optional=True) for key in _BRIDGED_FRAMES),
+        *(SetSysctl(node=node, key=key, value="0", optional=True) for key in (_BRIDGED_IPV4, _BRIDGED_IPV6)),
     )
 
 
@@ -169,7 +169,8 @@ def switch_sysctls(node: str, *, forward: bool, balancing: LoadBalancing | None 
         # First: changing ip_forward resets other IPv4 settings to the defaults of a router or a host (ip-sysctl.rst).
         SetSysctl(node=node, key="net/ipv4/ip_forward", value="1" if forward else "0"),
         *(SetSysctl(node=node, key=key, value=value) for key, value in _SWITCH),
-        *(SetSysctl(node=node, key=key, value="1", optional=True) for key in _BRIDGED_FRAMES),
+        SetSysctl(node=node, key=_BRIDGED_IPV4, value="1", optional=True),
+        SetSysctl(node=node, key=_BRIDGED_IPV6, value="0", optional=True),
         *hashing,
         SetSysctl(node=node, key=key, value=value),
     )
