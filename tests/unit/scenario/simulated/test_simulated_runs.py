@@ -154,7 +154,9 @@ def test_transport_security_is_the_same_from_run_to_run(secured: bool) -> None:
     assert one.verdict.outcome is Outcome.PASS
 
 
-@pytest.mark.parametrize("name", ["incast-trimming", "rail-alignment", "moe-all-to-all", "rail-only-hierarchy"])
+@pytest.mark.parametrize(
+    "name", ["incast-trimming", "rail-alignment", "moe-all-to-all", "rail-only-hierarchy", "pxn", "nvls"]
+)
 def test_shipped_scenarios_keep_to_their_bands(name: str) -> None:
     record = run(SCENARIOS / f"{name}.yml")
     assert record.verdict.outcome is Outcome.PASS, record.verdict.reasons
