@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(600)]
 
 ALONE = ("perftest-tools.md",)
 """Pages whose senders give up where they wait for the CPU."""
-THOROUGH = ("ci-with-pytest.md", "networks.md", "qos.md")
+THOROUGH = ("ci-with-pytest.md", "networks.md", "perftest-tools.md", "qos.md")
 """Long pages whose verbs and files other tests use, too."""
 
 

@@ -51,7 +51,9 @@ def test_that_leaves_a_namespace():
 """
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(120)]
-runs = pytest.mark.parametrize("arguments", [(), ("-n", "1")], ids=["alone", "xdist"])
+runs = pytest.mark.parametrize(
+    "arguments", [(), pytest.param(("-n", "1"), marks=pytest.mark.thorough)], ids=["alone", "xdist"]
+)
 
 
 @contextmanager

@@ -56,7 +56,10 @@ def test_what_did_not_happen_is_named_and_makes_the_run_invalid(sandbox: Any) ->
     assert record["incomplete"] == "", "the run itself went to its end"
 
 
-@pytest.mark.parametrize("transport", ["{kind: tcp}", "{kind: roce}", "{kind: roce, connections: dct}"])
+@pytest.mark.parametrize(
+    "transport",
+    ["{kind: tcp}", "{kind: roce}", pytest.param("{kind: roce, connections: dct}", marks=pytest.mark.thorough)],
+)
 def test_a_worker_that_is_killed_is_an_event_and_ends_the_run(sandbox: Any, transport: str) -> None:
     code, record = run_scenario(sandbox, "{at: 100ms, agent: p1-s1-h2, kill: true}", transport)
     (run,) = record["points"][0]["runs"]
@@ -65,7 +68,14 @@ def test_a_worker_that_is_killed_is_an_event_and_ends_the_run(sandbox: Any, tran
     assert code == INVALID and "SIGKILL" in record["incomplete"]
 
 
-@pytest.mark.parametrize("options", ["", ", recovery: selective", ", connections: dct"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        pytest.param(", recovery: selective", marks=pytest.mark.thorough),
+        pytest.param(", connections: dct", marks=pytest.mark.thorough),
+    ],
+)
 def test_roce_over_a_nic_that_is_down_for_less_than_its_timeouts_loses_nothing(sandbox: Any, options: str) -> None:
     fault = '{at: 200ms, until: 300ms, link: "p1-s1-h1:rail1", down: true}'
     _, record = run_scenario(sandbox, fault, f"{{kind: roce{options}}}")
@@ -81,7 +91,7 @@ def test_roce_over_a_nic_that_is_down_for_less_than_its_timeouts_loses_nothing(s
     assert (run["counters"]["connects"] > 0) == ("dct" in options)
 
 
-@pytest.mark.parametrize("options", ["", ", connections: dct"])
+@pytest.mark.parametrize("options", ["", pytest.param(", connections: dct", marks=pytest.mark.thorough)])
 def test_roce_over_a_nic_that_is_down_for_longer_fails_with_its_reason(sandbox: Any, options: str) -> None:
     fault = '{at: 200ms, until: 100s, link: "p1-s1-h1:rail1", down: true}'
     code, record = run_scenario(sandbox, fault, f"{{kind: roce, retry_count: 1{options}}}")

@@ -29,6 +29,8 @@ pytestmark = [pytest.mark.netns, pytest.mark.frr]
 K = 4000.0
 """100 Mbit/s."""
 KINDS = [TransportKind.TCP, TransportKind.UET, TransportKind.ROCE]
+ONE_OF_KINDS = [kind if kind is TransportKind.UET else pytest.param(kind, marks=pytest.mark.thorough) for kind in KINDS]
+"""What takes long; scenarios have the others."""
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +58,7 @@ def all_ended(result: ExecutionResult) -> bool:
     return result.complete and None not in result.transfers.end_s and None not in result.transfers.start_s
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ONE_OF_KINDS)
 def test_a_ring_all_reduce_is_right_in_both_datatypes(lab: RunningLab, kind: TransportKind) -> None:
     with running(lab, kind) as runner:
         for datatype in DataType:
@@ -73,7 +75,7 @@ def test_a_ring_all_reduce_is_right_in_both_datatypes(lab: RunningLab, kind: Tra
             assert all(channel.received_bytes == channel.sent_bytes == 14 << 17 for channel in result.channels)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ONE_OF_KINDS)
 def test_a_permutation_on_all_hosts(lab: RunningLab, kind: TransportKind) -> None:
     shares: list[float] = []
     workload = generate_permutation(ranks=16, size_bytes=1 << 18, rng=random.Random(1), flows=2)
