@@ -2,8 +2,9 @@
 #ifndef TESTBED_PORTD_API_H
 #define TESTBED_PORTD_API_H
 
-#include "layout.h"
 #include "types.h"
+
+#include "layout.h"
 
 _Static_assert(PRIORITIES == CLASSES, "a class is a priority");
 
