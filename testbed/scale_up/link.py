@@ -199,8 +199,12 @@ class ScaleUpLink:
             self.retry_sender.set_pcs(up, now)
 
     def next_timer(self) -> int:
-        """When `poll` and `next_frame` will have something; `NEVER`: not by time alone."""
-        parts = (self.sender, self.receiver, self.retry_sender, self.retry_receiver)
+        """When `poll` and `next_frame` will have something; `NEVER`: not by time alone.
+
+        A CC_Update that LLR holds back waits for LLR, and a time that has passed for the port.
+        """
+        sender = None if self._cc_counts else self.sender
+        parts = (sender, self.receiver, self.retry_sender, self.retry_receiver)
         return min((part.next_timer() for part in parts if part is not None), default=NEVER)
 
     def _goes_on(self, item: Ctlos) -> bool:

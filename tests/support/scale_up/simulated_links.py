@@ -171,9 +171,9 @@ class LinkEnd:
     def _sleep(self, now: int) -> None:
         """Be called when a timer of the link expires, once for each time that is nearer than the one before."""
         due = self.link.next_timer()
-        if due != NEVER and (due < self._wake_at or self._wake_at <= now):
-            self._wake_at = max(due, now + 1)
-            self.clock.at(self._wake_at, self.pump)
+        if now < due < NEVER and (due < self._wake_at or self._wake_at <= now):
+            self._wake_at = due
+            self.clock.at(due, self.pump)
 
     def _drain(self, frame: DataFrame, size: int) -> None:
         if frame.vc not in self.drain_bps:
