@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frame_check.h"
 
 #define OUT_AT_ONCE 32
 #define RETRY_NS 50000 /* after the pool had no frame */
@@ -18,7 +17,7 @@ static bool in_range(const struct endpoint_config *config)
 	__u32 least = BODY_AT + REQUEST_BYTES + FCS_BYTES + config->coarse * REGION_BYTES;
 
 	return config->gpus <= MOST_PEERS && config->gpu < config->gpus && config->planes && config->planes <= PLANES &&
-	       config->request_vc < VCS && config->response_vc < VCS && config->coarse && config->coarse <= 64 &&
+	       config->request_vc < LINK_VCS && config->response_vc < LINK_VCS && config->coarse && config->coarse <= 64 &&
 	       config->outstanding && config->outstanding <= TAGS && config->frame_bytes >= least && config->timeout_ns &&
 	       config->frames >= config->planes * (4 * RESPONSES + 64);
 }
@@ -368,13 +367,13 @@ static bool work_on(struct endpoint *endpoint, struct plane *plane, __u32 vc, __
 	bool sound = transaction_ends(data, length, &source, &destination) && !endpoint->pool.frames[number].poisoned &&
 		     destination == endpoint->config.gpu;
 
-	if (sound && (data[17] >> 5 & 3) == KIND_REQUEST) {
+	if (sound && (data[17] >> 5 & 3) == UALINK_REQUEST) {
 		/* Two frames: a message is kept, too. */
 		if (plane->responses.count >= RESPONSES || endpoint->pool.free.count < 2)
 			return false;
 		endpoint_serve(endpoint, plane, number);
 		endpoint->pool.frames[plane->responses.last].due_ns = now;
-	} else if (sound && (data[17] >> 5 & 3) == KIND_RESPONSE) {
+	} else if (sound && (data[17] >> 5 & 3) == UALINK_RESPONSE) {
 		endpoint_take_response(endpoint, number, now);
 	} else {
 		plane->link.counters.refused += !endpoint->pool.frames[number].poisoned;
@@ -589,5 +588,5 @@ const struct link_counters *endpoint_link_counters(struct endpoint *endpoint, __
 
 const struct vc_counters *endpoint_vc_counters(struct endpoint *endpoint, __u32 plane, __u32 vc)
 {
-	return plane < endpoint->config.planes && vc < VCS ? link_vc_counters(&endpoint->planes[plane].link, vc) : NULL;
+	return plane < endpoint->config.planes && vc < LINK_VCS ? link_vc_counters(&endpoint->planes[plane].link, vc) : NULL;
 }

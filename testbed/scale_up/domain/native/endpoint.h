@@ -79,7 +79,7 @@ struct plane {
 	struct link_port link;
 	bool down;
 	struct tag_list waiting;
-	struct frame_list responses, in[VCS], out;
+	struct frame_list responses, in[LINK_VCS], out;
 	bool answered_last; /* of the two kinds, which was sent last */
 };
 

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "endpoint.h"
-#include "frame_check.h"
 
 #define MOST_BYTES (256 * 64)
 
@@ -24,8 +23,8 @@ static __u8 *begin_frame(struct endpoint *endpoint, const struct plane *plane, _
 	memset(data, 0, BODY_AT + REQUEST_BYTES);
 	memcpy(data, plane->link.config.peer, 6);
 	memcpy(data + 6, plane->link.config.mac, 6);
-	data[12] = ETHERTYPE >> 8;
-	data[13] = ETHERTYPE & 0xff;
+	data[12] = SCALE_UP_ETHERTYPE >> 8;
+	data[13] = SCALE_UP_ETHERTYPE & 0xff;
 	data[14] = 0x70;
 	data[17] = kind << 5 | vc;
 	endpoint->pool.frames[frame].vc = vc;
@@ -34,7 +33,8 @@ static __u8 *begin_frame(struct endpoint *endpoint, const struct plane *plane, _
 
 static void end_frame(struct endpoint *endpoint, __u32 frame, __u32 length)
 {
-	endpoint->pool.frames[frame].length = frame_seal(frame_bytes(&endpoint->pool, frame), length);
+	endpoint->pool.frames[frame].length = length + FCS_BYTES;
+	wire_seal(frame_bytes(&endpoint->pool, frame), length + FCS_BYTES, false);
 }
 
 /* ------------------------------------------------------------------ requests of ours */
@@ -97,7 +97,7 @@ __u32 endpoint_make_request(struct endpoint *endpoint, __u32 number)
 
 	if (frame == NO_FRAME)
 		return NO_FRAME;
-	data = begin_frame(endpoint, &endpoint->planes[tag->plane], frame, KIND_REQUEST, endpoint->config.request_vc);
+	data = begin_frame(endpoint, &endpoint->planes[tag->plane], frame, UALINK_REQUEST, endpoint->config.request_vc);
 	if (operation->kind == OP_CAS)
 		request.attributes = 1;
 	else if (operation->kind != OP_ADD)
@@ -274,7 +274,7 @@ void endpoint_serve(struct endpoint *endpoint, struct plane *plane, __u32 frame)
 	__u8 *answer;
 
 	made = frame_take(&endpoint->pool); /* the caller has seen that there is one */
-	answer = begin_frame(endpoint, plane, made, KIND_RESPONSE, endpoint->config.response_vc);
+	answer = begin_frame(endpoint, plane, made, UALINK_RESPONSE, endpoint->config.response_vc);
 	if (request.command == COMMAND_MESSAGE) {
 		__u32 copy = endpoint->inbox.count < INBOX && endpoint->pool.free.count > RESPONSES * endpoint->config.planes ?
 				     frame_take(&endpoint->pool) :

@@ -3,26 +3,14 @@
 
 #include <string.h>
 
-#include "frame_check.h"
 #include "pfc.h"
 
-#define CYCLE_MASK 0xfffffu
-#define COUNT_MASK 0x7fffu
 #define CONTROL_CHARACTER 0x5c
 #define O_CODE 6
-#define CF_UPDATE 0x10
-#define CTLOS_BYTES 8
-#define CTLOS_SLOTS 4
 #define TIME_AT (ETHERNET_BYTES + CTLOS_SLOTS * CTLOS_BYTES)
 #define EPOCHS_AT (TIME_AT + 8)
 #define CC_COUNTS_AT (BODY_AT + 2)
-#define CC_COUNTS 10
 #define MOST_CREDITS CYCLE_MASK
-
-static __u32 distance(__u32 start, __u32 end)
-{
-	return (end - start) & CYCLE_MASK;
-}
 
 static bool lossless(const struct link_port *port, __u32 vc)
 {
@@ -35,7 +23,7 @@ bool link_init(struct link_port *port, const struct link_config *config, __u64 n
 	port->config = *config;
 	port->heard_ns = now;
 	port->cc_due_ns = now + config->cc_ns;
-	if (!config->rate_bps || config->rate_bps > 1ull << 50 || !config->vcs || config->vcs > VCS ||
+	if (!config->rate_bps || config->rate_bps > 1ull << 50 || !config->vcs || config->vcs > LINK_VCS ||
 	    config->flow_control > NO_FLOW_CONTROL || config->unit < 32 || config->unit > 1 << 20 ||
 	    config->overhead < -16 || config->overhead > 127 || config->epoch > 255)
 		return false;
@@ -75,7 +63,7 @@ static void on_cf_update(struct link_port *port, const __u8 *set)
 static void begin_epoch(struct link_port *port, __u32 epoch)
 {
 	port->peer_epoch = epoch;
-	for (__u32 vc = 0; vc < VCS; vc++) {
+	for (__u32 vc = 0; vc < LINK_VCS; vc++) {
 		port->s_cc[vc] = port->s_cf[vc] = port->r_cc[vc] = port->r_cf[vc] = port->told[vc] = 0;
 		port->stale[vc] = port->held[vc];
 		port->paused_until_ns[vc] = 0;
@@ -101,7 +89,7 @@ static bool greet(struct link_port *port, __u32 theirs, __u32 ours, __u64 now)
 
 static void on_control(struct link_port *port, const __u8 *data, __u32 length, __u64 now)
 {
-	if (length != CONTROL_BYTES || frame_checked(data, length) != FRAME_GOOD) {
+	if (length != CONTROL_FRAME_BYTES || wire_check(data, length) != CHECK_GOOD) {
 		port->counters.bad_control++;
 		return;
 	}
@@ -146,7 +134,7 @@ void link_arrive(struct link_port *port, struct frame_pool *pool, __u32 number, 
 
 	port->heard_ns = now;
 	frame->due_ns = now + port->config.delay_ns;
-	if (frame->length < LEAST_BYTES) {
+	if (frame->length < LEAST_FRAME_BYTES) {
 		port->counters.malformed++;
 		frame_give(pool, number);
 	} else if (type_of(data) == PFC_ETHERTYPE || data[ETHERNET_BYTES] == CONTROL_CHARACTER) {
@@ -179,7 +167,7 @@ static void on_cc_update(struct link_port *port, const __u8 *data, __u32 length)
 {
 	__u32 count = data[BODY_AT];
 
-	if (length != CC_UPDATE_BYTES || !count || count > CC_COUNTS) {
+	if (length != CC_UPDATE_BYTES || !count || count > CC_UPDATE_COUNTS) {
 		port->counters.malformed++;
 		return;
 	}
@@ -243,18 +231,18 @@ static bool understand(struct link_port *port, struct frame *frame, const __u8 *
 	__u32 flags = data[17], kind = flags >> 5 & 3;
 	enum frame_check check;
 
-	if (type_of(data) != ETHERTYPE || data[14] >> 4 != 7) {
+	if (type_of(data) != SCALE_UP_ETHERTYPE || data[14] >> 4 != 7) {
 		port->counters.malformed++;
 		return false;
 	}
-	check = frame_checked(data, frame->length);
-	if (check == FRAME_BAD) {
+	check = wire_check(data, frame->length);
+	if (check == CHECK_BAD) {
 		port->counters.bad_frames++;
 		return false;
 	}
-	frame->poisoned = check == FRAME_POISONED;
+	frame->poisoned = check == CHECK_POISONED;
 	port->counters.poisoned += frame->poisoned;
-	if (kind == KIND_CC_UPDATE) {
+	if (kind == CC_UPDATE) {
 		if (!frame->poisoned)
 			on_cc_update(port, data, frame->length);
 		return false;
@@ -335,18 +323,18 @@ static void begin_frame(const struct link_port *port, __u8 *frame)
 {
 	memcpy(frame, port->config.peer, 6);
 	memcpy(frame + 6, port->config.mac, 6);
-	frame[12] = ETHERTYPE >> 8;
-	frame[13] = ETHERTYPE & 0xff;
+	frame[12] = SCALE_UP_ETHERTYPE >> 8;
+	frame[13] = SCALE_UP_ETHERTYPE & 0xff;
 }
 
-/* The next VC from `vc` on, in turn, with something to tell; VCS: none. */
+/* The next VC from `vc` on, in turn, with something to tell; LINK_VCS: none. */
 static __u32 to_tell(const struct link_port *port, __u32 from, __u64 now)
 {
 	for (__u32 vc = from; vc < port->config.vcs; vc++) {
 		if (lossless(port, vc) && (port->told[vc] != port->r_cf[vc] || now >= port->told_ns[vc] + port->config.cf_max_ns))
 			return vc;
 	}
-	return VCS;
+	return LINK_VCS;
 }
 
 static __u32 tell(struct link_port *port, __u32 vc, __u64 now)
@@ -375,11 +363,11 @@ static __u32 put_cf_updates(struct link_port *port, __u64 now, __u8 *frame)
 
 	if (now < port->cf_earliest_ns)
 		return 0;
-	for (; sets < CTLOS_SLOTS && (vc = to_tell(port, vc, now)) < VCS; sets++) {
+	for (; sets < CTLOS_SLOTS && (vc = to_tell(port, vc, now)) < LINK_VCS; sets++) {
 		__u32 other = to_tell(port, vc + 1, now), first = tell(port, vc, now);
 		put_cf_update(frame + ETHERNET_BYTES + sets * CTLOS_BYTES, first,
-			      other < VCS ? tell(port, other, now) : first);
-		vc = (other < VCS ? other : vc) + 1;
+			      other < LINK_VCS ? tell(port, other, now) : first);
+		vc = (other < LINK_VCS ? other : vc) + 1;
 	}
 	port->counters.cbfc_num_cf_update_messages_tx += sets;
 	if (sets)
@@ -406,7 +394,7 @@ static __u32 put_pfc(struct link_port *port, __u64 now, __u8 *frame)
 	port->counters.xon_tx += (vector & ~port->asked) != 0;
 	port->pause_refresh_ns = now + pfc_pause_ns(MAX_QUANTA, port->config.rate_bps) / 2;
 	pfc_encode(frame, port->config.mac, vector, quanta);
-	return CONTROL_BYTES;
+	return CONTROL_FRAME_BYTES;
 }
 
 __u32 link_control(struct link_port *port, __u64 now, __u8 *frame)
@@ -414,8 +402,8 @@ __u32 link_control(struct link_port *port, __u64 now, __u8 *frame)
 	__u32 sets;
 
 	if (port->config.flow_control == PFC && put_pfc(port, now, frame))
-		return CONTROL_BYTES;
-	memset(frame, 0, CONTROL_BYTES);
+		return CONTROL_FRAME_BYTES;
+	memset(frame, 0, CONTROL_FRAME_BYTES);
 	sets = put_cf_updates(port, now, frame);
 	if (!sets && now < port->said_ns + port->config.cf_max_ns)
 		return 0;
@@ -428,7 +416,8 @@ __u32 link_control(struct link_port *port, __u64 now, __u8 *frame)
 	frame[EPOCHS_AT + 1] = port->peer_epoch;
 	port->said_ns = now;
 	port->counters.control_tx++;
-	return frame_seal(frame, CONTROL_BYTES - FCS_BYTES);
+	wire_seal(frame, CONTROL_FRAME_BYTES, false);
+	return CONTROL_FRAME_BYTES;
 }
 
 __u32 link_cc_update(struct link_port *port, __u64 now, __u8 *frame)
@@ -454,7 +443,8 @@ __u32 link_cc_update(struct link_port *port, __u64 now, __u8 *frame)
 	frame[ETHERNET_BYTES] = 0x70;
 	frame[BODY_AT] = count;
 	port->counters.cbfc_num_cc_update_messages_tx++;
-	return frame_seal(frame, CC_UPDATE_BYTES - FCS_BYTES);
+	wire_seal(frame, CC_UPDATE_BYTES, false);
+	return CC_UPDATE_BYTES;
 }
 
 __u64 link_next_timer(const struct link_port *port, const struct frame_pool *pool)

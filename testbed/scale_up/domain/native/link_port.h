@@ -20,19 +20,13 @@
 
 #include "frame_pool.h"
 #include "types.h"
+#include "wire.h"
 
-#define VCS 8 /* of the 32 that CBFC has: as many as PFC has priorities */
-#define ETHERTYPE 0x88b6
+#define LINK_VCS 8 /* of the 32 that CBFC has: as many as PFC has priorities */
 #define PFC_ETHERTYPE 0x8808
-#define ETHERNET_BYTES 14
-#define PREFIX_BYTES 4
 #define BODY_AT (ETHERNET_BYTES + PREFIX_BYTES)
-#define LEAST_BYTES (BODY_AT + 4)
-#define CONTROL_BYTES 60 /* PFC frames, too */
-#define CC_UPDATE_BYTES 64
 
 enum flow_control { CREDITS, PFC, NO_FLOW_CONTROL };
-enum header_kind { KIND_CC_UPDATE, KIND_SUE, KIND_REQUEST, KIND_RESPONSE };
 
 struct link_config {
 	__u64 rate_bps;
@@ -45,9 +39,9 @@ struct link_config {
 	__u32 vcs;
 	__u32 unit; /* bytes of a credit */
 	__s32 overhead;
-	__u32 capacity[VCS]; /* of the buffer, in credits */
-	__u32 granted[VCS];  /* CREDITS: the limit of both directions; 0: best effort */
-	__u32 xoff[VCS], xon[VCS]; /* PFC: thresholds of the buffer, in credits */
+	__u32 capacity[LINK_VCS]; /* of the buffer, in credits */
+	__u32 granted[LINK_VCS];  /* CREDITS: the limit of both directions; 0: best effort */
+	__u32 xoff[LINK_VCS], xon[LINK_VCS]; /* PFC: thresholds of the buffer, in credits */
 	__u8 mac[6], peer[6];
 	__u32 epoch; /* 1 to 255, another one after each start; 0: no greeting */
 };
@@ -73,27 +67,27 @@ struct link_counters {
 struct link_port {
 	struct link_config config;
 	/* sending */
-	__u32 s_cc[VCS], s_cf[VCS];
-	__u64 paused_until_ns[VCS];
+	__u32 s_cc[LINK_VCS], s_cf[LINK_VCS];
+	__u64 paused_until_ns[LINK_VCS];
 	__u64 free_ns;      /* when the last frame is through */
 	__u64 unblocked_ns; /* when the receiver last gave leave */
 	bool blocked;       /* a frame was not let through since one was sent last */
 	__u64 cc_due_ns;
 	/* receiving */
-	__u32 r_cc[VCS], r_cf[VCS], told[VCS], held[VCS];
-	__u64 told_ns[VCS];
+	__u32 r_cc[LINK_VCS], r_cf[LINK_VCS], told[LINK_VCS], held[LINK_VCS];
+	__u64 told_ns[LINK_VCS];
 	__u64 cf_earliest_ns;
 	__u32 asked;  /* PFC: a bit for each VC whose sender is to pause */
 	__u32 answer; /* PFC: those of which a frame must be sent now */
 	__u64 pause_refresh_ns;
-	__u32 stale[VCS]; /* of the frames in the buffer, those of an epoch that is over */
+	__u32 stale[LINK_VCS]; /* of the frames in the buffer, those of an epoch that is over */
 	__u32 peer_epoch;
 	bool greeted;
 	__u64 said_ns, heard_ns;
 	__u64 line_ns; /* when the last bit of the last frame on the wire is in */
 	struct frame_list control_line, data_line;
 	struct link_counters counters;
-	struct vc_counters vc[VCS];
+	struct vc_counters vc[LINK_VCS];
 };
 
 /* False: a field is out of range. */
@@ -118,7 +112,7 @@ bool link_may_send(const struct link_port *port, __u32 vc, __u32 length, __u64 n
 /* A data frame that was there since `ready_ns` begins; when it began. */
 __u64 link_sent(struct link_port *port, __u32 vc, __u32 length, __u64 ready_ns);
 
-/* A control frame of CONTROL_BYTES that is due, or a CC_Update; 0: none. Ask again until there is none. */
+/* A control frame of CONTROL_FRAME_BYTES that is due, or a CC_Update; 0: none. Ask again until there is none. */
 __u32 link_control(struct link_port *port, __u64 now, __u8 *frame);
 __u32 link_cc_update(struct link_port *port, __u64 now, __u8 *frame);
 

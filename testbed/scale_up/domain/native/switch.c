@@ -18,7 +18,7 @@ struct scale_up_switch *switch_new(const struct switch_config *config, const str
 	sw->config = *config;
 	sw->port_count = config->gpus * config->planes;
 	sw->words = (config->gpus + 63) / 64;
-	queues = config->voq ? VCS * config->gpus : VCS;
+	queues = config->voq ? LINK_VCS * config->gpus : LINK_VCS;
 	if (!config->gpus || config->gpus > MOST_GPUS || !config->planes || config->planes > 256 ||
 	    config->frame_bytes < CC_UPDATE_BYTES || config->frames < 4 * sw->port_count) {
 		free(sw);
@@ -28,7 +28,7 @@ struct scale_up_switch *switch_new(const struct switch_config *config, const str
 	sw->wake_ns = calloc(sw->port_count, sizeof(*sw->wake_ns));
 	sw->ready = calloc(sw->port_count, sizeof(*sw->ready));
 	sw->queue_memory = calloc((size_t)sw->port_count * queues, sizeof(*sw->queue_memory));
-	sw->request_memory = calloc((size_t)sw->port_count * VCS * sw->words, sizeof(*sw->request_memory));
+	sw->request_memory = calloc((size_t)sw->port_count * LINK_VCS * sw->words, sizeof(*sw->request_memory));
 	if (!sw->ports || !sw->wake_ns || !sw->ready || !sw->queue_memory || !sw->request_memory ||
 	    !frame_pool_init(&sw->pool, config->frames, config->frame_bytes)) {
 		switch_free(sw);
@@ -41,8 +41,8 @@ struct scale_up_switch *switch_new(const struct switch_config *config, const str
 			return NULL;
 		}
 		port->queues = sw->queue_memory + (size_t)number * queues;
-		for (__u32 vc = 0; vc < VCS; vc++)
-			port->requests[vc].inputs = sw->request_memory + ((size_t)number * VCS + vc) * sw->words;
+		for (__u32 vc = 0; vc < LINK_VCS; vc++)
+			port->requests[vc].inputs = sw->request_memory + ((size_t)number * LINK_VCS + vc) * sw->words;
 	}
 	return sw;
 }
@@ -293,7 +293,7 @@ __u32 switch_get(struct scale_up_switch *sw, __u32 port, __u8 *data, __u32 size,
 
 __u32 switch_held(const struct scale_up_switch *sw, __u32 port, __u32 vc)
 {
-	return port < sw->port_count && vc < VCS ? sw->ports[port].link.held[vc] : 0;
+	return port < sw->port_count && vc < LINK_VCS ? sw->ports[port].link.held[vc] : 0;
 }
 
 const struct link_counters *switch_link_counters(struct scale_up_switch *sw, __u32 port)
@@ -303,7 +303,7 @@ const struct link_counters *switch_link_counters(struct scale_up_switch *sw, __u
 
 const struct vc_counters *switch_vc_counters(struct scale_up_switch *sw, __u32 port, __u32 vc)
 {
-	return port < sw->port_count && vc < VCS ? link_vc_counters(&sw->ports[port].link, vc) : NULL;
+	return port < sw->port_count && vc < LINK_VCS ? link_vc_counters(&sw->ports[port].link, vc) : NULL;
 }
 
 const struct histogram *switch_passes(const struct scale_up_switch *sw)

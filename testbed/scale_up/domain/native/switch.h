@@ -31,7 +31,7 @@ struct requests {
 struct switch_port {
 	struct link_port link;
 	struct frame_list *queues; /* FIFO: one for each VC; VOQ: for each VC and output */
-	struct requests requests[VCS]; /* of the output */
+	struct requests requests[LINK_VCS]; /* of the output */
 	__u32 last_vc;
 	struct frame_list out; /* to be sent now */
 	bool listed;           /* in `ready` */

@@ -60,18 +60,18 @@ static inline void put_bits(__u8 *data, __u32 at, __u32 count, __u64 value)
 static inline bool transaction_ends(const __u8 *data, __u32 length, __u32 *source, __u32 *destination)
 {
 	const __u8 *header = data + BODY_AT;
-	__u32 bytes = length - LEAST_BYTES;
+	__u32 bytes = length - LEAST_FRAME_BYTES;
 
 	switch (data[17] >> 5 & 3) {
-	case KIND_SUE:
+	case SUE:
 		*source = ~0u;
 		*destination = get_bits(header, 6, 10);
 		return bytes >= 8;
-	case KIND_REQUEST:
+	case UALINK_REQUEST:
 		*source = get_bits(header, 103, 10);
 		*destination = get_bits(header, 113, 10);
 		return bytes >= REQUEST_BYTES && header[0] >> 4 == 1;
-	case KIND_RESPONSE:
+	case UALINK_RESPONSE:
 		*source = get_bits(header, 28, 10);
 		*destination = get_bits(header, 38, 10);
 		return bytes >= RESPONSE_BYTES && header[0] >> 4 == 2;
