@@ -1,0 +1,55 @@
+"""What the switch's process is told: its ports and what their links are like, as a file of JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.scale_up.domain.link import FlowControl, LinkSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchPort:
+    """One end of a link. The Ethernet addresses are its own and that of the GPU's interface."""
+
+    interface: str
+    mac: bytes
+    peer: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchDescription:
+    """A domain's switch. The port of a GPU in a plane is number plane * gpus + gpu, in order."""
+
+    gpus: int
+    planes: int
+    link: LinkSettings
+    ports: Sequence[SwitchPort]
+    voq: bool = False
+    """Virtual output queues: inputs have a queue for each output, and none is held up by another's first frame."""
+
+    def __post_init__(self) -> None:
+        if len(self.ports) != self.gpus * self.planes:
+            raise ValueError(f"{len(self.ports)} ports of {self.gpus} GPUs in {self.planes} planes")
+
+    def to_json(self) -> str:
+        link: dict[str, Any] = dataclasses.asdict(self.link)
+        ports = [[port.interface, port.mac.hex(), port.peer.hex()] for port in self.ports]
+        fields = {"gpus": self.gpus, "planes": self.planes, "voq": self.voq, "link": link, "ports": ports}
+        return json.dumps(fields)
+
+    @classmethod
+    def from_json(cls, text: str) -> SwitchDescription:
+        """Raises `ValueError`, `KeyError`, `TypeError` for what `to_json` has not written."""
+        fields = json.loads(text)
+        link = fields["link"] | {"flow_control": FlowControl(fields["link"]["flow_control"])}
+        ports = [
+            SwitchPort(interface=interface, mac=bytes.fromhex(mac), peer=bytes.fromhex(peer))
+            for interface, mac, peer in fields["ports"]
+        ]
+        return cls(
+            gpus=fields["gpus"], planes=fields["planes"], voq=fields["voq"], link=LinkSettings(**link), ports=ports
+        )
