@@ -31,14 +31,20 @@ class SwitchDescription:
     voq: bool = False
     """Virtual output queues: inputs have a queue for each output, and none is held up by another's first frame."""
 
+    quantum_ns: int = 50_000
+    """The switch sleeps for so long after each round, below 1 s: frames that come in together cost less."""
+
     def __post_init__(self) -> None:
         if len(self.ports) != self.gpus * self.planes:
             raise ValueError(f"{len(self.ports)} ports of {self.gpus} GPUs in {self.planes} planes")
+        if not 0 <= self.quantum_ns < 1_000_000_000:
+            raise ValueError(f"quantum_ns {self.quantum_ns}: below 1 s")
 
     def to_json(self) -> str:
         link: dict[str, Any] = dataclasses.asdict(self.link)
         ports = [[port.interface, port.mac.hex(), port.peer.hex()] for port in self.ports]
-        fields = {"gpus": self.gpus, "planes": self.planes, "voq": self.voq, "link": link, "ports": ports}
+        fields = {"gpus": self.gpus, "planes": self.planes, "voq": self.voq, "quantum_ns": self.quantum_ns}
+        fields |= {"link": link, "ports": ports}
         return json.dumps(fields)
 
     @classmethod
@@ -51,5 +57,10 @@ class SwitchDescription:
             for interface, mac, peer in fields["ports"]
         ]
         return cls(
-            gpus=fields["gpus"], planes=fields["planes"], voq=fields["voq"], link=LinkSettings(**link), ports=ports
+            gpus=fields["gpus"],
+            planes=fields["planes"],
+            voq=fields["voq"],
+            quantum_ns=fields["quantum_ns"],
+            link=LinkSettings(**link),
+            ports=ports,
         )

@@ -55,7 +55,11 @@ class SwitchProcess:
         )
         self._epoll = select.epoll()
         self._loop = native.switch_loop_new(
-            self._core.handle, _numbers(self._sockets, ports), _numbers(self._pauses, ports), self._epoll.fileno()
+            self._core.handle,
+            _numbers(self._sockets, ports),
+            _numbers(self._pauses, ports),
+            self._epoll.fileno(),
+            self._description.quantum_ns,
         )
         if not self._loop:
             raise SwitchError("no memory or descriptor to wait with")

@@ -20,7 +20,8 @@ static bool watch(struct switch_loop *loop, int descriptor, __u64 what)
 	return descriptor < 0 || !epoll_ctl(loop->epoll, EPOLL_CTL_ADD, descriptor, &event);
 }
 
-struct switch_loop *switch_loop_new(struct scale_up_switch *sw, const int *sockets, const int *pause_sockets, int control)
+struct switch_loop *switch_loop_new(struct scale_up_switch *sw, const int *sockets, const int *pause_sockets, int control,
+				    __u64 quantum_ns)
 {
 	struct switch_loop *loop = calloc(1, sizeof(*loop));
 	bool complete;
@@ -28,6 +29,7 @@ struct switch_loop *switch_loop_new(struct scale_up_switch *sw, const int *socke
 	if (!loop)
 		return NULL;
 	loop->sw = sw;
+	loop->quantum_ns = quantum_ns;
 	loop->batch = batch_new();
 	loop->epoll = epoll_create1(EPOLL_CLOEXEC);
 	loop->sockets = calloc(sw->port_count, sizeof(int));
@@ -129,11 +131,23 @@ static bool wait_and_receive(struct switch_loop *loop, __u64 deadline)
 	return asked;
 }
 
+/* A FIFO process would take each frame as it comes, from under the hands of who sends the next. */
+static void gather(struct switch_loop *loop)
+{
+	struct timespec pause = {0, loop->quantum_ns};
+
+	if (!loop->quantum_ns)
+		return;
+	nanosleep(&pause, NULL);
+	loop->asleep_ns += loop->quantum_ns;
+}
+
 void switch_loop_run(struct switch_loop *loop)
 {
 	do {
 		switch_work(loop->sw, monotonic_ns());
 		send_all(loop);
+		gather(loop);
 	} while (!wait_and_receive(loop, switch_next_timer(loop->sw)));
 }
 
