@@ -1,4 +1,4 @@
-"""`python -m testbed.switchd --run-directory DIR`: the switch of a scale-up domain, in the namespace it is started in."""
+"""`python -m testbed.switchd --run-directory DIR`: the switch of a scale-up domain."""
 
 from __future__ import annotations
 

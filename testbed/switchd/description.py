@@ -43,7 +43,12 @@ class SwitchDescription:
     def to_json(self) -> str:
         link: dict[str, Any] = dataclasses.asdict(self.link)
         ports = [[port.interface, port.mac.hex(), port.peer.hex()] for port in self.ports]
-        fields = {"gpus": self.gpus, "planes": self.planes, "voq": self.voq, "quantum_ns": self.quantum_ns}
+        fields: dict[str, Any] = {
+            "gpus": self.gpus,
+            "planes": self.planes,
+            "voq": self.voq,
+            "quantum_ns": self.quantum_ns,
+        }
         fields |= {"link": link, "ports": ports}
         return json.dumps(fields)
 

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from testbed.scale_up.domain import binding
 from testbed.scale_up.domain.errors import ScaleUpError, error_of
@@ -123,8 +123,14 @@ class Window:
         self._buffer = None
 
 
-def _memory(buffer: Any, *, written: bool) -> tuple[Any, int, int]:
-    """What keeps a buffer where it is, its address, and its size."""
+class _Memory(NamedTuple):
+    held: Any
+    """What keeps it where it is."""
+    address: int
+    size: int
+
+
+def _memory(buffer: Any, *, written: bool) -> _Memory:
     view = memoryview(buffer).cast("B")
     if written and view.readonly:
         raise UsageError("the buffer cannot be written")
@@ -134,7 +140,7 @@ def _memory(buffer: Any, *, written: bool) -> tuple[Any, int, int]:
         held: Any = (ctypes.c_char * view.nbytes).from_buffer_copy(view)
     else:
         held = (ctypes.c_char * view.nbytes).from_buffer(view)
-    return held, ctypes.addressof(held), view.nbytes
+    return _Memory(held, ctypes.addressof(held), view.nbytes)
 
 
 class Endpoint:
@@ -196,29 +202,29 @@ class Endpoint:
 
     def export(self, buffer: Any, rights: int = ALL_RIGHTS) -> Window:
         """Make a buffer that can be written (a bytearray, an array, an mmap) a window, with a random key."""
-        held, address, size = _memory(buffer, written=True)
+        memory = _memory(buffer, written=True)
         key = secrets.randbelow(KEYS)
-        number = self.native.endpoint_export(self.handle, address, size, key, rights)
+        number = self.native.endpoint_export(self.handle, memory.address, memory.size, key, rights)
         if number < 0:
             raise UsageError("the endpoint has no window left")
-        return Window(self, number, key, size, held)
+        return Window(self, number, key, memory.size, memory.held)
 
     # --- operations ----------------------------------------------------------------------------------
 
     def read(self, window: WindowReference, buffer: Any, offset: int = 0) -> int:
         """Fill a buffer from a peer's window."""
-        held, address, size = _memory(buffer, written=True)
-        return self._begin(Kind.READ, window.gpu, window.address(offset, size), held, address, size)
+        memory = _memory(buffer, written=True)
+        return self._begin(Kind.READ, window.gpu, window.address(offset, memory.size), memory)
 
     def write(self, window: WindowReference, data: Any, offset: int = 0) -> int:
         """Write bytes to a peer's window. What cannot change is copied, the rest must not until it is done."""
-        held, address, size = _memory(data, written=False)
-        return self._begin(Kind.WRITE, window.gpu, window.address(offset, size), held, address, size)
+        memory = _memory(data, written=False)
+        return self._begin(Kind.WRITE, window.gpu, window.address(offset, memory.size), memory)
 
     def write_full(self, window: WindowReference, data: Any, offset: int = 0) -> int:
         """Write whole lines of 64 bytes, which need no byte enables."""
-        held, address, size = _memory(data, written=False)
-        return self._begin(Kind.WRITE_FULL, window.gpu, window.address(offset, size), held, address, size)
+        memory = _memory(data, written=False)
+        return self._begin(Kind.WRITE_FULL, window.gpu, window.address(offset, memory.size), memory)
 
     def fetch_add(self, window: WindowReference, offset: int, value: int, size: int = 8) -> int:
         """Add to an aligned number of 4 or 8 bytes; the result is what was there."""
@@ -230,29 +236,30 @@ class Endpoint:
 
     def message(self, peer: int, data: bytes) -> int:
         """Send a message of at most a frame's payload. Those of a GPU arrive in order."""
-        held, address, size = _memory(data, written=False)
-        return self._begin(Kind.MESSAGE, peer, 0, held, address, size)
+        memory = _memory(data, written=False)
+        return self._begin(Kind.MESSAGE, peer, 0, memory)
 
     def fence(self) -> int:
         """What is asked for after this begins when all before it is done."""
-        return self._begin(Kind.FENCE, 0, 0, None, 0, 0)
+        return self._begin(Kind.FENCE, 0, 0, _Memory(None, 0, 0))
 
-    def _atomic(
-        self, kind: Kind, window: WindowReference, offset: int, size: int, operands: tuple[int, int]
-    ) -> int:
+    def _atomic(self, kind: Kind, window: WindowReference, offset: int, size: int, operands: tuple[int, int]) -> int:
         if size not in (4, 8) or offset % size:
             raise UsageError(f"an atomic has 4 or 8 bytes at a multiple of them, not {size} at {offset}")
         numbers = (ctypes.c_uint64 * 2)(*(item & ((1 << 8 * size) - 1) for item in operands))
-        return self._begin(kind, window.gpu, window.address(offset, size), numbers, 0, size, size, numbers)
+        return self._begin(kind, window.gpu, window.address(offset, size), _Memory(numbers, 0, size), numbers)
 
-    def _begin(
-        self, kind: Kind, peer: int, remote: int, held: Any, address: int, size: int, element: int = 0, operands: Any = None
-    ) -> int:
+    def _begin(self, kind: Kind, peer: int, remote: int, memory: _Memory, operands: Any = None) -> int:
+        size, element = memory.size, memory.size if operands else 0
         now = time.monotonic_ns()
-        handle = self.native.endpoint_begin(self.handle, kind, peer, remote, address, size, element, operands, now)
+        handle = self.native.endpoint_begin(
+            self.handle, kind, peer, remote, memory.address, size, element, operands, now
+        )
         if not handle:
-            raise UsageError(f"{kind.name.lower()} of {size} bytes at GPU {peer}: too many are under way, or out of range")
-        self._kept[handle] = held
+            raise UsageError(
+                f"{kind.name.lower()} of {size} bytes at GPU {peer}: too many are under way, or out of range"
+            )
+        self._kept[handle] = memory.held
         return int(handle)
 
     # --- what comes back -----------------------------------------------------------------------------

@@ -62,5 +62,3 @@ def error_of(outcome: int) -> ScaleUpError | None:
     except (ValueError, KeyError):
         return ScaleUpError(f"the peer answers with status {outcome}")
     return kind(words)
-
-

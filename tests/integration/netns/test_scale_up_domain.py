@@ -108,8 +108,11 @@ def test_a_window_that_is_not_for_everybody(lab: DomainLab) -> None:
 @pytest.mark.parametrize("flow_control", list(FlowControl))
 def test_an_incast(tmp_path: Path, flow_control: FlowControl) -> None:
     """Three GPUs write to one: with credits and with pauses nothing is lost and each has a third; without, frames are
-    lost at the full input buffers and transactions time out."""
-    link = LinkSettings(**LINK, flow_control=flow_control, capacity=(60, 60), xoff=(20, 20), xon=(10, 10))
+    lost at the full input buffers and transactions time out.
+
+    The headroom for pauses is 15 ms of the link's rate, which is what a busy machine may take to obey.
+    """
+    link = LinkSettings(**LINK, flow_control=flow_control, capacity=(240, 240), xoff=(20, 20), xon=(10, 10))
     with domain_lab(tmp_path, link, gpus=GPUS, planes=PLANES) as lab:
         target = lab.gpu(0, timeout_s=0.5)
         senders = [lab.gpu(number, timeout_s=0.5) for number in range(1, GPUS)]
@@ -123,7 +126,9 @@ def test_an_incast(tmp_path: Path, flow_control: FlowControl) -> None:
         deadline = time.monotonic() + 20
         while len(ended) < len(senders) and time.monotonic() < deadline:
             lab.endpoints.run(1.0)
-            ended += [(done.ended_ns - done.begun_ns, done.error is None) for item in senders for done in item.completions()]
+            ended += [
+                (done.ended_ns - done.begun_ns, done.error is None) for item in senders for done in item.completions()
+            ]
         status = lab.switch.status()
         assert status["socket_drops"] == 0
         inputs = [port for port in status["ports"] if port["gpu"]]
@@ -139,7 +144,7 @@ def test_an_incast(tmp_path: Path, flow_control: FlowControl) -> None:
         if flow_control is FlowControl.PFC:
             assert sum(port["xoff_tx"] for port in inputs) > 0
         else:
-            assert max(port["vcs"][0]["deepest"] for port in inputs) <= 60
+            assert max(port["vcs"][0]["deepest"] for port in inputs) <= 240
 
 
 def test_the_switch_is_killed_and_comes_again(lab: DomainLab) -> None:

@@ -70,9 +70,7 @@ def domain_lab(
     names = [f"{name}{os.getpid()}-{part}" for part in ("gpus", "switch")]
     ports = [(gpu, plane) for plane in range(planes) for gpu in range(gpus)]
     described = [
-        SwitchPort(
-            interface=f"g{gpu}p{plane}", mac=mac(gpu, plane, switch=True), peer=mac(gpu, plane, switch=False)
-        )
+        SwitchPort(interface=f"g{gpu}p{plane}", mac=mac(gpu, plane, switch=True), peer=mac(gpu, plane, switch=False))
         for gpu, plane in ports
     ]
     description = SwitchDescription(gpus=gpus, planes=planes, link=link, ports=described, voq=voq)

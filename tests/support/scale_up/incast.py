@@ -1,4 +1,4 @@
-"""An incast through the switch in virtual time: senders and receivers are the readable model of a link, or obey pauses."""
+"""An incast through the switch in virtual time: senders and the receiver are the model of a link, or obey pauses."""
 
 from __future__ import annotations
 

@@ -419,9 +419,12 @@ static bool may(struct plane *plane, __u32 vc, __u32 length, __u64 now, __u64 *r
 static bool send_response(struct endpoint *endpoint, struct plane *plane, __u64 now, __u64 *resumes_ns)
 {
 	__u32 number = plane->responses.first;
-	struct frame *frame = &endpoint->pool.frames[number];
+	const struct frame *frame;
 
-	if (!plane->responses.count || !may(plane, frame->vc, frame->length, now, resumes_ns))
+	if (!plane->responses.count)
+		return false;
+	frame = &endpoint->pool.frames[number];
+	if (!may(plane, frame->vc, frame->length, now, resumes_ns))
 		return false;
 	frame_shift(&endpoint->pool, &plane->responses);
 	link_sent(&plane->link, frame->vc, frame->length, frame->due_ns);
@@ -433,10 +436,11 @@ static bool send_response(struct endpoint *endpoint, struct plane *plane, __u64 
 static bool send_request(struct endpoint *endpoint, struct plane *plane, __u64 now, __u64 *resumes_ns)
 {
 	__u32 number = plane->waiting.first, vc = endpoint->config.request_vc, length, frame;
-	struct tag *tag = &endpoint->tags[number];
+	struct tag *tag;
 
 	if (!plane->waiting.count)
 		return false;
+	tag = &endpoint->tags[number];
 	length = endpoint_request_bytes(endpoint, number);
 	if (!may(plane, vc, length, now, resumes_ns))
 		return false;
