@@ -93,6 +93,7 @@ class CreditSenderCounters:
     sender_credits_used_watermark: int = 0
     """The most that were in use at a time, all VCs together."""
     num_cc_update_messages_tx: int = 0
+    """Once for all VCs, though more than ten of them take several frames."""
     num_cf_update_messages_rx: int = 0
     cf_update_errors: int = 0
     """CF_Updates that free more than is in use, or of a VC without credits: they change nothing. Not in SAI."""

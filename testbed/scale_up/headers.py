@@ -31,7 +31,7 @@ class HeaderKind(enum.IntEnum):
 
 
 class SueOperation(enum.IntEnum):
-    """What a SUE reliability header says, 2 bits."""
+    """What a SUE reliability header says, 2 bits. Public descriptions name the two; their numbers are assumed."""
 
     ACK = 0
     NACK = 1
@@ -206,6 +206,11 @@ _KINDS: Final[dict[type, HeaderKind]] = {
 def kind_of(header: Header) -> HeaderKind:
     """What the link prefix says of a frame with this header."""
     return _KINDS[type(header)]
+
+
+def destination_of(header: Header) -> int:
+    """The accelerator that a frame with this header is for, 10 bits: what a switch looks at."""
+    return header.xpu if isinstance(header, SueHeader) else header.destination
 
 
 def header_bytes(kind: HeaderKind) -> int:

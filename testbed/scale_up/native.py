@@ -202,7 +202,7 @@ class NativeRetryConfig(ctypes.Structure):
 
     @classmethod
     def of(cls, config: RetryConfig) -> NativeRetryConfig:
-        return cls(**{name: int(getattr(config, name)) for name, _ in cls._fields_})
+        return cls(**{name: int(getattr(config, name)) for name, *_ in cls._fields_})
 
 
 class NativeRetrySenderCounters(ctypes.Structure):

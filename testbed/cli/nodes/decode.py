@@ -28,7 +28,7 @@ def decode(
     as_json: Annotated[bool, typer.Option("--json", help="JSON with every field: --format json.")] = False,
     format: Annotated[str, typer.Option("-f", "--format", help="table or json; with --summary csv, too.")] = "table",
 ) -> None:
-    """Show the RoCE and UET packets of a capture file."""
+    """Show the RoCE and UET packets of a capture file, and the frames of scale-up links."""
     from testbed.cli.nodes.packets import print_flows, print_packets
     from testbed.cli.output import Format
 

@@ -14,8 +14,8 @@ from typing import BinaryIO
 
 from testbed.cli.output import Format, emit_rows
 from testbed.collect.captured.flows import COLUMNS, FlowAccounts
-from testbed.collect.captured.packet import ECN_NAMES, CapturedPacket, flatten
-from testbed.collect.captured.registry import TRANSPORTS, PacketFinder
+from testbed.collect.captured.packet import CapturedPacket, flatten
+from testbed.collect.captured.registry import NAMES, PacketFinder
 from testbed.collect.captured.uet import UetCapture
 from testbed.collect.datagrams import LINK_TYPES
 from testbed.collect.pcap import CapturedFrame, CaptureError, read_capture
@@ -107,7 +107,8 @@ class Tally:
     marked: int = 0
     notifications: int = 0
     repeated: int = 0
-    damaged: int = 0
+    damaged: Counter[str] = field(default_factory=Counter)
+    """By the checksum that is wrong."""
     kinds: dict[str, Counter[str]] = field(default_factory=dict)
     """By transport."""
     unread_link_types: Counter[int] = field(default_factory=Counter)
@@ -119,7 +120,7 @@ class Tally:
         self.marked += capture.datagram.ecn == 3
         self.notifications += capture.notifies
         self.repeated += capture.repeated
-        self.damaged += capture.damaged
+        self.damaged[capture.checksum] += capture.damaged
 
     def __str__(self) -> str:
         packets = sum(kinds.total() for kinds in self.kinds.values())
@@ -128,13 +129,12 @@ class Tally:
             + ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
             for name, kinds in self.kinds.items()
         ]
-        names = " or ".join(one.name for one in TRANSPORTS.values())
-        text = f"{_counted(self.frames, 'frame')}, {'; '.join(found) or f'no {names} packet'}"
+        text = f"{_counted(self.frames, 'frame')}, {'; '.join(found) or f'no {_listed(NAMES)} packet'}"
         text += f"; {self.trimmed} trimmed, {self.marked} marked CE, {self.repeated} retransmitted"
         if self.notifications:
             text += f", {_counted(self.notifications, 'CNP')}"
-        if self.damaged:
-            text += f", {self.damaged} with a bad ICRC"
+        for checksum, count in self.damaged.items():
+            text += f", {count} with a bad {checksum}" if count else ""
         if self.shown != packets:
             text += f"; {self.shown} shown"
         for link_type, count in sorted(self.unread_link_types.items()):
@@ -260,11 +260,11 @@ def _json_line(capture: CapturedPacket, _start_ns: int) -> str:
 
 
 def _text_line(capture: CapturedPacket, start_ns: int) -> str:
-    """Write seconds since the first frame, who to whom, entropy value, DSCP, ECN field, packet."""
+    """Write seconds since the first frame, who to whom, what carried the packet, the packet."""
     seen = capture.datagram
     time = "-" if seen.time_ns is None else f"{(seen.time_ns - start_ns) / 1e9:.9f}"
     way = f"{seen.source} > {seen.destination}"
-    return f"{time:>14}  {way}  EV {seen.source_port:5}  DSCP {seen.dscp:2} {ECN_NAMES[seen.ecn]:4}  {capture.line()}"
+    return "  ".join(part for part in (f"{time:>14}", way, capture.carried, capture.line()) if part)
 
 
 def _verbose_text(capture: CapturedPacket, start_ns: int) -> str:
@@ -286,6 +286,11 @@ def _warn_of_unknown_fields(filters: Sequence[FieldFilter], tally: Tally) -> Non
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """ "A, B or C"."""
+    return " or ".join((", ".join(names[:-1]), names[-1]))
 
 
 def _number(text: str) -> int | None:

@@ -37,6 +37,8 @@ class CapturedPacket(ABC):
     datagram: CapturedDatagram
     transport: ClassVar[str]
     """What people call it."""
+    checksum: ClassVar[str] = "ICRC"
+    """What `damaged` goes by."""
 
     @property
     @abstractmethod
@@ -66,6 +68,12 @@ class CapturedPacket(ABC):
     @abstractmethod
     def repeated(self) -> bool:
         """It was sent before."""
+
+    @property
+    def carried(self) -> str:
+        """What its line says of the datagram: entropy value, DSCP, ECN field."""
+        seen = self.datagram
+        return f"EV {seen.source_port:5}  DSCP {seen.dscp:2} {ECN_NAMES[seen.ecn]:4}"
 
     @property
     def notifies(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from testbed.collect.captured import roce, uet
+from testbed.collect.captured import roce, scale_up, uet
 from testbed.collect.captured.packet import CapturedPacket, CapturedTransport, Decoder
 from testbed.collect.datagrams import find_datagram
 from testbed.collect.pcap import CapturedFrame
@@ -15,6 +15,8 @@ TRANSPORTS: Final[Mapping[int, CapturedTransport]] = MappingProxyType(
     {one.port: one for one in (uet.TRANSPORT, roce.TRANSPORT)}
 )
 """By the UDP port of their packets."""
+NAMES: Final[tuple[str, ...]] = (*(one.name for one in TRANSPORTS.values()), scale_up.NAME)
+"""Of all that is found, scale-up links among it, which have no UDP."""
 
 
 class PacketFinder:
@@ -22,8 +24,9 @@ class PacketFinder:
 
     def __init__(self) -> None:
         self._decoders: dict[int, Decoder] = {port: one.make_decoder() for port, one in TRANSPORTS.items()}
+        self._links = scale_up.ScaleUpDecoder()
 
     def find(self, frame: CapturedFrame) -> CapturedPacket | None:
         """The packet that a frame carries; None: it is none of a transport of ours."""
         datagram = find_datagram(frame, *TRANSPORTS)
-        return None if datagram is None else self._decoders[datagram.destination_port](datagram)
+        return self._links.find(frame) if datagram is None else self._decoders[datagram.destination_port](datagram)

@@ -16,7 +16,6 @@ from testbed.scale_up.retry import FrameAction, RetryConfig, SenderState
 
 RATE = 100_000_000_000
 CC_PERIOD_NS = 20_000
-PORT_LIMIT_FRAMES = 6
 LONGEST = 1500
 
 
@@ -46,7 +45,6 @@ class FaultyPair:
         self.chance = Random(seed)
         self.weather, self.calm = weather, False
         self.clock = Clock()
-        self.drained = 0
         credits = CreditConfig(
             limits=(40, 30, 0),
             unit_bytes=128,
@@ -149,15 +147,6 @@ class FaultyPair:
                 numbers = [number for number, _ in had]
                 assert numbers == sorted(set(numbers)), vc
                 assert set(had) <= set(wanted)
-
-    @property
-    def events(self) -> int:
-        """Frames that were sent, first and again, control frames not counted."""
-        total = 0
-        for end in self.ends:
-            retry = end.link.retry_sender
-            total += sum(1 for _ in end.received) if retry is None else retry.counters.tx_ok
-        return total
 
 
 def patient_retry(**changes: Any) -> RetryConfig:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from testbed.scale_up.credits import NEVER
-from testbed.scale_up.frames import DataFrame, FrameCheck, is_control
+from testbed.scale_up.frames import DataFrame, FrameCheck
 from testbed.scale_up.headers import SueHeader, SueOperation
 from testbed.scale_up.link import LinkConfig, Offered, ScaleUpLink
 
@@ -46,6 +46,8 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0
+        self.events = 0
+        """That have happened."""
         self._turn = count()
         self._events: list[tuple[int, int, Callable[[], None]]] = []
 
@@ -56,6 +58,7 @@ class Clock:
         """Up to a time, or until nothing is left to happen."""
         while self._events and self._events[0][0] <= until:
             self.now, _, action = heapq.heappop(self._events)
+            self.events += 1
             action()
         self.now = max(self.now, until)
 
@@ -202,8 +205,3 @@ class LinkEnd:
 
 def connect(first: LinkEnd, second: LinkEnd) -> None:
     first.peer, second.peer = second, first
-
-
-def drops_control(data: bytes) -> bytes | None:
-    """A wire that loses every control frame."""
-    return None if is_control(data) else data

@@ -195,7 +195,7 @@ def test_an_unread_link_type_is_counted(tmp_path: Path, capsys: pytest.CaptureFi
     path.write_bytes(make.pcap(FRAMES[:2], link_type=127))
     print_packets(str(path), Format.TABLE)
     assert capsys.readouterr().err == (
-        "2 frames, no UET or RoCE packet; 0 trimmed, 0 marked CE, 0 retransmitted;"
+        "2 frames, no UET, RoCE or scale-up packet; 0 trimmed, 0 marked CE, 0 retransmitted;"
         " 2 frames of link type 127, which is not read\n"
     )
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import ceil
 
 import pytest
 from simulated_links import FIRST, SECOND, Backlog, Clock, LinkEnd, connect, damaged, frame_of
 
 from testbed.scale_up.credits import CreditConfig, CreditReceiver, CreditSender, spacing_ns
+from testbed.scale_up.ctlos import CfUpdate
 from testbed.scale_up.frames import DataFrame, decode_prefix, is_control
 from testbed.scale_up.headers import HeaderKind
 from testbed.scale_up.link import LinkConfig
@@ -152,12 +153,11 @@ class Incast:
         self.inputs = [CreditPair(config, clock=self.clock, delay_ns=100) for _ in range(senders)]
         self.output = CreditPair(config, clock=self.clock, delay_ns=100)
         self.output.near.backlog = SwitchQueues(self)
-        self.lost = 0
         self.waiting: list[deque[tuple[DataFrame, int]]] = [deque() for _ in self.inputs]
         for queue, pair in zip(self.waiting, self.inputs, strict=True):
             pair.far.on_frame = self._taker(queue)
 
-    def _taker(self, queue: deque[tuple[DataFrame, int]]):  # type: ignore[no-untyped-def]
+    def _taker(self, queue: deque[tuple[DataFrame, int]]) -> Callable[[DataFrame, int], None]:
         def take(frame: DataFrame, size: int) -> None:
             queue.append((frame, size))
             self.output.near.pump()
@@ -215,7 +215,6 @@ def test_cbfc_11_beside_a_best_effort_vc() -> None:
     for vc in (0, 1):
         pair.far.resume(vc, RATE // 4)
     room, dropped = 20 * SIZE, 0
-    held = 0
     drain = pair.far.on_frame
 
     def finite(frame: DataFrame, size: int) -> None:
@@ -230,7 +229,6 @@ def test_cbfc_11_beside_a_best_effort_vc() -> None:
     shares = pair.shares(200_000)
     assert shares[0] == pytest.approx(0.25, abs=0.02)
     assert dropped > 20 * SIZE
-    assert held == 0
     on_the_way = pair.sender.in_use(0) * UNIT
     assert pair.near.sent_bytes[0] - pair.far.drained_bytes[0] <= on_the_way <= 10 * SIZE
 
@@ -272,8 +270,6 @@ def test_updates_that_cannot_be_right_change_nothing() -> None:
     config = CreditConfig(limits=(100,), unit_bytes=128)
     sender, receiver = CreditSender(config), CreditReceiver(config)
     sender.on_sent(0, 1280)
-    from testbed.scale_up.ctlos import CfUpdate
-
     for update in (CfUpdate(0, 11, 0, 11), CfUpdate(5, 1, 5, 1), CfUpdate(0, 0x7FFF, 0, 0)):
         sender.on_cf_update(update)
     assert (sender.freed[0], sender.counters.cf_update_errors) == (0, 3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 
 from testbed.scale_up.ctlos import Ack, CfUpdate, Ctlos, Init, InitEcho, Nack, decode_ctlos, encode_ctlos
@@ -96,8 +98,6 @@ def test_a_data_frame_is_a_prefix_a_header_and_a_checked_payload() -> None:
 
 def test_the_check_sequence_is_that_of_ethernet() -> None:
     """The residue that IEEE 802.3 names: the CRC over a frame and its FCS is always the same."""
-    import zlib
-
     data = encode_frame(DataFrame(TO, FROM, 0, SUE, b"x" * 100))
     assert zlib.crc32(data) == 0x2144DF1C
 
