@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.scale_up.domain.link import FlowControl, LinkSettings
+from testbed.scale_up.retry import RetryConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,8 @@ class SwitchDescription:
         """Raises `ValueError`, `KeyError`, `TypeError` for what `to_json` has not written."""
         fields = json.loads(text)
         link = fields["link"] | {"flow_control": FlowControl(fields["link"]["flow_control"])}
+        if link["retry"] is not None:
+            link["retry"] = RetryConfig(**link["retry"])
         ports = [
             SwitchPort(interface=interface, mac=bytes.fromhex(mac), peer=bytes.fromhex(peer))
             for interface, mac, peer in fields["ports"]

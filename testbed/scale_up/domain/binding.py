@@ -14,6 +14,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
+from testbed.scale_up.native import NativeRetryConfig, NativeRetryReceiverCounters, NativeRetrySenderCounters
+
 FLAGS: Final = ("-std=gnu11", "-O2", "-g", "-Wall", "-shared", "-fPIC", "-fvisibility=hidden")
 LINK_VCS: Final = 8
 PLANES: Final = 64
@@ -37,6 +39,7 @@ class LinkConfig(ctypes.Structure):
         *((name, c_uint32 * LINK_VCS) for name in ("capacity", "granted", "xoff", "xon")),
         ("mac", c_uint8 * 6),
         ("peer", c_uint8 * 6),
+        ("retry", NativeRetryConfig),
         ("epoch", c_uint32),
     ]
 
@@ -157,6 +160,8 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("switch_held", c_uint32, (c_void_p, c_uint32, c_uint32)),
     ("switch_link_counters", POINTER(LinkCounters), (c_void_p, c_uint32)),
     ("switch_vc_counters", POINTER(VcCounters), (c_void_p, c_uint32, c_uint32)),
+    ("switch_retry_sender", POINTER(NativeRetrySenderCounters), (c_void_p, c_uint32)),
+    ("switch_retry_receiver", POINTER(NativeRetryReceiverCounters), (c_void_p, c_uint32)),
     ("switch_passes", POINTER(Steps), (c_void_p,)),
     ("switch_lateness", POINTER(Steps), (c_void_p,)),
     ("switch_frames", c_uint64, (c_void_p,)),
@@ -186,6 +191,8 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("endpoint_times", POINTER(Steps), (c_void_p,)),
     ("endpoint_link_counters", POINTER(LinkCounters), (c_void_p, c_uint32)),
     ("endpoint_vc_counters", POINTER(VcCounters), (c_void_p, c_uint32, c_uint32)),
+    ("endpoint_retry_sender", POINTER(NativeRetrySenderCounters), (c_void_p, c_uint32)),
+    ("endpoint_retry_receiver", POINTER(NativeRetryReceiverCounters), (c_void_p, c_uint32)),
     ("endpoint_loop_new", c_void_p, ()),
     ("endpoint_loop_free", None, (c_void_p,)),
     ("endpoint_loop_add", c_int, (c_void_p, c_void_p, _PORTS, _PORTS)),
@@ -209,6 +216,11 @@ def load(path: Path) -> Any:
         function = getattr(loaded, name)
         function.restype, function.argtypes = result, arguments
     return loaded
+
+
+def retry_counters(sender: Any, receiver: Any) -> dict[str, dict[str, int]]:
+    """LLR's counters, with SAI's names."""
+    return {"retry": {**as_dict(sender.contents), **as_dict(receiver.contents)}}
 
 
 def as_dict(counters: ctypes.Structure) -> dict[str, int]:

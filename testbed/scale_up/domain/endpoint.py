@@ -303,6 +303,10 @@ class Endpoint:
             "planes": [
                 {
                     **binding.as_dict(native.endpoint_link_counters(self.handle, plane).contents),
+                    **binding.retry_counters(
+                        native.endpoint_retry_sender(self.handle, plane),
+                        native.endpoint_retry_receiver(self.handle, plane),
+                    ),
                     "vcs": [
                         binding.as_dict(native.endpoint_vc_counters(self.handle, plane, vc).contents)
                         for vc in range(self.settings.link.vcs)

@@ -10,6 +10,8 @@ from typing import Final
 
 from testbed.scale_up.credits import spacing_ns
 from testbed.scale_up.domain.binding import LINK_VCS, OVERHEAD_BYTES, REGION_BYTES, LinkConfig
+from testbed.scale_up.native import NativeRetryConfig
+from testbed.scale_up.retry import RetryConfig
 from testbed.transport.errors import UsageError
 
 MOST_CAPACITY: Final = 0x7FFF
@@ -56,7 +58,9 @@ class LinkSettings:
     silence_ns: int = 60_000_000
     """An end that has heard nothing for so long takes the link for down; 0: never."""
     cc_period_ns: int = 0
-    """Time between two CC_Updates; 0: none are sent."""
+    """Time between two CC_Updates; 0: none are sent, nor are they with LLR, under which no credit leaks."""
+    retry: RetryConfig | None = None
+    """LLR of each link; None: without. While it is not ready frames are held back, and after a flush it begins anew."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.capacity) <= LINK_VCS or any(not 1 <= item <= MOST_CAPACITY for item in self.capacity):
@@ -105,7 +109,8 @@ class LinkSettings:
     def pool_frames(self, ports: int) -> int:
         """Frames that a process with so many ports needs at most, as long as its senders keep to the rate."""
         on_the_wire = self.rate_bps * self.delay_ns // (8_000_000_000 * min(self.frame_bytes, 1024)) + 1
-        return ports * (sum(self.capacity) + 2 * on_the_wire + 3 * _DEEPEST)
+        kept = self.retry.outstanding_frames_max if self.retry else 0
+        return ports * (sum(self.capacity) + 2 * on_the_wire + 3 * _DEEPEST + kept)
 
     def native(self, mac: bytes, peer: bytes, *, epoch: int | None = None) -> LinkConfig:
         """What one end of a link is told. `epoch`: None draws one; 0 does without the greeting."""
@@ -121,6 +126,8 @@ class LinkSettings:
             unit=self.unit,
             epoch=1 + secrets.randbelow(255) if epoch is None else epoch,
         )
+        if self.retry is not None:
+            config.retry = NativeRetryConfig.of(self.retry)
         config.mac[:], config.peer[:] = mac, peer
         for vc, capacity in enumerate(self.capacity):
             config.capacity[vc] = capacity

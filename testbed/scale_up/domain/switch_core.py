@@ -61,6 +61,10 @@ class SwitchCore:
                 "gpu": port % self.gpus,
                 "plane": port // self.gpus,
                 **binding.as_dict(self.native.switch_link_counters(self.handle, port).contents),
+                **binding.retry_counters(
+                    self.native.switch_retry_sender(self.handle, port),
+                    self.native.switch_retry_receiver(self.handle, port),
+                ),
                 "vcs": [
                     binding.as_dict(self.native.switch_vc_counters(self.handle, port, vc).contents)
                     for vc in range(self.vcs)

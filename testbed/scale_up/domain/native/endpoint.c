@@ -53,6 +53,8 @@ void endpoint_free(struct endpoint *endpoint)
 	if (!endpoint)
 		return;
 	frame_pool_close(&endpoint->pool);
+	for (__u32 plane = 0; endpoint->planes && plane < endpoint->config.planes; plane++)
+		link_close(&endpoint->planes[plane].link);
 	free(endpoint->planes);
 	free(endpoint);
 }
@@ -407,6 +409,12 @@ static void take_in(struct endpoint *endpoint, struct plane *plane, __u64 now)
 
 /* ------------------------------------------------------------------ what goes out */
 
+static void send_out(struct endpoint *endpoint, struct plane *plane, __u32 frame)
+{
+	endpoint->pool.frames[frame].going = true;
+	frame_append(&endpoint->pool, &plane->out, frame);
+}
+
 static bool may(struct plane *plane, __u32 vc, __u32 length, __u64 now, __u64 *resumes_ns)
 {
 	if (link_may_send(&plane->link, vc, length, now))
@@ -428,7 +436,8 @@ static bool send_response(struct endpoint *endpoint, struct plane *plane, __u64 
 		return false;
 	frame_shift(&endpoint->pool, &plane->responses);
 	link_sent(&plane->link, frame->vc, frame->length, frame->due_ns);
-	frame_append(&endpoint->pool, &plane->out, number);
+	link_number(&plane->link, &endpoint->pool, number, now);
+	send_out(endpoint, plane, number);
 	plane->answered_last = true;
 	return true;
 }
@@ -453,7 +462,8 @@ static bool send_request(struct endpoint *endpoint, struct plane *plane, __u64 n
 	link_sent(&plane->link, vc, length, tag->ready_ns);
 	tag->until_ns = now + endpoint->config.timeout_ns;
 	tag_append(endpoint, &endpoint->sent, number, TAG_SENT);
-	frame_append(&endpoint->pool, &plane->out, frame);
+	link_number(&plane->link, &endpoint->pool, frame, now);
+	send_out(endpoint, plane, frame);
 	plane->answered_last = false;
 	return true;
 }
@@ -477,7 +487,7 @@ static void send_own(struct endpoint *endpoint, struct plane *plane, __u64 now,
 			return;
 		}
 		endpoint->pool.frames[frame].length = length;
-		frame_append(&endpoint->pool, &plane->out, frame);
+		send_out(endpoint, plane, frame);
 	}
 }
 
@@ -486,7 +496,11 @@ static __u64 put_out(struct endpoint *endpoint, struct plane *plane, __u64 now)
 {
 	__u64 next, resumes_ns;
 	bool idle;
+	__u32 frame;
 
+	link_catch_up(&plane->link, now);
+	while (plane->out.count < OUT_AT_ONCE && (frame = link_replay(&plane->link, &endpoint->pool, now)) != NO_FRAME)
+		send_out(endpoint, plane, frame);
 	do {
 		resumes_ns = NEVER;
 		while (plane->link.free_ns <= now && plane->out.count < OUT_AT_ONCE && send_one(endpoint, plane, now, &resumes_ns))
@@ -527,70 +541,4 @@ void endpoint_work(struct endpoint *endpoint, __u64 now)
 __u64 endpoint_next_timer(const struct endpoint *endpoint)
 {
 	return endpoint->wake_ns;
-}
-
-/* ------------------------------------------------------------------ what came of it */
-
-int endpoint_message(struct endpoint *endpoint, __u8 *data, __u32 size, __u32 *source)
-{
-	__u32 number = frame_shift(&endpoint->pool, &endpoint->inbox), length;
-
-	if (number == NO_FRAME)
-		return -1;
-	length = endpoint->pool.frames[number].length;
-	*source = endpoint->pool.frames[number].port;
-	memcpy(data, frame_bytes(&endpoint->pool, number), length < size ? length : size);
-	frame_give(&endpoint->pool, number);
-	return length;
-}
-
-bool endpoint_put(struct endpoint *endpoint, __u32 plane, const __u8 *data, __u32 length, __u64 now)
-{
-	__u32 frame;
-
-	if (plane >= endpoint->config.planes || length > endpoint->pool.stride ||
-	    (frame = frame_take(&endpoint->pool)) == NO_FRAME)
-		return false;
-	memcpy(frame_bytes(&endpoint->pool, frame), data, length);
-	endpoint->pool.frames[frame].length = length;
-	endpoint_arrive(endpoint, plane, frame, now);
-	return true;
-}
-
-__u32 endpoint_get(struct endpoint *endpoint, __u32 plane, __u8 *data, __u32 size)
-{
-	__u32 frame, length;
-
-	if (plane >= endpoint->config.planes ||
-	    (frame = frame_shift(&endpoint->pool, &endpoint->planes[plane].out)) == NO_FRAME)
-		return 0;
-	length = endpoint->pool.frames[frame].length;
-	memcpy(data, frame_bytes(&endpoint->pool, frame), length < size ? length : size);
-	frame_give(&endpoint->pool, frame);
-	return length;
-}
-
-bool endpoint_plane_is_down(const struct endpoint *endpoint, __u32 plane)
-{
-	return plane >= endpoint->config.planes || endpoint->planes[plane].down;
-}
-
-const struct endpoint_counters *endpoint_counted(const struct endpoint *endpoint)
-{
-	return &endpoint->counters;
-}
-
-const struct histogram *endpoint_times(const struct endpoint *endpoint)
-{
-	return &endpoint->times;
-}
-
-const struct link_counters *endpoint_link_counters(struct endpoint *endpoint, __u32 plane)
-{
-	return plane < endpoint->config.planes ? &endpoint->planes[plane].link.counters : NULL;
-}
-
-const struct vc_counters *endpoint_vc_counters(struct endpoint *endpoint, __u32 plane, __u32 vc)
-{
-	return plane < endpoint->config.planes && vc < LINK_VCS ? link_vc_counters(&endpoint->planes[plane].link, vc) : NULL;
 }

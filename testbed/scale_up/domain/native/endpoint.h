@@ -145,6 +145,9 @@ API const struct histogram *endpoint_times(const struct endpoint *endpoint);
 API const struct link_counters *endpoint_link_counters(struct endpoint *endpoint, __u32 plane);
 API const struct vc_counters *endpoint_vc_counters(struct endpoint *endpoint, __u32 plane, __u32 vc);
 
+API const struct retry_sender_counters *endpoint_retry_sender(struct endpoint *endpoint, __u32 plane);
+API const struct retry_receiver_counters *endpoint_retry_receiver(struct endpoint *endpoint, __u32 plane);
+
 /* ---- between the files of the endpoint */
 
 /* Answer the request in `frame`, which came by `plane`. */

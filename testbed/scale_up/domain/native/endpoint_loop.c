@@ -96,7 +96,7 @@ static bool send_plane(struct endpoint_loop *loop, struct endpoint *endpoint, st
 			frames[count++] = number;
 		done = batch_send(loop->batch, socket, &endpoint->pool, frames, count, &plane->link.counters.send_failures);
 		for (int i = 0; i < done; i++)
-			frame_give(&endpoint->pool, frame_shift(&endpoint->pool, &plane->out));
+			link_gone(&endpoint->pool, frame_shift(&endpoint->pool, &plane->out));
 		if (done < count)
 			return false;
 	}

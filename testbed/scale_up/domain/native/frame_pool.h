@@ -14,7 +14,8 @@ struct frame {
 	__u16 port, output; /* that it came in by, and goes out by */
 	__u8 vc;
 	bool poisoned;
-	__u8 pad[2];
+	bool kept;  /* for a replay of the link that it went out by */
+	bool going; /* in a list of frames to be sent now */
 };
 
 struct frame_list {
@@ -62,7 +63,11 @@ static inline __u32 frame_shift(struct frame_pool *pool, struct frame_list *list
 
 static inline __u32 frame_take(struct frame_pool *pool)
 {
-	return frame_shift(pool, &pool->free);
+	__u32 frame = frame_shift(pool, &pool->free);
+
+	if (frame != NO_FRAME)
+		pool->frames[frame].kept = pool->frames[frame].going = pool->frames[frame].poisoned = false;
+	return frame;
 }
 
 /* The one used last is used again first: its memory is still near. */

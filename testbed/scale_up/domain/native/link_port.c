@@ -7,6 +7,7 @@
 
 #define CONTROL_CHARACTER 0x5c
 #define O_CODE 6
+#define ELIGIBLE 0x80
 #define TIME_AT (ETHERNET_BYTES + CTLOS_SLOTS * CTLOS_BYTES)
 #define EPOCHS_AT (TIME_AT + 8)
 #define CC_COUNTS_AT (BODY_AT + 2)
@@ -26,6 +27,8 @@ bool link_init(struct link_port *port, const struct link_config *config, __u64 n
 	if (!config->rate_bps || config->rate_bps > 1ull << 50 || !config->vcs || config->vcs > LINK_VCS ||
 	    config->flow_control > NO_FLOW_CONTROL || config->unit < 32 || config->unit > 1 << 20 ||
 	    config->overhead < -16 || config->overhead > 127 || config->epoch > 255)
+		return false;
+	if (!link_retry_init(port, now))
 		return false;
 	for (__u32 vc = 0; vc < config->vcs; vc++) {
 		if (config->capacity[vc] > MOST_CREDITS || config->granted[vc] > config->capacity[vc] ||
@@ -60,9 +63,13 @@ static void on_cf_update(struct link_port *port, const __u8 *set)
 }
 
 /* The other end has started anew: what it or we have counted is void. */
-static void begin_epoch(struct link_port *port, __u32 epoch)
+static void begin_epoch(struct link_port *port, __u32 epoch, __u64 now)
 {
 	port->peer_epoch = epoch;
+	if (port->retries) {
+		retry_start(&port->retry_sender, now, ~0u);
+		retry_receiver_stop(&port->retry_receiver);
+	}
 	for (__u32 vc = 0; vc < LINK_VCS; vc++) {
 		port->s_cc[vc] = port->s_cf[vc] = port->r_cc[vc] = port->r_cf[vc] = port->told[vc] = 0;
 		port->stale[vc] = port->held[vc];
@@ -78,7 +85,7 @@ static bool greet(struct link_port *port, __u32 theirs, __u32 ours, __u64 now)
 	if (!port->config.epoch)
 		return true;
 	if (theirs && theirs != port->peer_epoch)
-		begin_epoch(port, theirs);
+		begin_epoch(port, theirs, now);
 	port->greeted = ours == port->config.epoch;
 	if (port->greeted != before)
 		port->said_ns = 0; /* they do not wait for our answer either */
@@ -98,9 +105,11 @@ static void on_control(struct link_port *port, const __u8 *data, __u32 length, _
 		return;
 	for (const __u8 *set = data + ETHERNET_BYTES; set < data + TIME_AT; set += CTLOS_BYTES) {
 		if (set[0] != CONTROL_CHARACTER || (set[4] & 15) != O_CODE)
-			return;
+			break;
 		if (set[1] == CF_UPDATE)
 			on_cf_update(port, set);
+		else if (port->retries)
+			link_retry_on(port, set, now);
 	}
 	port->unblocked_ns = now;
 }
@@ -230,16 +239,23 @@ static bool understand(struct link_port *port, struct frame *frame, const __u8 *
 {
 	__u32 flags = data[17], kind = flags >> 5 & 3;
 	enum frame_check check;
+	bool sound;
 
-	if (type_of(data) != SCALE_UP_ETHERTYPE || data[14] >> 4 != 7) {
+	check = wire_check(data, frame->length);
+	sound = type_of(data) == SCALE_UP_ETHERTYPE && data[14] >> 4 == 7;
+	if (!sound && check != CHECK_BAD) {
 		port->counters.malformed++;
 		return false;
 	}
-	check = wire_check(data, frame->length);
-	if (check == CHECK_BAD) {
-		port->counters.bad_frames++;
-		return false;
+	port->counters.bad_frames += check == CHECK_BAD;
+	/* What is damaged is asked for again; the damage may have hit the prefix. */
+	if (port->retries && (!sound || data[17] & ELIGIBLE)) {
+		__u32 sequence = sound ? (data[14] & 15u) << 16 | data[15] << 8 | data[16] : ~0u;
+		if (!retry_on_frame(&port->retry_receiver, sequence, check))
+			return false;
 	}
+	if (check == CHECK_BAD)
+		return false;
 	frame->poisoned = check == CHECK_POISONED;
 	port->counters.poisoned += frame->poisoned;
 	if (kind == CC_UPDATE) {
@@ -258,6 +274,7 @@ static bool understand(struct link_port *port, struct frame *frame, const __u8 *
 __u32 link_take(struct link_port *port, struct frame_pool *pool, __u64 now)
 {
 	take_control(port, pool, now);
+	link_retry_release(port, pool);
 	while (port->data_line.count && pool->frames[port->data_line.first].due_ns <= now) {
 		__u32 number = frame_shift(pool, &port->data_line);
 		if (understand(port, &pool->frames[number], frame_bytes(pool, number)))
@@ -285,7 +302,8 @@ void link_free(struct link_port *port, __u32 vc, __u32 length)
 
 bool link_may_send(const struct link_port *port, __u32 vc, __u32 length, __u64 now)
 {
-	if (port->config.epoch && !port->greeted)
+	if ((port->config.epoch && !port->greeted) ||
+	    (port->retries && retry_verdict(&port->retry_sender, length) != VERDICT_SENT))
 		return false;
 	switch ((enum flow_control)port->config.flow_control) {
 	case CREDITS:
@@ -357,20 +375,20 @@ static void put_cf_update(__u8 *set, __u32 first, __u32 second)
 }
 
 /* All VCs with something to tell are in one control frame: two in each ordered set, four sets. */
-static __u32 put_cf_updates(struct link_port *port, __u64 now, __u8 *frame)
+static __u32 put_cf_updates(struct link_port *port, __u64 now, __u8 *frame, __u32 sets)
 {
-	__u32 sets = 0, vc = 0;
+	__u32 vc = 0, before = sets;
 
 	if (now < port->cf_earliest_ns)
-		return 0;
+		return sets;
 	for (; sets < CTLOS_SLOTS && (vc = to_tell(port, vc, now)) < LINK_VCS; sets++) {
 		__u32 other = to_tell(port, vc + 1, now), first = tell(port, vc, now);
 		put_cf_update(frame + ETHERNET_BYTES + sets * CTLOS_BYTES, first,
 			      other < LINK_VCS ? tell(port, other, now) : first);
 		vc = (other < LINK_VCS ? other : vc) + 1;
 	}
-	port->counters.cbfc_num_cf_update_messages_tx += sets;
-	if (sets)
+	port->counters.cbfc_num_cf_update_messages_tx += sets - before;
+	if (sets > before)
 		port->cf_earliest_ns = now + port->config.cf_min_ns;
 	return sets;
 }
@@ -404,7 +422,7 @@ __u32 link_control(struct link_port *port, __u64 now, __u8 *frame)
 	if (port->config.flow_control == PFC && put_pfc(port, now, frame))
 		return CONTROL_FRAME_BYTES;
 	memset(frame, 0, CONTROL_FRAME_BYTES);
-	sets = put_cf_updates(port, now, frame);
+	sets = put_cf_updates(port, now, frame, link_retry_put(port, now, frame));
 	if (!sets && now < port->said_ns + port->config.cf_max_ns)
 		return 0;
 	if (!sets) /* all it says is that we are there */
@@ -424,7 +442,7 @@ __u32 link_cc_update(struct link_port *port, __u64 now, __u8 *frame)
 {
 	__u32 count = 0;
 
-	if (!port->config.cc_ns || now < port->cc_due_ns || (port->config.epoch && !port->greeted))
+	if (!port->config.cc_ns || port->retries || now < port->cc_due_ns || (port->config.epoch && !port->greeted))
 		return 0;
 	port->cc_due_ns = now + port->config.cc_ns;
 	memset(frame, 0, CC_UPDATE_BYTES);
@@ -451,7 +469,13 @@ __u64 link_next_timer(const struct link_port *port, const struct frame_pool *poo
 {
 	__u64 next = port->said_ns + port->config.cf_max_ns;
 
-	if (port->config.cc_ns)
+	if (port->retries) {
+		next = earlier(next, retry_sender_timer(&port->retry_sender));
+		next = earlier(next, retry_receiver_timer(&port->retry_receiver));
+		if (port->retry_sender.state == SENDER_REPLAY)
+			next = earlier(next, port->free_ns);
+	}
+	if (port->config.cc_ns && !port->retries)
 		next = earlier(next, port->cc_due_ns);
 	if (port->control_line.count)
 		next = earlier(next, pool->frames[port->control_line.first].due_ns);

@@ -12,6 +12,8 @@
  * either may start anew at any time.
  * CC_Update goes in line with data. A frame that arrives is not taken for granted: what cannot be understood is counted.
  *
+ * With LLR a frame is kept until the other end has acknowledged it, and sent again where it has not arrived.
+ *
  * Times are in ns of a clock that does not go back. Source: `testbed/scale_up/credits.py`, which is the readable model
  * of CBFC; IEEE 802.1Q clause 36 (PFC).
  */
@@ -19,6 +21,7 @@
 #define TESTBED_SCALE_UP_LINK_PORT_H
 
 #include "frame_pool.h"
+#include "retry.h"
 #include "types.h"
 #include "wire.h"
 
@@ -43,6 +46,7 @@ struct link_config {
 	__u32 granted[LINK_VCS];  /* CREDITS: the limit of both directions; 0: best effort */
 	__u32 xoff[LINK_VCS], xon[LINK_VCS]; /* PFC: thresholds of the buffer, in credits */
 	__u8 mac[6], peer[6];
+	struct retry_config retry; /* without outstanding frames: no LLR */
 	__u32 epoch; /* 1 to 255, another one after each start; 0: no greeting */
 };
 
@@ -80,6 +84,11 @@ struct link_port {
 	__u32 asked;  /* PFC: a bit for each VC whose sender is to pause */
 	__u32 answer; /* PFC: those of which a frame must be sent now */
 	__u64 pause_refresh_ns;
+	/* LLR, both ways */
+	bool retries;
+	struct retry_slot *slots;
+	struct retry_sender retry_sender;
+	struct retry_receiver retry_receiver;
 	__u32 stale[LINK_VCS]; /* of the frames in the buffer, those of an epoch that is over */
 	__u32 peer_epoch;
 	bool greeted;
@@ -90,8 +99,9 @@ struct link_port {
 	struct vc_counters vc[LINK_VCS];
 };
 
-/* False: a field is out of range. */
+/* False: a field is out of range, or no memory. */
 bool link_init(struct link_port *port, const struct link_config *config, __u64 now);
+void link_close(struct link_port *port);
 
 /* ---- receiving */
 
@@ -112,6 +122,15 @@ bool link_may_send(const struct link_port *port, __u32 vc, __u32 length, __u64 n
 /* A data frame that was there since `ready_ns` begins; when it began. */
 __u64 link_sent(struct link_port *port, __u32 vc, __u32 length, __u64 ready_ns);
 
+/* That frame gets its number, and is kept, where there is LLR. */
+void link_number(struct link_port *port, struct frame_pool *pool, __u32 frame, __u64 now);
+
+/* A frame that is to be sent again now, before new ones; NO_FRAME: none, or the link is busy. */
+__u32 link_replay(struct link_port *port, struct frame_pool *pool, __u64 now);
+
+/* A frame has been sent, or never will be: it is free, or kept for a replay. */
+void link_gone(struct frame_pool *pool, __u32 frame);
+
 /* A control frame of CONTROL_FRAME_BYTES that is due, or a CC_Update; 0: none. Ask again until there is none. */
 __u32 link_control(struct link_port *port, __u64 now, __u8 *frame);
 __u32 link_cc_update(struct link_port *port, __u64 now, __u8 *frame);
@@ -126,6 +145,13 @@ __u64 link_resumes_ns(const struct link_port *port, __u32 vc);
 const struct vc_counters *link_vc_counters(struct link_port *port, __u32 vc);
 
 bool link_is_down(const struct link_port *port, __u64 now);
+
+/* ---- between the files of a link's end */
+
+bool link_retry_init(struct link_port *port, __u64 now);
+void link_retry_on(struct link_port *port, const __u8 *set, __u64 now); /* an ordered set came */
+void link_retry_release(struct link_port *port, struct frame_pool *pool);
+__u32 link_retry_put(struct link_port *port, __u64 now, __u8 *frame); /* the ordered sets that were written */
 
 static inline __u32 link_credits(const struct link_port *port, __u32 length)
 {
@@ -148,6 +174,16 @@ static inline __u64 earlier(__u64 a, __u64 b)
 static inline __u64 later(__u64 a, __u64 b)
 {
 	return a > b ? a : b;
+}
+
+#define CATCH_UP_NS 2000000
+
+/* A process that comes late may send at once what should have left in so long, and no more: a longer burst would fill
+ * buffers before the other end can ask for a pause. */
+static inline void link_catch_up(struct link_port *port, __u64 now)
+{
+	if (now > CATCH_UP_NS)
+		port->free_ns = later(port->free_ns, now - CATCH_UP_NS);
 }
 
 #endif

@@ -52,6 +52,8 @@ void switch_free(struct scale_up_switch *sw)
 	if (!sw)
 		return;
 	frame_pool_close(&sw->pool);
+	for (__u32 port = 0; sw->ports && port < sw->port_count; port++)
+		link_close(&sw->ports[port].link);
 	free(sw->ports);
 	free(sw->wake_ns);
 	free(sw->ready);
@@ -133,6 +135,7 @@ static void send_out(struct scale_up_switch *sw, __u32 number, __u32 frame)
 {
 	struct switch_port *port = &sw->ports[number];
 
+	sw->pool.frames[frame].going = true;
 	frame_append(&sw->pool, &port->out, frame);
 	if (!port->listed) {
 		port->listed = true;
@@ -175,6 +178,7 @@ static void let_go(struct scale_up_switch *sw, __u32 output, __u32 vc, __u32 inp
 	sw->wake_ns[source] = earlier(sw->wake_ns[source], link_next_timer(&sw->ports[source].link, &sw->pool));
 	if (queue->count)
 		request(sw, queue->first, now);
+	link_number(&port->link, &sw->pool, number, now);
 	send_out(sw, output, number);
 }
 
@@ -222,9 +226,13 @@ static void put_out(struct scale_up_switch *sw, __u32 number, __u64 now)
 	struct switch_port *port = &sw->ports[number];
 	__u64 resumes_ns = NEVER;
 	bool more = true;
+	__u32 frame;
 
+	link_catch_up(&port->link, now);
 	send_own(sw, number, now, link_control);
 	send_own(sw, number, now, link_cc_update);
+	while (port->out.count < OUT_AT_ONCE && (frame = link_replay(&port->link, &sw->pool, now)) != NO_FRAME)
+		send_out(sw, number, frame);
 	while (port->link.free_ns <= now && port->out.count < OUT_AT_ONCE && (more = serve(sw, number, now, &resumes_ns)))
 		;
 	sw->wake_ns[number] = link_next_timer(&port->link, &sw->pool);
@@ -259,8 +267,9 @@ void switch_sent(struct scale_up_switch *sw, __u32 frame, __u64 now)
 	if (sw->pool.frames[frame].due_ns != NEVER) {
 		histogram_record(&sw->passes, now - sw->pool.frames[frame].due_ns);
 		sw->frames++;
+		sw->pool.frames[frame].due_ns = NEVER; /* a replay is none */
 	}
-	frame_give(&sw->pool, frame);
+	link_gone(&sw->pool, frame);
 }
 
 /* ------------------------------------------------------------------ without sockets, and what it counts */
@@ -304,6 +313,16 @@ const struct link_counters *switch_link_counters(struct scale_up_switch *sw, __u
 const struct vc_counters *switch_vc_counters(struct scale_up_switch *sw, __u32 port, __u32 vc)
 {
 	return port < sw->port_count && vc < LINK_VCS ? link_vc_counters(&sw->ports[port].link, vc) : NULL;
+}
+
+const struct retry_sender_counters *switch_retry_sender(struct scale_up_switch *sw, __u32 port)
+{
+	return port < sw->port_count ? &sw->ports[port].link.retry_sender.counters : NULL;
+}
+
+const struct retry_receiver_counters *switch_retry_receiver(struct scale_up_switch *sw, __u32 port)
+{
+	return port < sw->port_count ? &sw->ports[port].link.retry_receiver.counters : NULL;
 }
 
 const struct histogram *switch_passes(const struct scale_up_switch *sw)

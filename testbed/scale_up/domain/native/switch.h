@@ -76,6 +76,9 @@ API __u32 switch_get(struct scale_up_switch *sw, __u32 port, __u8 *data, __u32 s
 API __u32 switch_held(const struct scale_up_switch *sw, __u32 port, __u32 vc); /* credits in an input buffer */
 API const struct link_counters *switch_link_counters(struct scale_up_switch *sw, __u32 port);
 API const struct vc_counters *switch_vc_counters(struct scale_up_switch *sw, __u32 port, __u32 vc);
+/* Of LLR, all 0 where it is not used. */
+API const struct retry_sender_counters *switch_retry_sender(struct scale_up_switch *sw, __u32 port);
+API const struct retry_receiver_counters *switch_retry_receiver(struct scale_up_switch *sw, __u32 port);
 API const struct histogram *switch_passes(const struct scale_up_switch *sw);
 API const struct histogram *switch_lateness(const struct scale_up_switch *sw);
 API __u64 switch_frames(const struct scale_up_switch *sw);
