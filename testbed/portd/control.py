@@ -26,9 +26,9 @@ Handler = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Answers a request; raises `TestbedError` to refuse it."""
 
 
-def socket_path(directory_fd: int) -> str:
+def socket_path(directory_fd: int, name: str = SOCKET_NAME) -> str:
     """The socket in the run directory, by a path that always fits sockaddr_un (unix(7): 108 bytes)."""
-    return f"/proc/self/fd/{directory_fd}/{SOCKET_NAME}"
+    return f"/proc/self/fd/{directory_fd}/{name}"
 
 
 def answer(line: bytes, handler: Handler) -> dict[str, Any]:
@@ -130,16 +130,17 @@ class Connections:
 
 
 class ControlSocket:
-    """The listening socket `portd.sock` in a run directory, mode 0600."""
+    """The listening socket in a run directory, `portd.sock` unless it is another process's, mode 0600."""
 
-    def __init__(self, directory_fd: int) -> None:
+    def __init__(self, directory_fd: int, name: str = SOCKET_NAME) -> None:
         """Replaces a socket that an agent left behind: the caller knows that none is there."""
         self._directory_fd = directory_fd
+        self._name = name
         self.remove()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         mask = os.umask(0o177)
         try:
-            self._socket.bind(socket_path(directory_fd))
+            self._socket.bind(socket_path(directory_fd, name))
         finally:
             os.umask(mask)
         self._socket.listen(MAX_CLIENTS)
@@ -162,7 +163,7 @@ class ControlSocket:
 
     def remove(self) -> None:
         try:
-            os.unlink(SOCKET_NAME, dir_fd=self._directory_fd)
+            os.unlink(self._name, dir_fd=self._directory_fd)
         except FileNotFoundError:
             return
 

@@ -21,6 +21,8 @@ from testbed.datapath.build import compiled, source_texts
 NEVER = 2**64 - 1
 GATE_MESSAGE_BYTES = 256
 STEPS = 1056
+SHARED_SOURCES = ("types.h", "histogram.c", "histogram.h", "pfc.c", "pfc.h")
+"""What other packages' C uses, too, in `testbed/native`."""
 _FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
 
 
@@ -89,7 +91,7 @@ class StrayCounters(ctypes.Structure):
 
 
 class Steps(ctypes.Structure):
-    """`struct histogram` (histogram.h)."""
+    """`struct histogram` (testbed/native/histogram.h)."""
 
     _fields_ = [("count", c_uint64), ("max_ns", c_uint64), ("steps", c_uint32 * STEPS)]
 
@@ -170,6 +172,7 @@ def build(cache: Path | None = None) -> Path:
     directory = resources.files("testbed.portd").joinpath("native")
     names = sorted(item.name for item in directory.iterdir() if item.name.endswith((".c", ".h")))
     sources = source_texts("testbed.portd", "native", names)
+    sources |= source_texts("testbed", "native", SHARED_SOURCES)
     sources |= source_texts("testbed.datapath", "programs", ("layout.h",))
     return compiled("portd", ".so", sources, _FLAGS, cache, what="the pause agent")
 

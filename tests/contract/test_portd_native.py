@@ -40,7 +40,11 @@ def assertions(structs: dict[str, type[ctypes.Structure]]) -> str:
 
 def compiles(text: str, directory: Path) -> None:
     (directory / "check.c").write_text(text)
-    headers = [resources.files("testbed.portd").joinpath("native"), resources.files("testbed.datapath") / "programs"]
+    headers = [
+        resources.files("testbed.portd").joinpath("native"),
+        resources.files("testbed").joinpath("native"),
+        resources.files("testbed.datapath") / "programs",
+    ]
     include = [word for path in headers for word in ("-I", str(path))]
     compile_c([directory / "check.c"], directory / "check.o", ["-std=gnu11", "-c", *include])
 
@@ -66,8 +70,10 @@ def test_a_structure_that_differs_is_found(tmp_path: Path) -> None:
 def test_the_compiler_has_nothing_to_say(tmp_path: Path) -> None:
     """The library is built without a warning, all of which are errors here."""
     native.build(tmp_path)
+    shared = resources.files("testbed").joinpath("native")
     sources = [Path(str(item)) for item in resources.files("testbed.portd").joinpath("native").iterdir()]
-    include = ["-I", str(resources.files("testbed.datapath") / "programs")]
+    sources += [Path(str(shared.joinpath(name))) for name in native.SHARED_SOURCES]
+    include = ["-I", str(resources.files("testbed.datapath") / "programs"), "-I", str(shared)]
     units = sorted(path for path in sources if path.suffix == ".c")
     compile_c(
         units, tmp_path / "out", ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", *include]

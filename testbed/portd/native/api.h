@@ -1,15 +1,11 @@
-/* What every part of the pause agent's native side needs: integer types, the shared maps, and what Python may call. */
+/* What every part of the pause agent's native side needs: the types, and the shared maps. */
 #ifndef TESTBED_PORTD_API_H
 #define TESTBED_PORTD_API_H
 
-#include <linux/types.h>
-#include <stdbool.h>
-#include <stddef.h>
+#include "types.h"
 
 #include "layout.h"
 
-#define PRIORITIES CLASSES
-#define API __attribute__((visibility("default"))) /* everything else stays inside the library */
-#define NEVER (~0ull)
+_Static_assert(PRIORITIES == CLASSES, "a class is a priority");
 
 #endif

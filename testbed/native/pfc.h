@@ -3,10 +3,10 @@
  * A PFC frame is a MAC control frame (IEEE 802.3 clause 31, annex 31D; IEEE 802.1Q clause 36): destination
  * 01:80:C2:00:00:01, EtherType 0x8808, opcode 0x0101, a class-enable vector, and for each of the eight priorities a
  * time in quanta of 512 bit times (IEEE 802.3 annex 31B.2). A time of 0 resumes the priority. */
-#ifndef TESTBED_PORTD_PFC_H
-#define TESTBED_PORTD_PFC_H
+#ifndef TESTBED_NATIVE_PFC_H
+#define TESTBED_NATIVE_PFC_H
 
-#include "api.h"
+#include "types.h"
 
 #define PFC_FRAME_BYTES 60 /* the shortest Ethernet frame without its check sequence */
 #define MAX_QUANTA 65535

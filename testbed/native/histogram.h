@@ -1,8 +1,8 @@
 /* A log-linear histogram of times: 32 steps for each power of two, so that a quantile is within 3.2 %. */
-#ifndef TESTBED_PORTD_HISTOGRAM_H
-#define TESTBED_PORTD_HISTOGRAM_H
+#ifndef TESTBED_NATIVE_HISTOGRAM_H
+#define TESTBED_NATIVE_HISTOGRAM_H
 
-#include "api.h"
+#include "types.h"
 
 #define STEP_BITS 5
 #define LONGEST_BITS 37 /* 137 s; what took longer counts in the last step, and in `max_ns` as it is */

@@ -1,0 +1,396 @@
+"""A GPU's end of a scale-up domain, as a worker uses it: memory windows, and operations on those of its peers.
+
+    with Endpoints(library) as endpoints:
+        a = endpoints.add(Gpu(...)); b = endpoints.add(Gpu(...))     # of the GPUs of this process
+        window = b.export(buffer); window.authorise(0)
+        handle = a.write(window.reference(), data)                   # at b's memory
+        endpoints.run(1.0)                                           # serve all of them
+        for done in a.completions(): ...
+
+Nothing happens but in `Endpoints.run`: what a GPU's peers ask of it is answered there, too. `Endpoints.wait` runs until
+one operation is done and raises what went wrong with it. A buffer must stay where it is until its operation is done,
+or its window withdrawn; the objects here keep a reference to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import enum
+import secrets
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple
+
+from testbed.scale_up.domain import binding
+from testbed.scale_up.domain.errors import ScaleUpError, error_of
+from testbed.scale_up.domain.link import FlowControl, LinkSettings
+from testbed.scale_up.domain.packet_sockets import PFC_ETHERTYPE, lost_frames, open_socket
+from testbed.transport.errors import UsageError
+
+READ, WRITE, ATOMIC = 1, 2, 4
+ALL_RIGHTS: Final = READ | WRITE | ATOMIC
+KEYS: Final = 1 << 16
+_NEVER: Final = (1 << 64) - 1
+
+
+class Kind(enum.IntEnum):
+    """`enum operation_kind` (endpoint.h)."""
+
+    READ = 1
+    WRITE = 2
+    WRITE_FULL = 3
+    ADD = 4
+    CAS = 5
+    MESSAGE = 6
+    FENCE = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU of a domain and its interfaces, one to each plane."""
+
+    gpu: int
+    """Its number in the domain, from 0."""
+    gpus: int
+    interfaces: Sequence[str]
+    addresses: Sequence[tuple[bytes, bytes]]
+    """The Ethernet addresses of each interface and of its peer."""
+    link: LinkSettings
+    request_vc: int = 0
+    response_vc: int = 1
+    timeout_s: float = 5.0
+    """Of a transaction that was sent."""
+    outstanding: int = binding.TAGS
+    """Transactions without an answer, at most 2,048."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowReference:
+    """What a peer needs to reach a window: it is imported by having this."""
+
+    gpu: int
+    number: int
+    key: int
+    size: int
+
+    def address(self, offset: int, size: int) -> int:
+        """Raises `UsageError` for what is outside."""
+        if offset < 0 or size < 1 or offset + size > self.size:
+            raise UsageError(f"bytes {offset} to {offset + size} of a window of {self.size}")
+        return self.number << 51 | self.key << 35 | offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """An operation that is done, well or not. Times are CLOCK_MONOTONIC."""
+
+    handle: int
+    kind: Kind
+    size: int
+    begun_ns: int
+    ended_ns: int
+    result: int
+    """Of an atomic: what was there before."""
+    error: ScaleUpError | None
+
+
+@dataclass(slots=True)
+class Window:
+    """Memory of a GPU that its peers may reach. Nobody may until they are authorised."""
+
+    _endpoint: Endpoint
+    number: int
+    key: int
+    size: int
+    _buffer: Any
+
+    def reference(self) -> WindowReference:
+        return WindowReference(gpu=self._endpoint.gpu, number=self.number, key=self.key, size=self.size)
+
+    def authorise(self, peer: int, may: bool = True) -> None:
+        """Let a GPU of the domain reach this window, or no longer."""
+        if self._endpoint.native.endpoint_authorise(self._endpoint.handle, self.number, peer, may):
+            raise UsageError(f"there is no GPU {peer} or no window any more")
+
+    def withdraw(self) -> None:
+        """Nobody reaches it any more."""
+        self._endpoint.native.endpoint_withdraw(self._endpoint.handle, self.number)
+        self._buffer = None
+
+
+class _Memory(NamedTuple):
+    held: Any
+    """What keeps it where it is."""
+    address: int
+    size: int
+
+
+def _memory(buffer: Any, *, written: bool) -> _Memory:
+    view = memoryview(buffer).cast("B")
+    if written and view.readonly:
+        raise UsageError("the buffer cannot be written")
+    if not view.nbytes:
+        raise UsageError("the buffer is empty")
+    if view.readonly:
+        held: Any = (ctypes.c_char * view.nbytes).from_buffer_copy(view)
+    else:
+        held = (ctypes.c_char * view.nbytes).from_buffer(view)
+    return _Memory(held, ctypes.addressof(held), view.nbytes)
+
+
+class Endpoint:
+    """Made by `Endpoints.add`. Operations return a handle, and raise `UsageError` for what cannot be asked."""
+
+    def __init__(self, native: Any, gpu: Gpu) -> None:
+        """Opens sockets in the network namespace that the calling thread is in. Raises `OSError`, `UsageError`."""
+        link, planes = gpu.link, len(gpu.interfaces)
+        if not 1 <= planes <= binding.PLANES or len(gpu.addresses) != planes:
+            raise UsageError(f"{planes} interfaces: 1 to {binding.PLANES}, with the addresses of each")
+        self.native = native
+        self.gpu = gpu.gpu
+        self.handle = 0
+        self.settings = gpu
+        self._kept: dict[int, Any] = {}
+        self._sockets: list[socket.socket] = []
+        self._pause_sockets: list[socket.socket] = []
+        self._lost = 0
+        config = binding.EndpointConfig(
+            timeout_ns=int(gpu.timeout_s * 1e9),
+            gpu=gpu.gpu,
+            gpus=gpu.gpus,
+            planes=planes,
+            request_vc=gpu.request_vc,
+            response_vc=gpu.response_vc,
+            coarse=link.coarse,
+            outstanding=gpu.outstanding,
+            frames=link.pool_frames(planes) + 512,
+            frame_bytes=link.frame_bytes,
+        )
+        links = (binding.LinkConfig * planes)(*(link.native(*addresses) for addresses in gpu.addresses))
+        try:
+            for interface in gpu.interfaces:
+                self._sockets.append(open_socket(interface))
+                if link.flow_control is FlowControl.PFC:
+                    self._pause_sockets.append(open_socket(interface, PFC_ETHERTYPE))
+            self.handle = native.endpoint_new(config, links, time.monotonic_ns()) or 0
+            if not self.handle:
+                raise UsageError("the endpoint's settings are out of range")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self.handle:
+            self.native.endpoint_free(self.handle)
+        self.handle = 0
+        for item in (*self._sockets, *self._pause_sockets):
+            item.close()
+        self._kept.clear()
+
+    def descriptors(self) -> tuple[Any, Any]:
+        """Those of the planes' sockets, and of those for PFC frames."""
+        planes = len(self._sockets)
+        pauses = [item.fileno() for item in self._pause_sockets] or [-1] * planes
+        return (ctypes.c_int * planes)(*(item.fileno() for item in self._sockets)), (ctypes.c_int * planes)(*pauses)
+
+    # --- memory --------------------------------------------------------------------------------------
+
+    def export(self, buffer: Any, rights: int = ALL_RIGHTS) -> Window:
+        """Make a buffer that can be written (a bytearray, an array, an mmap) a window, with a random key."""
+        memory = _memory(buffer, written=True)
+        key = secrets.randbelow(KEYS)
+        number = self.native.endpoint_export(self.handle, memory.address, memory.size, key, rights)
+        if number < 0:
+            raise UsageError("the endpoint has no window left")
+        return Window(self, number, key, memory.size, memory.held)
+
+    # --- operations ----------------------------------------------------------------------------------
+
+    def read(self, window: WindowReference, buffer: Any, offset: int = 0) -> int:
+        """Fill a buffer from a peer's window."""
+        memory = _memory(buffer, written=True)
+        return self._begin(Kind.READ, window.gpu, window.address(offset, memory.size), memory)
+
+    def write(self, window: WindowReference, data: Any, offset: int = 0) -> int:
+        """Write bytes to a peer's window. What cannot change is copied, the rest must not until it is done."""
+        memory = _memory(data, written=False)
+        return self._begin(Kind.WRITE, window.gpu, window.address(offset, memory.size), memory)
+
+    def write_full(self, window: WindowReference, data: Any, offset: int = 0) -> int:
+        """Write whole lines of 64 bytes, which need no byte enables."""
+        memory = _memory(data, written=False)
+        return self._begin(Kind.WRITE_FULL, window.gpu, window.address(offset, memory.size), memory)
+
+    def fetch_add(self, window: WindowReference, offset: int, value: int, size: int = 8) -> int:
+        """Add to an aligned number of 4 or 8 bytes; the result is what was there."""
+        return self._atomic(Kind.ADD, window, offset, size, (value, 0))
+
+    def compare_and_swap(self, window: WindowReference, offset: int, expected: int, value: int, size: int = 8) -> int:
+        """Write `value` where `expected` is there; the result is what was there."""
+        return self._atomic(Kind.CAS, window, offset, size, (expected, value))
+
+    def message(self, peer: int, data: bytes) -> int:
+        """Send a message of at most a frame's payload. Those of a GPU arrive in order."""
+        memory = _memory(data, written=False)
+        return self._begin(Kind.MESSAGE, peer, 0, memory)
+
+    def fence(self) -> int:
+        """What is asked for after this begins when all before it is done."""
+        return self._begin(Kind.FENCE, 0, 0, _Memory(None, 0, 0))
+
+    def _atomic(self, kind: Kind, window: WindowReference, offset: int, size: int, operands: tuple[int, int]) -> int:
+        if size not in (4, 8) or offset % size:
+            raise UsageError(f"an atomic has 4 or 8 bytes at a multiple of them, not {size} at {offset}")
+        numbers = (ctypes.c_uint64 * 2)(*(item & ((1 << 8 * size) - 1) for item in operands))
+        return self._begin(kind, window.gpu, window.address(offset, size), _Memory(numbers, 0, size), numbers)
+
+    def _begin(self, kind: Kind, peer: int, remote: int, memory: _Memory, operands: Any = None) -> int:
+        size, element = memory.size, memory.size if operands else 0
+        now = time.monotonic_ns()
+        handle = self.native.endpoint_begin(
+            self.handle, kind, peer, remote, memory.address, size, element, operands, now
+        )
+        if not handle:
+            raise UsageError(
+                f"{kind.name.lower()} of {size} bytes at GPU {peer}: too many are under way, or out of range"
+            )
+        self._kept[handle] = memory.held
+        return int(handle)
+
+    # --- what comes back -----------------------------------------------------------------------------
+
+    def completions(self) -> Iterator[Done]:
+        """The operations that were done since the last call, as they ended."""
+        item = binding.Completion()
+        while self.native.endpoint_completion(self.handle, item):
+            self._kept.pop(item.handle, None)
+            yield Done(
+                handle=item.handle,
+                kind=Kind(item.kind),
+                size=item.bytes,
+                begun_ns=item.begun_ns,
+                ended_ns=item.ended_ns,
+                result=item.result,
+                error=error_of(item.outcome),
+            )
+
+    def messages(self) -> Iterator[tuple[int, bytes]]:
+        """What has come: from which GPU, and the bytes."""
+        size = self.settings.link.coarse * binding.REGION_BYTES
+        data, source = ctypes.create_string_buffer(size), ctypes.c_uint32()
+        while (length := self.native.endpoint_message(self.handle, data, size, source)) >= 0:
+            yield source.value, data.raw[:length]
+
+    def cancel(self) -> None:
+        """Give up all operations; those that were sent may yet be carried out, while buffers must stay."""
+        self.native.endpoint_cancel(self.handle, time.monotonic_ns())
+
+    def planes_down(self) -> list[int]:
+        return [plane for plane in range(len(self._sockets)) if self.native.endpoint_plane_is_down(self.handle, plane)]
+
+    def counters(self) -> dict[str, Any]:
+        """What was counted: of the endpoint, and by plane of its link and each VC."""
+        native, planes = self.native, range(len(self._sockets))
+        self._lost += sum(map(lost_frames, self._sockets))
+        return {
+            **binding.as_dict(native.endpoint_counted(self.handle).contents),
+            "socket_drops": self._lost,
+            "planes": [
+                {
+                    **binding.as_dict(native.endpoint_link_counters(self.handle, plane).contents),
+                    **binding.retry_counters(
+                        native.endpoint_retry_sender(self.handle, plane),
+                        native.endpoint_retry_receiver(self.handle, plane),
+                    ),
+                    "vcs": [
+                        binding.as_dict(native.endpoint_vc_counters(self.handle, plane, vc).contents)
+                        for vc in range(self.settings.link.vcs)
+                    ],
+                }
+                for plane in planes
+            ],
+        }
+
+    def latency_ns(self, share: float) -> int:
+        """That of transactions, from sent to answered; 0 where there were none."""
+        return int(self.native.histogram_quantile(self.native.endpoint_times(self.handle), share))
+
+
+@dataclass(slots=True)
+class Endpoints:
+    """The endpoints of a process, served by one thread."""
+
+    library: Path
+    """The compiled library (`testbed.datapath.scale_up_domain.build`)."""
+    _native: Any = field(init=False)
+    _handle: int = field(init=False, default=0)
+    _endpoints: list[Endpoint] = field(init=False, default_factory=list)
+    _done: dict[tuple[int, int], Done] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._native = binding.load(self.library)
+        self._handle = self._native.endpoint_loop_new() or 0
+        if not self._handle:
+            raise MemoryError("no memory or descriptor to wait with")
+
+    def __enter__(self) -> Endpoints:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def add(self, gpu: Gpu) -> Endpoint:
+        """Open a GPU's end, with sockets in the namespace that the calling thread is in. Raises `OSError`."""
+        endpoint = Endpoint(self._native, gpu)
+        if error := self._native.endpoint_loop_add(self._handle, endpoint.handle, *endpoint.descriptors()):
+            endpoint.close()
+            raise OSError(error, "epoll_ctl")
+        self._endpoints.append(endpoint)
+        return endpoint
+
+    def watch(self, descriptor: int) -> None:
+        """Have `run` return when this becomes readable. Raises `OSError`."""
+        if error := self._native.endpoint_loop_watch(self._handle, descriptor):
+            raise OSError(error, "epoll_ctl")
+
+    def run(self, timeout_s: float | None = None) -> None:
+        """Serve until an operation is done, a message is there, a watched descriptor is readable, or time is over."""
+        until = _NEVER if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9)
+        self._native.endpoint_loop_run(self._handle, until)
+
+    def wait(self, endpoint: Endpoint, handle: int, timeout_s: float = 30.0) -> Done:
+        """Serve until this operation is done. Raises what went wrong with it, or `TimeoutError`.
+
+        What else is done meanwhile is kept for other calls of this, and not in `completions`.
+        """
+        deadline = time.monotonic() + timeout_s
+        key = (endpoint.gpu, handle)
+        while key not in self._done:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"operation {handle} of GPU {endpoint.gpu} is not done after {timeout_s:g} s")
+            self.run(left)
+            for item in self._endpoints:
+                self._done.update({(item.gpu, done.handle): done for done in item.completions()})
+        done = self._done.pop(key)
+        if done.error is not None:
+            raise done.error
+        return done
+
+    def close(self) -> None:
+        for endpoint in self._endpoints:
+            if self._handle:
+                self._native.endpoint_loop_remove(self._handle, endpoint.handle)
+            with contextlib.suppress(OSError):
+                endpoint.close()
+        self._endpoints.clear()
+        if self._handle:
+            self._native.endpoint_loop_free(self._handle)
+        self._handle = 0

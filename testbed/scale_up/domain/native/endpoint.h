@@ -1,0 +1,166 @@
+/* A GPU's end of a scale-up domain: what it asks of its peers' memory, and what its peers ask of its own.
+ *
+ * An operation (a copy, an atomic, a message) is cut into transactions, each with a tag until it is answered. A
+ * transaction lies in one region of `coarse` times 256 bytes, and all of a region take the same plane, where order is
+ * kept; neighbouring regions take different planes, so that a copy is spread over all. Each plane has a queue of
+ * transactions that wait for the link; when the next one's is full, the rest of its operation and those after it wait.
+ * A fence is begun when all before it is done, and nothing after it is begun before that.
+ *
+ * Requests and responses travel on VCs of their own. What arrives on a VC is worked on in its order; a request that
+ * cannot be answered, because too many answers wait for the link, stays in the input buffer with what is behind it, and
+ * its credits are not given back: a link's congestion reaches back to who caused it. On one VC for both, that can be a
+ * deadlock, as in hardware.
+ *
+ * A plane from which nothing was heard for `silence_ns` is down: what was sent by it fails, new operations take the
+ * others. One thread drives all of it. Nothing that arrives is taken for granted.
+ */
+#ifndef TESTBED_SCALE_UP_ENDPOINT_H
+#define TESTBED_SCALE_UP_ENDPOINT_H
+
+#include "histogram.h"
+#include "link_port.h"
+#include "memory_windows.h"
+#include "transactions.h"
+
+#define OPERATIONS 1024 /* at a time */
+#define PLANES 64
+#define WAITING 64   /* transactions of a plane */
+#define RESPONSES 16 /* answers of a plane that wait for the link */
+#define INBOX 256
+
+enum operation_kind { OP_READ = 1, OP_WRITE, OP_WRITE_FULL, OP_ADD, OP_CAS, OP_MESSAGE, OP_FENCE };
+
+/* The first four are `enum status`. */
+enum outcome { OUTCOME_TIMEOUT = 16, OUTCOME_LINK_DOWN, OUTCOME_CANCELLED };
+
+struct endpoint_config {
+	__u64 timeout_ns; /* of a transaction */
+	__u32 gpu, gpus, planes;
+	__u32 request_vc, response_vc;
+	__u32 coarse; /* 256-byte transactions of a frame, 1 to 64 */
+	__u32 outstanding; /* tags, at most TAGS */
+	__u32 frames, frame_bytes; /* of the pool */
+	__u32 pad;
+};
+
+struct operation {
+	__u64 handle, begun_ns;
+	__u64 remote, size, cut; /* bytes that were made transactions */
+	__u8 *local;
+	__u64 operand[2], result;
+	__u32 kind, peer, element;
+	__u32 open; /* transactions without an answer */
+	__u32 outcome;
+	__u32 next; /* in a list */
+	bool used, queued; /* queued: it is not yet cut up */
+};
+
+struct completion {
+	__u64 handle, result, begun_ns, ended_ns, bytes;
+	__u32 outcome, kind;
+};
+
+enum tag_state { TAG_FREE, TAG_WAITING, TAG_SENT, TAG_LOST };
+
+struct tag {
+	__u64 remote, ready_ns, until_ns;
+	__u8 *local;
+	__u32 bytes, operation, plane;
+	__u16 previous, next; /* in a list */
+	__u8 state;
+};
+
+struct tag_list {
+	__u16 first, last;
+	__u32 count;
+};
+
+struct plane {
+	struct link_port link;
+	bool down;
+	struct tag_list waiting;
+	struct frame_list responses, in[LINK_VCS], out;
+	bool answered_last; /* of the two kinds, which was sent last */
+};
+
+struct endpoint_counters {
+	__u64 requests, responses, served, refused, strays, lost_tags, messages, inbox_full;
+};
+
+struct endpoint {
+	struct endpoint_config config;
+	struct plane *planes;
+	struct frame_pool pool;
+	struct memory_window windows[WINDOWS];
+	struct tag tags[TAGS];
+	struct tag_list free_tags, sent, lost;
+	struct operation operations[OPERATIONS];
+	__u32 queue_first, queue_last, queued; /* operations that are not yet cut up */
+	__u32 running;                         /* of those cut up, wholly or not, that are not done */
+	__u32 free_operation;                  /* where to look for a free one */
+	__u64 next_handle;
+	struct completion completions[OPERATIONS];
+	__u32 completed_first, completed;
+	struct frame_list inbox;
+	struct endpoint_counters counters;
+	struct histogram times; /* of transactions, from sent to answered */
+	__u64 wake_ns;
+};
+
+/* `links` are as many as planes. NULL: no memory, or a field is out of range. */
+API struct endpoint *endpoint_new(const struct endpoint_config *config, const struct link_config *links, __u64 now);
+API void endpoint_free(struct endpoint *endpoint);
+
+/* `size` bytes at `base` can be reached with `key`; the number of the window, or -1: there are WINDOWS already. */
+API int endpoint_export(struct endpoint *endpoint, __u8 *base, __u64 size, __u32 key, __u32 rights);
+API int endpoint_authorise(struct endpoint *endpoint, __u32 window, __u32 peer, bool may);
+API void endpoint_withdraw(struct endpoint *endpoint, __u32 window);
+
+/* Begin an operation; its handle, or 0: OPERATIONS are under way or not collected, or a field is out of range. `local`
+ * must stay until it is done. `operands` are those of an atomic of `element` bytes: what is added; what is expected and
+ * what is written in its place. */
+API __u64 endpoint_begin(struct endpoint *endpoint, __u32 kind, __u32 peer, __u64 remote, __u8 *local, __u64 size,
+			 __u32 element, const __u64 *operands, __u64 now);
+
+/* An operation that is done, the first of them; false: none. */
+API bool endpoint_completion(struct endpoint *endpoint, struct completion *completion);
+
+/* Give up all operations: each is done, with OUTCOME_CANCELLED, but what was sent may yet be carried out. */
+API void endpoint_cancel(struct endpoint *endpoint, __u64 now);
+
+/* A message that came; its length, or -1: none. */
+API int endpoint_message(struct endpoint *endpoint, __u8 *data, __u32 size, __u32 *source);
+
+void endpoint_arrive(struct endpoint *endpoint, __u32 plane, __u32 frame, __u64 now);
+API void endpoint_work(struct endpoint *endpoint, __u64 now); /* what is to be sent is in `out` of the planes */
+API __u64 endpoint_next_timer(const struct endpoint *endpoint);
+
+/* As those of the switch: for whoever has no sockets. */
+API bool endpoint_put(struct endpoint *endpoint, __u32 plane, const __u8 *data, __u32 length, __u64 now);
+API __u32 endpoint_get(struct endpoint *endpoint, __u32 plane, __u8 *data, __u32 size);
+
+API bool endpoint_plane_is_down(const struct endpoint *endpoint, __u32 plane);
+API const struct endpoint_counters *endpoint_counted(const struct endpoint *endpoint);
+API const struct histogram *endpoint_times(const struct endpoint *endpoint);
+API const struct link_counters *endpoint_link_counters(struct endpoint *endpoint, __u32 plane);
+API const struct vc_counters *endpoint_vc_counters(struct endpoint *endpoint, __u32 plane, __u32 vc);
+
+API const struct retry_sender_counters *endpoint_retry_sender(struct endpoint *endpoint, __u32 plane);
+API const struct retry_receiver_counters *endpoint_retry_receiver(struct endpoint *endpoint, __u32 plane);
+
+/* ---- between the files of the endpoint */
+
+/* Answer the request in `frame`, which came by `plane`. */
+void endpoint_serve(struct endpoint *endpoint, struct plane *plane, __u32 frame);
+/* Take the response in `frame`. */
+void endpoint_take_response(struct endpoint *endpoint, __u32 frame, __u64 now);
+/* A frame that asks for the transaction of `tag`; NO_FRAME: the pool has none. */
+__u32 endpoint_make_request(struct endpoint *endpoint, __u32 tag);
+__u32 endpoint_request_bytes(const struct endpoint *endpoint, __u32 tag);
+
+void tag_append(struct endpoint *endpoint, struct tag_list *list, __u32 tag, enum tag_state state);
+void tag_remove(struct endpoint *endpoint, struct tag_list *list, __u32 tag);
+/* The transaction of a tag is over; the tag is in no list. */
+void endpoint_settle(struct endpoint *endpoint, __u32 tag, __u32 outcome, __u64 now);
+
+#endif

@@ -1,0 +1,176 @@
+/* The waiting of a process that has endpoints. */
+#define _GNU_SOURCE
+#include "endpoint_loop.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EVENTS 64
+#define RETRY_NS 50000 /* after the kernel had no room */
+#define WATCHED (~0ull)
+
+struct endpoint_loop *endpoint_loop_new(void)
+{
+	struct endpoint_loop *loop = calloc(1, sizeof(*loop));
+
+	if (!loop)
+		return NULL;
+	loop->batch = batch_new();
+	loop->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (loop->batch && loop->epoll >= 0)
+		return loop;
+	endpoint_loop_free(loop);
+	return NULL;
+}
+
+void endpoint_loop_free(struct endpoint_loop *loop)
+{
+	if (!loop)
+		return;
+	batch_free(loop->batch);
+	if (loop->epoll >= 0)
+		close(loop->epoll);
+	free(loop);
+}
+
+/* What an event of a socket says: the socket, the endpoint and the plane. */
+static int watch(struct endpoint_loop *loop, int socket, __u32 place, __u32 plane)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.u64 = (__u64)socket << 32 | place << 8 | plane};
+
+	return socket < 0 || !epoll_ctl(loop->epoll, EPOLL_CTL_ADD, socket, &event) ? 0 : errno;
+}
+
+int endpoint_loop_watch(struct endpoint_loop *loop, int descriptor)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.u64 = WATCHED};
+
+	return epoll_ctl(loop->epoll, EPOLL_CTL_ADD, descriptor, &event) ? errno : 0;
+}
+
+int endpoint_loop_add(struct endpoint_loop *loop, struct endpoint *endpoint, const int *sockets, const int *pause_sockets)
+{
+	__u32 place = 0;
+	int error = 0;
+
+	while (place < loop->count && loop->endpoints[place])
+		place++;
+	if (place == ENDPOINTS)
+		return ENOSPC;
+	for (__u32 plane = 0; !error && plane < endpoint->config.planes; plane++) {
+		loop->sockets[place][plane] = sockets[plane];
+		error = watch(loop, sockets[plane], place, plane);
+		if (!error)
+			error = watch(loop, pause_sockets[plane], place, plane);
+	}
+	loop->endpoints[place] = endpoint;
+	if (place == loop->count)
+		loop->count++;
+	if (error)
+		endpoint_loop_remove(loop, endpoint);
+	return error;
+}
+
+void endpoint_loop_remove(struct endpoint_loop *loop, struct endpoint *endpoint)
+{
+	for (__u32 place = 0; place < loop->count; place++) {
+		if (loop->endpoints[place] != endpoint)
+			continue;
+		loop->endpoints[place] = NULL;
+		/* Those for PFC go when they are closed. */
+		for (__u32 plane = 0; plane < endpoint->config.planes; plane++)
+			epoll_ctl(loop->epoll, EPOLL_CTL_DEL, loop->sockets[place][plane], NULL);
+	}
+}
+
+/* False: the kernel had no room for some. */
+static bool send_plane(struct endpoint_loop *loop, struct endpoint *endpoint, struct plane *plane, int socket)
+{
+	while (plane->out.count) {
+		__u32 frames[AT_ONCE], number = plane->out.first;
+		int count = 0, done;
+		for (; count < AT_ONCE && count < (int)plane->out.count; number = endpoint->pool.frames[number].next)
+			frames[count++] = number;
+		done = batch_send(loop->batch, socket, &endpoint->pool, frames, count, &plane->link.counters.send_failures);
+		for (int i = 0; i < done; i++)
+			link_gone(&endpoint->pool, frame_shift(&endpoint->pool, &plane->out));
+		if (done < count)
+			return false;
+	}
+	return true;
+}
+
+/* Whether somebody has something to collect. */
+static bool work(struct endpoint_loop *loop, __u64 *next)
+{
+	bool done = false;
+
+	*next = NEVER;
+	for (__u32 place = 0; place < loop->count; place++) {
+		struct endpoint *endpoint = loop->endpoints[place];
+		if (!endpoint)
+			continue;
+		endpoint_work(endpoint, monotonic_ns());
+		for (__u32 plane = 0; plane < endpoint->config.planes; plane++) {
+			if (!send_plane(loop, endpoint, &endpoint->planes[plane], loop->sockets[place][plane]))
+				endpoint->wake_ns = earlier(endpoint->wake_ns, monotonic_ns() + RETRY_NS);
+		}
+		*next = earlier(*next, endpoint_next_timer(endpoint));
+		done |= endpoint->completed || endpoint->inbox.count;
+	}
+	return done;
+}
+
+static void receive(struct endpoint_loop *loop, __u64 what)
+{
+	__u32 place = what >> 8 & 0xffffff, plane = what & 0xff, frames[AT_ONCE];
+	struct endpoint *endpoint = place < loop->count ? loop->endpoints[place] : NULL;
+	int count;
+	__u64 now;
+
+	if (!endpoint)
+		return;
+	count = batch_receive(loop->batch, what >> 32, &endpoint->pool, endpoint->config.planes * 2 * RESPONSES, frames);
+	now = monotonic_ns();
+	for (int i = 0; i < count; i++)
+		endpoint_arrive(endpoint, plane, frames[i], now);
+}
+
+/* Whether the caller has something to do. */
+static bool wait_and_receive(struct endpoint_loop *loop, __u64 deadline)
+{
+	struct epoll_event events[EVENTS];
+	__u64 now = monotonic_ns(), left = deadline > now ? deadline - now : 0;
+	struct timespec timeout = {left / 1000000000, left % 1000000000};
+	int count = epoll_pwait2(loop->epoll, events, EVENTS, deadline == NEVER ? NULL : &timeout, NULL);
+	bool asked = count < 0;
+
+	for (int i = 0; i < count; i++) {
+		if (events[i].data.u64 == WATCHED)
+			asked = true;
+		else
+			receive(loop, events[i].data.u64);
+	}
+	return asked;
+}
+
+void endpoint_loop_run(struct endpoint_loop *loop, __u64 until_ns)
+{
+	__u64 next;
+	bool done;
+
+	/* What came while nobody looked, before anything is taken for silence. */
+	for (int i = 0; i < 4; i++) {
+		if (wait_and_receive(loop, 0))
+			break;
+	}
+	do {
+		done = work(loop, &next);
+		if (done)
+			until_ns = 0;
+	} while (!wait_and_receive(loop, earlier(next, until_ns)) && monotonic_ns() < until_ns);
+	work(loop, &next);
+}

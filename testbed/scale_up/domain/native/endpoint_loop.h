@@ -1,0 +1,33 @@
+/* The waiting of a process that has endpoints: their sockets, and their timers. */
+#ifndef TESTBED_SCALE_UP_ENDPOINT_LOOP_H
+#define TESTBED_SCALE_UP_ENDPOINT_LOOP_H
+
+#include "endpoint.h"
+#include "sockets.h"
+
+#define ENDPOINTS 1024
+
+struct endpoint_loop {
+	struct batch *batch;
+	int epoll;
+	struct endpoint *endpoints[ENDPOINTS];
+	int sockets[ENDPOINTS][PLANES];
+	__u32 count;
+};
+
+API struct endpoint_loop *endpoint_loop_new(void); /* NULL: no memory or descriptor */
+API void endpoint_loop_free(struct endpoint_loop *loop);
+
+/* Serve an endpoint by these sockets, one for each plane, and those for PFC frames (-1: none). They stay the caller's,
+ * as the endpoint does, and must be open until it is removed. 0 or an errno. */
+API int endpoint_loop_add(struct endpoint_loop *loop, struct endpoint *endpoint, const int *sockets, const int *pause_sockets);
+API void endpoint_loop_remove(struct endpoint_loop *loop, struct endpoint *endpoint);
+
+/* Have `descriptor` end `endpoint_loop_run` when it becomes readable; 0 or an errno. */
+API int endpoint_loop_watch(struct endpoint_loop *loop, int descriptor);
+
+/* Serve until `until_ns`, or an operation is done or a message there (at least one round is served all the same), or
+ * what is watched is readable, or a signal came. */
+API void endpoint_loop_run(struct endpoint_loop *loop, __u64 until_ns);
+
+#endif

@@ -1,0 +1,189 @@
+/* One end of a scale-up link, without I/O: what may be sent and when, and what may be stored.
+ *
+ * Both ends of a link are the same, at a GPU and at a switch. Sending: the link's rate, by the time at which the frame
+ * before is through; and the receiver's leave, which is credits (CBFC), no pause in force (PFC), or nothing. Receiving:
+ * a frame is on the wire until its propagation is over and its last bit is in, then it is stored or, where the buffer of
+ * its VC is full, dropped. The buffer is counted in credits in all three modes, so that they have the same memory.
+ *
+ * Control frames (CF_Updates, PFC) pass data by, as a port inserts them into a running frame. One is sent at least every
+ * `cf_max_ns`, with nothing new in it where there is nothing to say: by its absence an end sees that the link is down.
+ * The last two bytes before its FCS are the epoch of who sends it, and the other end's as far as known. An end sends
+ * data when the other has greeted it with its epoch, and counts credits from 0 on when the other's has changed: so
+ * either may start anew at any time.
+ * CC_Update goes in line with data. A frame that arrives is not taken for granted: what cannot be understood is counted.
+ *
+ * With LLR a frame is kept until the other end has acknowledged it, and sent again where it has not arrived.
+ *
+ * Times are in ns of a clock that does not go back. Source: `testbed/scale_up/credits.py`, which is the readable model
+ * of CBFC; IEEE 802.1Q clause 36 (PFC).
+ */
+#ifndef TESTBED_SCALE_UP_LINK_PORT_H
+#define TESTBED_SCALE_UP_LINK_PORT_H
+
+#include "frame_pool.h"
+#include "retry.h"
+#include "types.h"
+#include "wire.h"
+
+#define LINK_VCS 8 /* of the 32 that CBFC has: as many as PFC has priorities */
+#define PFC_ETHERTYPE 0x8808
+#define BODY_AT (ETHERNET_BYTES + PREFIX_BYTES)
+
+enum flow_control { CREDITS, PFC, NO_FLOW_CONTROL };
+
+struct link_config {
+	__u64 rate_bps;
+	__u64 delay_ns;   /* propagation, one way */
+	__u64 cf_min_ns;  /* least time between two CF_Updates */
+	__u64 cf_max_ns;  /* most time between two control frames */
+	__u64 cc_ns;      /* between two CC_Updates; 0: none are sent */
+	__u64 silence_ns; /* without a frame for so long the link is down; 0: never */
+	__u32 flow_control;
+	__u32 vcs;
+	__u32 unit; /* bytes of a credit */
+	__s32 overhead;
+	__u32 capacity[LINK_VCS]; /* of the buffer, in credits */
+	__u32 granted[LINK_VCS];  /* CREDITS: the limit of both directions; 0: best effort */
+	__u32 xoff[LINK_VCS], xon[LINK_VCS]; /* PFC: thresholds of the buffer, in credits */
+	__u8 mac[6], peer[6];
+	struct retry_config retry; /* without outstanding frames: no LLR */
+	__u32 epoch; /* 1 to 255, another one after each start; 0: no greeting */
+};
+
+struct vc_counters {
+	__u64 tx_frames, tx_bytes, rx_frames, rx_bytes;
+	__u64 dropped_frames, dropped_bytes; /* there was no room for them */
+	__u64 deepest;                       /* the most credits that were in the buffer */
+	__u64 s_cc, s_cf, r_cc, r_cf;        /* CBFC's counters, 20 bits */
+};
+
+/* Those of CBFC have the names of SAI's port statistics. */
+struct link_counters {
+	__u64 cbfc_num_cf_update_messages_tx, cbfc_num_cf_update_messages_rx;
+	__u64 cbfc_num_cc_update_messages_tx, cbfc_num_cc_update_messages_rx;
+	__u64 cf_update_errors, cc_update_errors, leaked_credits;
+	__u64 xoff_tx, xon_tx, pfc_rx;
+	__u64 control_tx, control_rx;
+	__u64 malformed, bad_control, bad_frames, poisoned;
+	__u64 send_failures, refused; /* the kernel's; frames for nobody, or by somebody else's name */
+};
+
+struct link_port {
+	struct link_config config;
+	/* sending */
+	__u32 s_cc[LINK_VCS], s_cf[LINK_VCS];
+	__u64 paused_until_ns[LINK_VCS];
+	__u64 free_ns;      /* when the last frame is through */
+	__u64 unblocked_ns; /* when the receiver last gave leave */
+	bool blocked;       /* a frame was not let through since one was sent last */
+	__u64 cc_due_ns;
+	/* receiving */
+	__u32 r_cc[LINK_VCS], r_cf[LINK_VCS], told[LINK_VCS], held[LINK_VCS];
+	__u64 told_ns[LINK_VCS];
+	__u64 cf_earliest_ns;
+	__u32 asked;  /* PFC: a bit for each VC whose sender is to pause */
+	__u32 answer; /* PFC: those of which a frame must be sent now */
+	__u64 pause_refresh_ns;
+	/* LLR, both ways */
+	bool retries;
+	struct retry_slot *slots;
+	struct retry_sender retry_sender;
+	struct retry_receiver retry_receiver;
+	__u32 stale[LINK_VCS]; /* of the frames in the buffer, those of an epoch that is over */
+	__u32 peer_epoch;
+	bool greeted;
+	__u64 said_ns, heard_ns;
+	__u64 line_ns; /* when the last bit of the last frame on the wire is in */
+	struct frame_list control_line, data_line;
+	struct link_counters counters;
+	struct vc_counters vc[LINK_VCS];
+};
+
+/* False: a field is out of range, or no memory. */
+bool link_init(struct link_port *port, const struct link_config *config, __u64 now);
+void link_close(struct link_port *port);
+
+/* ---- receiving */
+
+/* A frame came out of the wire's end in the lab; it is on the modelled wire from now on. */
+void link_arrive(struct link_port *port, struct frame_pool *pool, __u32 frame, __u64 now);
+
+/* The next data frame that is stored by now, with its `vc`; NO_FRAME: none. */
+__u32 link_take(struct link_port *port, struct frame_pool *pool, __u64 now);
+
+/* A frame of this size has left the buffer. */
+void link_free(struct link_port *port, __u32 vc, __u32 length);
+
+/* ---- sending */
+
+/* Whether the receiver lets such a frame come at `now`. */
+bool link_may_send(const struct link_port *port, __u32 vc, __u32 length, __u64 now);
+
+/* A data frame that was there since `ready_ns` begins; when it began. */
+__u64 link_sent(struct link_port *port, __u32 vc, __u32 length, __u64 ready_ns);
+
+/* That frame gets its number, and is kept, where there is LLR. */
+void link_number(struct link_port *port, struct frame_pool *pool, __u32 frame, __u64 now);
+
+/* A frame that is to be sent again now, before new ones; NO_FRAME: none, or the link is busy. */
+__u32 link_replay(struct link_port *port, struct frame_pool *pool, __u64 now);
+
+/* A frame has been sent, or never will be: it is free, or kept for a replay. */
+void link_gone(struct frame_pool *pool, __u32 frame);
+
+/* A control frame of CONTROL_FRAME_BYTES that is due, or a CC_Update; 0: none. Ask again until there is none. */
+__u32 link_control(struct link_port *port, __u64 now, __u8 *frame);
+__u32 link_cc_update(struct link_port *port, __u64 now, __u8 *frame);
+
+/* When something is due without a frame being received or offered; frames on the wire included. */
+__u64 link_next_timer(const struct link_port *port, const struct frame_pool *pool);
+
+/* When a VC that is paused may go on, at the latest. */
+__u64 link_resumes_ns(const struct link_port *port, __u32 vc);
+
+/* The counters of a VC, with those of CBFC as they are now. */
+const struct vc_counters *link_vc_counters(struct link_port *port, __u32 vc);
+
+bool link_is_down(const struct link_port *port, __u64 now);
+
+/* ---- between the files of a link's end */
+
+bool link_retry_init(struct link_port *port, __u64 now);
+void link_retry_on(struct link_port *port, const __u8 *set, __u64 now); /* an ordered set came */
+void link_retry_release(struct link_port *port, struct frame_pool *pool);
+__u32 link_retry_put(struct link_port *port, __u64 now, __u8 *frame); /* the ordered sets that were written */
+
+static inline __u32 link_credits(const struct link_port *port, __u32 length)
+{
+	__s64 bytes = (__s64)length + port->config.overhead;
+
+	return bytes <= 0 ? 0 : (bytes + port->config.unit - 1) / port->config.unit;
+}
+
+/* How long so many bytes take at the link's rate. */
+static inline __u64 link_time_ns(const struct link_port *port, __u64 bytes)
+{
+	return (bytes * 8000000000ull + port->config.rate_bps - 1) / port->config.rate_bps;
+}
+
+static inline __u64 earlier(__u64 a, __u64 b)
+{
+	return a < b ? a : b;
+}
+
+static inline __u64 later(__u64 a, __u64 b)
+{
+	return a > b ? a : b;
+}
+
+#define CATCH_UP_NS 2000000
+
+/* A process that comes late may send at once what should have left in so long, and no more: a longer burst would fill
+ * buffers before the other end can ask for a pause. */
+static inline void link_catch_up(struct link_port *port, __u64 now)
+{
+	if (now > CATCH_UP_NS)
+		port->free_ns = later(port->free_ns, now - CATCH_UP_NS);
+}
+
+#endif

@@ -1,0 +1,25 @@
+/* Frames in and out of packet sockets, many in one system call. A socket is bound to its interface and EtherType. */
+#ifndef TESTBED_SCALE_UP_SOCKETS_H
+#define TESTBED_SCALE_UP_SOCKETS_H
+
+#include "frame_pool.h"
+
+#define AT_ONCE 32
+
+struct batch; /* what the system calls are told, made once */
+
+struct batch *batch_new(void); /* NULL: no memory */
+void batch_free(struct batch *batch);
+
+/* Up to AT_ONCE frames that wait at a socket, leaving `reserve` in the pool; their numbers in `frames`. -1: an error that
+ * will not pass, in errno. A frame that is too long for the pool comes with length 0. */
+int batch_receive(struct batch *batch, int socket, struct frame_pool *pool, __u32 reserve, __u32 *frames);
+
+/* Send `count` frames, at most AT_ONCE; how many of the first are done with. `failures` counts those the kernel did not
+ * take. */
+int batch_send(struct batch *batch, int socket, const struct frame_pool *pool, const __u32 *frames, int count,
+	       __u64 *failures);
+
+API __u64 monotonic_ns(void);
+
+#endif

@@ -1,0 +1,29 @@
+/* The switch's process: its ports' sockets, and its waiting. */
+#ifndef TESTBED_SCALE_UP_SWITCH_LOOP_H
+#define TESTBED_SCALE_UP_SWITCH_LOOP_H
+
+#include "sockets.h"
+#include "switch.h"
+
+struct switch_loop {
+	struct scale_up_switch *sw;
+	struct batch *batch;
+	int epoll;
+	int *sockets, *pause_sockets; /* by port; -1: none */
+	__u64 quantum_ns; /* least time between two rounds */
+	__u64 asleep_ns;  /* in all, of waiting */
+};
+
+/* `sockets` and `pause_sockets` are as many as ports, and stay the caller's; `control` becomes readable when Python has
+ * something to do. After a round the switch sleeps for `quantum_ns`, so that frames come in many at a time and cost less.
+ * NULL: no memory or descriptor. */
+API struct switch_loop *switch_loop_new(struct scale_up_switch *sw, const int *sockets, const int *pause_sockets, int control,
+					__u64 quantum_ns);
+API void switch_loop_free(struct switch_loop *loop);
+
+/* Switch until `control` is readable or a signal came. */
+API void switch_loop_run(struct switch_loop *loop);
+
+API __u64 switch_loop_asleep_ns(const struct switch_loop *loop);
+
+#endif

@@ -1,0 +1,44 @@
+"""The packet sockets of a link's end: one for scale-up frames, and one for PFC frames where they are used."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from typing import Final
+
+from testbed.scale_up.frames import ETHERTYPE
+
+PFC_ETHERTYPE: Final = 0x8808
+_SOL_PACKET, _PACKET_STATISTICS, _PACKET_QDISC_BYPASS, _PACKET_IGNORE_OUTGOING = 263, 6, 20, 23
+_SO_RCVBUFFORCE: Final = 33
+BUFFER_BYTES: Final = 32 << 20
+"""What waits for its process is on the wire: it must not be lost."""
+
+
+def open_socket(interface: str, ethertype: int = ETHERTYPE) -> socket.socket:
+    """A socket at an interface of the namespace that the calling thread is in. Raises `OSError`.
+
+    It bypasses queueing disciplines, sees no frame of its own, and is bound to its EtherType, so that it gets frames
+    behind what a lab loses on purpose.
+    """
+    item = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, 0)
+    try:
+        item.setsockopt(_SOL_PACKET, _PACKET_QDISC_BYPASS, 1)
+        item.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        try:
+            item.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, BUFFER_BYTES)
+        except OSError:
+            item.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+        item.bind((interface, ethertype))
+    except BaseException:
+        item.close()
+        raise
+    return item
+
+
+def lost_frames(item: socket.socket) -> int:
+    """Frames that the kernel had no room for since it was last asked."""
+    with contextlib.suppress(OSError):
+        statistics = item.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
+        return int.from_bytes(statistics[4:8], "little")
+    return 0

@@ -1,0 +1,170 @@
+"""The switch's process: ports, served by the native loop, and beside them the control socket.
+
+It ends on SIGTERM, SIGINT or when it is asked to. Commands are `status` and `shutdown`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import select
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from testbed.datapath.scale_up_domain import library
+from testbed.portd import realtime
+from testbed.portd.control import Client, Connections, ControlSocket
+from testbed.scale_up.domain import binding
+from testbed.scale_up.domain.link import FlowControl
+from testbed.scale_up.domain.packet_sockets import PFC_ETHERTYPE, lost_frames, open_socket
+from testbed.scale_up.domain.switch_core import SwitchCore
+from testbed.switchd.description import SwitchDescription
+from testbed.switchd.errors import SwitchError
+
+DESCRIPTION_NAME = "switch.json"
+SOCKET_NAME = "switch.sock"
+
+
+class SwitchProcess:
+    """Owns `switch.sock` in its run directory, whose `switch.json` says what it is."""
+
+    def __init__(self, run_directory: Path) -> None:
+        """Raises `OSError` for an interface that is not there."""
+        self._description = SwitchDescription.from_json((run_directory / DESCRIPTION_NAME).read_text())
+        self._directory = os.open(run_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        link, ports = self._description.link, self._description.ports
+        pauses = link.flow_control is FlowControl.PFC
+        self._sockets = [open_socket(port.interface) for port in ports]
+        self._pauses = [open_socket(port.interface, PFC_ETHERTYPE) for port in ports] if pauses else []
+        native = library()
+        links = (binding.LinkConfig * len(ports))(*(link.native(port.mac, port.peer) for port in ports))
+        self._core = SwitchCore(
+            native,
+            link,
+            links,
+            gpus=self._description.gpus,
+            planes=self._description.planes,
+            voq=self._description.voq,
+            now=time.monotonic_ns(),
+        )
+        self._epoll = select.epoll()
+        self._loop = native.switch_loop_new(
+            self._core.handle,
+            _numbers(self._sockets, ports),
+            _numbers(self._pauses, ports),
+            self._epoll.fileno(),
+            self._description.quantum_ns,
+        )
+        if not self._loop:
+            raise SwitchError("no memory or descriptor to wait with")
+        self._native = native
+        self._wake, self._wake_writer = socket.socketpair()
+        for item in (self._wake, self._wake_writer):
+            item.setblocking(False)
+        self._clients = Connections()
+        self._control = ControlSocket(self._directory, SOCKET_NAME)
+        self._epoll.register(self._control, select.EPOLLIN)
+        self._epoll.register(self._wake, select.EPOLLIN)
+        self._since_ns = time.monotonic_ns()
+        self._lost = 0
+        self._ending = False
+        self._weaknesses: list[str] = []
+
+    def run(self) -> None:
+        """Switch until the end."""
+        signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        reasons = (realtime.become_realtime(realtime.AGENT_PRIORITY), realtime.lock_memory())
+        self._weaknesses = [why for why in reasons if why]
+        realtime.stop_collecting()
+        try:
+            while not self._ending:
+                self._native.switch_loop_run(self._loop)
+                self._serve()
+        finally:
+            self._end()
+
+    def _on_signal(self, _number: int, _frame: object) -> None:
+        self._ending = True
+
+    def _serve(self) -> None:
+        for descriptor, _ in self._epoll.poll(0):
+            if (client := self._clients.get(descriptor)) is not None:
+                self._serve_client(client)
+            elif descriptor == self._control.fileno():
+                self._accept()
+            else:
+                with contextlib.suppress(BlockingIOError):
+                    self._wake.recv(4096)
+
+    def _accept(self) -> None:
+        client = self._control.accept(self._handle)
+        if client is None:
+            return
+        if (silent := self._clients.crowded_out()) is not None:
+            self._drop(silent)
+        self._clients.heard(client)
+        self._epoll.register(client, select.EPOLLIN)
+
+    def _serve_client(self, client: Client) -> None:
+        alive = client.send_more() if client.has_unsent else client.receive()
+        if alive:
+            self._epoll.modify(client, select.EPOLLOUT if client.has_unsent else select.EPOLLIN)
+        else:
+            self._drop(client)
+
+    def _drop(self, client: Client) -> None:
+        self._epoll.unregister(client)
+        self._clients.remove(client)
+        client.close()
+
+    def _handle(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        match request:
+            case {"command": "status"}:
+                return self._status()
+            case {"command": "shutdown"}:
+                self._ending = True
+                return {}
+            case _:
+                raise SwitchError("no such command, or not with these fields")
+
+    def _status(self) -> dict[str, Any]:
+        self._lost += sum(map(lost_frames, self._sockets))
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return {
+            "pid": os.getpid(),
+            "weaknesses": self._weaknesses,
+            "up_ns": time.monotonic_ns() - self._since_ns,
+            "cpu_ns": int((used.ru_utime + used.ru_stime) * 1e9),
+            "asleep_ns": int(self._native.switch_loop_asleep_ns(self._loop)),
+            "frames": int(self._native.switch_frames(self._core.handle)),
+            "socket_drops": self._lost,
+            "times": self._core.times(),
+            "ports": self._core.counters(),
+        }
+
+    def _end(self) -> None:
+        self._control.close()
+        self._control.remove()
+        for client in self._clients:
+            client.finish(0.5)
+            client.close()
+        signal.set_wakeup_fd(-1)
+        self._native.switch_loop_free(self._loop)
+        self._core.close()
+        for item in (*self._sockets, *self._pauses, self._wake, self._wake_writer):
+            item.close()
+        self._epoll.close()
+        os.close(self._directory)
+
+
+def _numbers(sockets: list[socket.socket], ports: Any) -> Any:
+    numbers = [item.fileno() for item in sockets] or [-1] * len(ports)
+    return (ctypes.c_int * len(ports))(*numbers)

@@ -1,0 +1,86 @@
+"""What a frame through a scale-up domain costs: four GPUs, two planes, all of them copy to their neighbour.
+
+A frame is one that the switch passes, data or answer. The switch has what is needed for that many frames in a second
+only where a core's time is enough for them; the endpoints have the other core.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from domain_lab import domain_lab
+from figures import Figure, judge
+
+from testbed.scale_up.domain.link import LinkSettings
+
+pytestmark = [pytest.mark.bench, pytest.mark.netns]
+
+GPUS, PLANES = 4, 2
+SIZE = 32 << 20
+FAST_BPS = 20_000_000_000
+SLOW_BPS = 50_000_000
+FRAMES_PER_S = 150_000
+SWITCH_US = 1e6 / FRAMES_PER_S
+"""Of a core that does nothing else."""
+PASS_US = 500
+"""At the 99th percentile: of a frame that finds its output free, the pause between rounds and two wake-ups."""
+IDLE_SHARE = 0.1
+
+
+def test_frames_of_two_cores(tmp_path: Path) -> None:
+    with domain_lab(tmp_path, LinkSettings(rate_bps=FAST_BPS, capacity=(1024, 1024)), gpus=GPUS, planes=PLANES) as lab:
+        gpus = [lab.gpu(number) for number in range(GPUS)]
+        windows = [gpu.export(bytearray(SIZE)) for gpu in gpus]
+        data = bytes(SIZE)
+        for number, window in enumerate(windows):
+            window.authorise((number - 1) % GPUS)
+        lab.endpoints.wait(gpus[0], gpus[0].write(windows[1].reference(), data[: 1 << 20]))
+        before, begun, used = lab.switch.status(), time.monotonic(), time.process_time()
+        handles = [(gpu, gpu.write(windows[(gpu.gpu + 1) % GPUS].reference(), data)) for gpu in gpus]
+        for gpu, handle in handles:
+            lab.endpoints.wait(gpu, handle, 120.0)
+        took, used = time.monotonic() - begun, time.process_time() - used
+        after = lab.switch.status()
+    assert after["socket_drops"] == 0
+    frames = after["frames"] - before["frames"]
+    switch_us = (after["cpu_ns"] - before["cpu_ns"]) / frames / 1e3
+    judge(Figure(what="scale-up: CPU of the switch for a frame", measured=switch_us, limit=SWITCH_US, unit="us"))
+    judge(
+        Figure(what="scale-up: CPU of both ends for a frame", measured=used / frames * 1e6, limit=SWITCH_US, unit="us")
+    )
+    judge(
+        Figure(
+            what="scale-up: time of a frame through a domain, two cores",
+            measured=took / frames * 1e6,
+            limit=1e6 / FRAMES_PER_S,
+            unit="us",
+        )
+    )
+
+
+def test_a_pass_and_an_idle_switch(tmp_path: Path) -> None:
+    with domain_lab(tmp_path, LinkSettings(rate_bps=SLOW_BPS), gpus=GPUS, planes=PLANES) as lab:
+        source, target = lab.gpu(0), lab.gpu(1)
+        window = target.export(bytearray(1 << 20))
+        window.authorise(0)
+        lab.endpoints.wait(source, source.write(window.reference(), bytes(4096)))
+        idle = lab.switch.status()
+        lab.endpoints.run(2.0)
+        later = lab.switch.status()
+        for _ in range(200):
+            lab.endpoints.wait(source, source.write(window.reference(), bytes(4096)))
+        status = lab.switch.status()
+    share = (later["cpu_ns"] - idle["cpu_ns"]) / (later["up_ns"] - idle["up_ns"])
+    judge(
+        Figure(what="scale-up: share of a core of an idle switch", measured=share, limit=IDLE_SHARE, unit="of a core")
+    )
+    judge(
+        Figure(
+            what="scale-up: a switch pass, p99",
+            measured=status["times"]["pass"]["p99_ns"] / 1e3,
+            limit=PASS_US,
+            unit="us",
+        )
+    )

@@ -1,0 +1,202 @@
+"""A scale-up domain of four GPUs and two planes: a real switch process, real links, memory that is compared."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from domain_lab import DomainLab, domain_lab
+
+from testbed.scale_up.domain.endpoint import READ, Endpoint
+from testbed.scale_up.domain.errors import LinkDown, WindowRefused
+from testbed.scale_up.domain.link import FlowControl, LinkSettings
+
+pytestmark = [pytest.mark.netns]
+
+GPUS, PLANES = 4, 2
+SIZE = 1 << 20
+LINK = {"rate_bps": 100_000_000, "delay_ns": 100_000, "coarse": 16}
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[DomainLab]:
+    with domain_lab(tmp_path, LinkSettings(**LINK), gpus=GPUS, planes=PLANES) as lab:
+        yield lab
+
+
+def pattern(seed: int, size: int) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+def dropped(ports: list[dict[str, Any]]) -> int:
+    return sum(vc["dropped_frames"] for port in ports for vc in port["vcs"])
+
+
+def test_copies_atomics_and_messages(lab: DomainLab) -> None:
+    """What is written is there, unaligned and over both planes; numbers are exact; nothing is lost, no credit leaks."""
+    gpus = [lab.gpu(number) for number in range(GPUS)]
+    memory = [bytearray(SIZE + 64) for _ in gpus]
+    windows = [gpu.export(part) for gpu, part in zip(gpus, memory, strict=True)]
+    for window in windows:
+        for peer in range(GPUS):
+            window.authorise(peer)
+    data = [pattern(number, SIZE) for number in range(GPUS)]
+    handles = [
+        gpu.write(windows[(number + 1) % GPUS].reference(), data[number], offset=3) for number, gpu in enumerate(gpus)
+    ]
+    for gpu, handle in zip(gpus, handles, strict=True):
+        lab.endpoints.wait(gpu, handle)
+    for number in range(GPUS):
+        assert memory[number][3 : 3 + SIZE] == data[(number - 1) % GPUS]
+        assert memory[number][:3] == bytes(3) and memory[number][3 + SIZE :] == bytes(61)
+    back = bytearray(SIZE - 5)
+    lab.endpoints.wait(gpus[2], gpus[2].read(windows[1].reference(), back, offset=5))
+    assert back == memory[1][5:SIZE]
+
+    counter = windows[0].reference()
+    memory[0][64:72] = bytes(8)
+    adds = [(gpu, gpu.fetch_add(counter, 64, 1)) for gpu in gpus[1:] for _ in range(20)]
+    seen = sorted(lab.endpoints.wait(gpu, handle).result for gpu, handle in adds)
+    assert seen == list(range(60))
+    swap = gpus[1].compare_and_swap(counter, 64, 60, 7, size=4)
+    assert lab.endpoints.wait(gpus[1], swap).result == 60
+    assert memory[0][64:72] == (7).to_bytes(8, "little")
+    fence = [gpus[3].write(counter, b"first", 128), gpus[3].fence(), gpus[3].write(counter, b"again", 128)]
+    for handle in fence:
+        lab.endpoints.wait(gpus[3], handle)
+    assert memory[0][128:133] == b"again"
+    for number in range(5):
+        lab.endpoints.wait(gpus[1], gpus[1].message(2, f"message {number}".encode()))
+    assert list(gpus[2].messages()) == [(1, f"message {number}".encode()) for number in range(5)]
+
+    lab.endpoints.run(0.1)
+    status = lab.switch.status()
+    assert status["socket_drops"] == dropped(status["ports"]) == 0
+    for port in status["ports"]:
+        counted = gpus[port["gpu"]].counters()["planes"][port["plane"]]
+        for ours, theirs in zip(counted["vcs"], port["vcs"], strict=True):
+            assert ours["s_cc"] == ours["s_cf"] == theirs["r_cc"] == theirs["r_cf"]
+            assert theirs["s_cc"] == theirs["s_cf"] == ours["r_cc"] == ours["r_cf"]
+            assert theirs["rx_frames"] > 0
+        assert port["cf_update_errors"] == counted["cf_update_errors"] == 0
+
+
+def test_a_window_that_is_not_for_everybody(lab: DomainLab) -> None:
+    owner, friend, stranger = lab.gpu(0), lab.gpu(1), lab.gpu(2)
+    memory = bytearray(b"secret" * 100)
+    window = owner.export(memory, READ)
+    window.authorise(1)
+    reference = window.reference()
+    lab.endpoints.wait(friend, friend.read(reference, bytearray(6)))
+    with pytest.raises(WindowRefused):
+        lab.endpoints.wait(friend, friend.write(reference, b"nothing"))
+    with pytest.raises(WindowRefused):
+        lab.endpoints.wait(stranger, stranger.read(reference, bytearray(6)))
+    window.authorise(1, False)
+    with pytest.raises(WindowRefused):
+        lab.endpoints.wait(friend, friend.read(reference, bytearray(6)))
+    assert memory == b"secret" * 100
+    assert owner.counters()["refused"] == 3
+
+
+@pytest.mark.parametrize("flow_control", list(FlowControl))
+def test_an_incast(tmp_path: Path, flow_control: FlowControl) -> None:
+    """Three GPUs write to one: with credits and with pauses nothing is lost and each has a third; without, frames are
+    lost at the full input buffers and transactions time out.
+
+    The headroom for pauses is 15 ms of the link's rate, which is what a busy machine may take to obey.
+    """
+    link = LinkSettings(**LINK, flow_control=flow_control, capacity=(240, 240), xoff=(20, 20), xon=(10, 10))
+    with domain_lab(tmp_path, link, gpus=GPUS, planes=PLANES) as lab:
+        target = lab.gpu(0, timeout_s=0.5)
+        senders = [lab.gpu(number, timeout_s=0.5) for number in range(1, GPUS)]
+        memory = bytearray(3 * SIZE)
+        window = target.export(memory)
+        data = pattern(7, SIZE)
+        for number, sender in enumerate(senders):
+            window.authorise(sender.gpu)
+            sender.write(window.reference(), data, number * SIZE)
+        ended: list[tuple[int, bool]] = []
+        deadline = time.monotonic() + 20
+        while len(ended) < len(senders) and time.monotonic() < deadline:
+            lab.endpoints.run(1.0)
+            ended += [
+                (done.ended_ns - done.begun_ns, done.error is None) for item in senders for done in item.completions()
+            ]
+        status = lab.switch.status()
+        assert status["socket_drops"] == 0
+        inputs = [port for port in status["ports"] if port["gpu"]]
+        if flow_control is FlowControl.NONE:
+            assert dropped(inputs) > 0
+            assert not all(fine for _, fine in ended)
+            return
+        assert dropped(status["ports"]) == 0
+        assert [fine for _, fine in ended] == [True] * 3
+        assert memory == 3 * data
+        times = [took for took, _ in ended]
+        assert max(times) < 1.3 * min(times), "all have their share"
+        if flow_control is FlowControl.PFC:
+            assert sum(port["xoff_tx"] for port in inputs) > 0
+        else:
+            assert max(port["vcs"][0]["deepest"] for port in inputs) <= 240
+
+
+def test_the_switch_is_killed_and_comes_again(lab: DomainLab) -> None:
+    """Operations end with an error soon after, and the next switch carries what comes after."""
+    source, target = lab.gpu(0), lab.gpu(1)
+    memory = bytearray(16 * SIZE)
+    window = target.export(memory)
+    window.authorise(0)
+    lab.endpoints.wait(source, source.write(window.reference(), b"x" * SIZE))
+    handle = source.write(window.reference(), bytes(16 * SIZE))
+    lab.endpoints.run(0.05)
+    os.kill(lab.switch.status()["pid"], signal.SIGKILL)
+    killed = time.monotonic()
+    with pytest.raises(LinkDown):
+        lab.endpoints.wait(source, handle)
+    assert time.monotonic() - killed < 0.1 + 0.1, "100 ms, and as much again for a busy machine"
+    assert source.planes_down() == [0, 1]
+    with pytest.raises(LinkDown):
+        lab.endpoints.wait(source, source.write(window.reference(), b"y"))
+    lab.start_switch()
+    deadline = time.monotonic() + 10
+    while source.planes_down() and time.monotonic() < deadline:
+        lab.endpoints.run(0.02)
+    lab.endpoints.wait(source, source.write(window.reference(), b"z" * SIZE))
+    assert memory[:SIZE] == b"z" * SIZE
+
+
+def test_requests_and_responses_on_one_channel_can_lock_up(tmp_path: Path) -> None:
+    """S3: reads both ways through small buffers come to an end on two channels; on one, requests hold each other's
+    answers up for ever."""
+    link = LinkSettings(**LINK, capacity=(10, 10))
+    for response_vc, ends in ((1, True), (0, False)):
+        with domain_lab(tmp_path / str(response_vc), link, gpus=2, planes=1) as lab:
+            gpus = [lab.gpu(number, response_vc=response_vc, timeout_s=30.0) for number in range(2)]
+            memory = [bytearray(pattern(number, SIZE)) for number in range(2)]
+            windows = [gpu.export(part) for gpu, part in zip(gpus, memory, strict=True)]
+            into = [bytearray(SIZE) for _ in gpus]
+            for number in range(2):
+                windows[1 - number].authorise(number)
+                gpus[number].read(windows[1 - number].reference(), into[number])
+            done = 0
+            deadline = time.monotonic() + (10 if ends else 3)
+            while done < 2 and time.monotonic() < deadline:
+                lab.endpoints.run(0.5)
+                done += sum(len(list(gpu.completions())) for gpu in gpus)
+            assert (done == 2) is ends
+            assert (into == memory[::-1]) is ends
+            if not ends:
+                before = [_served(gpu) for gpu in gpus]
+                lab.endpoints.run(0.5)
+                assert [_served(gpu) for gpu in gpus] == before, "no progress"
+
+
+def _served(gpu: Endpoint) -> int:
+    return int(gpu.counters()["served"])

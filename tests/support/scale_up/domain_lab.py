@@ -1,0 +1,104 @@
+"""A scale-up domain on this machine for tests: a switch in a namespace of its own, and all GPUs in another one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.datapath import scale_up_domain
+from testbed.drivers.nodes import syscalls
+from testbed.drivers.nodes.namespaces import enter_namespace
+from testbed.scale_up.domain.endpoint import Endpoint, Endpoints, Gpu
+from testbed.scale_up.domain.link import LinkSettings
+from testbed.switchd.client import DomainSwitch
+from testbed.switchd.description import SwitchDescription, SwitchPort
+
+MTU = 9200
+
+
+def mac(gpu: int, plane: int, *, switch: bool) -> bytes:
+    return bytes([0x02, 0x50, int(switch), gpu, plane, 1])
+
+
+def _ip(*words: str, namespace: str = "") -> None:
+    subprocess.run(["ip", *(("-n", namespace) if namespace else ()), *words], check=True, capture_output=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainLab:
+    """The namespaces are there, the links are up, and the switch runs."""
+
+    gpu_namespace: str
+    switch_namespace: str
+    description: SwitchDescription
+    switch: DomainSwitch
+    endpoints: Endpoints
+
+    def gpu(self, number: int, *, request_vc: int = 0, response_vc: int = 1, timeout_s: float = 5.0) -> Endpoint:
+        """Open a GPU's end."""
+        planes = range(self.description.planes)
+        gpu = Gpu(
+            gpu=number,
+            gpus=self.description.gpus,
+            interfaces=[f"g{number}p{plane}" for plane in planes],
+            addresses=[(mac(number, plane, switch=False), mac(number, plane, switch=True)) for plane in planes],
+            link=self.description.link,
+            request_vc=request_vc,
+            response_vc=response_vc,
+            timeout_s=timeout_s,
+        )
+
+        def add() -> Endpoint:
+            enter_namespace(self.gpu_namespace)
+            return self.endpoints.add(gpu)
+
+        return syscalls.in_thread(add)
+
+    def start_switch(self) -> int:
+        return self.switch.start(self.switch_namespace, self.description)
+
+
+@contextlib.contextmanager
+def domain_lab(
+    directory: Path, link: LinkSettings, *, gpus: int, planes: int, voq: bool = False, name: str = "su"
+) -> Iterator[DomainLab]:
+    """A domain that is gone afterwards, whatever happens."""
+    names = [f"{name}{os.getpid()}-{part}" for part in ("gpus", "switch")]
+    ports = [(gpu, plane) for plane in range(planes) for gpu in range(gpus)]
+    described = [
+        SwitchPort(interface=f"g{gpu}p{plane}", mac=mac(gpu, plane, switch=True), peer=mac(gpu, plane, switch=False))
+        for gpu, plane in ports
+    ]
+    description = SwitchDescription(gpus=gpus, planes=planes, link=link, ports=described, voq=voq)
+    switch = DomainSwitch(run_directory=directory / "switch")
+    made: list[str] = []
+    try:
+        for item in names:
+            _ip("netns", "add", item)
+            made.append(item)
+        for gpu, plane in ports:
+            port, ends = f"g{gpu}p{plane}", [mac(gpu, plane, switch=flag).hex(":") for flag in (False, True)]
+            peer = ["peer", "name", port, "address", ends[1], "mtu", str(MTU), "netns", names[1]]
+            link_words = ["link", "add", port, "address", ends[0], "mtu", str(MTU), "type", "veth", *peer]
+            _ip(*link_words, namespace=names[0])
+            for namespace in names:
+                _ip("link", "set", port, "up", namespace=namespace)
+        with Endpoints(scale_up_domain.build()) as endpoints:
+            lab = DomainLab(
+                gpu_namespace=names[0],
+                switch_namespace=names[1],
+                description=description,
+                switch=switch,
+                endpoints=endpoints,
+            )
+            lab.start_switch()
+            yield lab
+    finally:
+        with contextlib.suppress(Exception):
+            switch.stop()
+        for item in made:
+            _ip("netns", "del", item)
