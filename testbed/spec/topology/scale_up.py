@@ -50,7 +50,7 @@ _MOST_PERCENT = 1000
 _WINDOWS = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,3})?)\s*windows?\s*")
 _MOST_WINDOWS = 100
 
-LATER_BY = {ScaleUpBy.PACKETS: "packets of a scale-up domain are not available yet: its switch process is not built"}
+LATER_BY = {ScaleUpBy.PACKETS: "packets of a scale-up domain are not available yet: no lab starts its switch"}
 """What may realise a domain one day. Whoever builds it removes the entry."""
 
 

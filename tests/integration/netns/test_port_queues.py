@@ -184,10 +184,16 @@ def test_a_mark_at_dequeue_tells_of_what_is_behind(lab: PortLab) -> None:
         send(item, burst)
         lab.still()
         found = []
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                _, ancillary, _, _ = sink.recvmsg(2048, socket.CMSG_SPACE(1))
-                found.append(ancillary[0][2][0] & CE)
+
+        def arrived() -> bool:
+            """What has left the port may still be on its way to the socket."""
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    _, ancillary, _, _ = sink.recvmsg(2048, socket.CMSG_SPACE(1))
+                    found.append(ancillary[0][2][0] & CE)
+            return len(found) >= burst
+
+        until(arrived, "all of the burst")
     assert len(found) == burst
     marked = found.count(CE)
     assert found[-behind - 1 :] == [ECT0] * (behind + 1) and found[-behind - 2] == CE
