@@ -163,6 +163,7 @@ def test_isolation_of_4_tenants_with_8_hosts_each(tmp_path: Path) -> None:
     judge(Figure(what="4 tenants x 8 hosts: check --isolation", measured=seconds, limit=20, unit="s"))
 
 
+@pytest.mark.thorough
 def test_1024_nics_against_the_floor(tmp_path: Path) -> None:
     topology = "topologies/rail-optimized-1024.yml"
     deploy, destroy, used = deploy_and_destroy(topology, "bench1024", tmp_path, "fabric.routing.bfd=off")
@@ -193,6 +194,7 @@ def test_1024_nics_against_the_floor(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_4_su_superpod(tmp_path: Path) -> None:
     limits = [Path(f"/proc/sys/net/{family}/neigh/default/gc_thresh3") for family in ("ipv4", "ipv6")]
     before = [path.read_text() for path in limits]
@@ -204,6 +206,7 @@ def test_4_su_superpod(tmp_path: Path) -> None:
     assert [path.read_text() for path in limits] == before
 
 
+@pytest.mark.thorough
 def test_mininet_peer(tmp_path: Path) -> None:
     """The same 296 nodes and 512 links, without routing, in Debian's Mininet and here."""
     python = "/usr/bin/python3"

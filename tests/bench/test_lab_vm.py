@@ -15,6 +15,7 @@ SSH_WITHIN_S = {"kvm": 10.0, "emulation": 60.0}
 RUNS = 3
 
 
+@pytest.mark.thorough
 def test_up_and_ib_write_bw_through_two_switches() -> None:
     """The rate is that of 500 messages of 64 kB, nothing of which may be sent twice."""
     with LabVm(f"bench-{os.getpid()}") as machine:

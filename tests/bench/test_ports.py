@@ -210,7 +210,7 @@ def doubt_about(lab: PortLab, late: Lateness | None) -> str:
 
 
 @pytest.mark.parametrize("saturated", [False, True], ids=["idle", "saturated"])
-@pytest.mark.parametrize("senders", [2, 8])
+@pytest.mark.parametrize("senders", [2, pytest.param(8, marks=pytest.mark.thorough)])
 def test_overload_into_a_lossless_class(tmp_path: Path, senders: int, saturated: bool) -> None:
     seconds, case = 10, f"{senders}:1{', both cores saturated' if saturated else ''}"
     with (

@@ -29,6 +29,7 @@ PASS_US = 500
 IDLE_SHARE = 0.1
 
 
+@pytest.mark.thorough
 def test_frames_of_two_cores(tmp_path: Path) -> None:
     with domain_lab(tmp_path, LinkSettings(rate_bps=FAST_BPS, capacity=(1024, 1024)), gpus=GPUS, planes=PLANES) as lab:
         gpus = [lab.gpu(number) for number in range(GPUS)]

@@ -181,6 +181,7 @@ def all_to_one(fabric: Fabric) -> None:
         fabric.write(source, 0, MESSAGE)
 
 
+@pytest.mark.thorough
 def test_flows_take_as_long_as_in_the_simulator_of_uec() -> None:
     """2 MB at 100 Gbit/s with NSCC: it has 176.2 us alone, 176.8 both ways, 2,468 for 15 to 1 (mean of four seeds)."""
     incasts = [last_end_us(all_to_one, seed) for seed in range(1, 5)]
@@ -240,6 +241,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.thorough
 def test_a_permutation_of_1024_hosts_over_two_tiers() -> None:
     argv = [sys.executable, "-c", RUN_BIG, BIG]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=1700, check=False)

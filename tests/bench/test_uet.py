@@ -134,6 +134,7 @@ def test_latency_of_a_send(pair: Pair, tmp_path: Path) -> None:
 # --- many agents -------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_all_to_all_of_64_agents() -> None:
     """Each sends 1 MiB in all, a 63rd of it to each other agent; a MiB for each pair would be 4 GiB."""
     count = 64

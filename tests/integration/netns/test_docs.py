@@ -13,7 +13,10 @@ pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(600)]
 
 ALONE = ("perftest-tools.md",)
 """Pages whose senders give up where they wait for the CPU."""
-THOROUGH = ("ci-with-pytest.md", "networks.md", "perftest-tools.md", "qos.md")
+THOROUGH = (
+    *("ci-with-pytest.md", "mininet.md", "networks.md", "perftest-tools.md", "qos.md", "roce.md", "scenarios.md"),
+    *("convergence.md", "pfc-agent.md", "port-data-path.md", "topology-file.md", "trust.md"),
+)
 """Long pages whose verbs and files other tests use, too."""
 
 

@@ -143,6 +143,7 @@ def test_a_collective_is_right_over_transports_in_user_space(sandbox: Any, kind:
     assert [collective.wrong for collective in result.collectives] == [0]
 
 
+@pytest.mark.thorough
 def test_the_prompt(sandbox: Any) -> None:
     topology = write_topology(sandbox)
     assert sandbox.cli("deploy", "-q", "--runtime", "mininet", "-t", topology).returncode == 0
