@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from lab_vm import LabVm
 
-pytestmark = [pytest.mark.vm, pytest.mark.netns, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.vm, pytest.mark.netns, pytest.mark.thorough, pytest.mark.timeout(1800)]
 
 HERE = Path(__file__).parent.relative_to(Path(__file__).parents[3])
 TESTBED = ".venv/bin/testbed"
@@ -118,7 +118,7 @@ def test_a_broadcast_arrives_once_and_never_comes_back(machine: LabVm) -> None:
     assert {host: _echoes(machine, host) - before[host] for host in HOSTS} == dict.fromkeys(HOSTS, asked)
 
 
-@pytest.mark.parametrize("leaf", [LEAVES[0], pytest.param(LEAVES[1], marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("leaf", LEAVES)
 @pytest.mark.parametrize(
     ("port", "members"), [pytest.param("down1", 2, id="member"), pytest.param("uplink1", 4, id="uplink")]
 )

@@ -49,6 +49,14 @@ def test_the_scenario_of_the_demo(debian: ForeignRoot) -> None:
     assert left_behind(debian) == []
 
 
+@pytest.mark.thorough
+def test_transports_are_compiled(debian: ForeignRoot) -> None:
+    """By its compiler, for its Python."""
+    debian.check("env", "--unset=TESTBED_PURE", ".venv/bin/python", "-m", "testbed.compiled", timeout_s=1500)
+    code = "from testbed.compiled.finder import is_compiled; print(is_compiled())"
+    assert debian.check("env", "--unset=TESTBED_PURE", ".venv/bin/python", "-c", code).strip() == "True"
+
+
 @pytest.fixture(scope="class")
 def demo(debian: ForeignRoot) -> Iterator[None]:
     debian.check("./lab", "deploy", "-t", "topologies/demo.yml")

@@ -197,6 +197,7 @@ def test_red_marks_instead_of_ebpf_and_all_who_count_agree(lab: Lab) -> None:
     assert not any(hit for _, hit in below)
 
 
+@pytest.mark.thorough
 def test_a_qdisc_that_notes_when_a_packet_came_leaves_the_accounts_alone(lab: Lab) -> None:
     """CoDel's note (include/net/codel_qdisc.h) lies beside ours in the packet. It is told never to drop or mark."""
     place = ("-n", "vm-s1", "qdisc")
@@ -211,6 +212,7 @@ def test_a_qdisc_that_notes_when_a_packet_came_leaves_the_accounts_alone(lab: La
     assert queues["s1:up1", "bulk"]["queue_bytes"] == 0
 
 
+@pytest.mark.thorough
 def test_dctcp_heeds_marks_where_reno_fills_the_queue(lab: Lab) -> None:
     """RFC 8257: the marks slow DCTCP before anything is lost; Reno, which allows none, learns from its losses."""
     seen = {}
@@ -268,6 +270,7 @@ class TestDelay:
         delays = sorted(item["options"]["delay"]["delay"] for item in queues if item["kind"] == "netem")
         assert delays == [0.02, 0.04]
 
+    @pytest.mark.thorough
     def test_the_round_trip_grows_by_twice_the_delay(self, lab: Lab) -> None:
         declared = lab.rtt_ms()
         lab.do("link", "set", "s1:up1", "--delay", "0ns", "--both")
@@ -279,6 +282,7 @@ class TestDelay:
         assert lab.rtt_ms() - without == pytest.approx(2 * 20, rel=TOLERANCE)
         assert without == pytest.approx(2 * 40, rel=TOLERANCE)  # of the other link, which stayed
 
+    @pytest.mark.thorough
     def test_jitter_does_not_reorder_and_losses_are_counted(self, lab: Lab) -> None:
         lab.do("link", "set", "s2:down2", "--jitter", "125ns", "--loss-every", "10")  # 40 ms give or take 20
         flow = lab.send(RDMA, 400)
@@ -287,6 +291,7 @@ class TestDelay:
         assert flow["disordered"] == 0
 
 
+@pytest.mark.thorough
 def test_a_link_that_goes_down_takes_its_queue_along(lab: Lab) -> None:
     """The packets in its queue are freed, which the tracepoint `kfree_skb` tells: no byte stays in any account."""
     flow = f"exec python3 {GUEST_TRAFFIC} vm-h1 vm-h2 {lab.address} {BULK} 1000000 >/dev/null 2>&1"

@@ -53,6 +53,7 @@ def test_we_use_the_target_of_linux(lab_vm: LabVm, digests: tuple[str, ...]) -> 
     }
 
 
+@pytest.mark.thorough
 def test_we_keep_two_paths_to_the_target_of_linux(lab_vm: LabVm) -> None:
     """Two controllers of one namespace; aborts are answered, paths are kept alive, cut and come back, and all that was
     said to be written is on the medium."""
@@ -67,6 +68,7 @@ def test_we_keep_two_paths_to_the_target_of_linux(lab_vm: LabVm) -> None:
     }
 
 
+@pytest.mark.thorough
 def test_linux_serves_the_targets_of_a_lab(lab_vm: LabVm) -> None:
     """From the topology file: each in the namespace of its node, checked on its medium, and nothing of it stays."""
     status, uses = lab_vm.feature("NVMe/TCP targets")

@@ -79,12 +79,14 @@ def test_every_operation_and_size_both_ways(fabric: LabVm, mtu: int) -> None:
     assert found["messages"] == MESSAGES
 
 
+@pytest.mark.thorough
 def test_the_same_over_ipv6(fabric: LabVm) -> None:
     found = run(fabric, "ri-h2", IPV6, "transfer", 1024, MEBIBYTE)
     assert_clean(found)
     assert found["messages"] == MESSAGES
 
 
+@pytest.mark.thorough
 def test_unreliable_services_both_ways(fabric: LabVm) -> None:
     found = run(fabric, "ri-h2", IPV4, "unreliable")
     assert_clean(found)
@@ -102,6 +104,7 @@ def test_a_loss_of_one_per_cent(fabric: LabVm) -> None:
     assert found["state"] == "RTS"
 
 
+@pytest.mark.thorough
 def test_packets_that_overtake_others(fabric: LabVm) -> None:
     with impaired(fabric, "delay", "3ms", "reorder", "97%"):
         found = run(fabric, "ri-h2", IPV4, "impaired", 2)
@@ -112,6 +115,7 @@ def test_packets_that_overtake_others(fabric: LabVm) -> None:
     assert found["state"] == "RTS"
 
 
+@pytest.mark.thorough
 def test_rxe_is_told_of_marks_and_does_not_heed_it(fabric: LabVm) -> None:
     """netem marks what it would lose. A CNP is for no queue pair of rxe's, which drops it before it counts."""
     netem = ("dev", "up1", "root")
@@ -133,6 +137,7 @@ def test_what_neither_may_touch_is_refused_by_the_other(fabric: LabVm) -> None:
     assert found["rxe"] == dict.fromkeys(("write", "read", "fetch-add", "beyond", "permission", "invalidated"), ACCESS)
 
 
+@pytest.mark.thorough
 def test_a_receive_that_is_not_posted_is_waited_for(fabric: LabVm) -> None:
     found = run(fabric, "ri-h2", IPV4, "not-ready")
     assert found["ours asked again"] >= 3
@@ -141,6 +146,7 @@ def test_a_receive_that_is_not_posted_is_waited_for(fabric: LabVm) -> None:
     assert found["ours asked"] == 3, "once, and twice again"
 
 
+@pytest.mark.thorough
 def test_a_peer_that_does_not_answer_ends_the_request(fabric: LabVm) -> None:
     found = run(fabric, "ri-h2", IPV4, "silent")
     assert (found["ours"], found["rxe"]) == (SILENT, SILENT)

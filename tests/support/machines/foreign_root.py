@@ -190,7 +190,8 @@ def _pip_settings() -> tuple[Mapping[str, str], list[Path]]:
     pip's settings on this machine (an index, a proxy, wheels) are those of the foreign root too.
     """
     environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
-    environment |= {"LANG": "C.UTF-8", "TERM": "dumb"}
+    # To compile the transports takes minutes beside an emulated machine; a test of its own does it.
+    environment |= {"LANG": "C.UTF-8", "TERM": "dumb", "TESTBED_PURE": "1"}
     environment |= {key: value for key, value in os.environ.items() if key.lower().endswith("_proxy")}
     shared = [CERTIFICATES]
     listed = subprocess.run(
