@@ -54,6 +54,7 @@ def test_the_workers_share() -> None:
     )
 
 
+@pytest.mark.thorough  # an absolute figure: a slow host shows through
 @pytest.mark.parametrize("k", [70_000, 20_000])
 def test_all_in(tmp_path: Path, k: int) -> None:
     with SharedWorkers() as shared, Lab.deploy(TOPOLOGY.format(k=k), directory=tmp_path) as deployed:

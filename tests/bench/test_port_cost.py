@@ -269,6 +269,7 @@ def test_cost_of_a_port_over_a_bare_shaped_hop() -> None:
     )
 
 
+@pytest.mark.thorough  # an absolute figure: a slow host shows through
 def test_bring_up_with_the_full_port_set(tmp_path: Path) -> None:
     topology = "topologies/rail-optimized-1024.yml"
     off = "fabric.routing.bfd=off"
