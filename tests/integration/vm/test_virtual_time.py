@@ -51,9 +51,9 @@ def _spin() -> None:
 
 
 @contextmanager
-def busy_machine(times: int = 2) -> Iterator[None]:
-    """Every CPU has something else to do, so many times over."""
-    workers = [multiprocessing.Process(target=_spin, daemon=True) for _ in range(times * (os.cpu_count() or 1))]
+def busy_machine(processes: int = 2 * (os.cpu_count() or 1)) -> Iterator[None]:
+    """Every CPU has something else to do, twice over, or there are so many processes that take all they get."""
+    workers = [multiprocessing.Process(target=_spin, daemon=True) for _ in range(processes)]
     for worker in workers:
         worker.start()
     try:
