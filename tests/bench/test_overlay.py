@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from figures import FIGURES, Figure, judge
@@ -75,7 +76,7 @@ def packets_per_s(lab: RunningLab, source: str, target: str) -> float:
     assert near is not None and far is not None
     there, here = str(far.ip), str(near.ip)
 
-    def start(node: str, program: str, *addresses: str) -> subprocess.Popen[str]:
+    def start(node: str, program: str, *addresses: str) -> subprocess.Popen[Any]:
         return lab.spawn(node, [sys.executable, "-c", program, *addresses], **PIPES)
 
     receiver = start(target.partition(":")[0], RECEIVER, there, here)
