@@ -36,11 +36,10 @@ class Protection:
             for remote, entropy, priority, header, payload in datagrams:
                 out.append(Outgoing(remote, entropy, priority, append_crc(own, remote, entropy, header + payload), b""))
             return out
-        seal = security.seal_apart
         try:
             for remote, entropy, priority, header, payload in datagrams:
-                head, sealed = seal(own, remote, entropy, header + payload if payload else header)
-                out.append(_new(Outgoing, (remote, entropy, priority, head, sealed)))
+                sealed = security.seal(own, remote, entropy, header, payload)
+                out.append(_new(Outgoing, (remote, entropy, priority, sealed, b"")))
         except SecurityError as error:
             # No key to send with is left (COUNTER_EXHAUSTED, IV_SHARED), or it may not be used so (SSI_MISSING).
             count_refusal(error, counters, len(datagrams) - len(out))
