@@ -1,4 +1,4 @@
-/* AES-GCM-256 of the packets between two addresses: one call seals or opens a packet of TSS.
+/* AES-GCM-256 of the packets between two addresses: one call seals a run of packets, or opens one.
  *
  * The `cryptography` package takes 0.8 us for each call beside the cipher's own 1.3 us for 4 KiB, wants header and
  * payload joined, and what is authenticated packed by Python before. So the cipher is that of OpenSSL's libcrypto, which
@@ -16,14 +16,17 @@
 #define LIBRARY "libcrypto.so.3"
 #define KEY_BYTES 32
 #define IV_BYTES 12
-#define TSC_BYTES 8 /* at the end of both the IV and the TSS header */
+#define COUNTER_BYTES 6 /* at the end of both the IV and the TSS header */
 #define ICV_BYTES 16
 #define UDP_BYTES 8
 #define MOST_ADDRESSES 32
 #define MOST_HEADER 16
 #define LONGEST_PAYLOAD (0xFFFF - UDP_BYTES)
+#define MAX_COUNTER 0xFFFFFFFFFFFFull
 #define GET_TAG 0x10 /* EVP_CTRL_AEAD_GET_TAG, EVP_CTRL_AEAD_SET_TAG */
 #define SET_TAG 0x11
+
+enum outgoing { REMOTE, ENTROPY, PRIORITY, HEADER, PAYLOAD, OUTGOING_FIELDS };
 
 typedef struct context context; /* EVP_CIPHER_CTX */
 
@@ -39,14 +42,17 @@ static struct {
 	void (*clear_errors)(void);
 } crypto;
 static int is_loaded;
+static PyObject *nothing; /* b"" */
 
 typedef struct {
 	PyObject_HEAD
 	context *sealing, *opening; /* each made when it is needed first: most ciphers are used in one direction */
 	unsigned char key[KEY_BYTES];
-	unsigned char iv[IV_BYTES]; /* for TSC 0 */
-	unsigned char covered[MOST_ADDRESSES + UDP_BYTES + MOST_HEADER];
+	unsigned char iv[IV_BYTES]; /* for counter 0 */
+	unsigned char addresses[MOST_ADDRESSES];
+	unsigned char header[MOST_HEADER]; /* that of TSS, for counter 0 */
 	int addresses_bytes, header_bytes;
+	unsigned udp_port;
 } cipher;
 
 static int find(void *library, const char *name, void *function)
@@ -100,7 +106,7 @@ static PyObject *cipher_new(PyTypeObject *type, PyObject *arguments, PyObject *n
 		return NULL;
 	}
 	if (key_bytes != KEY_BYTES || iv_bytes != IV_BYTES || addresses_bytes > MOST_ADDRESSES ||
-	    header_bytes < TSC_BYTES || header_bytes > MOST_HEADER) {
+	    header_bytes < COUNTER_BYTES || header_bytes > MOST_HEADER) {
 		PyErr_SetString(PyExc_ValueError, "no key, IV, addresses or TSS header");
 		return NULL;
 	}
@@ -109,11 +115,11 @@ static PyObject *cipher_new(PyTypeObject *type, PyObject *arguments, PyObject *n
 		return NULL;
 	memcpy(made->key, key, KEY_BYTES);
 	memcpy(made->iv, iv, IV_BYTES);
-	memcpy(made->covered, addresses, (size_t)addresses_bytes);
-	put_16(made->covered + addresses_bytes + 2, port);
-	memcpy(made->covered + addresses_bytes + UDP_BYTES, header, (size_t)header_bytes);
+	memcpy(made->addresses, addresses, (size_t)addresses_bytes);
+	memcpy(made->header, header, (size_t)header_bytes);
 	made->addresses_bytes = (int)addresses_bytes;
 	made->header_bytes = (int)header_bytes;
+	made->udp_port = port;
 	return (PyObject *)made;
 }
 
@@ -137,12 +143,11 @@ static int fails(void)
 	return -1;
 }
 
-/* Begin with the packet whose TSS header stands in `covered`. */
-static int begin(cipher *of, context **with, int seals, unsigned port, int length)
+/* Begin with the packet of this TSS header. */
+static int begin(const cipher *of, context **with, int seals, unsigned port, int length, const unsigned char *header)
 {
-	unsigned char *udp = of->covered + of->addresses_bytes, *header = udp + UDP_BYTES;
-	const unsigned char *tsc = header + of->header_bytes - TSC_BYTES;
-	unsigned char iv[IV_BYTES];
+	const unsigned char *counter = header + of->header_bytes - COUNTER_BYTES;
+	unsigned char covered[MOST_ADDRESSES + UDP_BYTES + MOST_HEADER], iv[IV_BYTES], *udp = covered + of->addresses_bytes;
 	int written;
 
 	if (!*with) {
@@ -150,40 +155,34 @@ static int begin(cipher *of, context **with, int seals, unsigned port, int lengt
 		if (!*with || crypto.begin(*with, crypto.aes_256_gcm(), NULL, of->key, NULL, seals) != 1)
 			return fails();
 	}
+	memcpy(covered, of->addresses, (size_t)of->addresses_bytes);
 	put_16(udp, port);
+	put_16(udp + 2, of->udp_port);
 	put_16(udp + 4, (unsigned)(UDP_BYTES + length));
+	put_16(udp + 6, 0); /* its checksum */
+	memcpy(udp + UDP_BYTES, header, (size_t)of->header_bytes);
 	memcpy(iv, of->iv, IV_BYTES);
-	for (int at = 0; at < TSC_BYTES; at++)
-		iv[IV_BYTES - TSC_BYTES + at] ^= tsc[at];
+	for (int at = 0; at < COUNTER_BYTES; at++)
+		iv[IV_BYTES - COUNTER_BYTES + at] ^= counter[at];
 	if (crypto.begin(*with, NULL, NULL, NULL, iv, seals) != 1 ||
-	    crypto.update(*with, NULL, &written, of->covered, of->addresses_bytes + UDP_BYTES + of->header_bytes) != 1)
+	    crypto.update(*with, NULL, &written, covered, of->addresses_bytes + UDP_BYTES + of->header_bytes) != 1)
 		return fails();
 	return 0;
 }
 
-static int to_port(PyObject *number, unsigned *port)
-{
-	long found = PyLong_AsLong(number);
+/* --- sealing ------------------------------------------------------------------------------------------------------ */
 
-	if (found == -1 && PyErr_Occurred())
-		return -1;
-	if (found < 0 || found > 0xFFFF) {
-		PyErr_SetString(PyExc_ValueError, "no UDP port");
-		return -1;
-	}
-	*port = (unsigned)found;
-	return 0;
-}
-
-static int encrypt(cipher *of, unsigned port, const Py_buffer *front, const Py_buffer *rest, unsigned char *out,
-		   int length)
+static int encrypt(cipher *of, unsigned port, unsigned long long counter, const Py_buffer *front,
+		   const Py_buffer *rest, unsigned char *out, int length)
 {
 	int written = 0, more = 0, last = 0;
 
-	memcpy(out, of->covered + of->addresses_bytes + UDP_BYTES, (size_t)of->header_bytes);
-	out += of->header_bytes;
-	if (begin(of, &of->sealing, 1, port, length))
+	memcpy(out, of->header, (size_t)of->header_bytes);
+	for (int at = of->header_bytes - 1; at >= of->header_bytes - COUNTER_BYTES; at--, counter >>= 8)
+		out[at] = counter & 0xFF;
+	if (begin(of, &of->sealing, 1, port, length, out))
 		return -1;
+	out += of->header_bytes;
 	if ((front->len && crypto.update(of->sealing, out, &written, front->buf, (int)front->len) != 1) ||
 	    (rest->len && crypto.update(of->sealing, out + written, &more, rest->buf, (int)rest->len) != 1) ||
 	    crypto.end(of->sealing, out + written + more, &last) != 1 ||
@@ -192,45 +191,143 @@ static int encrypt(cipher *of, unsigned port, const Py_buffer *front, const Py_b
 	return 0;
 }
 
-PyDoc_STRVAR(seal_doc, "seal(source_port, tsc, header, payload)\n--\n\n"
-		       "TSS header, header and payload encrypted, and ICV: the UDP payload, as bytes.");
+/* What is sent in the place of a datagram, and its UDP payload in `at`, to be written; NULL without an error if no
+ * UDP header holds its port or its length. */
+static PyObject *room_for(PyObject *item, Py_ssize_t length, unsigned char **at)
+{
+	PyTypeObject *type = Py_TYPE(item);
+	PyObject *content, *made;
+
+	if (length > LONGEST_PAYLOAD)
+		return NULL;
+	content = PyBytes_FromStringAndSize(NULL, length);
+	made = content ? type->tp_alloc(type, OUTGOING_FIELDS) : NULL;
+	if (!made) {
+		Py_XDECREF(content);
+		return NULL;
+	}
+	for (int field = REMOTE; field <= PRIORITY; field++)
+		PyTuple_SET_ITEM(made, field, Py_NewRef(PyTuple_GET_ITEM(item, field)));
+	PyTuple_SET_ITEM(made, HEADER, content);
+	PyTuple_SET_ITEM(made, PAYLOAD, Py_NewRef(nothing));
+	*at = (unsigned char *)PyBytes_AS_STRING(content);
+	return made;
+}
+
+/* 1: sealed and appended; 0: it is not to be sealed; -1: failed. */
+static int seal_one(cipher *of, PyObject *item, unsigned long long counter, PyObject *out)
+{
+	unsigned char *at;
+	long port = PyLong_AsLong(PyTuple_GET_ITEM(item, ENTROPY));
+	Py_buffer front, rest;
+	Py_ssize_t length;
+	PyObject *sealed;
+	int done = -1;
+
+	if (port == -1 && PyErr_Occurred()) {
+		if (!PyErr_ExceptionMatches(PyExc_OverflowError))
+			return -1;
+		PyErr_Clear();
+	}
+	if (port < 0 || port > 0xFFFF)
+		return 0;
+	if (PyObject_GetBuffer(PyTuple_GET_ITEM(item, HEADER), &front, PyBUF_SIMPLE))
+		return -1;
+	if (PyObject_GetBuffer(PyTuple_GET_ITEM(item, PAYLOAD), &rest, PyBUF_SIMPLE)) {
+		PyBuffer_Release(&front);
+		return -1;
+	}
+	length = of->header_bytes + front.len + rest.len + ICV_BYTES;
+	sealed = room_for(item, length, &at);
+	if (sealed) {
+		done = encrypt(of, (unsigned)port, counter, &front, &rest, at, (int)length) || PyList_Append(out, sealed)
+			       ? -1
+			       : 1;
+		Py_DECREF(sealed);
+	} else if (!PyErr_Occurred())
+		done = 0;
+	PyBuffer_Release(&front);
+	PyBuffer_Release(&rest);
+	return done;
+}
+
+PyDoc_STRVAR(seal_doc, "seal(datagrams, start, most, counter, out)\n--\n\n"
+		       "Append to `out` what is sent in the place of datagrams[start:], and return how many that are: those that\n"
+		       "go to one address, at most `most`, up to one whose port or length no UDP header holds. The first has\n"
+		       "`counter`.");
 
 static PyObject *cipher_seal(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
-	cipher *of = (cipher *)self;
-	Py_buffer front, rest;
-	PyObject *sealed = NULL;
-	unsigned long long tsc;
-	unsigned char *at = of->covered + of->addresses_bytes + UDP_BYTES + of->header_bytes;
-	unsigned port;
-	Py_ssize_t length;
+	PyObject *datagrams, *out, *remote = NULL;
+	Py_ssize_t start, most, at;
+	unsigned long long counter;
 
-	if (count != 4) {
-		PyErr_SetString(PyExc_TypeError, "seal takes a port, a TSC, a header and a payload");
+	if (count != 5 || !PyList_Check(arguments[0]) || !PyList_Check(arguments[4])) {
+		PyErr_SetString(PyExc_TypeError, "seal takes datagrams, a start, a number, a counter and a list");
 		return NULL;
 	}
-	tsc = PyLong_AsUnsignedLongLong(arguments[1]);
-	if ((tsc == (unsigned long long)-1 && PyErr_Occurred()) || to_port(arguments[0], &port) ||
-	    PyObject_GetBuffer(arguments[2], &front, PyBUF_SIMPLE))
+	datagrams = arguments[0];
+	out = arguments[4];
+	start = PyLong_AsSsize_t(arguments[1]);
+	most = PyLong_AsSsize_t(arguments[2]);
+	counter = PyLong_AsUnsignedLongLong(arguments[3]);
+	if (PyErr_Occurred())
 		return NULL;
-	if (PyObject_GetBuffer(arguments[3], &rest, PyBUF_SIMPLE)) {
-		PyBuffer_Release(&front);
+	if (start < 0 || most < 0 || counter > MAX_COUNTER || (unsigned long long)most > MAX_COUNTER - counter + 1) {
+		PyErr_SetString(PyExc_ValueError, "there are no such datagrams, or no such counters");
 		return NULL;
 	}
-	length = of->header_bytes + front.len + rest.len + ICV_BYTES;
-	if (length > LONGEST_PAYLOAD)
-		PyErr_SetString(PyExc_ValueError, "no UDP datagram is so long");
-	else
-		sealed = PyBytes_FromStringAndSize(NULL, length);
-	if (sealed) {
-		for (int byte = 0; byte < TSC_BYTES; byte++, tsc >>= 8)
-			*--at = tsc & 0xFF;
-		if (encrypt(of, port, &front, &rest, (unsigned char *)PyBytes_AS_STRING(sealed), (int)length))
-			Py_CLEAR(sealed);
+	for (at = 0; at < most && start + at < PyList_GET_SIZE(datagrams); at++) {
+		PyObject *item = PyList_GET_ITEM(datagrams, start + at);
+		int done;
+
+		if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != OUTGOING_FIELDS) {
+			PyErr_SetString(PyExc_TypeError, "no datagram to be sent");
+			return NULL;
+		}
+		if (!at)
+			remote = PyTuple_GET_ITEM(item, REMOTE);
+		else if (PyTuple_GET_ITEM(item, REMOTE) != remote) {
+			int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(item, REMOTE), remote, Py_EQ);
+
+			if (same < 0)
+				return NULL;
+			if (!same)
+				break;
+		}
+		done = seal_one((cipher *)self, item, counter + (unsigned long long)at, out);
+		if (done < 0)
+			return NULL;
+		if (!done)
+			break;
 	}
-	PyBuffer_Release(&front);
-	PyBuffer_Release(&rest);
-	return sealed;
+	return PyLong_FromSsize_t(at);
+}
+
+/* --- opening ------------------------------------------------------------------------------------------------------ */
+
+PyDoc_STRVAR(counter_of_doc, "counter_of(data)\n--\n\n"
+			     "The counter in the TSS header that the UDP payload `data` begins with; -1 if that header differs\n"
+			     "from this cipher's elsewhere, or none is there.");
+
+static PyObject *cipher_counter_of(PyObject *self, PyObject *argument)
+{
+	const cipher *of = (cipher *)self;
+	const unsigned char *at;
+	int constant = of->header_bytes - COUNTER_BYTES;
+	long long counter = -1;
+	Py_buffer data;
+
+	if (PyObject_GetBuffer(argument, &data, PyBUF_SIMPLE))
+		return NULL;
+	at = data.buf;
+	if (data.len >= of->header_bytes && !memcmp(at, of->header, (size_t)constant)) {
+		counter = 0;
+		for (int byte = constant; byte < of->header_bytes; byte++)
+			counter = counter << 8 | at[byte];
+	}
+	PyBuffer_Release(&data);
+	return PyLong_FromLongLong(counter);
 }
 
 /* 1: the packet is genuine. */
@@ -238,8 +335,7 @@ static int decrypt(cipher *of, unsigned port, const unsigned char *data, int len
 {
 	int size = length - of->header_bytes - ICV_BYTES, written = 0, last = 0;
 
-	memcpy(of->covered + of->addresses_bytes + UDP_BYTES, data, (size_t)of->header_bytes);
-	if (begin(of, &of->opening, 0, port, length))
+	if (begin(of, &of->opening, 0, port, length, data))
 		return -1;
 	if (crypto.control(of->opening, SET_TAG, ICV_BYTES, (void *)(data + length - ICV_BYTES)) != 1 ||
 	    (size && crypto.update(of->opening, out, &written, data + of->header_bytes, size) != 1))
@@ -259,21 +355,22 @@ static PyObject *cipher_open(PyObject *self, PyObject *const *arguments, Py_ssiz
 	cipher *of = (cipher *)self;
 	Py_buffer data;
 	PyObject *plain = NULL;
-	unsigned port;
+	long port;
 	int is_genuine;
 
 	if (count != 2) {
 		PyErr_SetString(PyExc_TypeError, "open takes a port and data");
 		return NULL;
 	}
-	if (to_port(arguments[0], &port) || PyObject_GetBuffer(arguments[1], &data, PyBUF_SIMPLE))
+	port = PyLong_AsLong(arguments[0]);
+	if ((port == -1 && PyErr_Occurred()) || PyObject_GetBuffer(arguments[1], &data, PyBUF_SIMPLE))
 		return NULL;
-	if (data.len < of->header_bytes + ICV_BYTES || data.len > LONGEST_PAYLOAD)
-		PyErr_SetString(PyExc_ValueError, "no sealed packet is so long or so short");
+	if (port < 0 || port > 0xFFFF || data.len < of->header_bytes + ICV_BYTES || data.len > LONGEST_PAYLOAD)
+		PyErr_SetString(PyExc_ValueError, "no UDP header holds that, or it is no sealed packet");
 	else
 		plain = PyBytes_FromStringAndSize(NULL, data.len - of->header_bytes - ICV_BYTES);
 	if (plain) {
-		is_genuine = decrypt(of, port, data.buf, (int)data.len, (unsigned char *)PyBytes_AS_STRING(plain));
+		is_genuine = decrypt(of, (unsigned)port, data.buf, (int)data.len, (unsigned char *)PyBytes_AS_STRING(plain));
 		if (is_genuine < 0)
 			Py_CLEAR(plain);
 		else if (!is_genuine)
@@ -285,6 +382,7 @@ static PyObject *cipher_open(PyObject *self, PyObject *const *arguments, Py_ssiz
 
 static PyMethodDef cipher_methods[] = {
 	{"seal", (PyCFunction)(void (*)(void))cipher_seal, METH_FASTCALL, seal_doc},
+	{"counter_of", cipher_counter_of, METH_O, counter_of_doc},
 	{"open", (PyCFunction)(void (*)(void))cipher_open, METH_FASTCALL, open_doc},
 	{NULL, NULL, 0, NULL},
 };
@@ -296,7 +394,7 @@ static PyTypeObject cipher_type = {
 	.tp_flags = Py_TPFLAGS_DEFAULT,
 	.tp_doc = PyDoc_STR("Cipher(key, iv, addresses, udp_port, header)\n--\n\n"
 			    "Seals and opens the packets between two addresses under one key.\n\n"
-			    "`iv` and `header` (that of TSS) are those of TSC 0."),
+			    "`iv` and `header` (that of TSS) are those of counter 0."),
 	.tp_new = cipher_new,
 	.tp_dealloc = cipher_dealloc,
 	.tp_methods = cipher_methods,
@@ -316,7 +414,7 @@ PyMODINIT_FUNC PyInit_aes_gcm(void)
 {
 	PyObject *module;
 
-	if (PyType_Ready(&cipher_type))
+	if (PyType_Ready(&cipher_type) || (!nothing && !(nothing = PyBytes_FromStringAndSize(NULL, 0))))
 		return NULL;
 	module = PyModule_Create(&definition);
 	if (module && PyModule_AddObjectRef(module, "Cipher", (PyObject *)&cipher_type)) {

@@ -11,30 +11,49 @@ import struct
 from functools import cache
 from typing import Final, Protocol
 
+from testbed.transport.datagram import Outgoing
 from testbed.transport.uet.packets.codes import UDP_HEADER_BYTES, UDP_PORT
+from testbed.transport.uet.packets.covered_header import MAX_UDP_PAYLOAD_BYTES, covered_udp_header
 from testbed.transport.uet.security.key_derivation import IV_BYTES
 
 ICV_BYTES: Final = 16
-_TSC_BYTES: Final = 8
+MAX_UDP_PORT: Final = 0xFFFF
+_COUNTER_BYTES: Final = 6
+"""At the end of both the IV and the TSS header."""
 _UDP_HEADER: Final = struct.Struct(">HHHH")
+_new: Final = tuple.__new__  # a named tuple in half the time that its own constructor takes
 
 
 class PacketCipher(Protocol):
-    """Either of the two. It takes what it is given for checked: ports and lengths that a UDP header holds."""
+    """Either of the two."""
 
-    def seal(self, source_port: int, tsc: int, header: bytes, payload: bytes | memoryview) -> bytes:
-        """The UDP payload: TSS header with `tsc` (64 bits), `header` and `payload` encrypted, and ICV."""
+    def seal(self, datagrams: list[Outgoing], start: int, most: int, counter: int, out: list[Outgoing]) -> int:
+        """Append to `out` what is sent in the place of `datagrams[start:]`, and return how many that are.
+
+        They are those that go to one address, at most `most`, up to one whose port or length no UDP header holds. The
+        first has the packet counter `counter` (48 bits).
+        """
+        ...
+
+    def counter_of(self, data: bytes | memoryview) -> int:
+        """Return the counter in the TSS header that the UDP payload `data` begins with.
+
+        It is -1 if that header differs from this cipher's in anything else, or none is there.
+        """
         ...
 
     def open(self, source_port: int, data: bytes | memoryview) -> bytes | None:
-        """What was sealed into the UDP payload `data`, TSS header and ICV included; None if its ICV is wrong."""
+        """What was sealed into the UDP payload `data`; None if its ICV is wrong.
+
+        It is as long as TSS header and ICV at least, and a UDP header holds `source_port` and its length.
+        """
         ...
 
 
 class _PythonCipher:
     """By the `cryptography` package."""
 
-    __slots__ = ("_addresses", "_aead", "_header", "_header_bytes", "_invalid_tag", "_iv")
+    __slots__ = ("_addresses", "_aead", "_front", "_header_bytes", "_invalid_tag", "_iv")
 
     def __init__(self, key: bytes, iv: bytes, addresses: bytes, header: bytes) -> None:
         from cryptography.exceptions import InvalidTag
@@ -44,23 +63,37 @@ class _PythonCipher:
         self._invalid_tag: type[Exception] = InvalidTag
         self._iv = int.from_bytes(iv, "big")
         self._addresses = addresses
-        self._header = header[:-_TSC_BYTES]
+        self._front = header[:-_COUNTER_BYTES]
         self._header_bytes = len(header)
 
-    def seal(self, source_port: int, tsc: int, header: bytes, payload: bytes | memoryview) -> bytes:
-        front = self._header + tsc.to_bytes(_TSC_BYTES, "big")
-        plain = header + payload if payload else header
-        length = UDP_HEADER_BYTES + len(front) + len(plain) + ICV_BYTES
-        covered = self._addresses + _UDP_HEADER.pack(source_port, UDP_PORT, length, 0) + front
-        return front + self._aead.encrypt((self._iv ^ tsc).to_bytes(IV_BYTES, "big"), plain, covered)
+    def seal(self, datagrams: list[Outgoing], start: int, most: int, counter: int, out: list[Outgoing]) -> int:
+        remote = datagrams[start].remote
+        count = 0
+        for destination, entropy, priority, header, payload in datagrams[start : start + most]:
+            plain = header + payload if payload else header
+            length = self._header_bytes + len(plain) + ICV_BYTES
+            if destination != remote or not 0 <= entropy <= MAX_UDP_PORT or length > MAX_UDP_PAYLOAD_BYTES:
+                break
+            front = self._front + (counter + count).to_bytes(_COUNTER_BYTES, "big")
+            covered = self._addresses + _UDP_HEADER.pack(entropy, UDP_PORT, UDP_HEADER_BYTES + length, 0) + front
+            iv = (self._iv ^ counter + count).to_bytes(IV_BYTES, "big")
+            sealed = front + self._aead.encrypt(iv, plain, covered)
+            out.append(_new(Outgoing, (destination, entropy, priority, sealed, b"")))
+            count += 1
+        return count
+
+    def counter_of(self, data: bytes | memoryview) -> int:
+        header = bytes(data[: self._header_bytes])
+        if len(header) < self._header_bytes or not header.startswith(self._front):
+            return -1
+        return int.from_bytes(header[-_COUNTER_BYTES:], "big")
 
     def open(self, source_port: int, data: bytes | memoryview) -> bytes | None:
-        size = self._header_bytes
-        front = bytes(data[:size])
-        covered = self._addresses + _UDP_HEADER.pack(source_port, UDP_PORT, UDP_HEADER_BYTES + len(data), 0) + front
-        iv = self._iv ^ int.from_bytes(front[-_TSC_BYTES:], "big")
+        header = bytes(data[: self._header_bytes])
+        covered = self._addresses + covered_udp_header(source_port, len(data)) + header
+        iv = self._iv ^ int.from_bytes(header[-_COUNTER_BYTES:], "big")
         try:
-            return self._aead.decrypt(iv.to_bytes(IV_BYTES, "big"), memoryview(data)[size:], covered)
+            return self._aead.decrypt(iv.to_bytes(IV_BYTES, "big"), memoryview(data)[self._header_bytes :], covered)
         except self._invalid_tag:
             return None
 
@@ -68,8 +101,7 @@ class _PythonCipher:
 def make_cipher(key: bytes, iv: bytes, addresses: bytes, header: bytes) -> PacketCipher:
     """Return the cipher under `key` (32 bytes) of packets between `addresses`, as `covered_addresses` has them.
 
-    `iv` (12 bytes) and `header`, that of TSS, are those of a packet with TSC 0, by which they differ from packet to
-    packet.
+    `iv` (12 bytes) and `header`, that of TSS, are those of the packet with counter 0, by which packets differ.
     """
     if has_native_cipher():
         from testbed.transport.uet.security import aes_gcm

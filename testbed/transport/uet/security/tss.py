@@ -41,23 +41,19 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final
 
+from testbed.transport.datagram import Outgoing, Priority
 from testbed.transport.errors import DecodeError, TransportError, UsageError
 from testbed.transport.uet.packets.covered_header import MAX_UDP_PAYLOAD_BYTES, covered_addresses
 from testbed.transport.uet.security.key_derivation import IV_BYTES, DerivedKey, DomainKey, derive_cluster_key
-from testbed.transport.uet.security.packet_cipher import ICV_BYTES, make_cipher
+from testbed.transport.uet.security.packet_cipher import ICV_BYTES, MAX_UDP_PORT, make_cipher
 from testbed.transport.uet.security.replay import DEFAULT_WINDOW, ReplayVerdict, ReplayWindow
 from testbed.transport.uet.security.tss_header import (
-    AN_SHIFT,
     COUNTER_BITS,
-    LONG,
     LONG_BYTES,
     MAX_COUNTER,
     MAX_EPOCH,
-    RESERVED,
-    SHORT,
     SHORT_BYTES,
-    SP,
-    TYPE_BITS,
+    TSC_BITS,
     Tsc,
     TssHeader,
     is_protected,
@@ -70,10 +66,7 @@ _COUNTER_ORIGIN_NS: Final = 1_735_689_600_000_000_000
 """2025-01-01, UTC."""
 _COUNTER_TICK_BITS: Final = 10
 
-_unpack_short: Final = SHORT.unpack_from
-_unpack_long: Final = LONG.unpack_from
 _FRESH: Final = ReplayVerdict.FRESH
-_NO_TSC: Final = bytes(8)
 
 
 class SecurityMode(Enum):
@@ -141,24 +134,16 @@ _DEFAULT_REPLAY_PROTECTION: Final = ReplayProtection()
 class _Association:
     """This is what protects the packets between one pair of addresses under one key and epoch."""
 
-    __slots__ = ("cipher", "destination_ip", "epoch", "iv", "key", "source_ip", "ssi", "window", "word")
+    __slots__ = ("cipher", "destination_ip", "iv", "key", "window")
 
     def __init__(self, key: DomainKey, iv: bytes, addresses: bytes, header: TssHeader, window: int) -> None:
-        """`iv` is that of TSC 0; `header` says what its packets have in common."""
-        first = header._replace(epoch=0, counter=0).encode()
+        """`iv` and `header` are those of the packet with counter 0."""
         self.key = key
         self.iv = iv
-        self.cipher = make_cipher(key.reveal(), iv, addresses, first)
+        self.cipher = make_cipher(key.reveal(), iv, addresses, header.encode())
         self.window = ReplayWindow(window)
-        self.word = int.from_bytes(first[:4], "big")
-        self.ssi = header.ssi
-        self.epoch = header.epoch
-        self.source_ip = self.destination_ip = ""
-        """As they were written when it was looked for last."""
-
-    def is_of(self, source_ip: str, destination_ip: str) -> bool:
-        """Tell whether it was looked for by these last."""
-        return self.source_ip == source_ip and self.destination_ip == destination_ip
+        self.destination_ip = ""
+        """As it was written where a packet of it arrived last."""
 
 
 class SecureDomain:
@@ -176,8 +161,7 @@ class SecureDomain:
         "_first_counter",
         "_header_bytes",
         "_keys",
-        "_latest_received",
-        "_latest_sent",
+        "_latest",
         "_lifetime",
         "_mode",
         "_next_counters",
@@ -231,9 +215,8 @@ class SecureDomain:
         self._shared: set[int] = set()
         self._sending: dict[tuple[str, str], _Association] = {}
         self._receiving: dict[tuple[int, int, int | None, bytes], _Association] = {}
-        # Packets come in runs: of both tables, what was found last.
-        self._latest_sent: _Association | None = None
-        self._latest_received: _Association | None = None
+        self._latest: dict[str, _Association] = {}
+        """Of `_receiving`, by the source as it was written: that of its last packet."""
         self.install_key(an, key)
 
     def __repr__(self) -> str:
@@ -284,7 +267,7 @@ class SecureDomain:
         if an not in (0, 1) or self._keys[an] is None:
             raise UsageError(f"association number {an} has no key")
         self._active = an
-        self._forget_sending()
+        self._sending.clear()
 
     def drop_key(self, an: int) -> None:
         """Refuses packets of association number `an` from now on; UsageError if it is the one sent with."""
@@ -292,8 +275,8 @@ class SecureDomain:
             raise UsageError(f"association number {an} is sent with, or is none")
         self._keys[an] = None
         self._shared.discard(an)
-        self._receiving = {place: value for place, value in self._receiving.items() if place[0] >> AN_SHIFT & 1 != an}
-        self._latest_received = None
+        self._receiving = {place: value for place, value in self._receiving.items() if place[0] != an}
+        self._latest.clear()
 
     def advance_epoch(self, epoch: int) -> None:
         """Sends with `epoch` (16 bits) from now on, and refuses what is older than its lifetime.
@@ -304,60 +287,57 @@ class SecureDomain:
         if not self._epoch < epoch <= MAX_EPOCH:
             raise UsageError(f"epoch {epoch} is not later than {self._epoch}")
         self._epoch = epoch
-        self._forget_sending()
-        self._receiving = {place: value for place, value in self._receiving.items() if not self._is_stale(place[1])}
-        self._latest_received = None
-
-    def _forget_sending(self) -> None:
         self._sending.clear()
-        self._latest_sent = None
+        self._receiving = {place: value for place, value in self._receiving.items() if not self._is_stale(place[1])}
+        self._latest.clear()
 
     def seal(
-        self,
-        source_ip: str,
-        destination_ip: str,
-        source_port: int,
-        header: bytes,
-        payload: bytes | memoryview = b"",
+        self, source_ip: str, destination_ip: str, source_port: int, header: bytes, payload: bytes | memoryview = b""
     ) -> bytes:
         """Return the UDP payload that carries `header` (that of PDS, and what follows it) and `payload`.
+
+        Raises as `seal_all` does.
+        """
+        sealed: list[Outgoing] = []
+        self.seal_all(source_ip, [Outgoing(destination_ip, source_port, Priority.DATA, header, payload)], sealed)
+        return sealed[0].header
+
+    def seal_all(self, source_ip: str, datagrams: list[Outgoing], out: list[Outgoing]) -> None:
+        """Append to `out` what is to be sent from `source_ip` in the place of `datagrams`, up to one that raises.
 
         SecurityError COUNTER_EXHAUSTED when the counter has come to its end, IV_SHARED when somebody else uses our IVs:
         only another key helps. SecurityError SSI_MISSING over IPv6 in direct mode without an SSI. UsageError for
         addresses, ports and lengths that are none.
         """
-        association = self._latest_sent
-        if association is None or not association.is_of(source_ip, destination_ip):
-            association = self._find_sending(source_ip, destination_ip)
+        at = 0
         an = self._active
-        counter = self._next_counters[an]
-        if counter > MAX_COUNTER:
-            raise self._refuse(SecurityReason.COUNTER_EXHAUSTED)
-        length = self._header_bytes + len(header) + len(payload) + ICV_BYTES
-        if length > MAX_UDP_PAYLOAD_BYTES:
-            raise UsageError(f"{length} bytes do not fit into a UDP datagram")
-        if not 0 <= source_port <= 0xFFFF:
-            raise UsageError(f"no UDP header holds port {source_port}")
-        # Counted before the cipher runs: whatever happens in there, this IV is spent.
-        self._next_counters[an] = counter + 1
-        sealed = association.cipher.seal(source_port, self._epoch << COUNTER_BITS | counter, header, payload)
-        self.sealed += 1
-        return sealed
+        while at < len(datagrams):
+            remote = datagrams[at].remote
+            association = self._sending.get((source_ip, remote)) or self._begin_sending(source_ip, remote)
+            counter = self._next_counters[an]
+            most = min(len(datagrams) - at, MAX_COUNTER + 1 - counter)
+            if most < 1:
+                raise self._refuse(SecurityReason.COUNTER_EXHAUSTED)
+            # Counted before the cipher runs: whatever happens in there, these IVs are spent.
+            self._next_counters[an] = counter + most
+            count = association.cipher.seal(datagrams, at, most, counter, out)
+            self._next_counters[an] = counter + count  # those after them were not begun with
+            self.sealed += count
+            at += count
+            if not count:
+                item = datagrams[at]
+                length = self.overhead_bytes + len(item.header) + len(item.payload)
+                raise UsageError(f"no UDP header holds port {item.entropy} and {length} bytes of payload")
 
-    def _find_sending(self, source_ip: str, destination_ip: str) -> _Association:
-        association = self._sending.get((source_ip, destination_ip))
-        if association is None:
-            if self._active in self._shared:
-                raise self._refuse(SecurityReason.IV_SHARED)
-            addresses = covered_addresses(source_ip, destination_ip)
-            header = TssHeader(self._active, self.sdi, self._ssi, self._epoch, 0)
-            association = self._associate(header, addresses)
-            association.source_ip, association.destination_ip = source_ip, destination_ip
-            self._own.add(source_ip)
-            if len(self._sending) >= _MAX_SENDING:
-                self._sending.clear()
-            self._sending[source_ip, destination_ip] = association
-        self._latest_sent = association
+    def _begin_sending(self, source_ip: str, destination_ip: str) -> _Association:
+        if self._active in self._shared:
+            raise self._refuse(SecurityReason.IV_SHARED)
+        addresses = covered_addresses(source_ip, destination_ip)
+        association = self._associate(TssHeader(self._active, self.sdi, self._ssi, self._epoch, 0), addresses)
+        self._own.add(source_ip)
+        if len(self._sending) >= _MAX_SENDING:
+            self._sending.clear()
+        self._sending[source_ip, destination_ip] = association
         return association
 
     def open(self, source_ip: str, destination_ip: str, source_port: int, data: bytes | memoryview) -> bytes:
@@ -365,54 +345,49 @@ class SecureDomain:
 
         SecurityError with the reason, which is counted; DecodeError if the packet is too short to be one.
         """
-        size = self._header_bytes
         length = len(data)
-        if length < size + ICV_BYTES:
+        if length < self._header_bytes + ICV_BYTES:
             self._admit(data)
             raise DecodeError(length, "the ICV is cut short")
-        ssi: int | None = None
-        if size == SHORT_BYTES:
-            word, tsc = _unpack_short(data)
-        else:
-            word, ssi, tsc = _unpack_long(data)
-        # What is in the table has been admitted, and leaves it with its key or epoch: no need to ask again.
-        known = self._latest_received
-        if (
-            known is None
-            or known.word != word
-            or known.epoch != tsc >> COUNTER_BITS
-            or known.ssi != ssi
-            or not known.is_of(source_ip, destination_ip)
-        ):
-            known = self._find_receiving(source_ip, destination_ip, word & ~RESERVED, ssi, tsc >> COUNTER_BITS)
-        if known is None:
-            association = self._associate(self._admit(data), covered_addresses(source_ip, destination_ip))
-        else:
-            association = known
-        if not 0 <= source_port <= 0xFFFF or length > MAX_UDP_PAYLOAD_BYTES:
+        if not 0 <= source_port <= MAX_UDP_PORT or length > MAX_UDP_PAYLOAD_BYTES:
             raise UsageError(f"no UDP header holds port {source_port} and {length} bytes of payload")
+        association = self._latest.get(source_ip)
+        counter = -1
+        if association is not None and association.destination_ip == destination_ip:
+            # What is in the table has been admitted, and leaves it with its key or epoch: no need to ask again.
+            counter = association.cipher.counter_of(data)
+        if association is None or counter < 0:
+            return self._open_other(source_ip, destination_ip, source_port, data)
         plain = association.cipher.open(source_port, data)
         if plain is None:
             raise self._refuse(SecurityReason.BAD_ICV)
-        verdict = association.window.accept(tsc & MAX_COUNTER)
+        verdict = association.window.accept(counter)
+        if verdict is not _FRESH:
+            raise self._refuse(_REPLAYS[verdict])
+        self.opened += 1
+        return plain
+
+    def _open_other(self, source_ip: str, destination_ip: str, source_port: int, data: bytes | memoryview) -> bytes:
+        """Do as `open` for a packet of another association than the last one of its source."""
+        header = self._admit(data)
+        addresses = covered_addresses(source_ip, destination_ip)
+        place = (header.an, header.epoch, header.ssi, addresses)
+        known = self._receiving.get(place)
+        association = known or self._associate(header, addresses)
+        plain = association.cipher.open(source_port, data)
+        if plain is None:
+            raise self._refuse(SecurityReason.BAD_ICV)
+        verdict = association.window.accept(header.counter)
         if verdict is not _FRESH:
             raise self._refuse(_REPLAYS[verdict])
         if known is None:
             # Only now: nobody without the key can fill this table, or make us stop.
-            self._check_iv_source(source_ip, ssi, word >> AN_SHIFT & 1, tsc & MAX_COUNTER)
-            place = (word & ~RESERVED, tsc >> COUNTER_BITS, ssi, covered_addresses(source_ip, destination_ip))
+            self._check_iv_source(source_ip, header)
             self._receiving[place] = association
+        association.destination_ip = destination_ip
+        self._latest[source_ip] = association
         self.opened += 1
         return plain
-
-    def _find_receiving(
-        self, source_ip: str, destination_ip: str, word: int, ssi: int | None, epoch: int
-    ) -> _Association | None:
-        known = self._receiving.get((word, epoch, ssi, covered_addresses(source_ip, destination_ip)))
-        if known is not None:
-            known.source_ip, known.destination_ip = source_ip, destination_ip
-            self._latest_received = known
-        return known
 
     def hint(self, source_ip: str, destination_ip: str, data: bytes | memoryview) -> bytes:
         """Decrypts the start of a trimmed packet, unverified: as much of PDS header and payload as is left.
@@ -424,32 +399,31 @@ class SecureDomain:
         from cryptography.hazmat.primitives.ciphers.modes import CTR
 
         header = self._admit(data)
-        word = TYPE_BITS | (0 if header.ssi is None else SP) | header.an << AN_SHIFT | header.sdi
         addresses = covered_addresses(source_ip, destination_ip)
-        association = self._receiving.get((word, header.epoch, header.ssi, addresses))
+        association = self._receiving.get((header.an, header.epoch, header.ssi, addresses))
         if association is None:
             association = self._associate(header, addresses)
         verdict = association.window.verdict(header.counter)
         if verdict is not ReplayVerdict.FRESH:
             raise self._refuse(_REPLAYS[verdict])
-        tsc = header.epoch << COUNTER_BITS | header.counter
-        iv = (int.from_bytes(association.iv, "big") ^ tsc).to_bytes(IV_BYTES, "big")
+        iv = (int.from_bytes(association.iv, "big") ^ header.counter).to_bytes(IV_BYTES, "big")
         # GCM encrypts the tag with block counter 1 and the text from block counter 2 on (NIST SP 800-38D, section 7.1).
         decryptor = Cipher(AES(association.key.reveal()), CTR(iv + b"\0\0\0\2")).decryptor()
         return decryptor.update(bytes(data[header.size :])) + decryptor.finalize()
 
-    def _check_iv_source(self, source_ip: str, ssi: int | None, an: int, counter: int) -> None:
+    def _check_iv_source(self, source_ip: str, header: TssHeader) -> None:
         """Refuse a genuine packet whose IV is one of ours, but which is not; what it tells is that IVs are used twice.
 
         One from before our first counter may be our own, of an earlier life, and replayed: it stops nothing.
         """
+        ssi, an, counter = header.ssi, header.an, header.counter
         own = source_ip in self._own
         by_address = ssi is None or (self._mode is SecurityMode.CLUSTER and ":" in source_ip)
         if not (own if by_address else ssi == self._ssi) or (own and counter < self._next_counters[an]):
             return
         if counter >= self._first_counter:
             self._shared.add(an)
-            self._forget_sending()
+            self._sending.clear()
         raise self._refuse(SecurityReason.IV_SHARED)
 
     def _admit(self, data: bytes | memoryview) -> TssHeader:
@@ -493,8 +467,11 @@ class SecureDomain:
             derived = derive_cluster_key(domain_key, source, ssi, header.epoch)
         else:
             derived = DerivedKey(domain_key, 0)
-        iv = (int.from_bytes(identity + _NO_TSC, "big") ^ derived.iv_mask).to_bytes(IV_BYTES, "big")
-        return _Association(derived.key, iv, addresses, header, self._window)
+        first = header._replace(counter=0)
+        iv = int.from_bytes(identity, "big") << TSC_BITS | first.epoch << COUNTER_BITS
+        return _Association(
+            derived.key, (iv ^ derived.iv_mask).to_bytes(IV_BYTES, "big"), addresses, first, self._window
+        )
 
     def _refuse(self, reason: SecurityReason) -> SecurityError:
         self.counters[reason] += 1
