@@ -28,8 +28,8 @@ Trimming: what a switch trims cannot be authenticated, as its ICV is gone, and i
 decrypts that header nevertheless (GCM is a counter mode). Anybody on the path can flip bits in it, or forge it whole;
 it may at most hasten a NACK, and must create no context, acknowledge nothing and move no window.
 
-It costs what `packet_cipher` says, and 7 MiB of memory from the first packet on. A packet that claims a source not yet heard
-costs 16 us more in cluster mode, genuine or not.
+It costs what `packet_cipher` says, and 7 MiB of memory from the first packet on. A packet that claims a source not yet
+heard costs 16 us more in cluster mode, genuine or not.
 
 Server mode, rekeying by counter bits and the latch by which the reference provider closes a domain after 1000 bad
 ICVs (a gift to whoever can send 1001 bad packets) are left out.
