@@ -12,7 +12,7 @@ from testbed.transport.errors import DecodeError
 from testbed.transport.uet.packets.codes import UDP_PORT, PdsType
 from testbed.transport.uet.packets.packet import Packet, decode_packet, describe, summary
 from testbed.transport.uet.packets.pds import Ack, ControlPacket, Nack, Request
-from testbed.transport.uet.security.tss import ICV_BYTES
+from testbed.transport.uet.security.packet_cipher import ICV_BYTES
 from testbed.transport.uet.security.tss_header import TssHeader, is_protected
 
 

@@ -21,9 +21,9 @@ LONG: Final = struct.Struct(">IIQ")
 
 TYPE_BITS: Final[int] = PdsType.TSS << 27
 SP: Final = 1 << 26
-RESERVED: Final = 1 << 25
 AN_SHIFT: Final = 24
 COUNTER_BITS: Final = 48
+TSC_BITS: Final = 64
 MAX_SDI: Final = 0xFF_FFFF
 MAX_SSI: Final = 0xFFFF_FFFF
 MAX_EPOCH: Final = 0xFFFF
