@@ -26,6 +26,7 @@ from testbed.scenario.run.measured import Ideals, TenantMeasured, put_together, 
 from testbed.scenario.run.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
 from testbed.scenario.run.requests import RequestsMeasured
 from testbed.scenario.run.scale_up import scale_up_domains
+from testbed.scenario.run.storage import not_safe_text
 from testbed.scenario.run.traffic_parts import TrafficPart, split_traffic
 from testbed.scenario.run.workers import Answers, Event, SharedWorkers, WorkerFailed, Workers, WorkerSeat
 from testbed.scenario.transports.lab_transport import LabTransport
@@ -255,6 +256,8 @@ class WorkloadRunner:
             failure = TimeLimitReached(
                 options.limit_s, {host: left for host, left in measured.steps_left.items() if left}
             )
+        if failure is not None and (not_safe := not_safe_text(placement, run.reports)):
+            failure.message += f"; {not_safe}"
         return ExecutionResult(
             transfers=measured.transfers,
             channels=measured.channels,
