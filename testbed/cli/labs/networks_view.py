@@ -20,7 +20,7 @@ from testbed.deploy.watch.guards import read_dropped
 from testbed.deploy.watch.sessions import ESTABLISHED, UP, read_sessions
 from testbed.errors import DriverError, LabNotFound, TestbedError
 from testbed.fabric.scale_up import measure_scale_up
-from testbed.model import Lab, LinkKind, NodeKind
+from testbed.model import Lab, NodeKind
 from testbed.model.counters import PlainQueue
 
 Port = tuple[str, str]
@@ -177,7 +177,7 @@ def network_rows(lab: Lab, live: LiveNetworks, planned: Mapping[str, int]) -> li
             for node in lab.nodes
             if node.kind in (NodeKind.SWITCH, NodeKind.BRIDGE) and node.network == lab.carrier_of(name)
         }
-        managed = any(link.kind is LinkKind.MANAGEMENT for link in links)
+        managed = lab.management is not None and lab.management.name == name
         ends = [port for port in ports if port.node not in switching]
         services = live.services if managed else ()
         places = [(port.node, port.interface) for port in ports]
