@@ -15,6 +15,7 @@ from testbed.deploy.live import NoSuchNode, RunningLab
 from testbed.deploy.records.journal import Journal, state_error
 from testbed.deploy.records.state import StateDirectory
 from testbed.drivers.nodes.processes import package_environment, processes_in, terminate
+from testbed.drivers.probing.tools import installation_of
 from testbed.errors import DriverError, PlanError
 from testbed.model import BACKEND, Lab, NodeKind
 from testbed.model.container import NETNS
@@ -63,19 +64,28 @@ class ServiceStatus:
 
 
 def require_services(lab: Lab) -> None:
-    """Raise `PlanError` where a service of the lab needs a package that this machine does not have."""
+    """Raise `PlanError` where services of the lab need packages that this machine does not have: with all of them."""
     network = lab.management
-    for service in network.services if network is not None else ():
-        if missing := missing_programs(service.name):
-            packages = " ".join(dict.fromkeys(program.package for program in missing))
-            one = len(missing) == 1
-            raise PlanError(
-                f"the service {service.name} needs the package{'' if one else 's'} {packages}, which "
-                f"{'is' if one else 'are'} not installed",
-                field=f"networks.{network.name}.services" if network is not None else "",
-                code="no-package",
-                hint=missing[0].installation if one else f"apt-get install {packages}",
-            )
+    if network is None:
+        return
+    found = {service.name: missing_programs(service.name) for service in network.services}
+    lacking = [name for name, programs in found.items() if programs]
+    missing = {program.package: program for programs in found.values() for program in programs}
+    if not missing:
+        return
+    raise PlanError(
+        f"the service{'s' * (len(lacking) > 1)} {_listed(lacking)} need{'s' * (len(lacking) == 1)} the"
+        f" package{'s' * (len(missing) > 1)} {_listed(list(missing))}, which"
+        f" {'is' if len(missing) == 1 else 'are'} not installed",
+        field=f"networks.{network.name}.services",
+        code="no-package",
+        hint=installation_of(missing.values()),
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names as a sentence has them: "ssh, dns and time"."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def surroundings(lab: Lab, plan: LabPlan, state: StateDirectory) -> Surroundings:

@@ -2,7 +2,9 @@
 
 A host's port is on a leaf that the host is on already, or on any leaf where it is on none: on the one with the fewest
 ports of the network so far. So a host that is added moves no other one. Where the network has services, its server is
-one more, the first of all.
+one more, the first of all, and switches and storage targets have ports in it, too, after the hosts. Those of the
+carrier's switches have none: FRR takes no EVPN route to a MAC that is one of its own (`bgp_mac_entry_exists`), and so
+nobody beyond its leaf would reach it.
 """
 
 from __future__ import annotations
@@ -64,6 +66,14 @@ def _leaves(lab: Lab, carrier: str) -> list[str]:
     return [node.name for node in lab.switches if node.network == carrier and node.role in _LEAVES]
 
 
+def _managed(params: NetworkParams, lab: Lab) -> list[str]:
+    """The nodes beside hosts that a management network reaches; none in a network without a server."""
+    if not params.server:
+        return []
+    targets = [node.name for node in lab.targets]
+    return [*(node.name for node in lab.switches if node.network != params.carrier), *targets]
+
+
 def _links(params: NetworkParams, lab: Lab) -> Iterator[Link]:
     leaves = _leaves(lab, params.carrier)
     switches = {node.name for node in lab.nodes if node.kind is NodeKind.SWITCH}
@@ -74,7 +84,7 @@ def _links(params: NetworkParams, lab: Lab) -> Iterator[Link]:
                 if end.node not in switches and other.node in switches:
                     near.setdefault(end.node, {})[other.node] = None
     ports: Counter[str] = Counter()
-    for host in (*([params.server] if params.server else []), *params.hosts):
+    for host in (*([params.server] if params.server else []), *params.hosts, *_managed(params, lab)):
         leaf = min(near.get(host, leaves), key=lambda name: ports[name])
         ports[leaf] += 1
         yield Link(

@@ -80,17 +80,19 @@ class LabGraph:
         self.outside: list[Link] = []
         """Links to routers outside of the fabric."""
         self.management: list[Link] = []
-        """Links of management ports, over which no data goes."""
+        """Links of management ports, over which no data goes: those of switches in a network in band are among them."""
         for node in lab.nodes:
             if node.kind is NodeKind.SWITCH:
                 self.switches.add_node(node.name)
         among = self.switches.neighbours
+        attached = {node.name for node in lab.nodes if node.kind is not NodeKind.SWITCH}
         for link in lab.links:
             a, b = link.a.node, link.b.node
             if link.kind is LinkKind.EXTERNAL:
                 self.outside.append(link)
                 continue
-            if link.kind is LinkKind.MANAGEMENT:
+            in_band = link.kind in (LinkKind.ACCESS, LinkKind.TENANT) and a not in attached and b in among
+            if link.kind is LinkKind.MANAGEMENT or in_band:
                 self.management.append(link)
                 continue
             match a in among, b in among:

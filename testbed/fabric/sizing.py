@@ -6,13 +6,14 @@ Everything is in the units of the real fabric and counted, not simulated.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from testbed.errors import FabricError
 from testbed.fabric.bisection import Bisection, measure_bisection
 from testbed.fabric.graph import LabGraph
 from testbed.fabric.paths import PathCount, summarise_paths
-from testbed.model import BACKEND, Lab, NodeKind, Role
+from testbed.model import BACKEND, Lab, Link, LinkKind, NodeKind, Role
 
 _TIER = {None: 0, Role.RAIL: 1, Role.LEAF: 1, Role.SPINE: 2, Role.SUPER_SPINE: 3}
 """Height in the Clos; a host stands at 0."""
@@ -79,7 +80,7 @@ def measure_sizing(lab: Lab) -> Sizing:
     roles = {node.name: node.role or Role.RAIL for node in lab.nodes if node.kind is NodeKind.SWITCH}
     tiers: Counter[frozenset[Role | None]] = Counter()
     for link in lab.links:
-        tiers[frozenset((roles.get(link.a.node), roles.get(link.b.node)))] += 1
+        tiers[frozenset(_roles_at(link, roles))] += 1
     served = {node.name for node in lab.targets if node.network == BACKEND}
     on_rails = {(link.a.node, link.network, link.rail) for link in lab.links if link.rail and link.a.node not in served}
     if on_rails:
@@ -92,7 +93,7 @@ def measure_sizing(lab: Lab) -> Sizing:
         gpus=gpus,
         nics=nics,
         switches=len(roles),
-        targets=len(lab.targets),
+        targets=len({link.a.node for link in lab.links if link.kind is not LinkKind.TENANT} & _targets(lab)),
         links=len(lab.links),
         host_links=sum(number for ends, number in tiers.items() if None in ends),
         rail_spine_links=tiers[frozenset((Role.RAIL, Role.SPINE))] + tiers[frozenset((Role.LEAF, Role.SPINE))],
@@ -101,6 +102,17 @@ def measure_sizing(lab: Lab) -> Sizing:
         bisection=measure_bisection(lab, graph),
         paths=summarise_paths(lab, graph),
     )
+
+
+def _targets(lab: Lab) -> set[str]:
+    return {node.name for node in lab.targets}
+
+
+def _roles_at(link: Link, roles: Mapping[str, Role]) -> tuple[Role | None, Role | None]:
+    """Return the roles of the switches at the ends of a link. What attaches to a leaf is none there: a switch with its
+    port in a network of management that is in band."""
+    a, b = roles.get(link.a.node), roles.get(link.b.node)
+    return (None if b is not None and link.kind in (LinkKind.ACCESS, LinkKind.TENANT) else a), b
 
 
 def check_sizing(lab: Lab) -> tuple[FabricError, ...]:
@@ -134,7 +146,7 @@ def _role_sizing(lab: Lab, roles: dict[str, Role]) -> tuple[RoleSizing, ...]:
     up_bps = dict.fromkeys(roles, 0)
     for link in lab.links:
         a, b, bps = link.a.node, link.b.node, link.rate.bps
-        height_a, height_b = _TIER[roles.get(a)], _TIER[roles.get(b)]
+        height_a, height_b = (_TIER[role] for role in _roles_at(link, roles))
         if height_a:
             ports[a] += 1
             if height_b < height_a:

@@ -194,10 +194,12 @@ def _disk_errors(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
         raise DriverError(
-            f"cannot write the files of {what}: {error.strerror} ({error.filename})",
+            f"cannot write the files of {what}: {error.strerror}{where}",
             operation="write",
             errno=error.errno or 0,
+            hint="make room on its file system" if error.errno in (errno.ENOSPC, errno.EDQUOT) else None,
         ) from error
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -32,6 +32,8 @@ class ChannelEnd:
     cannot tell.
 
     `counters` are the transport's own. `moved` has the bytes of transfers, by number, whose size was not known before.
+    `not_safe` has the ranges that were being written to storage and of which nobody has said that they arrived: the
+    number of the transfer, the first byte in it, and how many.
     """
 
     channel: int
@@ -41,6 +43,7 @@ class ChannelEnd:
     min_rtt_us: float | None = None
     counters: Mapping[str, int] = field(default_factory=dict)
     moved: Mapping[int, int] = field(default_factory=dict)
+    not_safe: Sequence[tuple[int, int, int]] = ()
 
 
 class Traffic(Protocol):

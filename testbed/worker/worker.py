@@ -225,6 +225,7 @@ class ProgramRun:
                     "min_rtt_us": end.min_rtt_us,
                     "counters": dict(end.counters),
                     "moved": [list(end.moved), list(end.moved.values())],
+                    "not_safe": [list(item) for item in end.not_safe],
                 }
                 for end in ends
             ],

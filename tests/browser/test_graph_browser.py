@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,12 @@ def browse(page: str, window: tuple[int, int], script: str, directory: Path) -> 
 
 def page(name: str) -> str:
     return render_html(load_topology(TOPOLOGIES / f"{name}.yml"))
+
+
+def datacentre() -> str:
+    """The page of datacentre.yml without the layer of scale-up domains."""
+    lab = load_topology(TOPOLOGIES / "datacentre.yml")
+    return render_html(replace(lab, scale_up=replace(lab.scale_up, stated=False)))
 
 
 PLACES = """(() => {
@@ -124,7 +131,7 @@ def test_networks_are_left_out_and_put_back(tmp_path: Path) -> None:
       for (const number of [1, 0, 2, 1]) {{ box(number).focus(); box(number).click(); found.push(...counts()); }}
       return found;
     }})()"""
-    found = browse(page("datacentre"), (1400, 900), script, tmp_path)
+    found = browse(datacentre(), (1400, 900), script, tmp_path)
     assert [tuple(found[at : at + 4]) for at in range(0, len(found), 4)] == [
         (HOSTS, BACKEND, FRONTEND, STORAGE),
         (HOSTS, BACKEND, 0, STORAGE),
@@ -156,12 +163,12 @@ def test_hosts_have_their_whole_names_without_the_back_end(tmp_path: Path) -> No
       box(0).click();
       return [...found, names(), texts()];
     }})()"""
-    assert browse(page("datacentre"), (1400, 900), script, tmp_path) == [4, HOSTS, HOSTS, HOSTS]
+    assert browse(datacentre(), (1400, 900), script, tmp_path) == [4, HOSTS, HOSTS, HOSTS]
 
 
 def test_networks_are_left_out_without_scripts(tmp_path: Path) -> None:
     """The style does it: here the page's own script is gone, and a box is as a reader has left it."""
-    text = re.sub(r"<script>.*?</script>", "", page("datacentre"), flags=re.DOTALL)
+    text = re.sub(r"<script>.*?</script>", "", datacentre(), flags=re.DOTALL)
     text = text.replace('value="1" checked', 'value="1"')
     counted = browse(text, (1400, 900), f"(() => {{ {SEEN} return counts(); }})()", tmp_path)
     assert counted == [HOSTS, BACKEND, 0, STORAGE]
@@ -182,7 +189,7 @@ def test_what_is_left_is_fitted_to_the_window(window: tuple[int, int], tmp_path:
       box(3).click(); measure(); box(0).click(); measure(); box(1).click(); measure(); box(2).click(); measure();
       return found;
     }})()"""
-    found = browse(page("datacentre"), window, script, tmp_path)
+    found = browse(datacentre(), window, script, tmp_path)
     assert min(found[::2]) >= 0
     whole, below, storage, hosts = found[1::2]
     assert whole > below + 300 and below == storage > hosts + 150
@@ -239,11 +246,11 @@ def test_what_is_left_out_is_neither_found_nor_walked_to(tmp_path: Path) -> None
       found.push(stop.length, seen(stop[0]) ? 1 : 0);
       return found;
     }})()"""
-    found = browse(page("datacentre"), (1400, 900), script, tmp_path)
+    found = browse(datacentre(), (1400, 900), script, tmp_path)
     assert found == [6, 2, 4 + 1, 2, 1, 1]
 
 
 def test_a_view_of_some_networks_can_be_linked_to(tmp_path: Path) -> None:
-    text = page("datacentre").replace("location.hash.slice(1)", '"networks=backend,storage"')
+    text = datacentre().replace("location.hash.slice(1)", '"networks=backend,storage"')
     script = f"(() => {{ {SEEN} return [...counts(), document.querySelectorAll('.layer input:checked').length]; }})()"
     assert browse(text, (1400, 900), script, tmp_path) == [HOSTS, BACKEND, 0, STORAGE, 2]

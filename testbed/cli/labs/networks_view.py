@@ -1,4 +1,7 @@
-"""`inspect --all-networks`: one line for each network of a deployed lab, what it consists of and how it is now."""
+"""`inspect --all-networks`: one line for each network of a deployed lab, what it consists of and how it is now.
+
+Scale-up domains that the file states have a line below: they have no ports that the others' columns could count.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.cli.counters.view import short
+from testbed.cli.labs.scale_up_view import domains_text
 from testbed.cli.output import Format, emit_rows
 from testbed.collect.lab_reader import LabReader, LabReading
 from testbed.collect.telemetry import signed
@@ -15,7 +19,8 @@ from testbed.deploy.services import read_services
 from testbed.deploy.watch.guards import read_dropped
 from testbed.deploy.watch.sessions import ESTABLISHED, UP, read_sessions
 from testbed.errors import DriverError, LabNotFound, TestbedError
-from testbed.model import Lab, LinkKind, NodeKind
+from testbed.fabric.scale_up import measure_scale_up
+from testbed.model import Lab, NodeKind
 from testbed.model.counters import PlainQueue
 
 Port = tuple[str, str]
@@ -55,9 +60,41 @@ def show_networks(lab: RunningLab, form: Format) -> None:
         shown = [_shown(row) for row in [*rows, total]]
         seen = [key for key in _COLUMNS if any(row[key] for row in shown)]
         emit_rows(shown, seen, form, title=f"{lab.name}: {len(rows)} networks, k = {lab.record.k:g}")
+        if line := scale_up_line(lab.model):
+            print(line)
     else:
         document = {"lab": lab.name, "k": lab.record.k, "networks": rows, "total": total}
+        document["scale_up"] = scale_up_summary(lab.model)
         emit_rows(rows, _KEYS, form, json_document=document)
+
+
+def scale_up_summary(lab: Lab) -> dict[str, Any] | None:
+    """Tell what joins GPUs beside all networks, as JSON data. Pure. None where the file states no domain."""
+    sizing = measure_scale_up(lab) if lab.scale_up.stated else None
+    if sizing is None or not sizing.domains:
+        return None
+    return {
+        "preset": lab.scale_up.preset,
+        "by": lab.scale_up.by.value,
+        "domains": len(sizing.domains),
+        "gpus": sizing.gpus,
+        "planes": lab.scale_up.planes,
+        "links": sizing.gpus * lab.scale_up.links,
+        "gpu_rate_bps": lab.scale_up.rate.bps,
+    }
+
+
+def scale_up_line(lab: Lab) -> str:
+    """Return the same as a line for people; "" where the file states no domain. Pure."""
+    found = scale_up_summary(lab)
+    if found is None:
+        return ""
+    many = "domain" if found["domains"] == 1 else "domains"
+    what = domains_text(lab.scale_up, measure_scale_up(lab))
+    return (
+        f"scale-up, {what}: {found['domains']} {many}, {found['gpus']} GPUs, {found['planes']} planes,"
+        f" {lab.scale_up.rate} a GPU each way; transfers by {found['by']} (`inspect scale-up`)"
+    )
 
 
 def _planned(lab: RunningLab, network: str) -> int:
@@ -140,7 +177,7 @@ def network_rows(lab: Lab, live: LiveNetworks, planned: Mapping[str, int]) -> li
             for node in lab.nodes
             if node.kind in (NodeKind.SWITCH, NodeKind.BRIDGE) and node.network == lab.carrier_of(name)
         }
-        managed = any(link.kind is LinkKind.MANAGEMENT for link in links)
+        managed = lab.management is not None and lab.management.name == name
         ends = [port for port in ports if port.node not in switching]
         services = live.services if managed else ()
         places = [(port.node, port.interface) for port in ports]

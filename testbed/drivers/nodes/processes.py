@@ -21,7 +21,7 @@ from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace, identities_of
 from testbed.errors import DriverError
 
-KILL_TIMEOUT_S = 10.0
+KILL_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

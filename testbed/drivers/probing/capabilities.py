@@ -1,7 +1,7 @@
 """Everything probed of this machine, once for each boot and kernel, and kept in a file.
 
-Kernel, eBPF and devices are asked again after a reboot, with another kernel, another clang or libbpf, or on request;
-programs whenever their file has changed.
+Kernel, eBPF and devices are asked again after a reboot, with another kernel, another clang or libbpf, by a version that
+asks in another way, or on request; programs whenever their file has changed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import platform
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,15 +26,10 @@ from testbed.plan.link_delays import WireCapabilities
 SCHEMA = 1
 FILE_NAME = "capabilities.json"
 _PORT_PROGRAMS = "ebpf.port programs"
-_ALWAYS_ASKED = {
-    _PORT_PROGRAMS,
-    "filter.guards",
-    "filter.management",
-    "socket.md5",
-    "storage.nvmet",
-    *(marker.capability for marker in KERNEL_MARKERS),
-}
+_ALWAYS_ASKED = {_PORT_PROGRAMS, *(marker.capability for marker in KERNEL_MARKERS)}
 """A file without one of these answers is of a version that did not ask for it."""
+_ASKING = ("ebpf_probe.py", "kernel_probe.py", "machine_probe.py")
+"""The modules beside this one that ask: answers to another text of theirs are not kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +103,17 @@ def probe_capabilities(directory: Path | None, *, refresh: bool = False) -> Capa
 
 def _key(programs: Mapping[str, Installed], libbpf: str) -> str:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot} {platform.release()} clang {programs['clang'].identity} libbpf {libbpf}"
+    asked = _asked(Path(__file__).parent)
+    return f"{boot} {platform.release()} clang {programs['clang'].identity} libbpf {libbpf} asked {asked:08x}"
+
+
+def _asked(directory: Path) -> int:
+    """Tell one text of the modules that ask from another; 0 for modules without their text beside them."""
+    found = 0
+    for name in _ASKING:
+        with contextlib.suppress(OSError):
+            found = zlib.crc32((directory / name).read_bytes(), found)
+    return found
 
 
 def _read(path: Path) -> dict[str, Any]:

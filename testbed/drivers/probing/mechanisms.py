@@ -181,9 +181,11 @@ def _rdma(machine: _Machine) -> Mechanism:
 
 def _targets(machine: _Machine) -> Mechanism:
     feature = "NVMe/TCP targets"
+    # drivers/nvme/target/rdma.c and host/rdma.c call rdma_create_id(&init_net, ...), on every kernel so far (7.3)
+    rdma = "not over RDMA, which the kernel has in the machine's own namespace alone"
     if why := machine.capabilities.why("storage.nvmet"):
-        return _ok(feature, f"in user space; none by the kernel: {why}, the lab VM's has it")
-    return _ok(feature, "in user space; by the kernel (nvmet-tcp) with `served_by: kernel`")
+        return _ok(feature, f"in user space; none by the kernel: {why}, the lab VM's has it; {rdma}")
+    return _ok(feature, f"in user space; by the kernel (nvmet-tcp) with `served_by: kernel`; {rdma}")
 
 
 _VM_REMEDY = "apt-get install mmdebstrap debian-archive-keyring e2fsprogs; then testbed vm build"

@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +41,16 @@ class Program:
     def installation(self) -> str:
         """Return the command that installs it."""
         return f"pip install {self.package}" if self.pip else f"apt-get install {self.package}"
+
+
+def installation_of(programs: Collection[Program]) -> str:
+    """Return the commands that install all of several programs: one of apt, one of pip."""
+    lines = []
+    for command, pip in (("apt-get install", False), ("pip install", True)):
+        packages = dict.fromkeys(program.package for program in programs if program.pip is pip)
+        if packages:
+            lines.append(" ".join((command, *packages)))
+    return "; ".join(lines)
 
 
 PROGRAMS = (

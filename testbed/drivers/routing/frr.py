@@ -30,7 +30,8 @@ from testbed.drivers.routing.inotify import DirectoryWatch
 from testbed.errors import CapabilityError, DriverError
 
 FRR_USER = "frr"
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 240.0
+"""One that ended is noticed at once; in an emulated machine all of a lab take minutes."""
 CRASH_DIRECTORY = Path("/var/tmp/frr")
 """Where each daemon makes a directory `<daemon>.<pid>` that it never removes (FRR lib/log.c)."""
 CONFIGURATION_MODE = 0o600

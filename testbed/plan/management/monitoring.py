@@ -25,7 +25,7 @@ class MonitoringStation:
 
 def monitoring_station(lab: Lab, management: ManagementPlan | None, node: str) -> MonitoringStation | None:
     """The station that a node reports to; None where the lab has none, or the node no management port."""
-    network = lab.out_of_band
+    network = lab.management
     if network is None or management is None or node not in management.addresses:
         return None
     if SERVICE not in {service.name for service in network.services}:

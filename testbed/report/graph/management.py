@@ -2,7 +2,7 @@
 
 Beside other networks its box has the switch and the server, and lines to hosts alone: a line from every switch of the
 lab would cross all others and say one thing, which the box says in words. Drawn alone, every node is on its switch. The
-server of one in band is drawn as a host is.
+server of one in band is drawn as a host is, and switches have no lines to the leaves that they have a port on.
 """
 
 from __future__ import annotations
@@ -22,9 +22,14 @@ _MANAGED = tuple(kind for kind in NodeKind if kind not in (NodeKind.BRIDGE, Node
 def pictured(lab: Lab) -> Lab:
     """The lab as a picture shows it: itself, where nobody manages it."""
     lab = sized(lab)
-    if lab.management is None or lab.out_of_band is not None:
-        return lab
-    return replace(lab, nodes=tuple(_as_host(node, NodeKind.SERVER) for node in lab.nodes))
+    there, switches = {node.name for node in lab.nodes}, {node.name for node in lab.switches}
+    network = lab.management
+    in_band = network.name if network is not None and not network.is_out_of_band else ""
+    links = tuple(
+        link for link in lab.links if link.a.node in there and (link.network != in_band or link.a.node not in switches)
+    )
+    nodes = tuple(_as_host(node, NodeKind.SERVER) for node in lab.nodes) if in_band else lab.nodes
+    return replace(lab, nodes=nodes, links=links)
 
 
 def sized(lab: Lab) -> Lab:

@@ -1,4 +1,4 @@
-"""`agent-kill`: the worker that moves a host's data dies, and with it the run; the next run starts a new one."""
+"""`agent-kill`: the worker of a host or a storage target dies, and with it the run; the next run starts a new one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from testbed.scenario.faults.lab_fault import FaultPlace, FaultSite, LabFault
 
 
 class AgentKill(LabFault):
-    """The worker of a host gets SIGKILL. It cannot be done to a host without a worker: one that takes no part in the
+    """The worker of a node gets SIGKILL. It cannot be done to a node without a worker: one that takes no part in the
     workload, or whose traffic is that of programs such as iperf3."""
 
     kind = "agent-kill"

@@ -8,7 +8,7 @@ and its words in the scenario file (`testbed.spec.scenario.faults`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
@@ -21,6 +21,9 @@ from testbed.model.scenario import Fault
 from testbed.names import known_names_hint
 from testbed.plan.operations import PortPlan
 
+_KIND_TEXTS = {NodeKind.SWITCH: "switch", NodeKind.HOST: "host", NodeKind.STORAGE: "storage target"}
+"""What kinds of nodes are called in messages; others by their names."""
+
 
 class FaultPlace(StrEnum):
     """This is what a fault happens to. The value is the key of a scenario file that names it."""
@@ -30,7 +33,7 @@ class FaultPlace(StrEnum):
     NODE = "node"
     """A switch, of whatever network."""
     AGENT = "agent"
-    """A host's worker, the process that moves its data."""
+    """The worker of a host or a storage target, the process that moves its data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +88,9 @@ class LabFault(ABC):
             case FaultPlace.NODE:
                 bridges = [node.name for node in lab.nodes if node.kind is NodeKind.BRIDGE]
                 if not (self.target in bridges and self.of_bridges):
-                    yield from _node_findings(lab, self.place, self.target, NodeKind.SWITCH)
+                    yield from _node_findings(lab, self.place, self.target, (NodeKind.SWITCH,))
             case FaultPlace.AGENT:
-                yield from _node_findings(lab, self.place, self.target, NodeKind.HOST)
+                yield from _node_findings(lab, self.place, self.target, (NodeKind.HOST, NodeKind.STORAGE))
 
     def prepare(self, site: FaultSite) -> None:
         """Make ready before the traffic begins, so that the fault itself takes no longer than it must.
@@ -135,13 +138,24 @@ class LabFault(ABC):
         return self.target in ends
 
 
-def _node_findings(lab: Lab, place: FaultPlace, name: str, kind: NodeKind) -> Iterator[Finding]:
+def _node_findings(lab: Lab, place: FaultPlace, name: str, kinds: Sequence[NodeKind]) -> Iterator[Finding]:
+    """What is wrong with the name of a node that is to be of one of `kinds`, the first of which is the usual one."""
     found = next((node for node in lab.nodes if node.name == name), None)
+    there = [kind for kind in kinds if any(node.kind is kind for node in lab.nodes)] or kinds[:1]
+    code, wanted = f"unknown-{kinds[0]}", " or ".join(_KIND_TEXTS[kind] for kind in there)
     if found is None:
-        names = [node.name for node in lab.nodes if node.kind is kind]
-        yield _unknown(f"unknown-{kind}", place, f"{lab.name} has no {kind}", name, names)
-    elif found.kind is not kind:
-        yield Finding(code=f"unknown-{kind}", keys=(place.value,), message=f"{name} is a {found.kind}, not a {kind}")
+        names = [node.name for node in lab.nodes if node.kind in kinds]
+        yield _unknown(code, place, f"{lab.name} has no {wanted}", name, names)
+    elif found.kind not in kinds:
+        hint = None
+        if found.kind is NodeKind.STORAGE:
+            hint = f"agent: {name}, kill: true ends what serves it; link: {name}:PORT, down: true cuts it off"
+        yield Finding(
+            code=code,
+            keys=(place.value,),
+            message=f"{name} is a {_KIND_TEXTS.get(found.kind, found.kind.value)}, not a {wanted}",
+            hint=hint,
+        )
 
 
 def _port_findings(lab: Lab, target: str) -> Iterator[Finding]:

@@ -1,15 +1,21 @@
-"""From when computing began to when it ended, and to the batches that accelerators had. Pure arithmetic."""
+"""What workers report of storage: when computing ended, the batches of accelerators, and bytes that are not safe.
+
+Pure arithmetic.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from testbed.scenario.run.placed_workload import PlacedWorkload
 from testbed.workload.metrics.run_samples import BatchTimes, RequestCounts, RequestTimes
 from testbed.workload.steps import Compute
 
 _NS = 1e9
+RANGES_TOLD = 4
+"""Of bytes that are not safe; of more ranges the sum is told."""
 
 
 def computed_until_s(placement: PlacedWorkload, started: Mapping[int, int]) -> float | None:
@@ -67,3 +73,27 @@ def _first_tokens(placement: PlacedWorkload, started: Mapping[int, int]) -> Iter
         output_tokens=len(prompts),
         elapsed_s=max(ended_s[one.step] for one in prompts) - min(due_s),
     )
+
+
+def not_safe_text(placement: PlacedWorkload, reports: Mapping[str, Mapping[str, Any]]) -> str:
+    """Tell which bytes that hosts were writing their targets have not confirmed; "" where there are none.
+
+    A write is safe when its completion has reached the host, and not before (NVM Express Base Specification 2.0, 3.3).
+    """
+    steps = {step.number: step for step in placement.workload.transfers}
+    found = sorted(
+        (number, first, length)
+        for report in reports.values()
+        for end in report["channels"]
+        for number, first, length in end["not_safe"]
+    )
+    if not found:
+        return ""
+    texts = []
+    for number, first, length in found[:RANGES_TOLD]:
+        step = steps[number]
+        a, b = placement.ranks[step.source], placement.ranks[step.destination]
+        texts.append(f"{first} to {first + length - 1} of the {step.size_bytes} of step {number}, {a.node} to {b.node}")
+    if len(found) > RANGES_TOLD:
+        texts.append(f"and {len(found) - RANGES_TOLD} more")
+    return f"not safe are {sum(length for _, _, length in found)} bytes that were being written: {'; '.join(texts)}"

@@ -25,7 +25,10 @@ from testbed.errors import ScenarioError, TestbedError
 from testbed.interrupt import Interrupt
 from testbed.scenario.run.lab import LiveLab
 
-HELLO_TIMEOUT_S = 30.0
+PATIENCE_S = 240.0
+"""After so long without an answer a worker is taken to hang. One that dies is noticed at once; one that only begins
+takes most of a minute where a busy machine emulates the one that it is on."""
+HELLO_TIMEOUT_S = PATIENCE_S
 STOP_TIMEOUT_S = 2.0
 DEATH_GRACE_S = 0.3
 """How long a worker is looked for whose death is the reason why connections broke."""

@@ -26,16 +26,16 @@ from testbed.scenario.run.measured import Ideals, TenantMeasured, put_together, 
 from testbed.scenario.run.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
 from testbed.scenario.run.requests import RequestsMeasured
 from testbed.scenario.run.scale_up import scale_up_domains
+from testbed.scenario.run.storage import not_safe_text
 from testbed.scenario.run.traffic_parts import TrafficPart, split_traffic
-from testbed.scenario.run.workers import Answers, Event, SharedWorkers, WorkerFailed, Workers, WorkerSeat
+from testbed.scenario.run.workers import PATIENCE_S, Answers, Event, SharedWorkers, WorkerFailed, Workers, WorkerSeat
 from testbed.scenario.transports.lab_transport import LabTransport
 from testbed.scenario.transports.registry import transport_class, transport_on
 from testbed.worker.program import Program, Settings
 from testbed.worker.program_json import encode_program
 from testbed.workload.steps import Workload
 
-SETUP_TIMEOUT_S = 30.0
-REPORT_TIMEOUT_S = 30.0
+SETUP_TIMEOUT_S = REPORT_TIMEOUT_S = PATIENCE_S
 LEAD_S = 0.002
 LEAD_PER_HOST_S = 0.0003
 """How far ahead the common start lies, for each host: the time in which every worker has been told."""
@@ -255,6 +255,8 @@ class WorkloadRunner:
             failure = TimeLimitReached(
                 options.limit_s, {host: left for host, left in measured.steps_left.items() if left}
             )
+        if failure is not None and (not_safe := not_safe_text(placement, run.reports)):
+            failure.message += f"; {not_safe}"
         return ExecutionResult(
             transfers=measured.transfers,
             channels=measured.channels,

@@ -24,7 +24,7 @@ from testbed.agent.timer import Timer
 from testbed.storage.backends import Backend, MediaError, MemoryBackend
 from testbed.storage.initiator import Initiator, StorageError
 from testbed.storage.media import MediaConfig
-from testbed.storage.pattern import Pattern
+from testbed.storage.pattern import Pattern, merge_ranges
 from testbed.storage.target import TargetServer
 from testbed.storage.target_config import NamespaceConfig, SubsystemConfig, TargetConfig
 from testbed.storage.volume import Operation, Volume, VolumeRequest
@@ -200,8 +200,11 @@ class NvmeTcpTraffic:
     def ends(self) -> list[ChannelEnd]:
         found = []
         for channel in self._channels:
-            item = self._connection(channel)
+            host, item = self._hosts.get(channel.index), self._connection(channel)
+            not_safe = () if host is None else host.not_safe()
             if item is None:
+                if not_safe:
+                    found.append(ChannelEnd(channel=channel.index, not_safe=not_safe))
                 continue
             info = read_tcp_info(item)
             begins_here = channel.source in self._own
@@ -214,6 +217,7 @@ class NvmeTcpTraffic:
                     packets=info.sent_packets if begins_here else None,
                     min_rtt_us=info.min_rtt_us if begins_here else None,
                     counters=counters,
+                    not_safe=not_safe,
                 )
             )
         return found
@@ -319,6 +323,15 @@ class _HostEnd:
         for at in range(0, step.size_bytes, length):
             self._waiting.append(_Io(state, at, min(length, step.size_bytes - at)))
             state.left += 1
+
+    def not_safe(self) -> list[tuple[int, int, int]]:
+        """What was to be written, and of which the target has not said that it has it: the step, the first byte in it,
+        and how many."""
+        ranges: dict[int, list[tuple[int, int]]] = {}
+        for io in (*self._under_way.values(), *self._waiting):
+            if not io.moving.step.pulled:
+                ranges.setdefault(io.moving.step.number, []).append((io.at, io.length))
+        return [(step, at, length) for step, some in sorted(ranges.items()) for at, length in merge_ranges(some)]
 
     def work(self) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -84,6 +85,30 @@ def test_all_is_written_or_read_and_right(lab: RunningLab, choice: dict[str, boo
     assert len(result.channels) == 6 * passes, "each host has an association with each target, one for each way"
     counters = result.counters
     assert counters["nvme_associations"] == 6 * passes and counters["nvme_commands_resent"] == 0
+
+
+def test_a_target_that_is_killed_leaves_bytes_that_are_said_not_to_be_safe(lab: RunningLab) -> None:
+    """Hosts have confirmed writes to both targets when one dies: only what is not confirmed is told, with its place."""
+    ranks = place_ranks(lab.model, lab.plan, Ranks(networks=("storage",), targets=("flash*",), count=3), seed=1).nics
+    transport = Transport(kind=TransportKind.NVME_TCP, options={"io_bytes": 65536, "depth": 2})
+    workload = checkpoint(5, size_bytes=3 * MB, storage=2, stripes=2)
+    with WorkloadRunner(lab, transport) as runner:
+        killed: list[float] = []
+
+        def kill(share: float) -> None:
+            if share > 0.4 and not killed:
+                killed.append(share)
+                runner.kill("flash1")
+
+        result = runner.run(workload, ranks, WorkloadRunOptions(seed=1, on_progress=kill))
+    assert killed and result.failure is not None
+    message = result.failure.message
+    assert "flash1: its worker was killed by signal SIGKILL; not safe are " in message
+    (told,) = re.findall(r"not safe are (\d+) bytes that were being written: (.*)", message)
+    assert 0 < int(told[0]) < 3 * 3 * MB * (1 - killed[0]) + 3 * 2 * 2 * 65536, "what arrived before is safe"
+    first, last = map(int, re.findall(r"(\d+) to (\d+) of the 1500000 of step", told[1])[0])
+    assert 0 <= first < last < 1_500_000 and first % 65536 == 0
+    assert run(lab, workload, "flash*", io_bytes=65536).complete, "the next run has a new worker"
 
 
 @pytest.mark.parametrize("kind", [TransportKind.TCP, TransportKind.NVME_TCP])

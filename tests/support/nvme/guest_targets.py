@@ -22,7 +22,6 @@ from testbed.deploy.lifecycle import DeployOptions, deploy_lab, destroy_lab
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.state import StateDirectory
 from testbed.model.scenario import Ranks, Transport, TransportKind
-from testbed.scenario.run import workers, workload_runner
 from testbed.scenario.run.placement import place_ranks
 from testbed.scenario.run.workers import SharedWorkers
 from testbed.scenario.run.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
@@ -115,8 +114,6 @@ def summary(result: ExecutionResult) -> dict[str, Any]:
 
 def main() -> None:
     found: dict[str, Any] = {}
-    # an emulated machine beside others takes minutes to start a worker
-    workers.HELLO_TIMEOUT_S = workload_runner.SETUP_TIMEOUT_S = workload_runner.REPORT_TIMEOUT_S = PATIENCE_S
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as place:
         state = StateDirectory()
         model = load_topology_text(TEXT, file="kernel-targets.yml")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 from fake_lab import small_lab
 
 from testbed.cli.labs.inspect_views import node_columns
-from testbed.cli.labs.networks_view import LiveNetworks, network_rows, total_row
+from testbed.cli.labs.networks_view import LiveNetworks, network_rows, scale_up_line, scale_up_summary, total_row
 from testbed.cli.labs.transport_scale import transport_rows
 from testbed.fabric.base_rtt import model_base_rtt
+from testbed.fabric.sizing import measure_sizing
+from testbed.report.graph.management import pictured
 from testbed.spec import load_topology_text
 
 
@@ -88,3 +91,42 @@ def test_all_networks_have_a_row_each_and_one_together() -> None:
     assert (total["hosts"], total["targets"], total["tenants"], total["services"]) == (2, 1, 1, 2)
     assert (total["sessions_up"], total["sessions"], total["sent_bytes"]) == (9, 10, 1_030)
     assert total["links"] == len(model.links) and total["queue_port"] == "st-leaf1:down1"
+
+
+def test_domains_that_a_file_states_are_in_the_view_of_all_networks() -> None:
+    plain = load_topology_text(NETWORKS, file="views.yml")
+    text = NETWORKS.replace("hosts: 2, gpus: 1", "hosts: 2, gpus: 4, scale_up: {preset: h100}")
+    stated = load_topology_text(text, file="views.yml")
+    assert (scale_up_line(plain), scale_up_summary(plain)) == ("", None)
+    found = scale_up_summary(stated)
+    assert found is not None
+    assert {key: found[key] for key in ("domains", "gpus", "planes", "links", "by")} == {
+        "domains": 2,
+        "gpus": 8,
+        "planes": 4,
+        "links": 8 * 18,
+        "by": "time",
+    }
+    assert "2 domains, 8 GPUs, 4 planes, 3.6 Tbit/s a GPU each way; transfers by time" in scale_up_line(stated)
+
+
+IN_BAND = """name: views
+fabric: {design: rail-optimized, hosts: 2, gpus: 1, segments: 1, spines: 1}
+networks:
+  frontend: {leaves: 2, spines: 1, mtu: 9050, overlay: evpn}
+  management: {on: frontend, mtu: 1500, services: [ssh]}
+"""
+
+
+def test_management_in_band_has_its_services_and_its_switches_are_no_fabric() -> None:
+    """The rail switch and its spine have ports on leaves of the front end, which are links to what attaches."""
+    model = load_topology_text(IN_BAND, file="views.yml")
+    rows = {row["network"]: row for row in network_rows(model, LiveNetworks(services=[True, True]), Counter())}
+    assert (rows["management"]["nics"], rows["management"]["services"]) == (1 + 2 + 2, 2)
+    assert rows["frontend"]["services"] == 0
+    sizing = measure_sizing(model.on_switches_of("frontend"))
+    assert (sizing.links, sizing.host_links, sizing.fabric_links) == (2 + 2 + 5, 2 + 5, 2)
+    assert sizing.bisection is not None and sizing.bisection.bandwidth_bps == 100e9
+    drawn = pictured(model)
+    assert {link.a.node for link in drawn.links if link.network == "management"} == {"mgmt1", "p1-s1-h1", "p1-s1-h2"}
+    assert all(link.a.node != "p1-spine1" for link in pictured(model.of_network("management")).links)

@@ -9,7 +9,7 @@ import pytest
 from testbed.errors import FabricError
 from testbed.fabric.carried import carry_network, check_carried
 from testbed.fabric.networks import NetworkParams, generate_network
-from testbed.model import Lab, Node, NodeKind
+from testbed.model import BACKEND, Lab, Node, NodeKind, Role
 
 HOSTS = tuple(f"h{number}" for number in range(1, 6))
 FRONTEND = NetworkParams(name="frontend", number=1, leaves=4, ports=2, hosts=HOSTS[:4])
@@ -39,6 +39,19 @@ def test_a_host_is_on_a_leaf_that_it_is_on_already_and_a_stranger_on_an_empty_on
 
 def test_a_host_more_moves_no_other_one() -> None:
     assert wiring(STORAGE)[:4] == wiring(replace(STORAGE, hosts=HOSTS[:4]))
+
+
+def test_a_network_of_management_has_switches_and_targets_too_but_its_carriers_own() -> None:
+    """The server first, then hosts; what is in no network of the carrier goes to the emptiest leaf."""
+    whole = lab()
+    spare = Node(name="rail1", kind=NodeKind.SWITCH, role=Role.RAIL, network=BACKEND)
+    target = Node(name="flash", kind=NodeKind.STORAGE, network="disks")
+    managed = replace(whole, nodes=(*whole.nodes, spare, target))
+    params = replace(STORAGE, name="management", server="mgmt1")
+    links = carry_network(params, managed).links
+    assert [link.a.node for link in links] == ["mgmt1", *HOSTS, "rail1", "flash"]
+    assert [str(link.b) for link in links[-2:]] == ["fe-leaf3:mg-down2", "fe-leaf4:mg-down2"]
+    assert [link.a.node for link in carry_network(replace(params, server=""), managed).links] == [*HOSTS]
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,9 @@ def laid_out(lab: Lab) -> Layout:
 
 
 def shipped(name: str) -> Lab:
-    return load_topology(TOPOLOGIES / f"{name}.yml")
+    """A topology without its scale-up domains, whose layer `test_graph_scale_up` is about."""
+    lab = load_topology(TOPOLOGIES / f"{name}.yml")
+    return replace(lab, scale_up=replace(lab.scale_up, stated=False))
 
 
 OUTSIDE = """

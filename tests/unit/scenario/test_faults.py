@@ -338,3 +338,24 @@ def test_a_management_switch_may_lose_power_and_has_no_daemons(
     findings = list(fault_findings(fault, lab))
     assert len(findings) == found
     assert all(finding.message == "mgmt-sw1 is a bridge, not a switch" for finding in findings)
+
+
+def test_a_storage_target_has_a_worker_that_may_be_killed_and_is_no_switch() -> None:
+    text = (
+        "name: dc\nfabric: {design: single-switch, hosts: 2, gpus: 1}\n"
+        "networks: {storage: {design: single-switch, targets: {flash: {}}}}\n"
+    )
+    lab = load_topology_text(text, file="dc.yml")
+
+    def findings(kind: str, target: str) -> list[tuple[str, str | None]]:
+        fault = Fault(at=Duration(0), kind=kind, target=target, settings={})
+        return [(finding.message, finding.hint) for finding in fault_findings(fault, lab)]
+
+    assert findings("agent-kill", "flash") == []
+    ((message, hint),) = findings("node-kill", "flash")
+    assert message == "flash is a storage target, not a switch"
+    assert hint is not None and "agent: flash, kill: true" in hint
+    ((message, hint),) = findings("agent-kill", "flask")
+    assert (message, hint) == ("dc has no host or storage target 'flask'", "did you mean flash?")
+    ((message, _),) = findings("agent-kill", "st-leaf1")
+    assert message == "st-leaf1 is a switch, not a host or storage target"

@@ -9,7 +9,7 @@ from testbed.errors import ScenarioError
 from testbed.plan.operations import PortPlan
 from testbed.scenario.run.channels import plan_channels
 from testbed.scenario.run.placed_workload import PlacedWorkload, compile_programs
-from testbed.scenario.run.storage import computed_until_s, storage_samples
+from testbed.scenario.run.storage import computed_until_s, not_safe_text, storage_samples
 from testbed.worker.transports.tcp import TcpSettings
 from testbed.workload.builder import StepBuilder
 from testbed.workload.metrics import RunSamples, measure_metrics
@@ -73,3 +73,19 @@ def test_a_read_over_a_transport_without_reads_is_refused() -> None:
     builder.transfer(1, 0, 100, pulled=True, label="batch")
     with pytest.raises(ScenarioError, match=r"step 0 \(batch\) is read by rank 0, and the transport has no reads"):
         compile_programs(place(builder.build("reads")), lambda host: TcpSettings())
+
+
+def test_bytes_that_are_not_safe_are_told_with_their_places() -> None:
+    builder = StepBuilder(4)
+    for source in (0, 1):
+        builder.transfer(source, 3, 1000)
+    placed = place(builder.build("writes"))
+    a, b, target = (NICS[rank].node for rank in (0, 1, 3))
+    safe: dict[str, list[dict[str, list[list[int]]]]] = {"channels": [{"not_safe": []}]}
+    assert not_safe_text(placed, {a: safe}) == ""
+    broken = {"channels": [{"not_safe": [[1, 512, 488]]}]}
+    several = {"channels": [{"not_safe": [[0, 0, 10], [0, 20, 10], [0, 40, 10], [0, 60, 10]]}]}
+    found = not_safe_text(placed, {b: broken, a: several, target: safe})
+    assert found.startswith("not safe are 528 bytes that were being written: ")
+    assert f"0 to 9 of the 1000 of step 0, {a} to {target}; " in found and found.endswith("; and 1 more")
+    assert f"512 to 999 of the 1000 of step 1, {b} to {target}" in not_safe_text(placed, {b: broken})

@@ -275,10 +275,20 @@ def test_a_missing_program_is_named_with_its_apt_line(monkeypatch: pytest.Monkey
     assert caught.value.hint == "apt-get install chrony"
     several = load_topology_text(TEXT.format(services="[slurm]"), file="lab.yml")
     with pytest.raises(
-        PlanError, match="the service slurm needs the packages munge slurmctld slurmd slurm-client, "
+        PlanError, match="the service slurm needs the packages munge, slurmctld, slurmd and slurm-client, which are"
     ) as caught:
         require_services(several)
     assert caught.value.hint == "apt-get install munge slurmctld slurmd slurm-client"
+
+
+def test_all_missing_packages_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from testbed.deploy.services import require_services
+
+    lab = load_topology_text(TEXT.format(services="[dns, dhcp, redfish]"), file="lab.yml")
+    monkeypatch.setattr(type(PROGRAMS[0]), "locate", lambda *_: None)
+    with pytest.raises(PlanError, match="services dns, dhcp and redfish need the packages dnsmasq-base and") as caught:
+        require_services(lab)
+    assert caught.value.hint == "apt-get install dnsmasq-base; pip install sushy-tools==2.2.0"
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)

@@ -33,6 +33,9 @@ _FIRST_L2VNI = 10_000
 _SUBNETS_PER_TENANT = 100
 _FIRST_CARRIED_L3VNI = 60_000
 _FIRST_CARRIED_L2VNI = 20_000
+_HOSTS = (NodeKind.HOST, NodeKind.SERVER)
+_ATTACHED = (*_HOSTS, NodeKind.SWITCH, NodeKind.STORAGE)
+"""What may have a port in a network that another one carries; switches and targets in the one of management alone."""
 
 
 def _section(network: str) -> tuple[str, ...]:
@@ -281,8 +284,9 @@ class TenantResolver:
             for link in self.lab.links:
                 for end, other in ((link.a, link.b), (link.b, link.a)):
                     if (
-                        kinds.get(end.node) in (NodeKind.HOST, NodeKind.SERVER)
-                        and kinds.get(other.node) is NodeKind.SWITCH
+                        kinds.get(other.node) is NodeKind.SWITCH
+                        and kinds.get(end.node) in _ATTACHED
+                        and (kinds[end.node] in _HOSTS or (end is link.a and link.network in self.carried))
                     ):
                         self._found.setdefault(link.nic if link.kind is LinkKind.MEMBER else end, link)
         return self._found

@@ -165,6 +165,20 @@ def test_a_file_without_the_answer_for_a_marker_is_not_enough(tmp_path: Path, co
     assert counted == ["kernel", "kernel"]
 
 
+def test_answers_that_other_code_asked_for_are_not_enough(
+    tmp_path: Path, counted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an update in a checkout, whose `doctor` wants an answer that nobody asked for."""
+    with monkeypatch.context() as patch:
+        patch.setattr(capabilities, "_ASKING", capabilities._ASKING[:-1])
+        probe_capabilities(tmp_path)
+    kept = json.loads((tmp_path / FILE_NAME).read_text())
+    del kept["answers"]["sysctl.bridged frames"]
+    (tmp_path / FILE_NAME).write_text(json.dumps(kept))
+    assert probe_capabilities(tmp_path).works("sysctl.bridged frames")
+    assert counted == ["kernel", "kernel"]
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 99}', '{"schema": 1, "answers": {}}'])
 def test_a_damaged_file_is_not_believed(tmp_path: Path, counted: list[str], text: str) -> None:
     (tmp_path / FILE_NAME).write_text(text)
