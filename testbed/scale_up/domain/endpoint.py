@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple
 
 from testbed.scale_up.domain import binding
 from testbed.scale_up.domain.errors import ScaleUpError, error_of
-from testbed.scale_up.domain.link import FlowControl, LinkSettings
+from testbed.scale_up.domain.link import FlowControl, LinkSettings, plane_links
 from testbed.scale_up.domain.packet_sockets import PFC_ETHERTYPE, lost_frames, open_socket
 from testbed.transport.errors import UsageError
 
@@ -50,6 +50,17 @@ class Kind(enum.IntEnum):
     FENCE = 7
 
 
+class Spray(enum.IntEnum):
+    """`enum spray` (endpoint.h): which plane a transaction takes. In a region of `coarse` x 256 bytes all take one."""
+
+    WEIGHTED = 0
+    """Planes in turn, each as often as the rate of its link says."""
+    EQUAL = 1
+    """Planes in turn: the slowest holds up the others."""
+    PINNED = 2
+    """By the window and the 2 MiB of it: what is for a plane that is down waits until it is back."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One GPU of a domain and its interfaces, one to each plane."""
@@ -61,10 +72,13 @@ class Gpu:
     addresses: Sequence[tuple[bytes, bytes]]
     """The Ethernet addresses of each interface and of its peer."""
     link: LinkSettings
+    plane_rates_bps: Sequence[int] = ()
+    """The rates of each plane's link, per direction; (): all have that of `link`."""
     request_vc: int = 0
     response_vc: int = 1
     timeout_s: float = 5.0
     """Of a transaction that was sent."""
+    spray: Spray = Spray.WEIGHTED
     outstanding: int = binding.TAGS
     """Transactions without an answer, at most 2,048."""
 
@@ -159,6 +173,7 @@ class Endpoint:
         self._sockets: list[socket.socket] = []
         self._pause_sockets: list[socket.socket] = []
         self._lost = 0
+        by_plane = plane_links(link, planes, gpu.plane_rates_bps)
         config = binding.EndpointConfig(
             timeout_ns=int(gpu.timeout_s * 1e9),
             gpu=gpu.gpu,
@@ -168,10 +183,13 @@ class Endpoint:
             response_vc=gpu.response_vc,
             coarse=link.coarse,
             outstanding=gpu.outstanding,
-            frames=link.pool_frames(planes) + 512,
+            frames=max(item.pool_frames(planes) for item in by_plane) + 512,
             frame_bytes=link.frame_bytes,
+            spray=gpu.spray,
         )
-        links = (binding.LinkConfig * planes)(*(link.native(*addresses) for addresses in gpu.addresses))
+        links = (binding.LinkConfig * planes)(
+            *(item.native(*addresses) for item, addresses in zip(by_plane, gpu.addresses, strict=True))
+        )
         try:
             for interface in gpu.interfaces:
                 self._sockets.append(open_socket(interface))
